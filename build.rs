@@ -1,0 +1,72 @@
+//! Puts the git revision and the shipped engines and matrices into the binary.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "cargo talks to build scripts through the environment"
+)]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, io};
+
+fn main() -> io::Result<()> {
+    println!("cargo:rerun-if-changed=.git/HEAD");
+    println!("cargo:rerun-if-changed=.git/index");
+    println!("cargo:rustc-env=MATRIX_REVISION={}", revision());
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let mut code = String::from(
+        "/// Every file that is shipped: its path and its text.\npub const FILES: &[(&str, &str)] = &[\n",
+    );
+    for folder in ["engines", "matrices", "matrices/data"] {
+        println!("cargo:rerun-if-changed={folder}");
+        for path in files(&root.join(folder))? {
+            let name = path
+                .file_name()
+                .expect("a file has a name")
+                .to_string_lossy()
+                .into_owned();
+            writeln!(
+                code,
+                "    ({:?}, include_str!({:?})),",
+                format!("{folder}/{name}"),
+                path
+            )
+            .expect("a string grows");
+        }
+    }
+    code.push_str("];\n");
+    fs::write(
+        PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("shipped.rs"),
+        code,
+    )
+}
+
+/// The YAML and JSON files of a folder, sorted, so that the same sources give the same binary.
+fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let wanted = path
+            .extension()
+            .is_some_and(|kind| kind == "yaml" || kind == "json");
+        if wanted && path.is_file() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn revision() -> String {
+    let git = |args: &[&str]| {
+        let output = Command::new("git").args(args).output().ok()?;
+        output
+            .status
+            .success()
+            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let revision = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
+    let changed =
+        git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|list| !list.is_empty());
+    format!("{revision}{}", if changed { "+changes" } else { "" })
+}
