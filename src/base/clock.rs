@@ -1,0 +1,205 @@
+//! The only reader of time.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime};
+
+/// A moment on the monotonic clock, in nanoseconds since this process first asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The moment `nanos` nanoseconds after the process's zero.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the process's zero.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to this moment; zero if `earlier` is later.
+    pub const fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This moment, `by` later.
+    pub fn plus(self, by: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+
+    /// The same moment for tokio's timers.
+    pub fn to_tokio(self) -> tokio::time::Instant {
+        tokio::time::Instant::from_std(zero() + Duration::from_nanos(self.0))
+    }
+}
+
+fn zero() -> Instant {
+    static ZERO: OnceLock<Instant> = OnceLock::new();
+    #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
+    *ZERO.get_or_init(Instant::now)
+}
+
+/// The present moment on the monotonic clock.
+pub fn now() -> Moment {
+    let zero = zero();
+    #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
+    let now = Instant::now();
+    Moment(u64::try_from(now.saturating_duration_since(zero).as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The way from wall time, in which the kernel stamps what arrives, to the monotonic clock.
+///
+/// Both clocks are slewed alike, so the distance between them changes only when somebody sets the wall clock; that is
+/// noticed and counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Wall {
+    /// Wall time, in nanoseconds since the Unix epoch, at the process's zero.
+    zero_unix_ns: i64,
+    jumps: u32,
+}
+
+impl Wall {
+    /// More than the two readings of a clock can lie apart by accident, once slow readings are left out.
+    const JUMP_NS: u64 = 20_000;
+    /// A reading that took longer was interrupted.
+    const SLOW_NS: u64 = 2_000;
+
+    /// Reads the distance of the two clocks.
+    pub fn new() -> Self {
+        // Of many readings the quickest is the best.
+        let best = (0..100).map(|_| Self::distance()).min_by_key(|(_, took)| *took);
+        Self {
+            zero_unix_ns: best.map_or(0, |(zero, _)| zero),
+            jumps: 0,
+        }
+    }
+
+    /// Reads the distance again; to be called before stamps are read.
+    pub fn check(&mut self) {
+        for _ in 0..3 {
+            let (zero, took) = Self::distance();
+            if took <= Self::SLOW_NS {
+                return self.note(zero);
+            }
+        }
+    }
+
+    fn note(&mut self, zero_unix_ns: i64) {
+        if zero_unix_ns.abs_diff(self.zero_unix_ns) > Self::JUMP_NS {
+            self.jumps += 1;
+            self.zero_unix_ns = zero_unix_ns;
+        }
+    }
+
+    /// How often the wall clock was set.
+    pub const fn jumps(&self) -> u32 {
+        self.jumps
+    }
+
+    /// The moment at which the wall clock showed this.
+    pub fn moment(&self, unix_ns: i64) -> Moment {
+        Moment(u64::try_from(unix_ns.saturating_sub(self.zero_unix_ns)).unwrap_or(0))
+    }
+
+    /// Wall time at the process's zero, and how long it took to find out, in nanoseconds.
+    fn distance() -> (i64, u64) {
+        let before = now().0;
+        #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let after = now().0;
+        let wall = i64::try_from(wall.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX);
+        let middle = before + (after - before) / 2;
+        (
+            wall.saturating_sub(i64::try_from(middle).unwrap_or(i64::MAX)),
+            after - before,
+        )
+    }
+}
+
+impl Default for Wall {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Seconds since the Unix epoch, with a fraction.
+pub fn unix_seconds() -> f64 {
+    #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
+    let now = SystemTime::now();
+    now.duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
+}
+
+/// The present date and time in UTC, RFC 3339 with milliseconds: `2026-11-21T06:53:11.250Z`.
+pub fn timestamp() -> String {
+    let now = jiff::Timestamp::from_nanosecond((unix_seconds() * 1e9) as i128).unwrap_or_default();
+    now.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}
+
+/// The present date and time in UTC, fit for a folder name: `20261121-065311`.
+pub fn stamp() -> String {
+    let now = jiff::Timestamp::from_second(unix_seconds() as i64).unwrap_or_default();
+    now.strftime("%Y%m%d-%H%M%S").to_string()
+}
+
+/// The present date and time of this place, fit for a file name: `20261121-065311`.
+pub fn local_stamp() -> String {
+    let now = jiff::Timestamp::from_second(unix_seconds() as i64).unwrap_or_default();
+    now.to_zoned(jiff::tz::TimeZone::system())
+        .strftime("%Y%m%d-%H%M%S")
+        .to_string()
+}
+
+/// Month and day of this place: `1121`.
+pub fn local_date() -> String {
+    local_stamp()[4..8].to_owned()
+}
+
+/// Seconds from one [`timestamp`] to another; `None` where one cannot be read.
+pub fn seconds_between(earlier: &str, later: &str) -> Option<f64> {
+    let earlier: jiff::Timestamp = earlier.parse().ok()?;
+    let later: jiff::Timestamp = later.parse().ok()?;
+    Some(later.duration_since(earlier).as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wall_time_is_told_on_the_monotonic_clock() {
+        let wall = Wall::new();
+        let before = now();
+        #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let after = now();
+        let told = wall.moment(i64::try_from(unix.as_nanos()).unwrap());
+        let grace = Duration::from_millis(1);
+        assert!(before <= told.plus(grace) && told <= after.plus(grace));
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_is_noticed_once_and_followed() {
+        let mut wall = Wall::new();
+        let unix = wall.zero_unix_ns;
+        let set = unix + 3_600_000_000_000;
+        wall.note(unix + 1000);
+        assert_eq!((wall.jumps(), wall.moment(unix + 5)), (0, Moment(5)));
+        wall.note(set);
+        wall.note(set + 1000);
+        assert_eq!((wall.jumps(), wall.moment(set + 7)), (1, Moment(7)));
+        assert_eq!(wall.moment(unix), Moment(0));
+    }
+
+    #[test]
+    fn the_time_between_two_timestamps_is_read_back() {
+        let (a, b) = ("2026-11-21T06:53:11.250Z", "2026-11-21T07:53:11.500Z");
+        assert_eq!(seconds_between(a, b), Some(3600.25));
+        assert_eq!(seconds_between(&timestamp(), "soon"), None);
+    }
+}

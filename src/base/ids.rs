@@ -1,0 +1,69 @@
+//! Names of things: runs, launches, cells, seeds. All are stable text, made from what they name.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The name, from its text.
+            pub fn new(text: impl Into<String>) -> Self {
+                Self(text.into())
+            }
+
+            /// The text of the name.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// One execution of a plan: the name of its folder below `results/`.
+    RunId
+);
+name!(
+    /// One launch of a plan: readable, unique within the plan.
+    LaunchId
+);
+name!(
+    /// What a cell is, in words: its axis values. Cells of two runs are paired by it.
+    CellKey
+);
+name!(
+    /// A digest of everything that decides what is measured; a changed cell has another one.
+    ContentHash
+);
+
+impl ContentHash {
+    /// The digest of a value's JSON form.
+    pub fn of<T: Serialize>(value: &T) -> Self {
+        let bytes =
+            serde_json::to_vec(value).expect("values that are hashed have string keys and finite numbers");
+        Self::of_bytes(&bytes)
+    }
+
+    /// The digest of some bytes: the first 16 hex digits of SHA-256.
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(hex(&Sha256::digest(bytes))[..16].to_owned())
+    }
+}
+
+/// Lower-case hex digits of some bytes.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,295 @@
+//! Quantities people write and read: durations, rates, sizes.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A length of time as people write it: `250ms`, `30s`, `1h 30m`; on disk in the same spelling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(pub Duration);
+
+impl Span {
+    /// A span of whole seconds.
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
+    /// The span as a [`Duration`].
+    pub const fn duration(self) -> Duration {
+        self.0
+    }
+}
+
+impl std::str::FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let span: jiff::SignedDuration = text.trim().parse().map_err(|_| {
+            if text.trim().parse::<f64>().is_ok() {
+                format!(
+                    "`{text}` has no unit; write `{}s` or `{}ms`",
+                    text.trim(),
+                    text.trim()
+                )
+            } else {
+                format!("`{text}` is not a duration; write it like `250ms`, `30s` or `1h 30m`")
+            }
+        })?;
+        match Duration::try_from(span) {
+            Ok(duration) => Ok(Self(duration)),
+            Err(_) => Err(format!("`{text}` is below zero; a duration must not be")),
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        if nanos == 0 {
+            return f.write_str("0s");
+        }
+        let (mut rest, mut first) = (nanos, true);
+        for (unit, size) in [
+            ("h", 3_600_000_000_000),
+            ("m", 60_000_000_000),
+            ("s", 1_000_000_000),
+            ("ms", 1_000_000),
+            ("us", 1_000),
+            ("ns", 1u128),
+        ] {
+            let count = rest / size;
+            if count > 0 {
+                write!(f, "{}{count}{unit}", if first { "" } else { " " })?;
+                first = false;
+                rest %= size;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+impl schemars::JsonSchema for Span {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Span".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "description": "A duration with its unit: `250ms`, `30s`, `1h 30m`.",
+            "examples": ["30s", "250ms", "1h 30m"]
+        })
+    }
+}
+
+/// Requests per second: above zero, or infinite (everything falls due at once). On disk a number or `"inf"`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct RequestRate(f64);
+
+impl RequestRate {
+    /// Everything falls due at the start.
+    pub const INFINITE: Self = Self(f64::INFINITY);
+
+    /// A rate, if it is above zero.
+    pub fn new(per_second: f64) -> Option<Self> {
+        (per_second > 0.0).then_some(Self(per_second))
+    }
+
+    /// Requests per second; may be infinite.
+    pub const fn per_second(self) -> f64 {
+        self.0
+    }
+
+    /// Whether everything falls due at once.
+    pub fn is_infinite(self) -> bool {
+        self.0.is_infinite()
+    }
+}
+
+impl fmt::Display for RequestRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl std::str::FromStr for RequestRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.trim()
+            .parse::<f64>()
+            .ok()
+            .and_then(Self::new)
+            .ok_or_else(|| {
+                format!("`{text}` is not a request rate; write requests per second above 0, or `inf`")
+            })
+    }
+}
+
+impl Serialize for RequestRate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.is_infinite() {
+            serializer.serialize_str("inf")
+        } else {
+            serializer.serialize_f64(self.0)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RequestRate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = RequestRate;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("requests per second above 0, or `inf`")
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<RequestRate, E> {
+                RequestRate::new(value).ok_or_else(|| {
+                    E::custom(format!(
+                        "`{value}` is not a request rate; it must be above 0, or `inf`"
+                    ))
+                })
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<RequestRate, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<RequestRate, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<RequestRate, E> {
+                value.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl schemars::JsonSchema for RequestRate {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "RequestRate".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "oneOf": [{ "type": "number", "exclusiveMinimum": 0 }, { "const": "inf" }],
+            "description": "Requests per second above 0, or `inf`: everything falls due at once."
+        })
+    }
+}
+
+/// A size in bytes as people write it: `32GiB`, `512 MiB`, `1GB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+const SIZES: [(&str, u64); 9] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("g", 1 << 30),
+    ("m", 1 << 20),
+    ("B", 1),
+];
+
+impl std::str::FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let trimmed = text.trim();
+        SIZES
+            .iter()
+            .find_map(|(unit, size)| {
+                let number: f64 = trimmed.strip_suffix(unit)?.trim().parse().ok()?;
+                (number >= 0.0 && number.is_finite()).then_some(Self((number * *size as f64) as u64))
+            })
+            .ok_or_else(|| format!("`{text}` is not a size; write it like `32GiB`, `512MiB` or `1GB`"))
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, size) = SIZES[..3]
+            .iter()
+            .find(|(_, size)| self.0 >= *size && self.0.is_multiple_of(*size))
+            .unwrap_or(&("B", 1));
+        write!(f, "{}{unit}", self.0 / size)
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(de::Error::custom)
+    }
+}
+
+impl schemars::JsonSchema for Bytes {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Bytes".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "description": "A size with its unit: `32GiB`, `512MiB`, `1GB`." })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_reads_what_it_writes() {
+        for text in ["0s", "250ms", "30s", "1h 30m", "1m 1s 5ms", "6h"] {
+            assert_eq!(text.parse::<Span>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_span_without_unit_says_what_to_write() {
+        assert_eq!(
+            "90".parse::<Span>().unwrap_err(),
+            "`90` has no unit; write `90s` or `90ms`"
+        );
+        assert!("-3s".parse::<Span>().unwrap_err().contains("below zero"));
+    }
+
+    #[test]
+    fn a_rate_is_above_zero_or_infinite() {
+        assert!("inf".parse::<RequestRate>().unwrap().is_infinite());
+        assert!("0".parse::<RequestRate>().is_err());
+        let back: RequestRate =
+            serde_json::from_str(&serde_json::to_string(&RequestRate::INFINITE).unwrap()).unwrap();
+        assert!(back.is_infinite());
+    }
+
+    #[test]
+    fn sizes_read_and_write_their_unit() {
+        assert_eq!("32g".parse::<Bytes>().unwrap().to_string(), "32GiB");
+        assert_eq!("1GB".parse::<Bytes>().unwrap().0, 1_000_000_000);
+        assert!("12".parse::<Bytes>().is_err());
+    }
+}

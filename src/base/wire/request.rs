@@ -1,0 +1,479 @@
+//! The server side of HTTP/1.1 as pure code: request heads and bodies in, response heads and chunks out.
+//! Knows no socket, no route and no clock; whoever owns the bytes feeds them in and writes out what comes back.
+
+use thiserror::Error;
+
+/// The longest request head that is read, in bytes.
+pub const LONGEST_HEAD: usize = 64 * 1024;
+
+/// The longest request body that is read, in bytes.
+pub const LONGEST_BODY: usize = 512 * 1024 * 1024;
+
+const MOST_HEADERS: usize = 128;
+
+/// Why the bytes of a client are not a request that can be answered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RequestFault {
+    /// The head breaks the grammar of HTTP/1.1.
+    #[error("the request head is not HTTP/1.1 ({0}); send a request line, headers and an empty line")]
+    Grammar(String),
+    /// The head is longer than [`LONGEST_HEAD`] or has too many headers.
+    #[error(
+        "the request head is longer than {LONGEST_HEAD} bytes or {MOST_HEADERS} headers; send fewer headers"
+    )]
+    HeadTooLong,
+    /// The body is longer than [`LONGEST_BODY`].
+    #[error("the request body is longer than {LONGEST_BODY} bytes; send less")]
+    BodyTooLong,
+    /// The length of the body is said wrongly, or in a way that is not understood.
+    #[error(
+        "the length of the request body is unclear ({0}); send `content-length` or `transfer-encoding: chunked`"
+    )]
+    Length(String),
+    /// A chunked body breaks the grammar.
+    #[error("the chunked request body is broken ({0}); send `<size in hex>\\r\\n<bytes>\\r\\n`")]
+    Chunk(&'static str),
+}
+
+impl RequestFault {
+    /// The status that tells the client what is wrong.
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::HeadTooLong => 431,
+            Self::BodyTooLong => 413,
+            Self::Grammar(_) | Self::Length(_) | Self::Chunk(_) => 400,
+        }
+    }
+}
+
+/// The head of a request: everything before its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestHead {
+    /// The method, in capitals as sent.
+    pub method: String,
+    /// The path without its query.
+    pub path: String,
+    /// What follows the `?`; empty without one.
+    pub query: String,
+    /// Whether the client speaks HTTP/1.1; otherwise 1.0, which knows neither chunks nor kept connections.
+    pub is_http11: bool,
+    headers: Vec<(String, Vec<u8>)>,
+}
+
+impl RequestHead {
+    /// Reads a head from the start of `bytes`: the head and its length, or `None` while it is incomplete.
+    pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, RequestFault> {
+        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(bytes) {
+            Ok(httparse::Status::Complete(length)) if length <= LONGEST_HEAD => {
+                Ok(Some((Self::from_parsed(&request), length)))
+            }
+            Ok(httparse::Status::Complete(_)) | Err(httparse::Error::TooManyHeaders) => {
+                Err(RequestFault::HeadTooLong)
+            }
+            Ok(httparse::Status::Partial) if bytes.len() > LONGEST_HEAD => Err(RequestFault::HeadTooLong),
+            Ok(httparse::Status::Partial) => Ok(None),
+            Err(error) => Err(RequestFault::Grammar(error.to_string())),
+        }
+    }
+
+    fn from_parsed(request: &httparse::Request<'_, '_>) -> Self {
+        let target = request.path.unwrap_or("/");
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        Self {
+            method: request.method.unwrap_or_default().to_owned(),
+            path: path.to_owned(),
+            query: query.to_owned(),
+            is_http11: request.version == Some(1),
+            headers: request
+                .headers
+                .iter()
+                .map(|header| (header.name.to_owned(), header.value.to_vec()))
+                .collect(),
+        }
+    }
+
+    /// The value of the first header of this name, if it is text; names are compared without regard to case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.values(name).next()
+    }
+
+    fn values<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a str> + use<'a, 'n> {
+        self.headers
+            .iter()
+            .filter(move |(found, _)| found.eq_ignore_ascii_case(name))
+            .filter_map(|(_, value)| std::str::from_utf8(value).ok().map(str::trim))
+    }
+
+    /// The value of a query parameter, as sent, not decoded.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.query.split('&').find_map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (key == name).then_some(value)
+        })
+    }
+
+    /// Whether the client wants to send another request on this connection.
+    pub fn keeps_alive(&self) -> bool {
+        let says = |word: &str| {
+            self.values("connection").any(|value| {
+                value
+                    .split(',')
+                    .any(|item| item.trim().eq_ignore_ascii_case(word))
+            })
+        };
+        if self.is_http11 {
+            !says("close")
+        } else {
+            says("keep-alive")
+        }
+    }
+
+    /// Whether the client waits for `100 Continue` before it sends its body.
+    pub fn expects_continue(&self) -> bool {
+        self.is_http11
+            && self
+                .header("expect")
+                .is_some_and(|value| value.eq_ignore_ascii_case("100-continue"))
+    }
+
+    /// How the end of the body is known.
+    pub fn body(&self) -> Result<RequestBody, RequestFault> {
+        if let Some(coding) = self.header("transfer-encoding") {
+            if !coding.eq_ignore_ascii_case("chunked") {
+                return Err(RequestFault::Length(format!("transfer-encoding `{coding}`")));
+            }
+            if self.header("content-length").is_some() {
+                return Err(RequestFault::Length(
+                    "both `content-length` and `transfer-encoding`".to_owned(),
+                ));
+            }
+            return Ok(RequestBody::Chunked(ChunkedBody::default()));
+        }
+        let mut lengths = self.values("content-length");
+        let Some(text) = lengths.next() else {
+            return Ok(RequestBody::Sized(0));
+        };
+        if lengths.any(|other| other != text) {
+            return Err(RequestFault::Length("two different `content-length`".to_owned()));
+        }
+        let length = text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit())
+            .then(|| text.parse().ok())
+            .flatten();
+        match length {
+            Some(length) if length <= LONGEST_BODY => Ok(RequestBody::Sized(length)),
+            Some(_) => Err(RequestFault::BodyTooLong),
+            None => Err(RequestFault::Length(format!("content-length `{text}`"))),
+        }
+    }
+}
+
+/// A request body on its way in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestBody {
+    /// This many bytes.
+    Sized(usize),
+    /// Chunks until the empty one.
+    Chunked(ChunkedBody),
+}
+
+impl RequestBody {
+    /// Takes the body off the front of `inbox` as far as it has arrived; the whole body once it is complete.
+    /// What follows the body stays in `inbox`.
+    pub fn take(&mut self, inbox: &mut Vec<u8>) -> Result<Option<Vec<u8>>, RequestFault> {
+        match self {
+            Self::Sized(length) if inbox.len() >= *length => {
+                let rest = inbox.split_off(*length);
+                Ok(Some(std::mem::replace(inbox, rest)))
+            }
+            Self::Sized(_) => Ok(None),
+            Self::Chunked(chunks) => chunks.take(inbox),
+        }
+    }
+}
+
+/// A chunked body on its way in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChunkedBody {
+    body: Vec<u8>,
+    state: ChunkState,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ChunkState {
+    #[default]
+    Size,
+    Bytes(usize),
+    End,
+    Trailer,
+}
+
+impl ChunkedBody {
+    fn take(&mut self, inbox: &mut Vec<u8>) -> Result<Option<Vec<u8>>, RequestFault> {
+        let mut at = 0;
+        let mut complete = false;
+        loop {
+            let rest = &inbox[at..];
+            if let ChunkState::Bytes(left) = self.state {
+                let take = left.min(rest.len());
+                self.body.extend_from_slice(&rest[..take]);
+                at += take;
+                self.state = if take == left {
+                    ChunkState::End
+                } else {
+                    ChunkState::Bytes(left - take)
+                };
+                if take < left {
+                    break;
+                }
+                continue;
+            }
+            let Some(end) = memchr::memchr(b'\n', rest) else {
+                if rest.len() > 1024 {
+                    return Err(RequestFault::Chunk("a line without an end"));
+                }
+                break;
+            };
+            let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+            self.state = match self.state {
+                ChunkState::Size => match chunk_size(line)? {
+                    0 => ChunkState::Trailer,
+                    size if self.body.len().saturating_add(size) > LONGEST_BODY => {
+                        return Err(RequestFault::BodyTooLong);
+                    }
+                    size => ChunkState::Bytes(size),
+                },
+                ChunkState::End if line.is_empty() => ChunkState::Size,
+                ChunkState::End => return Err(RequestFault::Chunk("a chunk longer than its size")),
+                ChunkState::Trailer | ChunkState::Bytes(_) => ChunkState::Trailer,
+            };
+            at += end + 1;
+            if self.state == ChunkState::Trailer && line.is_empty() {
+                complete = true;
+                break;
+            }
+        }
+        inbox.drain(..at);
+        Ok(complete.then(|| std::mem::take(&mut self.body)))
+    }
+}
+
+fn chunk_size(line: &[u8]) -> Result<usize, RequestFault> {
+    let digits = line
+        .split(|byte| *byte == b';')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii();
+    let text = std::str::from_utf8(digits)
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    text.and_then(|text| usize::from_str_radix(text, 16).ok())
+        .ok_or(RequestFault::Chunk("a size that is not hex"))
+}
+
+/// The end of a chunked body without trailers.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// What tells a waiting client to send its body.
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// How the end of a response body is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseBody {
+    /// By its length in bytes.
+    Sized(usize),
+    /// By an empty chunk.
+    Chunked,
+    /// By the end of the connection, for clients of HTTP/1.0.
+    UntilClose,
+}
+
+/// Appends the head of a response to `out`.
+pub fn write_head(
+    out: &mut Vec<u8>,
+    status: u16,
+    content_type: &str,
+    body: ResponseBody,
+    keeps_alive: bool,
+    headers: &[(&str, &str)],
+) {
+    let mut line = |text: &[&str]| {
+        text.iter()
+            .for_each(|part| out.extend_from_slice(part.as_bytes()));
+        out.extend_from_slice(b"\r\n");
+    };
+    line(&["HTTP/1.1 ", &status.to_string(), " ", reason(status)]);
+    line(&["content-type: ", content_type]);
+    match body {
+        ResponseBody::Sized(length) => line(&["content-length: ", &length.to_string()]),
+        ResponseBody::Chunked => line(&["transfer-encoding: chunked"]),
+        ResponseBody::UntilClose => {}
+    }
+    if !keeps_alive {
+        line(&["connection: close"]);
+    }
+    for (name, value) in headers {
+        line(&[name, ": ", value]);
+    }
+    line(&[]);
+}
+
+/// Appends one chunk with these bytes to `out`; nothing for no bytes, since the empty chunk ends a body.
+pub fn write_chunk(out: &mut Vec<u8>, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    out.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The reason phrase of a status; `Unknown` for one that this tool never sends.
+pub const fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        200 => "OK",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        413 => "Content Too Large",
+        422 => "Unprocessable Entity",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        503 => "Service Unavailable",
+        _ => "Unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POST: &[u8] =
+        b"POST /v1/completions?timeout=5&x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n{  }GET";
+
+    #[test]
+    fn a_head_is_read_once_it_is_complete() {
+        for cut in 0..POST.len() - 7 {
+            assert_eq!(RequestHead::parse(&POST[..cut]), Ok(None), "cut at {cut}");
+        }
+        let (head, length) = RequestHead::parse(POST).unwrap().unwrap();
+        assert_eq!(
+            (head.method.as_str(), head.path.as_str()),
+            ("POST", "/v1/completions")
+        );
+        assert_eq!(head.parameter("timeout"), Some("5"));
+        assert_eq!(head.parameter("x"), Some(""));
+        assert_eq!(head.header("hOST"), Some("a"));
+        assert_eq!(length, POST.len() - 7);
+    }
+
+    #[test]
+    fn a_sized_body_leaves_the_next_request_in_the_inbox() {
+        let (head, length) = RequestHead::parse(POST).unwrap().unwrap();
+        let mut inbox = POST[length..].to_vec();
+        assert_eq!(head.body().unwrap().take(&mut inbox).unwrap().unwrap(), b"{  }");
+        assert_eq!(inbox, b"GET");
+    }
+
+    #[test]
+    fn a_chunked_body_is_the_same_wherever_it_is_cut() {
+        let wire = b"5\r\nhello\r\n1;name=value\r\n \r\nA\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nGET";
+        for cut in 0..wire.len() {
+            let mut body = RequestBody::Chunked(ChunkedBody::default());
+            let mut inbox = wire[..cut].to_vec();
+            let first = body.take(&mut inbox).unwrap();
+            inbox.extend_from_slice(&wire[cut..]);
+            let whole = first.or_else(|| body.take(&mut inbox).unwrap()).unwrap();
+            assert_eq!(whole, b"hello 0123456789", "cut at {cut}");
+            assert_eq!(inbox, b"GET", "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn broken_lengths_are_refused() {
+        let body = |headers: &str| {
+            let text = format!("POST / HTTP/1.1\r\n{headers}\r\n\r\n");
+            RequestHead::parse(text.as_bytes())
+                .unwrap()
+                .unwrap()
+                .0
+                .body()
+                .map(|_| ())
+                .unwrap_err()
+                .status()
+        };
+        assert_eq!(body("Content-Length: -1"), 400);
+        assert_eq!(body("Content-Length: 1\r\nContent-Length: 2"), 400);
+        assert_eq!(body("Content-Length: 99999999999"), 413);
+        assert_eq!(body("Transfer-Encoding: gzip"), 400);
+        assert_eq!(body("Transfer-Encoding: chunked\r\nContent-Length: 3"), 400);
+        let mut chunks = RequestBody::Chunked(ChunkedBody::default());
+        assert!(chunks.take(&mut b"zz\r\n".to_vec()).is_err());
+        let mut chunks = RequestBody::Chunked(ChunkedBody::default());
+        assert!(chunks.take(&mut b"1\r\nab\r\n".to_vec()).is_err());
+    }
+
+    #[test]
+    fn bytes_that_are_no_request_are_refused() {
+        assert_eq!(
+            RequestHead::parse(b"\x16\x03\x01 hello\r\n\r\n")
+                .unwrap_err()
+                .status(),
+            400
+        );
+        let long = format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(LONGEST_HEAD));
+        assert_eq!(
+            RequestHead::parse(long.as_bytes()),
+            Err(RequestFault::HeadTooLong)
+        );
+    }
+
+    #[test]
+    fn connections_are_kept_as_the_version_says() {
+        let keeps = |text: &str| {
+            RequestHead::parse(text.as_bytes())
+                .unwrap()
+                .unwrap()
+                .0
+                .keeps_alive()
+        };
+        assert!(keeps("GET / HTTP/1.1\r\n\r\n"));
+        assert!(!keeps("GET / HTTP/1.1\r\nConnection: foo, Close\r\n\r\n"));
+        assert!(!keeps("GET / HTTP/1.0\r\n\r\n"));
+        assert!(keeps("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+    }
+
+    #[test]
+    fn a_response_is_written_as_http_wants_it() {
+        let mut out = Vec::new();
+        write_head(
+            &mut out,
+            404,
+            "application/json",
+            ResponseBody::Sized(2),
+            false,
+            &[("x-request-id", "7")],
+        );
+        write_chunk(&mut out, b"data: {}\n\n");
+        write_chunk(&mut out, b"");
+        let text = String::from_utf8(out).unwrap();
+        insta::assert_snapshot!(text.replace('\r', "~"), @r"
+        HTTP/1.1 404 Not Found~
+        content-type: application/json~
+        content-length: 2~
+        connection: close~
+        x-request-id: 7~
+        ~
+        a~
+        data: {}
+
+        ~
+        ");
+    }
+}

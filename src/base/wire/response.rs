@@ -1,0 +1,528 @@
+//! The client side: response heads and bodies, cut at any byte.
+//!
+//! [`Reader`] is fed whatever bytes arrived and hands out the head, slices of the body and the end. It copies nothing of
+//! a body, knows no socket and no time, and refuses what it cannot frame with certainty: encodings other than chunked,
+//! contradicting lengths, heads beyond [`HEAD_LIMIT`].
+
+use std::mem;
+
+use thiserror::Error;
+
+/// The longest head of an answer, in bytes; also bounds the trailers and the extensions of one chunk.
+pub const HEAD_LIMIT: usize = 64 << 10;
+
+const HEADERS: usize = 128;
+
+/// The head of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The status, such as 200.
+    pub status: u16,
+    /// The reason phrase; may be empty.
+    pub reason: String,
+    /// The headers in order, names in lower case.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Head {
+    /// The first header of that name, which is given in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+/// What the next bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'b> {
+    /// The head is complete; [`Reader::head`] has it.
+    Head,
+    /// A piece of the body.
+    Body(&'b [u8]),
+    /// The answer is complete.
+    End,
+}
+
+/// Bytes that are no HTTP/1.1 response.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// The head cannot be read.
+    #[error("the head of the answer is not HTTP/1.1: {0}")]
+    Head(httparse::Error),
+    /// The head is too long.
+    #[error("the head of the answer exceeds {HEAD_LIMIT} bytes")]
+    HugeHead,
+    /// The length of the body cannot be known.
+    #[error("the answer's `{header}: {value}` cannot be followed")]
+    Framing {
+        /// The header at fault.
+        header: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// A chunk has no readable size, or does not end where it says.
+    #[error("a chunk of the answer is malformed")]
+    Chunk,
+    /// The connection ended before the answer did.
+    #[error("the connection ended {0}")]
+    Cut(Where),
+}
+
+/// Where an answer was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// Before its first byte.
+    BeforeHead,
+    /// Inside its head.
+    InHead,
+    /// Inside its body.
+    InBody,
+}
+
+impl std::fmt::Display for Where {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::BeforeHead => "before the answer began",
+            Self::InHead => "inside the head of the answer",
+            Self::InBody => "before the answer was whole",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Head,
+    /// A body of known length, of which this much is missing.
+    Length(u64),
+    UntilClose,
+    Chunked(Chunked),
+    /// Complete, but the end was not yet handed out.
+    Ending,
+    Over,
+}
+
+/// Where in a chunked body the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chunked {
+    Size {
+        size: u64,
+        digits: u8,
+    },
+    /// After the size: extensions, up to the line feed.
+    Extension {
+        size: u64,
+        skipped: usize,
+    },
+    Data(u64),
+    /// After the data: carriage return and line feed.
+    DataEnd {
+        after_return: bool,
+    },
+    /// After the last chunk: trailers, up to an empty line.
+    Trailer {
+        skipped: usize,
+        line_is_empty: bool,
+    },
+}
+
+const SIZE: Chunked = Chunked::Size { size: 0, digits: 0 };
+
+/// Reads one response from bytes that come in pieces of any size.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    state: State,
+    raw: Vec<u8>,
+    head: Option<Head>,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Reader {
+    /// A reader before the first byte.
+    pub const fn new() -> Self {
+        Self {
+            state: State::Head,
+            raw: Vec::new(),
+            head: None,
+        }
+    }
+
+    /// The head, once it is complete.
+    pub fn head(&self) -> Option<&Head> {
+        self.head.as_ref()
+    }
+
+    /// Whether the body lasts until the connection ends, so that nothing but its content can tell whether it is whole.
+    pub fn is_until_close(&self) -> bool {
+        self.state == State::UntilClose
+    }
+
+    /// Takes the next part off the front of `input`; `None` when more bytes are needed or the answer is over.
+    pub fn next<'b>(&mut self, input: &mut &'b [u8]) -> Result<Option<Part<'b>>, Fault> {
+        loop {
+            match self.state {
+                State::Over => return Ok(None),
+                State::Ending => {
+                    self.state = State::Over;
+                    return Ok(Some(Part::End));
+                }
+                _ if input.is_empty() => return Ok(None),
+                State::Head => {
+                    if self.read_head(input)? {
+                        return Ok(Some(Part::Head));
+                    }
+                }
+                State::UntilClose => return Ok(Some(Part::Body(mem::take(input)))),
+                State::Length(left) => {
+                    let (body, left) = take(input, left);
+                    self.state = if left == 0 {
+                        State::Ending
+                    } else {
+                        State::Length(left)
+                    };
+                    return Ok(Some(Part::Body(body)));
+                }
+                State::Chunked(Chunked::Data(left)) => {
+                    let (body, left) = take(input, left);
+                    self.state = State::Chunked(if left == 0 {
+                        Chunked::DataEnd { after_return: false }
+                    } else {
+                        Chunked::Data(left)
+                    });
+                    return Ok(Some(Part::Body(body)));
+                }
+                State::Chunked(Chunked::DataEnd { after_return: false }) if input.starts_with(b"\r\n") => {
+                    *input = &input[2..];
+                    self.state = State::Chunked(SIZE);
+                }
+                State::Chunked(between) => {
+                    let (next, length) = match plain_size(input).filter(|_| between == SIZE) {
+                        Some((size, length)) => (State::Chunked(Chunked::Data(size)), length),
+                        None => (step(between, input[0])?, 1),
+                    };
+                    *input = &input[length..];
+                    self.state = next;
+                }
+            }
+        }
+    }
+
+    /// Says that the connection ended: an error where the answer needed more.
+    pub fn close(&mut self) -> Result<(), Fault> {
+        match mem::replace(&mut self.state, State::Over) {
+            State::Head if self.raw.is_empty() => Err(Fault::Cut(Where::BeforeHead)),
+            State::Head => Err(Fault::Cut(Where::InHead)),
+            State::Length(_) | State::Chunked(_) => Err(Fault::Cut(Where::InBody)),
+            State::UntilClose | State::Ending | State::Over => Ok(()),
+        }
+    }
+
+    /// Whether the head is complete now. Interim answers (status 1xx) are passed over.
+    fn read_head(&mut self, input: &mut &[u8]) -> Result<bool, Fault> {
+        let before = self.raw.len();
+        let taken = input.len().min(HEAD_LIMIT + 1 - before);
+        self.raw.extend_from_slice(&input[..taken]);
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut response = httparse::Response::new(&mut headers);
+        let length = match response.parse(&self.raw).map_err(Fault::Head)? {
+            httparse::Status::Complete(length) if length <= HEAD_LIMIT => length,
+            httparse::Status::Partial if self.raw.len() <= HEAD_LIMIT => {
+                *input = &input[taken..];
+                return Ok(false);
+            }
+            _ => return Err(Fault::HugeHead),
+        };
+        let head = Head {
+            status: response.code.unwrap_or_default(),
+            reason: response.reason.unwrap_or_default().to_owned(),
+            headers: response
+                .headers
+                .iter()
+                .map(|header| {
+                    let value = String::from_utf8_lossy(header.value).trim().to_owned();
+                    (header.name.to_ascii_lowercase(), value)
+                })
+                .collect(),
+        };
+        // What was in the buffer before was an incomplete head, so the head ends inside this input.
+        *input = &input[length - before..];
+        self.raw = Vec::new();
+        if (100..200).contains(&head.status) && head.status != 101 {
+            return Ok(false);
+        }
+        self.state = framing(&head)?;
+        self.head = Some(head);
+        Ok(true)
+    }
+}
+
+/// How the body is framed (RFC 9112, section 6.3).
+fn framing(head: &Head) -> Result<State, Fault> {
+    let fault = |header, value: &str| Fault::Framing {
+        header,
+        value: value.to_owned(),
+    };
+    if matches!(head.status, 204 | 304) {
+        return Ok(State::Ending);
+    }
+    if head.status == 101 {
+        return Err(fault("status", "101"));
+    }
+    if let Some(value) = head.header("transfer-encoding") {
+        return if value.eq_ignore_ascii_case("chunked") {
+            Ok(State::Chunked(SIZE))
+        } else {
+            Err(fault("transfer-encoding", value))
+        };
+    }
+    let mut length = None;
+    for (_, value) in head.headers.iter().filter(|(name, _)| name == "content-length") {
+        let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+        let number = value.parse::<u64>().ok().filter(|_| is_number);
+        match (number, length) {
+            (None, _) => return Err(fault("content-length", value)),
+            (Some(number), Some(known)) if number != known => return Err(fault("content-length", value)),
+            (number, _) => length = number,
+        }
+    }
+    Ok(match length {
+        None => State::UntilClose,
+        Some(0) => State::Ending,
+        Some(length) => State::Length(length),
+    })
+}
+
+fn take<'b>(input: &mut &'b [u8], left: u64) -> (&'b [u8], u64) {
+    let length = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+    let (taken, rest) = input.split_at(length);
+    *input = rest;
+    (taken, left - length as u64)
+}
+
+/// The size of a chunk that is not the last, and how many bytes tell it, if these are all there and plain: what nearly
+/// all chunks begin with. Anything else is read byte by byte.
+fn plain_size(input: &[u8]) -> Option<(u64, usize)> {
+    let mut size = 0;
+    for (place, byte) in input.iter().take(8).enumerate() {
+        match char::from(*byte).to_digit(16) {
+            Some(digit) => size = size << 4 | u64::from(digit),
+            None if size > 0 && input[place..].starts_with(b"\r\n") => return Some((size, place + 2)),
+            None => return None,
+        }
+    }
+    None
+}
+
+/// One byte between the pieces of a chunked body. A bare line feed ends a line too.
+fn step(between: Chunked, byte: u8) -> Result<State, Fault> {
+    let next = match between {
+        Chunked::Size { size, digits } => match (char::from(byte).to_digit(16), byte) {
+            (Some(digit), _) if digits < 16 => Chunked::Size {
+                size: size << 4 | u64::from(digit),
+                digits: digits + 1,
+            },
+            (None, b'\n') if digits > 0 => after_size(size),
+            (None, b'\r' | b' ' | b'\t' | b';') if digits > 0 => Chunked::Extension { size, skipped: 0 },
+            _ => return Err(Fault::Chunk),
+        },
+        Chunked::Extension { size, skipped } => match byte {
+            b'\n' => after_size(size),
+            _ if skipped < HEAD_LIMIT => Chunked::Extension {
+                size,
+                skipped: skipped + 1,
+            },
+            _ => return Err(Fault::Chunk),
+        },
+        Chunked::DataEnd { after_return } => match byte {
+            b'\n' => SIZE,
+            b'\r' if !after_return => Chunked::DataEnd { after_return: true },
+            _ => return Err(Fault::Chunk),
+        },
+        Chunked::Trailer {
+            skipped,
+            line_is_empty,
+        } => match byte {
+            b'\n' if line_is_empty => return Ok(State::Ending),
+            _ if skipped >= HEAD_LIMIT => return Err(Fault::HugeHead),
+            _ => Chunked::Trailer {
+                skipped: skipped + 1,
+                line_is_empty: byte == b'\n' || byte == b'\r' && line_is_empty,
+            },
+        },
+        Chunked::Data(_) => unreachable!("data is taken in slices"),
+    };
+    Ok(State::Chunked(next))
+}
+
+const fn after_size(size: u64) -> Chunked {
+    match size {
+        0 => Chunked::Trailer {
+            skipped: 0,
+            line_is_empty: true,
+        },
+        _ => Chunked::Data(size),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Whole {
+        head: Option<Head>,
+        body: Vec<u8>,
+        ended: bool,
+        fault: Option<Fault>,
+    }
+
+    /// Reads pieces and then the end of the connection.
+    fn read<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Whole {
+        let (mut reader, mut whole) = (Reader::new(), Whole::default());
+        for mut piece in pieces {
+            loop {
+                match reader.next(&mut piece) {
+                    Ok(Some(Part::Head)) => whole.head = reader.head().cloned(),
+                    Ok(Some(Part::Body(body))) => whole.body.extend_from_slice(body),
+                    Ok(Some(Part::End)) => whole.ended = true,
+                    Ok(None) => break,
+                    Err(fault) => {
+                        whole.fault = Some(fault);
+                        return whole;
+                    }
+                }
+            }
+        }
+        whole.fault = reader.close().err();
+        whole
+    }
+
+    const CHUNKED: &[u8] =
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+        5\r\nhello\r\n01;name=value\r\n,\r\nA \r\n 123456789\r\n0\r\nTrailer: x\r\n\r\n";
+
+    #[test]
+    fn a_chunked_body_comes_out_whole_after_an_interim_answer() {
+        let whole = read([CHUNKED]);
+        assert_eq!(whole.body, b"hello, 123456789");
+        assert!(whole.ended && whole.fault.is_none());
+        let head = whole.head.unwrap();
+        assert_eq!((head.status, head.reason.as_str()), (200, "OK"));
+        assert_eq!(head.header("transfer-encoding"), Some("chunked"));
+    }
+
+    #[test]
+    fn a_body_of_known_length_ends_by_itself_and_leaves_what_follows() {
+        let (mut reader, mut input) = (
+            Reader::new(),
+            &b"HTTP/1.1 500 Oh\r\ncontent-length: 4\r\n\r\nboomXX"[..],
+        );
+        assert_eq!(reader.next(&mut input), Ok(Some(Part::Head)));
+        assert_eq!(reader.next(&mut input), Ok(Some(Part::Body(b"boom"))));
+        assert_eq!(reader.next(&mut input), Ok(Some(Part::End)));
+        assert_eq!(reader.next(&mut input), Ok(None));
+        assert_eq!(input, b"XX");
+    }
+
+    #[test]
+    fn a_body_without_length_lasts_until_the_connection_ends() {
+        let whole = read([&b"HTTP/1.0 200 OK\r\n\r\nall of it"[..]]);
+        assert_eq!((whole.body.as_slice(), whole.fault), (&b"all of it"[..], None));
+    }
+
+    #[test]
+    fn a_cut_answer_says_where_it_was_cut() {
+        let cut = |length: usize| read([&CHUNKED[..length]]).fault;
+        assert_eq!(cut(0), Some(Fault::Cut(Where::BeforeHead)));
+        assert_eq!(cut(40), Some(Fault::Cut(Where::InHead)));
+        assert_eq!(cut(CHUNKED.len() - 1), Some(Fault::Cut(Where::InBody)));
+    }
+
+    #[test]
+    fn what_cannot_be_framed_is_refused() {
+        for (text, fault) in [
+            ("HTP/1.1 200\r\n\r\n", "not HTTP/1.1"),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: +4\r\n\r\n",
+                "`content-length: +4`",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 4\r\ncontent-length: 5\r\n\r\n",
+                "`content-length: 5`",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n",
+                "`transfer-encoding: gzip`",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz",
+                "malformed",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nab",
+                "malformed",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n11111111111111111\r\n",
+                "malformed",
+            ),
+        ] {
+            let said = read([text.as_bytes()]).fault.expect(text).to_string();
+            assert!(said.contains(fault), "{said}");
+        }
+        let huge = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(HEAD_LIMIT));
+        assert_eq!(read([huge.as_bytes()]).fault, Some(Fault::HugeHead));
+    }
+
+    proptest! {
+        #[test]
+        fn a_response_cut_anywhere_reads_alike(
+            bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..8),
+            cuts in prop::collection::vec(0.0f64..1.0, 0..12),
+            chunked: bool,
+        ) {
+            let mut bytes = Vec::new();
+            if chunked {
+                bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+                for body in &bodies {
+                    bytes.extend_from_slice(format!("{:x}\r\n", body.len()).as_bytes());
+                    bytes.extend_from_slice(body);
+                    bytes.extend_from_slice(b"\r\n");
+                }
+                bytes.extend_from_slice(b"0\r\n\r\n");
+            } else {
+                let length = bodies.concat().len();
+                bytes.extend_from_slice(format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n").as_bytes());
+                bytes.extend_from_slice(&bodies.concat());
+            }
+            let mut places: Vec<usize> = cuts.iter().map(|cut| (cut * bytes.len() as f64) as usize).collect();
+            places.extend([0, bytes.len()]);
+            places.sort_unstable();
+            let whole = read([bytes.as_slice()]);
+            prop_assert_eq!(&whole.body, &bodies.concat());
+            prop_assert!(whole.ended);
+            prop_assert_eq!(&read(places.windows(2).map(|pair| &bytes[pair[0]..pair[1]])), &whole);
+            prop_assert_eq!(&read(bytes.chunks(1)), &whole);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), chunked: bool) {
+            let mut all = if chunked {
+                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec()
+            } else {
+                Vec::new()
+            };
+            all.extend_from_slice(&bytes);
+            let _ = read([all.as_slice()]);
+            let _ = read(all.chunks(3));
+        }
+    }
+}
