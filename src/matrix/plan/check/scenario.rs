@@ -1,0 +1,98 @@
+//! Scenarios that cannot be sent.
+
+use super::{at, empty_axis};
+use crate::matrix::spec::matrix::{Matrix, ScenarioEntry};
+use crate::matrix::spec::shape::Named;
+use crate::matrix::spec::source::{Mistake, listed, nearest};
+use crate::matrix::spec::standard;
+use crate::matrix::spec::workload::{Dataset, Workload};
+
+/// The mistakes of all scenarios.
+pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
+    for named in matrix.scenarios.iter() {
+        scenario(matrix, named, mistakes);
+    }
+}
+
+fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mistake>) {
+    let entry = &named.value;
+    let standard = standard::named(&named.name);
+    let dataset = entry
+        .dataset
+        .or(standard.as_ref().and_then(|standard| standard.dataset));
+    let Some(dataset) = dataset else {
+        let mistake = at(
+            Mistake::new(format!("the scenario `{}` does not say what is sent", named.name)),
+            named.name.place.as_ref(),
+            "no standard scenario, and no `dataset`",
+        );
+        mistakes.push(match nearest(&named.name, standard::NAMES) {
+            Some(near) => {
+                let mistake = mistake.help(format!("did you mean `{near}`?"));
+                match &named.name.place {
+                    Some(place) => mistake.replace(place, near),
+                    None => mistake,
+                }
+            }
+            None => mistake.help(format!(
+                "add `dataset:`, or use a standard one: {}",
+                listed(standard::NAMES)
+            )),
+        });
+        return;
+    };
+    for objection in workload(entry, standard.as_ref(), dataset).objections(matrix.profile) {
+        let place = match objection.field {
+            "prompts" => entry.prompts.as_ref().and_then(|prompts| prompts.place.as_ref()),
+            "range_ratio" => entry.range_ratio.as_ref().and_then(|ratio| ratio.place.as_ref()),
+            _ => None,
+        };
+        let message = format!("the scenario `{}` cannot be: `{}`", named.name, objection.field);
+        mistakes.push(at(
+            Mistake::new(message),
+            place.or(named.name.place.as_ref()),
+            objection.says,
+        ));
+    }
+    if let Some(share) = entry
+        .error_share
+        .as_ref()
+        .filter(|share| !(0.0..=1.0).contains(&share.value))
+    {
+        mistakes.push(
+            at(
+                Mistake::new(format!("`error_share` is {}", share.value)),
+                share.place.as_ref(),
+                "not between 0 and 1",
+            )
+            .help("it is a share of the requests, such as 0.01"),
+        );
+    }
+    if entry.rate.as_ref().is_some_and(|list| list.0.is_empty()) {
+        mistakes.push(empty_axis(
+            entry.rate.as_ref().and_then(|list| list.place.as_ref()),
+        ));
+    }
+    if entry.concurrency.as_ref().is_some_and(|list| list.0.is_empty()) {
+        mistakes.push(empty_axis(
+            entry.concurrency.as_ref().and_then(|list| list.place.as_ref()),
+        ));
+    }
+}
+
+/// The workload that an entry comes to, for its objections only.
+fn workload(entry: &ScenarioEntry, standard: Option<&ScenarioEntry>, dataset: Dataset) -> Workload {
+    let pick = |read: fn(&ScenarioEntry) -> Option<u32>| read(entry).or_else(|| standard.and_then(read));
+    let ratio = |entry: &ScenarioEntry| entry.range_ratio.as_ref().map(|ratio| ratio.value);
+    Workload {
+        dataset,
+        path: None,
+        prompts: pick(|entry| entry.prompts.as_ref().map(|prompts| prompts.value)).unwrap_or(1),
+        input_len: pick(|entry| entry.input_len),
+        output_len: pick(|entry| entry.output_len),
+        range_ratio: ratio(entry).or_else(|| standard.and_then(ratio)).unwrap_or(0.0),
+        context_len: entry.context_len,
+        prompt_suffix: entry.prompt_suffix.clone(),
+        tokenize_prompt: entry.tokenize_prompt,
+    }
+}

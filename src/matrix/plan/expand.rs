@@ -1,0 +1,246 @@
+//! Matrix -> Plan: every axis crossed, cells left out and added with their reasons, launches told apart.
+
+use crate::base::ids::{CellKey, ContentHash};
+use crate::matrix::plan::axes::cross;
+use crate::matrix::plan::check;
+use crate::matrix::plan::point::{Point, Uneven};
+use crate::matrix::plan::resolve::Site;
+use crate::matrix::plan::{Cell, LeftOut, Plan, order};
+use crate::matrix::spec::engine::Recipes;
+use crate::matrix::spec::matrix::{EngineEntry, Inclusion, Matrix, ModelEntry, ScenarioEntry, engine_name};
+use crate::matrix::spec::select::{AXES, AxisValues};
+use crate::matrix::spec::shape::Named;
+use crate::matrix::spec::source::Mistake;
+use crate::matrix::spec::standard;
+
+/// Every cell of a matrix in the order of its measurement, or every mistake that keeps them from being told.
+///
+/// # Errors
+/// All mistakes at once.
+pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> {
+    let mut mistakes = check::matrix(matrix, recipes);
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    let scenarios: Vec<(String, ScenarioEntry)> = matrix
+        .scenarios
+        .iter()
+        .map(|named| (named.name.value.clone(), with_standard(named)))
+        .collect();
+    let mut cells: Vec<(Cell, super::Launch)> = Vec::new();
+    let mut left_out = Vec::new();
+    let mut excluded = vec![false; matrix.exclude.len()];
+    for engine in matrix.engines.iter() {
+        for model in matrix.models.iter() {
+            for (scenario, scenario_entry) in &scenarios {
+                let site = site(matrix, recipes, engine, model, scenario, scenario_entry);
+                let points = match cross(&site) {
+                    Ok(points) => points,
+                    Err(uneven) => {
+                        mistakes.push(uneven_groups(&site, &uneven));
+                        continue;
+                    }
+                };
+                for point in points {
+                    mistakes.extend(check::point(&site, &point));
+                    let values = site.axis_values(&point);
+                    let out = matrix
+                        .exclude
+                        .iter()
+                        .enumerate()
+                        .find(|(_, exclusion)| exclusion.when.fits(&values));
+                    if let Some((index, exclusion)) = out {
+                        excluded[index] = true;
+                        left_out.push(LeftOut {
+                            cell: key(&values),
+                            why: exclusion.why.clone(),
+                        });
+                    } else {
+                        cells.push(cell(&site, &point, &values, None));
+                    }
+                }
+            }
+        }
+    }
+    for (exclusion, hit) in matrix.exclude.iter().zip(&excluded) {
+        if !hit && mistakes.is_empty() {
+            mistakes.push(check::useless_exclusion(exclusion));
+        }
+    }
+    for inclusion in &matrix.include {
+        let added = include(matrix, recipes, &scenarios, inclusion);
+        mistakes.extend(added.1);
+        let Some(added) = added.0 else { continue };
+        if cells.iter().any(|(cell, _)| cell.key == added.0.key) {
+            mistakes.push(check::useless_inclusion(inclusion, &added.0.key));
+        } else {
+            cells.push(added);
+        }
+    }
+    if !mistakes.is_empty() {
+        mistakes.dedup();
+        return Err(mistakes);
+    }
+    if cells.is_empty() {
+        return Err(vec![check::nothing_left(matrix)]);
+    }
+    Ok(assemble(matrix, cells, left_out))
+}
+
+fn assemble(matrix: &Matrix, cells: Vec<(Cell, super::Launch)>, left_out: Vec<LeftOut>) -> Plan {
+    let mut launches: Vec<super::Launch> = Vec::new();
+    let mut grouped: Vec<Vec<Cell>> = Vec::new();
+    for (cell, launch) in cells {
+        match launches.iter().position(|known| known.id == launch.id) {
+            Some(at) => grouped[at].push(cell),
+            None => {
+                launches.push(launch);
+                grouped.push(vec![cell]);
+            }
+        }
+    }
+    let cells: Vec<Cell> = grouped.into_iter().flatten().collect();
+    let ids: Vec<_> = launches.iter().map(|launch| launch.id.clone()).collect();
+    let reference = matrix.reference.as_ref().map(|name| name.value.clone());
+    Plan {
+        matrix: matrix.name.value.clone(),
+        starts: order::starts(&ids, &cells, matrix.repeats),
+        reference: reference.or_else(|| launches.first().map(|launch| launch.engine.name.clone())),
+        launches,
+        cells,
+        left_out,
+    }
+}
+
+/// The entry with what it leaves open taken from the standard scenario of its name.
+fn with_standard(named: &Named<ScenarioEntry>) -> ScenarioEntry {
+    let mut entry = named.value.clone();
+    if let Some(standard) = standard::named(&named.name.value) {
+        entry.dataset = entry.dataset.or(standard.dataset);
+        entry.prompts = entry.prompts.or(standard.prompts);
+        entry.input_len = entry.input_len.or(standard.input_len);
+        entry.output_len = entry.output_len.or(standard.output_len);
+        entry.range_ratio = entry.range_ratio.or(standard.range_ratio);
+    }
+    entry
+}
+
+fn site<'a>(
+    matrix: &'a Matrix,
+    recipes: &'a Recipes,
+    engine: &'a Named<EngineEntry>,
+    model: &'a Named<ModelEntry>,
+    scenario: &'a str,
+    scenario_entry: &'a ScenarioEntry,
+) -> Site<'a> {
+    Site {
+        matrix,
+        recipe: recipes
+            .get(&engine.name.value)
+            .expect("a matrix with an unknown engine is refused before"),
+        engine: &engine_name(engine).value,
+        entry: &engine.value,
+        model: &model.name.value,
+        model_entry: &model.value,
+        scenario,
+        scenario_entry,
+    }
+}
+
+fn uneven_groups(site: &Site<'_>, uneven: &Uneven) -> Mistake {
+    let lengths: Vec<String> = uneven
+        .lengths
+        .iter()
+        .map(|(name, length)| format!("`{name}` has {length}"))
+        .collect();
+    let mistake = Mistake::new(format!(
+        "the zipped axes differ in length for engine `{}`, model `{}`, scenario `{}`",
+        site.engine, site.model, site.scenario
+    ))
+    .help(
+        "give each axis of the group the same number of values, or take the group out of `zip` to cross them",
+    );
+    match site.matrix.zip[uneven.group]
+        .first()
+        .and_then(|name| name.place.as_ref())
+    {
+        Some(place) => mistake.at(place, lengths.join(", ")),
+        None => mistake.note(lengths.join(", ")),
+    }
+}
+
+/// The cell's key: its axes in their order, in the language of `--only`.
+fn key(values: &AxisValues) -> CellKey {
+    let parts: Vec<String> = AXES
+        .iter()
+        .filter_map(|axis| values.get(*axis).map(|value| format!("{axis}={value}")))
+        .collect();
+    CellKey::new(parts.join(","))
+}
+
+fn cell(site: &Site<'_>, point: &Point, values: &AxisValues, why: Option<String>) -> (Cell, super::Launch) {
+    let launch = site.launch(point);
+    let scenario = site.load(point);
+    let content = ContentHash::of(&(&launch.id, &scenario));
+    (
+        Cell {
+            key: key(values),
+            axes: values.clone(),
+            content,
+            launch: launch.id.clone(),
+            scenario,
+            why,
+        },
+        launch,
+    )
+}
+
+type Added = (Option<(Cell, super::Launch)>, Vec<Mistake>);
+
+fn include(
+    matrix: &Matrix,
+    recipes: &Recipes,
+    scenarios: &[(String, ScenarioEntry)],
+    added: &Inclusion,
+) -> Added {
+    let engine = matrix
+        .engines
+        .iter()
+        .find(|named| engine_name(named).value == added.engine.value);
+    let model = matrix
+        .models
+        .iter()
+        .find(|named| named.name.value == added.model.value);
+    let scenario = scenarios.iter().find(|(name, _)| *name == added.scenario.value);
+    let (Some(engine), Some(model), Some((scenario, scenario_entry))) = (engine, model, scenario) else {
+        return (None, check::inclusion_names(matrix, added));
+    };
+    let site = site(matrix, recipes, engine, model, scenario, scenario_entry);
+    let Some(mut point) = cross(&site).ok().and_then(|points| points.into_iter().next()) else {
+        return (None, Vec::new());
+    };
+    if let Some(version) = &added.version {
+        point.version = Some(version.clone());
+    }
+    if let Some(executor) = &added.executor {
+        point.executor = executor.value;
+    }
+    if let Some(precision) = &added.precision {
+        point.precision = Some(precision.clone());
+    }
+    if let Some(tp) = &added.tp {
+        point.parallel.tp = tp.value;
+    }
+    if let Some(rate) = added.rate {
+        point.rate = rate;
+    }
+    if added.concurrency.is_some() {
+        point.concurrency = added.concurrency;
+    }
+    let values = site.axis_values(&point);
+    let mistakes = check::point(&site, &point);
+    (
+        Some(cell(&site, &point, &values, Some(added.why.clone()))),
+        mistakes,
+    )
+}

@@ -1,0 +1,110 @@
+//! What will run, in which order: the matrix with every axis expanded. Pure.
+
+mod axes;
+mod check;
+pub mod command;
+mod expand;
+pub mod launch;
+mod order;
+mod point;
+mod resolve;
+
+use serde::{Deserialize, Serialize};
+
+pub use expand::expand;
+pub use launch::{
+    Attach, Blame, Contact, Container, DeadSign, Dialect, Engine, Gpus, Launch, Metrics, Mount, Network,
+    Parallel, Patience, PhaseSign, Place, Port, Process, Protocol, Reading, Reset, Signs, Usage, Venv,
+};
+
+use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::matrix::spec::scenario::Scenario;
+use crate::matrix::spec::select::AxisValues;
+
+/// Everything that will run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The matrix's name.
+    pub matrix: String,
+    /// Every launch once, in the order of first use.
+    pub launches: Vec<Launch>,
+    /// Every cell once, in the order of first measurement.
+    pub cells: Vec<Cell>,
+    /// What is started when, and which cells are measured on it.
+    pub starts: Vec<Start>,
+    /// What the matrix crosses but leaves out, with the reason.
+    pub left_out: Vec<LeftOut>,
+    /// The engine that comparisons refer to, by its name in the matrix.
+    pub reference: Option<String>,
+}
+
+impl Plan {
+    /// The launch of that name.
+    pub fn launch(&self, id: &LaunchId) -> &Launch {
+        self.launches
+            .iter()
+            .find(|launch| launch.id == *id)
+            .expect("expand gives every cell and start a launch")
+    }
+
+    /// The cell of that key.
+    pub fn cell(&self, key: &CellKey) -> &Cell {
+        self.cells
+            .iter()
+            .find(|cell| cell.key == *key)
+            .expect("expand gives every measurement a cell")
+    }
+
+    /// How many measurements there are.
+    pub fn measurements(&self) -> usize {
+        self.starts.iter().map(|start| start.cells.len()).sum()
+    }
+}
+
+/// One launch × one scenario: the unit of result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// What it is, in words; cells of two runs are paired by it.
+    pub key: CellKey,
+    /// The values of its axes.
+    pub axes: AxisValues,
+    /// A digest of the launch, the scenario and the seed: a changed cell is run again.
+    pub content: ContentHash,
+    /// The launch it is measured on.
+    pub launch: LaunchId,
+    /// What is sent, when, within which limits.
+    pub scenario: Scenario,
+    /// Why it was added, where `include` added it.
+    pub why: Option<String>,
+}
+
+/// One time an engine is started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// The launch.
+    pub launch: LaunchId,
+    /// Which start of this launch it is, from 1.
+    pub start: u32,
+    /// The cells measured on it, in order; a cell measured twice on one start stands twice.
+    pub cells: Vec<Measurement>,
+}
+
+/// One measurement of a cell: the cell's key does not know it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Measurement {
+    /// The cell.
+    pub cell: CellKey,
+    /// Which start of the launch, from 1.
+    pub start: u32,
+    /// Which repeat on that start, from 1.
+    pub repeat: u32,
+}
+
+/// A cell that was left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// What it would have been.
+    pub cell: CellKey,
+    /// The reason that the matrix gives.
+    pub why: String,
+}

@@ -1,0 +1,571 @@
+//! Recipe + axis values -> launch; scenario + axis values -> load. Each is a function of its own cell's values alone, so that
+//! nothing of one cell can leak into another.
+
+use std::collections::BTreeMap;
+
+use crate::base::ids::{ContentHash, LaunchId};
+use crate::base::units::Span;
+use crate::matrix::plan::launch::{
+    Attach, Contact, Container, Dialect, Engine, Launch, Metrics, Mount, Patience, Place, Port, Process,
+    Signs, Venv,
+};
+use crate::matrix::plan::point::Point;
+use crate::matrix::spec::arrival::Arrival;
+use crate::matrix::spec::engine::{Devices, Executor, Patch, PatienceRecipe, ProcessRecipe, Recipe};
+use crate::matrix::spec::matrix::{EngineEntry, Matrix, ModelEntry, Override, ScenarioEntry};
+use crate::matrix::spec::scenario::{Limits, Scenario};
+use crate::matrix::spec::select::{AxisValues, fits};
+use crate::matrix::spec::shape::{OrderedMap, Raw};
+use crate::matrix::spec::text::Text;
+use crate::matrix::spec::workload::{Dataset, Workload};
+
+/// One engine, model and scenario of a matrix with everything that belongs to them.
+pub(crate) struct Site<'a> {
+    pub(crate) matrix: &'a Matrix,
+    pub(crate) recipe: &'a Recipe,
+    /// The engine's name in the matrix.
+    pub(crate) engine: &'a str,
+    pub(crate) entry: &'a EngineEntry,
+    pub(crate) model: &'a str,
+    pub(crate) model_entry: &'a ModelEntry,
+    pub(crate) scenario: &'a str,
+    pub(crate) scenario_entry: &'a ScenarioEntry,
+}
+
+impl Site<'_> {
+    /// The values of all axes at a point, for keys, selectors and tables.
+    pub(crate) fn axis_values(&self, point: &Point) -> AxisValues {
+        let mut values = AxisValues::new();
+        let mut set = |axis: &str, value: Option<String>| {
+            if let Some(value) = value {
+                values.insert(axis.to_owned(), value);
+            }
+        };
+        let above_one = |size: u32| (size > 1).then(|| size.to_string());
+        set("engine", Some(self.engine.to_owned()));
+        set("version", point.version.clone());
+        set("executor", Some(point.executor.name().to_owned()));
+        set(
+            "variant",
+            self.entry.variant.as_ref().map(|variant| variant.value.clone()),
+        );
+        set("model", Some(self.model.to_owned()));
+        set("precision", point.precision.clone());
+        set("tp", Some(point.parallel.tp.to_string()));
+        set("pp", above_one(point.parallel.pp));
+        set("dp", above_one(point.parallel.dp));
+        set("ep", above_one(point.parallel.ep));
+        set("args", point.args.clone());
+        set("env", point.env.clone());
+        set("scenario", Some(self.scenario.to_owned()));
+        set("rate", Some(point.rate.to_string()));
+        set(
+            "concurrency",
+            point.concurrency.map(|concurrency| concurrency.to_string()),
+        );
+        values
+    }
+
+    fn overrides<'b>(&'b self, values: &'b AxisValues) -> impl Iterator<Item = &'b Override> {
+        self.matrix.overrides.iter().filter(|over| over.when.fits(values))
+    }
+
+    /// The patches of the recipe that apply: versions in order, then the variant.
+    pub(crate) fn patches<'b>(&'b self, point: &'b Point) -> impl Iterator<Item = &'b Patch> + Clone {
+        let version = point.version.as_deref();
+        let versions = self
+            .recipe
+            .versions
+            .iter()
+            .filter(move |patch| version.is_some_and(|version| patch.when.holds(version)))
+            .map(|patch| &patch.change);
+        let variant = self
+            .entry
+            .variant
+            .as_ref()
+            .and_then(|name| self.recipe.variants.get(&name.value));
+        versions.chain(variant)
+    }
+
+    /// The launch at a point.
+    pub(crate) fn launch(&self, point: &Point) -> Launch {
+        let mut values = self.axis_values(point);
+        // A launch does not know what is sent at it.
+        for axis in ["scenario", "rate", "concurrency"] {
+            values.remove(axis);
+        }
+        let patches: Vec<&Patch> = self.patches(point).collect();
+        let overrides: Vec<&Override> = self.overrides(&values).collect();
+        let checkpoint = self.checkpoint(point);
+        let served = self
+            .entry
+            .served
+            .as_ref()
+            .or(self.recipe.served.as_ref())
+            .map_or_else(
+                || checkpoint.clone(),
+                |served| served.replace("{model}", &checkpoint),
+            );
+        let devices = match patches
+            .iter()
+            .rev()
+            .find_map(|patch| patch.devices)
+            .or(self.entry.devices)
+        {
+            Some(Devices::None) => 0,
+            None if self.recipe.devices == Devices::None => 0,
+            _ => point.parallel.tp * point.parallel.pp * point.parallel.dp,
+        };
+        let fill = |name: &str| match name {
+            "model" => Some(checkpoint.clone()),
+            "served" => Some(served.clone()),
+            "tp" => Some(point.parallel.tp.to_string()),
+            "pp" => Some(point.parallel.pp.to_string()),
+            "dp" => Some(point.parallel.dp.to_string()),
+            "ep" => Some(point.parallel.ep.to_string()),
+            "version" => point.version.clone(),
+            "precision" => point.precision.clone(),
+            "variant" => self.entry.variant.as_ref().map(|variant| variant.value.clone()),
+            _ => None,
+        };
+        let tail = self.arguments(point, &patches, &overrides);
+        let env = |base: &OrderedMap<Raw>| self.environment(point, base, &patches, &overrides);
+        let place = match point.executor {
+            Executor::Container => Place::Container(Box::new(self.container(point, &patches, &tail, env))),
+            Executor::Process => Place::Process(self.process(point, &patches, &tail, env)),
+            Executor::Attach => Place::Attach(Attach {
+                url: self.entry.url.clone().unwrap_or_default(),
+            }),
+        };
+        let backend = patches.iter().rev().find_map(|patch| patch.backend.clone());
+        let mut launch = Launch {
+            id: LaunchId::new(""),
+            engine: Engine {
+                name: self.engine.to_owned(),
+                recipe: self.recipe.name.value.clone(),
+                title: self.recipe.title.clone(),
+                version: point.version.clone(),
+                variant: self.entry.variant.as_ref().map(|variant| variant.value.clone()),
+                backend: backend.unwrap_or_else(|| self.recipe.backend.clone()),
+                simulated: self.recipe.simulated,
+            },
+            model: self.model.to_owned(),
+            served: served.clone(),
+            precision: point.precision.clone(),
+            tokenizer: self
+                .model_entry
+                .tokenizer
+                .as_ref()
+                .map_or_else(|| self.model.to_owned(), |name| name.value.clone()),
+            parallel: point.parallel,
+            devices,
+            place: filled(place, &fill),
+            contact: self.contact(&patches, &overrides, &fill),
+            signs: Signs {
+                phases: self.recipe.signs.phases.clone(),
+                dead: self.recipe.signs.dead.clone(),
+            },
+            patience: self.patience(&overrides),
+            checkpoint: checkpoint.clone(),
+        };
+        launch.id = launch_id(&launch);
+        launch
+    }
+
+    /// What the engine loads: the model entry's word, else the recipe's table, else the model itself.
+    fn checkpoint(&self, point: &Point) -> String {
+        let own = self
+            .model_entry
+            .checkpoint
+            .as_ref()
+            .and_then(|by_engine| by_engine.get(self.engine));
+        let table = || {
+            let precision = point.precision.as_deref()?;
+            let row = self
+                .recipe
+                .checkpoints
+                .iter()
+                .find(|row| row.precision == precision && fits(&row.model, self.model))?;
+            Some(&row.checkpoint)
+        };
+        own.or_else(table).map_or_else(
+            || self.model.to_owned(),
+            |text| text.replace("{model}", self.model),
+        )
+    }
+
+    /// What follows the command: the recipe's arguments for this version, variant and parallelism, then the matrix's.
+    fn arguments(&self, point: &Point, patches: &[&Patch], overrides: &[&Override]) -> Vec<Text> {
+        let mut all: Vec<Text> = Vec::new();
+        let sizes = [
+            ("tp", point.parallel.tp),
+            ("pp", point.parallel.pp),
+            ("dp", point.parallel.dp),
+            ("ep", point.parallel.ep),
+        ];
+        for (axis, size) in sizes {
+            if size > 1 {
+                all.extend(self.recipe.parallel.get(axis).into_iter().flatten().map(text));
+            }
+        }
+        all.extend(patches.iter().flat_map(|patch| &patch.args).map(text));
+        all.extend(self.entry.args.iter().map(|raw| text(&raw.value)));
+        if let Some(args) = self
+            .model_entry
+            .args
+            .as_ref()
+            .and_then(|by_engine| by_engine.get(self.engine))
+        {
+            all.extend(args.iter().map(text));
+        }
+        let set = point
+            .args
+            .as_ref()
+            .and_then(|name| self.matrix.axes.args.get(name));
+        all.extend(
+            set.and_then(|by_engine| by_engine.get(self.engine))
+                .into_iter()
+                .flatten()
+                .map(text),
+        );
+        all.extend(
+            overrides
+                .iter()
+                .flat_map(|over| &over.args)
+                .map(|raw| text(&raw.value)),
+        );
+        all
+    }
+
+    /// Environment variables in order; a later one of the same name replaces the earlier in its place.
+    fn environment(
+        &self,
+        point: &Point,
+        base: &OrderedMap<Raw>,
+        patches: &[&Patch],
+        overrides: &[&Override],
+    ) -> Vec<(String, Text)> {
+        let mut all: Vec<(String, Text)> = Vec::new();
+        let mut set = |name: &str, value: &Raw| match all.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = text(value),
+            None => all.push((name.to_owned(), text(value))),
+        };
+        base.iter().for_each(|(name, value)| set(name, value));
+        for patch in patches {
+            patch.env.iter().for_each(|(name, value)| set(name, value));
+        }
+        let chosen = point.env.as_ref().and_then(|name| self.matrix.axes.env.get(name));
+        let maps = [Some(&self.entry.env), Some(&self.model_entry.env), chosen];
+        for map in maps
+            .into_iter()
+            .flatten()
+            .chain(overrides.iter().map(|over| &over.env))
+        {
+            map.iter().for_each(|(name, value)| set(name, &value.value));
+        }
+        all
+    }
+
+    fn command(&self, own: Option<&Vec<Raw>>, patches: &[&Patch], tail: &[Text]) -> Vec<Text> {
+        let patched = patches.iter().rev().find_map(|patch| patch.command.as_ref());
+        let command = self
+            .entry
+            .command
+            .as_ref()
+            .or(patched)
+            .or(own)
+            .or(self.recipe.command.as_ref());
+        command
+            .into_iter()
+            .flatten()
+            .map(text)
+            .chain(tail.iter().cloned())
+            .collect()
+    }
+
+    fn container(
+        &self,
+        point: &Point,
+        patches: &[&Patch],
+        tail: &[Text],
+        env: impl Fn(&OrderedMap<Raw>) -> Vec<(String, Text)>,
+    ) -> Container {
+        let Some(recipe) = &self.recipe.container else {
+            return Container::default();
+        };
+        let version = point.version.as_deref().unwrap_or_default();
+        let patched = patches.iter().rev().find_map(|patch| patch.image.as_ref());
+        let image = self
+            .entry
+            .image
+            .as_ref()
+            .or(recipe.images.get(version))
+            .or(patched)
+            .unwrap_or(&recipe.image);
+        Container {
+            image: image.replace("{version}", version),
+            entrypoint: recipe
+                .entrypoint
+                .as_ref()
+                .map(|parts| parts.iter().map(text).collect()),
+            command: self.command(recipe.command.as_ref(), patches, tail),
+            env: env(&recipe.env),
+            mounts: recipe
+                .mounts
+                .iter()
+                .map(|mount| Mount {
+                    source: mount.source.clone(),
+                    target: mount.target.clone(),
+                    read_only: mount.read_only,
+                })
+                .collect(),
+            runtime: recipe.runtime.clone(),
+            gpus: recipe.gpus,
+            ipc: recipe.ipc.clone(),
+            network: recipe.network,
+            shm_size: recipe.shm_size,
+            ulimits: recipe
+                .ulimits
+                .iter()
+                .map(|(name, limit)| (name.value.clone(), *limit))
+                .collect(),
+            init: recipe.init,
+            devices: recipe.device_nodes.clone(),
+            privileged: recipe.privileged,
+        }
+    }
+
+    fn process(
+        &self,
+        point: &Point,
+        patches: &[&Patch],
+        tail: &[Text],
+        env: impl Fn(&OrderedMap<Raw>) -> Vec<(String, Text)>,
+    ) -> Process {
+        let patched = patches.iter().rev().find_map(|patch| patch.process.as_ref());
+        let none = ProcessRecipe::default();
+        let recipe = patched.or(self.recipe.process.as_ref()).unwrap_or(&none);
+        let version = point
+            .version
+            .as_deref()
+            .unwrap_or_default()
+            .trim_start_matches('v');
+        let wants_venv = self.entry.venv.is_some() || !recipe.pip.is_empty();
+        Process {
+            command: self.command(recipe.command.as_ref(), patches, tail),
+            env: env(&recipe.env),
+            dir: recipe.dir.clone(),
+            devices_env: recipe.devices_env.clone(),
+            venv: wants_venv.then(|| Venv {
+                path: self.entry.venv.clone(),
+                packages: recipe
+                    .pip
+                    .iter()
+                    .map(|package| package.replace("{version}", version))
+                    .collect(),
+                distribution: recipe.distribution.clone(),
+                version: point.version.clone(),
+                python: recipe.python.clone().unwrap_or_else(|| "python3".to_owned()),
+            }),
+        }
+    }
+
+    fn contact(
+        &self,
+        patches: &[&Patch],
+        _overrides: &[&Override],
+        fill: &dyn Fn(&str) -> Option<String>,
+    ) -> Contact {
+        let contact = patches
+            .iter()
+            .rev()
+            .find_map(|patch| patch.contact.as_ref())
+            .unwrap_or(&self.recipe.contact);
+        let port = patches
+            .iter()
+            .rev()
+            .find_map(|patch| patch.port.as_ref())
+            .unwrap_or(&self.recipe.port);
+        let mut body = contact.body.0.clone();
+        for (key, value) in &self.entry.body.0 {
+            body.insert(key.clone(), value.clone());
+        }
+        Contact {
+            port: Port {
+                default: port.default,
+                fixed: self.entry.port.as_ref().map(|port| port.value),
+                flag: port.flag.iter().map(|raw| text(raw).fill(fill)).collect(),
+            },
+            health: contact.health.clone(),
+            models: contact.models.clone(),
+            version: contact.version.clone(),
+            info: contact.info.clone(),
+            metrics: contact.metrics.as_ref().map(|metrics| Metrics {
+                path: metrics.path.clone(),
+                names: metrics
+                    .names
+                    .iter()
+                    .map(|(name, theirs)| (name.value.clone(), theirs.clone()))
+                    .collect::<BTreeMap<_, _>>(),
+            }),
+            reset: contact.reset.clone(),
+            dialect: Dialect {
+                protocol: contact.protocol,
+                path: contact.path.clone(),
+                usage: contact.usage,
+                body,
+            },
+            headers: self
+                .entry
+                .headers
+                .iter()
+                .map(|(name, value)| (name.value.clone(), text(&value.value)))
+                .collect(),
+        }
+    }
+
+    fn patience(&self, overrides: &[&Override]) -> Patience {
+        let mut layers: Vec<&PatienceRecipe> = vec![&self.recipe.patience, &self.entry.patience];
+        layers.extend(overrides.iter().map(|over| &over.patience));
+        let pick = |read: fn(&PatienceRecipe) -> Option<Span>, default: u64| {
+            layers
+                .iter()
+                .rev()
+                .find_map(|layer| read(layer))
+                .unwrap_or(Span::seconds(default))
+        };
+        Patience {
+            start: pick(|layer| layer.start, 3_600),
+            stall: pick(|layer| layer.stall, 900),
+            stop: pick(|layer| layer.stop, 30),
+            probe: pick(|layer| layer.probe, 300),
+        }
+    }
+
+    /// The scenario at a point.
+    pub(crate) fn load(&self, point: &Point) -> Scenario {
+        let values = self.axis_values(point);
+        let entry = self.scenario_entry;
+        let prompts = self.overrides(&values).filter_map(|over| over.prompts).last();
+        let path = entry.path.as_ref().map(|path| path.value.clone()).or_else(|| {
+            let needs_file = entry.dataset.is_some_and(Dataset::needs_file);
+            let own = needs_file.then(|| self.matrix.datasets.get("sharegpt")).flatten();
+            own.map(|path| path.value.clone())
+        });
+        let defaults = Limits::default();
+        let request = entry.timeout.unwrap_or(defaults.request);
+        Scenario {
+            name: self.scenario.to_owned(),
+            profile: self.matrix.profile,
+            seed: entry.seed.unwrap_or(self.matrix.seed),
+            workload: Workload {
+                dataset: entry
+                    .dataset
+                    .expect("a scenario without a data set is refused before"),
+                path,
+                prompts: prompts
+                    .or(entry.prompts.as_ref().map(|prompts| prompts.value))
+                    .unwrap_or(1_000),
+                input_len: entry.input_len,
+                output_len: entry.output_len,
+                range_ratio: entry.range_ratio.as_ref().map_or(0.0, |ratio| ratio.value),
+                context_len: entry.context_len,
+                prompt_suffix: entry.prompt_suffix.clone(),
+                tokenize_prompt: entry.tokenize_prompt,
+            },
+            arrival: Arrival {
+                rate: point.rate,
+                spacing: entry.spacing.unwrap_or_default(),
+                concurrency: point.concurrency,
+            },
+            limits: Limits {
+                warmup: entry.warmup.unwrap_or(defaults.warmup),
+                request,
+                first_byte: entry.first_byte_timeout.unwrap_or(request),
+                duration: entry.duration,
+                drain: entry.drain.unwrap_or(defaults.drain),
+                stall: entry.stall.unwrap_or(defaults.stall),
+                error_share: entry
+                    .error_share
+                    .as_ref()
+                    .map_or(defaults.error_share, |share| share.value),
+                ..defaults
+            },
+            slo: entry.slo.clone(),
+            body: entry.body.0.clone(),
+            stop_at_eos: entry.stop_at_eos,
+            keep_text: entry.keep_text,
+        }
+    }
+}
+
+fn text(raw: &Raw) -> Text {
+    Text::new(raw.0.clone())
+}
+
+/// The place with every hole filled that the plan knows.
+fn filled(place: Place, fill: &dyn Fn(&str) -> Option<String>) -> Place {
+    let all = |texts: Vec<Text>| texts.iter().map(|text| text.fill(fill)).collect::<Vec<_>>();
+    let env = |pairs: Vec<(String, Text)>| {
+        pairs
+            .into_iter()
+            .map(|(name, value)| (name, value.fill(fill)))
+            .collect()
+    };
+    match place {
+        Place::Container(container) => Place::Container(Box::new(Container {
+            entrypoint: container.entrypoint.map(all),
+            command: all(container.command),
+            env: env(container.env),
+            mounts: container
+                .mounts
+                .into_iter()
+                .map(|mount| Mount {
+                    source: mount.source.fill(fill),
+                    ..mount
+                })
+                .collect(),
+            ..*container
+        })),
+        Place::Process(process) => Place::Process(Process {
+            command: all(process.command),
+            env: env(process.env),
+            dir: process.dir.map(|dir| dir.fill(fill)),
+            ..process
+        }),
+        Place::Attach(attach) => Place::Attach(Attach {
+            url: attach.url.fill(fill),
+        }),
+    }
+}
+
+/// A readable name, made unique by a digest of everything that decides what is started.
+fn launch_id(launch: &Launch) -> LaunchId {
+    let decides = (
+        &launch.engine,
+        &launch.model,
+        &launch.checkpoint,
+        &launch.place,
+        &launch.contact,
+        &launch.parallel,
+    );
+    let digest = ContentHash::of(&(decides, &launch.precision, &launch.served, &launch.tokenizer));
+    let model = launch.model.rsplit('/').next().unwrap_or(&launch.model);
+    let version = launch
+        .engine
+        .version
+        .as_deref()
+        .map(|version| format!("-{version}"))
+        .unwrap_or_default();
+    let readable: String = format!("{}{version}-{model}-tp{}", launch.engine.name, launch.parallel.tp)
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    LaunchId::new(format!("{readable}-{}", &digest.as_str()[..6]))
+}

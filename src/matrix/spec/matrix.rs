@@ -1,0 +1,309 @@
+//! The matrix file as people write it.
+
+use std::num::NonZeroU32;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::base::units::{RequestRate, Span};
+use crate::matrix::spec::arrival::Spacing;
+use crate::matrix::spec::engine::{Body, Devices, Executor, PatienceRecipe};
+use crate::matrix::spec::scenario::Slo;
+use crate::matrix::spec::select::Selector;
+use crate::matrix::spec::shape::{ByEngine, Named, OneOrMany, OrderedMap, Raw};
+use crate::matrix::spec::source::Spanned;
+use crate::matrix::spec::text::Text;
+use crate::matrix::spec::workload::{Dataset, Profile};
+
+/// A matrix: which engines, models and scenarios are crossed, and what else varies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Matrix {
+    /// The matrix's name; runs are called after it.
+    pub name: Spanned<String>,
+    /// What it is for.
+    #[serde(default)]
+    pub about: Option<String>,
+    /// The rules by which prompts are made: `current` (sglang 0.5.23) or `classic` (the published reports of August 2025).
+    #[serde(default)]
+    pub profile: Profile,
+    /// What every draw starts from; 1 unless said otherwise.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// Engines: names of recipes, or `name: {…}` with changes.
+    pub engines: Spanned<Vec<Named<EngineEntry>>>,
+    /// Models: ids or paths, or `id: {…}` with what belongs to it.
+    pub models: Spanned<Vec<Named<ModelEntry>>>,
+    /// Scenarios: the four standard ones by name, changed ones, or your own.
+    pub scenarios: Spanned<Vec<Named<ScenarioEntry>>>,
+    /// What else is crossed.
+    #[serde(default)]
+    pub axes: Axes,
+    /// Groups of axes that move together instead of being crossed, such as `[[rate, concurrency]]`.
+    #[serde(default)]
+    pub zip: Vec<Vec<Spanned<String>>>,
+    /// Changes for the cells that fit `when`, applied in order.
+    #[serde(default)]
+    pub overrides: Vec<Override>,
+    /// Cells left out, each with a reason.
+    #[serde(default)]
+    pub exclude: Vec<Spanned<Exclusion>>,
+    /// Cells added, each with a reason.
+    #[serde(default)]
+    pub include: Vec<Spanned<Inclusion>>,
+    /// How often each cell is measured.
+    #[serde(default)]
+    pub repeats: Repeats,
+    /// The engine that comparisons refer to; the first one unless said otherwise.
+    #[serde(default)]
+    pub reference: Option<Spanned<String>>,
+    /// Files of data sets, relative to this file: `sharegpt: data/ShareGPT.json`.
+    #[serde(default)]
+    pub datasets: OrderedMap<Spanned<String>>,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+/// An engine of the matrix: a recipe with changes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineEntry {
+    /// Its name in this matrix, where one recipe stands twice.
+    pub r#as: Option<Spanned<String>>,
+    /// One version, or several that are crossed.
+    pub version: Option<Spanned<OneOrMany<String>>>,
+    /// Where it runs: `container`, `process` or `attach`.
+    pub executor: Option<Spanned<OneOrMany<Executor>>>,
+    /// A variant of the recipe.
+    pub variant: Option<Spanned<String>>,
+    /// The precision of the weights, or several that are crossed.
+    pub precision: Option<Spanned<OneOrMany<String>>>,
+    /// Arguments appended to the command.
+    pub args: Vec<Spanned<Raw>>,
+    /// Environment variables added; a secret is named, as in `HF_TOKEN: ${HF_TOKEN}`.
+    pub env: OrderedMap<Spanned<Raw>>,
+    /// Another image.
+    pub image: Option<String>,
+    /// Another command.
+    pub command: Option<Vec<Raw>>,
+    /// Where it already runs, for `attach`.
+    pub url: Option<Text>,
+    /// The port it must have.
+    pub port: Option<Spanned<u16>>,
+    /// An existing Python environment to run in.
+    pub venv: Option<Text>,
+    /// Which devices it computes on.
+    pub devices: Option<Devices>,
+    /// The name of the model in requests.
+    pub served: Option<String>,
+    /// Fields added to every request body; `null` removes one.
+    pub body: Body,
+    /// Headers sent with every request, such as `Authorization: Bearer ${API_KEY}`.
+    pub headers: OrderedMap<Spanned<Raw>>,
+    /// How long to wait for it.
+    pub patience: PatienceRecipe,
+}
+
+/// The name of an engine in the matrix: `as`, else the recipe's.
+pub fn engine_name(engine: &Named<EngineEntry>) -> &Spanned<String> {
+    engine.value.r#as.as_ref().unwrap_or(&engine.name)
+}
+
+/// A model of the matrix.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelEntry {
+    /// Tensor-parallel size: one, several, or by engine as in `{ lmdeploy: 4, default: 8 }`.
+    pub tp: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
+    /// Pipeline-parallel size.
+    pub pp: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
+    /// Data-parallel size.
+    pub dp: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
+    /// Expert-parallel size.
+    pub ep: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
+    /// The precision of the weights.
+    pub precision: Option<Spanned<ByEngine<OneOrMany<String>>>>,
+    /// What is loaded, where neither the model's id nor the recipe's table gives it.
+    pub checkpoint: Option<Spanned<ByEngine<String>>>,
+    /// Arguments appended to the command.
+    pub args: Option<Spanned<ByEngine<Vec<Raw>>>>,
+    /// Environment variables added.
+    pub env: OrderedMap<Spanned<Raw>>,
+    /// Whose tokenizer makes and counts tokens: a path or a model id; the model's own unless said otherwise.
+    pub tokenizer: Option<Spanned<String>>,
+}
+
+/// A scenario of the matrix: a standard one with changes, or one of your own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ScenarioEntry {
+    /// Where prompts come from.
+    pub dataset: Option<Dataset>,
+    /// The data set's file, relative to this file.
+    pub path: Option<Spanned<String>>,
+    /// How many prompts.
+    pub prompts: Option<Spanned<u32>>,
+    /// Input length of `random` and `random-ids`, in tokens.
+    pub input_len: Option<u32>,
+    /// Output length, in tokens.
+    pub output_len: Option<u32>,
+    /// Lower bound of drawn lengths as a share of the length, from 0 to 1; 1 draws nothing.
+    pub range_ratio: Option<Spanned<f64>>,
+    /// The most tokens that prompt and answer of `sharegpt` may have together.
+    pub context_len: Option<u32>,
+    /// Text put after each prompt of `sharegpt`.
+    pub prompt_suffix: Option<String>,
+    /// Send token ids instead of text; for `random` and `random-ids`.
+    pub tokenize_prompt: bool,
+    /// Requests per second, one or several that are crossed; `inf`: all at once.
+    pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
+    /// How gaps between requests are drawn.
+    pub spacing: Option<Spacing>,
+    /// The most requests under way at once, one or several that are crossed.
+    pub concurrency: Option<Spanned<OneOrMany<NonZeroU32>>>,
+    /// What every draw of this scenario starts from.
+    pub seed: Option<u64>,
+    /// Requests sent before the measurement begins; 1 unless said otherwise.
+    pub warmup: Option<u32>,
+    /// The longest a request may take; 6h unless said otherwise.
+    pub timeout: Option<Span>,
+    /// The longest wait for the first byte of an answer; 6h unless said otherwise.
+    pub first_byte_timeout: Option<Span>,
+    /// After this long nothing more is sent.
+    pub duration: Option<Span>,
+    /// How long what is under way may go on after `duration`.
+    pub drain: Option<Span>,
+    /// An engine whose streams all stand still for this long is taken to hang; 10m unless said otherwise.
+    pub stall: Option<Span>,
+    /// The share of failed requests above which the cell is invalid; 0.01 unless said otherwise.
+    pub error_share: Option<Spanned<f64>>,
+    /// What makes a request good.
+    pub slo: Option<Slo>,
+    /// Fields added to every request body; `null` removes one.
+    pub body: Body,
+    /// Whether answers may end where the model ends them, instead of at the asked length.
+    pub stop_at_eos: bool,
+    /// Whether the texts of the answers are kept in the records.
+    pub keep_text: bool,
+}
+
+/// What else is crossed. An entry of its own (`tp:` at a model, `rate:` at a scenario) comes before these.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Axes {
+    /// Versions of every engine.
+    pub version: Option<Spanned<OneOrMany<String>>>,
+    /// Where engines run.
+    pub executor: Option<Spanned<OneOrMany<Executor>>>,
+    /// Precisions of the weights.
+    pub precision: Option<Spanned<OneOrMany<String>>>,
+    /// Tensor-parallel sizes.
+    pub tp: Option<Spanned<OneOrMany<u32>>>,
+    /// Pipeline-parallel sizes.
+    pub pp: Option<Spanned<OneOrMany<u32>>>,
+    /// Data-parallel sizes.
+    pub dp: Option<Spanned<OneOrMany<u32>>>,
+    /// Expert-parallel sizes.
+    pub ep: Option<Spanned<OneOrMany<u32>>>,
+    /// Named sets of arguments: `plain: []`, `chunked: { vllm: [--max-num-batched-tokens, 8192] }`.
+    pub args: OrderedMap<ByEngine<Vec<Raw>>>,
+    /// Named sets of environment variables: `plain: {}`, `fast: { X: 1 }`.
+    pub env: OrderedMap<OrderedMap<Spanned<Raw>>>,
+    /// Requests per second.
+    pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
+    /// The most requests under way at once.
+    pub concurrency: Option<Spanned<OneOrMany<NonZeroU32>>>,
+}
+
+/// Changes for the cells that fit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Override {
+    /// Which cells: axis names and patterns, as in `{ engine: vllm, model: "*235B*" }`.
+    pub when: Spanned<Selector>,
+    /// Arguments appended to the command.
+    #[serde(default)]
+    pub args: Vec<Spanned<Raw>>,
+    /// Environment variables added.
+    #[serde(default)]
+    pub env: OrderedMap<Spanned<Raw>>,
+    /// The number of prompts.
+    #[serde(default)]
+    pub prompts: Option<u32>,
+    /// How long to wait for the engine.
+    #[serde(default)]
+    pub patience: PatienceRecipe,
+}
+
+/// Cells left out: axis names and patterns, with a reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Exclusion {
+    /// Which cells: axis names and patterns, as in `{ engine: vllm, scenario: random-2k-6k }`.
+    pub when: Spanned<Selector>,
+    /// Why; `plan` and the reports show it.
+    pub why: String,
+}
+
+/// A cell that the axes do not give, with a reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Inclusion {
+    /// An engine of this matrix.
+    pub engine: Spanned<String>,
+    /// A model of this matrix.
+    pub model: Spanned<String>,
+    /// A scenario of this matrix.
+    pub scenario: Spanned<String>,
+    /// Another version.
+    #[serde(default)]
+    pub version: Option<String>,
+    /// Another place to run.
+    #[serde(default)]
+    pub executor: Option<Spanned<Executor>>,
+    /// Another precision.
+    #[serde(default)]
+    pub precision: Option<String>,
+    /// Another tensor-parallel size.
+    #[serde(default)]
+    pub tp: Option<Spanned<u32>>,
+    /// Another rate.
+    #[serde(default)]
+    pub rate: Option<RequestRate>,
+    /// Another concurrency.
+    #[serde(default)]
+    pub concurrency: Option<NonZeroU32>,
+    /// Why; `plan` and the reports show it.
+    pub why: String,
+}
+
+/// How often each cell is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Repeats {
+    /// How often each engine is started anew.
+    #[serde(default = "once")]
+    pub starts: NonZeroU32,
+    /// How often each cell is measured on one start.
+    #[serde(default = "once")]
+    pub per_start: NonZeroU32,
+    /// Whether starts of different launches take turns, A B B A, instead of following one another.
+    #[serde(default)]
+    pub interleave: bool,
+}
+
+impl Default for Repeats {
+    fn default() -> Self {
+        Self {
+            starts: NonZeroU32::MIN,
+            per_start: NonZeroU32::MIN,
+            interleave: false,
+        }
+    }
+}
+
+const fn once() -> NonZeroU32 {
+    NonZeroU32::MIN
+}

@@ -1,0 +1,12 @@
+//! YAML text to checked values that remember where they were written.
+
+pub mod arrival;
+pub mod engine;
+pub mod matrix;
+pub mod scenario;
+pub mod select;
+pub mod shape;
+pub mod source;
+pub mod standard;
+pub mod text;
+pub mod workload;

@@ -1,0 +1,87 @@
+//! A named load: workload, arrival, limits and SLO.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::base::units::Span;
+use crate::matrix::spec::arrival::Arrival;
+use crate::matrix::spec::workload::{Profile, Workload};
+
+/// A load with every default filled in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scenario {
+    /// Its name in the matrix.
+    pub name: String,
+    /// The rules by which prompts are made.
+    pub profile: Profile,
+    /// What every draw starts from.
+    pub seed: u64,
+    /// What is sent.
+    pub workload: Workload,
+    /// When it is sent.
+    pub arrival: Arrival,
+    /// How far it may go.
+    pub limits: Limits,
+    /// What makes a request good.
+    pub slo: Option<Slo>,
+    /// Fields added to every request body; `null` removes one.
+    pub body: serde_json::Map<String, serde_json::Value>,
+    /// Whether answers may end where the model ends them, instead of at the asked length.
+    pub stop_at_eos: bool,
+    /// Whether the texts of the answers are kept in the records.
+    pub keep_text: bool,
+}
+
+/// How far a load may go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Requests sent before the measurement begins.
+    pub warmup: u32,
+    /// The longest a request may take.
+    pub request: Span,
+    /// The longest wait for the first byte of an answer.
+    pub first_byte: Span,
+    /// After this long nothing more is sent; what is under way may end within `drain`.
+    pub duration: Option<Span>,
+    /// How long what is under way may go on after the last moment to send.
+    pub drain: Span,
+    /// An engine whose streams all stand still for this long is taken to hang.
+    pub stall: Span,
+    /// The longest line an answer may hold, in bytes.
+    pub line_bytes: u64,
+    /// The most tokens an answer may have beyond the asked length before it is cut as endless.
+    pub excess_tokens: u32,
+    /// The share of failed requests above which a cell is invalid.
+    pub error_share: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            warmup: 1,
+            request: Span::seconds(6 * 3600),
+            first_byte: Span::seconds(6 * 3600),
+            duration: None,
+            drain: Span::seconds(6 * 3600),
+            stall: Span::seconds(600),
+            line_bytes: 20 << 20,
+            excess_tokens: 1024,
+            error_share: 0.01,
+        }
+    }
+}
+
+/// What makes a request good: every target must be met.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Slo {
+    /// The longest time to the first token.
+    #[serde(default)]
+    pub ttft: Option<Span>,
+    /// The longest time per output token after the first.
+    #[serde(default)]
+    pub tpot: Option<Span>,
+    /// The longest time to the end.
+    #[serde(default)]
+    pub e2e: Option<Span>,
+}

@@ -1,0 +1,100 @@
+//! Plain scalars as numbers, booleans and nothing, read only when a type asks for one.
+
+/// Whether a plain scalar stands for nothing.
+pub(super) fn is_null(text: &str) -> bool {
+    matches!(text, "" | "~" | "null" | "Null" | "NULL")
+}
+
+/// What a plain scalar looks like to a reader who wants no type in particular.
+#[derive(Debug, PartialEq)]
+pub(super) enum Looks {
+    Null,
+    Bool(bool),
+    Natural(u64),
+    Negative(i64),
+    Real(f64),
+    Text,
+}
+
+/// As JSON would have it, so `no`, `017` and `1_000` stay texts.
+pub(super) fn looks(text: &str) -> Looks {
+    if is_null(text) {
+        return Looks::Null;
+    }
+    match text {
+        "true" => return Looks::Bool(true),
+        "false" => return Looks::Bool(false),
+        _ => {}
+    }
+    if !has_odd_zero(text) && !text.starts_with('+') {
+        if let Ok(number) = text.parse() {
+            return Looks::Natural(number);
+        }
+        if let Ok(number) = text.parse() {
+            return Looks::Negative(number);
+        }
+        if let Some(number) = real(text) {
+            return Looks::Real(number);
+        }
+    }
+    Looks::Text
+}
+
+/// A number with or without fraction; `inf` and `.inf` are infinite, `nan` is none.
+pub(super) fn real(text: &str) -> Option<f64> {
+    match text {
+        "inf" | "+inf" | ".inf" | "+.inf" => return Some(f64::INFINITY),
+        "-inf" | "-.inf" => return Some(f64::NEG_INFINITY),
+        _ => {}
+    }
+    let is_numeric = text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte))
+        && text.bytes().any(|byte| byte.is_ascii_digit());
+    let number: f64 = if is_numeric {
+        text.parse().ok()?
+    } else {
+        return None;
+    };
+    number.is_finite().then_some(number)
+}
+
+/// Whether the digits begin with a zero too many: some read `017` as 15, others as 17.
+pub(super) fn has_odd_zero(text: &str) -> bool {
+    let digits = text.trim_start_matches(['+', '-']).as_bytes();
+    digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit()
+}
+
+/// How a number that was spelled some other way should be written, if it is clear.
+pub(super) fn respelled(text: &str, whole: bool) -> Option<String> {
+    let bare = text.replace(['_', ',', ' '], "");
+    if bare != text
+        && bare.bytes().all(|byte| byte.is_ascii_digit())
+        && !bare.is_empty()
+        && !has_odd_zero(&bare)
+    {
+        return Some(bare);
+    }
+    if has_odd_zero(text) {
+        let digits = text.trim_start_matches('0');
+        return digits
+            .bytes()
+            .all(|byte| byte.is_ascii_digit())
+            .then(|| digits.to_owned())
+            .filter(|d| !d.is_empty());
+    }
+    if let Some(hex) = text.strip_prefix("0x") {
+        return u64::from_str_radix(hex, 16).ok().map(|number| number.to_string());
+    }
+    let number = real(text)?;
+    (whole && number.fract() == 0.0 && number.abs() < 1e15).then(|| format!("{number:.0}"))
+}
+
+/// What people write for true and false elsewhere.
+pub(super) fn as_bool(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "yes" | "on" | "y" | "true" | "1" => Some(true),
+        "no" | "off" | "n" | "false" | "0" => Some(false),
+        _ => None,
+    }
+}

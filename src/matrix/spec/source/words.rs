@@ -1,0 +1,63 @@
+//! Names near and far, and how lists of them are written.
+
+/// The nearest known name, if near enough to be a slip of the same word.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    known
+        .into_iter()
+        .map(|candidate| {
+            (
+                strsim::damerau_levenshtein(&name, &candidate.to_lowercase()),
+                candidate,
+            )
+        })
+        .filter(|(distance, candidate)| {
+            *distance <= 1 + name.chars().count() / 4 && *distance < candidate.chars().count()
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Names in backticks: `` `a`, `b` and `c` ``.
+pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let mut quoted: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    match (quoted.pop(), quoted.is_empty()) {
+        (None, _) => String::new(),
+        (Some(last), true) => last,
+        (Some(last), false) => format!("{} and {last}", quoted.join(", ")),
+    }
+}
+
+/// What serde and std call a type, in words for people who write YAML.
+pub(super) fn plain(expected: &str) -> String {
+    match expected {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" | "u64" | "u128" | "usize" => "a whole number, 0 or above",
+        "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a string" | "string" | "str" | "a borrowed string" => "a text",
+        "a boolean" => "`true` or `false`",
+        "a sequence" | "a set" => "a list",
+        "a character" => "a single character",
+        "a map" => "a map of keys to values",
+        "unit" => "nothing",
+        "path string" => "a path",
+        _ if expected.starts_with("a nonzero u") => "a whole number above 0",
+        _ if expected.starts_with("a nonzero i") => "a whole number other than 0",
+        _ if expected.starts_with("struct ") => "a map of keys to values",
+        _ => return expected.to_owned(),
+    }
+    .to_owned()
+}
+
+/// The same for a number of the right kind that is out of bounds.
+pub(super) fn bounded(expected: &str) -> String {
+    match expected {
+        "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        "i8" => "a whole number from -128 to 127".to_owned(),
+        "i16" => "a whole number from -32768 to 32767".to_owned(),
+        "i32" => format!("a whole number from {} to {}", i32::MIN, i32::MAX),
+        _ => plain(expected),
+    }
+}

@@ -1,0 +1,202 @@
+//! Text with holes: what is filled in when an engine starts, and what must never be shown.
+//!
+//! `{port}` and its like are known only at the start; `${NAME}` names a secret in the environment of `matrix`. A [`Text`]
+//! keeps both as they were written, so whatever is printed or stored holds the name and never the value.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A piece of a [`Text`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Ordinary characters.
+    Plain(&'a str),
+    /// `{name}`: filled from the plan or at the start.
+    Hole(&'a str),
+    /// `${NAME}`: the value of an environment variable, secret.
+    Secret(&'a str),
+}
+
+/// Text that may hold `{hole}`s and `${SECRET}`s.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(transparent)]
+pub struct Text(String);
+
+impl Text {
+    /// The text as written.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text as written, holes and names of secrets included.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The pieces in order. A brace that opens no hole is an ordinary character, so JSON may stand in an argument.
+    pub fn pieces(&self) -> Vec<Piece<'_>> {
+        let text = self.0.as_str();
+        let (mut pieces, mut plain, mut at) = (Vec::new(), 0, 0);
+        while let Some(found) = text[at..].find('{') {
+            let open = at + found;
+            let Some(close) = text[open..].find('}').map(|length| open + length) else {
+                break;
+            };
+            let name = &text[open + 1..close];
+            let secret = open > plain && text.as_bytes()[open - 1] == b'$' && is_variable(name);
+            let start = if secret { open - 1 } else { open };
+            if secret || is_hole(name) {
+                if start > plain {
+                    pieces.push(Piece::Plain(&text[plain..start]));
+                }
+                pieces.push(if secret {
+                    Piece::Secret(name)
+                } else {
+                    Piece::Hole(name)
+                });
+                plain = close + 1;
+                at = plain;
+            } else {
+                at = open + 1;
+            }
+        }
+        if plain < text.len() {
+            pieces.push(Piece::Plain(&text[plain..]));
+        }
+        pieces
+    }
+
+    /// The names of the secrets it needs.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.pieces().into_iter().filter_map(|piece| match piece {
+            Piece::Secret(name) => Some(name),
+            _ => None,
+        })
+    }
+
+    /// The holes it has.
+    pub fn holes(&self) -> impl Iterator<Item = &str> {
+        self.pieces().into_iter().filter_map(|piece| match piece {
+            Piece::Hole(name) => Some(name),
+            _ => None,
+        })
+    }
+
+    /// The same text with the holes that `value` knows filled in; other holes and all secrets stay.
+    pub fn fill(&self, value: &dyn Fn(&str) -> Option<String>) -> Text {
+        let mut filled = String::with_capacity(self.0.len());
+        for piece in self.pieces() {
+            match piece {
+                Piece::Plain(text) => filled.push_str(text),
+                Piece::Hole(name) => match value(name) {
+                    Some(text) => filled.push_str(&text),
+                    None => filled.push_str(&format!("{{{name}}}")),
+                },
+                Piece::Secret(name) => filled.push_str(&format!("${{{name}}}")),
+            }
+        }
+        Text(filled)
+    }
+
+    /// The text with everything filled in, secrets revealed: for the engine alone, never for a file or a screen.
+    ///
+    /// # Errors
+    /// The first hole or secret without a value.
+    pub fn reveal(
+        &self,
+        hole: &dyn Fn(&str) -> Option<String>,
+        secret: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<String, Unfilled> {
+        let mut revealed = String::with_capacity(self.0.len());
+        for piece in self.pieces() {
+            match piece {
+                Piece::Plain(text) => revealed.push_str(text),
+                Piece::Hole(name) => {
+                    revealed.push_str(&hole(name).ok_or_else(|| Unfilled::Hole(name.to_owned()))?);
+                }
+                Piece::Secret(name) => {
+                    revealed.push_str(&secret(name).ok_or_else(|| Unfilled::Secret(name.to_owned()))?);
+                }
+            }
+        }
+        Ok(revealed)
+    }
+}
+
+/// Why a text could not be revealed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfilled {
+    /// A hole that nobody filled.
+    #[error("nothing fills `{{{0}}}`")]
+    Hole(String),
+    /// A secret that the environment lacks.
+    #[error(
+        "the environment variable `{0}` is not set; export it before the run (its value is never written down)"
+    )]
+    Secret(String),
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+fn is_hole(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty()
+        && !name.as_bytes()[0].is_ascii_digit()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_and_secrets_are_told_from_json() {
+        let text = Text::new(r#"--x={model} {"a": {"b": 1}} ${HF_TOKEN}!"#);
+        assert_eq!(
+            text.pieces(),
+            [
+                Piece::Plain("--x="),
+                Piece::Hole("model"),
+                Piece::Plain(r#" {"a": {"b": 1}} "#),
+                Piece::Secret("HF_TOKEN"),
+                Piece::Plain("!"),
+            ]
+        );
+    }
+
+    #[test]
+    fn filling_keeps_what_it_does_not_know() {
+        let text = Text::new("{model}:{port}:${KEY}");
+        let filled = text.fill(&|name| (name == "model").then(|| "m".to_owned()));
+        assert_eq!(filled.as_str(), "m:{port}:${KEY}");
+        let all = filled.reveal(&|_| Some("1".into()), &|_| Some("s".into()));
+        assert_eq!(all.as_deref(), Ok("m:1:s"));
+        assert_eq!(
+            filled.reveal(&|_| Some("1".into()), &|_| None),
+            Err(Unfilled::Secret("KEY".into()))
+        );
+    }
+}

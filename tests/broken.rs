@@ -1,0 +1,59 @@
+//! Broken matrices: what each is answered with, word for word.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[test]
+fn every_broken_matrix_is_answered_with_place_and_mend() {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder())
+        .expect("the folder is there")
+        .map(|entry| entry.expect("the folder is readable").path())
+        .filter(|path| path.extension().is_some_and(|kind| kind == "yaml"))
+        .collect();
+    files.sort();
+    assert!(files.len() >= 30, "only {} broken matrices", files.len());
+    for file in files {
+        let name = file
+            .file_stem()
+            .expect("a file has a name")
+            .to_string_lossy()
+            .into_owned();
+        let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+            .args(["check", &format!("{name}.yaml")])
+            .current_dir(folder())
+            .env("NO_COLOR", "1")
+            .output()
+            .expect("the binary runs");
+        let said = String::from_utf8(output.stderr).expect("messages are UTF-8");
+        assert_eq!(output.status.code(), Some(2), "{name}: {said}");
+        assert!(output.stdout.is_empty(), "{name} wrote to stdout");
+        for planted in ["hf_planted", "sk-planted"] {
+            assert!(!said.contains(planted), "{name} shows the secret:\n{said}");
+        }
+        insta::with_settings!({ snapshot_path => "broken", prepend_module_to_snapshot => false, omit_expression => true }, {
+            insta::assert_snapshot!(name, said);
+        });
+    }
+}
+
+#[test]
+fn a_matrix_called_like_an_engine_is_read() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let text = "name: t\nengines: [vllm]\nmodels: [m]\nscenarios: [sharegpt]\n";
+    std::fs::write(folder.path().join("vllm.yaml"), text).expect("a file can be written");
+    let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+        .args(["check", "vllm.yaml"])
+        .current_dir(folder.path())
+        .output()
+        .expect("the binary runs");
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken")
+}
