@@ -1,0 +1,216 @@
+//! One measurement of a cell: how it ended, what it went through, what came out.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::results::record::request::Class;
+
+/// Everything known about one measurement of a cell but its requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The version of the layout.
+    pub format: u32,
+    /// The cell.
+    pub cell: CellKey,
+    /// A digest of what was measured.
+    pub content: ContentHash,
+    /// The launch it was measured on.
+    pub launch: LaunchId,
+    /// Which start of the launch, from 1.
+    pub start: u32,
+    /// Which repeat on that start, from 1.
+    pub repeat: u32,
+    /// How it ended.
+    pub ending: Ending,
+    /// Where its figures come from.
+    pub origin: Origin,
+    /// When it began, RFC 3339.
+    pub began: String,
+    /// When it ended, RFC 3339.
+    pub ended: String,
+    /// What it went through, with times.
+    pub phases: Vec<PhaseTime>,
+    /// What is known of the engine that answered.
+    pub engine: EngineFacts,
+    /// What was sent: a digest of all prompts with their lengths.
+    pub prompts_hash: Option<ContentHash>,
+    /// When it was to be sent: a digest of all due times.
+    pub schedule_hash: Option<ContentHash>,
+    /// Prompts that the data set gave; may be fewer than asked for.
+    pub prompts: Option<u32>,
+    /// Whose clock stamped arrivals: `user` or `kernel`.
+    pub stamps: Option<String>,
+    /// What emptying the caches came to.
+    pub reset: Option<ResetProof>,
+    /// Failed requests by class.
+    pub failures: BTreeMap<Class, u32>,
+    /// The figures, by definition set.
+    pub figures: BTreeMap<Definitions, Figures>,
+    /// Doubts that belong beside the figures.
+    pub warnings: Vec<String>,
+}
+
+/// Figures by name, such as `mean_ttft_ms`; `None` where a figure has no meaning.
+pub type Figures = BTreeMap<String, Option<f64>>;
+
+/// The definitions a figure follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Definitions {
+    /// What the fork of bench_serving in lmdeploy of 2025 would print.
+    Classic,
+    /// What bench_serving of sglang 0.5.23 would print.
+    Current,
+    /// Ours: every known fault of the others mended.
+    Matrix,
+}
+
+/// Where figures come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// Measured on an engine.
+    Measured,
+    /// Read from what another tool wrote.
+    Imported,
+    /// Measured on the simulated engine.
+    Simulated,
+}
+
+/// How a measurement ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// To its end.
+    Done,
+    /// It could not be measured, or not to its end; what was recorded is kept.
+    Failed {
+        /// Where it failed.
+        phase: Phase,
+        /// Whose fault it seems.
+        class: FailureClass,
+        /// What happened, in one sentence.
+        reason: String,
+        /// The engine's last words.
+        tail: Vec<String>,
+    },
+    /// It was not tried.
+    Skipped {
+        /// Why.
+        reason: String,
+    },
+    /// The run was stopped while it was measured.
+    Interrupted,
+}
+
+impl Ending {
+    /// One word for tables.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed { .. } => "failed",
+            Self::Skipped { .. } => "skipped",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// The parts of a cell's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// The environment of the engine is made.
+    Install,
+    /// The engine starts, up to its first real token.
+    Launch,
+    /// Prompts are made.
+    Prepare,
+    /// Requests before the measurement.
+    Warmup,
+    /// Caches are emptied.
+    Reset,
+    /// Requests are sent and recorded.
+    Measure,
+    /// The engine is stopped.
+    Stop,
+}
+
+impl Phase {
+    /// The phase as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Install => "install",
+            Self::Launch => "launch",
+            Self::Prepare => "prepare",
+            Self::Warmup => "warmup",
+            Self::Reset => "reset",
+            Self::Measure => "measure",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// Whose fault a failure seems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureClass {
+    /// What the matrix asks for cannot be: unknown flag, missing model, port taken.
+    Spec,
+    /// The image or environment could not be made.
+    Image,
+    /// Too little memory or too few devices.
+    Capacity,
+    /// The engine died, hung or lied.
+    Engine,
+    /// The host or its container runtime.
+    Infrastructure,
+    /// Our own.
+    Client,
+}
+
+/// How long a part took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhaseTime {
+    /// The part: a [`Phase`], or a phase of starting that the engine's log told, such as `launch/weights`.
+    pub phase: String,
+    /// Seconds it took.
+    pub seconds: f64,
+}
+
+/// What is known of the engine that answered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EngineFacts {
+    /// The version that the engine itself reports.
+    pub version: Option<String>,
+    /// The models that it says it serves.
+    pub models: Vec<String>,
+    /// The image's digest, for a container.
+    pub image_digest: Option<String>,
+    /// Its live configuration as it reports it.
+    pub info: Option<serde_json::Value>,
+    /// Whether the tokenizer that made the prompts is known by a digest.
+    pub tokenizer_digest: Option<String>,
+    /// The command that started it, as `plan` prints it.
+    pub command: Option<String>,
+    /// Devices it was given.
+    pub devices: Vec<u32>,
+}
+
+/// What emptying the caches came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResetProof {
+    /// Whether the recipe knows a way at all.
+    pub possible: bool,
+    /// The HTTP status of the answer.
+    pub status: Option<u16>,
+    /// Whether the engine says that it worked.
+    pub success: Option<bool>,
+    /// What the engine said, shortened.
+    pub answer: Option<String>,
+    /// Prefix-cache hits, in tokens or queries as the engine counts them, over the measured window.
+    pub hits_in_window: Option<f64>,
+    /// Prefix-cache queries, in the same unit.
+    pub queries_in_window: Option<f64>,
+}

@@ -1,0 +1,13 @@
+//! Every type that reaches the disk. Pure.
+//!
+//! [`FORMAT`] is written into each run. It grows when a field changes its meaning or is taken away; a new optional field
+//! does not need it. Older formats stay readable.
+
+pub mod cell;
+pub mod event;
+pub mod machine;
+pub mod request;
+pub mod run;
+
+/// The version of the layout on disk.
+pub const FORMAT: u32 = 1;

@@ -1,0 +1,199 @@
+//! One request: when it was due and sent, when its tokens arrived, how it ended.
+//!
+//! All moments are nanoseconds after the start of the cell's measurement, on the monotonic clock. Records hold facts only;
+//! every figure is derived from them.
+
+use serde::{Deserialize, Serialize};
+
+/// The record of one request that fell due.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// Its place in the order of the data set, from 0.
+    pub index: u32,
+    /// Prompt tokens as the data set counts them.
+    pub prompt_tokens: u32,
+    /// Output tokens asked for.
+    pub asked_tokens: u32,
+    /// When it should have gone.
+    pub due_ns: u64,
+    /// When it was begun: its slot won, the connection not yet asked for. Absent if it never was.
+    pub sent_ns: Option<u64>,
+    /// When the connection stood.
+    pub connected_ns: Option<u64>,
+    /// When the last byte of the request was handed to the kernel.
+    pub written_ns: Option<u64>,
+    /// When the first byte of the answer arrived.
+    pub first_byte_ns: Option<u64>,
+    /// Each event that carried output, in order of arrival.
+    pub chunks: Vec<Chunk>,
+    /// When the last line that was not empty arrived, `[DONE]` included: where bench_serving's latency ends.
+    pub last_line_ns: Option<u64>,
+    /// When it ended, in whatever way.
+    pub end_ns: u64,
+    /// How it ended: `None` for a completed answer.
+    pub failure: Option<Failure>,
+    /// The HTTP status, where one arrived.
+    pub status: Option<u16>,
+    /// What the server reported of its token counts.
+    pub usage: Option<Usage>,
+    /// Why the server says the answer ended, such as `length` or `stop`.
+    pub finish: Option<String>,
+    /// Output tokens as our tokenizer counts the text, without special tokens; `None` where nobody counted.
+    pub counted_tokens: Option<u32>,
+    /// The text of the answer, where the scenario keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+impl Request {
+    /// Whether a complete answer came.
+    pub fn is_completed(&self) -> bool {
+        self.failure.is_none()
+    }
+
+    /// Output tokens: what the server reported, else what we counted, else `None`.
+    pub fn output_tokens(&self) -> Option<u32> {
+        self.usage
+            .as_ref()
+            .and_then(|usage| usage.completion)
+            .or(self.counted_tokens)
+    }
+}
+
+/// One event that carried output. On disk `[at_ns, kind, tokens, bytes]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    from = "(u64, ChunkKind, Option<u32>, u32)",
+    into = "(u64, ChunkKind, Option<u32>, u32)"
+)]
+pub struct Chunk {
+    /// When the bytes that hold it arrived.
+    pub at_ns: u64,
+    /// What it carries.
+    pub kind: ChunkKind,
+    /// Output tokens so far as the server reports them in this very event, where it does.
+    pub tokens: Option<u32>,
+    /// Bytes of text it adds.
+    pub bytes: u32,
+}
+
+impl From<(u64, ChunkKind, Option<u32>, u32)> for Chunk {
+    fn from((at_ns, kind, tokens, bytes): (u64, ChunkKind, Option<u32>, u32)) -> Self {
+        Self {
+            at_ns,
+            kind,
+            tokens,
+            bytes,
+        }
+    }
+}
+
+impl From<Chunk> for (u64, ChunkKind, Option<u32>, u32) {
+    fn from(chunk: Chunk) -> Self {
+        (chunk.at_ns, chunk.kind, chunk.tokens, chunk.bytes)
+    }
+}
+
+/// What an event carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChunkKind {
+    /// Text of the answer.
+    #[serde(rename = "a")]
+    Answer,
+    /// Text of the reasoning before the answer.
+    #[serde(rename = "r")]
+    Reasoning,
+    /// A piece of a tool call.
+    #[serde(rename = "t")]
+    Tool,
+}
+
+/// Token counts that the server reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt: Option<u32>,
+    /// Tokens of the output.
+    pub completion: Option<u32>,
+    /// Tokens of the prompt that came from the prefix cache.
+    pub cached: Option<u32>,
+}
+
+/// How a request failed, with the server's or the system's own words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The class, for counting.
+    pub class: Class,
+    /// What was said.
+    pub message: String,
+}
+
+/// The classes of failure: closed, so that counts can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// No connection: unreachable, name unknown, out of ports or file handles.
+    Connect,
+    /// The connection was refused: nobody listens.
+    Refused,
+    /// An HTTP status other than 200.
+    Status,
+    /// The connection broke before the answer was whole.
+    Reset,
+    /// An error event inside the stream.
+    ErrorEvent,
+    /// The stream ended well and held no output at all.
+    Empty,
+    /// Bytes that are neither HTTP, SSE nor JSON.
+    Garbled,
+    /// A line longer than the limit.
+    HugeLine,
+    /// More output than was asked for, without an end; cut.
+    Endless,
+    /// Nothing arrived in time.
+    TimeoutBeforeFirst,
+    /// It began and did not end in time.
+    TimeoutAfterFirst,
+    /// We ended it: the run was stopped, or the time to drain was over.
+    Cancelled,
+    /// It fell due and was never sent: the engine was dead, or the time was over.
+    Unsent,
+}
+
+impl Class {
+    /// Every class, in the order of tables.
+    pub const ALL: [Self; 13] = [
+        Self::Connect,
+        Self::Refused,
+        Self::Status,
+        Self::Reset,
+        Self::ErrorEvent,
+        Self::Empty,
+        Self::Garbled,
+        Self::HugeLine,
+        Self::Endless,
+        Self::TimeoutBeforeFirst,
+        Self::TimeoutAfterFirst,
+        Self::Cancelled,
+        Self::Unsent,
+    ];
+
+    /// The class as it is written on disk and in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Refused => "refused",
+            Self::Status => "status",
+            Self::Reset => "reset",
+            Self::ErrorEvent => "error-event",
+            Self::Empty => "empty",
+            Self::Garbled => "garbled",
+            Self::HugeLine => "huge-line",
+            Self::Endless => "endless",
+            Self::TimeoutBeforeFirst => "timeout-before-first",
+            Self::TimeoutAfterFirst => "timeout-after-first",
+            Self::Cancelled => "cancelled",
+            Self::Unsent => "unsent",
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Files that come into being whole or not at all.
+
+use std::fs::{File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// How the names of files begin that are not whole yet.
+const UNFINISHED: &str = ".unfinished-";
+
+/// Puts `bytes` at `path`: there is the old file or the new one, never a part, also after a power cut.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_with(path, |file| file.write_all(bytes))
+}
+
+/// Like [`write()`], for content that is made while it is written.
+pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    #[cfg(test)]
+    trace::note(path)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    // The umask still applies: others may read results wherever they may read what people write by hand.
+    let mut file = tempfile::Builder::new()
+        .prefix(UNFINISHED)
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)?;
+    fill(file.as_file_mut())?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    sync_folder(folder)
+}
+
+/// Makes the names in a folder last.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Removes what a killed process was still writing in `folder`. Only for who holds the run's lock.
+pub fn sweep(folder: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// For tests: which files this thread wrote in which order, and a disk that fails after so many.
+#[cfg(test)]
+pub mod trace {
+    use std::cell::{Cell, RefCell};
+    use std::io;
+    use std::path::Path;
+
+    thread_local! {
+        static WRITTEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+        static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+
+    /// The names of the files written since the last call.
+    pub fn taken() -> Vec<String> {
+        WRITTEN.take()
+    }
+
+    /// Lets the next `writes` writes of this thread pass and every later one fail; `None` heals the disk.
+    pub fn fail_after(writes: Option<usize>) {
+        LEFT.set(writes);
+    }
+
+    pub(super) fn note(path: &Path) -> io::Result<()> {
+        match LEFT.get() {
+            Some(0) => return Err(io::Error::other("the test's disk failed")),
+            left => LEFT.set(left.map(|left| left - 1)),
+        }
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        WRITTEN.with_borrow_mut(|written| written.push(name));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_fails_halfway_leaves_the_old_file_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        write(&path, b"old").unwrap();
+        let failed = write_with(&path, |file| {
+            file.write_all(b"ne")?;
+            Err(io::Error::other("no space"))
+        });
+        assert!(failed.is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        write(&path, b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+    }
+
+    #[test]
+    fn what_a_killed_process_was_writing_is_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(".unfinished-x1"), "half").unwrap();
+        std::fs::write(folder.path().join("whole"), "w").unwrap();
+        sweep(folder.path()).unwrap();
+        let left: Vec<_> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["whole"]);
+    }
+}

@@ -1,0 +1,224 @@
+//! The journal: what happened, one event a line. Only ever appended to; each line is on disk before anything goes on.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::clean::{Form, json};
+use super::{Result, Tried};
+use crate::base::clock;
+use crate::base::secrets::Redactor;
+use crate::results::record::event::Event;
+
+/// Appends to a run's journal.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    /// The bytes that whole lines take.
+    length: u64,
+    redactor: Redactor,
+}
+
+impl Journal {
+    /// Opens the journal at its end. What a killed process left of a last line is cut off.
+    pub(super) fn open(path: PathBuf, redactor: Redactor) -> Result<Self> {
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .tried("open", &path)?;
+        let text = std::fs::read(&path).tried("read", &path)?;
+        let length = whole(&text).len() as u64;
+        if length < text.len() as u64 {
+            file.set_len(length)
+                .and_then(|()| file.sync_all())
+                .tried("cut the torn last line of", &path)?;
+        }
+        Ok(Self {
+            file,
+            path,
+            length,
+            redactor,
+        })
+    }
+
+    /// Appends an event with the present time; it is on disk on return. Progress is left out ([`Event::is_kept`]).
+    ///
+    /// # Errors
+    /// The disk refuses; then the journal is as it was before.
+    pub fn append(&mut self, event: &Event) -> Result<()> {
+        if !event.is_kept() {
+            return Ok(());
+        }
+        let line = Line {
+            at: clock::timestamp(),
+            event: event.clone(),
+        };
+        let text = json(&line, Form::Line, &self.redactor);
+        let written = self
+            .file
+            .write_all(text.as_bytes())
+            .and_then(|()| self.file.sync_data());
+        match written {
+            Ok(()) => self.length += text.len() as u64,
+            Err(error) => {
+                // Half a line would spoil the next one; if this fails too, the next opening cuts it off.
+                let _ = self.file.set_len(self.length);
+                return Err(error).tried("append to", &self.path);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Everything up to the last line end.
+fn whole(text: &[u8]) -> &[u8] {
+    let end = text
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |last| last + 1);
+    &text[..end]
+}
+
+/// What a journal tells.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Events with their times.
+    pub events: Vec<(String, Event)>,
+    /// Lines that were passed over, and why.
+    pub doubts: Vec<String>,
+}
+
+/// Reads a journal. A torn last line is passed over without a word.
+pub fn read(path: &Path) -> io::Result<Told> {
+    let text = std::fs::read(path)?;
+    let mut told = Told::default();
+    for (index, line) in whole(&text).split_inclusive(|byte| *byte == b'\n').enumerate() {
+        match serde_json::from_slice::<Line>(line) {
+            Ok(line) => told.events.push((line.at, line.event)),
+            Err(error) => told.doubts.push(format!(
+                "`{}`:{}: passed over: {error}",
+                path.display(),
+                index + 1
+            )),
+        }
+    }
+    Ok(told)
+}
+
+/// An event with its time: the event's own fields, and `at` before them.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(into = "Value", try_from = "Value")]
+struct Line {
+    at: String,
+    event: Event,
+}
+
+impl From<Line> for Value {
+    fn from(line: Line) -> Self {
+        let mut fields = Map::from_iter([("at".to_owned(), Value::String(line.at))]);
+        if let Ok(Value::Object(event)) = serde_json::to_value(line.event) {
+            fields.extend(event);
+        }
+        Value::Object(fields)
+    }
+}
+
+impl TryFrom<Value> for Line {
+    type Error = String;
+
+    fn try_from(mut value: Value) -> std::result::Result<Self, String> {
+        let at = match value.as_object_mut().and_then(|fields| fields.shift_remove("at")) {
+            Some(Value::String(at)) => at,
+            _ => return Err("it has no time `at`".to_owned()),
+        };
+        let event = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        Ok(Self { at, event })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(message: &str) -> Event {
+        Event::Note {
+            message: message.to_owned(),
+        }
+    }
+
+    fn events(path: &Path) -> Vec<Event> {
+        let Told { events, doubts } = read(path).unwrap();
+        assert!(doubts.is_empty(), "{doubts:?}");
+        events.into_iter().map(|(_, event)| event).collect()
+    }
+
+    #[test]
+    fn a_journal_torn_at_any_byte_of_its_last_line_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        let mut journal = Journal::open(path.clone(), Redactor::default()).unwrap();
+        journal.append(&note("first")).unwrap();
+        let first = std::fs::read(&path).unwrap().len();
+        journal.append(&note("second, é")).unwrap();
+        drop(journal);
+        let all = std::fs::read(&path).unwrap();
+        assert!(all.len() > first + 20);
+        for end in first..all.len() {
+            std::fs::write(&path, &all[..end]).unwrap();
+            assert_eq!(events(&path), [note("first")], "read at {end}");
+            let mut journal = Journal::open(path.clone(), Redactor::default()).unwrap();
+            journal.append(&note("third")).unwrap();
+            assert_eq!(events(&path), [note("first"), note("third")], "appended at {end}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_lost_its_bytes_in_a_power_cut_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        std::fs::write(&path, [0; 100]).unwrap();
+        let mut journal = Journal::open(path.clone(), Redactor::default()).unwrap();
+        journal.append(&note("a")).unwrap();
+        assert_eq!(events(&path), [note("a")]);
+    }
+
+    #[test]
+    fn an_event_of_a_later_version_is_passed_over_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        let lines = "{\"at\":\"t\",\"event\":\"dreamt\"}\n{\"at\":\"t\",\"event\":\"note\",\"message\":\"m\",\"more\":1}\n";
+        std::fs::write(&path, lines).unwrap();
+        let Told { events, doubts } = read(&path).unwrap();
+        assert_eq!(events, [("t".to_owned(), note("m"))]);
+        assert!(
+            doubts.len() == 1 && doubts[0].contains("journal.jsonl`:1: "),
+            "{doubts:?}"
+        );
+    }
+
+    #[test]
+    fn progress_is_not_kept_and_a_line_is_flat() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        let mut journal = Journal::open(path.clone(), Redactor::new(["hunter2"])).unwrap();
+        journal
+            .append(&Event::LaunchProgress {
+                launch: crate::base::ids::LaunchId::new("a"),
+                phase: "weights".to_owned(),
+                elapsed_s: 1.0,
+                last_line: String::new(),
+            })
+            .unwrap();
+        journal.append(&note("key hunter2")).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let line: Value = serde_json::from_str(&text).unwrap();
+        let keys: Vec<&String> = line.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["at", "event", "message"]);
+        assert_eq!(line["message"], "key ***");
+    }
+}

@@ -1,0 +1,193 @@
+//! Names of files and folders. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::base::ids::{ContentHash, LaunchId};
+use crate::base::secrets::Redactor;
+use crate::matrix::plan::Measurement;
+
+pub const RUN: &str = "run.json";
+pub const MATRIX: &str = "matrix.yaml";
+pub const RECIPES: &str = "recipes";
+pub const PLAN: &str = "plan.json";
+pub const MACHINE: &str = "machine.json";
+pub const JOURNAL: &str = "journal.jsonl";
+pub const LOG: &str = "matrix.log";
+pub const RESULTS: &str = "results.jsonl";
+pub const LOCK: &str = "lock";
+pub const LAUNCHES: &str = "launches";
+pub const CELLS: &str = "cells";
+pub const ENGINE_LOG: &str = "engine.log";
+pub const INSTALL_LOG: &str = "install.log";
+pub const SUMMARY: &str = "summary.json";
+pub const REQUESTS: &str = "requests.jsonl.zst";
+
+/// Names at the top of a run that reports must leave alone.
+pub const OWN: [&str; 11] = [
+    RUN, MATRIX, RECIPES, PLAN, MACHINE, JOURNAL, LOG, RESULTS, LOCK, LAUNCHES, CELLS,
+];
+
+/// The longest readable part of a name, in bytes: with what is appended it stays far below the 255 that file systems take.
+const LONGEST: usize = 100;
+
+/// Where things are, for readers that do not know the layout.
+pub fn described() -> BTreeMap<String, String> {
+    [
+        ("matrix", MATRIX.to_owned()),
+        ("recipes", format!("{RECIPES}/<recipe>.yaml")),
+        ("plan", PLAN.to_owned()),
+        ("machine", MACHINE.to_owned()),
+        ("journal", JOURNAL.to_owned()),
+        ("log", LOG.to_owned()),
+        ("results", RESULTS.to_owned()),
+        ("launch", format!("{LAUNCHES}/<launch>-s<start>/{ENGINE_LOG}")),
+        ("summary", format!("{CELLS}/<cell>-s<start>-r<repeat>/{SUMMARY}")),
+        (
+            "requests",
+            format!("{CELLS}/<cell>-s<start>-r<repeat>/{REQUESTS}"),
+        ),
+    ]
+    .into_iter()
+    .map(|(what, place)| (what.to_owned(), place))
+    .collect()
+}
+
+/// The folder of a measurement, below [`CELLS`].
+pub fn cell(measurement: &Measurement, redactor: &Redactor) -> String {
+    let Measurement { cell, start, repeat } = measurement;
+    format!("{}-s{start}-r{repeat}", slug(cell.as_str(), redactor))
+}
+
+/// The folder of a start, below [`LAUNCHES`].
+pub fn launch(launch: &LaunchId, start: u32, redactor: &Redactor) -> String {
+    format!("{}-s{start}", slug(launch.as_str(), redactor))
+}
+
+/// A name as a file name: lower-case letters, digits, `.`, `-`, `_`. Where that changes or shortens the name, a digest of
+/// the whole name follows, so that different names stay different, also where the file system ignores case.
+pub fn slug(name: &str, redactor: &Redactor) -> String {
+    let clean = redactor.redact(name);
+    let mut readable = String::with_capacity(clean.len());
+    for letter in clean.chars().map(|letter| letter.to_ascii_lowercase()) {
+        // A leading dot would hide the folder.
+        let may_stand = letter == '.' && !readable.is_empty() || letter == '_';
+        if letter.is_ascii_alphanumeric() || may_stand {
+            readable.push(letter);
+        } else if !readable.is_empty() && !readable.ends_with('-') {
+            readable.push('-');
+        }
+        if readable.len() == LONGEST {
+            break;
+        }
+    }
+    let readable = readable.trim_end_matches('-');
+    if readable == name && !readable.is_empty() && !ends_in_digest(readable) {
+        return readable.to_owned();
+    }
+    let digest = ContentHash::of_bytes(name.as_bytes());
+    let digest = &digest.as_str()[..DIGITS];
+    if readable.is_empty() {
+        format!("x-{digest}")
+    } else {
+        format!("{readable}-{digest}")
+    }
+}
+
+/// Hex digits of the digest in a slug.
+const DIGITS: usize = 8;
+
+fn ends_in_digest(text: &str) -> bool {
+    text.rsplit_once('-').is_some_and(|(_, end)| {
+        end.len() == DIGITS && end.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+/// The name under which the `n`th version of something is kept.
+pub fn old(name: &str, n: u32) -> String {
+    format!("{name}.old-{n}")
+}
+
+/// Whether a name is that of a version moved aside.
+pub fn is_old(name: &str) -> bool {
+    name.rsplit_once(".old-")
+        .is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Whether a text names one entry of a folder and nothing else.
+pub fn is_plain(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with('.')
+        && name
+            .chars()
+            .all(|letter| letter.is_alphanumeric() || matches!(letter, '.' | '-' | '_' | ' ' | '+'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::base::ids::CellKey;
+
+    fn plain(name: &str) -> String {
+        slug(name, &Redactor::default())
+    }
+
+    #[test]
+    fn a_plain_name_stays_and_others_stay_readable() {
+        assert_eq!(plain("sglang-v0.5_x"), "sglang-v0.5_x");
+        assert_eq!(
+            plain("sglang/Qwen/Qwen3-8B · rate ∞"),
+            "sglang-qwen-qwen3-8b-rate-71d7f898"
+        );
+        assert_eq!(
+            plain("../.."),
+            format!("x-{}", &ContentHash::of_bytes(b"../..").as_str()[..8])
+        );
+        let long = plain(&"a".repeat(300));
+        assert_eq!(long.len(), LONGEST + 1 + DIGITS);
+    }
+
+    #[test]
+    fn a_folder_tells_start_and_repeat_apart() {
+        let measurement = |start, repeat| Measurement {
+            cell: CellKey::new("a"),
+            start,
+            repeat,
+        };
+        let redactor = Redactor::default();
+        assert_eq!(cell(&measurement(1, 2), &redactor), "a-s1-r2");
+        assert_ne!(
+            cell(&measurement(1, 2), &redactor),
+            cell(&measurement(2, 1), &redactor)
+        );
+        assert!(!is_old(&cell(&measurement(1, 1), &redactor)));
+        assert!(is_old(&old(&cell(&measurement(1, 1), &redactor), 3)));
+    }
+
+    #[test]
+    fn a_secret_in_a_name_does_not_reach_the_file_name() {
+        let redactor = Redactor::new(["hunter2"]);
+        assert!(!slug("engine-hunter2", &redactor).contains("hunter2"));
+        assert_ne!(slug("a-hunter2", &redactor), slug("a-***", &redactor));
+    }
+
+    proptest! {
+        #[test]
+        fn slugs_are_safe_and_unique(names in prop::collection::btree_set("([aA/._ -]{0,6}|\\PC{0,200}|[a-z]-[0-9a-f]{8})", 1..40)) {
+            let slugs: BTreeSet<String> = names.iter().map(|name| plain(name).to_lowercase()).collect();
+            prop_assert_eq!(slugs.len(), names.len());
+            for slug in &slugs {
+                prop_assert!(is_plain(slug) && slug.len() < 128 && !slug.starts_with('-'), "{}", slug);
+            }
+        }
+
+        #[test]
+        fn the_slug_of_a_slug_never_meets_another_name(name in "\\PC{0,20}") {
+            let first = plain(&name);
+            prop_assert!(first == name || plain(&first) != first);
+        }
+    }
+}

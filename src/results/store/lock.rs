@@ -1,0 +1,118 @@
+//! One writer at a time: a lock that the system gives up when its holder dies, however it dies.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Result, StoreError, Tried, layout};
+
+/// How often a lock is tried for.
+const TRIES: u32 = 4;
+
+/// The right to write a run, held until dropped.
+#[derive(Debug)]
+pub struct Lock {
+    file: File,
+}
+
+impl Lock {
+    /// Takes the lock of the run in `folder`.
+    ///
+    /// # Errors
+    /// Another process holds it, or the file system refuses.
+    pub fn take(folder: &Path) -> Result<Self> {
+        let path = folder.join(layout::LOCK);
+        let mut file = open(&path)?;
+        let mut tries = 1;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                // `writer_of` may be looking at this very moment; it lets go at once.
+                Err(TryLockError::WouldBlock) if tries < TRIES => {
+                    tries += 1;
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(StoreError::Locked {
+                        path: folder.to_owned(),
+                        pid: pid(&mut file),
+                    });
+                }
+                Err(TryLockError::Error(error)) => return Err(error).tried("lock", &path),
+            }
+        }
+        file.set_len(0)
+            .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()))
+            .tried("write", &path)?;
+        Ok(Self { file })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Nobody may be blamed for a lock that is no longer held. The file stays: who opened it must lock the same one.
+        let _ = self.file.set_len(0);
+        let _ = self.file.unlock();
+    }
+}
+
+/// Which process writes the run in `folder` now: `None` if nobody does, `Some(None)` if its id cannot be read.
+pub fn writer_of(folder: &Path) -> Option<Option<u32>> {
+    let mut file = File::open(folder.join(layout::LOCK)).ok()?;
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Some(pid(&mut file)),
+        _ => None,
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .tried("open", path)
+}
+
+fn pid(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.take(20).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_writer_is_refused_and_told_who_the_first_is() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(writer_of(folder.path()), None);
+        let first = Lock::take(folder.path()).unwrap();
+        let me = std::process::id();
+        let refused = Lock::take(folder.path()).unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .contains(&format!("is being written by process {me};")),
+            "{refused}"
+        );
+        assert_eq!(writer_of(folder.path()), Some(Some(me)));
+        drop(first);
+        assert_eq!(writer_of(folder.path()), None);
+        Lock::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn the_lock_of_a_killed_process_is_free_although_its_id_stands_there() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(layout::LOCK), "4194304000\n").unwrap();
+        assert_eq!(writer_of(folder.path()), None);
+        let lock = Lock::take(folder.path()).unwrap();
+        assert_eq!(writer_of(folder.path()), Some(Some(std::process::id())));
+        drop(lock);
+    }
+}

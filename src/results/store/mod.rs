@@ -1,0 +1,141 @@
+//! `results/<run>/`: the only code that knows file names.
+//!
+//! ```text
+//! results/<run>/
+//!   run.json                     what the run is; written last when a run begins, so a folder without it is no run
+//!   matrix.yaml  recipes/*.yaml  the sources as they were read
+//!   plan.json    machine.json    the resolved matrix; the machine that measured
+//!   journal.jsonl                what happened, one event a line, only ever appended to
+//!   matrix.log                   our own log
+//!   results.jsonl                a line for each finished measurement, made anew after each
+//!   launches/<launch>-s<start>/  engine.log, install.log
+//!   cells/<cell>-s<start>-r<repeat>/
+//!     requests.jsonl.zst         a line for each request that fell due
+//!     engine.log                 what the engine said meanwhile
+//!     summary.json               how it ended and its figures; written last: where it is, the measurement is finished
+//!   lock                         held, with the process id in it, while a process writes
+//! ```
+//!
+//! Whatever a later measurement, start or plan replaces is moved aside as `<name>.old-<n>`, never deleted.
+//! Files come into being whole (another file in the same folder, fsync, rename, fsync of the folder); the journal is
+//! appended to and fsynced line by line, and a torn last line is forgiven. Everything passes through the [`Redactor`].
+//!
+//! [`Store`] writes, [`Run`] reads, [`history`] looks back. None of them judges, computes a figure or prints.
+//!
+//! [`Redactor`]: crate::base::secrets::Redactor
+
+mod atomic;
+mod clean;
+pub mod history;
+mod journal;
+mod layout;
+mod lock;
+mod log;
+mod reader;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use journal::Journal;
+pub use lock::writer_of;
+pub use log::Log;
+pub use reader::{Listed, Run, Unfinished, latest, list};
+pub use writer::{Beginning, Store};
+
+/// Why the store could not do its job.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The run is there already.
+    #[error("`{}` exists; a run is never overwritten: continue it with `--resume`, or choose another name", path.display())]
+    Exists {
+        /// The run's folder.
+        path: PathBuf,
+    },
+    /// There is no such run.
+    #[error("`{}` is no run: it holds no `run.json`; name a folder below the results folder that does", path.display())]
+    NoRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Another process writes the run.
+    #[error("`{}` is being written by {}; wait for it or stop it", path.display(), by(*pid))]
+    Locked {
+        /// The run's folder.
+        path: PathBuf,
+        /// The process, where it left its id.
+        pid: Option<u32>,
+    },
+    /// A newer `matrix` wrote the run.
+    #[error("`{}` has format {theirs}, and this `matrix` knows formats up to {ours}; use a newer `matrix`", path.display())]
+    Newer {
+        /// The file that says so.
+        path: PathBuf,
+        /// Its format.
+        theirs: u32,
+        /// Ours.
+        ours: u32,
+    },
+    /// A file of the run is not there.
+    #[error("`{}` is missing; {help}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// What to do.
+        help: &'static str,
+    },
+    /// A file does not hold what it should.
+    #[error("`{}` cannot be understood: {why}; restore it from a copy, or remove the run", path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A name that would leave the folder it belongs in, or replace a file of the store.
+    #[error(
+        "`{name}` cannot be the name of {what}; use letters, digits, `.`, `-` and `_`, and no name of the store's own"
+    )]
+    Name {
+        /// The name.
+        name: String,
+        /// What it was to name.
+        what: &'static str,
+    },
+    /// The disk refused.
+    #[error("cannot {doing} `{}`: {source}", path.display())]
+    Disk {
+        /// What was tried.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The store's result.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+fn by(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+/// Says what was tried with which file.
+trait Tried<T> {
+    fn tried(self, doing: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> Tried<T> for io::Result<T> {
+    fn tried(self, doing: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| StoreError::Disk {
+            doing,
+            path: path.to_owned(),
+            source,
+        })
+    }
+}

@@ -1,0 +1,293 @@
+//! Reads a run, also one that is being written, was cut short or was made by an earlier version. Changes nothing.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{Result, StoreError, Tried, journal, layout};
+use crate::matrix::plan::{Measurement, Plan};
+use crate::results::record::FORMAT;
+use crate::results::record::cell::Summary;
+use crate::results::record::event::Event;
+use crate::results::record::machine::Machine;
+use crate::results::record::request::Request;
+use crate::results::record::run::About;
+
+/// A run as it lies on disk, but for its requests, which are read when asked for.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// What it is.
+    pub about: About,
+    /// What was to run.
+    pub plan: Plan,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The finished measurements of the plan, in the plan's order.
+    pub summaries: Vec<Summary>,
+    /// Finished measurements that the plan does not hold (any more).
+    pub strays: Vec<Summary>,
+    /// What lies in the cells' folder and is no finished measurement.
+    pub unfinished: Vec<Unfinished>,
+    /// What happened, with times.
+    pub journal: Vec<(String, Event)>,
+    /// What could not be read and was passed over.
+    pub doubts: Vec<String>,
+    places: BTreeMap<Measurement, PathBuf>,
+}
+
+/// A measurement that did not get finished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// What is missing or wrong.
+    pub why: String,
+}
+
+impl Run {
+    /// Reads the run in `folder`.
+    ///
+    /// # Errors
+    /// It is no run, has a newer format, or its plan is missing or broken.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let about = about(folder)?;
+        let plan: Plan = json(
+            &folder.join(layout::PLAN),
+            "continue the run with `--resume`, which writes it again",
+        )?;
+        let mut doubts = Vec::new();
+        let machine = json(&folder.join(layout::MACHINE), "the machine is unknown").unwrap_or_else(|error| {
+            doubts.push(error.to_string());
+            Machine::default()
+        });
+        let path = folder.join(layout::JOURNAL);
+        let journal = match journal::read(&path) {
+            Ok(told) => {
+                doubts.extend(told.doubts);
+                told.events
+            }
+            Err(error) => {
+                doubts.push(format!("cannot read `{}`: {error}", path.display()));
+                Vec::new()
+            }
+        };
+        let mut run = Self {
+            folder: folder.to_owned(),
+            about,
+            plan,
+            machine,
+            summaries: Vec::new(),
+            strays: Vec::new(),
+            unfinished: Vec::new(),
+            journal,
+            doubts,
+            places: BTreeMap::new(),
+        };
+        run.read_cells()?;
+        Ok(run)
+    }
+
+    fn read_cells(&mut self) -> Result<()> {
+        let mut found = BTreeMap::new();
+        for folder in cell_folders(&self.folder)? {
+            let summary: Summary = match json(&folder.join(layout::SUMMARY), "it was not finished") {
+                Ok(summary) => summary,
+                Err(error) => {
+                    let why = error.to_string();
+                    self.unfinished.push(Unfinished { folder, why });
+                    continue;
+                }
+            };
+            let measurement = Measurement {
+                cell: summary.cell.clone(),
+                start: summary.start,
+                repeat: summary.repeat,
+            };
+            if let Some(other) = self.places.insert(measurement.clone(), folder.clone()) {
+                let (one, two) = (other.display(), folder.display());
+                self.doubts.push(format!(
+                    "`{one}` and `{two}` hold the same measurement; the second counts"
+                ));
+            }
+            found.insert(measurement, summary);
+        }
+        for measurement in self.plan.starts.iter().flat_map(|start| &start.cells) {
+            self.summaries.extend(found.remove(measurement));
+        }
+        self.strays.extend(found.into_values());
+        Ok(())
+    }
+
+    /// The folder of a finished measurement.
+    pub fn cell_dir(&self, measurement: &Measurement) -> Option<&Path> {
+        self.places.get(measurement).map(PathBuf::as_path)
+    }
+
+    /// The requests of a finished measurement.
+    ///
+    /// # Errors
+    /// They are missing or broken.
+    pub fn read_requests(&self, measurement: &Measurement) -> Result<Vec<Request>> {
+        let (file, path) = self.open(
+            measurement,
+            layout::REQUESTS,
+            "the figures in `summary.json` are all that is left",
+        )?;
+        let lines = zstd::Decoder::new(file).tried("read", &path)?;
+        let mut requests = Vec::new();
+        for (index, line) in BufReader::new(lines).lines().enumerate() {
+            let broken = |why: String| StoreError::Broken {
+                path: path.clone(),
+                why: format!("line {}: {why}", index + 1),
+            };
+            let line = line.map_err(|error| broken(error.to_string()))?;
+            requests.push(serde_json::from_str(&line).map_err(|error| broken(error.to_string()))?);
+        }
+        Ok(requests)
+    }
+
+    /// What the engine said during a finished measurement.
+    ///
+    /// # Errors
+    /// It is missing, or the disk refuses.
+    pub fn read_engine_log(&self, measurement: &Measurement) -> Result<String> {
+        let (file, path) = self.open(measurement, layout::ENGINE_LOG, "what the engine said is lost")?;
+        io::read_to_string(file).tried("read", &path)
+    }
+
+    fn open(&self, measurement: &Measurement, name: &str, help: &'static str) -> Result<(File, PathBuf)> {
+        let Some(folder) = self.cell_dir(measurement) else {
+            let Measurement { cell, start, repeat } = measurement;
+            return Err(StoreError::Missing {
+                path: self.folder.join(format!(
+                    "{}/{cell} (start {start}, repeat {repeat})",
+                    layout::CELLS
+                )),
+                help: "the measurement is not finished; continue the run with `--resume`",
+            });
+        };
+        let path = folder.join(name);
+        match File::open(&path) {
+            Ok(file) => Ok((file, path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::Missing { path, help }),
+            Err(error) => Err(error).tried("open", &path),
+        }
+    }
+}
+
+/// A run below the results folder.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// What it is.
+    pub about: About,
+}
+
+/// Every run below `root` that we can read, the newest first.
+///
+/// # Errors
+/// The disk refuses. A folder that does not exist holds no run.
+pub fn list(root: &Path) -> Result<Vec<Listed>> {
+    let mut runs: Vec<Listed> = folders(root)?
+        .into_iter()
+        .filter_map(|folder| {
+            let about = about(&folder).ok()?;
+            Some(Listed { folder, about })
+        })
+        .collect();
+    runs.sort_by(|a, b| {
+        let key = |run: &Listed| (run.about.began.clone(), run.folder.clone());
+        key(b).cmp(&key(a))
+    });
+    Ok(runs)
+}
+
+/// The newest run of a matrix below `root`.
+///
+/// # Errors
+/// The disk refuses.
+pub fn latest(root: &Path, matrix: &str) -> Result<Option<Listed>> {
+    Ok(list(root)?.into_iter().find(|run| run.about.matrix == matrix))
+}
+
+/// What the run in `folder` is.
+pub fn about(folder: &Path) -> Result<About> {
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    let path = folder.join(layout::RUN);
+    // The version comes alone and first: the rest of a newer one may be anything.
+    let version: Version = json(&path, "").map_err(|error| match error {
+        StoreError::Missing { .. } => StoreError::NoRun {
+            path: folder.to_owned(),
+        },
+        other => other,
+    })?;
+    if version.format > FORMAT {
+        return Err(StoreError::Newer {
+            path,
+            theirs: version.format,
+            ours: FORMAT,
+        });
+    }
+    json(&path, "")
+}
+
+/// Folders of measurements, those moved aside left out.
+pub fn cell_folders(run: &Path) -> Result<Vec<PathBuf>> {
+    let name = |folder: &PathBuf| {
+        folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let mut all = folders(&run.join(layout::CELLS))?;
+    all.retain(|folder| !layout::is_old(&name(folder)));
+    Ok(all)
+}
+
+/// The folders in `root`, by name; none if it does not exist.
+fn folders(root: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.tried("list", root)?,
+    };
+    let mut folders = Vec::new();
+    for entry in entries {
+        let path = entry.tried("list", root)?.path();
+        if path.is_dir() {
+            folders.push(path);
+        }
+    }
+    folders.sort();
+    Ok(folders)
+}
+
+/// Reads a JSON file; `help` says what to do if it is missing.
+pub fn json<T: DeserializeOwned>(path: &Path, help: &'static str) -> Result<T> {
+    let path = path.to_owned();
+    match fs::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| StoreError::Broken {
+            path,
+            why: error.to_string(),
+        }),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Err(StoreError::Missing { path, help })
+        }
+        Err(error) => Err(error).tried("read", &path),
+    }
+}

@@ -1,0 +1,305 @@
+//! A small plan and what came of it, for tests.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use super::{Beginning, Store};
+use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
+use crate::base::secrets::Redactor;
+use crate::base::units::{RequestRate, Span};
+use crate::matrix::plan::{
+    Attach, Cell, Contact, Dialect, Engine, Launch, Measurement, Parallel, Patience, Place, Plan, Port,
+    Protocol, Signs, Start, Usage,
+};
+use crate::matrix::spec::arrival::{Arrival, Spacing};
+use crate::matrix::spec::scenario::{Limits, Scenario};
+use crate::matrix::spec::text::Text;
+use crate::matrix::spec::workload::{Dataset, Profile, Workload};
+use crate::results::record::FORMAT;
+use crate::results::record::cell::{
+    Definitions, Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, ResetProof, Summary,
+};
+use crate::results::record::event::Event;
+use crate::results::record::machine::Machine;
+use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Request, Usage as Counts};
+
+/// The matrix's name.
+pub const MATRIX: &str = "small";
+
+/// One launch, two cells, one start.
+pub fn plan() -> Plan {
+    let launch = LaunchId::new("sim/Tiny-1B/tp1");
+    let cells: Vec<Cell> = ["sharegpt", "random-1k-1k"]
+        .map(|name| cell(&launch, name))
+        .into();
+    let measured = cells.iter().map(|cell| measurement(&cell.key)).collect();
+    Plan {
+        matrix: MATRIX.to_owned(),
+        launches: vec![launch_of(&launch)],
+        cells,
+        starts: vec![Start {
+            launch,
+            start: 1,
+            cells: measured,
+        }],
+        left_out: Vec::new(),
+        reference: Some("sim".to_owned()),
+    }
+}
+
+/// The first measurement of a cell.
+pub fn measurement(cell: &CellKey) -> Measurement {
+    Measurement {
+        cell: cell.clone(),
+        start: 1,
+        repeat: 1,
+    }
+}
+
+fn cell(launch: &LaunchId, scenario: &str) -> Cell {
+    let key = CellKey::new(format!("{launch}/{scenario}"));
+    Cell {
+        content: ContentHash::of(&key),
+        axes: [("scenario".to_owned(), scenario.to_owned())].into(),
+        key,
+        launch: launch.clone(),
+        scenario: Scenario {
+            name: scenario.to_owned(),
+            profile: Profile::Current,
+            seed: 1,
+            workload: Workload {
+                dataset: Dataset::RandomIds,
+                path: None,
+                prompts: 3,
+                input_len: Some(8),
+                output_len: Some(4),
+                range_ratio: 1.0,
+                context_len: None,
+                prompt_suffix: None,
+                tokenize_prompt: false,
+            },
+            arrival: Arrival {
+                rate: RequestRate::INFINITE,
+                spacing: Spacing::Poisson,
+                concurrency: NonZeroU32::new(2),
+            },
+            limits: Limits::default(),
+            slo: None,
+            body: serde_json::Map::new(),
+            stop_at_eos: false,
+            keep_text: true,
+        },
+        why: None,
+    }
+}
+
+fn launch_of(id: &LaunchId) -> Launch {
+    Launch {
+        id: id.clone(),
+        engine: Engine {
+            name: "sim".to_owned(),
+            recipe: "sim".to_owned(),
+            title: "Simulated engine".to_owned(),
+            version: None,
+            variant: None,
+            backend: "sglang".to_owned(),
+            simulated: true,
+        },
+        model: "Tiny-1B".to_owned(),
+        checkpoint: "Tiny-1B".to_owned(),
+        served: "Tiny-1B".to_owned(),
+        precision: Some("bf16".to_owned()),
+        tokenizer: "Tiny-1B".to_owned(),
+        parallel: Parallel::default(),
+        devices: 0,
+        place: Place::Attach(Attach {
+            url: Text::new("http://127.0.0.1:8000"),
+        }),
+        contact: Contact {
+            port: Port {
+                default: 8000,
+                fixed: None,
+                flag: Vec::new(),
+            },
+            health: "/health".to_owned(),
+            models: None,
+            version: None,
+            info: None,
+            metrics: None,
+            reset: None,
+            dialect: Dialect {
+                protocol: Protocol::SglangNative,
+                path: None,
+                usage: Usage::Unasked,
+                body: serde_json::Map::new(),
+            },
+            headers: vec![("Authorization".to_owned(), Text::new("Bearer ${API_KEY}"))],
+        },
+        signs: Signs::default(),
+        patience: Patience {
+            start: Span::seconds(60),
+            stall: Span::seconds(30),
+            stop: Span::seconds(5),
+            probe: Span::seconds(10),
+        },
+    }
+}
+
+/// What came of a cell: the second cell of [`plan`] failed in the middle.
+pub fn summary(cell: &Cell) -> Summary {
+    let failed = cell.scenario.name != "sharegpt";
+    Summary {
+        format: FORMAT,
+        cell: cell.key.clone(),
+        content: cell.content.clone(),
+        launch: cell.launch.clone(),
+        start: 1,
+        repeat: 1,
+        ending: if failed {
+            Ending::Failed {
+                phase: Phase::Measure,
+                class: FailureClass::Engine,
+                reason: "the engine died (signal 9) while it was measured".to_owned(),
+                tail: vec!["Killed".to_owned()],
+            }
+        } else {
+            Ending::Done
+        },
+        origin: Origin::Simulated,
+        began: "2026-11-21T06:00:00.000Z".to_owned(),
+        ended: "2026-11-21T06:00:02.500Z".to_owned(),
+        phases: vec![PhaseTime {
+            phase: "measure".to_owned(),
+            seconds: 2.25,
+        }],
+        engine: EngineFacts {
+            version: Some("1.2.3".to_owned()),
+            models: vec!["Tiny-1B".to_owned()],
+            info: Some(serde_json::json!({ "max_total_num_tokens": 4096 })),
+            ..EngineFacts::default()
+        },
+        prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
+        schedule_hash: Some(ContentHash::of_bytes(b"schedule")),
+        prompts: Some(3),
+        stamps: Some("user".to_owned()),
+        reset: Some(ResetProof {
+            possible: true,
+            status: Some(200),
+            success: None,
+            answer: Some("Cache flushed.".to_owned()),
+            hits_in_window: Some(0.0),
+            queries_in_window: None,
+        }),
+        failures: if failed {
+            BTreeMap::from([(Class::Reset, 1)])
+        } else {
+            BTreeMap::new()
+        },
+        figures: BTreeMap::from([(
+            Definitions::Matrix,
+            BTreeMap::from([
+                ("mean_ttft_ms".to_owned(), Some(0.1 + 0.2)),
+                ("mean_tpot_ms".to_owned(), None),
+            ]),
+        )]),
+        warnings: Vec::new(),
+    }
+}
+
+/// Three requests: two answered, one cut off.
+pub fn requests() -> Vec<Request> {
+    (0..3).map(request).collect()
+}
+
+fn request(index: u32) -> Request {
+    let sent = u64::from(index) * 1_000_000;
+    let cut = index == 2;
+    Request {
+        index,
+        prompt_tokens: 8,
+        asked_tokens: 4,
+        due_ns: 0,
+        sent_ns: Some(sent),
+        connected_ns: Some(sent + 40_000),
+        written_ns: Some(sent + 60_000),
+        first_byte_ns: Some(sent + 900_000),
+        chunks: vec![Chunk {
+            at_ns: sent + 950_000,
+            kind: ChunkKind::Answer,
+            tokens: Some(2),
+            bytes: 9,
+        }],
+        last_line_ns: (!cut).then_some(sent + 1_500_000),
+        end_ns: sent + 1_600_000,
+        failure: cut.then(|| Failure {
+            class: Class::Reset,
+            message: "connection reset by peer".to_owned(),
+        }),
+        status: Some(200),
+        usage: (!cut).then_some(Counts {
+            prompt: Some(8),
+            completion: Some(4),
+            cached: Some(0),
+        }),
+        finish: (!cut).then(|| "length".to_owned()),
+        counted_tokens: Some(4),
+        text: Some("an answer".to_owned()),
+    }
+}
+
+/// The machine of tests.
+pub fn machine() -> Machine {
+    Machine {
+        host: Some("bench-1".to_owned()),
+        cpus: Some(8),
+        tool: "0.1.0 (test)".to_owned(),
+        ..Machine::default()
+    }
+}
+
+/// Makes a run and begins it with a plan.
+pub fn begun(root: &Path, run: &str, plan: &Plan, redactor: Redactor) -> Store {
+    let store = Store::create(root, &RunId::new(run), redactor).unwrap();
+    begin(&store, plan);
+    store
+}
+
+/// Begins a run, or goes on with it.
+pub fn begin(store: &Store, plan: &Plan) -> Vec<Measurement> {
+    let recipes = BTreeMap::from([(
+        "sim".to_owned(),
+        "# a recipe\ntitle: Simulated engine\n".to_owned(),
+    )]);
+    let beginning = Beginning {
+        source: "# a matrix\nname: small\n",
+        recipes: &recipes,
+        plan,
+        machine: &machine(),
+    };
+    store.begin_run(&beginning).unwrap()
+}
+
+/// Measures every cell of a plan, as a run does it.
+pub fn measure(store: &Store, plan: &Plan) {
+    let mut journal = store.journal().unwrap();
+    let mut lines = Vec::new();
+    for cell in &plan.cells {
+        let summary = summary(cell);
+        store
+            .write_cell(&summary, &requests(), "ready\nanswered\n")
+            .unwrap();
+        let ended = Event::CellEnded {
+            measurement: measurement(&cell.key),
+            ending: summary.ending.word().to_owned(),
+            reason: None,
+            seconds: 2.5,
+            output_tokens_per_s: None,
+        };
+        journal.append(&ended).unwrap();
+        lines
+            .push(serde_json::json!({ "backend": "sglang", "completed": 2, "matrix": { "cell": cell.key } }));
+        store.write_results(&lines).unwrap();
+    }
+    store.write_report("report.md", "# A report\n").unwrap();
+}

@@ -1,0 +1,397 @@
+//! The store as a whole: what is written is read again, whatever happened in between.
+
+mod reading;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::testing::{MATRIX, begin, begun, measure, measurement, plan, requests, summary};
+use super::*;
+use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
+use crate::base::secrets::Redactor;
+use crate::matrix::plan::Plan;
+use crate::results::record::event::Event;
+
+fn none() -> Redactor {
+    Redactor::default()
+}
+
+/// Every file below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            all.push(path);
+        }
+    }
+    all.sort();
+    all
+}
+
+fn changed(mut plan: Plan, cell: usize) -> Plan {
+    plan.cells[cell].content = ContentHash::of_bytes(b"changed");
+    plan
+}
+
+#[test]
+fn a_run_is_read_as_it_was_written() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = plan();
+    let store = begun(root.path(), "r", &plan, none());
+    measure(&store, &plan);
+    let run = Run::read(store.folder()).unwrap();
+    assert_eq!(run.about.run, RunId::new("r"));
+    assert_eq!(run.about.matrix, MATRIX);
+    assert_eq!((&run.plan, &run.machine), (&plan, &testing::machine()));
+    let summaries: Vec<_> = plan.cells.iter().map(summary).collect();
+    assert_eq!(run.summaries, summaries);
+    assert_eq!(run.journal.len(), 2);
+    assert!(matches!(&run.journal[1].1, Event::CellEnded { ending, .. } if ending == "failed"));
+    for cell in &plan.cells {
+        let measurement = measurement(&cell.key);
+        assert_eq!(run.read_requests(&measurement).unwrap(), requests());
+        assert_eq!(run.read_engine_log(&measurement).unwrap(), "ready\nanswered\n");
+    }
+    assert_eq!(
+        (run.strays.len(), run.unfinished.len(), run.doubts.len()),
+        (0, 0, 0)
+    );
+    let source = fs::read_to_string(store.folder().join("recipes/sim.yaml")).unwrap();
+    assert_eq!(source, "# a recipe\ntitle: Simulated engine\n");
+    let results = fs::read_to_string(store.folder().join("results.jsonl")).unwrap();
+    assert!(
+        results.lines().count() == 2 && results.starts_with("{\"backend\":\"sglang\","),
+        "{results}"
+    );
+}
+
+#[test]
+fn a_run_is_never_overwritten() {
+    let root = tempfile::tempdir().unwrap();
+    drop(begun(root.path(), "r", &plan(), none()));
+    let refused = Store::create(root.path(), &RunId::new("r"), none()).unwrap_err();
+    assert!(matches!(refused, StoreError::Exists { .. }), "{refused}");
+}
+
+#[test]
+fn a_new_run_gets_a_free_name() {
+    let root = tempfile::tempdir().unwrap();
+    let mut names = std::collections::BTreeSet::new();
+    for _ in 0..3 {
+        let id = Store::new_run_id(root.path(), "My Matrix", &none());
+        assert!(id.as_str().starts_with("my-matrix-"), "{id}");
+        drop(Store::create(root.path(), &id, none()).unwrap());
+        assert!(names.insert(id));
+    }
+}
+
+#[test]
+fn a_name_that_leaves_the_folder_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    for name in ["", "..", "../x", "a/b", "/tmp", ".hidden"] {
+        let refused = Store::create(root.path(), &RunId::new(name), none());
+        assert!(matches!(refused, Err(StoreError::Name { .. })), "{name}");
+    }
+    let store = begun(root.path(), "r", &plan(), none());
+    for name in [
+        "../report.md",
+        "run.json",
+        "plan.json",
+        "cells",
+        "report.md.old-1",
+    ] {
+        let refused = store.write_report(name, "x");
+        assert!(matches!(refused, Err(StoreError::Name { .. })), "{name}");
+    }
+}
+
+#[test]
+fn two_writers_of_a_run_are_one_too_many() {
+    let root = tempfile::tempdir().unwrap();
+    let first = begun(root.path(), "r", &plan(), none());
+    let refused = Store::open(root.path(), &RunId::new("r"), none()).unwrap_err();
+    let me = std::process::id();
+    assert!(
+        matches!(refused, StoreError::Locked { pid, .. } if pid == Some(me)),
+        "{refused}"
+    );
+    assert_eq!(writer_of(first.folder()), Some(Some(me)));
+    drop(first);
+    Store::open(root.path(), &RunId::new("r"), none()).unwrap();
+}
+
+#[test]
+fn the_summary_is_written_last_and_run_json_too() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = plan();
+    atomic::trace::taken();
+    let store = begun(root.path(), "r", &plan, none());
+    assert_eq!(
+        atomic::trace::taken(),
+        ["matrix.yaml", "sim.yaml", "plan.json", "machine.json", "run.json"]
+    );
+    store
+        .write_cell(&summary(&plan.cells[0]), &requests(), "")
+        .unwrap();
+    assert_eq!(
+        atomic::trace::taken(),
+        ["requests.jsonl.zst", "engine.log", "summary.json"]
+    );
+}
+
+#[test]
+fn a_measurement_that_was_cut_off_anywhere_is_not_finished_and_is_done_again() {
+    for writes in 0..3 {
+        let root = tempfile::tempdir().unwrap();
+        let plan = plan();
+        let store = begun(root.path(), "r", &plan, none());
+        let summary = summary(&plan.cells[0]);
+        atomic::trace::fail_after(Some(writes));
+        let failed = store.write_cell(&summary, &requests(), "early");
+        atomic::trace::fail_after(None);
+        assert!(failed.is_err());
+        assert!(store.finished(&plan).unwrap().is_empty());
+        let run = Run::read(store.folder()).unwrap();
+        assert_eq!((run.summaries.len(), run.unfinished.len()), (0, 1));
+        assert!(
+            run.unfinished[0]
+                .why
+                .ends_with("summary.json` is missing; it was not finished")
+        );
+        let refused = run.read_requests(&measurement(&summary.cell)).unwrap_err();
+        assert!(
+            refused.to_string().contains("continue the run with `--resume`"),
+            "{refused}"
+        );
+
+        drop(store);
+        let store = Store::open(root.path(), &RunId::new("r"), none()).unwrap();
+        assert!(begin(&store, &plan).is_empty());
+        store.write_cell(&summary, &requests(), "late").unwrap();
+        let finished = store.finished(&plan).unwrap();
+        assert_eq!(finished.len(), 1);
+        assert_eq!(finished[&measurement(&summary.cell)], summary);
+        let run = Run::read(store.folder()).unwrap();
+        assert_eq!(run.read_engine_log(&measurement(&summary.cell)).unwrap(), "late");
+        assert_eq!(fs::read_dir(store.folder().join("cells")).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn a_run_that_was_cut_off_while_it_began_is_no_run() {
+    for writes in 0..5 {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::create(root.path(), &RunId::new("r"), none()).unwrap();
+        atomic::trace::fail_after(Some(writes));
+        let beginning = Beginning {
+            source: "a",
+            recipes: &[("b".to_owned(), String::new())].into(),
+            plan: &plan(),
+            machine: &testing::machine(),
+        };
+        let failed = store.begin_run(&beginning);
+        atomic::trace::fail_after(None);
+        assert!(failed.is_err());
+        drop(store);
+        assert!(latest(root.path(), MATRIX).unwrap().is_none());
+        let refused = Store::open(root.path(), &RunId::new("r"), none()).unwrap_err();
+        assert!(matches!(refused, StoreError::NoRun { .. }), "{refused}");
+    }
+}
+
+#[test]
+fn a_broken_summary_is_told_and_its_measurement_is_not_finished() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = plan();
+    let store = begun(root.path(), "r", &plan, none());
+    measure(&store, &plan);
+    let first = measurement(&plan.cells[0].key);
+    let path = store.cell_dir(&first).join("summary.json");
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let run = Run::read(store.folder()).unwrap();
+    assert_eq!((run.summaries.len(), run.unfinished.len()), (1, 1));
+    assert!(
+        run.unfinished[0].why.contains("EOF while parsing"),
+        "{:?}",
+        run.unfinished
+    );
+    assert!(!store.finished(&plan).unwrap().contains_key(&first));
+    store.write_cell(&summary(&plan.cells[0]), &[], "").unwrap();
+    assert_eq!(Run::read(store.folder()).unwrap().summaries.len(), 2);
+}
+
+#[test]
+fn a_changed_cell_is_set_aside_and_an_unchanged_one_stays() {
+    let root = tempfile::tempdir().unwrap();
+    let before = plan();
+    let store = begun(root.path(), "r", &before, none());
+    measure(&store, &before);
+    let kept = store.finished(&before).unwrap();
+    assert_eq!(kept.len(), 2);
+    drop(store);
+
+    let after = changed(before.clone(), 1);
+    let store = Store::open(root.path(), &RunId::new("r"), none()).unwrap();
+    let moved = begin(&store, &after);
+    let [unchanged, other] = [0, 1].map(|cell| measurement(&after.cells[cell].key));
+    assert_eq!(moved, std::slice::from_ref(&other));
+    let finished = store.finished(&after).unwrap();
+    assert_eq!(finished.keys().collect::<Vec<_>>(), [&unchanged]);
+    assert_eq!(finished[&unchanged], kept[&unchanged]);
+
+    for _ in 0..2 {
+        store
+            .write_cell(&summary(&after.cells[1]), &requests(), "again")
+            .unwrap();
+    }
+    let folder = store.cell_dir(&other);
+    for n in [1, 2] {
+        let old = folder.with_file_name(layout::old(&folder.file_name().unwrap().to_string_lossy(), n));
+        assert!(old.join("requests.jsonl.zst").is_file(), "{}", old.display());
+    }
+    let run = Run::read(store.folder()).unwrap();
+    assert_eq!((run.summaries.len(), run.unfinished.len()), (2, 0));
+    assert_eq!(run.summaries[1].content, after.cells[1].content);
+    assert!(store.folder().join("plan.json.old-1").is_file());
+    assert!(!store.folder().join("matrix.yaml.old-1").exists());
+}
+
+#[test]
+fn a_measurement_that_the_plan_dropped_is_kept_apart() {
+    let root = tempfile::tempdir().unwrap();
+    let mut plan = plan();
+    let store = begun(root.path(), "r", &plan, none());
+    measure(&store, &plan);
+    plan.cells.remove(0);
+    plan.starts[0].cells.remove(0);
+    begin(&store, &plan);
+    let run = Run::read(store.folder()).unwrap();
+    assert_eq!((run.summaries.len(), run.strays.len()), (1, 1));
+}
+
+/// Secrets as they come: plain, with JSON's and YAML's own characters, of several lines, and one that is a word of ours.
+const PLANTED: [&str; 4] = [
+    "hf_Planted0123456789",
+    "p\"l\\a/nt: {ed}",
+    "-----KEY-----\nPlantedLine1\nPlantedLine2",
+    "measure",
+];
+
+#[test]
+fn a_planted_secret_reaches_no_file_and_no_name() {
+    let root = tempfile::tempdir().unwrap();
+    let redactor = Redactor::new(PLANTED);
+    let planted = PLANTED[..3].join(" ");
+    let mut plan = plan();
+    plan.launches[0]
+        .contact
+        .headers
+        .push(("X".to_owned(), planted.as_str().into()));
+    plan.launches[0]
+        .contact
+        .dialect
+        .body
+        .insert(planted.clone(), planted.clone().into());
+    plan.launches[0].id = LaunchId::new(format!("launch {planted}"));
+    plan.starts[0].launch = plan.launches[0].id.clone();
+    let key = CellKey::new(format!("cell {planted}"));
+    plan.cells[0].key = key.clone();
+    plan.starts[0].cells[0] = measurement(&key);
+
+    let id = Store::new_run_id(root.path(), PLANTED[0], &redactor);
+    let store = Store::create(root.path(), &id, redactor).unwrap();
+    let mut machine = testing::machine();
+    machine.gpus.push(planted.clone());
+    let source = format!("name: small\nkey: {planted}\nport: 1\n");
+    let beginning = Beginning {
+        source: &source,
+        recipes: &[
+            ("sim".to_owned(), planted.clone()),
+            (PLANTED[0].to_owned(), String::new()),
+        ]
+        .into(),
+        plan: &plan,
+        machine: &machine,
+    };
+    store.begin_run(&beginning).unwrap();
+    let mut summary = summary(&plan.cells[0]);
+    summary.engine.info = Some(serde_json::json!({ "args": [planted], planted.clone(): { "n": 1 } }));
+    summary.warnings.push(planted.clone());
+    let mut requests = requests();
+    requests[1].text = Some(planted.clone());
+    requests[2].failure.as_mut().unwrap().message = planted.clone();
+    store
+        .write_cell(&summary, &requests, &format!("log {planted}\n"))
+        .unwrap();
+    let message = planted.clone();
+    store.journal().unwrap().append(&Event::Note { message }).unwrap();
+    store
+        .write_results(&[serde_json::json!({ "server_info": { "key": planted } })])
+        .unwrap();
+    store.write_report("report.md", &planted).unwrap();
+    let launch = &plan.launches[0].id;
+    for mut log in [
+        store.log(),
+        store.engine_log(launch, 1),
+        store.install_log(launch, 1),
+    ]
+    .map(Result::unwrap)
+    {
+        for piece in planted.as_bytes().chunks(3) {
+            log.write_all(piece).unwrap();
+        }
+    }
+
+    let files = files(root.path());
+    assert_eq!(files.len(), 16, "{files:#?}");
+    let mut seen = 0;
+    for path in files {
+        let mut bytes = fs::read(&path).unwrap();
+        if path.extension().is_some_and(|end| end == "zst") {
+            bytes = zstd::decode_all(&*bytes).unwrap();
+        }
+        let text = format!("{}\n{}", path.display(), String::from_utf8(bytes).unwrap());
+        for sign in ["Planted", "planted", "l\\a/nt", "a/nt:", "l\\\\a"] {
+            assert!(!text.contains(sign), "{sign} in {text}");
+        }
+        seen += usize::from(text.contains("***"));
+    }
+    assert!(seen >= 11, "only {seen} files held a secret before");
+
+    let finished = store.finished(&plan).unwrap();
+    assert_eq!(finished.keys().collect::<Vec<_>>(), [&measurement(&key)]);
+    let run = Run::read(store.folder()).unwrap();
+    assert_eq!(
+        (run.summaries.len(), run.strays.len(), run.doubts.len()),
+        (1, 0, 0)
+    );
+    assert_eq!(run.summaries[0].figures, summary.figures);
+    let on_disk = &run.plan.starts[0].cells[0];
+    assert_eq!(run.read_requests(on_disk).unwrap().len(), 3);
+    assert!(run.plan.cell(&on_disk.cell).key.as_str().starts_with("cell *** "));
+}
+
+#[test]
+fn a_start_that_is_tried_again_keeps_the_log_of_the_first_try() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = plan();
+    let store = begun(root.path(), "r", &plan, none());
+    let launch = &plan.launches[0].id;
+    for text in ["first", "second"] {
+        store
+            .engine_log(launch, 1)
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
+    }
+    let logs: Vec<String> = files(&store.folder().join("launches"))
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    assert_eq!(logs, ["second", "first"]);
+}

@@ -1,0 +1,373 @@
+//! Writes a run.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::clean::{Form, json};
+use super::lock::Lock;
+use super::log::Log;
+use super::{Journal, Result, StoreError, Tried, atomic, layout, reader};
+use crate::base::clock;
+use crate::base::ids::{LaunchId, RunId};
+use crate::base::secrets::Redactor;
+use crate::matrix::plan::{Measurement, Plan};
+use crate::results::record::FORMAT;
+use crate::results::record::cell::Summary;
+use crate::results::record::machine::Machine;
+use crate::results::record::request::Request;
+use crate::results::record::run::About;
+
+/// How hard zstd tries: its own default, far faster than any engine answers.
+const LEVEL: i32 = 3;
+
+/// A run that this process writes; others are kept out until it is dropped.
+#[derive(Debug)]
+pub struct Store {
+    run: RunId,
+    folder: PathBuf,
+    redactor: Redactor,
+    _lock: Lock,
+}
+
+/// What a run begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct Beginning<'a> {
+    /// The text of the matrix as it was read.
+    pub source: &'a str,
+    /// The recipes' texts as they were read, by name.
+    pub recipes: &'a BTreeMap<String, String>,
+    /// What will run.
+    pub plan: &'a Plan,
+    /// Where it runs.
+    pub machine: &'a Machine,
+}
+
+impl Store {
+    /// A name for a new run of a matrix below `root`: `<matrix>-<UTC stamp>`, with a number where that is taken.
+    pub fn new_run_id(root: &Path, matrix: &str, redactor: &Redactor) -> RunId {
+        let name = format!("{}-{}", layout::slug(matrix, redactor), clock::stamp());
+        let free = (2..).map(|number| format!("{name}-{number}"));
+        let free = std::iter::once(name.clone())
+            .chain(free)
+            .find(|name| !root.join(name).exists());
+        RunId::new(free.unwrap_or(name))
+    }
+
+    /// Makes the folder of a new run and locks it. Nothing is in it before [`Store::begin_run`].
+    ///
+    /// # Errors
+    /// The run exists, its name would leave `root`, or the disk refuses.
+    pub fn create(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
+        let folder = folder_of(root, run)?;
+        fs::create_dir_all(root).tried("make the folder", root)?;
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(StoreError::Exists { path: folder });
+            }
+            made => made.tried("make the folder", &folder)?,
+        }
+        atomic::sync_folder(root).tried("sync", root)?;
+        Self::locked(run, folder, redactor)
+    }
+
+    /// Opens a run to go on with it.
+    ///
+    /// # Errors
+    /// There is no such run, another process writes it, it has a newer format, or the disk refuses.
+    pub fn open(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
+        let folder = folder_of(root, run)?;
+        reader::about(&folder)?;
+        let store = Self::locked(run, folder, redactor)?;
+        for folder in [store.folder.clone(), store.folder.join(layout::RECIPES)] {
+            if folder.is_dir() {
+                atomic::sweep(&folder).tried("sweep", &folder)?;
+            }
+        }
+        Ok(store)
+    }
+
+    fn locked(run: &RunId, folder: PathBuf, redactor: Redactor) -> Result<Self> {
+        Ok(Self {
+            run: run.clone(),
+            _lock: Lock::take(&folder)?,
+            folder,
+            redactor,
+        })
+    }
+
+    /// The run's name.
+    pub fn run(&self) -> &RunId {
+        &self.run
+    }
+
+    /// The run's folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Writes what the run begins with, `run.json` last. In a run that goes on, what differs is kept as `.old-<n>`, and
+    /// measurements whose cell has changed are set aside; those are returned.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn begin_run(&self, beginning: &Beginning) -> Result<Vec<Measurement>> {
+        let Beginning {
+            source,
+            recipes,
+            plan,
+            machine,
+        } = beginning;
+        self.renew(&self.folder.join(layout::MATRIX), &self.redactor.redact(source))?;
+        let folder = self.folder.join(layout::RECIPES);
+        make(&folder)?;
+        for (name, text) in *recipes {
+            let path = folder.join(format!("{}.yaml", layout::slug(name, &self.redactor)));
+            self.renew(&path, &self.redactor.redact(text))?;
+        }
+        make(&self.folder.join(layout::LAUNCHES))?;
+        make(&self.folder.join(layout::CELLS))?;
+        let changed = self.set_changed_aside(plan)?;
+        self.renew(&self.folder.join(layout::PLAN), &self.pretty(*plan))?;
+        self.renew(&self.folder.join(layout::MACHINE), &self.pretty(*machine))?;
+        self.journal()?;
+        let path = self.folder.join(layout::RUN);
+        if !path.exists() {
+            let about = About {
+                format: FORMAT,
+                run: self.run.clone(),
+                matrix: plan.matrix.clone(),
+                tool: machine.tool.clone(),
+                began: clock::timestamp(),
+                files: layout::described(),
+            };
+            put(&path, &self.pretty(&about))?;
+        }
+        Ok(changed)
+    }
+
+    /// The journal, at its end.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn journal(&self) -> Result<Journal> {
+        Journal::open(self.folder.join(layout::JOURNAL), self.redactor.clone())
+    }
+
+    /// Our own log.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn log(&self) -> Result<Log> {
+        Log::open(&self.folder.join(layout::LOG), &self.redactor)
+    }
+
+    /// A new log for what an engine says after its start; that of an earlier try is kept aside.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn engine_log(&self, launch: &LaunchId, start: u32) -> Result<Log> {
+        self.launch_log(launch, start, layout::ENGINE_LOG)
+    }
+
+    /// A new log for what the installation before a start says; that of an earlier try is kept aside.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn install_log(&self, launch: &LaunchId, start: u32) -> Result<Log> {
+        self.launch_log(launch, start, layout::INSTALL_LOG)
+    }
+
+    fn launch_log(&self, launch: &LaunchId, start: u32, name: &str) -> Result<Log> {
+        let folder = self
+            .folder
+            .join(layout::LAUNCHES)
+            .join(layout::launch(launch, start, &self.redactor));
+        fs::create_dir_all(&folder).tried("make the folder", &folder)?;
+        let path = folder.join(name);
+        if path.exists() {
+            set_aside(&path)?;
+        }
+        Log::open(&path, &self.redactor)
+    }
+
+    /// The folder of a measurement. Whatever lies in it before the measurement ends is lost when it is written.
+    pub fn cell_dir(&self, measurement: &Measurement) -> PathBuf {
+        self.folder
+            .join(layout::CELLS)
+            .join(layout::cell(measurement, &self.redactor))
+    }
+
+    /// Writes a measurement that ended, the summary last; on return it is on disk, and only then may the journal say so.
+    /// An earlier one of the same measurement is set aside. It blocks, for seconds where answers are long and many.
+    ///
+    /// # Errors
+    /// The disk refuses; then the measurement is not finished.
+    pub fn write_cell(&self, summary: &Summary, requests: &[Request], engine_log: &str) -> Result<()> {
+        let folder = self.cell_dir(&Measurement {
+            cell: summary.cell.clone(),
+            start: summary.start,
+            repeat: summary.repeat,
+        });
+        if folder.join(layout::SUMMARY).exists() {
+            set_aside(&folder)?;
+        } else if folder.exists() {
+            fs::remove_dir_all(&folder).tried("remove the unfinished", &folder)?;
+        }
+        fs::create_dir_all(&folder).tried("make the folder", &folder)?;
+        self.write_requests(&folder.join(layout::REQUESTS), requests)?;
+        put(
+            &folder.join(layout::ENGINE_LOG),
+            &self.redactor.redact(engine_log),
+        )?;
+        put(&folder.join(layout::SUMMARY), &self.pretty(summary))?;
+        let cells = self.folder.join(layout::CELLS);
+        atomic::sync_folder(&cells).tried("sync", &cells)
+    }
+
+    fn write_requests(&self, path: &Path, requests: &[Request]) -> Result<()> {
+        atomic::write_with(path, |file: &mut File| {
+            let mut lines = zstd::Encoder::new(BufWriter::new(file), LEVEL)?;
+            lines.include_checksum(true)?;
+            for request in requests {
+                lines.write_all(json(request, Form::Line, &self.redactor).as_bytes())?;
+            }
+            lines.finish()?.flush()
+        })
+        .tried("write", path)
+    }
+
+    /// The plan's measurements that are finished on disk, however they ended, with the content that the plan gives them.
+    ///
+    /// # Errors
+    /// A file is there and cannot be read. A broken summary is no error: its measurement is not finished.
+    pub fn finished(&self, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>> {
+        let mut finished = BTreeMap::new();
+        self.each_on_disk(plan, |measurement, _, summary| {
+            if let Some(mut summary) = summary {
+                // On disk a name may lack a secret.
+                summary.cell = measurement.cell.clone();
+                finished.insert(measurement.clone(), summary);
+            }
+            Ok(())
+        })?;
+        Ok(finished)
+    }
+
+    fn set_changed_aside(&self, plan: &Plan) -> Result<Vec<Measurement>> {
+        let mut changed = Vec::new();
+        self.each_on_disk(plan, |measurement, folder, summary| {
+            if summary.is_none() {
+                set_aside(folder)?;
+                changed.push(measurement.clone());
+            }
+            Ok(())
+        })?;
+        Ok(changed)
+    }
+
+    /// Visits the plan's measurements that have a readable summary; it is given where its content is the planned one.
+    fn each_on_disk(
+        &self,
+        plan: &Plan,
+        mut visit: impl FnMut(&Measurement, &Path, Option<Summary>) -> Result<()>,
+    ) -> Result<()> {
+        for measurement in plan.starts.iter().flat_map(|start| &start.cells) {
+            let folder = self.cell_dir(measurement);
+            let summary: Summary = match reader::json(&folder.join(layout::SUMMARY), "") {
+                Ok(summary) => summary,
+                Err(StoreError::Missing { .. } | StoreError::Broken { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            let planned = self
+                .redactor
+                .redact(plan.cell(&measurement.cell).content.as_str());
+            let same = self.redactor.redact(summary.content.as_str()) == planned;
+            visit(measurement, &folder, same.then_some(summary))?;
+        }
+        Ok(())
+    }
+
+    /// Writes `results.jsonl` anew: one line for each value.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn write_results(&self, lines: &[serde_json::Value]) -> Result<()> {
+        let text: String = lines
+            .iter()
+            .map(|line| json(line, Form::Line, &self.redactor))
+            .collect();
+        put(&self.folder.join(layout::RESULTS), &text)
+    }
+
+    /// Writes a document beside the records, in place of the last one of that name, and says where it is.
+    ///
+    /// # Errors
+    /// The name is not a plain file name or is one of the store's own; the disk refuses.
+    pub fn write_report(&self, name: &str, text: &str) -> Result<PathBuf> {
+        if !layout::is_plain(name) || layout::is_old(name) || layout::OWN.contains(&name) {
+            return Err(StoreError::Name {
+                name: name.to_owned(),
+                what: "a report",
+            });
+        }
+        let path = self.folder.join(&*self.redactor.redact(name));
+        put(&path, &self.redactor.redact(text))?;
+        Ok(path)
+    }
+
+    fn pretty<T: Serialize + DeserializeOwned>(&self, value: &T) -> String {
+        json(value, Form::Pretty, &self.redactor)
+    }
+
+    /// Puts a text at `path`; another text that was there is kept aside.
+    fn renew(&self, path: &Path, text: &str) -> Result<()> {
+        match fs::read(path) {
+            Ok(old) if old == text.as_bytes() => return Ok(()),
+            Ok(old) => {
+                let aside = aside(path);
+                atomic::write(&aside, &old).tried("write", &aside)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).tried("read", path),
+        }
+        put(path, text)
+    }
+}
+
+fn folder_of(root: &Path, run: &RunId) -> Result<PathBuf> {
+    if !layout::is_plain(run.as_str()) {
+        return Err(StoreError::Name {
+            name: run.to_string(),
+            what: "a run",
+        });
+    }
+    Ok(root.join(run.as_str()))
+}
+
+fn make(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).tried("make the folder", folder)
+}
+
+fn put(path: &Path, text: &str) -> Result<()> {
+    atomic::write(path, text.as_bytes()).tried("write", path)
+}
+
+/// A free name for the present version of `path`.
+fn aside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    (1..)
+        .map(|number| path.with_file_name(layout::old(&name, number)))
+        .find(|path| !path.exists())
+        .expect("a folder never holds as many versions as there are numbers")
+}
+
+fn set_aside(path: &Path) -> Result<()> {
+    fs::rename(path, aside(path)).tried("move aside", path)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    atomic::sync_folder(folder).tried("sync", folder)
+}
