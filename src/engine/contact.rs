@@ -1,0 +1,202 @@
+//! Untimed talk with an engine: what it is, what it serves, and emptying its caches.
+
+use std::time::Duration;
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Method};
+use serde_json::Value;
+
+use crate::engine::{Context, Endpoint, StartError};
+use crate::matrix::plan::{Contact, Launch};
+use crate::results::record::cell::{EngineFacts, ResetProof};
+
+/// How long an engine may take to answer a question about itself.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// How long emptying caches may take.
+const RESET: Duration = Duration::from_secs(60);
+
+/// How much of an answer is kept, in characters.
+const QUOTED: usize = 300;
+
+/// The client for every untimed call. It uses no proxy, as the load does not, and keeps no connection open.
+pub fn http_client() -> Client {
+    // It fails only where a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = || {
+        Client::builder()
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .connect_timeout(Duration::from_secs(5))
+    };
+    // A host without any trusted certificate can still speak http.
+    builder()
+        .build()
+        .or_else(|_| builder().tls_certs_only([]).build())
+        .expect("a client without trusted certificates needs nothing from the host")
+}
+
+/// The headers that go with every request of a launch, secrets revealed and kept out of `Debug`.
+pub(super) fn headers(launch: &Launch, context: &Context) -> Result<HeaderMap, StartError> {
+    let mut headers = HeaderMap::new();
+    for (name, text) in &launch.contact.headers {
+        let value = context.reveal(None, text, &format!("`headers: {name}`"))?;
+        let wrong = |reason: &str| StartError::Header {
+            name: name.clone(),
+            reason: reason.to_owned(),
+        };
+        let key =
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("its name is not allowed in HTTP"))?;
+        let mut value =
+            HeaderValue::from_str(&value).map_err(|_| wrong("its value is not allowed in HTTP"))?;
+        value.set_sensitive(true);
+        headers.append(key, value);
+    }
+    Ok(headers)
+}
+
+/// Whether a path answers 200 in time.
+pub(super) async fn is_healthy(http: &Client, endpoint: &Endpoint, path: &str, limit: Duration) -> bool {
+    let asked = http
+        .get(endpoint.url(path))
+        .headers(endpoint.headers.clone())
+        .timeout(limit);
+    asked
+        .send()
+        .await
+        .is_ok_and(|answer| answer.status().as_u16() == 200)
+}
+
+/// What an engine says about itself: version, models, configuration. What it does not say stays empty.
+pub async fn facts(launch: &Launch, endpoint: &Endpoint, http: &Client) -> EngineFacts {
+    let contact = &launch.contact;
+    let version = match &contact.version {
+        Some(reading) => {
+            let answer = read(http, endpoint, &reading.path).await;
+            answer
+                .as_ref()
+                .and_then(|answer| answer.pointer(&reading.pointer))
+                .and_then(plain)
+        }
+        None => None,
+    };
+    let models = match &contact.models {
+        Some(path) => read(http, endpoint, path)
+            .await
+            .map(|answer| ids(&answer))
+            .unwrap_or_default(),
+        None => Vec::new(),
+    };
+    let info = match &contact.info {
+        Some(path) => read(http, endpoint, path).await,
+        None => None,
+    };
+    EngineFacts {
+        version,
+        models,
+        info,
+        ..EngineFacts::default()
+    }
+}
+
+/// Refuses an engine that says what it serves and does not name the model asked for.
+///
+/// # Errors
+/// Both names, in words.
+pub fn check_model(launch: &Launch, facts: &EngineFacts) -> Result<(), String> {
+    if facts.models.is_empty() || facts.models.contains(&launch.served) {
+        return Ok(());
+    }
+    let named: Vec<String> = facts.models.iter().map(|model| format!("`{model}`")).collect();
+    Err(format!(
+        "the engine serves {}, and `{}` was asked for; attach to the right server, or set the model's `served:` name",
+        named.join(", "),
+        launch.served
+    ))
+}
+
+/// Empties the prefix cache of an engine, and keeps what it says about that. Only the hits of the window prove it.
+pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client) -> ResetProof {
+    let mut proof = ResetProof {
+        possible: contact.reset.is_some(),
+        status: None,
+        success: None,
+        answer: None,
+        hits_in_window: None,
+        queries_in_window: None,
+    };
+    let Some(reset) = &contact.reset else { return proof };
+    let method = match reset.method.to_ascii_uppercase().as_str() {
+        "GET" => Method::GET,
+        _ => Method::POST,
+    };
+    let asked = http
+        .request(method, endpoint.url(&reset.path))
+        .headers(endpoint.headers.clone())
+        .timeout(RESET);
+    let answer = match asked.send().await {
+        Ok(answer) => answer,
+        Err(error) => {
+            proof.success = Some(false);
+            proof.answer = Some(shortened(&words(&error)));
+            return proof;
+        }
+    };
+    let status = answer.status().as_u16();
+    proof.status = Some(status);
+    let body = answer.text().await.unwrap_or_default();
+    proof.success = match &reset.success {
+        _ if status != 200 => Some(false),
+        None => Some(true),
+        Some(pointer) => serde_json::from_str::<Value>(&body)
+            .ok()
+            .and_then(|answer| answer.pointer(pointer).and_then(Value::as_bool)),
+    };
+    proof.answer = (!body.trim().is_empty()).then(|| shortened(body.trim()));
+    proof
+}
+
+async fn read(http: &Client, endpoint: &Endpoint, path: &str) -> Option<Value> {
+    let asked = http
+        .get(endpoint.url(path))
+        .headers(endpoint.headers.clone())
+        .timeout(ANSWER);
+    let answer = asked.send().await.ok()?.error_for_status().ok()?;
+    answer.json().await.ok()
+}
+
+fn ids(answer: &Value) -> Vec<String> {
+    let models = answer.pointer("/data").and_then(Value::as_array);
+    let ids = models
+        .into_iter()
+        .flatten()
+        .filter_map(|model| model.get("id")?.as_str());
+    ids.map(str::to_owned).collect()
+}
+
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// An error with its causes, without the URL, which may hold a secret.
+fn words(error: &reqwest::Error) -> String {
+    let mut words = if error.is_timeout() {
+        "no answer in time".to_owned()
+    } else {
+        "no answer".to_owned()
+    };
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        words.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    words
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(QUOTED).collect()
+}

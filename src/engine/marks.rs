@@ -1,0 +1,230 @@
+//! By what a process of ours is known: marks in its environment, which its descendants inherit, and the processes that
+//! carry them. Never by name.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+
+use procfs::process::{self, Process};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::base::ids::{LaunchId, RunId};
+
+/// The variable that names the run.
+pub(crate) const RUN: &str = "MATRIX_RUN";
+/// The variable that names the launch and its start: `<launch>#<start>`.
+pub(crate) const START: &str = "MATRIX_START";
+/// The variable that names the `matrix` process that owns it.
+pub(crate) const OWNER: &str = "MATRIX_OWNER";
+
+/// The `matrix` process that started something: `<pid>:<start time in clock ticks>:<boot id>:<pid namespace>`.
+///
+/// A process id alone comes back; with its start time and the boot it names one process for ever. Ids of another
+/// namespace (a container) mean nothing here, so their owners are never taken for dead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pid: i32,
+    started: u64,
+    boot: String,
+    namespace: String,
+}
+
+impl Owner {
+    /// This process.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub(crate) fn this() -> Result<Self, procfs::ProcError> {
+        let stat = Process::myself()?.stat()?;
+        Ok(Self {
+            pid: stat.pid,
+            started: stat.starttime,
+            boot: boot(),
+            namespace: namespace(),
+        })
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(4, ':');
+        Some(Self {
+            pid: parts.next()?.parse().ok()?,
+            started: parts.next()?.parse().ok()?,
+            boot: parts.next()?.to_owned(),
+            namespace: parts.next()?.to_owned(),
+        })
+    }
+
+    /// Whether it belongs to this boot of this host.
+    pub(crate) fn is_of_this_boot(&self) -> bool {
+        self.boot == boot()
+    }
+
+    /// Whether it surely lives no more.
+    pub(crate) fn is_dead(&self) -> bool {
+        if self.boot != boot() {
+            return true;
+        }
+        if self.namespace != namespace() {
+            return false;
+        }
+        match Process::new(self.pid).and_then(|process| process.stat()) {
+            Ok(stat) => stat.starttime != self.started || matches!(stat.state, 'Z' | 'X'),
+            Err(procfs::ProcError::NotFound(_)) => true,
+            Err(_) => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{}:{}:{}:{}",
+            self.pid, self.started, self.boot, self.namespace
+        )
+    }
+}
+
+fn boot() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+fn namespace() -> String {
+    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    link.to_string_lossy().replace("pid:", "")
+}
+
+/// The marks of one start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Marks {
+    pub(crate) run: String,
+    pub(crate) start: String,
+    pub(crate) owner: Owner,
+}
+
+impl Marks {
+    pub(crate) fn new(run: &RunId, launch: &LaunchId, start: u32) -> Result<Self, procfs::ProcError> {
+        Ok(Self {
+            run: run.to_string(),
+            start: format!("{launch}#{start}"),
+            owner: Owner::this()?,
+        })
+    }
+
+    /// The variables that carry them.
+    pub(crate) fn variables(&self) -> [(&'static str, String); 3] {
+        [
+            (RUN, self.run.clone()),
+            (START, self.start.clone()),
+            (OWNER, self.owner.to_string()),
+        ]
+    }
+
+    fn read(environ: &HashMap<OsString, OsString>) -> Option<Self> {
+        let text = |name: &str| {
+            environ
+                .get(&OsString::from(name))
+                .map(|value| value.to_string_lossy().into_owned())
+        };
+        Some(Self {
+            run: text(RUN)?,
+            start: text(START)?,
+            owner: Owner::parse(&text(OWNER)?)?,
+        })
+    }
+}
+
+/// A live process, as it was seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) pid: i32,
+    pub(crate) parent: i32,
+    pub(crate) pgid: i32,
+    pub(crate) session: i32,
+    pub(crate) started: u64,
+    pub(crate) marks: Option<Marks>,
+    pub(crate) command: String,
+}
+
+impl Seen {
+    /// Sends it a signal, if it is still the same process.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let Some(pid) = Pid::from_raw(self.pid) else {
+            return;
+        };
+        // The descriptor pins the process: its id cannot pass to a stranger between the look and the signal.
+        let pinned = rustix::process::pidfd_open(pid, PidfdFlags::empty());
+        let is_same = Process::new(self.pid)
+            .and_then(|process| process.stat())
+            .is_ok_and(|stat| stat.starttime == self.started);
+        if !is_same {
+            return;
+        }
+        // It may have ended in the meantime, which is what was wanted.
+        let _ = match pinned {
+            Ok(pinned) => rustix::process::pidfd_send_signal(&pinned, signal),
+            Err(_) => rustix::process::kill_process(pid, signal),
+        };
+    }
+}
+
+/// Every live process whose state can be read; those that ended and were not yet reaped are not live.
+pub(crate) fn processes() -> Vec<Seen> {
+    let Ok(all) = process::all_processes() else {
+        return Vec::new();
+    };
+    all.filter_map(|process| see(&process.ok()?)).collect()
+}
+
+fn see(process: &Process) -> Option<Seen> {
+    let stat = process.stat().ok()?;
+    if matches!(stat.state, 'Z' | 'X') {
+        return None;
+    }
+    let marks = process.environ().ok().and_then(|environ| Marks::read(&environ));
+    Some(Seen {
+        pid: stat.pid,
+        parent: stat.ppid,
+        pgid: stat.pgrp,
+        session: stat.session,
+        started: stat.starttime,
+        command: match &marks {
+            Some(_) => process.cmdline().unwrap_or_default().join(" "),
+            None => stat.comm,
+        },
+        marks,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_reads_what_it_writes_and_is_alive() {
+        let owner = Owner::this().unwrap();
+        assert_eq!(Owner::parse(&owner.to_string()), Some(owner.clone()));
+        assert!(!owner.is_dead());
+    }
+
+    #[test]
+    fn an_owner_is_dead_when_its_id_passed_on_or_the_machine_restarted() {
+        let owner = Owner::this().unwrap();
+        let passed_on = Owner {
+            started: owner.started + 1,
+            ..owner.clone()
+        };
+        let restarted = Owner {
+            boot: "another".into(),
+            ..owner.clone()
+        };
+        assert!(passed_on.is_dead() && restarted.is_dead());
+        let elsewhere = Owner {
+            namespace: "[1]".into(),
+            pid: i32::MAX,
+            ..owner
+        };
+        assert!(!elsewhere.is_dead(), "ids of another namespace mean nothing here");
+    }
+}

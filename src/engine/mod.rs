@@ -1,0 +1,404 @@
+//! Launch to running engine: start, wait, stop, sweep.
+//!
+//! An executor is a variant of [`Running`]'s place and owes four things: an endpoint, where the devices are, how to notice death,
+//! how to stop. Nothing here measures, decides what to start, or knows an engine by name.
+
+mod attach;
+mod contact;
+mod docker;
+mod group;
+mod leftovers;
+mod log;
+mod marks;
+mod port;
+mod process;
+mod ready;
+mod venv;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use reqwest::header::HeaderMap;
+
+use crate::base::clock;
+use crate::base::ids::RunId;
+use crate::base::secrets::Redactor;
+use crate::matrix::plan::{Launch, Place};
+use crate::matrix::spec::text::{Text, Unfilled};
+use crate::results::record::cell::{FailureClass, Phase};
+use crate::results::store;
+
+pub use contact::{check_model, facts, http_client, reset_caches};
+pub use docker::{Lack, LeftContainer, Refused, Wanted, find as find_containers, lacks as container_lacks};
+pub use group::exec_shim;
+pub use leftovers::{Leftover, find, sweep};
+pub use log::{Log, Omen};
+pub use marks::Owner;
+pub use port::free_port;
+pub use ready::{NotReady, Progress, Readiness, ready};
+pub use venv::VenvError;
+
+/// What a start needs beside the launch.
+pub struct Context {
+    /// The run it belongs to.
+    pub run: RunId,
+    /// Which start of the launch, from 1.
+    pub start: u32,
+    /// The devices it was given.
+    pub devices: Vec<u32>,
+    /// Takes secrets out of what is quoted.
+    pub redactor: Redactor,
+    /// The values of secrets by name.
+    pub secret: Secrets,
+    /// The `matrix` binary, for `{matrix}`.
+    pub matrix: PathBuf,
+    /// The binary whose `__exec` ties processes to our life; `None` spawns programs themselves.
+    pub shim: Option<PathBuf>,
+    /// The `PATH` in which programs are looked up.
+    pub path: Option<String>,
+    /// Where Hugging Face's cache is, for `{hf_home}`.
+    pub hf_home: Option<PathBuf>,
+    /// Where environments are kept.
+    pub cache: PathBuf,
+    /// Where the container daemon listens, as `DOCKER_HOST` says it; `None`: where Docker does unless told otherwise.
+    pub docker_host: Option<String>,
+    /// The folder of the matrix file, for `{dir}` and relative paths.
+    pub folder: PathBuf,
+    /// The port that the engine is to listen on.
+    pub port: u16,
+}
+
+/// Where all that a start says is kept.
+pub struct Logs {
+    /// What the engine says.
+    pub engine: store::Log,
+    /// What its installation says.
+    pub install: store::Log,
+}
+
+/// Gives the value of a secret.
+pub type Secrets = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+impl Context {
+    /// What fills the holes of the launch's texts.
+    fn hole(&self, venv: Option<&std::path::Path>, name: &str) -> Option<String> {
+        let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
+        match name {
+            "port" => Some(self.port.to_string()),
+            "devices" => Some(self.device_list()),
+            "matrix" => Some(text(&self.matrix)),
+            "dir" => Some(text(&self.folder)),
+            "hf_home" => self.hf_home.as_deref().map(text),
+            "venv" => venv.map(text),
+            _ => None,
+        }
+    }
+
+    fn device_list(&self) -> String {
+        let devices: Vec<String> = self.devices.iter().map(u32::to_string).collect();
+        devices.join(",")
+    }
+
+    /// A text with everything filled in; `place` says where it stands.
+    fn reveal(&self, venv: Option<&std::path::Path>, text: &Text, place: &str) -> Result<String, StartError> {
+        text.reveal(&|name| self.hole(venv, name), &*self.secret)
+            .map_err(|source| StartError::Unfilled {
+                place: place.to_owned(),
+                text: text.as_str().to_owned(),
+                source,
+            })
+    }
+}
+
+/// Where an engine answers.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Host name or address, an IPv6 one in brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Scheme, host, port and the path that precedes every path of a request; no slash at its end. It may hold a secret.
+    pub base_url: String,
+    /// The headers that go with every request.
+    headers: HeaderMap,
+}
+
+impl Endpoint {
+    /// The URL of a path, or of a path with its query.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}/{}", self.base_url, path.trim_start_matches('/'))
+    }
+}
+
+/// Where the devices of an engine are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Devices {
+    /// On this host: the leased ones.
+    Local(Vec<u32>),
+    /// Elsewhere, or unknown: only the engine itself can tell about them.
+    Remote,
+}
+
+/// An engine that was started, or attached to. Dropping it kills what was started; [`Running::stop`] is the orderly way.
+pub struct Running {
+    endpoint: Endpoint,
+    log: Log,
+    devices: Devices,
+    began: clock::Moment,
+    install_seconds: Option<f64>,
+    executor: Executor,
+}
+
+enum Executor {
+    Process(Box<process::Engine>),
+    Docker(Box<docker::Engine>),
+    Attach(attach::Engine),
+}
+
+/// How an engine was found to be dead.
+#[derive(Clone, Debug)]
+pub struct Death {
+    /// How its process ended, such as `exit status: 1`, `signal: 9 (SIGKILL)` or, of a container, `exit code 137`; or the line by which its log says that it is dead.
+    pub status: String,
+    /// Its last words.
+    pub tail: Vec<String>,
+    /// The line that explains it, where the recipe knows one or the container daemon tells.
+    pub omen: Option<Omen>,
+    /// Whether its process has ended; otherwise only its log says that it is dead.
+    pub is_ended: bool,
+}
+
+/// How an engine was stopped.
+#[derive(Clone, Debug)]
+pub struct Stopped {
+    /// How it ended, in words.
+    pub how: String,
+    /// Seconds it took.
+    pub seconds: f64,
+}
+
+/// Starts the engine of a launch, its environment first where it needs one. It does not wait until the engine answers.
+///
+/// Dropping the future ends what was begun. Call it on a thread that lives as long as the runtime (not in `spawn_blocking`): with a
+/// shim the engine ends with the thread that started it.
+///
+/// # Errors
+/// What the launch asks for cannot be had here.
+pub async fn start(launch: &Launch, context: &Context, logs: Logs) -> Result<Running, StartError> {
+    match &launch.place {
+        Place::Process(process) => process::start(launch, process, context, logs).await,
+        Place::Attach(attach) => attach::start(launch, attach, context),
+        Place::Container(container) => docker::start(launch, container, context, logs).await,
+    }
+}
+
+impl Running {
+    /// Where it answers.
+    pub const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// What identifies it: a process id, a container's name and id, or the address that was attached to.
+    pub fn identity(&self) -> String {
+        match &self.executor {
+            Executor::Process(engine) => engine.identity(),
+            Executor::Docker(engine) => engine.identity(),
+            Executor::Attach(engine) => engine.identity(),
+        }
+    }
+
+    /// What it says.
+    pub const fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Where its devices are.
+    pub const fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// When its process was started, after its environment was made.
+    pub const fn began(&self) -> clock::Moment {
+        self.began
+    }
+
+    /// How long making its environment took, where it has one that `matrix` keeps.
+    pub const fn install_seconds(&self) -> Option<f64> {
+        self.install_seconds
+    }
+
+    /// The digest of the image that was started, for a container; the image's own id where it came from no registry.
+    pub fn image_digest(&self) -> Option<&str> {
+        match &self.executor {
+            Executor::Docker(engine) => engine.digest(),
+            Executor::Process(_) | Executor::Attach(_) => None,
+        }
+    }
+
+    /// Whether its log can be read; of an engine that someone else started it cannot.
+    const fn is_audible(&self) -> bool {
+        matches!(self.executor, Executor::Process(_) | Executor::Docker(_))
+    }
+
+    /// Waits until it is dead: its process ended, or its log has a line that means so. An engine that someone else started is
+    /// never seen dead. Nothing is lost when this is dropped; later calls give the same answer.
+    pub async fn exited(&mut self) -> Death {
+        let says = |omen: Omen| (format!("its log says `{}`", omen.line.trim()), None);
+        let ((status, known), is_ended) = match &mut self.executor {
+            Executor::Process(engine) => tokio::select! {
+                biased;
+                status = engine.exited(&self.log) => ((status, None), true),
+                omen = self.log.fatal() => (says(omen), false),
+            },
+            Executor::Docker(engine) => tokio::select! {
+                biased;
+                exit = engine.exited(&self.log) => (exit, true),
+                omen = self.log.fatal() => (says(omen), false),
+            },
+            Executor::Attach(_) => std::future::pending().await,
+        };
+        Death {
+            status,
+            tail: self.log.tail(),
+            omen: known.or_else(|| self.log.omen()),
+            is_ended,
+        }
+    }
+
+    /// Stops it and waits until nothing of it is left. When this is dropped halfway what is left is killed at once.
+    pub async fn stop(self) -> Stopped {
+        let began = clock::now();
+        let how = match self.executor {
+            Executor::Process(engine) => engine.stop(&self.log).await,
+            Executor::Docker(engine) => engine.stop(&self.log).await,
+            Executor::Attach(engine) => engine.stop(),
+        };
+        Stopped {
+            how,
+            seconds: clock::now().since(began).as_secs_f64(),
+        }
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running")
+            .field("identity", &self.identity())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why an engine could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A text has a hole or a secret that nothing fills.
+    #[error("`{text}` in {place}: {source}")]
+    Unfilled {
+        /// Where the text stands.
+        place: String,
+        /// The text as written.
+        text: String,
+        /// What is missing.
+        source: Unfilled,
+    },
+    /// The recipe's command is empty.
+    #[error(
+        "the recipe of engine `{engine}` has an empty command; write the program and its arguments in `command:`"
+    )]
+    NoCommand {
+        /// The engine.
+        engine: String,
+    },
+    /// The program is nowhere.
+    #[error(
+        "the program `{program}` was not found in {looked}; install it, or give its environment with `venv:`"
+    )]
+    NoProgram {
+        /// The program.
+        program: String,
+        /// Where it was looked for.
+        looked: String,
+    },
+    /// The working directory is no directory.
+    #[error("the working directory {dir} does not exist; make it, or mend `dir:` of the recipe")]
+    NoFolder {
+        /// The directory.
+        dir: String,
+    },
+    /// Somebody else listens on the port.
+    #[error(
+        "port {port} is taken by another process; stop it, or take `port:` out: then a free one is chosen"
+    )]
+    PortTaken {
+        /// The port.
+        port: u16,
+    },
+    /// The URL to attach to cannot be used.
+    #[error("the url `{url}` cannot be attached to: {reason}; write it like `http://host:8000`")]
+    Url {
+        /// The URL as written.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A header cannot be sent.
+    #[error("the header `{name}` cannot be sent: {reason}; mend `headers:` of the recipe")]
+    Header {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The container daemon refuses.
+    #[error(transparent)]
+    Container(Box<Refused>),
+    /// The Python environment cannot be had.
+    #[error(transparent)]
+    Venv(#[from] VenvError),
+    /// The system refuses to start the process.
+    #[error("`{program}` could not be started: {source}")]
+    Spawn {
+        /// The program.
+        program: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The marks by which a process is found again cannot be made.
+    #[error("/proc cannot be read, by which `matrix` finds its own processes again: {0}")]
+    Proc(#[from] procfs::ProcError),
+}
+
+impl StartError {
+    /// Where the start failed.
+    pub const fn phase(&self) -> Phase {
+        match self {
+            Self::Venv(_) => Phase::Install,
+            Self::Container(refused) => refused.phase(),
+            _ => Phase::Launch,
+        }
+    }
+
+    /// Whose fault it seems.
+    pub const fn class(&self) -> FailureClass {
+        match self {
+            Self::Venv(error) => error.class(),
+            Self::Container(refused) => refused.class(),
+            Self::Spawn { .. } | Self::Proc(_) => FailureClass::Infrastructure,
+            _ => FailureClass::Spec,
+        }
+    }
+
+    /// What was said last before it failed.
+    pub fn tail(&self) -> Vec<String> {
+        match self {
+            Self::Venv(error) => error.tail().to_vec(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! Ports that nobody else listens on.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// A port that is free now and that this process has not given out lately.
+///
+/// It lies below the range that the system takes the local ports of outgoing connections from: an engine may take minutes until it
+/// listens, and by then any port of that range may be in use by a client.
+///
+/// # Errors
+/// No port is free at all.
+pub fn free_port() -> io::Result<u16> {
+    static TURN: AtomicU16 = AtomicU16::new(0);
+    let range = quiet_range();
+    let width = range.end - range.start;
+    // Two processes of `matrix` begin at different places.
+    let offset = (std::process::id().wrapping_mul(97) % u32::from(width)) as u16;
+    for _ in 0..width {
+        let turn = TURN.fetch_add(1, Ordering::Relaxed) % width;
+        let port = range.start + ((u32::from(offset) + u32::from(turn)) % u32::from(width)) as u16;
+        if is_free(port) {
+            return Ok(port);
+        }
+    }
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// Whether nobody listens on a port, on any address.
+pub(crate) fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()
+}
+
+fn quiet_range() -> Range<u16> {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let low = range
+        .split_whitespace()
+        .next()
+        .and_then(|low| low.parse().ok())
+        .unwrap_or(32768);
+    if low > 21_000 { 20_000..low } else { 40_000..60_000 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_ports_differ_and_can_be_had() {
+        let (a, b) = (free_port().unwrap(), free_port().unwrap());
+        assert_ne!(a, b);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, a)).unwrap();
+        assert!(
+            !is_free(a),
+            "somebody listens on {}",
+            listener.local_addr().unwrap()
+        );
+    }
+}

@@ -1,0 +1,220 @@
+//! An engine as a process of this host: the recipe's command in a group of its own, tied to our life by the shim.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::base::clock;
+use crate::base::ids::RunId;
+use crate::engine::group::{Group, Order};
+use crate::engine::marks::Marks;
+use crate::engine::venv::{self, Made, Make};
+use crate::engine::{Context, Devices, Endpoint, Executor, Log, Logs, Running, StartError, contact, port};
+use crate::matrix::plan::{Launch, Process};
+
+/// How long to wait for last words once a process has ended; descendants that live on keep its output open.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
+/// How long to wait until the log is complete once everything has ended.
+const LAST_WRITE: Duration = Duration::from_secs(5);
+
+/// An engine's process group.
+pub(super) struct Engine {
+    group: Group,
+    grace: Duration,
+}
+
+pub(super) async fn start(
+    launch: &Launch,
+    process: &Process,
+    context: &Context,
+    logs: Logs,
+) -> Result<Running, StartError> {
+    let headers = contact::headers(launch, context)?;
+    let marks = marks(launch, &context.run, context.start)?;
+    let made = match &process.venv {
+        Some(asked) => Some(environment(launch, asked, context, &marks, logs.install).await?),
+        None => None,
+    };
+    let venv = made.as_ref().map(|made| made.folder.as_path());
+    let order = order(launch, process, context, venv, marks)?;
+    if !port::is_free(context.port) {
+        return Err(StartError::PortTaken { port: context.port });
+    }
+    let spawn = |source| StartError::Spawn {
+        program: order.program.display().to_string(),
+        source,
+    };
+    let began = clock::now();
+    let (reader, writer) = std::io::pipe().map_err(spawn)?;
+    let log = Log::follow(reader, logs.engine, launch.signs.clone(), &context.redactor).map_err(spawn)?;
+    let group = Group::spawn(&order, &writer).map_err(spawn)?;
+    Ok(Running {
+        endpoint: Endpoint {
+            host: "127.0.0.1".to_owned(),
+            port: context.port,
+            base_url: format!("http://127.0.0.1:{}", context.port),
+            headers,
+        },
+        log,
+        devices: Devices::Local(context.devices.clone()),
+        began,
+        install_seconds: made.and_then(|made| made.seconds),
+        executor: Executor::Process(Box::new(Engine {
+            group,
+            grace: launch.patience.stop.duration(),
+        })),
+    })
+}
+
+impl Engine {
+    pub(super) fn identity(&self) -> String {
+        self.group.pid().to_string()
+    }
+
+    /// Waits until the process ended and, a moment, for its last words.
+    pub(super) async fn exited(&mut self, log: &Log) -> String {
+        let status = self.group.exited().await;
+        log.over(LAST_WORDS).await;
+        status.map_or_else(
+            |error| format!("its status cannot be read: {error}"),
+            |status| status.to_string(),
+        )
+    }
+
+    pub(super) async fn stop(mut self, log: &Log) -> String {
+        let how = self.group.stop(self.grace).await;
+        log.over(LAST_WRITE).await;
+        how
+    }
+}
+
+fn marks(launch: &Launch, run: &RunId, start: u32) -> Result<Marks, StartError> {
+    Ok(Marks::new(run, &launch.id, start)?)
+}
+
+/// The Python environment that the process runs in.
+async fn environment(
+    launch: &Launch,
+    asked: &crate::matrix::plan::Venv,
+    context: &Context,
+    marks: &Marks,
+    log: crate::results::store::Log,
+) -> Result<Made, StartError> {
+    let path = match &asked.path {
+        Some(path) => Some(context.folder.join(context.reveal(None, path, "`venv:`")?)),
+        None => None,
+    };
+    let name = match &launch.engine.version {
+        Some(version) => format!("{}-{version}", launch.engine.recipe),
+        None => launch.engine.recipe.clone(),
+    };
+    let make = Make {
+        name: &name,
+        asked,
+        path,
+        cache: &context.cache,
+        search: context.path.as_deref(),
+        shim: context.shim.as_deref(),
+        redactor: &context.redactor,
+        marks,
+    };
+    Ok(venv::make(&make, log).await?)
+}
+
+/// What is spawned, everything filled in.
+fn order(
+    launch: &Launch,
+    process: &Process,
+    context: &Context,
+    venv: Option<&Path>,
+    marks: Marks,
+) -> Result<Order, StartError> {
+    let mut words = Vec::new();
+    for text in launch.argv(context.port) {
+        words.push(context.reveal(venv, &text, "`command:`")?);
+    }
+    let mut words = words.into_iter();
+    let program = words.next().filter(|program| !program.is_empty());
+    let program = program.ok_or_else(|| StartError::NoCommand {
+        engine: launch.engine.name.clone(),
+    })?;
+    let mut env: Vec<(String, OsString)> = Vec::new();
+    if let Some(name) = process.devices_env.as_ref().filter(|_| launch.devices > 0) {
+        env.push((name.clone(), context.device_list().into()));
+    }
+    for (name, text) in &process.env {
+        env.push((
+            name.clone(),
+            context.reveal(venv, text, &format!("`env: {name}`"))?.into(),
+        ));
+    }
+    let own = env.iter().rev().find(|(name, _)| name == "PATH");
+    let mut path = own.map_or_else(
+        || context.path.clone().unwrap_or_default(),
+        |(_, path)| path.to_string_lossy().into_owned(),
+    );
+    if let Some(venv) = venv {
+        path = format!("{}:{path}", venv.join("bin").display());
+        env.push(("PATH".to_owned(), path.clone().into()));
+        env.push(("VIRTUAL_ENV".to_owned(), venv.into()));
+    }
+    let dir = match &process.dir {
+        Some(dir) => Some(folder(context.folder.join(context.reveal(venv, dir, "`dir:`")?))?),
+        None => None,
+    };
+    Ok(Order {
+        program: find_program(&program, &path, dir.as_deref(), &context.redactor)?,
+        args: words.collect(),
+        env,
+        dir,
+        marks,
+        shim: context.shim.clone(),
+    })
+}
+
+fn folder(dir: PathBuf) -> Result<PathBuf, StartError> {
+    match dir.is_dir() {
+        true => Ok(dir),
+        false => Err(StartError::NoFolder {
+            dir: dir.display().to_string(),
+        }),
+    }
+}
+
+/// The file of a program: looked up in `path`, or relative to the working directory where it has a slash.
+pub(super) fn find_program(
+    program: &str,
+    path: &str,
+    dir: Option<&Path>,
+    redactor: &crate::base::secrets::Redactor,
+) -> Result<PathBuf, StartError> {
+    let missing = |looked: String| StartError::NoProgram {
+        program: redactor.redact(program).into_owned(),
+        looked: redactor.redact(&looked).into_owned(),
+    };
+    if program.contains('/') {
+        let file = dir.unwrap_or(Path::new("")).join(program);
+        let whole = std::path::absolute(&file).unwrap_or(file);
+        return match is_executable(&whole) {
+            true => Ok(whole),
+            false => Err(missing(format!("{}, or it may not be executed", whole.display()))),
+        };
+    }
+    path.split(':')
+        .filter(|folder| !folder.is_empty())
+        .map(|folder| Path::new(folder).join(program))
+        .find(|file| is_executable(file))
+        .ok_or_else(|| {
+            missing(if path.is_empty() {
+                "an empty PATH".into()
+            } else {
+                format!("PATH ({path})")
+            })
+        })
+}
+
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}

@@ -1,0 +1,381 @@
+//! Waits until an engine gives its first real token, is dead, or is too late.
+//!
+//! A health path that answers is not enough: engines say that they are healthy and then give nothing, or give the first token a
+//! quarter of a minute later.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::base::clock::{self, Moment};
+use crate::base::units::Span;
+use crate::engine::contact::is_healthy;
+use crate::engine::{Death, Log, Omen, Running};
+use crate::matrix::plan::Launch;
+use crate::results::record::cell::FailureClass;
+
+/// The first pause between two looks at the health path; each one is longer, up to [`SLOWEST`].
+const QUICKEST: Duration = Duration::from_millis(100);
+
+/// The longest pause between two looks.
+const SLOWEST: Duration = Duration::from_secs(1);
+
+/// How long one look may take: some health paths make the engine answer a small request.
+const LOOK: Duration = Duration::from_secs(20);
+
+/// How often limits are checked and progress is told.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// How far a start is.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// What it does, such as `weights`: the phase that its log told last.
+    pub phase: String,
+    /// The time since its process was started.
+    pub elapsed: Duration,
+    /// The last line of its log.
+    pub last_line: String,
+}
+
+/// How a start went.
+#[derive(Clone, Debug)]
+pub struct Readiness {
+    /// Seconds from the start of its process to the first real token.
+    pub seconds: f64,
+    /// The phases that its log told, with the seconds each took; what came before the first of them is `start`, and `first-token`
+    /// is the time between the first good health and the first token.
+    pub phases: Vec<(String, f64)>,
+}
+
+/// Why an engine did not get ready.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NotReady {
+    /// Its process ended.
+    #[error("the engine ended ({status}) before it was ready{}", explained(omen.as_deref()))]
+    Ended {
+        /// How it ended.
+        status: String,
+        /// The line that explains it.
+        omen: Option<Box<Omen>>,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+    /// Its log says that it is dead, though its process lives.
+    #[error(
+        "the engine's log says that it is dead before it was ready{}",
+        explained(Some(omen))
+    )]
+    Fatal {
+        /// The line.
+        omen: Box<Omen>,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+    /// Its log was silent for too long.
+    #[error(
+        "the engine hangs: nothing came to its log for {limit} while `{phase}`, and it is not healthy{}; if it only needs longer, raise \
+         `patience: {{ stall: … }}`",
+        explained(omen.as_deref())
+    )]
+    Stalled {
+        /// The longest silence allowed.
+        limit: Span,
+        /// What it was doing.
+        phase: String,
+        /// The line that explains it.
+        omen: Option<Box<Omen>>,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+    /// It took too long.
+    #[error(
+        "the engine was not ready within {limit} (it was at `{phase}`){}; if it only needs longer, raise `patience: {{ start: … }}`",
+        explained(omen.as_deref())
+    )]
+    Late {
+        /// The longest start allowed.
+        limit: Span,
+        /// What it was doing.
+        phase: String,
+        /// The line that explains it.
+        omen: Option<Box<Omen>>,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+    /// It says that it is healthy and gives no token.
+    #[error(
+        "the engine says it is healthy (`{health}` answers 200), yet gave no token within {limit}: {reason}; if it only needs longer, \
+         raise `patience: {{ probe: … }}`"
+    )]
+    Liar {
+        /// The health path.
+        health: String,
+        /// The longest wait allowed.
+        limit: Span,
+        /// What the last try came to.
+        reason: String,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+}
+
+fn explained(omen: Option<&Omen>) -> String {
+    omen.map_or_else(String::new, |omen| format!(": {}", omen.explains()))
+}
+
+impl NotReady {
+    /// Whose fault it seems.
+    pub fn class(&self) -> FailureClass {
+        let omen = match self {
+            Self::Ended { omen, .. } | Self::Stalled { omen, .. } | Self::Late { omen, .. } => {
+                omen.as_deref()
+            }
+            Self::Fatal { omen, .. } => Some(&**omen),
+            Self::Liar { .. } => None,
+        };
+        omen.map_or(FailureClass::Engine, Omen::class)
+    }
+
+    /// The engine's last words.
+    pub fn tail(&self) -> &[String] {
+        match self {
+            Self::Ended { tail, .. }
+            | Self::Fatal { tail, .. }
+            | Self::Stalled { tail, .. }
+            | Self::Late { tail, .. }
+            | Self::Liar { tail, .. } => tail,
+        }
+    }
+
+    fn dead(death: Death) -> Self {
+        let Death {
+            status,
+            tail,
+            omen,
+            is_ended,
+        } = death;
+        match omen.map(Box::new) {
+            Some(omen) if !is_ended => Self::Fatal { omen, tail },
+            omen => Self::Ended { status, omen, tail },
+        }
+    }
+}
+
+/// Waits until the engine answers its health check and then `probe` (one real token, handed in by the runner), is dead, or runs out
+/// of time. Tells `progress` at least once a second.
+///
+/// # Errors
+/// The engine did not get ready; it is not stopped here.
+pub async fn ready<P, F>(
+    running: &mut Running,
+    launch: &Launch,
+    http: &reqwest::Client,
+    probe: P,
+    mut progress: impl FnMut(Progress),
+) -> Result<Readiness, NotReady>
+where
+    P: Fn() -> F,
+    F: Future<Output = Result<(), String>>,
+{
+    let began = running.began();
+    let (log, endpoint, is_audible) = (
+        running.log().clone(),
+        running.endpoint().clone(),
+        running.is_audible(),
+    );
+    let watch = Watch {
+        launch,
+        log: &log,
+        is_audible,
+        began,
+    };
+    let mut healthy_at = None;
+    {
+        let mut beat = tokio::time::interval(BEAT);
+        let looking = healthy(http, &endpoint, &launch.contact.health);
+        tokio::pin!(looking);
+        while healthy_at.is_none() {
+            tokio::select! {
+                biased;
+                death = running.exited() => return Err(NotReady::dead(death)),
+                () = &mut looking => healthy_at = Some(clock::now()),
+                _ = beat.tick() => {
+                    progress(watch.progress(None));
+                    watch.check(true)?;
+                }
+            }
+        }
+        let probing = proven(&probe, launch.patience.probe.duration());
+        tokio::pin!(probing);
+        loop {
+            tokio::select! {
+                biased;
+                death = running.exited() => return Err(NotReady::dead(death)),
+                proof = &mut probing => {
+                    proof.map_err(|reason| watch.lied(reason))?;
+                    break;
+                }
+                _ = beat.tick() => {
+                    progress(watch.progress(Some("first-token")));
+                    watch.check(false)?;
+                }
+            }
+        }
+    }
+    let now = clock::now();
+    Ok(Readiness {
+        seconds: now.since(began).as_secs_f64(),
+        phases: phases(&log.phases(), began, healthy_at.unwrap_or(now), now),
+    })
+}
+
+async fn healthy(http: &reqwest::Client, endpoint: &crate::engine::Endpoint, path: &str) {
+    let mut pause = QUICKEST;
+    while !is_healthy(http, endpoint, path, LOOK).await {
+        sleep(pause).await;
+        pause = (pause * 5 / 4).min(SLOWEST);
+    }
+}
+
+/// Asks for a token until one comes or time is up; an engine may still refuse right after it says that it is healthy.
+async fn proven<P, F>(probe: &P, limit: Duration) -> Result<(), String>
+where
+    P: Fn() -> F,
+    F: Future<Output = Result<(), String>>,
+{
+    let deadline = Instant::now() + limit;
+    let mut last = None;
+    let mut pause = QUICKEST;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match timeout(left, probe()).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(reason)) => last = Some(reason),
+            Err(_) => return Err(last.unwrap_or_else(|| "no answer".to_owned())),
+        }
+        if Instant::now() + pause >= deadline {
+            return Err(last.unwrap_or_default());
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(SLOWEST);
+    }
+}
+
+/// What limits and progress are judged by.
+struct Watch<'a> {
+    launch: &'a Launch,
+    log: &'a Log,
+    is_audible: bool,
+    began: Moment,
+}
+
+impl Watch<'_> {
+    fn phase(&self) -> String {
+        self.log
+            .phases()
+            .pop()
+            .map_or_else(|| "start".to_owned(), |(phase, _)| phase)
+    }
+
+    fn progress(&self, phase: Option<&str>) -> Progress {
+        Progress {
+            phase: phase.map_or_else(|| self.phase(), str::to_owned),
+            elapsed: clock::now().since(self.began),
+            last_line: self.log.last_line(),
+        }
+    }
+
+    fn check(&self, is_loading: bool) -> Result<(), NotReady> {
+        let patience = &self.launch.patience;
+        let (phase, omen, tail) = (self.phase(), self.log.omen().map(Box::new), self.log.tail());
+        if clock::now().since(self.began) >= patience.start.duration() {
+            return Err(NotReady::Late {
+                limit: patience.start,
+                phase,
+                omen,
+                tail,
+            });
+        }
+        if is_loading && self.is_audible && self.log.silence() >= patience.stall.duration() {
+            return Err(NotReady::Stalled {
+                limit: patience.stall,
+                phase,
+                omen,
+                tail,
+            });
+        }
+        Ok(())
+    }
+
+    fn lied(&self, reason: String) -> NotReady {
+        NotReady::Liar {
+            health: self.launch.contact.health.clone(),
+            limit: self.launch.patience.probe,
+            reason,
+            tail: self.log.tail(),
+        }
+    }
+}
+
+/// How long each phase took: from the line that told it to the line that told the next one.
+fn phases(told: &[(String, Moment)], began: Moment, healthy: Moment, now: Moment) -> Vec<(String, f64)> {
+    let mut begins = vec![("start".to_owned(), began)];
+    begins.extend(told.iter().filter(|(_, at)| *at <= healthy).cloned());
+    begins.push(("first-token".to_owned(), healthy));
+    let ends: Vec<Moment> = begins.iter().skip(1).map(|(_, at)| *at).chain([now]).collect();
+    begins
+        .into_iter()
+        .zip(ends)
+        .map(|((phase, at), end)| (phase, end.since(at).as_secs_f64()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_are_timed_from_line_to_line() {
+        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+        let told = [
+            ("weights".to_owned(), at(3)),
+            ("graphs".to_owned(), at(7)),
+            ("late".to_owned(), at(12)),
+        ];
+        let timed = phases(&told, at(1), at(10), at(11));
+        let timed: Vec<(&str, f64)> = timed
+            .iter()
+            .map(|(phase, seconds)| (phase.as_str(), *seconds))
+            .collect();
+        assert_eq!(
+            timed,
+            [
+                ("start", 2.0),
+                ("weights", 4.0),
+                ("graphs", 3.0),
+                ("first-token", 1.0)
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_probe_is_tried_again_until_patience_ends() {
+        let tries = std::cell::Cell::new(0);
+        let third = || {
+            tries.set(tries.get() + 1);
+            let result = if tries.get() < 3 {
+                Err("503".to_owned())
+            } else {
+                Ok(())
+            };
+            async move { result }
+        };
+        assert_eq!(proven(&third, Duration::from_secs(20)).await, Ok(()));
+        let short = Duration::from_millis(150);
+        let never = || async { Err("404".to_owned()) };
+        assert_eq!(proven(&never, short).await, Err("404".to_owned()));
+        let silent = std::future::pending::<Result<(), String>>;
+        assert_eq!(proven(&silent, short).await, Err("no answer".to_owned()));
+    }
+}

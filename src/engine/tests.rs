@@ -1,0 +1,571 @@
+//! The wing as a whole, with real processes.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::testing::{Bench, SECRET, SERVER, attached, command, process, python, shell};
+use super::*;
+use crate::base::units::Span;
+use crate::matrix::plan::Venv;
+
+async fn until(mut what: impl FnMut() -> bool) {
+    let waited = timeout(Duration::from_secs(20), async {
+        while !what() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    waited.await.expect("what is waited for comes within 20 s");
+}
+
+fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().unwrap_or_default().trim().chars().next();
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// The process ids that a script printed, one per line.
+async fn printed(running: &Running, count: usize) -> Vec<String> {
+    until(|| running.log().tail().len() >= count).await;
+    running.log().tail()
+}
+
+async fn not_ready(bench: &Bench, launch: &Launch) -> (NotReady, f64) {
+    let mut running = bench.start(launch).await.unwrap();
+    let began = Instant::now();
+    let error = ready(&mut running, launch, &http_client(), || async { Ok(()) }, |_| {})
+        .await
+        .unwrap_err();
+    let seconds = began.elapsed().as_secs_f64();
+    running.stop().await;
+    (error, seconds)
+}
+
+#[tokio::test]
+async fn a_log_is_whole_from_the_first_byte_and_holds_no_secret() {
+    let bench = Bench::new();
+    let mut launch = shell(
+        "printf 'first\\nkey '; printf %.9s \"$TOKEN\"; sleep 0.2; printf %s \"${TOKEN#hunter2-h}\" >&2; echo; printf last",
+    );
+    process(&mut launch).env = vec![("TOKEN".into(), Text::new("${KEY}"))];
+    let mut running = bench.start(&launch).await.unwrap();
+    let death = running.exited().await;
+    assert_eq!((death.status.as_str(), death.is_ended), ("exit status: 0", true));
+    assert_eq!(death.tail, ["first", "key ***", "last"]);
+    assert_eq!(running.log().bytes(), 30);
+    running.stop().await;
+    let written = bench.written();
+    assert!(written.contains("first\nkey ***\nlast"), "{written}");
+    assert!(!written.contains(SECRET) && !written.contains("hunter2"));
+}
+
+#[tokio::test]
+async fn a_process_gets_its_marks_devices_folder_and_variables() {
+    let bench = Bench::new();
+    let mut launch = shell("env; pwd; echo args $0 $1");
+    launch.devices = 2;
+    let wanted = process(&mut launch);
+    wanted
+        .command
+        .extend([Text::new("{port}"), Text::new("{devices}")]);
+    wanted.devices_env = Some("GPUS".into());
+    wanted.dir = Some(Text::new("results"));
+    wanted.env = vec![("PLACE".into(), Text::new("{dir}/x"))];
+    let context = Context {
+        devices: vec![3, 5],
+        ..bench.context()
+    };
+    let mut running = start(&launch, &context, bench.logs(&launch)).await.unwrap();
+    running.exited().await;
+    let mut from = 0;
+    let said = running.log().slice_from(&mut from);
+    for line in [
+        "GPUS=3,5\n".to_owned(),
+        format!("PLACE={}/x\n", bench.path().display()),
+        "MATRIX_RUN=r\n".to_owned(),
+        format!("MATRIX_START={}#1\n", launch.id),
+        format!("MATRIX_OWNER={}:", std::process::id()),
+        format!("{}\n", bench.path().join("results").display()),
+        format!("args {} 3,5\n", context.port),
+    ] {
+        assert!(said.contains(&line), "{line} is not in:\n{said}");
+    }
+    assert!(!said.contains("PYTHONDONTWRITEBYTECODE"));
+    assert_eq!(running.devices(), &Devices::Local(vec![3, 5]));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn without_devices_the_variable_is_not_set() {
+    let bench = Bench::new();
+    let mut launch = shell("env | grep GPUS_OF_THIS_TEST; true");
+    process(&mut launch).devices_env = Some("GPUS_OF_THIS_TEST".into());
+    let mut running = bench.start(&launch).await.unwrap();
+    assert_eq!(running.exited().await.tail, Vec::<String>::new());
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_ends_children_grandchildren_and_those_that_left_the_group() {
+    let bench = Bench::new();
+    let launch = shell(
+        "echo $$; sh -c 'echo $$; sleep 301 & echo $!; wait' & setsid sh -c 'echo $$; sleep 302; true' & wait",
+    );
+    let running = bench.start(&launch).await.unwrap();
+    let pids = printed(&running, 4).await;
+    assert!(pids.iter().all(|pid| is_alive(pid)), "{pids:?}");
+    let stopped = running.stop().await;
+    assert!(
+        stopped.how.contains("SIGTERM") && !stopped.how.contains("killed"),
+        "{}",
+        stopped.how
+    );
+    assert!(
+        !pids.iter().any(|pid| is_alive(pid)),
+        "{pids:?} after: {}",
+        stopped.how
+    );
+}
+
+#[tokio::test]
+async fn what_ignores_sigterm_is_killed_after_its_grace() {
+    let bench = Bench::new();
+    let mut launch = shell("trap '' TERM; echo $$; while :; do sleep 0.05; done");
+    launch.patience.stop = Span(Duration::from_millis(300));
+    let running = bench.start(&launch).await.unwrap();
+    let pids = printed(&running, 1).await;
+    let stopped = running.stop().await;
+    assert!(
+        stopped
+            .how
+            .contains("killed after 300ms of grace (signal: 9 (SIGKILL))"),
+        "{}",
+        stopped.how
+    );
+    assert!(stopped.seconds >= 0.3);
+    assert!(!is_alive(&pids[0]));
+}
+
+#[tokio::test]
+async fn what_a_dead_engine_leaves_is_stopped_too() {
+    let bench = Bench::new();
+    let launch = shell("sleep 303 & echo $!; kill -9 $$");
+    let mut running = bench.start(&launch).await.unwrap();
+    assert_eq!(running.exited().await.status, "signal: 9 (SIGKILL)");
+    assert_eq!(
+        running.exited().await.status,
+        "signal: 9 (SIGKILL)",
+        "asked again it says the same"
+    );
+    let pid = running.log().tail().remove(0);
+    assert!(is_alive(&pid));
+    let stopped = running.stop().await;
+    assert!(stopped.how.starts_with("it had ended before"), "{}", stopped.how);
+    assert!(!is_alive(&pid));
+}
+
+#[tokio::test]
+async fn dropping_an_engine_kills_its_group() {
+    let bench = Bench::new();
+    let launch = shell("trap '' TERM; setsid sleep 304 & echo $!; echo $$; wait");
+    let running = bench.start(&launch).await.unwrap();
+    let pids = printed(&running, 2).await;
+    drop(running);
+    until(|| !pids.iter().any(|pid| is_alive(pid))).await;
+}
+
+#[tokio::test]
+async fn death_while_loading_is_noticed_within_a_second_and_explained() {
+    let bench = Bench::new();
+    let launch = shell("echo Loading; echo CUDA out of memory; echo last words >&2; exit 3");
+    let (error, seconds) = not_ready(&bench, &launch).await;
+    assert!(seconds < 1.0, "{seconds}");
+    assert_eq!(error.tail(), ["Loading", "CUDA out of memory", "last words"]);
+    assert_eq!(
+        error.to_string(),
+        "the engine ended (exit status: 3) before it was ready: the memory does not hold it (`CUDA out of memory`); raise tp"
+    );
+}
+
+#[tokio::test]
+async fn a_fatal_line_ends_the_wait_though_the_process_lives() {
+    let bench = Bench::new();
+    let (error, _) = not_ready(&bench, &shell("echo core died; exec sleep 305")).await;
+    assert!(
+        matches!(&error, NotReady::Fatal { omen, .. } if omen.line == "core died"),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .ends_with("its core died (`core died`); read above"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_silent_log_is_a_stall_and_a_busy_one_is_late() {
+    let bench = Bench::new();
+    let mut silent = shell("echo Loading; exec sleep 306");
+    silent.patience.stall = Span(Duration::from_millis(700));
+    let (error, _) = not_ready(&bench, &silent).await;
+    assert!(
+        matches!(&error, NotReady::Stalled { phase, .. } if phase == "weights"),
+        "{error}"
+    );
+    let mut busy = shell("while :; do echo working; sleep 0.1; done");
+    busy.patience.stall = Span(Duration::from_millis(700));
+    busy.patience.start = Span(Duration::from_millis(1500));
+    let (error, seconds) = not_ready(&bench, &busy).await;
+    assert!(matches!(error, NotReady::Late { .. }), "{error}");
+    assert!(seconds >= 1.4, "{seconds}");
+}
+
+#[tokio::test]
+async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() {
+    let bench = Bench::new();
+    let mut launch = python(SERVER);
+    launch.contact.headers = vec![("Authorization".into(), Text::new("Bearer ${KEY}"))];
+    let http = http_client();
+    let mut running = bench.start(&launch).await.unwrap();
+    let mut told = Vec::new();
+    let readiness = ready(
+        &mut running,
+        &launch,
+        &http,
+        || async { Ok(()) },
+        |progress| told.push(progress),
+    )
+    .await
+    .unwrap();
+    assert!(readiness.seconds > 0.0 && !told.is_empty());
+    let phases: Vec<&str> = readiness.phases.iter().map(|(phase, _)| phase.as_str()).collect();
+    assert_eq!(phases, ["start", "weights", "first-token"]);
+    let facts = facts(&launch, running.endpoint(), &http).await;
+    assert_eq!(facts.version.as_deref(), Some("1.2.3"));
+    assert_eq!(facts.models, ["m", "lora"]);
+    assert_eq!(
+        facts.info,
+        Some(serde_json::json!({ "a": 1 })),
+        "the header was sent"
+    );
+    assert!(!format!("{:?}", running.endpoint()).contains(SECRET));
+    assert_eq!(check_model(&launch, &facts), Ok(()));
+    let other = Launch {
+        served: "x".into(),
+        ..launch.clone()
+    };
+    assert!(
+        check_model(&other, &facts)
+            .unwrap_err()
+            .contains("serves `m`, `lora`, and `x` was asked for")
+    );
+    let proof = reset_caches(&launch.contact, running.endpoint(), &http).await;
+    assert_eq!(
+        (proof.possible, proof.status, proof.success),
+        (true, Some(200), Some(false))
+    );
+    assert!(proof.answer.unwrap().contains("busy"));
+    // The same server, as one that somebody else started.
+    let far = attached(&format!("http://127.0.0.1:{}", running.endpoint().port));
+    let mut attachment = bench.start(&far).await.unwrap();
+    ready(&mut attachment, &far, &http, || async { Ok(()) }, |_| {})
+        .await
+        .unwrap();
+    assert_eq!(attachment.devices(), &Devices::Remote);
+    attachment.stop().await;
+    assert!(
+        is_alive(&running.identity()),
+        "what somebody else started is not stopped"
+    );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn health_without_a_token_is_a_lie() {
+    let bench = Bench::new();
+    let launch = python(SERVER);
+    let mut running = bench.start(&launch).await.unwrap();
+    let probe = || async { Err("the answer has no text".to_owned()) };
+    let error = ready(&mut running, &launch, &http_client(), probe, |_| {})
+        .await
+        .unwrap_err();
+    assert!(matches!(error, NotReady::Liar { .. }));
+    let said = error.to_string();
+    assert!(
+        said.contains("gave no token within 400ms: the answer has no text"),
+        "{said}"
+    );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn death_during_the_probe_is_death() {
+    let bench = Bench::new();
+    let mut launch = python(SERVER);
+    launch.patience.probe = Span::seconds(20);
+    let mut running = bench.start(&launch).await.unwrap();
+    let pid = running.identity();
+    let kill = || {
+        Command::new("kill").args(["-9", &pid]).status().unwrap();
+        std::future::pending()
+    };
+    let error = ready(&mut running, &launch, &http_client(), kill, |_| {})
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, NotReady::Ended { status, .. } if status == "signal: 9 (SIGKILL)"),
+        "{error}"
+    );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_start_says_what_is_missing() {
+    let bench = Bench::new();
+    let said = |result: Result<Running, StartError>| result.unwrap_err().to_string();
+    let missing = said(bench.start(&command(&["no-such-program-here"])).await);
+    assert!(
+        missing.contains("`no-such-program-here` was not found in PATH (/"),
+        "{missing}"
+    );
+    let slash = said(bench.start(&command(&["./no/such"])).await);
+    assert!(slash.contains("`./no/such` was not found in /"), "{slash}");
+    let hole = said(bench.start(&command(&["sh", "{hf_home}"])).await);
+    assert_eq!(hole, "`{hf_home}` in `command:`: nothing fills `{hf_home}`");
+    let mut secret = shell("true");
+    process(&mut secret).env = vec![("A".into(), Text::new("${NOPE}"))];
+    let secret = said(bench.start(&secret).await);
+    assert!(secret.contains("`NOPE` is not set"), "{secret}");
+    let mut folder = shell("true");
+    process(&mut folder).dir = Some(Text::new("nowhere"));
+    assert!(said(bench.start(&folder).await).contains("nowhere does not exist"));
+    let url = said(bench.start(&attached("host:8000")).await);
+    assert!(url.contains("`host:8000` cannot be attached to"), "{url}");
+    let context = bench.context();
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", context.port)).unwrap();
+    let launch = shell("true");
+    let taken = start(&launch, &context, bench.logs(&launch)).await.unwrap_err();
+    assert!(matches!(taken, StartError::PortTaken { port } if port == context.port));
+}
+
+/// A process with marks of some owner, in a group of its own.
+fn marked(owner: &str) -> Child {
+    Command::new("sleep")
+        .arg("307")
+        .env("MATRIX_RUN", "r")
+        .env("MATRIX_START", "swept#1")
+        .env("MATRIX_OWNER", owner)
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn only_what_a_dead_owner_left_is_swept() {
+    let living = Owner::this().unwrap().to_string();
+    let mut parts: Vec<String> = living.split(':').map(str::to_owned).collect();
+    parts[1] = "1".into();
+    let mut own_group = Command::new("sh");
+    own_group
+        .args([
+            "-c",
+            "trap '' TERM; env -i sleep 308 & echo $!; while :; do sleep 0.05; done",
+        ])
+        .env("MATRIX_RUN", "r")
+        .env("MATRIX_START", "swept#1")
+        .env("MATRIX_OWNER", parts.join(":"))
+        .stdout(Stdio::piped())
+        .process_group(0);
+    let mut left = own_group.spawn().unwrap();
+    let mut bare = String::new();
+    std::io::BufRead::read_line(
+        &mut std::io::BufReader::new(left.stdout.take().unwrap()),
+        &mut bare,
+    )
+    .unwrap();
+    let bare = bare.trim().to_owned();
+    let mut live = marked(&living);
+    let mut stranger = Command::new("sleep").arg("309").spawn().unwrap();
+    until(|| {
+        find(false)
+            .iter()
+            .any(|leftover| leftover.pid == live.id() as i32)
+    })
+    .await;
+    until(|| find(true).iter().any(|leftover| leftover.pid.to_string() == bare)).await;
+    let swept = sweep(Duration::from_millis(300), Some("unix:///no/such/daemon")).await;
+    let named = |pid: u32| {
+        swept
+            .iter()
+            .any(|what| what.starts_with(&format!("process {pid} ")))
+    };
+    assert!(
+        named(left.id())
+            && swept
+                .iter()
+                .any(|what| what.starts_with(&format!("process {bare} "))),
+        "{swept:?}"
+    );
+    assert!(!named(live.id()) && !named(stranger.id()), "{swept:?}");
+    assert!(!is_alive(&left.id().to_string()) && !is_alive(&bare));
+    assert!(is_alive(&live.id().to_string()) && is_alive(&stranger.id().to_string()));
+    for child in [&mut left, &mut live, &mut stranger] {
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+}
+
+fn venv(version: &str) -> Venv {
+    Venv {
+        path: None,
+        packages: Vec::new(),
+        distribution: Some("pip".into()),
+        version: Some(version.into()),
+        python: "python3".into(),
+    }
+}
+
+#[tokio::test]
+async fn an_environment_is_made_once_used_first_in_path_and_held_to_its_version() {
+    let bench = Bench::new();
+    let mut launch = command(&["sh", "-c", "command -v python; echo $VIRTUAL_ENV"]);
+    launch.engine.version = Some("1.0".into());
+    process(&mut launch).venv = Some(venv("0.0.1"));
+    let refused = bench.start(&launch).await.unwrap_err();
+    let StartError::Venv(VenvError::OtherVersion { found, path, .. }) = &refused else {
+        panic!("{refused}")
+    };
+    assert!(refused.to_string().contains("0.0.1 was asked for"), "{refused}");
+    assert_eq!(refused.phase(), Phase::Install);
+    let made = std::fs::metadata(path.join("matrix-stamp"))
+        .unwrap()
+        .modified()
+        .unwrap();
+    process(&mut launch).venv = Some(venv(&format!("v{found}+cpu")));
+    let mut running = bench.start(&launch).await.unwrap();
+    assert!(running.install_seconds().is_some());
+    let tail = running.exited().await.tail;
+    assert_eq!(
+        tail,
+        [
+            path.join("bin/python").display().to_string(),
+            path.display().to_string()
+        ]
+    );
+    running.stop().await;
+    assert_eq!(
+        std::fs::metadata(path.join("matrix-stamp"))
+            .unwrap()
+            .modified()
+            .unwrap(),
+        made,
+        "made once"
+    );
+    // An environment of somebody else, and one that is none.
+    process(&mut launch).venv = Some(Venv {
+        path: Some(Text::new(path.to_string_lossy())),
+        ..venv(found)
+    });
+    let running = bench.start(&launch).await.unwrap();
+    assert_eq!(running.install_seconds(), None);
+    running.stop().await;
+    process(&mut launch).venv = Some(Venv {
+        path: Some(Text::new("nowhere")),
+        ..venv(found)
+    });
+    assert!(
+        bench
+            .start(&launch)
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("no Python environment at")
+    );
+    // A half-made one is thrown away.
+    std::fs::remove_file(path.join("matrix-stamp")).unwrap();
+    std::fs::write(path.join("rubbish"), "x").unwrap();
+    process(&mut launch).venv = Some(venv(found));
+    bench.start(&launch).await.unwrap().stop().await;
+    assert!(!path.join("rubbish").exists() && path.join("matrix-stamp").exists());
+}
+
+#[tokio::test]
+async fn two_starts_at_once_make_an_environment_once() {
+    let bench = Bench::new();
+    let mut launches = [shell("true"), shell("true")];
+    for launch in &mut launches {
+        process(launch).venv = Some(Venv {
+            version: None,
+            ..venv("")
+        });
+    }
+    let (a, b) = tokio::join!(bench.start(&launches[0]), bench.start(&launches[1]));
+    a.unwrap().stop().await;
+    b.unwrap().stop().await;
+    assert_eq!(
+        bench.written().matches("-m venv").count(),
+        1,
+        "{}",
+        bench.written()
+    );
+}
+
+#[tokio::test]
+async fn giving_up_an_installation_ends_it_and_the_next_one_begins_anew() {
+    let bench = Bench::new();
+    let mut launch = shell("true");
+    let wanted = Venv {
+        version: None,
+        ..venv("")
+    };
+    process(&mut launch).venv = Some(wanted);
+    let given_up = timeout(Duration::from_millis(300), bench.start(&launch)).await;
+    assert!(given_up.is_err(), "making an environment takes longer");
+    let mark = format!("{}#1", launch.id);
+    let own = Owner::this().unwrap();
+    until(|| {
+        !find(false)
+            .iter()
+            .any(|left| left.start == mark && left.owner == own)
+    })
+    .await;
+    bench.start(&launch).await.unwrap().stop().await;
+}
+
+#[tokio::test]
+async fn a_failed_installation_says_what_pip_said_and_leaves_no_stamp() {
+    let bench = Bench::new();
+    let mut launch = shell("true");
+    let packages = vec!["--no-index".into(), "no-such-package-here".into()];
+    process(&mut launch).venv = Some(Venv {
+        packages,
+        ..venv("1")
+    });
+    let error = bench.start(&launch).await.unwrap_err();
+    assert_eq!(
+        (error.phase(), error.class()),
+        (Phase::Install, FailureClass::Image)
+    );
+    assert!(
+        error
+            .tail()
+            .iter()
+            .any(|line| line.contains("no-such-package-here")),
+        "{:?}",
+        error.tail()
+    );
+    assert!(
+        bench.written().contains("No matching distribution"),
+        "the log of the installation has it"
+    );
+    let venvs = std::fs::read_dir(bench.path().join("cache/venvs")).unwrap();
+    assert!(
+        venvs
+            .filter_map(Result::ok)
+            .all(|entry| !entry.path().join("matrix-stamp").exists())
+    );
+}

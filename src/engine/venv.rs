@@ -1,0 +1,361 @@
+//! Python environments: one that exists is used as it is, or `matrix` keeps one per engine version and set of packages.
+//!
+//! An environment whose making was cut short is thrown away; two runs never make the same one at once. One that holds another
+//! version than the one asked for is refused, never mended.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, PipeWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::base::clock;
+use crate::base::ids::ContentHash;
+use crate::base::secrets::Redactor;
+use crate::base::units::Span;
+use crate::engine::Log;
+use crate::engine::group::{Group, Order};
+use crate::engine::marks::Marks;
+use crate::engine::process::find_program;
+use crate::matrix::plan::{Signs, Venv};
+use crate::results::record::cell::FailureClass;
+use crate::results::store;
+
+/// Written last into an environment: without it the environment is half-made.
+const STAMP: &str = "matrix-stamp";
+
+/// How often a lock that another run holds is tried.
+const LOCKED: Duration = Duration::from_millis(250);
+
+/// How long Python may take to name an installed version.
+const ASKED: Duration = Duration::from_secs(120);
+
+/// How long an installer may take to end when it is stopped.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What is to be made.
+pub(super) struct Make<'a> {
+    /// The engine with its version, for the folder's name.
+    pub(super) name: &'a str,
+    pub(super) asked: &'a Venv,
+    /// An existing environment that is to be used instead.
+    pub(super) path: Option<PathBuf>,
+    pub(super) cache: &'a Path,
+    /// The `PATH` in which the Python is looked up.
+    pub(super) search: Option<&'a str>,
+    pub(super) shim: Option<&'a Path>,
+    pub(super) redactor: &'a Redactor,
+    pub(super) marks: &'a Marks,
+}
+
+/// An environment that can be used.
+pub(super) struct Made {
+    pub(super) folder: PathBuf,
+    /// How long making it took, or finding it made; `None` for one that somebody else keeps.
+    pub(super) seconds: Option<f64>,
+}
+
+/// Why an environment cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum VenvError {
+    /// The environment that the recipe names is none.
+    #[error(
+        "there is no Python environment at {path} (no `bin/python` in it); make it, or take `venv:` out: then `matrix` keeps one"
+    )]
+    Missing {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The Python to make it with is nowhere.
+    #[error("{0}, which the Python environment is made with")]
+    Python(String),
+    /// A step of making it failed.
+    #[error("`{step}` ended with {status}; its last words are in the log of the installation")]
+    Step {
+        /// The command.
+        step: String,
+        /// How it ended.
+        status: String,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+    /// The package is not in it.
+    #[error(
+        "the Python environment {path} holds no package `{distribution}`: {reason}; install it there, or mend `distribution:`"
+    )]
+    NotInstalled {
+        /// The environment.
+        path: PathBuf,
+        /// The package.
+        distribution: String,
+        /// What Python says.
+        reason: String,
+    },
+    /// It holds another version than the one asked for.
+    #[error(
+        "`{distribution}` is {found} in {path}, and {asked} was asked for; install {asked} there, or ask for `version: {found}`"
+    )]
+    OtherVersion {
+        /// The environment.
+        path: PathBuf,
+        /// The package.
+        distribution: String,
+        /// The version that is installed.
+        found: String,
+        /// The version asked for.
+        asked: String,
+    },
+    /// The disk or the system refuses.
+    #[error("the Python environment {path} cannot be made: {source}")]
+    Io {
+        /// The environment.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl VenvError {
+    pub(super) const fn class(&self) -> FailureClass {
+        match self {
+            Self::Missing { .. } | Self::OtherVersion { .. } => FailureClass::Spec,
+            Self::Io { .. } => FailureClass::Infrastructure,
+            _ => FailureClass::Image,
+        }
+    }
+
+    pub(super) fn tail(&self) -> &[String] {
+        match self {
+            Self::Step { tail, .. } => tail,
+            _ => &[],
+        }
+    }
+}
+
+/// Finds or makes the environment and proves that it holds the version asked for.
+pub(super) async fn make(make: &Make<'_>, log: store::Log) -> Result<Made, VenvError> {
+    let made = match &make.path {
+        Some(path) => existing(path)?,
+        None => managed(make, log).await?,
+    };
+    if let (Some(distribution), Some(asked)) = (&make.asked.distribution, &make.asked.version) {
+        let found = installed(&made.folder, distribution).await?;
+        if public(&found) != public(asked) {
+            return Err(VenvError::OtherVersion {
+                path: made.folder,
+                distribution: distribution.clone(),
+                found,
+                asked: asked.clone(),
+            });
+        }
+    }
+    Ok(made)
+}
+
+fn existing(path: &Path) -> Result<Made, VenvError> {
+    match path.join("bin/python").exists() {
+        true => Ok(Made {
+            folder: path.to_owned(),
+            seconds: None,
+        }),
+        false => Err(VenvError::Missing {
+            path: path.to_owned(),
+        }),
+    }
+}
+
+/// The environment of this engine version and these packages in the cache; made where it is missing.
+async fn managed(make: &Make<'_>, log: store::Log) -> Result<Made, VenvError> {
+    let began = clock::now();
+    let content = (&make.asked.packages, &make.asked.python);
+    let hash = ContentHash::of(&content);
+    let name: String = format!("{}-{hash}", make.name)
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-._+".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    let folder = make.cache.join("venvs").join(&name);
+    let io = |source| VenvError::Io {
+        path: folder.clone(),
+        source,
+    };
+    fs::create_dir_all(make.cache.join("venvs")).map_err(io)?;
+    let lock = File::create(make.cache.join("venvs").join(format!("{name}.lock"))).map_err(io)?;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) => tokio::time::sleep(LOCKED).await,
+            Err(TryLockError::Error(source)) => return Err(io(source)),
+        }
+    }
+    let stamp = folder.join(STAMP);
+    if !(stamp.exists() && folder.join("bin/python").exists()) {
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(io)?;
+        }
+        install(make, &folder, log).await?;
+        let words = serde_json::to_vec(&content).expect("texts are JSON");
+        let mut file = File::create(&stamp).map_err(io)?;
+        file.write_all(&words)
+            .and_then(|()| file.sync_all())
+            .map_err(io)?;
+    }
+    Ok(Made {
+        folder,
+        seconds: Some(clock::now().since(began).as_secs_f64()),
+    })
+}
+
+/// The steps of making an environment, all said in one log.
+async fn install(make: &Make<'_>, folder: &Path, log: store::Log) -> Result<(), VenvError> {
+    let io = |source| VenvError::Io {
+        path: folder.to_owned(),
+        source,
+    };
+    let python = find_program(
+        &make.asked.python,
+        make.search.unwrap_or_default(),
+        None,
+        make.redactor,
+    )
+    .map_err(|error| VenvError::Python(error.to_string()))?;
+    let (reader, writer) = io::pipe().map_err(io)?;
+    let log = Log::follow(reader, log, Signs::default(), make.redactor).map_err(io)?;
+    let own = folder.join("bin/python");
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let mut venv = words(&["-m", "venv"]);
+    venv.push(folder.to_string_lossy().into_owned());
+    step(make, &python, venv, &writer, &log).await?;
+    if !make.asked.packages.is_empty() {
+        let mut pip = words(&[
+            "-m",
+            "pip",
+            "install",
+            "--no-input",
+            "--disable-pip-version-check",
+        ]);
+        pip.extend(make.asked.packages.iter().cloned());
+        step(make, &own, pip, &writer, &log).await?;
+    }
+    let mut compile = words(&["-m", "compileall", "-q", "-j", "0"]);
+    compile.push(folder.join("lib").to_string_lossy().into_owned());
+    // Packages ship files that are no valid Python on purpose (templates, tests): what compiles is compiled.
+    match step(make, &own, compile, &writer, &log).await {
+        Ok(()) | Err(VenvError::Step { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    drop(writer);
+    log.over(GRACE).await;
+    Ok(())
+}
+
+async fn step(
+    make: &Make<'_>,
+    program: &Path,
+    args: Vec<String>,
+    mut writer: &PipeWriter,
+    log: &Log,
+) -> Result<(), VenvError> {
+    let io = |source| VenvError::Io {
+        path: program.to_owned(),
+        source,
+    };
+    let shown = format!("{} {}", program.display(), args.join(" "));
+    writer.write_all(format!("$ {shown}\n").as_bytes()).map_err(io)?;
+    let order = Order {
+        program: program.to_owned(),
+        args,
+        env: Vec::new(),
+        dir: None,
+        marks: make.marks.clone(),
+        shim: make.shim.map(Path::to_owned),
+    };
+    let mut group = Group::spawn(&order, writer).map_err(io)?;
+    let status = group.exited().await.map_err(io)?;
+    group.stop(GRACE).await;
+    if status.success() {
+        return Ok(());
+    }
+    // The pipe stays open for the next step: give the reader a moment for what was written last.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    Err(VenvError::Step {
+        step: make.redactor.redact(&shown).into_owned(),
+        status: status.to_string(),
+        tail: log.tail(),
+    })
+}
+
+/// The version of a package in an environment, as Python's own register has it.
+async fn installed(folder: &Path, distribution: &str) -> Result<String, VenvError> {
+    let not_installed = |reason: String| VenvError::NotInstalled {
+        path: folder.to_owned(),
+        distribution: distribution.to_owned(),
+        reason,
+    };
+    let mut command = Command::new(folder.join("bin/python"));
+    command
+        .args([
+            "-c",
+            "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))",
+            distribution,
+        ])
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let output = tokio::time::timeout(ASKED, command.output())
+        .await
+        .map_err(|_| not_installed(format!("its Python did not answer within {}", Span(ASKED))))?
+        .map_err(|source| VenvError::Io {
+            path: folder.to_owned(),
+            source,
+        })?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(not_installed(
+            said.lines().last().unwrap_or("no reason given").to_owned(),
+        ));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The part of a version that counts, as Python compares it: `v0.10.0+cpu` is version 0.10 as somebody built it.
+fn public(version: &str) -> String {
+    let version = version.trim().to_ascii_lowercase();
+    let version = version.strip_prefix('v').unwrap_or(&version);
+    let version = version.split('+').next().unwrap_or_default();
+    let mut version = version.replace(['-', '_'], ".");
+    for word in ["post", "dev", "rc", "a", "b"] {
+        version = version.replace(&format!(".{word}"), word);
+    }
+    while let Some(shorter) = version.strip_suffix(".0") {
+        version = shorter.to_owned();
+    }
+    version
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_public_part_of_a_version_counts() {
+        assert_eq!(public("0.10.0"), public("v0.10.0+cpu"));
+        assert_eq!(public(" V1.0rc1 "), public("1.0-rc1"));
+        assert_eq!(public("5.19"), public("5.19.0"));
+        assert_eq!(public("1.0.post2"), public("1.0-post2"));
+        for (a, b) in [
+            ("0.10.0", "0.10.1"),
+            ("1.0", "1.0rc1"),
+            ("1.0", "10"),
+            ("1.0", "1.0.post1"),
+        ] {
+            assert_ne!(public(a), public(b));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What a killed run leaves is found by its labels and removed; live runs and strangers are left alone.
+
+use crate::daemon::{Daemon, IMAGE, begin, end, until_measuring};
+
+const LONG: &str = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4000, warmup: 0 }\n";
+const SHORT: &str = "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 4 }\n";
+
+#[test]
+fn a_killed_run_is_cleaned_up_and_live_runs_and_strangers_are_not() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let stranger = daemon.docker(&[
+        "run",
+        "-d",
+        "--label",
+        "matrix.run=mine",
+        IMAGE,
+        "--preset",
+        "fast",
+    ]);
+    let live = daemon.bench("live", &[], "", LONG);
+    let killed = daemon.bench("dead", &[], "", LONG);
+    let (mut living, mut dying) = (begin(&live), begin(&killed));
+    until_measuring(&live, &mut living);
+    until_measuring(&killed, &mut dying);
+    dying.kill().expect("it lives");
+    dying.wait().expect("it ends");
+    let cleaned = killed.call(&["clean"]).exits(0);
+    // What begins beside this test may have swept it first, which is as good.
+    let name = "container matrix-dead-1-";
+    assert!(
+        cleaned.stdout.contains(name) || cleaned.stdout.contains("nothing was left"),
+        "{}",
+        cleaned.stdout
+    );
+    assert!(daemon.of_run(&killed).is_empty(), "{}", cleaned.stdout);
+    assert_eq!(daemon.of_run(&live).len(), 1, "a live run keeps its container");
+    assert!(daemon.docker(&["ps", "-q", "--no-trunc"]).contains(&stranger));
+
+    let pid = rustix::process::Pid::from_child(&living);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it lives");
+    end(living).exits(130);
+    assert!(daemon.of_run(&live).is_empty());
+    assert!(daemon.docker(&["ps", "-q", "--no-trunc"]).contains(&stranger));
+    daemon.docker(&["rm", "-f", &stranger]);
+}
+
+#[test]
+fn the_next_run_sweeps_what_a_killed_one_left_and_finishes_it() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let bench = daemon.bench(
+        "again",
+        &[],
+        "--ttft, 5ms, --itl, 5ms",
+        "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 200, warmup: 0 }\n",
+    );
+    let mut child = begin(&bench);
+    until_measuring(&bench, &mut child);
+    child.kill().expect("it lives");
+    child.wait().expect("it ends");
+    bench.run(&["--resume"]).exits(0);
+    assert!(daemon.of_run(&bench).is_empty());
+}
+
+#[test]
+fn a_name_that_a_stranger_has_is_left_to_it() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let bench = daemon.bench("taken", &[], "", SHORT);
+    let plan = bench.call(&["plan", "matrices/m.yaml"]).exits(0);
+    let name = plan
+        .stdout
+        .split_whitespace()
+        .skip_while(|word| *word != "--name")
+        .nth(1)
+        .expect("the line names its container")
+        .to_owned();
+    daemon.try_docker(&["rm", "-f", &name]);
+    let stranger = daemon.docker(&["create", "--name", &name, IMAGE]);
+    bench.run(&[]).exits(0);
+    assert!(daemon.of_run(&bench).is_empty());
+    assert_eq!(
+        daemon.inspect(&name)["Id"],
+        stranger.as_str(),
+        "the stranger is still there"
+    );
+    daemon.docker(&["rm", "-f", &stranger]);
+}

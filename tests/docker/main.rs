@@ -1,0 +1,13 @@
+//! The container executor against a real Docker daemon: the simulated engine in a container, by `matrix run`.
+//!
+//! `tests/docker/dockerd.sh up` starts a daemon of our own, and `MATRIX_DOCKER_HOST` says where it listens. Without it the tests are
+//! skipped by name, and where `MATRIX_REQUIRE_DOCKER` is set, as CI does, that is a failure.
+
+mod daemon;
+#[path = "../e2e/harness.rs"]
+#[expect(dead_code, reason = "the tests of processes use the rest")]
+mod harness;
+mod leftovers;
+mod pasted;
+mod refusals;
+mod runs;

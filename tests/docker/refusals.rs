@@ -1,0 +1,176 @@
+//! What a real daemon refuses, provoked one by one: each is reported with its cause, its place and its mend.
+
+use std::fs;
+use std::net::TcpListener;
+
+use matrix::cli::variable;
+
+use crate::daemon::{Daemon, folder};
+
+const ONE: &str = "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 4 }\n";
+
+/// Runs an engine that cannot start: the exit code and every part of what is said must fit, and nothing may be left.
+fn refuses(name: &str, more: &[&str], code: i32, says: &[&str]) {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let bench = daemon.bench(name, more, "", ONE);
+    let ran = bench.run(&[]).exits(code);
+    for part in says {
+        assert!(ran.stderr.contains(part), "`{part}` is not in:\n{}", ran.stderr);
+    }
+    if code == 3 {
+        assert!(daemon.of_run(&bench).is_empty(), "nothing is left");
+    } else {
+        assert!(!bench.results().join("t").exists(), "nothing was begun");
+    }
+}
+
+#[test]
+fn an_unknown_runtime_is_found_before_the_run() {
+    refuses(
+        "runtime",
+        &["runtime: nvidai"],
+        4,
+        &[
+            "no container runtime `nvidai`",
+            "container: runtime",
+            "nvidia-ctk",
+        ],
+    );
+}
+
+#[test]
+fn a_missing_image_is_found_before_the_run() {
+    // Nobody listens there, with or without a network.
+    refuses(
+        "image",
+        &["image: 127.0.0.1:1/no/such:1"],
+        4,
+        &[
+            "127.0.0.1:1/no/such:1",
+            "registry cannot be reached",
+            "container: image",
+            "docker pull",
+        ],
+    );
+}
+
+#[test]
+fn an_image_that_is_no_name_is_found_before_the_run() {
+    refuses(
+        "upper",
+        &["image: \"No/Such:1\""],
+        4,
+        &["No/Such:1", "container: image"],
+    );
+}
+
+#[test]
+fn a_missing_bind_source_is_found_before_the_run_and_never_made() {
+    refuses(
+        "source",
+        &["mounts: [{ source: no-such-folder, target: /x }]"],
+        4,
+        &["no-such-folder", "container: mounts", "never made silently"],
+    );
+}
+
+#[test]
+fn a_runtime_without_its_program_is_explained() {
+    refuses(
+        "program",
+        &["runtime: no-such-program"],
+        3,
+        &["program of the container runtime", "container: runtime"],
+    );
+}
+
+#[test]
+fn a_missing_device_node_is_explained() {
+    refuses(
+        "kfd",
+        &["device_nodes: [/dev/no-such-kfd]"],
+        3,
+        &["/dev/no-such-kfd", "device_nodes"],
+    );
+}
+
+#[test]
+fn a_program_that_the_image_lacks_is_explained() {
+    refuses(
+        "entry",
+        &["entrypoint: [/nope]"],
+        3,
+        &["has no program `/nope`", "container: entrypoint"],
+    );
+}
+
+#[test]
+fn a_taken_port_is_found_before_the_run() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let taken = TcpListener::bind(("0.0.0.0", 0)).expect("a port can be had");
+    let port = taken.local_addr().expect("it has an address").port();
+    let bench = daemon.bench_with("port", &[], &format!("port: {port}"), ONE);
+    bench.run(&[]).exits(4).says(&format!("port {port}"));
+}
+
+#[test]
+fn a_hook_that_fails_is_quoted() {
+    refuses(
+        "hook",
+        &[
+            "env: { PRETEND_NVIDIA_FAILS: \"nvidia-container-cli: initialization error: nvml error: driver not loaded\" }",
+        ],
+        3,
+        &["hook refuses", "nvml error: driver not loaded", "nvidia-smi"],
+    );
+}
+
+#[test]
+fn a_daemon_that_is_not_there_is_found_before_the_run() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let bench = daemon
+        .bench("away", &[], "", ONE)
+        .variable("DOCKER_HOST", "unix:///no/such/docker.sock");
+    bench
+        .run(&[])
+        .exits(4)
+        .says("no container daemon is there at unix:///no/such/docker.sock");
+    let bench = bench.variable("DOCKER_HOST", "ssh://there");
+    bench.run(&[]).exits(4).says("ssh -L");
+}
+
+#[test]
+fn a_socket_without_permission_says_which_group() {
+    use std::os::unix::process::CommandExt;
+    let Some(daemon) = Daemon::or_skip() else { return };
+    if variable("USER").is_some_and(|user| user != "root") || !rustix::process::getuid().is_root() {
+        println!("SKIPPED: only root can become somebody who may not");
+        return;
+    }
+    let bench = daemon.bench("nobody", &[], "", ONE);
+    // The socket in a folder that all may enter; the folder of the test is only ours.
+    let open = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .tempdir_in("/tmp")
+        .expect("a folder can be made");
+    let socket = open.path().join("docker.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket can be made");
+    fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is ours");
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(folder(&bench), everybody).expect("it is ours");
+    let copy = open.path().join("matrix");
+    fs::copy(env!("CARGO_BIN_EXE_matrix"), &copy).expect("the binary can be copied");
+    let mut command = std::process::Command::new(&copy);
+    command
+        .args(["run", "matrices/m.yaml"])
+        .current_dir(folder(&bench))
+        .env("DOCKER_HOST", format!("unix://{}", socket.display()))
+        .uid(65534)
+        .gid(65534);
+    let output = command.output().expect("the binary runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("may not talk to the container daemon"), "{said}");
+    assert!(said.contains("usermod -aG docker"), "{said}");
+    drop(listener);
+}
