@@ -1,0 +1,140 @@
+//! Finds files that the Hugging Face tools downloaded earlier. Downloads nothing, and reads no environment.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where files that were downloaded earlier may lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caches {
+    /// The Hugging Face home, usually `~/.cache/huggingface` or what `HF_HOME` says; its `hub` folder is looked into.
+    pub hf_home: Option<PathBuf>,
+}
+
+/// What kind of repository a file belongs to on the Hugging Face hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repository {
+    /// Weights with their tokenizer.
+    Model,
+    /// A data set.
+    Dataset,
+}
+
+impl Caches {
+    /// The file of a repository's `main` revision, if it was downloaded; every place looked at is added to `looked`.
+    pub(super) fn find(
+        &self,
+        kind: Repository,
+        id: &str,
+        file: &str,
+        looked: &mut Vec<String>,
+    ) -> Option<PathBuf> {
+        let Some(home) = &self.hf_home else {
+            looked.push("the Hugging Face cache (none is known here)".to_owned());
+            return None;
+        };
+        let folder = match kind {
+            Repository::Model => "models",
+            Repository::Dataset => "datasets",
+        };
+        let repository = home
+            .join("hub")
+            .join(format!("{folder}--{}", id.replace('/', "--")));
+        let snapshots = repository.join("snapshots");
+        if let Ok(revision) = fs::read_to_string(repository.join("refs").join("main")) {
+            let path = snapshots.join(revision.trim()).join(file);
+            let found = path.is_file();
+            looked.push(path.display().to_string());
+            return found.then_some(path);
+        }
+        let mut having = having(&snapshots, file);
+        let place = snapshots.join("*").join(file);
+        match having.len() {
+            0 => looked.push(place.display().to_string()),
+            1 => return having.pop(),
+            several => looked.push(format!(
+                "{} ({several} revisions have it and none is called `main`: name the folder of one)",
+                place.display()
+            )),
+        }
+        None
+    }
+}
+
+/// The file in every snapshot that has it.
+fn having(snapshots: &Path, file: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(snapshots) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .map(|entry| entry.path().join(file))
+        .filter(|path| path.is_file())
+        .collect()
+}
+
+/// The places looked at, one to a line, for an error message.
+pub(super) fn lines(looked: &[String]) -> String {
+    looked.iter().map(|place| format!("\n  {place}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cache with the given revisions of `a/b`, each having `file.json`.
+    fn cache(revisions: &[&str], main: Option<&str>) -> (tempfile::TempDir, Caches) {
+        let home = tempfile::tempdir().unwrap();
+        let repository = home.path().join("hub/models--a--b");
+        for revision in revisions {
+            let snapshot = repository.join("snapshots").join(revision);
+            fs::create_dir_all(&snapshot).unwrap();
+            fs::write(snapshot.join("file.json"), revision).unwrap();
+        }
+        if let Some(main) = main {
+            fs::create_dir_all(repository.join("refs")).unwrap();
+            fs::write(repository.join("refs/main"), format!("{main}\n")).unwrap();
+        }
+        let caches = Caches {
+            hf_home: Some(home.path().to_owned()),
+        };
+        (home, caches)
+    }
+
+    fn found(caches: &Caches) -> (Option<String>, Vec<String>) {
+        let mut looked = Vec::new();
+        let path = caches.find(Repository::Model, "a/b", "file.json", &mut looked);
+        (path.map(|path| fs::read_to_string(path).unwrap()), looked)
+    }
+
+    #[test]
+    fn the_main_revision_is_taken() {
+        let (_home, caches) = cache(&["one", "two"], Some("two"));
+        assert_eq!(found(&caches).0.as_deref(), Some("two"));
+    }
+
+    #[test]
+    fn an_older_revision_does_not_stand_in_for_main() {
+        let (_home, caches) = cache(&["one"], Some("two"));
+        let (path, looked) = found(&caches);
+        assert_eq!(path, None);
+        assert!(looked[0].ends_with("snapshots/two/file.json"), "{looked:?}");
+    }
+
+    #[test]
+    fn without_main_a_single_revision_is_taken_and_several_are_not() {
+        let (_home, caches) = cache(&["one"], None);
+        assert_eq!(found(&caches).0.as_deref(), Some("one"));
+        let (_home, caches) = cache(&["one", "two"], None);
+        let (path, looked) = found(&caches);
+        assert_eq!(path, None);
+        assert!(looked[0].contains("2 revisions have it"), "{looked:?}");
+    }
+
+    #[test]
+    fn without_a_cache_the_message_says_so() {
+        assert_eq!(
+            found(&Caches::default()).1,
+            ["the Hugging Face cache (none is known here)"]
+        );
+    }
+}

@@ -1,0 +1,513 @@
+//! Prompts that the Python tool was seen to draw from a small data set, with a tokenizer of one token per byte.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Sixteen records with every oddity the readers must handle; record 9 holds its turns under `key`.
+fn data_set(key: &str) -> Value {
+    let letters: Vec<char> = ('a'..='z').collect();
+    let record = |at: usize| {
+        let forth: String = letters.iter().take(7 * at % 23).collect();
+        let back: String = letters.iter().rev().take(5 * at % 17).collect();
+        let mut first = format!("Q{at:02}:{forth}");
+        let mut second = format!("A{at:02}:{back}");
+        match at {
+            3 => first.clear(),
+            7 => second = "y".to_owned(),
+            11 => first = "x".to_owned(),
+            _ => {}
+        }
+        let mut turns = vec![
+            json!({"from": "human", "value": first}),
+            json!({"from": "gpt", "value": second}),
+        ];
+        match at {
+            5 => turns.truncate(1),
+            12 => turns.push(json!({"from": "human", "value": "more"})),
+            _ => {}
+        }
+        json!({ if at == 9 { key } else { "conversations" }: turns })
+    };
+    (0..16).map(record).collect()
+}
+
+/// The data set in a file, as a profile can read it.
+struct Case {
+    _folder: tempfile::TempDir,
+    file: PathBuf,
+    profile: Profile,
+    tokenizer: Tokenizer,
+}
+
+impl Case {
+    fn new(profile: Profile, tokenizer: Tokenizer) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("data.json");
+        let key = match profile {
+            Profile::Classic => "conversations",
+            Profile::Current => "conversation",
+        };
+        std::fs::write(&file, serde_json::to_vec(&data_set(key)).unwrap()).unwrap();
+        Self {
+            _folder: folder,
+            file,
+            profile,
+            tokenizer,
+        }
+    }
+
+    fn prepare(&self, seed: u64, workload: &Workload) -> Prepared {
+        prepare(workload, self.profile, seed, &self.tokenizer, Some(&self.file)).unwrap()
+    }
+}
+
+fn sharegpt(prompts: u32) -> Workload {
+    Workload {
+        dataset: Dataset::Sharegpt,
+        path: None,
+        prompts,
+        input_len: None,
+        output_len: None,
+        range_ratio: 0.0,
+        context_len: None,
+        prompt_suffix: None,
+        tokenize_prompt: false,
+    }
+}
+
+fn random(prompts: u32, input_len: u32, output_len: u32, range_ratio: f64) -> Workload {
+    Workload {
+        dataset: Dataset::Random,
+        input_len: Some(input_len),
+        output_len: Some(output_len),
+        range_ratio,
+        ..sharegpt(prompts)
+    }
+}
+
+/// Text rows: prompt, its length, the output length.
+fn rows(prepared: &Prepared) -> Vec<(&str, u32, u32)> {
+    prepared
+        .prompts
+        .iter()
+        .map(|prompt| match &prompt.content {
+            Content::Text(text) => (text.as_str(), prompt.prompt_tokens, prompt.output_tokens),
+            Content::Ids(_) => panic!("these rows are text"),
+        })
+        .collect()
+}
+
+/// Rows of ids: the ids and the output length.
+fn id_rows(prepared: &Prepared) -> Vec<(Vec<u32>, u32)> {
+    prepared
+        .prompts
+        .iter()
+        .map(|prompt| match &prompt.content {
+            Content::Ids(ids) => {
+                assert_eq!(ids.len(), prompt.prompt_tokens as usize);
+                (ids.clone(), prompt.output_tokens)
+            }
+            Content::Text(_) => panic!("these rows are ids"),
+        })
+        .collect()
+}
+
+/// The next numbers of Python's and of numpy's generator.
+fn next(prepared: &Prepared) -> (f64, f64) {
+    let mut draws = prepared.draws.clone();
+    (draws.python.random(), draws.numpy.random())
+}
+
+/// What numpy gives next when seed 1 has not been drawn from.
+const UNTOUCHED: f64 = 0.417022004702574;
+/// What Python gives next after seed 1 has shuffled the data set.
+const SHUFFLED: f64 = 0.02834747652200631;
+
+const SHAREGPT_ROWS: [(&str, u32, u32); 12] = [
+    ("Q15:abcdefghijklm", 17, 11),
+    ("Q00:", 4, 4),
+    ("Q14:abcdef", 10, 6),
+    ("Q06:abcdefghijklmnopqrs", 23, 17),
+    ("Q09:abcdefghijklmnopq", 21, 15),
+    ("Q08:abcdefghij", 14, 10),
+    ("Q12:abcdefghijklmno", 19, 13),
+    ("Q04:abcde", 9, 7),
+    ("Q01:abcdefg", 11, 9),
+    ("Q13:abcdefghijklmnopqrstuv", 26, 18),
+    ("Q10:a", 5, 20),
+    ("Q02:abcdefghijklmn", 18, 14),
+];
+
+#[test]
+fn sharegpt_gives_the_tools_rows_in_both_profiles() {
+    for profile in [Profile::Current, Profile::Classic] {
+        let prepared = Case::new(profile, Tokenizer::bytes()).prepare(1, &sharegpt(100));
+        assert_eq!(rows(&prepared), SHAREGPT_ROWS, "{profile:?}");
+        assert_eq!((prepared.input_tokens, prepared.output_tokens), (177, 144));
+        assert_eq!(next(&prepared), (SHUFFLED, UNTOUCHED));
+    }
+}
+
+#[test]
+fn fewer_sharegpt_prompts_are_a_prefix() {
+    let prepared = Case::new(Profile::Current, Tokenizer::bytes()).prepare(1, &sharegpt(6));
+    assert_eq!(rows(&prepared), SHAREGPT_ROWS[..6]);
+    assert_eq!((prepared.input_tokens, prepared.output_tokens), (89, 63));
+}
+
+#[test]
+fn a_context_limit_drops_rows_of_sharegpt() {
+    let limited = Workload {
+        context_len: Some(28),
+        ..sharegpt(100)
+    };
+    let prepared = Case::new(Profile::Current, Tokenizer::bytes()).prepare(1, &limited);
+    let begins: Vec<&str> = rows(&prepared).into_iter().map(|(text, ..)| &text[..3]).collect();
+    assert_eq!(begins, ["Q15", "Q00", "Q14", "Q08", "Q04", "Q01", "Q10"]);
+    assert_eq!((prepared.input_tokens, prepared.output_tokens), (70, 67));
+}
+
+#[test]
+fn a_fixed_output_length_and_a_suffix_are_the_tools() {
+    let workload = Workload {
+        output_len: Some(8),
+        prompt_suffix: Some("!!".to_owned()),
+        ..sharegpt(4)
+    };
+    let prepared = Case::new(Profile::Current, Tokenizer::bytes()).prepare(42, &workload);
+    assert_eq!(
+        rows(&prepared),
+        [
+            ("Q09:abcdefghijklmnopq!!Assistant:", 33, 8),
+            ("Q14:abcdef!!Assistant:", 22, 8),
+            ("Q08:abcdefghij!!Assistant:", 26, 8),
+            ("Q07:abc!!Assistant:", 19, 8),
+        ]
+    );
+    assert_eq!(next(&prepared).0, 0.03178267948178359);
+}
+
+#[test]
+fn a_bos_token_counts_in_prompts_and_in_completions() {
+    let prepared = Case::new(Profile::Current, Tokenizer::bytes_with_bos()).prepare(1, &sharegpt(3));
+    // `x` has two tokens here and passes; with plain bytes it has one and does not.
+    assert_eq!(
+        rows(&prepared),
+        [("Q15:abcdefghijklm", 18, 12), ("x", 2, 9), ("Q00:", 5, 5)]
+    );
+}
+
+#[test]
+fn random_gives_the_tools_rows_in_the_current_profile() {
+    let case = Case::new(Profile::Current, Tokenizer::bytes());
+    let drawn = case.prepare(1, &random(5, 16, 8, 0.0));
+    assert_eq!(
+        rows(&drawn),
+        [
+            ("Q15:ab", 6, 2),
+            ("xxxxxxxxxxxx", 12, 4),
+            ("Q00:Q00:Q00:Q", 13, 6),
+            ("Q14:abcde", 9, 8),
+            ("Q07:abcQ07:abcQ0", 16, 1),
+        ]
+    );
+    assert_eq!(next(&drawn), (SHUFFLED, 0.0923385947687978));
+    assert_eq!((drawn.input_tokens, drawn.output_tokens), (56, 21));
+
+    let half = case.prepare(1, &random(5, 16, 8, 0.5));
+    assert_eq!(
+        rows(&half),
+        [
+            ("Q15:abcdefghi", 13, 5),
+            ("xxxxxxxxxxxxxxxx", 16, 8),
+            ("Q00:Q00:Q00:Q", 13, 8),
+            ("Q14:abcd", 8, 5),
+            ("Q07:abcQ", 8, 6),
+        ]
+    );
+    assert_eq!(next(&half), (SHUFFLED, 0.8463109166860171));
+
+    let full = case.prepare(1, &random(5, 16, 8, 1.0));
+    assert_eq!(
+        rows(&full),
+        [
+            "Q15:abcdefghijkl",
+            "xxxxxxxxxxxxxxxx",
+            "Q00:Q00:Q00:Q00:",
+            "Q14:abcdefQ14:ab",
+            "Q07:abcQ07:abcQ0"
+        ]
+        .map(|text| (text, 16, 8))
+    );
+    assert_eq!(next(&full), (SHUFFLED, UNTOUCHED));
+}
+
+#[test]
+fn random_gives_the_tools_rows_in_the_classic_profile() {
+    let case = Case::new(Profile::Classic, Tokenizer::bytes());
+    let drawn = case.prepare(1, &random(5, 16, 8, 0.0));
+    assert_eq!(
+        rows(&drawn),
+        [
+            ("Q15:ab", 6, 5),
+            ("Q12:abcdefgh", 12, 0),
+            ("Q00:Q00:Q00:Q", 13, 0),
+            ("Q14:abcde", 9, 1),
+            ("Q08:abcdefghijQ0", 16, 7),
+        ]
+    );
+    assert_eq!(next(&drawn), (SHUFFLED, 0.34556072704304774));
+
+    let half = case.prepare(1, &random(5, 16, 8, 0.5));
+    assert_eq!(
+        rows(&half),
+        [
+            ("Q15:abcdefghi", 13, 5),
+            ("Q12:abcdefghijkl", 16, 8),
+            ("Q00:Q00:Q00:Q", 13, 8),
+            ("Q14:abcd", 8, 5),
+            ("Q08:abcd", 8, 6),
+        ]
+    );
+    assert_eq!(next(&half), (SHUFFLED, 0.8463109166860171));
+
+    let full = case.prepare(1, &random(5, 16, 8, 1.0));
+    assert_eq!(
+        rows(&full),
+        [
+            "Q15:abcdefghijkl",
+            "Q12:abcdefghijkl",
+            "Q00:Q00:Q00:Q00:",
+            "Q14:abcdefQ14:ab",
+            "Q08:abcdefghijQ0"
+        ]
+        .map(|text| (text, 16, 8))
+    );
+    assert_eq!(next(&full), (SHUFFLED, UNTOUCHED));
+}
+
+#[test]
+fn random_takes_special_tokens_off_the_length_and_writes_them_into_the_text() {
+    let prepared =
+        Case::new(Profile::Current, Tokenizer::bytes_with_bos()).prepare(1, &random(3, 16, 8, 1.0));
+    assert_eq!(
+        rows(&prepared),
+        [
+            ("<s>Q15:abcdefghij", 15, 8),
+            ("<s>x<s>x<s>x<s>x<s>x<s>x<s>x<s>", 15, 8),
+            ("<s>Q00:<s>Q00:<s>Q00:", 15, 8)
+        ]
+    );
+}
+
+#[test]
+fn random_sends_ids_on_request() {
+    let workload = Workload {
+        tokenize_prompt: true,
+        ..random(3, 16, 8, 0.5)
+    };
+    let prepared = Case::new(Profile::Current, Tokenizer::bytes()).prepare(1, &workload);
+    assert_eq!(
+        id_rows(&prepared),
+        [
+            (vec![81, 49, 53, 58, 97, 98, 99, 100, 101, 102, 103, 104, 105], 4),
+            (vec![120; 16], 4),
+            (vec![81, 48, 48, 58, 81, 48, 48, 58, 81, 48, 48, 58, 81], 5),
+        ]
+    );
+    assert_eq!(next(&prepared).1, 0.1862602113776709);
+}
+
+#[test]
+fn random_ids_count_up_from_drawn_offsets() {
+    let workload = Workload {
+        dataset: Dataset::RandomIds,
+        tokenize_prompt: true,
+        ..random(4, 6, 4, 0.5)
+    };
+    let prepared = prepare(&workload, Profile::Current, 1, &Tokenizer::bytes(), None).unwrap();
+    assert_eq!(
+        id_rows(&prepared),
+        [
+            (vec![129, 130, 131, 132], 3),
+            (vec![205, 206, 207, 208, 209, 210], 3),
+            (vec![73, 74, 75], 2),
+            (vec![240, 241, 242], 2),
+        ]
+    );
+    assert_eq!(next(&prepared), (0.13436424411240122, 0.66974603680348));
+}
+
+#[test]
+fn random_ids_as_text_are_the_same_ids_decoded() {
+    let workload = Workload {
+        dataset: Dataset::RandomIds,
+        ..random(4, 6, 4, 0.5)
+    };
+    let prepared = prepare(&workload, Profile::Current, 1, &Tokenizer::bytes(), None).unwrap();
+    assert_eq!(rows(&prepared)[2], ("IJK", 3, 2));
+}
+
+#[test]
+fn an_output_length_of_zero_draws_nothing() {
+    let prepared = Case::new(Profile::Current, Tokenizer::bytes()).prepare(1, &random(3, 6, 0, 0.5));
+    let lengths: Vec<(u32, u32)> = prepared
+        .prompts
+        .iter()
+        .map(|prompt| (prompt.prompt_tokens, prompt.output_tokens))
+        .collect();
+    assert_eq!(lengths, [(4, 0), (6, 0), (3, 0)]);
+    assert_eq!(next(&prepared).1, 0.9325573593386588);
+}
+
+#[test]
+fn gaps_go_on_where_the_data_set_stopped_drawing() {
+    for (ratio, count, rate, gaps) in [
+        (
+            1.0,
+            5,
+            4.0,
+            vec![
+                0.13490145931479636,
+                0.31853131325332606,
+                2.859533966077148e-05,
+                0.09000318871347975,
+            ],
+        ),
+        (
+            0.5,
+            5,
+            4.0,
+            vec![
+                0.46820591422344904,
+                0.09395479959922719,
+                0.18587242102198273,
+                0.1465008661381309,
+            ],
+        ),
+        (
+            0.0,
+            3,
+            10.0,
+            vec![0.0360012754853919, 0.01587095951946739, 0.009688387165373347],
+        ),
+    ] {
+        let prepared =
+            Case::new(Profile::Current, Tokenizer::bytes()).prepare(1, &random(count, 16, 8, ratio));
+        let mut numpy = prepared.draws.numpy;
+        let drawn: Vec<f64> = gaps.iter().map(|_| numpy.exponential(1.0 / rate)).collect();
+        assert_eq!(drawn, gaps);
+    }
+}
+
+#[test]
+fn a_file_that_gives_fewer_rows_shortens_current_and_stops_classic() {
+    let workload = random(20, 16, 8, 1.0);
+    let current = Case::new(Profile::Current, Tokenizer::bytes());
+    let prepared = current.prepare(1, &workload);
+    assert_eq!(prepared.prompts.len(), 14);
+    assert_eq!(
+        prepared.input_tokens, 320,
+        "the tool prints the sum over all drawn rows"
+    );
+    let classic = Case::new(Profile::Classic, Tokenizer::bytes());
+    let error = prepare(
+        &workload,
+        Profile::Classic,
+        1,
+        &classic.tokenizer,
+        Some(&classic.file),
+    )
+    .unwrap_err();
+    assert!(
+        matches!(error, DatasetError::TooFew { have: 14, asked: 20 }),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_hash_tells_prompts_apart_and_nothing_else() {
+    let case = Case::new(Profile::Current, Tokenizer::bytes());
+    let one = case.prepare(1, &sharegpt(6)).hash;
+    assert_eq!(one, case.prepare(1, &sharegpt(6)).hash);
+    assert_ne!(one, case.prepare(2, &sharegpt(6)).hash);
+    assert_ne!(
+        one,
+        case.prepare(
+            1,
+            &Workload {
+                output_len: Some(8),
+                ..sharegpt(6)
+            }
+        )
+        .hash
+    );
+}
+
+#[test]
+fn what_cannot_be_prepared_is_said_before_anything_is_read() {
+    let tokenizer = Tokenizer::bytes();
+    let error = prepare(&sharegpt(0), Profile::Current, 1, &tokenizer, None).unwrap_err();
+    assert!(error.to_string().contains("ask for at least 1"), "{error}");
+    let error = prepare(&sharegpt(1), Profile::Current, 1 << 32, &tokenizer, None).unwrap_err();
+    assert!(error.to_string().contains("0 to 4294967295"), "{error}");
+    let error = prepare(&sharegpt(1), Profile::Current, 1, &tokenizer, None).unwrap_err();
+    assert!(matches!(error, DatasetError::Missing { .. }), "{error}");
+}
+
+#[test]
+fn a_file_without_a_usable_row_is_an_error() {
+    let case = Case::new(Profile::Current, Tokenizer::bytes());
+    let strict = Workload {
+        context_len: Some(1),
+        ..sharegpt(1)
+    };
+    let error = prepare(&strict, Profile::Current, 1, &case.tokenizer, Some(&case.file)).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            DatasetError::Empty {
+                dataset: Dataset::Sharegpt
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_it() {
+    let home = tempfile::tempdir().unwrap();
+    let caches = Caches {
+        hf_home: Some(home.path().to_owned()),
+    };
+    let missing = locate(Dataset::Sharegpt, None, home.path(), &caches)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        missing.contains("hf download --repo-type dataset anon8231489123/"),
+        "{missing}"
+    );
+
+    let snapshot = home
+        .path()
+        .join("hub/datasets--anon8231489123--ShareGPT_Vicuna_unfiltered/snapshots/abc");
+    std::fs::create_dir_all(&snapshot).unwrap();
+    let cached = snapshot.join(SHAREGPT.1);
+    std::fs::write(&cached, "[]").unwrap();
+    assert_eq!(
+        locate(Dataset::Random, None, home.path(), &caches).unwrap(),
+        Some(cached)
+    );
+
+    std::fs::write(home.path().join("mine.json"), "[]").unwrap();
+    let mine = locate(Dataset::Sharegpt, Some("mine.json"), home.path(), &caches).unwrap();
+    assert_eq!(mine, Some(home.path().join("mine.json")));
+    assert!(locate(Dataset::Sharegpt, Some("absent.json"), home.path(), &caches).is_err());
+    assert_eq!(
+        locate(Dataset::RandomIds, None, home.path(), &caches).unwrap(),
+        None
+    );
+}

@@ -1,0 +1,241 @@
+//! Workload to prompts: the very ones that the Python tool sends for the same seed, file and tokenizer.
+//!
+//! Everything is drawn before the measurement starts. Downloads nothing, and sends nothing.
+
+mod cache;
+mod conversations;
+mod random;
+pub mod rng;
+mod sharegpt;
+pub mod tokenizer;
+
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod shipped;
+
+use std::path::{Path, PathBuf};
+
+pub use cache::Caches;
+use cache::{Repository, lines};
+use tokenizer::{Tokenizer, TokenizerError};
+
+use crate::base::ids::ContentHash;
+use crate::matrix::spec::workload::{Dataset, Objection, Profile, Workload};
+
+/// The repository and the file that `sharegpt` and `random` use when nobody names another.
+pub const SHAREGPT: (&str, &str) = (
+    "anon8231489123/ShareGPT_Vicuna_unfiltered",
+    "ShareGPT_V3_unfiltered_cleaned_split.json",
+);
+
+/// The prompts of a workload could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum DatasetError {
+    /// The data set's file is nowhere.
+    #[error(
+        "no data file for `{}`; looked at{}\nfetch it with `hf download --repo-type dataset {} {}`, \
+         or name a file of the same format as the scenario's `path`",
+        dataset.bench_serving_name(), lines(looked), SHAREGPT.0, SHAREGPT.1
+    )]
+    Missing {
+        /// The data set.
+        dataset: Dataset,
+        /// Every place looked at.
+        looked: Vec<String>,
+    },
+    /// The data set's file is there and cannot be read.
+    #[error("cannot read the data file `{}`: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// The data set's file does not hold conversations in the ShareGPT format.
+    #[error("`{}` does not hold conversations in the ShareGPT format: {reason}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where in the file.
+        reason: String,
+    },
+    /// The workload asks for what cannot be.
+    #[error("the workload cannot be prepared: {}", mistakes.iter().map(|mistake| mistake.says.as_str()).collect::<Vec<_>>().join("; "))]
+    Mistaken {
+        /// Everything that is wrong with it.
+        mistakes: Vec<Objection>,
+    },
+    /// numpy takes no seed of more than 32 bits.
+    #[error("the seed {seed} is too large; numpy takes 0 to {}", u32::MAX)]
+    Seed {
+        /// The seed.
+        seed: u64,
+    },
+    /// The `classic` profile wants a record per prompt.
+    #[error(
+        "the data file has {have} usable conversations and the `classic` profile needs one for each of {asked} prompts; \
+         ask for fewer, or use the `current` profile"
+    )]
+    TooFew {
+        /// Usable records.
+        have: usize,
+        /// Prompts asked for.
+        asked: usize,
+    },
+    /// No prompt came out.
+    #[error("not one conversation of the data file gives a prompt under the rules of `{}`", dataset.bench_serving_name())]
+    Empty {
+        /// The data set.
+        dataset: Dataset,
+    },
+    /// The tokenizer failed.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+}
+
+/// What a prompt consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Text, which the server tokenizes.
+    Text(String),
+    /// Token ids, which the server takes as they are.
+    Ids(Vec<u32>),
+}
+
+/// One request to send: what to say, and how many tokens to ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// What is sent.
+    pub content: Content,
+    /// Its length in tokens by our tokenizer; for `random` the length it was cut to, which a server may count otherwise.
+    pub prompt_tokens: u32,
+    /// Tokens to ask for.
+    pub output_tokens: u32,
+}
+
+/// The generators after the data set's draws; the arrivals go on from here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draws {
+    /// Python's `random`.
+    pub python: rng::Python,
+    /// numpy's `np.random`.
+    pub numpy: rng::Numpy,
+}
+
+/// The prompts of a workload, in the order in which they are sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepared {
+    /// The prompts; fewer than asked for where the file gives no more.
+    pub prompts: Vec<Prompt>,
+    /// A digest of all prompts with their lengths: equal digests mean that the same was sent.
+    pub hash: ContentHash,
+    /// The generators after the data set.
+    pub draws: Draws,
+    /// The sum the Python tool prints as `#Input tokens`; `random` counts drawn rows that the file did not give, too.
+    pub input_tokens: u64,
+    /// The sum the Python tool prints as `#Output tokens`.
+    pub output_tokens: u64,
+}
+
+/// Rows with the sums that the Python tool prints beside them.
+struct Rows {
+    prompts: Vec<Prompt>,
+    input_tokens: u64,
+    output_tokens: u64,
+}
+
+/// The file a data set is read from: `path` relative to `base`, else the one in the caches; `None` if it needs none.
+///
+/// A path that leads nowhere is an error, never a reason to take another file.
+pub fn locate(
+    dataset: Dataset,
+    path: Option<&str>,
+    base: &Path,
+    caches: &Caches,
+) -> Result<Option<PathBuf>, DatasetError> {
+    if !dataset.needs_file() {
+        return Ok(None);
+    }
+    let mut looked = Vec::new();
+    let found = match path.filter(|path| !path.is_empty()) {
+        Some(path) => {
+            let given = base.join(path);
+            looked.push(given.display().to_string());
+            given.is_file().then_some(given)
+        }
+        None => caches.find(Repository::Dataset, SHAREGPT.0, SHAREGPT.1, &mut looked),
+    };
+    found.map(Some).ok_or(DatasetError::Missing { dataset, looked })
+}
+
+/// Draws the prompts of a workload under a profile's rules; `file` is what [`locate`] found.
+///
+/// Tokenizes on all cores: not to be called while a cell is measured.
+pub fn prepare(
+    workload: &Workload,
+    profile: Profile,
+    seed: u64,
+    tokenizer: &Tokenizer,
+    file: Option<&Path>,
+) -> Result<Prepared, DatasetError> {
+    let mistakes = workload.objections(profile);
+    if !mistakes.is_empty() {
+        return Err(DatasetError::Mistaken { mistakes });
+    }
+    let numpy_seed = u32::try_from(seed).map_err(|_| DatasetError::Seed { seed })?;
+    let mut draws = Draws {
+        python: rng::Python::new(seed),
+        numpy: rng::Numpy::new(numpy_seed),
+    };
+    let dataset = workload.dataset;
+    let pairs = || {
+        let path = file.ok_or(DatasetError::Missing {
+            dataset,
+            looked: vec!["no file: none was given".to_owned()],
+        })?;
+        conversations::read(path, profile)
+    };
+    let rows = match dataset {
+        Dataset::Sharegpt => sharegpt::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
+        Dataset::Random => random::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
+        Dataset::RandomIds => random::id_rows(workload, profile, tokenizer, &mut draws)?,
+    };
+    if rows.prompts.is_empty() {
+        return Err(DatasetError::Empty { dataset });
+    }
+    Ok(Prepared {
+        hash: hash(&rows.prompts),
+        prompts: rows.prompts,
+        draws,
+        input_tokens: rows.input_tokens,
+        output_tokens: rows.output_tokens,
+    })
+}
+
+/// The digest of all prompts: kind, length, content, prompt tokens, output tokens of each, numbers low byte first.
+fn hash(prompts: &[Prompt]) -> ContentHash {
+    let mut bytes = Vec::new();
+    for prompt in prompts {
+        match &prompt.content {
+            Content::Text(text) => {
+                bytes.push(b't');
+                bytes.extend((text.len() as u64).to_le_bytes());
+                bytes.extend(text.as_bytes());
+            }
+            Content::Ids(ids) => {
+                bytes.push(b'i');
+                bytes.extend((ids.len() as u64).to_le_bytes());
+                bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
+            }
+        }
+        bytes.extend(prompt.prompt_tokens.to_le_bytes());
+        bytes.extend(prompt.output_tokens.to_le_bytes());
+    }
+    ContentHash::of_bytes(&bytes)
+}
+
+/// A length in tokens as records keep it.
+fn tokens(count: usize) -> u32 {
+    u32::try_from(count).expect("a text has fewer than four billion tokens")
+}

@@ -1,0 +1,339 @@
+//! Sends prepared requests at their due times and returns a record for each.
+//!
+//! The schedule is absolute: a late request delays no other. Waiting for a slot comes before a request is sent, so that
+//! the record tells both. All of it happens on threads of its own, each with its own event loop and its own share of the
+//! requests, dealt in turn, so that the rest of the process does not disturb it; the only thing threads share is the
+//! count of slots, because a cap that is split over threads would leave slots idle. It draws no schedule, makes no prompts and
+//! counts no tokens; request bodies are made before the measurement begins.
+
+mod plain;
+mod send;
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+use tokio::sync::{Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use self::send::{Job, Sent, Shared, prepare, send, unreachable};
+use crate::base::clock::{self, Moment};
+use crate::load::client::{Route, RouteError, Stamp};
+use crate::load::dataset::Content;
+use crate::load::protocol::EncodeError;
+use crate::load::target::Target;
+use crate::matrix::spec::scenario::Limits;
+use crate::results::record::request::Request;
+
+/// One request to send.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// The prompt.
+    pub content: Content,
+    /// Its tokens as the data set counts them.
+    pub prompt_tokens: u32,
+    /// Output tokens asked for.
+    pub asked_tokens: u32,
+    /// When it should go, after the start of the measurement.
+    pub due: Duration,
+}
+
+/// Everything that is to be sent, and how.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Where it goes.
+    pub target: Target,
+    /// The requests.
+    pub items: Vec<Item>,
+    /// How many may be under way at once; `None` for no bound.
+    pub concurrency: Option<NonZeroU32>,
+    /// How far it may go.
+    pub limits: Limits,
+    /// Fields added to every request body; `null` removes one.
+    pub body: Map<String, Value>,
+    /// Whether answers may end where the model ends them.
+    pub stop_at_eos: bool,
+    /// How many threads send; one is enough for some 100 000 events a second.
+    pub threads: NonZeroUsize,
+}
+
+/// How far a drive has come, for other threads to read. The counts are not of one moment.
+#[derive(Debug, Default)]
+pub struct Progress {
+    running: AtomicU64,
+    ended: AtomicU64,
+    failed: AtomicU64,
+    events: AtomicU64,
+}
+
+impl Progress {
+    /// Requests under way.
+    pub fn running(&self) -> u64 {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// Requests that ended, in whatever way; those never sent are counted when they are given up.
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Requests that failed, among those ended.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Events of answers that arrived; a few of them carry no output.
+    pub fn events(&self) -> u64 {
+        self.events.load(Ordering::Relaxed)
+    }
+
+    fn end(&self, request: &Request) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        if !request.is_completed() {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a drive came to.
+#[derive(Debug)]
+pub struct Driven {
+    /// One record per item, in the order of items. The text of each answer is in it, whether or not it is to be kept.
+    pub requests: Vec<Request>,
+    /// The start of the measurement: moments in records are told from here.
+    pub zero: Moment,
+    /// From the start to the end of the last request that was sent.
+    pub wall: Duration,
+    /// How late requests were sent by our own fault; `None` if none was sent.
+    pub lag: Option<Lag>,
+    /// Whose clock took the moments of arrival; ours, if it took any of them.
+    pub stamp: Stamp,
+    /// How often the wall clock was set meanwhile, as the threads saw it. Moments that the kernel took around that time may be
+    /// off by up to the time between two reads.
+    pub clock_jumps: u32,
+}
+
+/// How long after its due time, or after its slot became free if that was later, a request was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lag {
+    /// The mean.
+    pub mean: Duration,
+    /// 99 of 100 were at most this late.
+    pub p99: Duration,
+    /// The latest.
+    pub max: Duration,
+}
+
+impl Lag {
+    fn of(mut lags: Vec<Duration>) -> Option<Self> {
+        lags.sort_unstable();
+        let max = *lags.last()?;
+        let count = u32::try_from(lags.len()).unwrap_or(u32::MAX);
+        let rank = (lags.len() * 99).div_ceil(100);
+        Some(Self {
+            mean: lags.iter().sum::<Duration>() / count,
+            p99: lags[rank - 1],
+            max,
+        })
+    }
+}
+
+/// Why nothing could be sent.
+#[derive(Debug, Error)]
+pub enum DriveError {
+    /// No encrypted connection can be made, whoever listens.
+    #[error(transparent)]
+    Route(RouteError),
+    /// A prompt cannot be written in the dialect.
+    #[error("request {index} cannot be written: {source}")]
+    Encode {
+        /// The item's place.
+        index: u32,
+        /// The reason.
+        source: EncodeError,
+    },
+    /// A thread of the load generator could not start or did not survive.
+    #[error("a thread of the load generator failed: {0}")]
+    Thread(String),
+}
+
+/// Sends every item at its due time and returns a record for each.
+///
+/// When `stop` is cancelled nothing more is sent and what is under way is cut. A name that cannot be found fails every
+/// request, as an engine that cannot be reached does.
+pub async fn drive(
+    load: Load,
+    progress: Arc<Progress>,
+    stop: CancellationToken,
+) -> Result<Driven, DriveError> {
+    let route = match Route::find(&load.target.address).await {
+        Ok(route) => route,
+        Err(error @ RouteError::Name { .. }) => return Ok(unreachable(&load, &progress, &error)),
+        Err(error) => return Err(DriveError::Route(error)),
+    };
+    // Whoever drops this future also ends the threads.
+    let stop = stop.child_token();
+    let _guard = stop.clone().drop_guard();
+    let slots = load
+        .concurrency
+        .map(|slots| Arc::new(Semaphore::new(slots.get() as usize)));
+    let Load {
+        target,
+        items,
+        limits,
+        body,
+        stop_at_eos,
+        threads,
+        ..
+    } = load;
+    let count = items.len();
+    let shared = Arc::new(Shared {
+        target,
+        limits,
+        body,
+        stop_at_eos,
+        route,
+        slots,
+        progress,
+    });
+    let mut workers = Vec::new();
+    for share in deal(items, threads) {
+        workers.push(Worker::start(share, &shared, &stop)?);
+    }
+    for worker in &mut workers {
+        worker.ready().await?;
+    }
+    let zero = clock::now();
+    let (mut sent, mut clock_jumps) = (Vec::with_capacity(count), 0);
+    let ends: Vec<_> = workers.into_iter().map(|worker| worker.begin(zero)).collect();
+    for end in ends {
+        let (records, jumps) = end.await?;
+        sent.extend(records);
+        clock_jumps = clock_jumps.max(jumps);
+    }
+    sent.sort_unstable_by_key(|sent| sent.request.index);
+    let lags = sent.iter().filter_map(|sent| sent.lag).collect();
+    let mut stamps = sent.iter().filter_map(|sent: &Sent| sent.stamp).peekable();
+    let stamp = match stamps.peek().is_some() && stamps.all(|stamp| stamp == Stamp::Kernel) {
+        true => Stamp::Kernel,
+        false => Stamp::User,
+    };
+    let requests: Vec<Request> = sent.into_iter().map(|sent| sent.request).collect();
+    let wall = requests
+        .iter()
+        .filter(|request| request.sent_ns.is_some())
+        .map(|request| request.end_ns)
+        .max();
+    Ok(Driven {
+        requests,
+        zero,
+        wall: Duration::from_nanos(wall.unwrap_or(0)),
+        lag: Lag::of(lags),
+        stamp,
+        clock_jumps,
+    })
+}
+
+/// Items with their places, a share per thread, each in the order of due times.
+fn deal(items: Vec<Item>, threads: NonZeroUsize) -> Vec<Vec<(u32, Item)>> {
+    let mut all: Vec<(u32, Item)> = (0..).zip(items).collect();
+    all.sort_by_key(|(_, item)| item.due);
+    let threads = threads.get().min(all.len()).max(1);
+    let mut shares = vec![Vec::new(); threads];
+    for (turn, item) in all.into_iter().enumerate() {
+        shares[turn % threads].push(item);
+    }
+    shares
+}
+
+/// What a thread sends with.
+enum Machinery {
+    /// Bare TCP, with moments of the kernel's.
+    Plain(Box<plain::Loop>),
+    /// Through TLS.
+    Encrypted(tokio::runtime::Runtime),
+}
+
+impl Machinery {
+    fn ready(shared: &Arc<Shared>) -> Result<Self, DriveError> {
+        if let Some(to) = shared.route.plain() {
+            return Ok(Self::Plain(Box::new(plain::Loop::new(to, shared)?)));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| DriveError::Thread(error.to_string()))?;
+        Ok(Self::Encrypted(runtime))
+    }
+
+    fn send(
+        self,
+        jobs: Vec<Job>,
+        shared: &Arc<Shared>,
+        zero: Moment,
+        stop: &CancellationToken,
+    ) -> (Vec<Sent>, u32) {
+        match self {
+            Self::Plain(events) => events.send(jobs, zero, stop),
+            Self::Encrypted(runtime) => (runtime.block_on(send(jobs, shared, zero, stop)), 0),
+        }
+    }
+}
+
+/// A thread that is preparing its share.
+struct Worker {
+    ready: oneshot::Receiver<Result<(), DriveError>>,
+    zero: oneshot::Sender<Moment>,
+    end: oneshot::Receiver<(Vec<Sent>, u32)>,
+}
+
+impl Worker {
+    fn start(
+        share: Vec<(u32, Item)>,
+        shared: &Arc<Shared>,
+        stop: &CancellationToken,
+    ) -> Result<Self, DriveError> {
+        let (say_ready, ready) = oneshot::channel();
+        let (zero, hear_zero) = oneshot::channel();
+        let (say_end, end) = oneshot::channel();
+        let (shared, stop) = (Arc::clone(shared), stop.clone());
+        let work = move || {
+            let prepared = prepare(share, &shared).and_then(|jobs| Ok((jobs, Machinery::ready(&shared)?)));
+            let (jobs, machinery) = match prepared {
+                Ok(prepared) => prepared,
+                Err(error) => return drop(say_ready.send(Err(error))),
+            };
+            // Each send fails only when the drive was dropped, and then nobody wants records.
+            if say_ready.send(Ok(())).is_err() {
+                return;
+            }
+            if let Ok(zero) = hear_zero.blocking_recv() {
+                drop(say_end.send(machinery.send(jobs, &shared, zero, &stop)));
+            }
+        };
+        thread::Builder::new()
+            .name("load".to_owned())
+            .spawn(work)
+            .map_err(|error| DriveError::Thread(error.to_string()))?;
+        Ok(Self { ready, zero, end })
+    }
+
+    async fn ready(&mut self) -> Result<(), DriveError> {
+        (&mut self.ready).await.unwrap_or_else(|_| Err(died()))
+    }
+
+    fn begin(self, zero: Moment) -> impl Future<Output = Result<(Vec<Sent>, u32), DriveError>> {
+        // A dead thread does not hear it; its end tells.
+        let _ = self.zero.send(zero);
+        async { self.end.await.map_err(|_| died()) }
+    }
+}
+
+fn died() -> DriveError {
+    DriveError::Thread("it panicked".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,517 @@
+//! One thread's share of a drive over bare TCP: an event loop of its own instead of a runtime.
+//!
+//! Nearly all the cost of tokens that arrive one by one is wake-ups and system calls. Since the kernel says when bytes
+//! arrived, the loop need not hurry: with many streams it looks at its sockets at most about a thousand times a second
+//! and takes what has gathered. What is due to be sent is sent on time all the same. Where the kernel gives no moments, it looks
+//! at once, as ever. It decides nothing that [`super::send`] does not decide for encrypted connections in the same way.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::time::Timespec;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use self::bell::Bell;
+use super::DriveError;
+use super::send::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, fill, unsent};
+use crate::base::clock::{self, Moment};
+use crate::load::client::Stamp;
+use crate::load::exchange::{Answer, Bounds, Course, GRACE, Haul, Live, nanos};
+use crate::load::protocol::Decoder;
+use crate::load::socket::Reading;
+
+mod bell;
+
+/// The longest pause between two looks at the sockets.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Each stream under way lengthens the pause by this, so that few streams are looked at as often as they wish.
+const PAUSE_PER_STREAM: Duration = Duration::from_micros(16);
+/// Where a request waits for a slot, a pause is at most this part of what an answer takes, since slots fall free unseen.
+const PAUSES_PER_ANSWER: u32 = 1000;
+/// A shorter pause is not worth its timer.
+const LEAST_PAUSE: Duration = Duration::from_micros(50);
+/// A look that brought so much is followed by the next at once, or senders would wait for us.
+const PLENTY: usize = 128 << 10;
+/// Room for so many events of an answer is made at once at most; more grows as they come.
+const MOST_EXPECTED: u32 = 4096;
+/// How many sockets are looked at before due times are looked at again.
+const SOCKETS: usize = 256;
+/// The bell's place among the sockets.
+const BELL: u64 = u64::MAX;
+
+type Slot = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
+
+/// A request under way.
+struct Stream {
+    live: Live,
+    job: Job,
+    ready: Moment,
+    slot: Option<OwnedSemaphorePermit>,
+    is_connecting: bool,
+    is_leaving: bool,
+}
+
+/// An event loop.
+pub(super) struct Loop {
+    epoll: rustix::fd::OwnedFd,
+    bell: Arc<Bell>,
+    reading: Reading,
+    to: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Loop {
+    /// Makes ready, so that nothing is left to do when the measurement begins.
+    pub(super) fn new(to: SocketAddr, shared: &Arc<Shared>) -> Result<Self, DriveError> {
+        let make = || -> io::Result<_> {
+            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            let bell = Arc::new(Bell::new()?);
+            let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&epoll, &*bell, epoll::EventData::new_u64(BELL), edge)?;
+            Ok((epoll, bell))
+        };
+        let (epoll, bell) = make().map_err(|error| DriveError::Thread(error.to_string()))?;
+        Ok(Self {
+            epoll,
+            bell,
+            reading: Reading::new(),
+            to,
+            shared: Arc::clone(shared),
+        })
+    }
+
+    /// Sends a share of the requests, follows them to their ends, and says how often the wall clock was set meanwhile.
+    pub(super) fn send(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> (Vec<Sent>, u32) {
+        // The kernel lets timers be 50 µs late to save wake-ups.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut round = Round {
+            zero,
+            over: self.shared.limits.duration.map(|span| zero.plus(span.duration())),
+            streams: (0..jobs.len()).map(|_| None).collect(),
+            done: Vec::with_capacity(jobs.len()),
+            jobs: jobs.into(),
+            running: 0,
+            connecting: 0,
+            unconnected: VecDeque::new(),
+            again: Vec::new(),
+            firsts: VecDeque::new(),
+            lasts: VecDeque::new(),
+            leaves: VecDeque::new(),
+            waiting: None,
+            closed: None,
+            drained: None,
+            stopped: Box::pin(stop.clone().cancelled_owned()),
+            waker: Waker::from(Arc::clone(&self.bell)),
+            next_look: zero,
+            typical: None,
+            naps: self.reading.has_stamps(),
+            inner: self,
+        };
+        round.run();
+        (round.done, round.inner.reading.wall.jumps())
+    }
+}
+
+/// A share on its way. Streams are known by the place of their job.
+struct Round {
+    inner: Loop,
+    zero: Moment,
+    over: Option<Moment>,
+    jobs: VecDeque<Job>,
+    streams: Vec<Option<Box<Stream>>>,
+    done: Vec<Sent>,
+    running: usize,
+    connecting: usize,
+    /// Begun, and waiting until fewer connections are in the making.
+    unconnected: VecDeque<usize>,
+    /// Streams whose sockets may hold more.
+    again: Vec<usize>,
+    /// When the body of each answer must have begun, in order; the same for their ends.
+    firsts: VecDeque<(Moment, usize)>,
+    lasts: VecDeque<(Moment, usize)>,
+    /// When streams that said `[DONE]` are left.
+    leaves: VecDeque<(Moment, usize)>,
+    /// The slot that the next job waits for.
+    waiting: Option<Slot>,
+    closed: Option<Closed>,
+    /// When what is under way is cut.
+    drained: Option<Moment>,
+    stopped: Pin<Box<WaitForCancellationFutureOwned>>,
+    waker: Waker,
+    next_look: Moment,
+    /// What an answer takes, by the last ones.
+    typical: Option<Duration>,
+    /// Whether looks may wait, which they may as long as the kernel takes the moments.
+    naps: bool,
+}
+
+impl Round {
+    fn run(&mut self) {
+        let mut events = Vec::with_capacity(SOCKETS);
+        loop {
+            self.close();
+            let (is_behind, due) = self.send_due();
+            if self.jobs.is_empty() && self.drained.is_none() {
+                self.drained = Some(clock::now().plus(self.inner.shared.limits.drain.duration()));
+            }
+            self.expire();
+            if self.jobs.is_empty() && self.running == 0 {
+                return;
+            }
+            let now = clock::now();
+            if is_behind && now < self.next_look {
+                continue;
+            }
+            let until = [
+                due,
+                self.next_deadline(),
+                self.over.filter(|_| self.closed.is_none()),
+            ];
+            let until = until.into_iter().flatten().min();
+            if !is_behind && self.again.is_empty() && now < self.next_look {
+                let nap = until.map_or(self.next_look, |until| until.min(self.next_look));
+                sleep(nap.since(now));
+                if clock::now() < self.next_look {
+                    continue;
+                }
+            }
+            let is_pressed = is_behind || !self.again.is_empty();
+            let wait = match is_pressed {
+                true => Some(Duration::ZERO),
+                false => until.map(|until| until.since(clock::now())),
+            };
+            self.look(&mut events, wait);
+        }
+    }
+
+    /// Sees whether anything more may be sent; if not, gives up what has not been sent.
+    fn close(&mut self) {
+        if self.is_stopped() {
+            self.closed.get_or_insert(Closed::Stopped);
+            self.cut();
+        }
+        if self.over.is_some_and(|over| clock::now() >= over) {
+            self.closed.get_or_insert(Closed::Over);
+        }
+        let Some(closed) = self.closed.filter(|_| !self.jobs.is_empty()) else {
+            return;
+        };
+        self.waiting = None;
+        for job in std::mem::take(&mut self.jobs) {
+            let request = unsent(&job, closed, nanos(clock::now(), self.zero));
+            self.inner.shared.progress.end(&request);
+            self.done.push(Sent {
+                request,
+                lag: None,
+                stamp: None,
+            });
+        }
+    }
+
+    fn is_stopped(&mut self) -> bool {
+        let mut context = Context::from_waker(&self.waker);
+        // A future that was ready must not be asked again.
+        matches!(self.closed, Some(Closed::Stopped)) || self.stopped.as_mut().poll(&mut context).is_ready()
+    }
+
+    /// Ends all that is under way.
+    fn cut(&mut self) {
+        for place in 0..self.streams.len() {
+            if let Some(stream) = &mut self.streams[place] {
+                let answer = stream.live.cancel();
+                self.end(place, *answer);
+            }
+        }
+    }
+
+    /// Sends some of what is due and has a slot: whether more is, and when the next is due if it only waits for its time.
+    fn send_due(&mut self) -> (bool, Option<Moment>) {
+        for _ in 0..BURST {
+            let Some(job) = self.jobs.front() else {
+                return (false, None);
+            };
+            let due = self.zero.plus(job.due);
+            if clock::now() < due {
+                return (false, Some(due));
+            }
+            let Some((slot, ready)) = self.slot(due) else {
+                return (false, None);
+            };
+            if let Some(job) = self.jobs.pop_front() {
+                self.begin(job, slot, ready);
+            }
+        }
+        (true, None)
+    }
+
+    /// A slot, if one is needed, and the moment from which a delay is our fault; `None` when it must be waited for.
+    fn slot(&mut self, due: Moment) -> Option<(Option<OwnedSemaphorePermit>, Moment)> {
+        let Some(slots) = &self.inner.shared.slots else {
+            return Some((None, due));
+        };
+        if self.waiting.is_none() {
+            if let Ok(slot) = Arc::clone(slots).try_acquire_owned() {
+                return Some((Some(slot), due));
+            }
+            self.waiting = Some(Box::pin(Arc::clone(slots).acquire_owned()));
+        }
+        let mut context = Context::from_waker(&self.waker);
+        match self.waiting.as_mut()?.as_mut().poll(&mut context) {
+            Poll::Pending => None,
+            Poll::Ready(slot) => {
+                self.waiting = None;
+                Some((Some(slot.expect("it is never closed")), clock::now()))
+            }
+        }
+    }
+
+    fn begin(&mut self, mut job: Job, slot: Option<OwnedSemaphorePermit>, ready: Moment) {
+        let shared = &self.inner.shared;
+        shared.progress.running.fetch_add(1, Ordering::Relaxed);
+        let bounds = Bounds::of(job.asked_tokens, &shared.limits);
+        let request = std::mem::take(&mut job.bytes);
+        let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes);
+        decoder.expect(job.asked_tokens.min(MOST_EXPECTED) as usize);
+        let live = Live::begin(request, decoder, bounds, self.zero);
+        let (place, sent) = (job.place, live.sent());
+        let first = bounds.first_byte.min(bounds.request);
+        if first < bounds.request {
+            self.firsts.push_back((sent.plus(first), place));
+        }
+        self.lasts.push_back((sent.plus(bounds.request), place));
+        self.streams[place] = Some(Box::new(Stream {
+            live,
+            job,
+            ready,
+            slot,
+            is_connecting: false,
+            is_leaving: false,
+        }));
+        self.running += 1;
+        if self.connecting < CONNECTS && self.unconnected.is_empty() {
+            self.connect(place);
+        } else {
+            self.unconnected.push_back(place);
+        }
+    }
+
+    fn connect(&mut self, place: usize) {
+        let Some(stream) = &mut self.streams[place] else {
+            return;
+        };
+        if let Err(answer) = stream.live.connect(self.inner.to) {
+            return self.end(place, *answer);
+        }
+        let mut interest = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        if stream.live.is_writing() {
+            interest |= epoll::EventFlags::OUT;
+        }
+        if !stream.live.is_connected() {
+            stream.is_connecting = true;
+            self.connecting += 1;
+        }
+        let data = epoll::EventData::new_u64(place as u64);
+        let added = stream
+            .live
+            .socket()
+            .map(|socket| epoll::add(&self.inner.epoll, socket, data, interest));
+        if let Some(Err(_)) = added {
+            // Out of memory or of watches: nothing would ever be heard of it.
+            let answer = stream.live.time_out();
+            self.end(place, *answer);
+        }
+    }
+
+    /// Ends what has run out of time.
+    fn expire(&mut self) {
+        let now = clock::now();
+        if self.drained.is_some_and(|drained| now >= drained) {
+            self.cut();
+        }
+        while let Some((_, place)) = pop_if(&mut self.firsts, |at, _| at <= now) {
+            if let Some(stream) = self.streams[place]
+                .as_mut()
+                .filter(|stream| !stream.live.has_body())
+            {
+                let answer = stream.live.time_out();
+                self.end(place, *answer);
+            }
+        }
+        while let Some((_, place)) = pop_if(&mut self.lasts, |at, _| at <= now) {
+            if let Some(stream) = &mut self.streams[place] {
+                let answer = stream.live.time_out();
+                self.end(place, *answer);
+            }
+        }
+        while let Some((_, place)) = pop_if(&mut self.leaves, |at, _| at <= now) {
+            if let Some(stream) = &mut self.streams[place] {
+                let answer = stream.live.leave();
+                self.end(place, *answer);
+            }
+        }
+    }
+
+    /// The next moment at which [`Round::expire`] may have something to do.
+    fn next_deadline(&mut self) -> Option<Moment> {
+        let streams = &self.streams;
+        for queue in [&mut self.firsts, &mut self.lasts, &mut self.leaves] {
+            while pop_if(queue, |_, place| streams[place].is_none()).is_some() {}
+        }
+        let fronts = [&self.firsts, &self.lasts, &self.leaves].map(|queue| queue.front().map(|(at, _)| *at));
+        fronts.into_iter().flatten().chain(self.drained).min()
+    }
+
+    /// Waits for sockets, at most so long, and takes what they hold.
+    fn look(&mut self, events: &mut Vec<epoll::Event>, wait: Option<Duration>) {
+        events.clear();
+        wait_for(&self.inner.epoll, events, wait);
+        self.inner.reading.begin();
+        let began = clock::now();
+        let mut haul = Haul::default();
+        for place in std::mem::take(&mut self.again) {
+            self.read(place, true, &mut haul);
+        }
+        for event in events.iter() {
+            match event.data.u64() {
+                BELL => self.inner.bell.hush(),
+                place => self.ready(place as usize, event.flags, &mut haul),
+            }
+        }
+        self.inner
+            .shared
+            .progress
+            .events
+            .fetch_add(haul.events, Ordering::Relaxed);
+        while self.connecting < CONNECTS
+            && let Some(place) = self.unconnected.pop_front()
+        {
+            self.connect(place);
+        }
+        let streams = u32::try_from(self.running).unwrap_or(u32::MAX);
+        let longest = match self.typical.filter(|_| self.waiting.is_some()) {
+            Some(typical) => PAUSE.min(typical / PAUSES_PER_ANSWER),
+            None => PAUSE,
+        };
+        let pause = PAUSE_PER_STREAM.saturating_mul(streams).min(longest);
+        let waits = self.naps && pause >= LEAST_PAUSE && haul.bytes < PLENTY && events.len() < SOCKETS;
+        self.next_look = if waits { began.plus(pause) } else { began };
+    }
+
+    fn ready(&mut self, place: usize, flags: epoll::EventFlags, haul: &mut Haul) {
+        let ending = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        let Some(stream) = &mut self.streams[place] else {
+            return;
+        };
+        if stream.live.is_writing() && flags.intersects(epoll::EventFlags::OUT | ending) {
+            let written = stream.live.write_on();
+            if stream.is_connecting && stream.live.is_connected() {
+                stream.is_connecting = false;
+                self.connecting -= 1;
+            }
+            if let Err(answer) = written {
+                return self.end(place, *answer);
+            }
+        }
+        if flags.intersects(epoll::EventFlags::IN | ending) {
+            self.read(place, flags.intersects(ending), haul);
+        }
+    }
+
+    fn read(&mut self, place: usize, is_ending: bool, haul: &mut Haul) {
+        let Some(stream) = &mut self.streams[place] else {
+            return;
+        };
+        let before = haul.bytes;
+        match stream.live.read(is_ending, &mut self.inner.reading, haul) {
+            Course::Waits => {}
+            Course::Ready => self.again.push(place),
+            Course::Over(answer) => return self.end(place, *answer),
+        }
+        if haul.bytes > before {
+            self.naps = stream.live.stamp() == Some(Stamp::Kernel);
+        }
+        if stream.live.is_done() && !stream.is_leaving {
+            stream.is_leaving = true;
+            self.leaves.push_back((clock::now().plus(GRACE), place));
+        }
+    }
+
+    /// Makes the record of an exchange that is over.
+    fn end(&mut self, place: usize, answer: Answer) {
+        let Some(stream) = self.streams[place].take() else {
+            return;
+        };
+        self.running -= 1;
+        self.connecting -= usize::from(stream.is_connecting);
+        let stamp = answer.stamp;
+        let took = answer.end.since(answer.sent);
+        self.typical = Some(self.typical.map_or(took, |typical| typical * 7 / 8 + took / 8));
+        let mut request = blank(&stream.job);
+        fill(&mut request, answer, self.zero);
+        let ready_ns = nanos(stream.ready, self.zero);
+        let lag = request
+            .sent_ns
+            .map(|at| Duration::from_nanos(at.saturating_sub(ready_ns)));
+        let progress = &self.inner.shared.progress;
+        progress.running.fetch_sub(1, Ordering::Relaxed);
+        progress.end(&request);
+        drop(stream.slot);
+        self.done.push(Sent { request, lag, stamp });
+    }
+}
+
+/// Takes the first entry off if it is like that.
+fn pop_if(
+    queue: &mut VecDeque<(Moment, usize)>,
+    is_like: impl Fn(Moment, usize) -> bool,
+) -> Option<(Moment, usize)> {
+    match queue.front() {
+        Some((at, place)) if is_like(*at, *place) => queue.pop_front(),
+        _ => None,
+    }
+}
+
+fn wait_for(epoll: &rustix::fd::OwnedFd, events: &mut Vec<epoll::Event>, wait: Option<Duration>) {
+    let buffer = rustix::buffer::spare_capacity(events);
+    let span = wait.map(timespec);
+    let Err(error) = epoll::wait(epoll, buffer, span.as_ref()) else {
+        return;
+    };
+    // Kernels before 5.11 wait for whole milliseconds only; what is late by that shows in the lag.
+    let Some(wait) = wait.filter(|_| error != rustix::io::Errno::INTR) else {
+        return;
+    };
+    let millis = Duration::from_millis(
+        u64::try_from(wait.as_millis())
+            .unwrap_or(u64::MAX)
+            .saturating_add(1),
+    );
+    let _ = epoll::wait(
+        epoll,
+        rustix::buffer::spare_capacity(events),
+        Some(&timespec(millis)),
+    );
+}
+
+fn sleep(span: Duration) {
+    // Being woken early only means another look.
+    let _ = rustix::thread::nanosleep(&timespec(span));
+}
+
+fn timespec(span: Duration) -> Timespec {
+    // Further away than anybody waits, and within what every kernel takes.
+    let span = span.min(Duration::from_secs(86_400));
+    Timespec {
+        tv_sec: span.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: span.subsec_nanos().into(),
+    }
+}

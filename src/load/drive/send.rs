@@ -1,0 +1,318 @@
+//! One thread's share of a drive: requests prepared; and, where connections are encrypted, sent in turn and followed to
+//! their ends on tokio. Bare connections go through [`super::plain`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::{DriveError, Driven, Item, Load, Progress};
+use crate::base::clock::{self, Moment};
+use crate::load::client::{self, Route, RouteError, Stamp};
+use crate::load::exchange::{Answer, Bounds, Exchange, nanos};
+use crate::load::protocol::{self, Ask};
+use crate::load::target::Target;
+use crate::matrix::spec::scenario::Limits;
+use crate::results::record::request::{Class, Failure, Request};
+
+/// How many connections a thread may have in the making; servers with a short accept queue answer a flood of them with
+/// seconds of retries. The wait is not hidden: a request counts as sent before it.
+pub(super) const CONNECTS: usize = 256;
+/// So many requests that are due at once are begun before the event loop looks at its sockets.
+pub(super) const BURST: usize = 16;
+
+const SOUND: &str = "exchanges neither panic nor are aborted";
+
+/// What all threads read.
+pub(super) struct Shared {
+    pub(super) target: Target,
+    pub(super) limits: Limits,
+    pub(super) body: Map<String, Value>,
+    pub(super) stop_at_eos: bool,
+    pub(super) route: Route,
+    pub(super) slots: Option<Arc<Semaphore>>,
+    pub(super) progress: Arc<Progress>,
+}
+
+/// A record and what is told apart from it.
+pub(super) struct Sent {
+    pub(super) request: Request,
+    pub(super) lag: Option<Duration>,
+    pub(super) stamp: Option<Stamp>,
+}
+
+/// A request ready to be sent.
+pub(super) struct Job {
+    index: u32,
+    /// Its place in the share.
+    pub(super) place: usize,
+    prompt_tokens: u32,
+    pub(super) asked_tokens: u32,
+    pub(super) due: Duration,
+    pub(super) bytes: Vec<u8>,
+}
+
+pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Job>, DriveError> {
+    share
+        .into_iter()
+        .enumerate()
+        .map(|(place, (index, item))| {
+            let ask = Ask {
+                model: &shared.target.model,
+                tokens: item.asked_tokens,
+                stop_at_eos: shared.stop_at_eos,
+                body: &shared.body,
+            };
+            let body = protocol::encode(&shared.target.dialect, &item.content, &ask)
+                .map_err(|source| DriveError::Encode { index, source })?;
+            Ok(Job {
+                index,
+                place,
+                prompt_tokens: item.prompt_tokens,
+                asked_tokens: item.asked_tokens,
+                due: item.due,
+                bytes: client::compose(&shared.target, &body),
+            })
+        })
+        .collect()
+}
+
+/// Why nothing more is sent.
+#[derive(Clone, Copy)]
+pub(super) enum Closed {
+    Stopped,
+    Over,
+}
+
+/// Sends a share of the requests and waits for their ends.
+pub(super) async fn send(
+    jobs: Vec<Job>,
+    shared: &Arc<Shared>,
+    zero: Moment,
+    stop: &CancellationToken,
+) -> Vec<Sent> {
+    let cut = stop.child_token();
+    let connects = Arc::new(Semaphore::new(CONNECTS));
+    let mut running = JoinSet::new();
+    let mut done = Vec::with_capacity(jobs.len());
+    let mut closed = None;
+    let closing = closing(
+        shared.limits.duration.map(|span| zero.plus(span.duration())),
+        stop,
+    );
+    tokio::pin!(closing);
+    for (turn, job) in jobs.into_iter().enumerate() {
+        if closed.is_none() {
+            let slot = tokio::select! {
+                biased;
+                why = &mut closing => Err(why),
+                slot = turn_of(&job, shared, zero, turn) => Ok(slot),
+            };
+            match slot {
+                Ok((slot, ready)) => {
+                    let one = one(job, Arc::clone(shared), Arc::clone(&connects), cut.clone(), zero);
+                    running.spawn(async move {
+                        let mut sent = one.await;
+                        drop(slot);
+                        sent.lag = sent
+                            .request
+                            .sent_ns
+                            .map(|at| Duration::from_nanos(at.saturating_sub(nanos(ready, zero))));
+                        sent
+                    });
+                    while let Some(ended) = running.try_join_next() {
+                        done.push(ended.expect(SOUND));
+                    }
+                    continue;
+                }
+                Err(why) => closed = Some(why),
+            }
+        }
+        let request = unsent(&job, closed.unwrap_or(Closed::Stopped), nanos(clock::now(), zero));
+        shared.progress.end(&request);
+        done.push(Sent {
+            request,
+            lag: None,
+            stamp: None,
+        });
+    }
+    let last = clock::now().plus(shared.limits.drain.duration());
+    let drained = sleep_until(last.to_tokio());
+    tokio::pin!(drained);
+    loop {
+        tokio::select! {
+            biased;
+            ended = running.join_next() => match ended {
+                Some(ended) => done.push(ended.expect(SOUND)),
+                None => return done,
+            },
+            () = &mut drained, if !cut.is_cancelled() => cut.cancel(),
+        }
+    }
+}
+
+/// Ends when nothing more may be sent.
+async fn closing(end: Option<Moment>, stop: &CancellationToken) -> Closed {
+    let over = async {
+        match end {
+            Some(end) => sleep_until(end.to_tokio()).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => Closed::Stopped,
+        () = over => Closed::Over,
+    }
+}
+
+/// Waits until a request is due and has a slot; the slot, and the moment from which a delay is our fault.
+async fn turn_of(
+    job: &Job,
+    shared: &Shared,
+    zero: Moment,
+    turn: usize,
+) -> (Option<OwnedSemaphorePermit>, Moment) {
+    let due = zero.plus(job.due);
+    if clock::now() < due {
+        sleep_until(due.to_tokio()).await;
+    } else if turn.is_multiple_of(BURST) {
+        tokio::task::yield_now().await;
+    }
+    let Some(slots) = &shared.slots else {
+        return (None, due);
+    };
+    match Arc::clone(slots).try_acquire_owned() {
+        Ok(slot) => (Some(slot), due),
+        Err(_) => {
+            let slot = Arc::clone(slots).acquire_owned().await;
+            (Some(slot.expect("it is never closed")), clock::now())
+        }
+    }
+}
+
+/// Sends one request now and follows it to its end.
+async fn one(
+    job: Job,
+    shared: Arc<Shared>,
+    connects: Arc<Semaphore>,
+    cut: CancellationToken,
+    zero: Moment,
+) -> Sent {
+    let (limits, progress) = (&shared.limits, &shared.progress);
+    let on_events = |count| {
+        progress.events.fetch_add(count, Ordering::Relaxed);
+    };
+    let exchange = Exchange {
+        route: &shared.route,
+        connects: &connects,
+        cut: &cut,
+        on_events: &on_events,
+        zero,
+    };
+    progress.running.fetch_add(1, Ordering::Relaxed);
+    let mut record = blank(&job);
+    let protocol = shared.target.dialect.protocol;
+    let answer = exchange
+        .run(job.bytes, protocol, Bounds::of(job.asked_tokens, limits))
+        .await;
+    let stamp = answer.stamp;
+    fill(&mut record, answer, zero);
+    progress.running.fetch_sub(1, Ordering::Relaxed);
+    progress.end(&record);
+    Sent {
+        request: record,
+        lag: None,
+        stamp,
+    }
+}
+
+/// The record of a request before anything happened to it.
+pub(super) fn blank(job: &Job) -> Request {
+    Request {
+        index: job.index,
+        prompt_tokens: job.prompt_tokens,
+        asked_tokens: job.asked_tokens,
+        due_ns: u64::try_from(job.due.as_nanos()).unwrap_or(u64::MAX),
+        sent_ns: None,
+        connected_ns: None,
+        written_ns: None,
+        first_byte_ns: None,
+        chunks: Vec::new(),
+        last_line_ns: None,
+        end_ns: 0,
+        failure: None,
+        status: None,
+        usage: None,
+        finish: None,
+        counted_tokens: None,
+        text: None,
+    }
+}
+
+pub(super) fn fill(record: &mut Request, answer: Answer, zero: Moment) {
+    let told = |at: Option<Moment>| at.map(|at| nanos(at, zero));
+    record.sent_ns = Some(nanos(answer.sent, zero));
+    record.connected_ns = told(answer.connected);
+    record.written_ns = told(answer.written);
+    record.first_byte_ns = told(answer.first_byte);
+    record.last_line_ns = told(answer.last_line);
+    record.end_ns = nanos(answer.end, zero);
+    record.status = answer.status;
+    let decoded = answer.decoded;
+    record.chunks = decoded.chunks;
+    record.failure = decoded.failure;
+    record.usage = decoded.usage;
+    record.finish = decoded.finish;
+    record.text = Some(decoded.text);
+}
+
+pub(super) fn unsent(job: &Job, closed: Closed, at_ns: u64) -> Request {
+    let message = match closed {
+        Closed::Stopped => "the run was stopped before it was sent",
+        Closed::Over => "the time to send was over before its turn came",
+    };
+    Request {
+        end_ns: at_ns,
+        failure: Some(Failure {
+            class: Class::Unsent,
+            message: message.to_owned(),
+        }),
+        ..blank(job)
+    }
+}
+
+/// The records of a load whose engine has no address.
+pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) -> Driven {
+    let requests = load.items.iter().zip(0..).map(|(item, index)| {
+        let job = Job {
+            index,
+            place: 0,
+            prompt_tokens: item.prompt_tokens,
+            asked_tokens: item.asked_tokens,
+            due: item.due,
+            bytes: Vec::new(),
+        };
+        let mut request = blank(&job);
+        request.end_ns = request.due_ns;
+        request.failure = Some(Failure {
+            class: Class::Connect,
+            message: error.to_string(),
+        });
+        progress.end(&request);
+        request
+    });
+    Driven {
+        requests: requests.collect(),
+        zero: clock::now(),
+        wall: Duration::ZERO,
+        lag: None,
+        stamp: Stamp::User,
+        clock_jumps: 0,
+    }
+}

@@ -1,0 +1,501 @@
+//! Gets files from the model hub into the cache layout that its own tools use, so that every other tool finds them there too.
+//!
+//! A download goes on where it broke off, is checked by the digest that the hub gives, and becomes visible only when it is whole.
+//! Nothing here runs unless it is asked for: `matrix` works offline by default.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use reqwest::header::{AUTHORIZATION, HeaderMap, RANGE};
+use reqwest::{Client, Response, StatusCode};
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+
+use crate::base::ids::hex;
+
+/// How often a transfer that broke is taken up again.
+const TRIES: u32 = 5;
+
+/// The hub, as it is reached from here.
+#[derive(Clone)]
+pub struct Hub {
+    /// Its address without a slash at the end, such as `https://huggingface.co`.
+    pub endpoint: String,
+    /// The token that private and gated files want.
+    pub token: Option<String>,
+    /// The folder that holds the cache: `HF_HOME`.
+    pub home: PathBuf,
+    /// The client; it must follow redirects.
+    pub http: Client,
+    /// A client that follows none: the answer before a redirect tells digest and size.
+    pub direct: Client,
+}
+
+/// What a repository holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Weights with their tokenizer.
+    Model,
+    /// A data set.
+    Dataset,
+}
+
+impl Kind {
+    const fn folder(self) -> &'static str {
+        match self {
+            Self::Model => "models",
+            Self::Dataset => "datasets",
+        }
+    }
+
+    /// What stands before the repository's name in a download's path.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Model => "",
+            Self::Dataset => "datasets/",
+        }
+    }
+}
+
+/// A file of the `main` revision of a repository.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wanted {
+    /// What the repository holds.
+    pub kind: Kind,
+    /// The repository, such as `Qwen/Qwen3-8B`.
+    pub repository: String,
+    /// The file's path in it.
+    pub file: String,
+    /// Whether a repository without it is no failure.
+    pub is_optional: bool,
+}
+
+/// What became of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fetched {
+    /// It was there already, whole.
+    Kept(PathBuf),
+    /// It was downloaded and checked.
+    Downloaded {
+        /// Where it lies.
+        path: PathBuf,
+        /// Its size in bytes.
+        bytes: u64,
+    },
+    /// The repository does not have it, and need not.
+    Absent,
+}
+
+/// Why a file could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The hub wants a token, or another one.
+    #[error(
+        "the hub refuses `{file}` of `{repository}` (status {status}): export HF_TOKEN with a token that may read it, and accept the \
+         model's terms on its page where it has some"
+    )]
+    Refused {
+        /// The repository.
+        repository: String,
+        /// The file.
+        file: String,
+        /// The status.
+        status: u16,
+    },
+    /// There is no such repository or file.
+    #[error("the hub has no `{file}` in `{repository}`: check the name")]
+    Missing {
+        /// The repository.
+        repository: String,
+        /// The file.
+        file: String,
+    },
+    /// The hub cannot be reached, or broke off too often.
+    #[error(
+        "cannot fetch `{file}` of `{repository}`: {reason}; what came is kept, the same command goes on from there"
+    )]
+    Broken {
+        /// The repository.
+        repository: String,
+        /// The file.
+        file: String,
+        /// What happened.
+        reason: String,
+    },
+    /// What came is not what the hub said.
+    #[error(
+        "`{file}` of `{repository}` arrived wrong: its digest is {ours}, and the hub says {theirs}; it was thrown away, try again"
+    )]
+    Wrong {
+        /// The repository.
+        repository: String,
+        /// The file.
+        file: String,
+        /// The digest of what came.
+        ours: String,
+        /// The digest that the hub gave.
+        theirs: String,
+    },
+    /// The disk refuses.
+    #[error("cannot keep `{}`: {source}", path.display())]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// What the hub says of a file before it sends it.
+struct Facts {
+    commit: String,
+    /// SHA-256 of a large file, git's SHA-1 of a small one.
+    digest: String,
+    bytes: Option<u64>,
+}
+
+impl Hub {
+    /// Brings a file into the cache. `tell` hears how many bytes are there, of how many.
+    ///
+    /// # Errors
+    /// The hub refuses or cannot be reached, or the disk refuses.
+    pub async fn fetch(
+        &self,
+        wanted: &Wanted,
+        mut tell: impl FnMut(u64, Option<u64>),
+    ) -> Result<Fetched, HubError> {
+        let Some(facts) = self.facts(wanted).await? else {
+            return Ok(Fetched::Absent);
+        };
+        let repository = self.home.join("hub").join(format!(
+            "{}--{}",
+            wanted.kind.folder(),
+            wanted.repository.replace('/', "--")
+        ));
+        let blob = repository.join("blobs").join(&facts.digest);
+        let shown = repository
+            .join("snapshots")
+            .join(&facts.commit)
+            .join(&wanted.file);
+        let is_there = blob.is_file();
+        if !is_there {
+            self.download(wanted, &facts, &blob, &mut tell).await?;
+        }
+        let bytes = fs::metadata(&blob)
+            .map(|about| about.len())
+            .map_err(|source| disk(&blob, source))?;
+        link(&blob, &shown).map_err(|source| disk(&shown, source))?;
+        let reference = repository.join("refs").join("main");
+        put(&reference, facts.commit.as_bytes()).map_err(|source| disk(&reference, source))?;
+        Ok(match is_there {
+            true => Fetched::Kept(shown),
+            false => Fetched::Downloaded { path: shown, bytes },
+        })
+    }
+
+    /// Every file of a model's `main` revision.
+    ///
+    /// # Errors
+    /// The hub refuses or cannot be reached.
+    pub async fn list(&self, kind: Kind, repository: &str) -> Result<Vec<Wanted>, HubError> {
+        let all = Wanted {
+            kind,
+            repository: repository.to_owned(),
+            file: "the list of files".to_owned(),
+            is_optional: false,
+        };
+        let url = format!(
+            "{}/api/{}/{repository}/revision/main",
+            self.endpoint,
+            kind.folder()
+        );
+        let answer = self
+            .authorized(self.http.get(url))
+            .send()
+            .await
+            .map_err(|error| broken(&all, &words(&error)))?;
+        let status = answer.status();
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return Err(HubError::Refused {
+                repository: all.repository,
+                file: all.file,
+                status: status.as_u16(),
+            });
+        }
+        if !status.is_success() {
+            return Err(broken(&all, &format!("status {status}")));
+        }
+        let about: About = answer
+            .json()
+            .await
+            .map_err(|error| broken(&all, &words(&error)))?;
+        let files = about.siblings.into_iter().map(|sibling| Wanted {
+            file: sibling.rfilename,
+            ..all.clone()
+        });
+        Ok(files.filter(|wanted| is_below(&wanted.file)).collect())
+    }
+
+    fn url(&self, wanted: &Wanted) -> String {
+        let (prefix, repository) = (wanted.kind.prefix(), &wanted.repository);
+        format!(
+            "{}/{prefix}{repository}/resolve/main/{}",
+            self.endpoint, wanted.file
+        )
+    }
+
+    async fn facts(&self, wanted: &Wanted) -> Result<Option<Facts>, HubError> {
+        let request = self.authorized(self.direct.head(self.url(wanted)));
+        let answer = request
+            .send()
+            .await
+            .map_err(|error| broken(wanted, &words(&error)))?;
+        match answer.status() {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                return Err(HubError::Refused {
+                    repository: wanted.repository.clone(),
+                    file: wanted.file.clone(),
+                    status: answer.status().as_u16(),
+                });
+            }
+            StatusCode::NOT_FOUND if wanted.is_optional => return Ok(None),
+            StatusCode::NOT_FOUND => {
+                return Err(HubError::Missing {
+                    repository: wanted.repository.clone(),
+                    file: wanted.file.clone(),
+                });
+            }
+            status if status.is_client_error() || status.is_server_error() => {
+                return Err(broken(wanted, &format!("status {status}")));
+            }
+            _ => {}
+        }
+        let headers = answer.headers();
+        let digest = header(headers, "x-linked-etag").or_else(|| header(headers, "etag"));
+        let digest = digest.map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
+        let plain = |text: &String| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let (Some(digest), Some(commit)) = (
+            digest.filter(plain),
+            header(headers, "x-repo-commit").filter(plain),
+        ) else {
+            return Err(broken(
+                wanted,
+                &"the answer holds no digest and commit: is this a model hub?",
+            ));
+        };
+        let size = header(headers, "x-linked-size").or_else(|| header(headers, "content-length"));
+        Ok(Some(Facts {
+            commit,
+            digest,
+            bytes: size.and_then(|size| size.parse().ok()),
+        }))
+    }
+
+    /// Downloads into `<blob>.incomplete`, as often as it takes, and names it `blob` once its digest is right.
+    async fn download(
+        &self,
+        wanted: &Wanted,
+        facts: &Facts,
+        blob: &Path,
+        tell: &mut impl FnMut(u64, Option<u64>),
+    ) -> Result<(), HubError> {
+        let part = blob.with_extension("incomplete");
+        if let Some(folder) = part.parent() {
+            fs::create_dir_all(folder).map_err(|source| disk(folder, source))?;
+        }
+        let mut last = String::new();
+        for _ in 0..TRIES {
+            match self.attempt(wanted, facts, &part, tell).await {
+                Ok(()) => {
+                    let ours = digest(&part, facts.digest.len()).map_err(|source| disk(&part, source))?;
+                    if ours != facts.digest {
+                        let _ = fs::remove_file(&part);
+                        return Err(HubError::Wrong {
+                            repository: wanted.repository.clone(),
+                            file: wanted.file.clone(),
+                            ours,
+                            theirs: facts.digest.clone(),
+                        });
+                    }
+                    return fs::rename(&part, blob).map_err(|source| disk(blob, source));
+                }
+                Err(Attempt::Disk(source)) => return Err(disk(&part, source)),
+                Err(Attempt::Broke(reason)) => last = reason,
+            }
+        }
+        Err(broken(wanted, &format!("{last} ({TRIES} tries)")))
+    }
+
+    async fn attempt(
+        &self,
+        wanted: &Wanted,
+        facts: &Facts,
+        part: &Path,
+        tell: &mut impl FnMut(u64, Option<u64>),
+    ) -> Result<(), Attempt> {
+        let mut have = fs::metadata(part).map_or(0, |about| about.len());
+        if facts.bytes.is_some_and(|bytes| have > bytes) {
+            fs::remove_file(part).map_err(Attempt::Disk)?;
+            have = 0;
+        }
+        if have > 0 && facts.bytes == Some(have) {
+            return Ok(());
+        }
+        let mut request = self.authorized(self.http.get(self.url(wanted)));
+        if have > 0 {
+            request = request.header(RANGE, format!("bytes={have}-"));
+        }
+        let mut answer = request
+            .send()
+            .await
+            .map_err(|error| Attempt::Broke(words(&error)))?;
+        let mut file = match answer.status() {
+            StatusCode::PARTIAL_CONTENT => OpenOptions::new()
+                .append(true)
+                .open(part)
+                .map_err(Attempt::Disk)?,
+            StatusCode::OK => {
+                have = 0;
+                File::create(part).map_err(Attempt::Disk)?
+            }
+            status => return Err(Attempt::Broke(format!("status {status}"))),
+        };
+        while let Some(bytes) = next(&mut answer).await? {
+            file.write_all(&bytes).map_err(Attempt::Disk)?;
+            have += bytes.len() as u64;
+            tell(have, facts.bytes);
+        }
+        file.sync_all().map_err(Attempt::Disk)?;
+        match facts.bytes {
+            Some(bytes) if have < bytes => {
+                Err(Attempt::Broke(format!("it ended after {have} of {bytes} bytes")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn authorized(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        match &self.token {
+            Some(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
+            None => request,
+        }
+    }
+}
+
+/// What the hub says of a repository, as far as it is needed.
+#[derive(serde::Deserialize)]
+struct About {
+    siblings: Vec<Sibling>,
+}
+
+#[derive(serde::Deserialize)]
+struct Sibling {
+    rfilename: String,
+}
+
+/// Whether a name that the hub gives stays inside the repository's folder.
+fn is_below(file: &str) -> bool {
+    Path::new(file)
+        .components()
+        .all(|part| matches!(part, std::path::Component::Normal(_)))
+}
+
+enum Attempt {
+    Broke(String),
+    Disk(io::Error),
+}
+
+async fn next(
+    answer: &mut Response,
+) -> Result<Option<impl AsRef<[u8]> + std::ops::Deref<Target = [u8]>>, Attempt> {
+    answer
+        .chunk()
+        .await
+        .map_err(|error| Attempt::Broke(words(&error)))
+}
+
+fn header(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name)?.to_str().ok().map(str::to_owned)
+}
+
+/// SHA-256 where the hub gave one, else git's SHA-1 of a blob.
+fn digest(path: &Path, length: usize) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut block = vec![0; 1 << 20];
+    if length == 64 {
+        let mut sum = Sha256::new();
+        read(&mut file, &mut block, |bytes| sum.update(bytes))?;
+        return Ok(hex(&sum.finalize()));
+    }
+    let mut sum = Sha1::new();
+    sum.update(format!("blob {size}\0").as_bytes());
+    read(&mut file, &mut block, |bytes| sum.update(bytes))?;
+    Ok(hex(&sum.finalize()))
+}
+
+fn read(file: &mut File, block: &mut [u8], mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    loop {
+        match file.read(block)? {
+            0 => return Ok(()),
+            count => take(&block[..count]),
+        }
+    }
+}
+
+/// Shows a blob under its file's name, by a relative link, as the hub's own tools do.
+fn link(blob: &Path, shown: &Path) -> io::Result<()> {
+    let Some(folder) = shown.parent() else {
+        return Ok(());
+    };
+    fs::create_dir_all(folder)?;
+    if shown.exists() {
+        return Ok(());
+    }
+    let _ = fs::remove_file(shown);
+    let repository = blob.parent().and_then(Path::parent).unwrap_or(folder);
+    let depth = folder
+        .strip_prefix(repository)
+        .map_or(2, |below| below.components().count());
+    let name = blob.file_name().unwrap_or_default();
+    let target: PathBuf = std::iter::repeat_n("..", depth)
+        .collect::<PathBuf>()
+        .join("blobs")
+        .join(name);
+    std::os::unix::fs::symlink(target, shown)
+}
+
+fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.persist(path).map(|_| ()).map_err(|error| error.error)
+}
+
+fn disk(path: &Path, source: io::Error) -> HubError {
+    HubError::Disk {
+        path: path.to_path_buf(),
+        source,
+    }
+}
+
+fn broken(wanted: &Wanted, reason: &dyn std::fmt::Display) -> HubError {
+    HubError::Broken {
+        repository: wanted.repository.clone(),
+        file: wanted.file.clone(),
+        reason: reason.to_string(),
+    }
+}
+
+/// An error of the client with its causes; its own words leave the cause out.
+fn words(error: &reqwest::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        words.push_str(&format!(": {inner}"));
+        cause = inner.source();
+    }
+    words
+}

@@ -1,0 +1,24 @@
+//! Prompts, arrival and endpoint in; request records out.
+//!
+//! [`drive()`] sends prepared requests at their due times, [`probe()`] asks for a few tokens once. Neither starts engines,
+//! derives figures nor touches a disk.
+
+pub mod client;
+pub mod dataset;
+pub mod drive;
+mod exchange;
+pub mod hub;
+pub mod probe;
+pub mod protocol;
+pub mod schedule;
+#[cfg(test)]
+mod server;
+mod socket;
+pub mod sse;
+pub mod target;
+
+pub use client::{RouteError, Stamp};
+pub use dataset::Content;
+pub use drive::{DriveError, Driven, Item, Lag, Load, Progress, drive};
+pub use probe::{ProbeAnswer, ProbeError, probe};
+pub use target::{Address, Headers, Scheme, Target, TargetError};

@@ -1,0 +1,20 @@
+//! OpenAI completions: `POST /v1/completions`.
+
+use serde_json::{Map, Value, json};
+
+use super::{Ask, Content, prompt_value};
+
+pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Map<String, Value> {
+    [
+        ("model", json!(ask.model)),
+        ("prompt", prompt_value(prompt)),
+        ("best_of", json!(1)),
+        ("max_tokens", json!(ask.tokens)),
+        ("stream", json!(true)),
+        ("temperature", json!(0.0)),
+        ("ignore_eos", json!(!ask.stop_at_eos)),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into_iter()
+    .collect()
+}

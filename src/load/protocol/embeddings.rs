@@ -1,0 +1,61 @@
+//! OpenAI embeddings: `POST /v1/embeddings`. An answer is one JSON object; its vectors are counted and not kept.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::{Ask, Content, Decoded, Words, error_words, prompt_value};
+
+/// Source: spec/bench-serving.md 2.7.
+pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Map<String, Value> {
+    [("input", prompt_value(prompt)), ("model", json!(ask.model))]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into_iter()
+        .collect()
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(default)]
+    data: Option<Vec<IgnoredAny>>,
+    #[serde(borrow, default)]
+    model: Option<Words<'a>>,
+    #[serde(default)]
+    usage: Option<Counts>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+    /// `error` in the flat errors of older servers, which keep their words in `message`.
+    #[serde(borrow, default)]
+    object: Option<Words<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Counts {
+    #[serde(default)]
+    prompt_tokens: Option<u32>,
+}
+
+/// What an answer holds.
+pub(super) enum Read {
+    /// So many vectors.
+    Vectors(usize),
+    /// The server's words about an error.
+    Error(String),
+}
+
+/// Reads the answer.
+pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Read, serde_json::Error> {
+    let answer: Answer<'_> = serde_json::from_str(json)?;
+    if let Some(error) = answer.error {
+        return Ok(Read::Error(error_words(error.get())));
+    }
+    if Words::of(&answer.object) == "error" {
+        return Ok(Read::Error(error_words(json)));
+    }
+    if let Some(tokens) = answer.usage.and_then(|usage| usage.prompt_tokens) {
+        decoded.usage.get_or_insert_default().prompt = Some(tokens).filter(|tokens| *tokens > 0);
+    }
+    decoded.model = answer.model.map(|model| model.0.into_owned());
+    Ok(Read::Vectors(answer.data.map_or(0, |data| data.len())))
+}

@@ -1,0 +1,344 @@
+//! Requests to bytes, lines to facts, for each dialect. Pure.
+//!
+//! [`encode`] writes a request body with bench_serving's keys and values; [`Decoder`] reads the lines of an answer as the
+//! definition set `matrix` wants them, and keeps what the compat figures need. It knows no socket and reads no clock.
+
+mod chat;
+mod completions;
+mod embeddings;
+mod known;
+mod openai;
+mod sglang_native;
+mod trt;
+mod truss;
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+use self::known::Known;
+use crate::load::dataset::Content;
+use crate::matrix::plan::{Dialect, Protocol, Usage as UsageRequest};
+use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Usage};
+
+/// A prompt that a dialect cannot carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum EncodeError {
+    /// Token ids in a chat message.
+    #[error(
+        "the chat protocol carries no token ids; send text, or use the protocol `completions` or `sglang-native`"
+    )]
+    IdsInChat,
+}
+
+/// What a request asks for, besides its prompt.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// The model's name in requests.
+    pub model: &'a str,
+    /// Output tokens asked for.
+    pub tokens: u32,
+    /// Whether the answer may end where the model ends it.
+    pub stop_at_eos: bool,
+    /// Fields of the scenario, added after those of the dialect; `null` removes one.
+    pub body: &'a Map<String, Value>,
+}
+
+/// The path that a dialect's requests go to.
+pub fn path(dialect: &Dialect) -> &str {
+    match (&dialect.path, dialect.protocol) {
+        (Some(path), _) => path,
+        (None, Protocol::SglangNative) => "/generate",
+        (None, Protocol::Completions) => "/v1/completions",
+        (None, Protocol::Chat) => "/v1/chat/completions",
+        (None, Protocol::Trt) => "/v2/models/ensemble/generate_stream",
+        (None, Protocol::Truss) => "/v1/models/model:predict",
+        (None, Protocol::Embeddings) => "/v1/embeddings",
+    }
+}
+
+/// The body of one request.
+///
+/// What the scenario adds replaces whole fields, as bench_serving's extra body does. What the dialect adds goes into the
+/// objects that stand there, so that it can set a temperature for `/generate` without knowing the length that is asked for.
+pub fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Result<Vec<u8>, EncodeError> {
+    let mut body = match dialect.protocol {
+        Protocol::SglangNative => sglang_native::body(prompt, ask),
+        Protocol::Completions => completions::body(prompt, ask),
+        Protocol::Chat => chat::body(prompt, ask)?,
+        Protocol::Trt => trt::body(prompt, ask),
+        Protocol::Truss => truss::body(prompt, ask),
+        Protocol::Embeddings => embeddings::body(prompt, ask),
+    };
+    const STREAM_OPTIONS: &str = "stream_options";
+    let is_asked = dialect.usage == UsageRequest::StreamOptions
+        && matches!(dialect.protocol, Protocol::Completions | Protocol::Chat);
+    if is_asked {
+        body.insert(STREAM_OPTIONS.to_owned(), json!({"include_usage": true}));
+    }
+    let mut is_overridden = false;
+    for (key, value) in &dialect.body {
+        is_overridden |= key == STREAM_OPTIONS;
+        match (body.get_mut(key), value) {
+            (Some(Value::Object(there)), Value::Object(more)) => {
+                more.iter().for_each(|(key, value)| put(there, key, value));
+            }
+            _ => put(&mut body, key, value),
+        }
+    }
+    for (key, value) in ask.body {
+        is_overridden |= key == STREAM_OPTIONS;
+        put(&mut body, key, value);
+    }
+    // Servers refuse stream options on an answer that does not stream.
+    if is_asked && !is_overridden && body.get("stream") != Some(&Value::Bool(true)) {
+        body.shift_remove(STREAM_OPTIONS);
+    }
+    Ok(serde_json::to_vec(&body).expect("a JSON map has string keys"))
+}
+
+/// Sets a field; `null` removes it.
+fn put(fields: &mut Map<String, Value>, key: &str, value: &Value) {
+    match value {
+        // `remove` would move the last key into the gap.
+        Value::Null => drop(fields.shift_remove(key)),
+        value => drop(fields.insert(key.to_owned(), value.clone())),
+    }
+}
+
+fn prompt_value(prompt: &Content) -> Value {
+    match prompt {
+        Content::Text(text) => Value::from(text.as_str()),
+        Content::Ids(ids) => Value::from(ids.as_slice()),
+    }
+}
+
+/// A line of an answer, as [`crate::load::sse`] tells them apart; `[DONE]` says nothing and is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineKind {
+    /// What followed `data:`.
+    Event,
+    /// A line without a field name.
+    Plain,
+}
+
+/// What an answer said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decoded {
+    /// The events that carried output.
+    pub chunks: Vec<Chunk>,
+    /// What the server reported of its token counts.
+    pub usage: Option<Usage>,
+    /// Why the server says the answer ended.
+    pub finish: Option<String>,
+    /// The text: reasoning and answer in order of arrival, tool calls left out.
+    pub text: String,
+    /// The model that the server says it is.
+    pub model: Option<String>,
+    /// What was wrong with the content of the answer.
+    pub failure: Option<Failure>,
+}
+
+/// Reads an answer line by line.
+///
+/// Events after an error event are still read, since bench_serving reads them; nothing is read after garbage.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    protocol: Protocol,
+    decoded: Decoded,
+    /// How many vectors an answer of embeddings held.
+    vectors: usize,
+    known: Known,
+    /// Lines without a field name that are no JSON by themselves: perhaps a body printed over several lines.
+    plain: Vec<u8>,
+    plain_at_ns: u64,
+    plain_limit: usize,
+}
+
+impl Decoder {
+    /// A decoder before the first line. A body over several lines may have up to `plain_limit` bytes.
+    pub fn new(protocol: Protocol, plain_limit: usize) -> Self {
+        Self {
+            protocol,
+            decoded: Decoded::default(),
+            vectors: 0,
+            known: Known::default(),
+            plain: Vec::new(),
+            plain_at_ns: 0,
+            plain_limit,
+        }
+    }
+
+    /// Reads one line that arrived at `at_ns`.
+    pub fn push(&mut self, kind: LineKind, line: &[u8], at_ns: u64) {
+        if self.is_garbled() {
+            return;
+        }
+        let Ok(text) = std::str::from_utf8(line) else {
+            self.fail(Class::Garbled, format!("a line is not UTF-8: {}", excerpt(line)));
+            return;
+        };
+        match kind {
+            LineKind::Event => {
+                if let Err(error) = self.event(text, at_ns) {
+                    self.fail(
+                        Class::Garbled,
+                        format!("an event is not readable: {error}: {}", excerpt(line)),
+                    );
+                }
+            }
+            LineKind::Plain => self.plain(text, at_ns),
+        }
+    }
+
+    /// Reads an event without parsing it, if it differs from one that was parsed in nothing but its text; whether it did.
+    pub fn push_known(&mut self, event: &[u8], at_ns: u64) -> bool {
+        let Some((kind, text)) = self.known.text_of(event) else {
+            return false;
+        };
+        if self.is_garbled() {
+            return false;
+        }
+        self.decoded.text.push_str(text);
+        self.decoded.chunk(at_ns, kind, None, text.len());
+        true
+    }
+
+    /// Makes room for about so many events with output.
+    pub fn expect(&mut self, events: usize) {
+        self.decoded.chunks.reserve(events);
+    }
+
+    /// Hands out the facts. `is_whole` says that the answer ended well, so that what it lacks was never sent.
+    pub fn finish(&mut self, is_whole: bool) -> Decoded {
+        if is_whole && !self.plain.is_empty() && !self.is_garbled() {
+            let plain = std::mem::take(&mut self.plain);
+            let text = String::from_utf8_lossy(&plain);
+            if self.event(&text, self.plain_at_ns).is_err() {
+                self.fail(
+                    Class::Garbled,
+                    format!(
+                        "the answer is neither a stream of events nor JSON: {}",
+                        excerpt(&plain)
+                    ),
+                );
+            }
+        }
+        let reported = self.decoded.usage.and_then(|usage| usage.completion);
+        let is_empty = match self.protocol {
+            Protocol::Embeddings => self.vectors == 0,
+            _ => self.decoded.chunks.is_empty() && reported.unwrap_or(0) == 0,
+        };
+        if is_whole && is_empty {
+            self.fail(Class::Empty, "the answer held no output".to_owned());
+        }
+        std::mem::take(&mut self.decoded)
+    }
+
+    fn plain(&mut self, text: &str, at_ns: u64) {
+        // llama.cpp of old sent errors under a field name of its own.
+        if let Some(error) = text.strip_prefix("error:") {
+            self.fail(Class::ErrorEvent, error_words(error.trim()));
+            return;
+        }
+        if self.plain.is_empty() && self.event(text, at_ns).is_ok() {
+            return;
+        }
+        if self.plain.len() + text.len() >= self.plain_limit {
+            let beginning = excerpt(&self.plain);
+            self.fail(
+                Class::Garbled,
+                format!("the answer is not a stream of events: {beginning}"),
+            );
+            return;
+        }
+        self.plain.extend_from_slice(text.as_bytes());
+        self.plain.push(b'\n');
+        self.plain_at_ns = at_ns;
+    }
+
+    fn event(&mut self, text: &str, at_ns: u64) -> Result<(), serde_json::Error> {
+        // serde would also take an array for a struct, field by field.
+        if !text.starts_with('{') {
+            return Err(serde::de::Error::custom("an event must be a JSON object"));
+        }
+        let error = match self.protocol {
+            Protocol::SglangNative => sglang_native::read(text, at_ns, &mut self.decoded)?,
+            Protocol::Completions | Protocol::Chat | Protocol::Truss => {
+                openai::read(text, at_ns, &mut self.decoded, &mut self.known)?
+            }
+            Protocol::Trt => trt::read(text, at_ns, &mut self.decoded)?,
+            Protocol::Embeddings => match embeddings::read(text, &mut self.decoded)? {
+                embeddings::Read::Vectors(count) => {
+                    self.vectors += count;
+                    None
+                }
+                embeddings::Read::Error(message) => Some(message),
+            },
+        };
+        if let Some(message) = error {
+            self.fail(Class::ErrorEvent, message);
+        }
+        Ok(())
+    }
+
+    fn is_garbled(&self) -> bool {
+        matches!(&self.decoded.failure, Some(failure) if failure.class == Class::Garbled)
+    }
+
+    /// The first failure stays: what follows is its consequence.
+    fn fail(&mut self, class: Class, message: String) {
+        self.decoded.failure.get_or_insert(Failure { class, message });
+    }
+}
+
+impl Decoded {
+    fn chunk(&mut self, at_ns: u64, kind: ChunkKind, tokens: Option<u32>, bytes: usize) {
+        self.chunks.push(Chunk {
+            at_ns,
+            kind,
+            tokens,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+        });
+    }
+}
+
+/// A text of JSON that borrows where it holds no escape. (Within an `Option`, serde borrows only through a type of its own.)
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct Words<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Words<'_> {
+    fn of<'w>(words: &'w Option<Words<'_>>) -> &'w str {
+        words.as_ref().map_or("", |words| &words.0)
+    }
+}
+
+/// The server's own words in the JSON of an error, at most a page of them.
+fn error_words(json: &str) -> String {
+    let value = serde_json::from_str::<Value>(json).unwrap_or(Value::Null);
+    let message = match &value {
+        Value::String(text) => Some(text.as_str()),
+        Value::Object(error) => error.get("message").and_then(Value::as_str),
+        _ => None,
+    };
+    shorten(message.unwrap_or(json), 4096)
+}
+
+/// The beginning of some bytes for a message.
+fn excerpt(bytes: &[u8]) -> String {
+    let start = &bytes[..bytes.len().min(512)];
+    format!("`{}`", shorten(&String::from_utf8_lossy(start), 120))
+}
+
+fn shorten(text: &str, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests;

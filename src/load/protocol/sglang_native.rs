@@ -1,0 +1,102 @@
+//! SGLang's own protocol: `POST /generate`; each event repeats the whole text so far.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::{Ask, Content, Decoded, Words, error_words, prompt_value};
+use crate::results::record::request::{ChunkKind, Usage};
+
+pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Map<String, Value> {
+    let key = match prompt {
+        Content::Text(_) => "text",
+        Content::Ids(_) => "input_ids",
+    };
+    let mut body = Map::new();
+    body.insert(key.to_owned(), prompt_value(prompt));
+    for (key, value) in [
+        (
+            "sampling_params",
+            json!({"temperature": 0.0, "max_new_tokens": ask.tokens, "ignore_eos": !ask.stop_at_eos}),
+        ),
+        ("stream", json!(true)),
+        ("lora_path", json!(null)),
+        ("return_logprob", json!(false)),
+        ("return_routed_experts", json!(false)),
+        ("logprob_start_len", json!(-1)),
+    ] {
+        body.insert(key.to_owned(), value);
+    }
+    body
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, default)]
+    text: Option<Words<'a>>,
+    #[serde(borrow, default)]
+    meta_info: Option<Meta<'a>>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+struct Meta<'a> {
+    #[serde(default)]
+    prompt_tokens: Option<u32>,
+    #[serde(default)]
+    completion_tokens: Option<u32>,
+    #[serde(default)]
+    cached_tokens: Option<u32>,
+    #[serde(borrow, default)]
+    finish_reason: Option<&'a RawValue>,
+}
+
+/// Reads one event; the server's words, if it tells of an error.
+pub(super) fn read(
+    json: &str,
+    at_ns: u64,
+    decoded: &mut Decoded,
+) -> Result<Option<String>, serde_json::Error> {
+    let event: Event<'_> = serde_json::from_str(json)?;
+    if let Some(error) = event.error {
+        return Ok(Some(error_words(error.get())));
+    }
+    let meta = event.meta_info.unwrap_or_default();
+    let before = decoded.usage.unwrap_or_default();
+    if meta.prompt_tokens.is_some() || meta.completion_tokens.is_some() || meta.cached_tokens.is_some() {
+        decoded.usage = Some(Usage {
+            prompt: meta.prompt_tokens.filter(|tokens| *tokens > 0).or(before.prompt),
+            completion: meta.completion_tokens.or(before.completion),
+            cached: meta.cached_tokens.or(before.cached),
+        });
+    }
+    let text = Words::of(&event.text);
+    let added = text.len().saturating_sub(decoded.text.len());
+    // An event that repeats what was known, such as the one that tells the finish, carries no output; one whose tokens
+    // end inside a character adds tokens and no text.
+    let has_more_tokens = meta.completion_tokens > before.completion;
+    if !text.is_empty() && (added > 0 || has_more_tokens) {
+        decoded.chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, added);
+        decoded.text.clear();
+        decoded.text.push_str(text);
+    }
+    Ok(meta
+        .finish_reason
+        .and_then(|reason| finish(reason.get(), decoded)))
+}
+
+/// Notes why the answer ended; an abort is an error of the server. Old versions send a word, newer ones an object.
+fn finish(reason: &str, decoded: &mut Decoded) -> Option<String> {
+    let reason: Value = serde_json::from_str(reason).unwrap_or_default();
+    let kind = match &reason {
+        Value::String(kind) => kind.as_str(),
+        Value::Object(reason) => reason.get("type").and_then(Value::as_str)?,
+        _ => return None,
+    };
+    decoded.finish = Some(kind.to_owned());
+    (kind == "abort").then(|| {
+        let message = reason.get("message").and_then(Value::as_str);
+        message.unwrap_or("the server aborted the request").to_owned()
+    })
+}

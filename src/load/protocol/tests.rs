@@ -1,0 +1,573 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn dialect(protocol: Protocol) -> Dialect {
+    Dialect {
+        protocol,
+        path: None,
+        usage: UsageRequest::Unasked,
+        body: Map::new(),
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => panic!("not an object: {value}"),
+    }
+}
+
+fn encoded(dialect: &Dialect, prompt: &Content, stop_at_eos: bool, body: Value) -> String {
+    let ask = Ask {
+        model: "m",
+        tokens: 5,
+        stop_at_eos,
+        body: &object(body),
+    };
+    String::from_utf8(encode(dialect, prompt, &ask).unwrap()).unwrap()
+}
+
+fn text() -> Content {
+    Content::Text("xxxxxx".to_owned())
+}
+
+fn decode<'l>(protocol: Protocol, events: impl IntoIterator<Item = (u64, &'l str)>) -> Decoded {
+    let mut decoder = Decoder::new(protocol, 1 << 20);
+    for (at, event) in events {
+        decoder.push(LineKind::Event, event.as_bytes(), at);
+    }
+    decoder.finish(true)
+}
+
+fn facts(decoded: &Decoded) -> Vec<(u64, ChunkKind, Option<u32>, u32)> {
+    decoded.chunks.iter().map(|chunk| (*chunk).into()).collect()
+}
+
+fn failure(decoded: &Decoded) -> Option<(Class, &str)> {
+    decoded
+        .failure
+        .as_ref()
+        .map(|failure| (failure.class, failure.message.as_str()))
+}
+
+use ChunkKind::{Answer, Reasoning, Tool};
+
+#[test]
+fn bodies_have_the_keys_and_values_of_bench_serving_in_order() {
+    assert_eq!(
+        encoded(&dialect(Protocol::SglangNative), &text(), false, json!({})),
+        r#"{"text":"xxxxxx","sampling_params":{"temperature":0.0,"max_new_tokens":5,"ignore_eos":true},"stream":true,"lora_path":null,"return_logprob":false,"return_routed_experts":false,"logprob_start_len":-1}"#
+    );
+    assert_eq!(
+        encoded(
+            &dialect(Protocol::Completions),
+            &Content::Ids(vec![7, 8]),
+            true,
+            json!({})
+        ),
+        r#"{"model":"m","prompt":[7,8],"best_of":1,"max_tokens":5,"stream":true,"temperature":0.0,"ignore_eos":false}"#
+    );
+    assert_eq!(
+        encoded(&dialect(Protocol::Chat), &text(), false, json!({})),
+        r#"{"model":"m","messages":[{"role":"user","content":"xxxxxx"}],"max_completion_tokens":5,"stream":true,"temperature":0.0,"ignore_eos":true}"#
+    );
+    assert!(
+        encoded(
+            &dialect(Protocol::SglangNative),
+            &Content::Ids(vec![7]),
+            false,
+            json!({})
+        )
+        .starts_with(r#"{"input_ids":[7],"sampling_params""#)
+    );
+}
+
+#[test]
+fn the_scenario_overrides_the_dialect_and_null_removes_a_key() {
+    let mut dialect = dialect(Protocol::Completions);
+    dialect.body = object(json!({"best_of": null, "temperature": 0.5, "top_k": 1}));
+    assert_eq!(
+        encoded(
+            &dialect,
+            &text(),
+            false,
+            json!({"temperature": 1.0, "ignore_eos": null, "top_p": 0.9})
+        ),
+        r#"{"model":"m","prompt":"xxxxxx","max_tokens":5,"stream":true,"temperature":1.0,"top_k":1,"top_p":0.9}"#
+    );
+}
+
+#[test]
+fn usage_is_asked_for_only_where_the_answer_streams() {
+    let mut dialect = dialect(Protocol::Chat);
+    dialect.usage = UsageRequest::StreamOptions;
+    let ending = r#","stream_options":{"include_usage":true}}"#;
+    assert!(encoded(&dialect, &text(), false, json!({})).ends_with(ending));
+    assert!(!encoded(&dialect, &text(), false, json!({"stream": false})).contains("stream_options"));
+    dialect.protocol = Protocol::SglangNative;
+    assert!(!encoded(&dialect, &text(), false, json!({})).contains("stream_options"));
+}
+
+#[test]
+fn a_chat_refuses_token_ids() {
+    let ask = Ask {
+        model: "m",
+        tokens: 5,
+        stop_at_eos: false,
+        body: &Map::new(),
+    };
+    let refused = encode(&dialect(Protocol::Chat), &Content::Ids(vec![1]), &ask);
+    assert_eq!(refused, Err(EncodeError::IdsInChat));
+}
+
+#[test]
+fn native_events_carry_the_whole_text_and_add_the_difference() {
+    let decoded = decode(
+        Protocol::SglangNative,
+        [
+            (
+                10,
+                r#"{"text":"ab","meta_info":{"prompt_tokens":3,"completion_tokens":2,"cached_tokens":1}}"#,
+            ),
+            (20, r#"{"text":"abcd","meta_info":{"completion_tokens":4}}"#),
+            (30, r#"{"text":"abcd","meta_info":{"completion_tokens":4}}"#),
+            (
+                40,
+                r#"{"text":"abcdefg","meta_info":{"completion_tokens":7,"finish_reason":{"type":"length","length":7}}}"#,
+            ),
+        ],
+    );
+    let expected = [
+        (10, Answer, Some(2), 2),
+        (20, Answer, Some(4), 2),
+        (40, Answer, Some(7), 3),
+    ];
+    assert_eq!(facts(&decoded), expected);
+    assert_eq!(
+        decoded.usage,
+        Some(Usage {
+            prompt: Some(3),
+            completion: Some(7),
+            cached: Some(1)
+        })
+    );
+    assert_eq!(
+        (decoded.finish.as_deref(), decoded.text.as_str()),
+        (Some("length"), "abcdefg")
+    );
+    assert_eq!(decoded.failure, None);
+}
+
+#[test]
+fn native_tokens_inside_a_character_are_a_chunk_without_bytes() {
+    let decoded = decode(
+        Protocol::SglangNative,
+        [
+            (1, r#"{"text":"","meta_info":{"completion_tokens":1}}"#),
+            (2, r#"{"text":"é","meta_info":{"completion_tokens":2}}"#),
+            (3, r#"{"text":"é","meta_info":{"completion_tokens":3}}"#),
+        ],
+    );
+    assert_eq!(
+        facts(&decoded),
+        [(2, Answer, Some(2), 2), (3, Answer, Some(3), 0)]
+    );
+}
+
+#[test]
+fn an_error_event_is_a_failure_in_the_servers_words() {
+    for (protocol, event, words) in [
+        (
+            Protocol::SglangNative,
+            r#"{"error":{"message":"out of memory"}}"#,
+            "out of memory",
+        ),
+        (Protocol::SglangNative, r#"{"error":"boom"}"#, "boom"),
+        (
+            Protocol::SglangNative,
+            r#"{"text":"","meta_info":{"finish_reason":{"type":"abort","message":"too long"}}}"#,
+            "too long",
+        ),
+        (
+            Protocol::Completions,
+            r#"{"error":{"message":"bad","code":500}}"#,
+            "bad",
+        ),
+        (
+            Protocol::Chat,
+            r#"{"object":"error","message":"flat","code":500}"#,
+            "flat",
+        ),
+        (Protocol::Chat, r#"{"error":{"code":7}}"#, r#"{"code":7}"#),
+        (
+            Protocol::Chat,
+            r#"{"choices":[{"delta":{},"finish_reason":"abort"}]}"#,
+            "the server ended the answer with the finish reason `abort`",
+        ),
+    ] {
+        assert_eq!(
+            failure(&decode(protocol, [(1, event)])),
+            Some((Class::ErrorEvent, words))
+        );
+    }
+    let mut decoder = Decoder::new(Protocol::Chat, 100);
+    decoder.push(
+        LineKind::Plain,
+        br#"error: {"code":500,"message":"slot gone"}"#,
+        1,
+    );
+    assert_eq!(
+        failure(&decoder.finish(true)),
+        Some((Class::ErrorEvent, "slot gone"))
+    );
+}
+
+#[test]
+fn what_follows_an_error_event_is_still_read_and_what_follows_garbage_is_not() {
+    let answer = r#"{"choices":[{"text":"a"}]}"#;
+    let decoded = decode(Protocol::Completions, [(1, r#"{"error":"x"}"#), (2, answer)]);
+    assert_eq!(
+        (decoded.chunks.len(), decoded.failure.unwrap().class),
+        (1, Class::ErrorEvent)
+    );
+    let decoded = decode(Protocol::Completions, [(1, answer), (2, "{oops"), (3, answer)]);
+    assert_eq!(decoded.chunks.len(), 1);
+    let failure = decoded.failure.unwrap();
+    assert_eq!(failure.class, Class::Garbled);
+    assert!(failure.message.contains("`{oops`"), "{}", failure.message);
+}
+
+#[test]
+fn a_completions_stream_may_end_with_usage_alone() {
+    let decoded = decode(
+        Protocol::Completions,
+        [
+            (10, r#"{"model":"served","choices":[{"text":"a\n"}]}"#),
+            (20, r#"{"choices":[{"text":""}]}"#),
+            (
+                30,
+                r#"{"choices":[{"text":"bc","finish_reason":"length"}],"usage":null}"#,
+            ),
+            (
+                40,
+                r#"{"choices":[],"usage":{"prompt_tokens":55,"completion_tokens":9,"prompt_tokens_details":{"cached_tokens":4}}}"#,
+            ),
+        ],
+    );
+    assert_eq!(facts(&decoded), [(10, Answer, None, 2), (30, Answer, None, 2)]);
+    let usage = decoded.usage.unwrap();
+    assert_eq!(
+        (usage.prompt, usage.completion, usage.cached),
+        (Some(55), Some(9), Some(4))
+    );
+    assert_eq!(
+        (decoded.text.as_str(), decoded.model.as_deref()),
+        ("a\nbc", Some("served"))
+    );
+    assert_eq!(
+        (decoded.finish.as_deref(), decoded.failure),
+        (Some("length"), None)
+    );
+}
+
+#[test]
+fn reasoning_is_output_and_an_empty_role_event_is_not() {
+    let decoded = decode(
+        Protocol::Chat,
+        [
+            (5, r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#),
+            (10, r#"{"choices":[{"delta":{"reasoning_content":"hm "}}]}"#),
+            (
+                15,
+                r#"{"choices":[{"delta":{"reasoning_content":null,"reasoning":"so "}}]}"#,
+            ),
+            (
+                20,
+                r#"{"choices":[{"delta":{"content":"a"}}],"usage":{"completion_tokens":3}}"#,
+            ),
+            (30, r#"{"choices":[{"delta":null,"finish_reason":"stop"}]}"#),
+        ],
+    );
+    let expected = [
+        (10, Reasoning, None, 3),
+        (15, Reasoning, None, 3),
+        (20, Answer, Some(3), 1),
+    ];
+    assert_eq!(facts(&decoded), expected);
+    assert_eq!(decoded.text, "hm so a");
+}
+
+#[test]
+fn the_first_delta_of_a_tool_call_is_output() {
+    let decoded = decode(
+        Protocol::Chat,
+        [
+            (
+                5,
+                r#"{"choices":[{"delta":{"role":"assistant","content":null}}]}"#,
+            ),
+            (
+                10,
+                r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":""}}]}}]}"#,
+            ),
+            (
+                20,
+                r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}"#,
+            ),
+            (
+                30,
+                r#"{"choices":[{"delta":{"tool_calls":[]},"finish_reason":"tool_calls"}]}"#,
+            ),
+        ],
+    );
+    assert_eq!(facts(&decoded), [(10, Tool, None, 1), (20, Tool, None, 2)]);
+    assert_eq!((decoded.text.as_str(), decoded.failure), ("", None));
+}
+
+#[test]
+fn an_answer_that_does_not_stream_is_one_chunk() {
+    for (protocol, body) in [
+        (
+            Protocol::SglangNative,
+            "{\"text\":\"ab\",\n\"meta_info\":{\"completion_tokens\":2,\n\"finish_reason\":\"length\"}}",
+        ),
+        (
+            Protocol::Completions,
+            r#"{"choices":[{"text":"ab","finish_reason":"length"}],"usage":{"completion_tokens":2}}"#,
+        ),
+        (
+            Protocol::Chat,
+            "{\n  \"choices\": [\n    {\"message\": {\"content\": \"ab\"},\n \"finish_reason\": \"length\"}\n  ],\n\"usage\": {\"completion_tokens\": 2}\n}",
+        ),
+    ] {
+        let mut decoder = Decoder::new(protocol, 1000);
+        for (line, at) in body.split('\n').zip(1..) {
+            decoder.push(LineKind::Plain, line.trim().as_bytes(), at);
+        }
+        let decoded = decoder.finish(true);
+        let at = body.split('\n').count() as u64;
+        assert_eq!(facts(&decoded), [(at, Answer, Some(2), 2)]);
+        assert_eq!(
+            (decoded.finish.as_deref(), decoded.failure),
+            (Some("length"), None)
+        );
+    }
+}
+
+#[test]
+fn an_answer_without_output_is_empty_unless_the_server_counts_tokens() {
+    let empty = decode(Protocol::Completions, [(1, r#"{"choices":[{"text":""}]}"#)]);
+    assert_eq!(empty.failure.unwrap().class, Class::Empty);
+    assert_eq!(decode(Protocol::Chat, []).failure.unwrap().class, Class::Empty);
+    let silent = r#"{"choices":[{"text":""}],"usage":{"completion_tokens":1}}"#;
+    let decoded = decode(Protocol::Completions, [(1, silent)]);
+    assert_eq!((decoded.chunks.len(), decoded.failure), (0, None));
+}
+
+#[test]
+fn garbage_is_told_with_its_beginning() {
+    let mut decoder = Decoder::new(Protocol::Chat, 1000);
+    decoder.push(LineKind::Plain, b"<html>", 1);
+    decoder.push(LineKind::Plain, b"</html>", 2);
+    let said = decoder.finish(true).failure.unwrap();
+    assert_eq!(said.class, Class::Garbled);
+    assert!(said.message.contains("<html>"), "{}", said.message);
+    let array = decode(Protocol::SglangNative, [(1, r#"["text"]"#)]);
+    assert_eq!(array.failure.unwrap().class, Class::Garbled);
+    let mut decoder = Decoder::new(Protocol::Chat, 1000);
+    decoder.push(LineKind::Event, b"\xff\xfe", 1);
+    assert_eq!(decoder.finish(true).failure.unwrap().class, Class::Garbled);
+}
+
+fn near_json() -> impl Strategy<Value = String> {
+    let value = prop::sample::select(vec![
+        "null",
+        "1",
+        "-1",
+        "1.5",
+        "true",
+        "[]",
+        "{}",
+        "\"\"",
+        "\"t\\u00e9\"",
+        "[null]",
+        "[{}]",
+        "[{\"text\":\"x\"}]",
+        "{\"message\":\"m\"}",
+        "99999999999",
+    ]);
+    let key = prop::sample::select(vec![
+        "text",
+        "meta_info",
+        "error",
+        "object",
+        "message",
+        "choices",
+        "usage",
+        "model",
+        "sglext",
+        "other",
+    ]);
+    prop::collection::vec((key, value), 0..5).prop_map(|fields| {
+        let fields: Vec<String> = fields
+            .iter()
+            .map(|(key, value)| format!("\"{key}\":{value}"))
+            .collect();
+        format!("{{{}}}", fields.join(","))
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_line_makes_a_decoder_panic(
+        lines in prop::collection::vec((any::<bool>(), near_json()), 0..6),
+        noise in prop::collection::vec(any::<u8>(), 0..60),
+        is_whole: bool,
+    ) {
+        for protocol in [Protocol::SglangNative, Protocol::Completions, Protocol::Chat] {
+            let mut decoder = Decoder::new(protocol, 100);
+            for (is_event, line) in &lines {
+                let kind = if *is_event { LineKind::Event } else { LineKind::Plain };
+                decoder.push(kind, line.as_bytes(), 1);
+            }
+            decoder.push(LineKind::Plain, &noise, 2);
+            decoder.push(LineKind::Event, &noise, 3);
+            let decoded = decoder.finish(is_whole);
+            prop_assert!(decoded.chunks.is_sorted_by_key(|chunk| chunk.at_ns));
+        }
+    }
+}
+
+#[test]
+fn bodies_of_trt_truss_and_embeddings_have_the_keys_of_bench_serving_in_order() {
+    assert_eq!(
+        encoded(&dialect(Protocol::Trt), &text(), false, json!({})),
+        r#"{"accumulate_tokens":true,"text_input":"xxxxxx","temperature":1e-6,"top_p":1.0,"max_tokens":5,"stream":true,"min_length":5,"end_id":1048576}"#
+    );
+    assert!(!encoded(&dialect(Protocol::Trt), &text(), true, json!({})).contains("min_length"));
+    assert_eq!(
+        encoded(&dialect(Protocol::Truss), &text(), false, json!({})),
+        r#"{"model":"m","prompt":"xxxxxx","temperature":0.0,"best_of":1,"max_tokens":5,"stream":true,"ignore_eos":true}"#
+    );
+    assert_eq!(
+        encoded(
+            &dialect(Protocol::Embeddings),
+            &text(),
+            false,
+            json!({"dimensions": 8})
+        ),
+        r#"{"input":"xxxxxx","model":"m","dimensions":8}"#
+    );
+}
+
+#[test]
+fn the_dialect_adds_to_objects_and_the_scenario_replaces_them() {
+    let mut dialect = dialect(Protocol::SglangNative);
+    dialect.body = object(json!({"sampling_params": {"temperature": 0.5, "top_p": 0.9}, "lora_path": "a"}));
+    assert!(encoded(&dialect, &text(), false, json!({})).contains(
+        r#""sampling_params":{"temperature":0.5,"max_new_tokens":5,"ignore_eos":true,"top_p":0.9},"stream":true,"lora_path":"a""#
+    ));
+    let replaced = encoded(&dialect, &text(), false, json!({"sampling_params": {"top_k": 1}}));
+    assert!(
+        replaced.contains(r#""sampling_params":{"top_k":1},"#),
+        "{replaced}"
+    );
+}
+
+#[test]
+fn every_event_of_trt_is_a_chunk_and_one_without_text_output_is_garbage() {
+    let decoded = decode(
+        Protocol::Trt,
+        [
+            (10, r#"{"text_output":"ab","model_name":"ensemble"}"#),
+            (20, r#"{"text_output":""}"#),
+        ],
+    );
+    assert_eq!(facts(&decoded), [(10, Answer, None, 2), (20, Answer, None, 0)]);
+    assert_eq!((decoded.text.as_str(), failure(&decoded)), ("ab", None));
+    let garbled = decode(Protocol::Trt, [(10, r#"{"other":1}"#)]);
+    assert_eq!(failure(&garbled).map(|(class, _)| class), Some(Class::Garbled));
+    let error = decode(Protocol::Trt, [(10, r#"{"error":"out of memory"}"#)]);
+    assert_eq!(failure(&error), Some((Class::ErrorEvent, "out of memory")));
+}
+
+#[test]
+fn an_answer_of_embeddings_is_complete_when_it_holds_a_vector() {
+    let answer = |body: &str| {
+        let mut decoder = Decoder::new(Protocol::Embeddings, 1 << 20);
+        decoder.push(LineKind::Plain, body.as_bytes(), 10);
+        decoder.finish(true)
+    };
+    let sound = answer(r#"{"object":"list","data":[{"embedding":[0.1,-2e-3]}],"usage":{"prompt_tokens":4}}"#);
+    assert_eq!((failure(&sound), facts(&sound)), (None, Vec::new()));
+    assert_eq!(sound.usage.and_then(|usage| usage.prompt), Some(4));
+    let empty = answer(r#"{"object":"list","data":[]}"#);
+    assert_eq!(failure(&empty).map(|(class, _)| class), Some(Class::Empty));
+    let error = answer(r#"{"object":"error","message":"too long"}"#);
+    assert_eq!(failure(&error), Some((Class::ErrorEvent, "too long")));
+}
+
+#[test]
+fn truss_answers_like_completions() {
+    let decoded = decode(
+        Protocol::Truss,
+        [
+            (10, r#"{"choices":[{"text":"a"}]}"#),
+            (20, r#"{"choices":[{"text":"b","finish_reason":"length"}]}"#),
+        ],
+    );
+    assert_eq!(facts(&decoded), [(10, Answer, None, 1), (20, Answer, None, 1)]);
+    assert_eq!(decoded.finish.as_deref(), Some("length"));
+}
+
+/// Source: spec/bench-serving.md 14.2; the compat readings of the same streams are in `judge/metrics`.
+#[test]
+fn the_golden_streams_are_read_with_their_faults_mended() {
+    let native = decode(
+        Protocol::SglangNative,
+        [
+            (10, r#"{"text":"ab","meta_info":{"completion_tokens":2}}"#),
+            (20, r#"{"text":"abcd","meta_info":{"completion_tokens":4}}"#),
+            (30, r#"{"text":"abcd","meta_info":{"completion_tokens":4}}"#),
+            (40, r#"{"text":"abcdefg","meta_info":{"completion_tokens":7}}"#),
+        ],
+    );
+    let told = [
+        (10, Answer, Some(2), 2),
+        (20, Answer, Some(4), 2),
+        (40, Answer, Some(7), 3),
+    ];
+    assert_eq!((facts(&native), failure(&native)), (told.to_vec(), None));
+    let error = decode(Protocol::SglangNative, [(10, r#"{"error":{"message":"no"}}"#)]);
+    assert_eq!(failure(&error), Some((Class::ErrorEvent, "no")));
+    let chat = decode(
+        Protocol::Chat,
+        [
+            (5, r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#),
+            (10, r#"{"choices":[{"delta":{"reasoning_content":"r"}}]}"#),
+            (20, r#"{"choices":[{"delta":{"content":"a"}}]}"#),
+            (30, r#"{"choices":[{"delta":{"content":"b"}}]}"#),
+            (40, r#"{"choices":[{"delta":{"content":"c"}}]}"#),
+            (
+                45,
+                r#"{"choices":[],"usage":{"completion_tokens":9,"prompt_tokens":55}}"#,
+            ),
+        ],
+    );
+    let times: Vec<u64> = chat.chunks.iter().map(|chunk| chunk.at_ns).collect();
+    assert_eq!((times, chat.text.as_str()), (vec![10, 20, 30, 40], "rabc"));
+    let usage = chat.usage.unwrap();
+    assert_eq!((usage.completion, usage.prompt), (Some(9), Some(55)));
+    let tools = decode(
+        Protocol::Chat,
+        [(
+            10,
+            r#"{"choices":[{"delta":{"tool_calls":[{"function":{"name":"f"}}]}}]}"#,
+        )],
+    );
+    assert_eq!(
+        (facts(&tools), failure(&tools)),
+        (vec![(10, Tool, None, 1)], None)
+    );
+}

@@ -1,0 +1,59 @@
+//! TensorRT-LLM behind Triton: `POST /v2/models/ensemble/generate_stream`. It always streams and never counts tokens.
+
+use serde::Deserialize;
+use serde::de::Error;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::{Ask, Content, Decoded, Words, error_words, prompt_value};
+use crate::results::record::request::ChunkKind;
+
+/// The id that no token has, so that no answer ends before its length.
+const NO_TOKEN: u32 = 1_048_576;
+
+/// Source: spec/bench-serving.md 2.5.
+pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Map<String, Value> {
+    let mut body: Map<String, Value> = [
+        ("accumulate_tokens", json!(true)),
+        ("text_input", prompt_value(prompt)),
+        ("temperature", json!(0.000_001)),
+        ("top_p", json!(1.0)),
+        ("max_tokens", json!(ask.tokens)),
+        ("stream", json!(true)),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into_iter()
+    .collect();
+    if !ask.stop_at_eos {
+        body.insert("min_length".to_owned(), json!(ask.tokens));
+        body.insert("end_id".to_owned(), json!(NO_TOKEN));
+    }
+    body
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, default)]
+    text_output: Option<Words<'a>>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+/// Reads one event; the server's words, if it tells of an error. An event without text is output all the same: its token may
+/// end inside a character.
+pub(super) fn read(
+    json: &str,
+    at_ns: u64,
+    decoded: &mut Decoded,
+) -> Result<Option<String>, serde_json::Error> {
+    let event: Event<'_> = serde_json::from_str(json)?;
+    if let Some(error) = event.error {
+        return Ok(Some(error_words(error.get())));
+    }
+    let Some(text) = event.text_output else {
+        return Err(serde_json::Error::custom("an event has no `text_output`"));
+    };
+    decoded.chunk(at_ns, ChunkKind::Answer, None, text.0.len());
+    decoded.text.push_str(&text.0);
+    Ok(None)
+}

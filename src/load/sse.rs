@@ -1,0 +1,230 @@
+//! Lines and server-sent events over the bytes of a body, cut at any byte. Pure: it knows no time and no JSON.
+//!
+//! Lines are stripped and told apart as bench_serving does, and further: `data:` may lack its space, and comments,
+//! `event:`, `id:` and `retry:` are passed over. Events of several `data:` lines are not joined; no engine sends them.
+
+use memchr::memchr;
+use thiserror::Error;
+
+/// A line of a body, stripped of white space at both ends; never empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line<'b> {
+    /// What follows `data:`.
+    Event(&'b [u8]),
+    /// `data: [DONE]`, or the bare word.
+    Done,
+    /// A line without a field name, such as a JSON body that is no stream.
+    Plain(&'b [u8]),
+}
+
+/// A line beyond the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a line of the answer exceeds {limit} bytes")]
+pub struct HugeLine {
+    /// The longest line allowed, in bytes.
+    pub limit: usize,
+}
+
+/// Splits bytes that come in pieces of any size into lines.
+#[derive(Clone, Debug)]
+pub struct Scanner {
+    limit: usize,
+    /// The beginning of a line whose end has not come.
+    partial: Vec<u8>,
+    /// Whether `partial` was handed out and may go.
+    spent: bool,
+}
+
+impl Scanner {
+    /// A scanner that refuses lines of more than `limit` bytes, their line feed not counted.
+    pub const fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            partial: Vec::new(),
+            spent: false,
+        }
+    }
+
+    /// Takes the next line off the front of `input`; `None` when more bytes are needed.
+    pub fn next<'a, 'b: 'a>(&'a mut self, input: &mut &'b [u8]) -> Result<Option<Line<'a>>, HugeLine> {
+        self.forget();
+        while let Some(end) = memchr(b'\n', input) {
+            let bytes: &'b [u8] = input;
+            let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
+            self.bound(line.len())?;
+            *input = rest;
+            if self.partial.is_empty() {
+                if let Some(line) = classify(line) {
+                    return Ok(Some(line));
+                }
+            } else {
+                self.partial.extend_from_slice(line);
+                if classify(&self.partial).is_some() {
+                    self.spent = true;
+                    return Ok(classify(&self.partial));
+                }
+                self.partial.clear();
+            }
+        }
+        self.bound(input.len())?;
+        self.partial.extend_from_slice(std::mem::take(input));
+        Ok(None)
+    }
+
+    /// The last line of a body that ended well, where no line feed closed it.
+    pub fn finish(&mut self) -> Option<Line<'_>> {
+        self.forget();
+        self.spent = true;
+        classify(&self.partial)
+    }
+
+    fn forget(&mut self) {
+        if self.spent {
+            self.partial.clear();
+            self.spent = false;
+        }
+    }
+
+    fn bound(&self, more: usize) -> Result<(), HugeLine> {
+        match self.partial.len() + more > self.limit {
+            true => Err(HugeLine { limit: self.limit }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The bytes without what Python's `bytes.strip` takes off.
+fn strip(mut line: &[u8]) -> &[u8] {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    while let [first, rest @ ..] = line
+        && is_space(first)
+    {
+        line = rest;
+    }
+    while let [rest @ .., last] = line
+        && is_space(last)
+    {
+        line = rest;
+    }
+    line
+}
+
+/// What a line says; `None` for one to be passed over.
+fn classify(line: &[u8]) -> Option<Line<'_>> {
+    const DONE: &[u8] = b"[DONE]";
+    let line = strip(line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line));
+    if let Some(data) = line.strip_prefix(b"data:") {
+        return match strip(data) {
+            b"" => None,
+            DONE => Some(Line::Done),
+            data => Some(Line::Event(data)),
+        };
+    }
+    match line {
+        b"" | [b':', ..] => None,
+        DONE => Some(Line::Done),
+        _ if [&b"event:"[..], b"id:", b"retry:"]
+            .iter()
+            .any(|field| line.starts_with(field)) =>
+        {
+            None
+        }
+        _ => Some(Line::Plain(line)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq)]
+    enum Owned {
+        Event(Vec<u8>),
+        Done,
+        Plain(Vec<u8>),
+    }
+
+    impl From<Line<'_>> for Owned {
+        fn from(line: Line<'_>) -> Self {
+            match line {
+                Line::Event(bytes) => Self::Event(bytes.to_vec()),
+                Line::Done => Self::Done,
+                Line::Plain(bytes) => Self::Plain(bytes.to_vec()),
+            }
+        }
+    }
+
+    fn scan<'p>(
+        limit: usize,
+        pieces: impl IntoIterator<Item = &'p [u8]>,
+    ) -> (Vec<Owned>, Result<(), HugeLine>) {
+        let (mut scanner, mut lines) = (Scanner::new(limit), Vec::new());
+        for mut piece in pieces {
+            loop {
+                match scanner.next(&mut piece) {
+                    Ok(Some(line)) => lines.push(line.into()),
+                    Ok(None) => break,
+                    Err(huge) => return (lines, Err(huge)),
+                }
+                assert!(scanner.partial.len() <= limit);
+            }
+        }
+        lines.extend(scanner.finish().map(Owned::from));
+        (lines, Ok(()))
+    }
+
+    #[test]
+    fn events_are_told_from_comments_fields_and_plain_lines() {
+        let text = b"\xef\xbb\xbf: ping\r\nevent: message\r\nid: 7\nretry: 3\n\ndata: {\"a\":1}\r\n\r\ndata:{\"b\":2}\n\
+            data:\n \t {\"c\":3} \x0b\n:\ndata: [DONE]\n\n{\"last\":true}";
+        let (lines, end) = scan(100, [&text[..]]);
+        assert_eq!(end, Ok(()));
+        assert_eq!(
+            lines,
+            [
+                Owned::Event(b"{\"a\":1}".to_vec()),
+                Owned::Event(b"{\"b\":2}".to_vec()),
+                Owned::Plain(b"{\"c\":3}".to_vec()),
+                Owned::Done,
+                Owned::Plain(b"{\"last\":true}".to_vec()),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_line_at_the_limit_passes_and_one_beyond_is_refused_unread() {
+        assert_eq!(scan(7, [&b"1234567\n"[..]]).1, Ok(()));
+        let huge = Err(HugeLine { limit: 7 });
+        assert_eq!(scan(7, [&b"12345678\n"[..]]).1, huge);
+        assert_eq!(scan(7, [&b"1234"[..], b"5678"]).1, huge);
+        assert_eq!(
+            scan(7, [&b"ok\n"[..], b"12345678"]),
+            (vec![Owned::Plain(b"ok".to_vec())], huge)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn lines_cut_anywhere_scan_alike(
+            lines in prop::collection::vec("(data: ?|: |event: |)[a-z\\[\\]{}\" \r\t]{0,12}\n?", 0..12),
+            cuts in prop::collection::vec(0.0f64..1.0, 0..12),
+            limit in 4usize..60,
+        ) {
+            let bytes = lines.concat().into_bytes();
+            let mut places: Vec<usize> = cuts.iter().map(|cut| (cut * bytes.len() as f64) as usize).collect();
+            places.extend([0, bytes.len()]);
+            places.sort_unstable();
+            let whole = scan(limit, [bytes.as_slice()]);
+            prop_assert_eq!(&scan(limit, places.windows(2).map(|pair| &bytes[pair[0]..pair[1]])), &whole);
+            prop_assert_eq!(&scan(limit, bytes.chunks(1)), &whole);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), limit in 0usize..50) {
+            let _ = scan(limit, [bytes.as_slice()]);
+            let _ = scan(limit, bytes.chunks(2));
+        }
+    }
+}
