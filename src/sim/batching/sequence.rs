@@ -1,0 +1,100 @@
+//! One request inside the batch: how far it is computed, and which blocks it holds.
+
+use std::time::Duration;
+
+use crate::sim::batching::blocks::BlockHash;
+use crate::sim::draw::chain;
+use crate::sim::text;
+
+/// What a request asks of the batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Submission {
+    /// The name of the request, unique within the engine.
+    pub id: u64,
+    /// The ids of the prompt's tokens; at least one.
+    pub prompt: Vec<u64>,
+    /// The tokens it will be answered with; at least one.
+    pub output: usize,
+    /// The key of its answer's words, which become part of the prefix cache.
+    pub key: u64,
+}
+
+/// A request that waits or runs.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    pub id: u64,
+    pub prompt: usize,
+    pub output: usize,
+    key: u64,
+    /// Tokens generated so far.
+    pub generated: usize,
+    /// Tokens, of prompt and answer, whose KV entries exist.
+    pub computed: usize,
+    /// Hashes of all full blocks of prompt and answer.
+    pub hashes: Vec<BlockHash>,
+    tail: usize,
+    tail_hash: BlockHash,
+    /// How many of `hashes` are held as sealed blocks.
+    pub sealed: usize,
+    /// Private blocks held.
+    pub private: usize,
+    /// Prompt tokens that the prefix cache spared at the first admission; unknown before it.
+    pub cached: Option<usize>,
+    /// When it was submitted, on the batch's own clock.
+    pub submitted: Duration,
+}
+
+impl Sequence {
+    pub(crate) fn new(submission: Submission, block: usize, now: Duration) -> Self {
+        let mut sequence = Self {
+            id: submission.id,
+            prompt: submission.prompt.len(),
+            output: submission.output,
+            key: submission.key,
+            generated: 0,
+            computed: 0,
+            hashes: Vec::with_capacity((submission.prompt.len() + submission.output) / block),
+            tail: 0,
+            tail_hash: 0,
+            sealed: 0,
+            private: 0,
+            cached: None,
+            submitted: now,
+        };
+        for id in submission.prompt {
+            sequence.know(id, block);
+        }
+        sequence
+    }
+
+    /// Tokens known: the prompt, and the answer so far.
+    pub(crate) fn known(&self) -> usize {
+        self.prompt + self.generated
+    }
+
+    /// Tokens that must be computed before the next one can be generated; 1 while decoding.
+    pub(crate) fn owed(&self) -> usize {
+        self.known() - self.computed
+    }
+
+    /// Generates the next token.
+    pub(crate) fn generate(&mut self, block: usize) {
+        let id = text::word_id(self.key, self.generated as u64);
+        self.generated += 1;
+        self.know(id, block);
+    }
+
+    /// The hashes of the blocks that may be taken from the cache: the last token is always computed.
+    pub(crate) fn reusable(&self, block: usize) -> &[BlockHash] {
+        &self.hashes[..((self.known() - 1) / block).min(self.hashes.len())]
+    }
+
+    fn know(&mut self, id: u64, block: usize) {
+        self.tail_hash = chain(self.tail_hash, id);
+        self.tail += 1;
+        if self.tail == block {
+            self.hashes.push(self.tail_hash);
+            self.tail = 0;
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What each engine is asked and answers: bodies in, events and whole answers out. Pure: no socket, no clock.
+
+pub(crate) mod ask;
+mod voice;
+
+pub(crate) use ask::{Ask, Refusal};
+pub(crate) use voice::{Finish, Voice};
+
+use crate::sim::options::Dialect;
+
+/// How a generation request is asked and answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// SGLang's own: `POST /generate`.
+    Native,
+    /// `POST /v1/completions`.
+    Completions,
+    /// `POST /v1/chat/completions`.
+    Chat,
+}
+
+/// Everything that can be asked of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    Generate(Endpoint),
+    Health,
+    /// SGLang's health check that generates a token; here it generates none, so that polling disturbs nobody.
+    HealthGenerate,
+    Models,
+    Metrics,
+    ResetCache,
+    Version,
+    ServerInfo,
+    ModelInfo,
+    Truth,
+    ForgetTruth,
+    WrongMethod,
+    Unknown,
+}
+
+impl Route {
+    /// Where a request goes.
+    pub(crate) fn of(dialect: Dialect, method: &str, path: &str) -> Self {
+        let is_sglang = dialect == Dialect::Sglang;
+        let is_vllm = dialect == Dialect::Vllm;
+        let (route, methods): (Self, &[&str]) = match path {
+            "/generate" if is_sglang => (Self::Generate(Endpoint::Native), &["POST", "PUT"]),
+            "/v1/completions" => (Self::Generate(Endpoint::Completions), &["POST"]),
+            "/v1/chat/completions" => (Self::Generate(Endpoint::Chat), &["POST"]),
+            "/health" => (Self::Health, &["GET"]),
+            "/health_generate" if is_sglang => (Self::HealthGenerate, &["GET"]),
+            "/v1/models" => (Self::Models, &["GET"]),
+            "/metrics" if dialect != Dialect::Openai => (Self::Metrics, &["GET"]),
+            "/flush_cache" if is_sglang => (Self::ResetCache, &["GET", "POST"]),
+            "/reset_prefix_cache" if is_vllm => (Self::ResetCache, &["POST"]),
+            "/version" if is_vllm => (Self::Version, &["GET"]),
+            "/server_info" if is_sglang || is_vllm => (Self::ServerInfo, &["GET"]),
+            "/get_server_info" if is_sglang => (Self::ServerInfo, &["GET"]),
+            "/model_info" | "/get_model_info" if is_sglang => (Self::ModelInfo, &["GET"]),
+            "/sim/truth" if method == "DELETE" => (Self::ForgetTruth, &["DELETE"]),
+            "/sim/truth" => (Self::Truth, &["GET"]),
+            _ => return Self::Unknown,
+        };
+        if methods.contains(&method) || (method == "HEAD" && methods.contains(&"GET")) {
+            route
+        } else {
+            Self::WrongMethod
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_dialect_has_its_own_paths() {
+        let known = |dialect, method, path| Route::of(dialect, method, path) != Route::Unknown;
+        for (path, sglang, vllm, lmdeploy, openai) in [
+            ("/generate", true, false, false, false),
+            ("/v1/completions", true, true, true, true),
+            ("/metrics", true, true, true, false),
+            ("/flush_cache", true, false, false, false),
+            ("/reset_prefix_cache", false, true, false, false),
+            ("/version", false, true, false, false),
+            ("/nowhere", false, false, false, false),
+        ] {
+            assert_eq!(known(Dialect::Sglang, "POST", path), sglang, "{path}");
+            assert_eq!(known(Dialect::Vllm, "POST", path), vllm, "{path}");
+            assert_eq!(known(Dialect::Lmdeploy, "POST", path), lmdeploy, "{path}");
+            assert_eq!(known(Dialect::Openai, "POST", path), openai, "{path}");
+        }
+        assert_eq!(
+            Route::of(Dialect::Vllm, "GET", "/reset_prefix_cache"),
+            Route::WrongMethod
+        );
+    }
+}

@@ -1,0 +1,365 @@
+//! How an answer is told: server-sent events token by token, or one JSON text at the end.
+
+use serde_json::{Value, json};
+
+use crate::sim::dialect::{Ask, Endpoint};
+use crate::sim::options::Dialect;
+use crate::sim::text;
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finish {
+    /// It has as many tokens as were asked for.
+    Length,
+    /// The text was over.
+    Stop,
+}
+
+impl Finish {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Length => "length",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// The tokens of a request as the server counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Usage {
+    prompt: usize,
+    completion: usize,
+    cached: usize,
+}
+
+impl Usage {
+    fn json(self) -> Value {
+        json!({
+            "prompt_tokens": self.prompt,
+            "total_tokens": self.prompt + self.completion,
+            "completion_tokens": self.completion,
+            "prompt_tokens_details": { "cached_tokens": self.cached },
+        })
+    }
+}
+
+/// One answer being told. Event texts are put together from parts made once, since a flood must not wait for them.
+#[derive(Debug)]
+pub(crate) struct Voice {
+    dialect: Dialect,
+    endpoint: Endpoint,
+    key: u64,
+    usage: Usage,
+    usage_tail: bool,
+    usage_always: bool,
+    id: String,
+    created: u64,
+    model: String,
+    /// Everything of an event before its text.
+    opening: String,
+    text: String,
+}
+
+impl Voice {
+    /// The voice for an answer to `ask`; `id` is unique, `created` in Unix seconds.
+    pub(crate) fn new(dialect: Dialect, endpoint: Endpoint, ask: &Ask, id: u64, created: u64) -> Self {
+        let id = match endpoint {
+            Endpoint::Native => format!("{id:032x}"),
+            Endpoint::Completions => format!("cmpl-{id:032x}"),
+            Endpoint::Chat => format!("chatcmpl-{id:032x}"),
+        };
+        let model = Value::from(ask.model.as_str()).to_string();
+        let opening = match endpoint {
+            Endpoint::Native => "data: {\"text\":\"".to_owned(),
+            Endpoint::Completions => format!(
+                "data: {{\"id\":\"{id}\",\"object\":\"text_completion\",\"created\":{created},\"model\":{model},\
+                 \"choices\":[{{\"index\":0,\"text\":\""
+            ),
+            Endpoint::Chat => format!(
+                "data: {{\"id\":\"{id}\",\"object\":\"chat.completion.chunk\",\"created\":{created},\"model\":{model},\
+                 \"choices\":[{{\"index\":0,\"delta\":{{"
+            ),
+        };
+        Self {
+            dialect,
+            endpoint,
+            key: ask.key,
+            usage: Usage {
+                prompt: ask.prompt.len(),
+                completion: 0,
+                cached: 0,
+            },
+            usage_tail: ask.usage_tail,
+            usage_always: ask.usage_always,
+            id,
+            created,
+            model: ask.model.clone(),
+            opening,
+            text: String::new(),
+        }
+    }
+
+    /// Sets how many prompt tokens came from the prefix cache.
+    pub(crate) fn set_cached(&mut self, cached: usize) {
+        self.usage.cached = cached;
+    }
+
+    /// Generates `count` tokens without telling them yet: what [`Voice::event`] tells next, or [`Voice::whole`].
+    fn speak(&mut self, count: usize) -> usize {
+        let from = self.text.len();
+        for _ in 0..count {
+            let index = self.usage.completion as u64;
+            if index > 0 {
+                self.text.push(' ');
+            }
+            self.text.push_str(text::word(self.key, index));
+            self.usage.completion += 1;
+        }
+        from
+    }
+
+    /// Events that come before the first token: the role of a chat, nothing else.
+    pub(crate) fn preamble(&mut self) -> Option<String> {
+        if self.endpoint != Endpoint::Chat {
+            return None;
+        }
+        Some(format!(
+            "{}\"role\":\"assistant\",\"content\":\"\"}},\"logprobs\":null,\"finish_reason\":null}}]}}\n\n",
+            self.opening
+        ))
+    }
+
+    /// The event with the next `count` tokens, appended to `out`; `finish` with the last ones.
+    pub(crate) fn event(&mut self, count: usize, finish: Option<Finish>, out: &mut Vec<u8>) {
+        let from = self.speak(count);
+        // SGLang and LMDeploy tell the end in an event of its own.
+        let told = finish.filter(|_| matches!(self.dialect, Dialect::Vllm | Dialect::Openai));
+        match self.endpoint {
+            Endpoint::Native => {
+                let event = self.native(&self.text, finish);
+                out.extend_from_slice(event.as_bytes());
+            }
+            Endpoint::Completions | Endpoint::Chat => self.delta(from, told, out),
+        }
+        if self.endpoint == Endpoint::Native {
+            // Cumulative texts are what this endpoint tells; others need theirs for one event only.
+            return;
+        }
+        self.text.clear();
+    }
+
+    /// Events that come after the last token, up to and with `[DONE]`.
+    pub(crate) fn ending(&mut self, finish: Finish) -> Vec<String> {
+        let mut events = Vec::new();
+        if self.endpoint != Endpoint::Native {
+            if matches!(self.dialect, Dialect::Sglang | Dialect::Lmdeploy) || self.usage.completion == 0 {
+                let mut event = Vec::new();
+                self.delta(self.text.len(), Some(finish), &mut event);
+                events.push(String::from_utf8_lossy(&event).into_owned());
+            }
+            if self.usage_tail {
+                let tail = json!({
+                    "id": self.id, "object": self.object(true), "created": self.created, "model": self.model,
+                    "choices": [], "usage": self.usage.json(),
+                });
+                events.push(format!("data: {tail}\n\n"));
+            }
+        } else if self.usage.completion == 0 {
+            events.push(self.native("", Some(finish)));
+        }
+        events.push("data: [DONE]\n\n".to_owned());
+        events
+    }
+
+    /// The whole answer at once, with all its `count` tokens.
+    pub(crate) fn whole(&mut self, count: usize, finish: Finish) -> String {
+        self.speak(count);
+        let text = &self.text;
+        let choice = match self.endpoint {
+            Endpoint::Native => {
+                let event = self.native(text, Some(finish));
+                return event.trim_start_matches("data: ").trim_end().to_owned();
+            }
+            Endpoint::Completions => {
+                json!({ "index": 0, "text": text, "logprobs": null, "finish_reason": finish.name() })
+            }
+            Endpoint::Chat => json!({
+                "index": 0, "message": { "role": "assistant", "content": text },
+                "logprobs": null, "finish_reason": finish.name(),
+            }),
+        };
+        json!({
+            "id": self.id, "object": self.object(false), "created": self.created, "model": self.model,
+            "choices": [choice], "usage": self.usage.json(),
+        })
+        .to_string()
+    }
+
+    /// An event whose text is `bytes` long and counts no token.
+    pub(crate) fn huge(&self, bytes: usize) -> Vec<u8> {
+        let filler = "x".repeat(bytes);
+        match self.endpoint {
+            Endpoint::Native => self.native(&filler, None).into_bytes(),
+            Endpoint::Completions => format!(
+                "{}{filler}\",\"logprobs\":null,\"finish_reason\":null}}]}}\n\n",
+                self.opening
+            )
+            .into_bytes(),
+            Endpoint::Chat => format!(
+                "{}\"content\":\"{filler}\"}},\"logprobs\":null,\"finish_reason\":null}}]}}\n\n",
+                self.opening
+            )
+            .into_bytes(),
+        }
+    }
+
+    /// An error in the middle of a stream.
+    pub(crate) fn error(&self) -> String {
+        let message = "the engine lost this request in the middle (simulated)";
+        let error = json!({ "error": { "message": message, "type": "InternalServerError", "param": null, "code": 500 } });
+        format!("data: {error}\n\n")
+    }
+
+    fn object(&self, is_chunk: bool) -> &'static str {
+        match (self.endpoint, is_chunk) {
+            (Endpoint::Chat, true) => "chat.completion.chunk",
+            (Endpoint::Chat, false) => "chat.completion",
+            _ => "text_completion",
+        }
+    }
+
+    fn delta(&self, from: usize, finish: Option<Finish>, out: &mut Vec<u8>) {
+        let mut put = |part: &str| out.extend_from_slice(part.as_bytes());
+        let (before, after) = match self.endpoint {
+            Endpoint::Chat if from == self.text.len() => ("", "}"),
+            Endpoint::Chat => ("\"content\":\"", "\"}"),
+            _ => ("", "\""),
+        };
+        put(&self.opening);
+        put(before);
+        // The blank before a word was put at its start, so a cut between events falls before it.
+        put(&self.text[from..]);
+        put(after);
+        match finish {
+            None => put(",\"logprobs\":null,\"finish_reason\":null}]"),
+            Some(finish) => {
+                put(",\"logprobs\":null,\"finish_reason\":\"");
+                put(finish.name());
+                put("\"}]");
+            }
+        }
+        if self.usage_always {
+            put(",\"usage\":");
+            put(&self.usage.json().to_string());
+        }
+        put("}\n\n");
+    }
+
+    fn native(&self, text: &str, finish: Option<Finish>) -> String {
+        let reason = match finish {
+            None => "null".to_owned(),
+            Some(Finish::Length) => format!("{{\"type\":\"length\",\"length\":{}}}", self.usage.completion),
+            Some(Finish::Stop) => "{\"type\":\"stop\",\"matched\":0}".to_owned(),
+        };
+        format!(
+            "data: {{\"text\":\"{text}\",\"meta_info\":{{\"id\":\"{}\",\"finish_reason\":{reason},\"prompt_tokens\":{},\
+             \"weight_version\":\"default\",\"completion_tokens\":{},\"cached_tokens\":{}}}}}\n\n",
+            self.id, self.usage.prompt, self.usage.completion, self.usage.cached
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::options::Options;
+
+    fn told(dialect: Dialect, endpoint: Endpoint, body: &str, counts: &[usize]) -> Vec<Value> {
+        let ask = Ask::parse(
+            endpoint,
+            body.as_bytes(),
+            &Options {
+                dialect,
+                ..Options::default()
+            },
+        )
+        .unwrap();
+        let mut voice = Voice::new(dialect, endpoint, &ask, 1, 1_700_000_000);
+        let mut out = voice.preamble().unwrap_or_default().into_bytes();
+        for (at, count) in counts.iter().enumerate() {
+            voice.event(
+                *count,
+                (at + 1 == counts.len()).then_some(Finish::Length),
+                &mut out,
+            );
+        }
+        let ending = voice.ending(Finish::Length);
+        let all = String::from_utf8(out).unwrap() + &ending.concat();
+        let events: Vec<_> = all
+            .split_terminator("\n\n")
+            .map(|event| event.strip_prefix("data: ").unwrap())
+            .collect();
+        assert_eq!(events.last(), Some(&"[DONE]"));
+        events[..events.len() - 1]
+            .iter()
+            .map(|event| serde_json::from_str(event).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn the_pieces_of_a_stream_are_the_whole_answer() {
+        for dialect in [Dialect::Vllm, Dialect::Sglang] {
+            let body = r#"{"prompt":"a","max_tokens":5,"stream_options":{"include_usage":true}}"#;
+            let events = told(dialect, Endpoint::Completions, body, &[1, 3, 1]);
+            let text: String = events
+                .iter()
+                .filter_map(|event| event["choices"][0]["text"].as_str())
+                .collect();
+            let ask = Ask::parse(Endpoint::Completions, body.as_bytes(), &Options::default()).unwrap();
+            let whole = Voice::new(dialect, Endpoint::Completions, &ask, 1, 0).whole(5, Finish::Length);
+            let whole: Value = serde_json::from_str(&whole).unwrap();
+            assert_eq!(whole["choices"][0]["text"], text);
+            assert_eq!(text.split(' ').count(), 5);
+            let tail = events.last().unwrap();
+            assert_eq!((&tail["choices"], &tail["usage"]), (&json!([]), &whole["usage"]));
+            let ends = events
+                .iter()
+                .filter(|event| event["choices"][0]["finish_reason"] == "length")
+                .count();
+            assert_eq!(ends, 1);
+        }
+    }
+
+    #[test]
+    fn a_chat_opens_with_its_role() {
+        let body = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
+        let events = told(Dialect::Lmdeploy, Endpoint::Chat, body, &[1, 1]);
+        assert_eq!(
+            events[0]["choices"][0]["delta"],
+            json!({ "role": "assistant", "content": "" })
+        );
+        assert_eq!(events[3]["choices"][0]["delta"], json!({}));
+        assert_eq!(events.len(), 4);
+    }
+
+    #[test]
+    fn native_events_tell_everything_so_far() {
+        let events = told(
+            Dialect::Sglang,
+            Endpoint::Native,
+            r#"{"input_ids":[1,2]}"#,
+            &[1, 2],
+        );
+        let texts: Vec<_> = events
+            .iter()
+            .map(|event| event["text"].as_str().unwrap())
+            .collect();
+        assert!(texts[1].starts_with(&format!("{} ", texts[0])));
+        assert_eq!(events[1]["meta_info"]["completion_tokens"], 3);
+        assert_eq!(events[1]["meta_info"]["prompt_tokens"], 2);
+        assert_eq!(
+            events[1]["meta_info"]["finish_reason"],
+            json!({ "type": "length", "length": 3 })
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! Lets the batch's steps take their time: the thin asynchronous layer over [`Batch`].
+//!
+//! A step begins where the one before it should have ended, not where it was noticed, so lateness does not add up.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+
+use crate::base::clock;
+use crate::sim::batching::{Batch, Busy, CostModel, Emission, Submission};
+use crate::sim::engine::Engine;
+use crate::sim::metrics::Gauges;
+
+/// What connections ask of the batch.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// A request, and where its tokens go: at most as many as it asks for.
+    Submit(Submission, UnboundedSender<Emission>),
+    /// The client has gone.
+    Abort(u64),
+    /// The prefix cache shall be emptied.
+    Flush(oneshot::Sender<Result<(), Busy>>),
+}
+
+/// Runs the batch until nobody can order any more or the engine closes.
+pub(crate) async fn drive(cost: CostModel, mut orders: UnboundedReceiver<Order>, engine: Arc<Engine>) {
+    let epoch = clock::now();
+    let kv_tokens = cost.kv_tokens;
+    let mut batch = Batch::new(cost, engine.options.seed);
+    let mut listeners: HashMap<u64, UnboundedSender<Emission>> = HashMap::new();
+    loop {
+        while let Ok(order) = orders.try_recv() {
+            obey(order, &mut batch, &mut listeners, epoch);
+        }
+        let step = batch.begin();
+        tell(&mut batch, &engine, kv_tokens);
+        let Some(took) = step else {
+            let order = tokio::select! {
+                order = orders.recv() => order,
+                () = engine.closing.cancelled() => None,
+            };
+            let Some(order) = order else { return };
+            batch.rest(clock::now().since(epoch));
+            obey(order, &mut batch, &mut listeners, epoch);
+            continue;
+        };
+        tokio::select! {
+            () = engine.metronome.until(epoch.plus(batch.clock() + took)) => {}
+            () = engine.closing.cancelled() => return,
+        }
+        for emission in batch.finish() {
+            let (id, is_last) = (emission.id, emission.is_last);
+            let is_heard = listeners
+                .get(&id)
+                .is_some_and(|listener| listener.send(emission).is_ok());
+            if is_last || !is_heard {
+                listeners.remove(&id);
+                batch.abort(id);
+            }
+        }
+    }
+}
+
+fn obey(
+    order: Order,
+    batch: &mut Batch,
+    listeners: &mut HashMap<u64, UnboundedSender<Emission>>,
+    epoch: clock::Moment,
+) {
+    match order {
+        Order::Submit(submission, listener) => {
+            listeners.insert(submission.id, listener);
+            batch.submit(submission, clock::now().since(epoch));
+        }
+        Order::Abort(id) => {
+            listeners.remove(&id);
+            batch.abort(id);
+        }
+        Order::Flush(answer) => {
+            // Whoever asked may have gone meanwhile.
+            let _ = answer.send(batch.flush());
+        }
+    }
+}
+
+fn tell(batch: &mut Batch, engine: &Engine, kv_tokens: usize) {
+    for time in batch.take_queue_times() {
+        engine.metrics.queue.observe(time);
+    }
+    let (running, waiting) = batch.sizes();
+    *engine
+        .metrics
+        .gauges
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) = Gauges {
+        running,
+        waiting,
+        kv_usage: batch.kv_usage(),
+        kv_tokens,
+        totals: batch.totals(),
+    };
+}

@@ -1,0 +1,250 @@
+//! What the engine counts about itself, and the Prometheus page that tells it under each engine's names.
+//! Counts what was really done; names that are not simulated are left out rather than told as 0.
+
+use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::sim::batching::Totals;
+use crate::sim::options::Dialect;
+
+/// Upper bounds of the buckets of all histograms, in seconds.
+const BOUNDS: [f64; 20] = [
+    0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    30.0, 60.0, 120.0,
+];
+
+/// A histogram of times.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+    sum_ns: AtomicU64,
+}
+
+impl Histogram {
+    /// Counts one time.
+    pub(crate) fn observe(&self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        self.buckets[BOUNDS.partition_point(|bound| *bound < seconds)].fetch_add(1, Relaxed);
+        self.sum_ns
+            .fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    fn write(&self, page: &mut Page<'_>, name: &str) {
+        page.kind(name, "histogram");
+        let mut count = 0;
+        for (at, bucket) in self.buckets.iter().enumerate() {
+            count += bucket.load(Relaxed);
+            let bound = BOUNDS.get(at).map_or("+Inf".to_owned(), f64::to_string);
+            page.line(
+                &format!("{name}_bucket"),
+                &format!(",le=\"{bound}\""),
+                count as f64,
+            );
+        }
+        page.line(&format!("{name}_sum"), "", self.sum_ns.load(Relaxed) as f64 / 1e9);
+        page.line(&format!("{name}_count"), "", count as f64);
+    }
+}
+
+/// The state of the batch, as it was after its latest step. Set by the driver, read by pages: behind one mutex so
+/// that a page tells one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gauges {
+    pub running: usize,
+    pub waiting: usize,
+    pub kv_usage: f64,
+    pub kv_tokens: usize,
+    pub totals: Totals,
+}
+
+/// Everything that is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    pub gauges: Mutex<Gauges>,
+    /// Generation requests in flight, whatever the timing.
+    pub in_flight: AtomicU64,
+    /// Prompt tokens of answered requests where no batch counts them.
+    pub prompt_tokens: AtomicU64,
+    /// Tokens written to clients.
+    pub generation_tokens: AtomicU64,
+    /// Requests that ended with as many tokens as were asked for.
+    pub finished: AtomicU64,
+    /// Requests that ended before that because their text was over.
+    pub stopped: AtomicU64,
+    /// Requests whose client went away, or that were cut.
+    pub aborted: AtomicU64,
+    pub ttft: Histogram,
+    pub itl: Histogram,
+    pub e2e: Histogram,
+    pub queue: Histogram,
+}
+
+struct Page<'a> {
+    out: String,
+    labels: &'a str,
+}
+
+impl Page<'_> {
+    fn kind(&mut self, name: &str, kind: &str) {
+        let _ = writeln!(self.out, "# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, more: &str, value: f64) {
+        let _ = writeln!(self.out, "{name}{{{}{more}}} {value}", self.labels);
+    }
+
+    fn gauge(&mut self, name: &str, value: f64) {
+        self.kind(name, "gauge");
+        self.line(name, "", value);
+    }
+
+    fn counter(&mut self, name: &str, value: u64) {
+        self.kind(name, "counter");
+        self.line(name, "", value as f64);
+    }
+}
+
+impl Metrics {
+    /// The page of this dialect; none for the bare one, which has no metrics.
+    pub(crate) fn page(&self, dialect: Dialect, model: &str) -> Option<String> {
+        let model = model.replace('\\', "\\\\").replace('"', "\\\"");
+        let mut gauges = *self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
+        if gauges.kv_tokens == 0 {
+            gauges.running = self.in_flight.load(Relaxed) as usize;
+            gauges.totals.prompt_tokens = self.prompt_tokens.load(Relaxed);
+        }
+        let (prefix, labels) = match dialect {
+            Dialect::Vllm => ("vllm", format!("engine=\"0\",model_name=\"{model}\"")),
+            Dialect::Sglang => (
+                "sglang",
+                format!("engine_type=\"unified\",model_name=\"{model}\",tp_rank=\"0\""),
+            ),
+            Dialect::Lmdeploy => ("lmdeploy", format!("engine=\"0\",model_name=\"{model}\"")),
+            Dialect::Openai => return None,
+        };
+        let mut page = Page {
+            out: String::with_capacity(16 * 1024),
+            labels: &labels,
+        };
+        match dialect {
+            Dialect::Vllm => self.vllm(&mut page, &gauges),
+            Dialect::Sglang => self.sglang(&mut page, &gauges),
+            Dialect::Lmdeploy | Dialect::Openai => self.lmdeploy(&mut page, &gauges),
+        }
+        page.counter(
+            &format!("{prefix}:prompt_tokens_total"),
+            gauges.totals.prompt_tokens,
+        );
+        page.counter(
+            &format!("{prefix}:generation_tokens_total"),
+            self.generation_tokens.load(Relaxed),
+        );
+        self.ttft
+            .write(&mut page, &format!("{prefix}:time_to_first_token_seconds"));
+        self.e2e
+            .write(&mut page, &format!("{prefix}:e2e_request_latency_seconds"));
+        Some(page.out)
+    }
+
+    fn answered(&self) -> u64 {
+        self.finished.load(Relaxed) + self.stopped.load(Relaxed)
+    }
+
+    fn vllm(&self, page: &mut Page<'_>, gauges: &Gauges) {
+        page.gauge("vllm:num_requests_running", gauges.running as f64);
+        page.gauge("vllm:num_requests_waiting", gauges.waiting as f64);
+        page.gauge("vllm:kv_cache_usage_perc", gauges.kv_usage);
+        page.counter("vllm:prefix_cache_queries_total", gauges.totals.prefix_queries);
+        page.counter("vllm:prefix_cache_hits_total", gauges.totals.prefix_hits);
+        page.counter("vllm:num_preemptions_total", gauges.totals.preemptions);
+        page.kind("vllm:request_success_total", "counter");
+        let finished = self.finished.load(Relaxed) as f64;
+        page.line(
+            "vllm:request_success_total",
+            ",finished_reason=\"length\"",
+            finished,
+        );
+        let stopped = self.stopped.load(Relaxed) as f64;
+        page.line("vllm:request_success_total", ",finished_reason=\"stop\"", stopped);
+        let aborted = self.aborted.load(Relaxed) as f64;
+        page.line(
+            "vllm:request_success_total",
+            ",finished_reason=\"abort\"",
+            aborted,
+        );
+        self.itl.write(page, "vllm:inter_token_latency_seconds");
+        self.queue.write(page, "vllm:request_queue_time_seconds");
+    }
+
+    fn sglang(&self, page: &mut Page<'_>, gauges: &Gauges) {
+        page.gauge("sglang:num_running_reqs", gauges.running as f64);
+        page.gauge("sglang:num_queue_reqs", gauges.waiting as f64);
+        page.gauge("sglang:token_usage", gauges.kv_usage);
+        page.gauge(
+            "sglang:kv_used_tokens",
+            (gauges.kv_usage * gauges.kv_tokens as f64).round(),
+        );
+        page.gauge("sglang:max_total_num_tokens", gauges.kv_tokens as f64);
+        let share = gauges.totals.prefix_hits as f64 / gauges.totals.prefix_queries.max(1) as f64;
+        page.gauge("sglang:cache_hit_rate", share);
+        page.counter("sglang:cached_tokens_total", gauges.totals.prefix_hits);
+        page.counter("sglang:num_retracted_requests_total", gauges.totals.preemptions);
+        page.counter("sglang:num_requests_total", self.answered());
+        page.counter("sglang:num_aborted_requests_total", self.aborted.load(Relaxed));
+        self.itl.write(page, "sglang:inter_token_latency_seconds");
+        self.queue.write(page, "sglang:queue_time_seconds");
+    }
+
+    fn lmdeploy(&self, page: &mut Page<'_>, gauges: &Gauges) {
+        page.gauge("lmdeploy:num_requests_running", gauges.running as f64);
+        page.gauge("lmdeploy:num_requests_waiting", gauges.waiting as f64);
+        page.gauge("lmdeploy:gpu_cache_usage_perc", gauges.kv_usage);
+        let share = gauges.totals.prefix_hits as f64 / gauges.totals.prefix_queries.max(1) as f64;
+        page.gauge("lmdeploy:prefix_cache_hit_rate", share);
+        page.counter("lmdeploy:cached_tokens_total", gauges.totals.prefix_hits);
+        page.counter("lmdeploy:num_requests_finished", self.answered());
+        page.counter("lmdeploy:num_requests_failed", self.aborted.load(Relaxed));
+        self.itl.write(page, "lmdeploy:iter_token_latency");
+        self.queue.write(page, "lmdeploy:request_queue_time_seconds");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_counts_cumulatively_up_to_and_with_its_bounds() {
+        let metrics = Metrics::default();
+        for millis in [10, 11, 500_000] {
+            metrics.ttft.observe(Duration::from_millis(millis));
+        }
+        let page = metrics.page(Dialect::Vllm, "a\"b").unwrap();
+        let line = |end: &str| {
+            page.lines()
+                .find(|line| line.contains("first_token") && line.contains(end))
+                .unwrap()
+        };
+        assert!(line("le=\"0.01\"").ends_with(" 1"));
+        assert!(line("le=\"0.02\"").ends_with(" 2"));
+        assert!(line("le=\"+Inf\"").ends_with(" 3"));
+        assert!(line("_count").ends_with(" 3") && line("_sum").ends_with(" 500.021"));
+        assert!(page.contains("model_name=\"a\\\"b\""));
+    }
+
+    #[test]
+    fn each_dialect_has_its_own_names() {
+        let metrics = Metrics::default();
+        for (dialect, name) in [
+            (Dialect::Vllm, "vllm:kv_cache_usage_perc"),
+            (Dialect::Sglang, "sglang:token_usage"),
+            (Dialect::Lmdeploy, "lmdeploy:gpu_cache_usage_perc"),
+        ] {
+            assert!(metrics.page(dialect, "m").unwrap().contains(name));
+        }
+        assert_eq!(metrics.page(Dialect::Openai, "m"), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! Waits that end on time: tokio's timers round to milliseconds, which is more than a calibration may err.
+//! One thread sleeps until the next moment and wakes whoever waits for it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use tokio::sync::oneshot;
+
+use crate::base::clock::{self, Moment};
+
+/// The thread that sleeps, and what it is asked for; the thread ends with this value.
+#[derive(Debug)]
+pub(crate) struct Metronome {
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The mutex is held for pushes and pops only; the thread sleeps on the condition.
+#[derive(Debug, Default)]
+struct Desk {
+    orders: Mutex<Orders>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    due: BinaryHeap<Reverse<Order>>,
+    taken: u64,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Order {
+    at: Moment,
+    /// Orders for one moment are served in the order in which they came.
+    number: u64,
+    bell: oneshot::Sender<()>,
+}
+
+impl PartialEq for Order {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Order {}
+
+impl PartialOrd for Order {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Order {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+impl Metronome {
+    /// Starts the thread.
+    pub(crate) fn start() -> std::io::Result<Self> {
+        let desk = Arc::new(Desk::default());
+        let worker = Arc::clone(&desk);
+        let thread = std::thread::Builder::new()
+            .name("metronome".to_owned())
+            .spawn(move || worker.serve())?;
+        Ok(Self {
+            desk,
+            thread: Some(thread),
+        })
+    }
+
+    /// Waits until `at`; not at all if it has passed.
+    pub(crate) async fn until(&self, at: Moment) {
+        if clock::now() >= at {
+            return;
+        }
+        let (bell, rung) = oneshot::channel();
+        {
+            let mut orders = self.desk.orders.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = orders.taken;
+            orders.taken += 1;
+            let is_next = orders.due.peek().is_none_or(|Reverse(next)| at < next.at);
+            orders.due.push(Reverse(Order { at, number, bell }));
+            if is_next {
+                self.desk.changed.notify_one();
+            }
+        }
+        // The bell is dropped unrung only when the thread ends, and with it all waits.
+        let _ = rung.await;
+    }
+}
+
+impl Desk {
+    fn serve(&self) {
+        // The kernel lets timers be 50 us late to save wake-ups; where it may not be told, that is how late we are.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        while !orders.is_closed {
+            let now = clock::now();
+            while orders.due.peek().is_some_and(|Reverse(next)| next.at <= now) {
+                if let Some(Reverse(order)) = orders.due.pop() {
+                    // Whoever stopped waiting does not hear it.
+                    let _ = order.bell.send(());
+                }
+            }
+            orders = match orders.due.peek() {
+                None => self.changed.wait(orders).unwrap_or_else(PoisonError::into_inner),
+                Some(Reverse(next)) => {
+                    let wait = next.at.since(clock::now());
+                    self.changed
+                        .wait_timeout(orders, wait)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+            };
+        }
+    }
+}
+
+impl Drop for Metronome {
+    fn drop(&mut self) {
+        self.desk
+            .orders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_closed = true;
+        self.desk.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been printed already and must not become a second one here.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn waits_end_in_the_order_of_their_moments_and_never_early() {
+        let metronome = Metronome::start().unwrap();
+        let start = clock::now();
+        let wait = async |millis| {
+            let at = start.plus(Duration::from_millis(millis));
+            metronome.until(at).await;
+            assert!(clock::now() >= at);
+            clock::now()
+        };
+        let (late, early, past) = tokio::join!(wait(20), wait(10), wait(0));
+        assert!(past < early && early < late);
+    }
+}

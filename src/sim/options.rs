@@ -1,0 +1,303 @@
+//! What a simulated engine is told: whom it resembles, how fast it is, what goes wrong. Plain values.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::sim::batching::CostModel;
+use crate::sim::faults::Faults;
+use crate::sim::presets::Preset;
+
+/// The engine whose endpoints, answers and metric names are imitated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// SGLang: `/generate`, the OpenAI endpoints, `/flush_cache`; metrics only when enabled.
+    Sglang,
+    /// vLLM: the OpenAI endpoints, `/reset_prefix_cache`; metrics always.
+    Vllm,
+    /// LMDeploy: the OpenAI endpoints, no cache reset; metrics always.
+    Lmdeploy,
+    /// The OpenAI endpoints and `/health`, nothing else.
+    Openai,
+}
+
+/// How moments of tokens come about.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Timing {
+    /// By continuous batching with a cost model.
+    Batched(CostModel),
+    /// By a schedule of its own for each request, whatever the load.
+    Exact(Schedule),
+    /// All tokens of a request as fast as the socket takes them.
+    Flood {
+        /// Events are gathered until a write has at least this many bytes; 0 for one write per event.
+        burst_bytes: usize,
+    },
+}
+
+/// Moments counted from the arrival of a request's first byte.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Schedule {
+    /// To the first token.
+    pub ttft: Duration,
+    /// From each token to the next.
+    pub itl: Duration,
+    /// By which share each of these varies to both sides, drawn evenly; 0 for none, at most 1.
+    pub spread: f64,
+}
+
+/// A key that clients must show; never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiKey(String);
+
+impl ApiKey {
+    /// The key, from its text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(crate) fn opens(&self, authorization: Option<&str>) -> bool {
+        authorization.and_then(|value| value.strip_prefix("Bearer ")) == Some(self.0.as_str())
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl std::str::FromStr for ApiKey {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self::new(text))
+    }
+}
+
+/// Everything a simulated engine is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The address to listen on.
+    pub host: IpAddr,
+    /// The port to listen on; 0 for a free one.
+    pub port: u16,
+    /// The engine that is imitated.
+    pub dialect: Dialect,
+    /// The names under which the model is served, at least one; the first one is put into answers.
+    pub models: Vec<String>,
+    /// The version that is told.
+    pub version: String,
+    /// The tensor-parallel size that is told.
+    pub tp: u32,
+    /// The longest prompt and answer together, in tokens.
+    pub max_model_len: usize,
+    /// The key that clients must show.
+    pub api_key: Option<ApiKey>,
+    /// What fixes every draw.
+    pub seed: u64,
+    /// How moments of tokens come about.
+    pub timing: Timing,
+    /// The chance that any token is the last one, where a request does not ignore the end of text; 0 for never.
+    pub eos_rate: f64,
+    /// The mean number of tokens per event while another request is in flight; 1 for one each.
+    pub merge_chunks: u32,
+    /// Whether SGLang's metrics are on.
+    pub metrics: bool,
+    /// Whether `/sim/truth` tells the server's own moments.
+    pub truth: bool,
+    /// How long loading takes.
+    pub start_delay: Duration,
+    /// Whether the port is open while loading, answering 503; otherwise connections are refused.
+    pub listen_while_loading: bool,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+impl Default for Options {
+    /// The preset `fast` as a bare OpenAI server on a free port of the loopback interface; nothing goes wrong.
+    fn default() -> Self {
+        let fast = Preset::named("fast").expect("the preset `fast` is in the table");
+        Self {
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 0,
+            dialect: Dialect::Openai,
+            models: vec![fast.model.to_owned()],
+            version: "0.0.0-sim".to_owned(),
+            tp: 1,
+            max_model_len: fast.max_model_len,
+            api_key: None,
+            seed: 1,
+            timing: Timing::Batched(fast.cost(1).expect("the preset `fast` fits one GPU")),
+            eos_rate: 0.0,
+            merge_chunks: 1,
+            metrics: false,
+            truth: false,
+            start_delay: Duration::ZERO,
+            listen_while_loading: false,
+            faults: Faults::default(),
+        }
+    }
+}
+
+/// Why options cannot be served.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum OptionsFault {
+    /// The model does not fit.
+    #[error(
+        "preset `{preset}` leaves no room for a KV cache on {gpus} GPU(s) beside {weights_gib} GiB of weights; raise `--tp`"
+    )]
+    NoRoom {
+        /// The preset.
+        preset: &'static str,
+        /// The number of GPUs asked for.
+        gpus: u32,
+        /// The size of the weights.
+        weights_gib: f64,
+    },
+    /// A figure lies outside its range.
+    #[error("`{flag}` is {given}; {rule}")]
+    Range {
+        /// The flag that sets it.
+        flag: &'static str,
+        /// What was given.
+        given: String,
+        /// What is allowed.
+        rule: &'static str,
+    },
+}
+
+impl Options {
+    /// Checks what the types leave open.
+    pub fn check(&self) -> Result<(), OptionsFault> {
+        let ensure = |holds: bool, flag, given: &dyn fmt::Display, rule| {
+            if holds {
+                Ok(())
+            } else {
+                Err(OptionsFault::Range {
+                    flag,
+                    given: given.to_string(),
+                    rule,
+                })
+            }
+        };
+        let is_share = |share: f64| (0.0..=1.0).contains(&share);
+        ensure(
+            !self.models.is_empty(),
+            "--model",
+            &"empty",
+            "name at least one model",
+        )?;
+        ensure(
+            self.max_model_len >= 2,
+            "--max-model-len",
+            &self.max_model_len,
+            "give at least 2 tokens",
+        )?;
+        ensure(
+            is_share(self.eos_rate),
+            "--eos-rate",
+            &self.eos_rate,
+            "give a chance from 0 to 1",
+        )?;
+        ensure(
+            self.merge_chunks >= 1,
+            "--merge-chunks",
+            &self.merge_chunks,
+            "give at least 1 token",
+        )?;
+        if let Some(share) = self.faults.early_end {
+            ensure(is_share(share), "--early-end", &share, "give a share from 0 to 1")?;
+        }
+        match &self.timing {
+            Timing::Batched(cost) => {
+                ensure(
+                    cost.block_tokens > 0,
+                    "--block-tokens",
+                    &cost.block_tokens,
+                    "give at least 1 token",
+                )?;
+                ensure(
+                    cost.step_tokens > 0,
+                    "--step-tokens",
+                    &cost.step_tokens,
+                    "give at least 1 token",
+                )?;
+                ensure(
+                    cost.max_running > 0,
+                    "--max-running",
+                    &cost.max_running,
+                    "let at least 1 request run",
+                )?;
+                ensure(
+                    (0.0..1.0).contains(&cost.jitter),
+                    "--jitter",
+                    &cost.jitter,
+                    "give a share from 0 to below 1",
+                )?;
+                let rate = cost.prefill_rate;
+                ensure(
+                    rate > 0.0,
+                    "--prefill-rate",
+                    &rate,
+                    "give tokens per second above 0",
+                )?;
+                // One sequence of full length, with its last block begun, must fit; else it would never run.
+                let least = self.max_model_len.div_ceil(cost.block_tokens) * cost.block_tokens;
+                ensure(
+                    cost.kv_tokens >= least,
+                    "--kv-tokens",
+                    &cost.kv_tokens,
+                    "hold at least `--max-model-len` tokens",
+                )
+            }
+            Timing::Exact(schedule) => ensure(
+                is_share(schedule.spread),
+                "--spread",
+                &schedule.spread,
+                "give a share from 0% to 100%",
+            ),
+            Timing::Flood { .. } => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_can_be_served() {
+        Options::default().check().unwrap();
+    }
+
+    #[test]
+    fn a_figure_out_of_range_names_its_flag() {
+        let fault = Options {
+            eos_rate: 1.5,
+            ..Options::default()
+        }
+        .check()
+        .unwrap_err();
+        assert_eq!(
+            fault.to_string(),
+            "`--eos-rate` is 1.5; give a chance from 0 to 1"
+        );
+        let fault = Options {
+            max_model_len: 10_000_000,
+            ..Options::default()
+        }
+        .check()
+        .unwrap_err();
+        assert!(fault.to_string().starts_with("`--kv-tokens` is "), "{fault}");
+    }
+
+    #[test]
+    fn a_key_is_not_printed() {
+        let key = ApiKey::new("secret");
+        assert!(key.opens(Some("Bearer secret")) && !key.opens(Some("Bearer other")) && !key.opens(None));
+        assert_eq!(format!("{key:?}"), "***");
+    }
+}

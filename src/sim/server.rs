@@ -1,0 +1,217 @@
+//! The life of a simulated engine: binds, loads, listens, and ends as it is told to.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::sim::driver;
+use crate::sim::engine::Engine;
+use crate::sim::faults::DieAfter;
+use crate::sim::options::{Options, OptionsFault, Timing};
+use crate::sim::startup;
+use crate::sim::wire;
+
+/// Where the lines of the engine's log go, without line ends.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Connections that the kernel holds until they are accepted; it may cap this by `net.core.somaxconn`.
+const BACKLOG: u32 = 4096;
+
+/// How long connections may take to end with the engine.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// Why a simulated engine ended other than by being told to.
+#[derive(Debug, Error)]
+pub enum SimError {
+    /// The options contradict themselves.
+    #[error(transparent)]
+    Options(#[from] OptionsFault),
+    /// The port cannot be had.
+    #[error("cannot listen on {address}: {source}; choose another `--port`, or 0 for a free one")]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The system refuses a thread, a signal handler or a child.
+    #[error("cannot start the simulated engine: {0}; see the limits of this user (`ulimit -a`)")]
+    System(#[from] std::io::Error),
+    /// A fault asked for this end: all connections have been reset, and the process must end now with this status.
+    #[error("the simulated engine died as it was told to (exit status: {status})")]
+    Died {
+        /// The exit status of the process.
+        status: u8,
+    },
+}
+
+/// Serves until `stop` is cancelled, SIGTERM or SIGINT arrives, or a fault ends it. `log` takes the lines an engine
+/// would print; `on_ready` is called with the bound address once connections are taken, which with
+/// [`Options::listen_while_loading`] is before loading ends.
+pub async fn serve(
+    options: Options,
+    log: Log,
+    on_ready: impl FnOnce(SocketAddr),
+    stop: CancellationToken,
+) -> Result<(), SimError> {
+    options.check()?;
+    let address = SocketAddr::new(options.host, options.port);
+    let (socket, bound) = bind(address).map_err(|source| SimError::Bind { address, source })?;
+    if options.faults.leak_child {
+        leak_child(&log)?;
+    }
+    let tasks = TaskTracker::new();
+    let engine = start(options, &tasks)?;
+    let _close = engine.closing.clone().drop_guard();
+    let lifetime = engine.options.faults.die_after;
+    let result = tokio::select! {
+        biased;
+        () = stop.cancelled() => Ok(()),
+        signal = told_to_end(engine.options.faults.ignore_sigterm, &log) => signal.map_err(SimError::System),
+        () = engine.dead.cancelled() => Err(startup::die(&*log)),
+        () = lives_for(lifetime) => Err(startup::die(&*log)),
+        end = live(socket, bound, &engine, &log, on_ready, &tasks) => match end {
+            Err(error) => Err(error),
+        },
+    };
+    if matches!(result, Err(SimError::Died { .. })) {
+        engine.dead.cancel();
+    }
+    engine.closing.cancel();
+    tasks.close();
+    // A connection that does not end in time ends with the process.
+    let _ = tokio::time::timeout(PARTING, tasks.wait()).await;
+    result
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<(TcpSocket, SocketAddr)> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let bound = socket.local_addr()?;
+    Ok((socket, bound))
+}
+
+fn start(options: Options, tasks: &TaskTracker) -> std::io::Result<Arc<Engine>> {
+    let Timing::Batched(cost) = options.timing.clone() else {
+        return Ok(Arc::new(Engine::new(options, None)?));
+    };
+    let (sender, orders) = mpsc::unbounded_channel();
+    let engine = Arc::new(Engine::new(options, Some(sender))?);
+    tasks.spawn(driver::drive(cost, orders, Arc::clone(&engine)));
+    Ok(engine)
+}
+
+async fn live(
+    socket: TcpSocket,
+    bound: SocketAddr,
+    engine: &Arc<Engine>,
+    log: &Log,
+    on_ready: impl FnOnce(SocketAddr),
+    tasks: &TaskTracker,
+) -> Result<Infallible, SimError> {
+    let listen = |socket: TcpSocket| {
+        socket.listen(BACKLOG).map_err(|source| SimError::Bind {
+            address: bound,
+            source,
+        })
+    };
+    let loaded = async {
+        startup::load(engine, &**log).await?;
+        engine.is_ready.store(true, Relaxed);
+        Ok::<(), SimError>(())
+    };
+    if engine.options.listen_while_loading {
+        let listener = listen(socket)?;
+        on_ready(bound);
+        let told = async {
+            loaded.await?;
+            tell_ready(bound, engine, log);
+            pending().await
+        };
+        return tokio::select! {
+            end = told => end,
+            end = accept(listener, engine, tasks) => Ok(end),
+        };
+    }
+    loaded.await?;
+    let listener = listen(socket)?;
+    tell_ready(bound, engine, log);
+    on_ready(bound);
+    Ok(accept(listener, engine, tasks).await)
+}
+
+fn tell_ready(bound: SocketAddr, engine: &Engine, log: &Log) {
+    startup::say(&**log, &format!("Uvicorn running on http://{bound} (simulated)"));
+    startup::say(&**log, startup::ready_line(engine.options.dialect));
+}
+
+async fn accept(listener: TcpListener, engine: &Arc<Engine>, tasks: &TaskTracker) -> Infallible {
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = engine.refusing.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                tasks.spawn(wire::serve(stream, Arc::clone(engine)));
+            }
+            // Out of file handles: those in use will be given back, and asking at once would only burn time.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+    drop(listener);
+    pending().await
+}
+
+async fn lives_for(lifetime: Option<DieAfter>) {
+    match lifetime {
+        Some(DieAfter::Time(time)) => tokio::time::sleep(time).await,
+        _ => pending().await,
+    }
+}
+
+async fn told_to_end(ignores_sigterm: bool, log: &Log) -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => return Ok(()),
+            _ = terminate.recv() => {
+                if !ignores_sigterm {
+                    return Ok(());
+                }
+                startup::say(&**log, "SIGTERM ignored, as told");
+            }
+        }
+    }
+}
+
+fn leak_child(log: &Log) -> std::io::Result<()> {
+    let child = tokio::process::Command::new("sleep")
+        .arg("600")
+        .stdin(Stdio::null())
+        .kill_on_drop(false)
+        .spawn()?;
+    let id = child
+        .id()
+        .map_or_else(|| "ended already".to_owned(), |id| id.to_string());
+    startup::say(&**log, &format!("left a child process behind: pid {id}"));
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Loading, as an engine's log tells it: the phases a runner looks for, spread over the time that loading takes.
+
+use std::time::Duration;
+
+use crate::base::clock;
+use crate::sim::SimError;
+use crate::sim::engine::Engine;
+use crate::sim::faults::{LAST_WORDS, Loading};
+use crate::sim::options::{Dialect, Options, Timing};
+
+/// A line of the log, and the share of loading after which it is told.
+#[derive(Clone, Debug, PartialEq)]
+struct Line {
+    share: f64,
+    text: String,
+}
+
+/// Loads: tells each line at its time. Ends when loading does, with an error if the engine dies of it.
+pub(crate) async fn load(engine: &Engine, log: &(dyn Fn(&str) + Send + Sync)) -> Result<(), SimError> {
+    let options = &engine.options;
+    let start = clock::now();
+    for line in lines(options) {
+        let at = options.start_delay.mul_f64(line.share);
+        if let Loading::Dies(after) = options.faults.loading
+            && line.share > 0.0
+            && after <= at
+        {
+            engine.metronome.until(start.plus(after)).await;
+            return Err(die(log));
+        }
+        if options.faults.loading == Loading::Hangs && line.share > 0.5 {
+            std::future::pending::<()>().await;
+        }
+        engine.metronome.until(start.plus(at)).await;
+        say(log, &line.text);
+    }
+    if let Loading::Dies(after) = options.faults.loading {
+        engine.metronome.until(start.plus(after)).await;
+        return Err(die(log));
+    }
+    engine.metronome.until(start.plus(options.start_delay)).await;
+    Ok(())
+}
+
+/// Tells the last words.
+pub(crate) fn die(log: &(dyn Fn(&str) + Send + Sync)) -> SimError {
+    for line in LAST_WORDS {
+        log(line);
+    }
+    SimError::Died { status: 1 }
+}
+
+/// Tells one line as engines do, with time and level.
+pub(crate) fn say(log: &(dyn Fn(&str) + Send + Sync), text: &str) {
+    log(&format!("INFO {} {text}", clock::timestamp()));
+}
+
+/// What is told once the engine answers.
+pub(crate) fn ready_line(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sglang => "The server is fired up and ready to roll!",
+        Dialect::Vllm | Dialect::Lmdeploy | Dialect::Openai => "Application startup complete.",
+    }
+}
+
+fn lines(options: &Options) -> Vec<Line> {
+    let line = |share, text: String| Line { share, text };
+    let model = &options.models[0];
+    let seconds = |share: f64| Duration::mul_f64(options.start_delay, share).as_secs_f64();
+    let mut lines = vec![
+        line(
+            0.0,
+            format!(
+                "simulated {:?} {} (no model, no GPU): tp {}",
+                options.dialect, options.version, options.tp
+            ),
+        ),
+        line(0.0, format!("Starting to load model {model}...")),
+    ];
+    for shard in 1..=4 {
+        let share = 0.1 * f64::from(shard);
+        lines.push(line(
+            share,
+            format!(
+                "Loading safetensors checkpoint shards: {}% Completed | {shard}/4",
+                shard * 25
+            ),
+        ));
+    }
+    lines.push(line(
+        0.4,
+        format!("Loading weights took {:.2} seconds", seconds(0.4)),
+    ));
+    lines.push(line(
+        0.45,
+        "Dynamo bytecode transform, torch.compile begins".to_owned(),
+    ));
+    lines.push(line(
+        0.7,
+        format!("torch.compile takes {:.2} s in total", seconds(0.25)),
+    ));
+    if let Timing::Batched(cost) = &options.timing {
+        lines.push(line(
+            0.72,
+            format!("GPU KV cache size: {} tokens", cost.kv_tokens),
+        ));
+    }
+    lines.push(line(0.75, "Capturing CUDA graphs: 0%".to_owned()));
+    lines.push(line(
+        0.95,
+        format!("Graph capturing finished in {:.2} secs", seconds(0.2)),
+    ));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_phases_are_told_in_order_and_within_loading() {
+        let lines = lines(&Options {
+            start_delay: Duration::from_secs(10),
+            ..Options::default()
+        });
+        assert!(lines.iter().all(|line| line.share < 1.0) && lines.is_sorted_by(|a, b| a.share <= b.share));
+        let at = |text: &str| lines.iter().position(|line| line.text.contains(text)).unwrap();
+        assert!(at("Starting to load") < at("Loading weights took 4.00"));
+        assert!(at("Loading weights") < at("torch.compile takes 2.50 s"));
+        assert!(at("torch.compile takes") < at("Graph capturing finished in 2.00"));
+    }
+}

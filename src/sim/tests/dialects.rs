@@ -1,0 +1,262 @@
+use serde_json::json;
+
+use super::{Answer, Sim, completion, sim};
+use crate::sim::{ApiKey, Dialect, Options};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+#[tokio::test]
+async fn vllm_streams_completions_with_a_usage_tail() {
+    let sim = Sim::start(sim(Dialect::Vllm)).await;
+    let answer = sim.complete(5).await;
+    assert!(answer.status == 200 && answer.is_whole);
+    assert_eq!((answer.events().len(), answer.texts()), (7, 5));
+    assert_eq!(answer.events()[6], "[DONE]");
+    let tail = &answer.values()[5];
+    assert_eq!(tail["usage"]["completion_tokens"], 5);
+    assert_eq!(tail["usage"]["prompt_tokens"], 4);
+    assert_eq!(answer.values()[4]["choices"][0]["finish_reason"], "length");
+
+    assert_eq!(sim.get("/health").await.status, 200);
+    assert_eq!(
+        sim.get("/version").await.json(),
+        json!({ "version": "0.0.0-sim" })
+    );
+    assert_eq!(
+        sim.get("/server_info").await.json()["vllm_config"]["tensor_parallel_size"],
+        1
+    );
+    assert_eq!(sim.get("/v1/models").await.json()["data"][0]["id"], "m");
+    assert_eq!(
+        sim.call("POST", "/reset_prefix_cache", "").await.json(),
+        json!({ "success": true })
+    );
+    assert_eq!(sim.get("/reset_prefix_cache").await.status, 405);
+    assert_eq!(sim.get("/nowhere").await.json(), json!({ "detail": "Not Found" }));
+    assert_eq!(sim.metric("vllm:generation_tokens_total").await, 5.0);
+    assert_eq!(sim.metric("vllm:prompt_tokens_total").await, 4.0);
+    assert_eq!(sim.metric("vllm:time_to_first_token_seconds_count").await, 1.0);
+    assert_eq!(sim.metric("vllm:inter_token_latency_seconds_count").await, 4.0);
+    assert_eq!(sim.metric("vllm:num_requests_running").await, 0.0);
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn sglang_generates_natively_and_flushes_its_cache() {
+    let sim = Sim::start(Options {
+        metrics: true,
+        ..sim(Dialect::Sglang)
+    })
+    .await;
+    let prompt: Vec<u32> = (0..64).collect();
+    let ask = |stream: bool| {
+        json!({ "input_ids": prompt, "sampling_params": { "max_new_tokens": 3, "ignore_eos": true }, "stream": stream })
+            .to_string()
+    };
+    let first = sim.call("POST", "/generate", &ask(true)).await;
+    let values = first.values();
+    assert_eq!(
+        values
+            .iter()
+            .map(|v| v["meta_info"]["completion_tokens"].as_u64())
+            .collect::<Vec<_>>(),
+        [1, 2, 3].map(Some)
+    );
+    assert_eq!(
+        (
+            &values[2]["meta_info"]["prompt_tokens"],
+            &values[2]["meta_info"]["cached_tokens"]
+        ),
+        (&json!(64), &json!(0))
+    );
+    assert_eq!(first.events()[3], "[DONE]");
+
+    let second = sim.call("POST", "/generate", &ask(false)).await.json();
+    assert_eq!(second["text"], values[2]["text"]);
+    assert_eq!(second["meta_info"]["cached_tokens"], 48);
+    assert_eq!(sim.metric("sglang:cached_tokens_total").await, 48.0);
+
+    assert_eq!(sim.get("/flush_cache").await.status, 200);
+    assert_eq!(
+        sim.call("POST", "/generate", &ask(false)).await.json()["meta_info"]["cached_tokens"],
+        0
+    );
+    for path in [
+        "/health",
+        "/health_generate",
+        "/server_info",
+        "/get_server_info",
+        "/model_info",
+        "/v1/models",
+    ] {
+        assert_eq!(sim.get(path).await.status, 200, "{path}");
+    }
+    assert_eq!(sim.get("/version").await.status, 404);
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_cache_in_use_is_not_emptied() {
+    for (dialect, path, status) in [
+        (Dialect::Sglang, "/flush_cache", 400),
+        (Dialect::Vllm, "/reset_prefix_cache", 200),
+    ] {
+        let sim = Sim::start(sim(dialect)).await;
+        let mut busy = TcpStream::connect(sim.address).await.unwrap();
+        let body = completion(30_000);
+        let head = format!(
+            "POST /v1/completions HTTP/1.1\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        busy.write_all((head + &body).as_bytes()).await.unwrap();
+        let mut text = String::new();
+        while !text.contains("data: ") {
+            let mut piece = [0; 1024];
+            let length = busy.read(&mut piece).await.unwrap();
+            text.push_str(std::str::from_utf8(&piece[..length]).unwrap());
+        }
+        let refused = sim.call("POST", path, "").await;
+        assert_eq!(refused.status, status);
+        assert!(refused.body.contains("failed") || refused.json() == json!({ "success": false }));
+        drop(busy);
+        if dialect == Dialect::Sglang {
+            assert_eq!(
+                sim.call("POST", "/flush_cache?timeout=15", "").await.status,
+                200,
+                "it waits until nothing runs"
+            );
+        }
+        sim.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn sglang_has_no_metrics_unless_told() {
+    let sim = Sim::start(sim(Dialect::Sglang)).await;
+    assert_eq!(sim.get("/metrics").await.status, 404);
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn lmdeploy_merges_tokens_only_under_load() {
+    let options = Options {
+        merge_chunks: 4,
+        ..sim(Dialect::Lmdeploy)
+    };
+    let sim = Sim::start(options).await;
+    assert_eq!(
+        sim.complete(200).await.texts(),
+        200,
+        "alone, every token has its event"
+    );
+    let answers = tokio::join!(sim.complete(2000), sim.complete(2000));
+    for answer in [answers.0, answers.1] {
+        assert!(answer.texts() < 1900, "{}", answer.texts());
+        assert_eq!(
+            answer.values().last().unwrap()["usage"]["completion_tokens"],
+            2000
+        );
+    }
+    assert_eq!(sim.get("/health").await.json()["status"], "healthy");
+    assert_eq!(sim.metric("lmdeploy:generation_tokens_total").await, 4200.0);
+    assert_eq!(sim.call("POST", "/flush_cache", "").await.status, 404);
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_chat_streams_its_role_then_its_words() {
+    let sim = Sim::start(sim(Dialect::Openai)).await;
+    let body = r#"{"model":"m","messages":[{"role":"user","content":"hi"}],"max_completion_tokens":3,"stream":true}"#;
+    let answer = sim.call("POST", "/v1/chat/completions", body).await;
+    assert_eq!((answer.texts(), answer.events().len()), (3, 5));
+    assert_eq!(answer.values()[0]["choices"][0]["delta"]["role"], "assistant");
+    let whole = sim
+        .call("POST", "/v1/chat/completions", &body.replace("true", "false"))
+        .await
+        .json();
+    let text: String = answer
+        .values()
+        .iter()
+        .map(|v| v["choices"][0]["delta"]["content"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(whole["choices"][0]["message"]["content"], text);
+    assert_eq!(whole["usage"]["completion_tokens"], 3);
+    assert_eq!(sim.get("/metrics").await.status, 404);
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn wrong_names_and_missing_keys_are_refused() {
+    let options = Options {
+        api_key: Some(ApiKey::new("k")),
+        ..sim(Dialect::Vllm)
+    };
+    let sim = Sim::start(options).await;
+    assert_eq!(sim.complete(1).await.status, 401);
+    assert_eq!(sim.get("/health").await.status, 200);
+    let body = r#"{"model":"other","prompt":"a"}"#;
+    let (bytes, _) = sim
+        .raw("POST", "/v1/completions", "Authorization: Bearer k\r\n", body)
+        .await;
+    let answer = Answer::read(&bytes);
+    assert_eq!(
+        (answer.status, &answer.json()["error"]["type"]),
+        (404, &json!("NotFoundError"))
+    );
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_serves_many_requests_sent_at_once_and_chunked() {
+    let sim = Sim::start(sim(Dialect::Openai)).await;
+    let body = completion(2);
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: sim\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n";
+    let (left, right) = body.split_at(10);
+    let one = format!(
+        "{head}{:x}\r\n{left}\r\n{:x}\r\n{right}\r\n0\r\n\r\n",
+        left.len(),
+        right.len()
+    );
+    let last = "GET /health HTTP/1.1\r\nconnection: close\r\n\r\n";
+    let mut stream = TcpStream::connect(sim.address).await.unwrap();
+    stream
+        .write_all(format!("{one}{one}{last}").as_bytes())
+        .await
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 3);
+    assert_eq!(text.matches("data: [DONE]").count(), 2);
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_waits_to_be_told_is_told() {
+    let sim = Sim::start(sim(Dialect::Openai)).await;
+    let mut stream = TcpStream::connect(sim.address).await.unwrap();
+    let body = completion(1);
+    let length = body.len();
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut told = [0; 25];
+    stream.read_exact(&mut told).await.unwrap();
+    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(body.as_bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await.unwrap();
+    assert_eq!(Answer::read(&bytes).texts(), 1);
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_request_are_answered_with_400() {
+    let sim = Sim::start(sim(Dialect::Openai)).await;
+    let mut stream = TcpStream::connect(sim.address).await.unwrap();
+    stream.write_all(b"\x16\x03\x01hello\r\n\r\n").await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert!(text.starts_with("HTTP/1.1 400 Bad Request"));
+    sim.stop().await;
+}
