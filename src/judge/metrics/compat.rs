@@ -1,0 +1,147 @@
+//! What bench_serving would have kept of each request: its reading of a stream, faults included.
+//!
+//! Some of what it sees is not in a record: events that repeat the whole text without a new token (`classic` counts a gap
+//! for each on the native protocol), and the length of a line (`classic` fails at 128 KiB).
+
+use crate::matrix::plan::Protocol;
+use crate::matrix::spec::workload::Profile;
+use crate::results::record::request::{Chunk, ChunkKind, Class, Request};
+
+/// A request that bench_serving takes for a success. Times in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Answer {
+    /// When it began, after the start of the measurement.
+    pub(super) start: f64,
+    /// To the first event with output; 0 if there was none.
+    pub(super) ttft: f64,
+    /// To the last line that was not empty.
+    pub(super) latency: f64,
+    /// Between tokens or events.
+    pub(super) itl: Vec<f64>,
+    /// Output tokens, as it believes them to be.
+    pub(super) output: u32,
+    /// Prompt tokens of the data set.
+    pub(super) prompt: u32,
+    /// Output tokens counted again from the text.
+    pub(super) counted: Option<u32>,
+}
+
+impl Answer {
+    /// Time per output token after the first; `None` below two tokens.
+    ///
+    /// Source: spec/bench-serving.md 7.2.
+    pub(super) fn tpot(&self) -> Option<f64> {
+        (self.output > 1).then(|| (self.latency - self.ttft) / f64::from(self.output - 1))
+    }
+}
+
+/// The successes among the requests, in the order of the data set.
+pub(super) fn answers(requests: &[Request], protocol: Protocol, profile: Profile) -> Vec<Answer> {
+    let mut ordered: Vec<&Request> = requests.iter().collect();
+    ordered.sort_by_key(|request| request.index);
+    ordered
+        .into_iter()
+        .filter_map(|request| answer(request, protocol, profile))
+        .collect()
+}
+
+fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Answer> {
+    if !is_success(request, protocol, profile) {
+        return None;
+    }
+    let sent = request.sent_ns?;
+    // Source: spec/bench-serving.md 2.1: an answer without a single line fails.
+    let last_line = request.last_line_ns?;
+    let chunks: Vec<&Chunk> = request
+        .chunks
+        .iter()
+        .filter(|chunk| is_read(chunk.kind, profile))
+        .collect();
+    let itl = match (protocol, profile) {
+        (Protocol::SglangNative, Profile::Current) => native_gaps(&chunks)?,
+        _ => chunks
+            .windows(2)
+            .map(|pair| seconds(pair[0].at_ns, pair[1].at_ns))
+            .collect(),
+    };
+    Some(Answer {
+        start: seconds(0, sent),
+        ttft: chunks.first().map_or(0.0, |first| seconds(sent, first.at_ns)),
+        latency: seconds(sent, last_line),
+        itl,
+        output: output_tokens(request, &chunks, protocol, profile),
+        prompt: request.prompt_tokens,
+        counted: match request.counted_tokens {
+            None if request.chunks.is_empty() => Some(0),
+            counted => counted,
+        },
+    })
+}
+
+/// Source: spec/bench-serving.md 2.1 to 2.4, 12.1, traps T8 and T9: a stream that ends well is a success, whatever it held;
+/// an error event is noticed only where the event must have other fields.
+fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
+    match request.failure.as_ref().map(|failure| failure.class) {
+        None | Some(Class::Empty) => true,
+        Some(Class::ErrorEvent) => match protocol {
+            Protocol::SglangNative => profile == Profile::Current,
+            Protocol::Completions | Protocol::Trt | Protocol::Truss | Protocol::Embeddings => false,
+            Protocol::Chat => true,
+        },
+        Some(_) => false,
+    }
+}
+
+/// Source: spec/bench-serving.md traps T15 and T16: reasoning is read by `current` only, tool calls by neither.
+fn is_read(kind: ChunkKind, profile: Profile) -> bool {
+    match kind {
+        ChunkKind::Answer => true,
+        ChunkKind::Reasoning => profile == Profile::Current,
+        ChunkKind::Tool => false,
+    }
+}
+
+/// Source: spec/bench-serving.md 2.2: a gap is split evenly among the tokens of its event; an event without a new token is
+/// skipped and the next gap reaches over it. `None` where an event lacks its count, which fails the request.
+fn native_gaps(chunks: &[&Chunk]) -> Option<Vec<f64>> {
+    let mut gaps = Vec::new();
+    let Some(first) = chunks.first() else {
+        return Some(gaps);
+    };
+    let (mut before, mut known) = (first.at_ns, i64::from(first.tokens?));
+    for chunk in &chunks[1..] {
+        let tokens = i64::from(chunk.tokens?);
+        let added = tokens - known;
+        if added == 0 {
+            continue;
+        }
+        let share = seconds(before, chunk.at_ns) / added as f64;
+        gaps.extend((0..added).map(|_| share));
+        (before, known) = (chunk.at_ns, tokens);
+    }
+    Some(gaps)
+}
+
+/// Source: spec/bench-serving.md 2.2 to 2.7 and 12.1: the requested length unless usage is read where the protocol has it.
+fn output_tokens(request: &Request, chunks: &[&Chunk], protocol: Protocol, profile: Profile) -> u32 {
+    let asked = request.asked_tokens;
+    if protocol == Protocol::Embeddings {
+        return 0;
+    }
+    if profile == Profile::Classic {
+        return asked;
+    }
+    let last_reported = || chunks.iter().rev().find_map(|chunk| chunk.tokens);
+    let reported = request.usage.and_then(|usage| usage.completion);
+    match protocol {
+        Protocol::SglangNative if chunks.is_empty() => asked,
+        Protocol::SglangNative => reported.or_else(last_reported).unwrap_or(asked),
+        Protocol::Completions => last_reported().unwrap_or(asked),
+        Protocol::Chat => reported.unwrap_or(asked),
+        Protocol::Trt | Protocol::Truss | Protocol::Embeddings => asked,
+    }
+}
+
+fn seconds(from_ns: u64, to_ns: u64) -> f64 {
+    to_ns.saturating_sub(from_ns) as f64 / 1e9
+}

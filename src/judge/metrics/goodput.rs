@@ -1,0 +1,67 @@
+//! How many requests were good: every target of the SLO met. Failed requests never are, and stay in the denominator.
+
+use super::Sheet;
+use super::compat::Answer;
+use super::latency::Times;
+use super::metric::Metric;
+use super::parts::Target;
+use super::throughput::window_s;
+use crate::matrix::spec::scenario::Slo;
+use crate::results::record::request::Request;
+
+/// Goodput under the definitions of `matrix`: a target without a value is missed, except TPOT, which an answer of one token
+/// cannot miss.
+///
+/// Source: spec/bench-serving.md 7.5.
+pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], slo: &Slo) {
+    let values: Vec<[f64; 3]> = requests
+        .iter()
+        .filter(|request| request.is_completed())
+        .map(|request| {
+            let times = Times::of(request);
+            let missed = f64::INFINITY;
+            [
+                times.ttft.unwrap_or(missed),
+                times.tpot.unwrap_or(0.0),
+                times.e2e.unwrap_or(missed),
+            ]
+        })
+        .collect();
+    put(sheet, &values, slo, requests.len(), window_s(requests));
+}
+
+/// Goodput as bench_serving prints it.
+///
+/// Source: spec/bench-serving.md 7.5.
+pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], slo: &Slo, all: usize, duration_s: Option<f64>) {
+    let values: Vec<[f64; 3]> = answers
+        .iter()
+        .map(|answer| {
+            [answer.ttft, answer.tpot().unwrap_or(0.0), answer.latency].map(|seconds| seconds * 1000.0)
+        })
+        .collect();
+    put(sheet, &values, slo, all, duration_s);
+}
+
+fn put(sheet: &mut Sheet, values: &[[f64; 3]], slo: &Slo, all: usize, duration_s: Option<f64>) {
+    let limits = limits_ms(slo);
+    let meets = |value: &[f64; 3], target: usize| limits[target].is_none_or(|limit| value[target] <= limit);
+    let share = |count: usize| (all > 0).then(|| count as f64 / all as f64);
+    let good = values
+        .iter()
+        .filter(|value| (0..Target::ALL.len()).all(|target| meets(value, target)))
+        .count();
+    sheet.put(Metric::Goodput, duration_s.map(|duration| good as f64 / duration));
+    sheet.put(Metric::Attainment, share(good));
+    for (at, target) in Target::ALL.into_iter().enumerate() {
+        if limits[at].is_some() {
+            let met = values.iter().filter(|value| meets(value, at)).count();
+            sheet.put(Metric::AttainmentOf(target), share(met));
+        }
+    }
+}
+
+/// The limits in milliseconds, in the order of [`Target::ALL`].
+pub(super) fn limits_ms(slo: &Slo) -> [Option<f64>; 3] {
+    [slo.ttft, slo.tpot, slo.e2e].map(|limit| limit.map(|limit| limit.duration().as_nanos() as f64 / 1e6))
+}

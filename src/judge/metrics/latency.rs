@@ -1,0 +1,254 @@
+//! How long things took: the samples of times, and their statistics.
+
+use super::compat::Answer;
+use super::metric::Metric;
+use super::parts::{Sample, Statistic};
+use super::stats::Statistics;
+use super::{Count, Faults, Sheet};
+use crate::matrix::spec::workload::Profile;
+use crate::results::record::request::Request;
+
+const COMPAT_CLASSIC: [Statistic; 4] = [Statistic::Mean, Statistic::Median, Statistic::Std, Statistic::P99];
+const COMPAT_CURRENT: [Statistic; 6] = [
+    Statistic::Mean,
+    Statistic::Median,
+    Statistic::Std,
+    Statistic::P90,
+    Statistic::P95,
+    Statistic::P99,
+];
+
+/// Times of one completed request under the definitions of `matrix`, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Times {
+    pub(super) ttft: Option<f64>,
+    pub(super) e2e: Option<f64>,
+    pub(super) tpot: Option<f64>,
+}
+
+impl Times {
+    /// TTFT and E2E from the moment of sending to the first and to the last event that carried output. TPOT has a meaning
+    /// only if output came in at least two events and has at least two tokens.
+    ///
+    /// Source: spec/bench-serving.md 7.2 with traps T6, T7, T8 and T16 mended.
+    pub(super) fn of(request: &Request) -> Self {
+        let (Some(sent), Some(first), Some(last)) =
+            (request.sent_ns, request.chunks.first(), request.chunks.last())
+        else {
+            return Self::default();
+        };
+        let ttft = millis(sent, first.at_ns);
+        let e2e = millis(sent, last.at_ns);
+        let after_first = request.output_tokens().and_then(|tokens| tokens.checked_sub(1));
+        let tpot = after_first
+            .filter(|after_first| *after_first > 0 && request.chunks.len() > 1)
+            .map(|after_first| (e2e - ttft) / f64::from(after_first));
+        Self {
+            ttft: Some(ttft),
+            e2e: Some(e2e),
+            tpot,
+        }
+    }
+}
+
+/// The statistics of every sample under the definitions of `matrix`. Failed requests have no latency.
+pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
+    let mut samples: [Vec<f64>; Sample::ALL.len()] = Default::default();
+    let mut push = |sample: Sample, value: Option<f64>| {
+        samples[sample as usize].extend(value);
+    };
+    for request in requests {
+        // Source: design.md 7: the moment of sending against the moment it was due, for every request that was sent.
+        push(
+            Sample::Lag,
+            request.sent_ns.map(|sent| millis(request.due_ns, sent)),
+        );
+        if !request.is_completed() {
+            continue;
+        }
+        let times = Times::of(request);
+        push(Sample::Ttft, times.ttft);
+        push(Sample::E2e, times.e2e);
+        push(Sample::Tpot, times.tpot);
+        let first = request.chunks.first().map(|chunk| chunk.at_ns);
+        let last = request.chunks.last().map(|chunk| chunk.at_ns);
+        let between = |from: Option<u64>, to: Option<u64>| Some(millis(from?, to?));
+        push(Sample::TtftConnected, between(request.connected_ns, first));
+        push(Sample::TtftDue, between(Some(request.due_ns), first));
+        push(Sample::E2eDue, between(Some(request.due_ns), last));
+        push(Sample::E2eLine, between(request.sent_ns, request.last_line_ns));
+        for pair in request.chunks.windows(2) {
+            push(Sample::ChunkGap, Some(millis(pair[0].at_ns, pair[1].at_ns)));
+        }
+        for gap in token_gaps(request) {
+            push(Sample::Itl, Some(gap));
+        }
+    }
+    for sample in Sample::ALL {
+        let statistics = Statistics::of(&samples[sample as usize]);
+        for statistic in Statistic::ALL {
+            let value = statistics.map(|statistics| pick(&statistics, statistic));
+            sheet.put(Metric::Time(statistic, sample), value);
+        }
+    }
+}
+
+/// The statistics that bench_serving prints. `has_itl` is false where it would divide gaps by counts that records lack.
+///
+/// With its faults mended, an answer without output has no TTFT and no TPOT, and an empty sample no statistics.
+pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], profile: Profile, has_itl: bool, faults: Faults) {
+    let is_read = |answer: &&Answer| faults == Faults::Copied || answer.ttft > 0.0;
+    let ttft: Vec<f64> = answers.iter().filter(is_read).map(|answer| answer.ttft).collect();
+    let tpot: Vec<f64> = answers.iter().filter(is_read).filter_map(Answer::tpot).collect();
+    let itl: Vec<f64> = answers
+        .iter()
+        .flat_map(|answer| answer.itl.iter().copied())
+        .collect();
+    let e2e: Vec<f64> = answers.iter().map(|answer| answer.latency).collect();
+    let wanted = match profile {
+        Profile::Classic => &COMPAT_CLASSIC[..],
+        Profile::Current => &COMPAT_CURRENT[..],
+    };
+    // Source: spec/bench-serving.md 7.3: an empty sample prints as 0.0, but E2E then has no value at all.
+    let zero = Statistics {
+        mean: 0.0,
+        median: 0.0,
+        std: 0.0,
+        percentiles: [0.0; 4],
+        max: 0.0,
+    };
+    let mut put = |sample: Sample, statistics: Option<Statistics>, wanted: &[Statistic]| {
+        // Source: spec/bench-serving.md 7.3: computed in seconds, multiplied at the end.
+        let statistics = statistics.map(|statistics| statistics.times(1000.0));
+        for &statistic in wanted {
+            let value = statistics.map(|statistics| pick(&statistics, statistic));
+            sheet.put(Metric::Time(statistic, sample), value);
+        }
+    };
+    let zero = (faults == Faults::Copied).then_some(zero);
+    put(Sample::Ttft, Statistics::of(&ttft).or(zero), wanted);
+    put(Sample::Tpot, Statistics::of(&tpot).or(zero), wanted);
+    put(Sample::E2e, Statistics::of(&e2e), wanted);
+    let gaps = Statistics::of(&itl).or(zero).filter(|_| has_itl);
+    put(Sample::Itl, gaps, wanted);
+    if profile == Profile::Current {
+        put(Sample::Itl, gaps, &[Statistic::Max]);
+    }
+}
+
+/// Gaps per token in milliseconds: the gap before an event, shared evenly by the tokens it carries. An event that adds no
+/// token is skipped, and the next gap reaches over it.
+///
+/// Source: spec/bench-serving.md 2.2 (the native rule), applied to every protocol for trap T1.
+fn token_gaps(request: &Request) -> Vec<f64> {
+    let mut gaps = Vec::new();
+    let Some(tokens) = chunk_tokens(request) else {
+        return gaps;
+    };
+    let Some(first) = request.chunks.first() else {
+        return gaps;
+    };
+    let mut before = first.at_ns;
+    for (chunk, &count) in request.chunks.iter().zip(&tokens).skip(1) {
+        if count == 0 {
+            continue;
+        }
+        let share = millis(before, chunk.at_ns) / f64::from(count);
+        gaps.extend((0..count).map(|_| share));
+        before = chunk.at_ns;
+    }
+    gaps
+}
+
+/// How many tokens each event carried. Where the server does not say so in every event, the answer's tokens are shared out by
+/// bytes of text, which keeps their sum and their order. `None` where nobody counted.
+pub(super) fn chunk_tokens(request: &Request) -> Option<Vec<u32>> {
+    let chunks = &request.chunks;
+    if chunks.iter().all(|chunk| chunk.tokens.is_some()) {
+        let mut known = 0;
+        let added = chunks.iter().map(|chunk| {
+            let tokens = chunk.tokens.unwrap_or(known);
+            let added = tokens.saturating_sub(known);
+            known = known.max(tokens);
+            added
+        });
+        return Some(added.collect());
+    }
+    let tokens = request.output_tokens()?;
+    if tokens as usize == chunks.len() {
+        return Some(vec![1; chunks.len()]);
+    }
+    let all: u64 = chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum();
+    if all == 0 {
+        return None;
+    }
+    let (mut bytes, mut given) = (0u64, 0u64);
+    let shares = chunks.iter().map(|chunk| {
+        bytes += u64::from(chunk.bytes);
+        let due = (u64::from(tokens) * bytes + all / 2) / all;
+        let share = due - given;
+        given = due;
+        u32::try_from(share).unwrap_or(u32::MAX)
+    });
+    Some(shares.collect())
+}
+
+/// Output tokens per event, over all completed requests whose tokens are known.
+///
+/// Source: spec/bench-serving.md trap T1 and 13.3.
+pub(super) fn tokens_per_chunk(sheet: &mut Sheet, requests: &[Request]) {
+    let (mut tokens, mut chunks) = (0u64, 0u64);
+    for request in requests.iter().filter(|request| request.is_completed()) {
+        if let Some(output) = request.output_tokens().filter(|_| !request.chunks.is_empty()) {
+            tokens += u64::from(output);
+            chunks += request.chunks.len() as u64;
+        }
+    }
+    let ratio = (chunks > 0).then(|| tokens as f64 / chunks as f64);
+    sheet.put(Metric::TokensPerChunk, ratio);
+}
+
+/// Totals of tokens over completed requests; `None` where one of them has no such count.
+pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, Option<u64>) {
+    let total = |count: &dyn Fn(&Request) -> Option<u32>| {
+        requests
+            .iter()
+            .filter(|request| request.is_completed())
+            .map(|request| count(request).map(u64::from))
+            .sum::<Option<u64>>()
+    };
+    let usage = |request: &Request| request.usage.unwrap_or_default();
+    let input = total(&|request| Some(request.prompt_tokens));
+    let output = total(&Request::output_tokens);
+    for (count, value) in [
+        (Count::Input, input),
+        (Count::InputReported, total(&|request| usage(request).prompt)),
+        (Count::InputCached, total(&|request| usage(request).cached)),
+        (Count::Output, output),
+        (Count::OutputReported, total(&|request| usage(request).completion)),
+        (Count::OutputCounted, total(&|request| request.counted_tokens)),
+        (Count::OutputAsked, total(&|request| Some(request.asked_tokens))),
+    ] {
+        sheet.put(Metric::Tokens(count), value.map(|tokens| tokens as f64));
+    }
+    (input, output)
+}
+
+fn pick(statistics: &Statistics, statistic: Statistic) -> f64 {
+    let [p50, p90, p95, p99] = statistics.percentiles;
+    match statistic {
+        Statistic::Mean => statistics.mean,
+        Statistic::Median => statistics.median,
+        Statistic::Std => statistics.std,
+        Statistic::P50 => p50,
+        Statistic::P90 => p90,
+        Statistic::P95 => p95,
+        Statistic::P99 => p99,
+        Statistic::Max => statistics.max,
+    }
+}
+
+/// Milliseconds between two moments; below zero if the second is earlier, which only a broken clock gives.
+fn millis(from_ns: u64, to_ns: u64) -> f64 {
+    (to_ns as f64 - from_ns as f64) / 1e6
+}

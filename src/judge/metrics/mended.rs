@@ -1,0 +1,111 @@
+//! The figures of a profile with the faults mended that have no other purpose: requests that failed count as failed, an answer
+//! without output has no time to its first token, output tokens are those that were generated, peaks are true peaks.
+//!
+//! What makes a profile's figures comparable with its published ones stays: where latency ends, what TPOT and ITL are.
+
+use super::compat;
+use super::{Basis, Faults, Figures};
+use crate::matrix::plan::Protocol;
+use crate::matrix::spec::workload::Profile;
+use crate::results::record::request::{Chunk, ChunkKind, Request};
+
+/// Every figure of a profile, mended.
+///
+/// Source: spec/bench-serving.md traps T8, T9, T12, T16, T18, T19 and T21.
+pub fn mended(requests: &[Request], basis: &Basis, profile: Profile) -> Figures {
+    let sound: Vec<Request> = requests
+        .iter()
+        .filter(|request| request.is_completed())
+        .map(|request| mend(request, basis.protocol))
+        .collect();
+    super::compat_sheet(&sound, requests, basis, profile, Faults::Mended).0
+}
+
+/// Output tokens that were generated, as far as anybody knows: what the server reports; the asked length where it says that this
+/// was what ended the answer; what we counted. The asked length where nobody counted.
+pub fn generated_tokens(request: &Request) -> u32 {
+    let reported = request.usage.and_then(|usage| usage.completion);
+    let in_events = || request.chunks.iter().rev().find_map(|chunk| chunk.tokens);
+    let is_full = request.finish.as_deref() == Some("length");
+    reported
+        .or_else(in_events)
+        .or_else(|| is_full.then_some(request.asked_tokens))
+        .or(request.counted_tokens)
+        .unwrap_or(request.asked_tokens)
+}
+
+/// What a profile holds of one request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Held {
+    /// Output tokens.
+    pub tokens: u32,
+    /// Seconds to the first output; 0 without any.
+    pub ttft_s: f64,
+    /// Seconds between tokens or events.
+    pub itl_s: Vec<f64>,
+}
+
+/// What the profile's samples hold of one request; of a failed one nothing. `copied` keeps the faults.
+pub fn held(request: &Request, protocol: Protocol, profile: Profile, copied: bool) -> Held {
+    let answers = match (copied, request.is_completed()) {
+        (true, _) => compat::answers(std::slice::from_ref(request), protocol, profile),
+        (false, true) => compat::answers(&[mend(request, protocol)], protocol, profile),
+        (false, false) => Vec::new(),
+    };
+    let held = answers.into_iter().next().map(|answer| Held {
+        tokens: answer.output,
+        ttft_s: answer.ttft,
+        itl_s: answer.itl,
+    });
+    held.unwrap_or_default()
+}
+
+/// The record as the profile should have read it; without the text, which no figure needs.
+fn mend(request: &Request, protocol: Protocol) -> Request {
+    let tokens = generated_tokens(request);
+    // `/generate` of a server that does not count in every event: then each event is a gap, as elsewhere.
+    let is_counted = request.chunks.iter().all(|chunk| chunk.tokens.is_some());
+    let spread = protocol == Protocol::SglangNative && !is_counted;
+    let chunks = request.chunks.iter().zip(1..).map(|(chunk, place)| Chunk {
+        kind: match chunk.kind {
+            ChunkKind::Tool => ChunkKind::Answer,
+            kind => kind,
+        },
+        tokens: if spread { Some(place) } else { chunk.tokens },
+        ..*chunk
+    });
+    let mut usage = request.usage.unwrap_or_default();
+    usage.completion = Some(tokens);
+    Request {
+        chunks: chunks.collect(),
+        asked_tokens: tokens,
+        usage: Some(usage),
+        failure: None,
+        finish: None,
+        text: None,
+        ..shell(request)
+    }
+}
+
+/// The plain fields of a record.
+fn shell(request: &Request) -> Request {
+    Request {
+        index: request.index,
+        prompt_tokens: request.prompt_tokens,
+        asked_tokens: request.asked_tokens,
+        due_ns: request.due_ns,
+        sent_ns: request.sent_ns,
+        connected_ns: request.connected_ns,
+        written_ns: request.written_ns,
+        first_byte_ns: request.first_byte_ns,
+        chunks: Vec::new(),
+        last_line_ns: request.last_line_ns,
+        end_ns: request.end_ns,
+        failure: None,
+        status: request.status,
+        usage: request.usage,
+        finish: None,
+        counted_tokens: request.counted_tokens,
+        text: None,
+    }
+}

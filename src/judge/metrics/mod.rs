@@ -1,0 +1,167 @@
+//! Records to figures, under each of the three definition sets.
+//!
+//! [`summarize`] reads the records of one measurement and gives every figure its name and value: `classic` and `current` as
+//! bench_serving of that profile would compute them, faults included, `matrix` with every fault mended. A figure without
+//! meaning is `None`, never 0. Nothing here judges whether a figure can be trusted.
+
+mod compat;
+mod goodput;
+mod latency;
+mod mended;
+mod metric;
+mod parts;
+mod peaks;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod throughput;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub use mended::{Held, generated_tokens, held, mended};
+pub use metric::{Better, Metric, Unit};
+pub use parts::{Count, Flow, Sample, Statistic, Target};
+pub use stats::Statistics;
+
+use crate::matrix::plan::{Cell, Launch, Protocol};
+use crate::matrix::spec::scenario::Slo;
+use crate::matrix::spec::workload::Profile;
+use crate::results::record::cell::{Definitions, Figures};
+use crate::results::record::request::Request;
+
+/// What figures depend on besides the records.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Basis {
+    /// The protocol that was spoken.
+    pub protocol: Protocol,
+    /// The name that bench_serving knows the backend by.
+    pub backend: String,
+    /// Devices of the engine; 0 if it has none.
+    pub devices: u32,
+    /// What makes a request good, where the scenario says so.
+    pub slo: Option<Slo>,
+    /// From the start of the measurement until bench_serving would have stopped its clock, for `classic` and `current`; where
+    /// nobody measured it, until the last request ended.
+    pub duration: Option<Duration>,
+    /// Tokens accepted per step of speculative decoding, where the server reported it.
+    pub accept_length: Option<f64>,
+}
+
+impl Basis {
+    /// The basis of a cell of a plan.
+    pub fn of(launch: &Launch, cell: &Cell) -> Self {
+        Self {
+            protocol: launch.contact.dialect.protocol,
+            backend: launch.engine.backend.clone(),
+            devices: launch.devices,
+            slo: cell.scenario.slo.clone(),
+            duration: None,
+            accept_length: None,
+        }
+    }
+}
+
+/// Every figure of one measurement, by definition set.
+pub fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definitions, Figures> {
+    BTreeMap::from([
+        (
+            Definitions::Classic,
+            compat_figures(requests, basis, Profile::Classic),
+        ),
+        (
+            Definitions::Current,
+            compat_figures(requests, basis, Profile::Current),
+        ),
+        (Definitions::Matrix, matrix_figures(requests, basis)),
+    ])
+}
+
+/// A figure by its metric.
+pub fn figure(figures: &Figures, metric: Metric) -> Option<f64> {
+    figures.get(&metric.name()).copied().flatten()
+}
+
+/// The limits of an SLO in milliseconds, by target; targets without a limit are left out.
+pub fn slo_limits(slo: &Slo) -> Vec<(Target, f64)> {
+    let limits = goodput::limits_ms(slo);
+    Target::ALL
+        .into_iter()
+        .zip(limits)
+        .filter_map(|(target, limit)| Some((target, limit?)))
+        .collect()
+}
+
+/// Figures as they are put together.
+#[derive(Default)]
+struct Sheet(Figures);
+
+impl Sheet {
+    fn put(&mut self, metric: Metric, value: Option<f64>) {
+        self.0
+            .insert(metric.name(), value.filter(|value| value.is_finite()));
+    }
+}
+
+fn matrix_figures(requests: &[Request], basis: &Basis) -> Figures {
+    let mut sheet = Sheet::default();
+    throughput::matrix(&mut sheet, requests, basis);
+    latency::matrix(&mut sheet, requests);
+    peaks::matrix(&mut sheet, requests);
+    if let Some(slo) = &basis.slo {
+        goodput::matrix(&mut sheet, requests, slo);
+    }
+    sheet.0
+}
+
+/// Whether the faults of bench_serving are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Faults {
+    /// As they are.
+    Copied,
+    /// As they should be.
+    Mended,
+}
+
+fn compat_figures(requests: &[Request], basis: &Basis, profile: Profile) -> Figures {
+    compat_sheet(requests, requests, basis, profile, Faults::Copied).0
+}
+
+/// Figures from the records to be read; `all` are those that fell due.
+fn compat_sheet(
+    requests: &[Request],
+    all: &[Request],
+    basis: &Basis,
+    profile: Profile,
+    faults: Faults,
+) -> Sheet {
+    let mut sheet = Sheet::default();
+    let answers = compat::answers(requests, basis.protocol, profile);
+    let last_end = || {
+        all.iter()
+            .map(|request| Duration::from_nanos(request.end_ns))
+            .max()
+    };
+    let duration_s = basis
+        .duration
+        .or_else(last_end)
+        .filter(|duration| !duration.is_zero())
+        .map(|duration| duration.as_nanos() as f64 / 1e9);
+    throughput::compat(&mut sheet, &answers, profile, duration_s);
+    // Source: spec/bench-serving.md 7.2: gaps are then divided by token counts of each chunk's text.
+    let is_retokenized = profile == Profile::Current
+        && basis.accept_length.is_some_and(|length| length > 0.0)
+        && ["sglang-oai", "sglang-oai-chat"].contains(&basis.backend.as_str());
+    latency::compat(&mut sheet, &answers, profile, !is_retokenized, faults);
+    if profile == Profile::Current {
+        sheet.put(Metric::AcceptLength, basis.accept_length);
+        match faults {
+            Faults::Copied => peaks::compat(&mut sheet, &answers),
+            Faults::Mended => peaks::matrix(&mut sheet, all),
+        }
+        if let Some(slo) = &basis.slo {
+            goodput::compat(&mut sheet, &answers, slo, all.len(), duration_s);
+        }
+    }
+    sheet
+}

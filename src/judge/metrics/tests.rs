@@ -1,0 +1,609 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::units::Span;
+use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Usage};
+
+const MS: u64 = 1_000_000;
+
+fn request(index: u32) -> Request {
+    Request {
+        index,
+        prompt_tokens: 10,
+        asked_tokens: 5,
+        due_ns: 0,
+        sent_ns: Some(0),
+        connected_ns: None,
+        written_ns: None,
+        first_byte_ns: None,
+        chunks: Vec::new(),
+        last_line_ns: None,
+        end_ns: 0,
+        failure: None,
+        status: Some(200),
+        usage: None,
+        finish: None,
+        counted_tokens: None,
+        text: None,
+    }
+}
+
+fn chunk(at_ms: f64, tokens: Option<u32>) -> Chunk {
+    Chunk {
+        at_ns: (at_ms * MS as f64).round() as u64,
+        kind: ChunkKind::Answer,
+        tokens,
+        bytes: 4,
+    }
+}
+
+/// A request that was due and sent at `start_ms`, with output at `chunks_ms` after it.
+fn answered(index: u32, start_ms: f64, chunks_ms: &[f64], last_line_ms: f64) -> Request {
+    let at = |ms: f64| ((start_ms + ms) * MS as f64).round() as u64;
+    Request {
+        due_ns: at(0.0),
+        sent_ns: Some(at(0.0)),
+        chunks: chunks_ms.iter().map(|ms| chunk(start_ms + ms, None)).collect(),
+        last_line_ns: Some(at(last_line_ms)),
+        end_ns: at(last_line_ms),
+        ..request(index)
+    }
+}
+
+fn failed(mut request: Request, class: Class) -> Request {
+    request.failure = Some(Failure {
+        class,
+        message: "it failed".to_owned(),
+    });
+    request
+}
+
+fn basis(protocol: Protocol) -> Basis {
+    Basis {
+        protocol,
+        backend: "vllm".to_owned(),
+        devices: 2,
+        slo: None,
+        duration: None,
+        accept_length: None,
+    }
+}
+
+fn slo(ttft_ms: u64, tpot_ms: u64, e2e_ms: u64) -> Slo {
+    let span = |ms| Some(Span(Duration::from_millis(ms)));
+    Slo {
+        ttft: span(ttft_ms),
+        tpot: span(tpot_ms),
+        e2e: span(e2e_ms),
+    }
+}
+
+fn figures_of(requests: &[Request], basis: &Basis, definitions: Definitions) -> Figures {
+    summarize(requests, basis).remove(&definitions).unwrap()
+}
+
+fn get(figures: &Figures, name: &str) -> Option<f64> {
+    *figures
+        .get(name)
+        .unwrap_or_else(|| panic!("there is no figure `{name}`"))
+}
+
+/// The five results of spec/bench-serving.md 14.3, moments counted from 100.0 s.
+fn golden() -> Vec<Request> {
+    let row = |index, start, chunks: &[f64], latency, out, counted, prompt| Request {
+        asked_tokens: out,
+        counted_tokens: Some(counted),
+        prompt_tokens: prompt,
+        ..answered(index, start, chunks, latency)
+    };
+    vec![
+        row(0, 0.0, &[500.0, 1000.0, 1250.0, 2000.0, 2500.0], 2500.0, 5, 5, 10),
+        row(1, 250.0, &[125.0], 187.5, 1, 1, 7),
+        failed(row(2, 500.0, &[], 10.0, 9, 0, 9), Class::Reset),
+        row(
+            3,
+            750.0,
+            &[1000.0, 1000.0, 1000.0, 2500.0, 3000.0],
+            4000.0,
+            8,
+            4,
+            20,
+        ),
+        // A stream that ended well and held nothing: a success for bench_serving, a failure for us.
+        failed(row(4, 1000.0, &[], 300.0, 16, 0, 4), Class::Empty),
+    ]
+}
+
+fn golden_basis() -> Basis {
+    Basis {
+        duration: Some(Duration::from_millis(4500)),
+        slo: Some(slo(600, 500, 3000)),
+        ..basis(Protocol::Completions)
+    }
+}
+
+#[test]
+fn the_golden_results_give_the_golden_figures_to_the_last_digit() {
+    let figures = figures_of(&golden(), &golden_basis(), Definitions::Current);
+    for (name, expected) in [
+        ("duration_s", 4.5),
+        ("completed_requests", 4.0),
+        ("input_tokens", 41.0),
+        ("output_tokens", 30.0),
+        ("counted_output_tokens", 10.0),
+        ("request_throughput_req_s", 0.8888888888888888),
+        ("input_throughput_tok_s", 9.11111111111111),
+        ("output_throughput_tok_s", 6.666666666666667),
+        ("total_throughput_tok_s", 15.777777777777779),
+        ("mean_concurrency_requests", 1.5527777777777778),
+        ("peak_output_throughput_tok_s", 6.0),
+        ("peak_concurrency_requests", 3.0),
+        ("goodput_req_s", 0.6666666666666666),
+        ("slo_attainment_share", 0.6),
+        ("slo_attainment_ttft_share", 0.6),
+        ("slo_attainment_tpot_share", 0.8),
+        ("slo_attainment_e2e_share", 0.6),
+        ("max_itl_ms", 1500.0),
+    ] {
+        assert_eq!(get(&figures, name), Some(expected), "{name}");
+    }
+    let table = [
+        (
+            "ttft",
+            [
+                406.25,
+                312.5,
+                389.0593624371479,
+                850.0000000000001,
+                924.9999999999998,
+                984.9999999999999,
+            ],
+        ),
+        (
+            "tpot",
+            [
+                316.1904761904762,
+                428.57142857142856,
+                211.4585993262628,
+                485.7142857142857,
+                492.85714285714283,
+                498.57142857142856,
+            ],
+        ),
+        (
+            "itl",
+            [
+                500.0,
+                500.0,
+                450.6939094329986,
+                974.9999999999999,
+                1237.4999999999995,
+                1447.4999999999998,
+            ],
+        ),
+        (
+            "e2e",
+            [
+                1746.875,
+                1400.0,
+                1594.4330644072204,
+                3550.0000000000005,
+                3774.9999999999995,
+                3954.9999999999995,
+            ],
+        ),
+    ];
+    for (sample, expected) in table {
+        for (statistic, expected) in ["mean", "median", "std", "p90", "p95", "p99"]
+            .iter()
+            .zip(expected)
+        {
+            let name = format!("{statistic}_{sample}_ms");
+            assert_eq!(get(&figures, &name), Some(expected), "{name}");
+        }
+    }
+}
+
+#[test]
+fn classic_knows_fewer_figures_and_believes_the_length_it_asked_for() {
+    let mut requests = golden();
+    for request in &mut requests {
+        request.usage = Some(Usage {
+            completion: Some(3),
+            ..Usage::default()
+        });
+    }
+    let figures = figures_of(&requests, &golden_basis(), Definitions::Classic);
+    assert_eq!(get(&figures, "output_tokens"), Some(30.0));
+    assert_eq!(get(&figures, "mean_ttft_ms"), Some(406.25));
+    for name in [
+        "p90_ttft_ms",
+        "max_itl_ms",
+        "peak_concurrency_requests",
+        "total_throughput_tok_s",
+        "goodput_req_s",
+    ] {
+        assert!(!figures.contains_key(name), "{name} is no figure of classic");
+    }
+}
+
+#[test]
+fn a_native_gap_is_split_by_tokens_under_current_and_kept_under_classic() {
+    let mut native = answered(0, 0.0, &[], 50.0);
+    native.chunks = [(10.0, 2), (20.0, 4), (30.0, 4), (40.0, 7)]
+        .map(|(at, tokens)| chunk(at, Some(tokens)))
+        .to_vec();
+    let basis = basis(Protocol::SglangNative);
+    let requests = [native];
+
+    let answers = compat::answers(&requests, basis.protocol, Profile::Current);
+    let third = 0.02 / 3.0;
+    assert_eq!(answers[0].itl, [0.005, 0.005, third, third, third]);
+    assert_eq!(
+        (answers[0].ttft, answers[0].latency, answers[0].output),
+        (0.01, 0.05, 7)
+    );
+    assert_eq!(answers[0].tpot(), Some((0.05 - 0.01) / 6.0));
+
+    let classic = compat::answers(&requests, basis.protocol, Profile::Classic);
+    assert_eq!(
+        (&classic[0].itl[..], classic[0].output),
+        (&[0.01, 0.01, 0.01][..], 5)
+    );
+
+    let ours = figures_of(&requests, &basis, Definitions::Matrix);
+    assert_eq!(
+        get(&ours, "max_itl_ms").map(|ms| (ms * 1e3).round()),
+        Some(6667.0)
+    );
+    assert_eq!(get(&ours, "mean_chunk_gap_ms"), Some(10.0));
+}
+
+#[test]
+fn an_error_event_is_a_success_for_bench_serving_where_it_overlooks_it() {
+    let error = || [failed(answered(0, 0.0, &[], 30.0), Class::ErrorEvent)];
+    let kept = |protocol, profile| {
+        compat::answers(&error(), protocol, profile)
+            .first()
+            .map(|answer| (answer.ttft, answer.output))
+    };
+    assert_eq!(kept(Protocol::SglangNative, Profile::Current), Some((0.0, 5)));
+    assert_eq!(kept(Protocol::SglangNative, Profile::Classic), None);
+    assert_eq!(kept(Protocol::Chat, Profile::Current), Some((0.0, 5)));
+    assert_eq!(kept(Protocol::Completions, Profile::Current), None);
+    let ours = figures_of(&error(), &basis(Protocol::Chat), Definitions::Matrix);
+    assert_eq!(get(&ours, "failed_error_event_requests"), Some(1.0));
+    assert_eq!(get(&ours, "mean_ttft_ms"), None);
+}
+
+#[test]
+fn completions_gaps_are_kept_per_event() {
+    let requests = [answered(0, 0.0, &[10.0, 20.0, 20.01, 40.0], 50.0)];
+    let answers = compat::answers(&requests, Protocol::Completions, Profile::Current);
+    assert_eq!(answers[0].itl, [0.01, 0.00001, 0.01999]);
+    assert_eq!(answers[0].latency, 0.05);
+}
+
+#[test]
+fn an_answer_without_any_line_fails_everywhere() {
+    let mut empty = failed(request(0), Class::Empty);
+    empty.end_ns = 10 * MS;
+    let figures = figures_of(&[empty], &basis(Protocol::Completions), Definitions::Current);
+    assert_eq!(get(&figures, "completed_requests"), Some(0.0));
+    assert_eq!(get(&figures, "mean_ttft_ms"), Some(0.0));
+    assert_eq!(get(&figures, "mean_e2e_ms"), None);
+    assert_eq!(get(&figures, "peak_concurrency_requests"), None);
+}
+
+#[test]
+fn chat_reads_usage_and_reasoning_but_no_tool_calls() {
+    let mut told = answered(0, 0.0, &[10.0, 20.0, 30.0, 40.0], 50.0);
+    told.chunks[0].kind = ChunkKind::Reasoning;
+    told.usage = Some(Usage {
+        prompt: Some(55),
+        completion: Some(9),
+        cached: None,
+    });
+    let mut called = answered(1, 0.0, &[10.0], 50.0);
+    called.chunks[0].kind = ChunkKind::Tool;
+    let requests = [told, called];
+    let answers = compat::answers(&requests, Protocol::Chat, Profile::Current);
+    assert_eq!(
+        (answers[0].ttft, &answers[0].itl[..]),
+        (0.01, &[0.01, 0.01, 0.01][..])
+    );
+    assert_eq!(answers[0].output, 9);
+    assert_eq!((answers[1].ttft, answers[1].output), (0.0, 5));
+    // A tool call is a first token for us.
+    let ours = figures_of(&requests, &basis(Protocol::Chat), Definitions::Matrix);
+    assert_eq!(get(&ours, "mean_ttft_ms"), Some(10.0));
+}
+
+#[test]
+fn gaps_that_bench_serving_would_divide_by_counts_we_lack_have_no_value() {
+    let requests = [answered(0, 0.0, &[10.0, 20.0], 50.0)];
+    let basis = Basis {
+        backend: "sglang-oai".to_owned(),
+        accept_length: Some(2.5),
+        ..basis(Protocol::Completions)
+    };
+    let figures = figures_of(&requests, &basis, Definitions::Current);
+    assert_eq!(get(&figures, "mean_itl_ms"), None);
+    assert_eq!(get(&figures, "mean_ttft_ms"), Some(10.0));
+}
+
+#[test]
+fn nothing_measured_has_no_figures_but_counts() {
+    let figures = figures_of(&[], &basis(Protocol::Chat), Definitions::Matrix);
+    let mut told: Vec<&str> = Vec::new();
+    for (name, value) in &figures {
+        match value {
+            Some(0.0) => told.push(name),
+            Some(other) => panic!("{name} is {other}"),
+            None => {}
+        }
+    }
+    assert!(
+        told.iter()
+            .all(|name| name.ends_with("_requests") || name.ends_with("_tokens"))
+    );
+    assert_eq!(get(&figures, "error_share"), None);
+    assert_eq!(get(&figures, "p99_ttft_ms"), None);
+}
+
+#[test]
+fn latencies_are_told_from_sent_connected_and_due() {
+    let mut late = answered(0, 100.0, &[20.0, 30.0, 40.0], 45.0);
+    late.due_ns = 60 * MS;
+    late.connected_ns = Some(105 * MS);
+    late.counted_tokens = Some(3);
+    let figures = figures_of(&[late], &basis(Protocol::Completions), Definitions::Matrix);
+    for (name, expected) in [
+        ("mean_ttft_ms", 20.0),
+        ("mean_ttft_connected_ms", 15.0),
+        ("mean_ttft_due_ms", 60.0),
+        ("mean_e2e_ms", 40.0),
+        ("mean_e2e_line_ms", 45.0),
+        ("mean_e2e_due_ms", 80.0),
+        ("mean_tpot_ms", 10.0),
+        ("mean_lag_ms", 40.0),
+        ("max_lag_ms", 40.0),
+        ("p50_ttft_ms", 20.0),
+        ("duration_s", 0.085),
+        ("output_throughput_per_user_tok_s", 75.0),
+        ("short_requests", 1.0),
+        ("counted_output_tokens", 3.0),
+        ("asked_output_tokens", 5.0),
+    ] {
+        let value = get(&figures, name).unwrap();
+        assert!((value - expected).abs() < 1e-9, "{name}: {value} for {expected}");
+    }
+    assert_eq!(get(&figures, "reported_output_tokens"), None);
+}
+
+#[test]
+fn merged_chunks_show_in_the_gap_and_not_per_token() {
+    let mut merged = answered(0, 0.0, &[10.0, 30.0, 50.0], 50.0);
+    merged.usage = Some(Usage {
+        completion: Some(6),
+        ..Usage::default()
+    });
+    let figures = figures_of(&[merged], &basis(Protocol::Completions), Definitions::Matrix);
+    assert_eq!(get(&figures, "mean_chunk_tokens"), Some(2.0));
+    assert_eq!(get(&figures, "mean_chunk_gap_ms"), Some(20.0));
+    assert_eq!(get(&figures, "mean_itl_ms"), Some(10.0));
+}
+
+#[test]
+fn an_answer_in_one_piece_has_no_time_per_token() {
+    let mut whole = answered(0, 0.0, &[40.0], 40.0);
+    whole.counted_tokens = Some(5);
+    let figures = figures_of(&[whole], &basis(Protocol::Completions), Definitions::Matrix);
+    assert_eq!(get(&figures, "mean_tpot_ms"), None);
+    assert_eq!(get(&figures, "mean_ttft_ms"), Some(40.0));
+}
+
+#[test]
+fn rates_are_given_per_device_and_unknown_tokens_give_none() {
+    let mut counted = answered(0, 0.0, &[500.0, 1000.0], 2000.0);
+    counted.counted_tokens = Some(4);
+    let figures = figures_of(
+        std::slice::from_ref(&counted),
+        &basis(Protocol::Completions),
+        Definitions::Matrix,
+    );
+    assert_eq!(get(&figures, "output_throughput_tok_s"), Some(2.0));
+    assert_eq!(get(&figures, "output_throughput_per_gpu_tok_s"), Some(1.0));
+    assert_eq!(get(&figures, "total_throughput_tok_s"), Some(7.0));
+    let without = Basis {
+        devices: 0,
+        ..basis(Protocol::Completions)
+    };
+    let figures = figures_of(
+        &[counted, answered(1, 0.0, &[1.0], 1.0)],
+        &without,
+        Definitions::Matrix,
+    );
+    assert_eq!(get(&figures, "output_throughput_tok_s"), None);
+    assert_eq!(get(&figures, "request_throughput_req_s"), Some(1.0));
+    assert_eq!(get(&figures, "request_throughput_per_gpu_req_s"), None);
+}
+
+#[test]
+fn peaks_are_true_overlap_and_true_tokens() {
+    let counted = |mut request: Request, tokens| {
+        request.counted_tokens = Some(tokens);
+        request
+    };
+    let requests = [
+        counted(answered(0, 0.0, &[900.0], 1000.0), 4),
+        // Begins at the very moment at which the first one ends.
+        counted(answered(1, 1000.0, &[100.0], 1000.0), 6),
+    ];
+    let basis = basis(Protocol::Completions);
+    let ours = figures_of(&requests, &basis, Definitions::Matrix);
+    assert_eq!(get(&ours, "peak_concurrency_requests"), Some(1.0));
+    assert_eq!(get(&ours, "peak_output_throughput_tok_s"), Some(10.0));
+    assert_eq!(get(&ours, "mean_concurrency_requests"), Some(1.0));
+    let theirs = figures_of(&requests, &basis, Definitions::Current);
+    assert_eq!(get(&theirs, "peak_concurrency_requests"), Some(2.0));
+    assert_eq!(get(&theirs, "peak_output_throughput_tok_s"), Some(1.0));
+}
+
+#[test]
+fn a_measurement_of_less_than_a_second_has_no_peak_per_second() {
+    let mut short = answered(0, 0.0, &[1.0, 2.0], 3.0);
+    short.counted_tokens = Some(2);
+    let figures = figures_of(&[short], &basis(Protocol::Completions), Definitions::Matrix);
+    assert_eq!(get(&figures, "peak_output_throughput_tok_s"), None);
+}
+
+#[test]
+fn failures_stay_in_the_denominator_of_attainment() {
+    let mut good = answered(0, 0.0, &[100.0, 200.0], 500.0);
+    good.counted_tokens = Some(2);
+    let requests = [good, failed(answered(1, 0.0, &[100.0], 500.0), Class::Reset)];
+    let basis = Basis {
+        slo: Some(slo(600, 500, 3000)),
+        ..basis(Protocol::Completions)
+    };
+    let figures = figures_of(&requests, &basis, Definitions::Matrix);
+    assert_eq!(get(&figures, "slo_attainment_share"), Some(0.5));
+    assert_eq!(get(&figures, "slo_attainment_ttft_share"), Some(0.5));
+    assert_eq!(get(&figures, "goodput_req_s"), Some(2.0));
+    assert_eq!(get(&figures, "error_share"), Some(0.5));
+    assert_eq!(get(&figures, "failed_reset_requests"), Some(1.0));
+}
+
+#[test]
+fn every_figure_has_a_known_metric() {
+    for figures in summarize(&golden(), &golden_basis()).values() {
+        for name in figures.keys() {
+            assert!(Metric::of_name(name).is_some(), "no metric is called `{name}`");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn tokens_shared_among_chunks_keep_their_sum(
+        bytes in prop::collection::vec(0u32..50, 1..40),
+        tokens in 0u32..200,
+    ) {
+        let mut request = answered(0, 0.0, &[], 1.0);
+        request.counted_tokens = Some(tokens);
+        request.chunks = bytes.iter().map(|&bytes| Chunk { bytes, ..chunk(1.0, None) }).collect();
+        if let Some(shares) = latency::chunk_tokens(&request) {
+            prop_assert_eq!(shares.len(), bytes.len());
+            prop_assert_eq!(shares.iter().sum::<u32>(), tokens);
+        } else {
+            prop_assert!(bytes.iter().all(|bytes| *bytes == 0));
+        }
+    }
+
+    #[test]
+    fn the_order_of_records_changes_no_figure(
+        mut requests in prop::collection::vec((0.0f64..5000.0, 1.0f64..500.0, 1.0f64..500.0), 1..30),
+    ) {
+        let made: Vec<Request> = requests
+            .drain(..)
+            .enumerate()
+            .map(|(index, (start, first, more))| {
+                let mut request = answered(index as u32, start, &[first, first + more], first + more + 1.0);
+                request.counted_tokens = Some(2);
+                request
+            })
+            .collect();
+        let mut turned = made.clone();
+        turned.reverse();
+        let basis = Basis { slo: Some(slo(100, 100, 400)), ..basis(Protocol::Completions) };
+        prop_assert_eq!(
+            &summarize(&made, &basis)[&Definitions::Current],
+            &summarize(&turned, &basis)[&Definitions::Current]
+        );
+    }
+}
+
+mod mended_figures {
+    use super::*;
+
+    fn basis(protocol: Protocol) -> Basis {
+        Basis {
+            protocol,
+            backend: "vllm".to_owned(),
+            devices: 0,
+            slo: None,
+            duration: None,
+            accept_length: None,
+        }
+    }
+
+    fn value(figures: &Figures, name: &str) -> Option<f64> {
+        figures[name]
+    }
+
+    #[test]
+    fn an_error_event_and_an_empty_answer_are_no_success_and_give_no_ttft() {
+        let requests = [
+            answered(0, 0.0, &[10.0, 20.0], 30.0),
+            failed(answered(1, 0.0, &[], 40.0), Class::Empty),
+            failed(answered(2, 0.0, &[], 50.0), Class::ErrorEvent),
+        ];
+        let copied = &summarize(&requests, &basis(Protocol::Chat))[&Definitions::Current];
+        let mended = mended(&requests, &basis(Protocol::Chat), Profile::Current);
+        assert_eq!(value(copied, "completed_requests"), Some(3.0));
+        assert_eq!(value(&mended, "completed_requests"), Some(1.0));
+        assert!(value(copied, "mean_ttft_ms") < Some(4.0));
+        assert_eq!(value(&mended, "mean_ttft_ms"), Some(10.0));
+        assert_eq!(value(&mended, "duration_s"), Some(0.05));
+    }
+
+    #[test]
+    fn nothing_that_failed_leaves_an_empty_block_instead_of_zeros() {
+        let requests = [failed(request(0), Class::Refused)];
+        let figures = mended(&requests, &basis(Protocol::Completions), Profile::Current);
+        assert_eq!(value(&figures, "completed_requests"), Some(0.0));
+        for name in ["mean_ttft_ms", "mean_itl_ms", "mean_tpot_ms", "mean_e2e_ms"] {
+            assert_eq!(value(&figures, name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn generated_tokens_are_the_best_known_ones() {
+        let mut one = answered(0, 0.0, &[10.0, 20.0], 30.0);
+        assert_eq!(generated_tokens(&one), 5);
+        one.counted_tokens = Some(3);
+        assert_eq!(generated_tokens(&one), 3);
+        one.finish = Some("length".to_owned());
+        assert_eq!(generated_tokens(&one), 5);
+        one.usage = Some(Usage {
+            completion: Some(4),
+            ..Usage::default()
+        });
+        assert_eq!(generated_tokens(&one), 4);
+        let figures = mended(&[one], &basis(Protocol::Completions), Profile::Classic);
+        assert_eq!(value(&figures, "output_tokens"), Some(4.0));
+    }
+
+    #[test]
+    fn the_first_piece_of_a_tool_call_is_a_first_token_and_peaks_are_true() {
+        let mut tool = answered(0, 0.0, &[10.0], 1500.0);
+        tool.chunks[0].kind = ChunkKind::Tool;
+        let later = answered(1, 1500.0, &[10.0], 20.0);
+        let requests = [tool, later];
+        let figures = mended(&requests, &basis(Protocol::Chat), Profile::Current);
+        assert_eq!(value(&figures, "mean_ttft_ms"), Some(10.0));
+        assert_eq!(value(&figures, "peak_concurrency_requests"), Some(1.0));
+        let copied = &summarize(&requests, &basis(Protocol::Chat))[&Definitions::Current];
+        assert_eq!(value(copied, "peak_concurrency_requests"), Some(2.0));
+    }
+
+    #[test]
+    fn embeddings_have_latencies_and_no_tokens() {
+        let requests = [answered(0, 0.0, &[], 30.0)];
+        let figures = mended(&requests, &basis(Protocol::Embeddings), Profile::Current);
+        assert_eq!(value(&figures, "output_tokens"), Some(0.0));
+        assert_eq!(value(&figures, "mean_e2e_ms"), Some(30.0));
+        assert_eq!(value(&figures, "mean_ttft_ms"), None);
+    }
+}

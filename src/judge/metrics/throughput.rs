@@ -1,0 +1,135 @@
+//! How much came through: counts, and what they come to per second, per device and per user.
+
+use super::compat::Answer;
+use super::latency::{self, Times};
+use super::metric::Metric;
+use super::parts::{Count, Flow};
+use super::stats;
+use super::{Basis, Sheet};
+use crate::matrix::spec::workload::Profile;
+use crate::results::record::request::{Class, Request};
+
+/// Counts and rates under the definitions of `matrix`. The window reaches from the first due moment to the last end.
+pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
+    let window = window_s(requests);
+    sheet.put(Metric::Duration, window);
+    counts(sheet, requests);
+    let (input, output) = latency::tokens(sheet, requests);
+    let completed = requests.iter().filter(|request| request.is_completed()).count();
+    let total = input.zip(output).map(|(input, output)| input + output);
+    // Source: spec/bench-serving.md 7.1.
+    let per_second = |amount: Option<u64>| Some(amount? as f64 / window?);
+    for (flow, amount) in [
+        (Flow::Requests, Some(completed as u64)),
+        (Flow::Input, input),
+        (Flow::Output, output),
+        (Flow::Total, total),
+    ] {
+        let rate = per_second(amount);
+        let devices = (basis.devices > 0).then_some(f64::from(basis.devices));
+        sheet.put(Metric::Throughput(flow), rate);
+        sheet.put(
+            Metric::PerDevice(flow),
+            rate.zip(devices).map(|(rate, devices)| rate / devices),
+        );
+    }
+    sheet.put(Metric::PerUser, per_user(requests, output));
+    sheet.put(Metric::MeanConcurrency, mean_concurrency(requests, window));
+    sheet.put(Metric::AcceptLength, basis.accept_length);
+    latency::tokens_per_chunk(sheet, requests);
+}
+
+/// Counts and rates as bench_serving prints them.
+///
+/// Source: spec/bench-serving.md 7.1 and 7.3; `classic` knows no total throughput and no concurrency (8.2).
+pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], profile: Profile, duration_s: Option<f64>) {
+    let sum = |count: &dyn Fn(&Answer) -> u32| answers.iter().map(|answer| u64::from(count(answer))).sum();
+    let input: u64 = sum(&|answer| answer.prompt);
+    let output: u64 = sum(&|answer| answer.output);
+    let counted: Option<u64> = answers.iter().map(|answer| answer.counted.map(u64::from)).sum();
+    sheet.put(Metric::Duration, duration_s);
+    sheet.put(Metric::Completed, Some(answers.len() as f64));
+    sheet.put(Metric::Tokens(Count::Input), Some(input as f64));
+    sheet.put(Metric::Tokens(Count::Output), Some(output as f64));
+    sheet.put(
+        Metric::Tokens(Count::OutputCounted),
+        counted.map(|tokens| tokens as f64),
+    );
+    let mut rate = |flow: Flow, amount: u64| {
+        sheet.put(
+            Metric::Throughput(flow),
+            duration_s.map(|duration| amount as f64 / duration),
+        );
+    };
+    rate(Flow::Requests, answers.len() as u64);
+    rate(Flow::Input, input);
+    rate(Flow::Output, output);
+    if profile == Profile::Current {
+        rate(Flow::Total, input + output);
+        let latencies: Vec<f64> = answers.iter().map(|answer| answer.latency).collect();
+        let concurrency = duration_s.map(|duration| stats::sum(&latencies) / duration);
+        sheet.put(Metric::MeanConcurrency, concurrency);
+    }
+}
+
+/// Seconds from the first due moment to the last end; `None` where nothing took any time.
+pub(super) fn window_s(requests: &[Request]) -> Option<f64> {
+    let first = requests.iter().map(|request| request.due_ns).min()?;
+    let last = requests.iter().map(|request| request.end_ns).max()?;
+    let window = last.saturating_sub(first);
+    (window > 0).then(|| window as f64 / 1e9)
+}
+
+/// Source: design.md 7: failures are counted, by class.
+fn counts(sheet: &mut Sheet, requests: &[Request]) {
+    let failed = |class: Class| {
+        let failures = requests.iter().filter_map(|request| request.failure.as_ref());
+        failures.filter(|failure| failure.class == class).count()
+    };
+    let due = requests.len();
+    let completed = requests.iter().filter(|request| request.is_completed()).count();
+    sheet.put(Metric::Due, Some(due as f64));
+    sheet.put(Metric::Completed, Some(completed as f64));
+    sheet.put(Metric::Failed, Some((due - completed) as f64));
+    for class in Class::ALL {
+        sheet.put(Metric::FailedBy(class), Some(failed(class) as f64));
+    }
+    let share = (due > 0).then(|| (due - completed) as f64 / due as f64);
+    sheet.put(Metric::ErrorShare, share);
+    // An answer that nobody counted may be short or not.
+    let short = requests
+        .iter()
+        .filter(|request| request.is_completed())
+        .map(|request| {
+            request
+                .output_tokens()
+                .map(|tokens| u32::from(tokens < request.asked_tokens))
+        })
+        .sum::<Option<u32>>();
+    sheet.put(Metric::Short, short.map(f64::from));
+}
+
+/// Output tokens of completed requests over the time their users waited for them: throughput divided by the mean number of
+/// users that wait.
+///
+/// Source: design.md 7, "output tokens per second per user".
+fn per_user(requests: &[Request], output: Option<u64>) -> Option<f64> {
+    let waits: Vec<f64> = requests
+        .iter()
+        .filter(|request| request.is_completed())
+        .map(|request| Times::of(request).e2e)
+        .collect::<Option<_>>()?;
+    let waited_ms = stats::sum(&waits);
+    (waited_ms > 0.0).then_some(output? as f64 / (waited_ms / 1e3))
+}
+
+/// Time that requests were under way, whatever became of them, over the window.
+///
+/// Source: spec/bench-serving.md 7.3, with failed requests counted, since the engine carried them too.
+fn mean_concurrency(requests: &[Request], window: Option<f64>) -> Option<f64> {
+    let spent: Vec<f64> = requests
+        .iter()
+        .filter_map(|request| Some(request.end_ns.saturating_sub(request.sent_ns?) as f64 / 1e9))
+        .collect();
+    Some(stats::sum(&spent) / window?)
+}

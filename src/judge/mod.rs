@@ -1,0 +1,3 @@
+//! What the records mean. Pure: no store, no clock.
+
+pub mod metrics;
