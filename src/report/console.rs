@@ -1,0 +1,417 @@
+//! The block that bench_serving prints, byte for byte, from figures of the same profile.
+//!
+//! A figure without a value prints as `–` instead of the 0 or the crash that Python would give.
+
+use std::num::NonZeroU32;
+
+use super::{MISSING, python};
+use crate::base::units::RequestRate;
+use crate::judge::metrics::{
+    self, Count, Flow, Metric, Sample,
+    Statistic::{self, Max, Mean, Median, P90, P95, P99},
+    Target,
+};
+use crate::matrix::spec::scenario::Slo;
+use crate::matrix::spec::workload::Profile;
+use crate::results::record::cell::Figures;
+
+const WIDTH: usize = 50;
+
+/// What a block tells besides figures.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The name that bench_serving knows the backend by.
+    pub backend: &'a str,
+    /// Requests per second that were asked for.
+    pub rate: RequestRate,
+    /// The most requests under way at once, where it was limited.
+    pub concurrency: Option<NonZeroU32>,
+    /// What makes a request good, where that was asked for.
+    pub slo: Option<&'a Slo>,
+    /// What came from the prefix cache, where that was asked for.
+    pub cache: Option<Cache>,
+    /// Whether answers are vectors, which have neither output tokens nor a first one.
+    pub embeds: bool,
+}
+
+/// What came from the prefix cache, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// Prompt tokens in all.
+    pub prompt: u64,
+    /// Those from the cache.
+    pub cached: u64,
+    /// Where the cached ones lay: on the device, on the host; where the server says so.
+    pub details: Option<(u64, u64)>,
+}
+
+/// The block of a profile, the empty line before it included.
+///
+/// Source: spec/bench-serving.md 8.1 and 8.2.
+pub fn block(profile: Profile, facts: &Facts<'_>, figures: &Figures) -> String {
+    let mut lines = Lines {
+        figures,
+        text: "\n".to_owned(),
+    };
+    lines.section('=', " Serving Benchmark Result ");
+    lines.text("Backend:", facts.backend);
+    lines.text("Traffic request rate:", &python::repr(facts.rate.per_second()));
+    match profile {
+        Profile::Classic => classic(&mut lines),
+        Profile::Current => current(&mut lines, facts),
+    }
+    lines.section('=', "");
+    lines.text
+}
+
+fn classic(lines: &mut Lines<'_>) {
+    lines.whole("Successful requests:", Metric::Completed);
+    lines.number("Benchmark duration (s):", Metric::Duration);
+    lines.whole("Total input tokens:", Metric::Tokens(Count::Input));
+    lines.whole("Total generated tokens:", Metric::Tokens(Count::Output));
+    lines.whole(
+        "Total generated tokens (retokenized):",
+        Metric::Tokens(Count::OutputCounted),
+    );
+    lines.number("Request throughput (req/s):", Metric::Throughput(Flow::Requests));
+    lines.number("Input token throughput (tok/s):", Metric::Throughput(Flow::Input));
+    lines.number(
+        "Output token throughput (tok/s):",
+        Metric::Throughput(Flow::Output),
+    );
+    lines.times("End-to-End Latency", "E2E Latency", Sample::E2e, &[Mean, Median]);
+    let wanted = [Mean, Median, P99];
+    lines.times("Time to First Token", "TTFT", Sample::Ttft, &wanted);
+    lines.times(
+        "Time per Output Token (excl. 1st token)",
+        "TPOT",
+        Sample::Tpot,
+        &wanted,
+    );
+    lines.times("Inter-token Latency", "ITL", Sample::Itl, &wanted);
+}
+
+fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
+    let limit = facts
+        .concurrency
+        .map_or_else(|| "not set".to_owned(), |limit| limit.to_string());
+    lines.text("Max request concurrency:", &limit);
+    lines.whole("Successful requests:", Metric::Completed);
+    lines.number("Benchmark duration (s):", Metric::Duration);
+    lines.whole("Total input tokens:", Metric::Tokens(Count::Input));
+    // Every prompt is text, so both counts are one.
+    lines.whole("Total input text tokens:", Metric::Tokens(Count::Input));
+    if !facts.embeds {
+        lines.whole("Total generated tokens:", Metric::Tokens(Count::Output));
+        lines.whole(
+            "Total generated tokens (retokenized):",
+            Metric::Tokens(Count::OutputCounted),
+        );
+    }
+    lines.number("Request throughput (req/s):", Metric::Throughput(Flow::Requests));
+    lines.number("Input token throughput (tok/s):", Metric::Throughput(Flow::Input));
+    if !facts.embeds {
+        lines.number(
+            "Output token throughput (tok/s):",
+            Metric::Throughput(Flow::Output),
+        );
+        lines.number("Peak output token throughput (tok/s):", Metric::PeakOutput);
+    }
+    lines.whole("Peak concurrent requests:", Metric::PeakConcurrency);
+    if !facts.embeds {
+        lines.number("Total token throughput (tok/s):", Metric::Throughput(Flow::Total));
+    }
+    lines.number("Concurrency:", Metric::MeanConcurrency);
+    if lines
+        .figure(Metric::AcceptLength)
+        .is_some_and(|length| length != 0.0)
+    {
+        lines.number("Accept length:", Metric::AcceptLength);
+    }
+    if let Some(slo) = facts.slo {
+        goodput(lines, slo);
+    }
+    let wanted = [Mean, Median, P90, P95, P99];
+    lines.times("End-to-End Latency", "E2E Latency", Sample::E2e, &wanted);
+    if !facts.embeds {
+        lines.times("Time to First Token", "TTFT", Sample::Ttft, &wanted);
+        lines.times(
+            "Time per Output Token (excl. 1st token)",
+            "TPOT",
+            Sample::Tpot,
+            &wanted,
+        );
+        let wanted = [Mean, Median, P90, P95, P99, Max];
+        lines.times("Inter-Token Latency", "ITL", Sample::Itl, &wanted);
+    }
+    if let Some(cache) = facts.cache {
+        lines.cache(cache);
+    }
+}
+
+fn goodput(lines: &mut Lines<'_>, slo: &Slo) {
+    let limits = metrics::slo_limits(slo);
+    let words: Vec<String> = limits
+        .iter()
+        .map(|(target, limit)| format!("{}:{}", target.compat_name(), python::general(*limit)))
+        .collect();
+    lines.section('-', "Goodput");
+    lines.text("SLOs (ms):", &words.join(" "));
+    lines.number("Request goodput (req/s):", Metric::Goodput);
+    lines.percent("SLO attainment (%):", Metric::Attainment);
+    for (target, _) in limits {
+        let name = Target::compat_name(target).to_uppercase();
+        lines.percent(
+            &format!("{name} SLO attainment (%):"),
+            Metric::AttainmentOf(target),
+        );
+    }
+}
+
+struct Lines<'a> {
+    figures: &'a Figures,
+    text: String,
+}
+
+impl Lines<'_> {
+    fn figure(&self, metric: Metric) -> Option<f64> {
+        metrics::figure(self.figures, metric)
+    }
+
+    /// A title in the middle of a line; where the room is odd, the right side gets the rest.
+    fn section(&mut self, fill: char, title: &str) {
+        let room = WIDTH.saturating_sub(title.chars().count());
+        let fills = |count: usize| fill.to_string().repeat(count);
+        self.text
+            .push_str(&format!("{}{title}{}\n", fills(room / 2), fills(room - room / 2)));
+    }
+
+    fn text(&mut self, label: &str, value: &str) {
+        self.text.push_str(&format!("{label:<40} {value:<10}\n"));
+    }
+
+    fn number(&mut self, label: &str, metric: Metric) {
+        self.value(label, self.figure(metric), 2);
+    }
+
+    fn percent(&mut self, label: &str, metric: Metric) {
+        self.value(label, self.figure(metric).map(|share| share * 100.0), 2);
+    }
+
+    fn whole(&mut self, label: &str, metric: Metric) {
+        self.value(label, self.figure(metric), 0);
+    }
+
+    fn value(&mut self, label: &str, value: Option<f64>, decimals: usize) {
+        let text = value.map_or_else(|| MISSING.to_owned(), |value| format!("{value:.decimals$}"));
+        self.text(label, &text);
+    }
+
+    fn times(&mut self, title: &str, name: &str, sample: Sample, wanted: &[Statistic]) {
+        self.section('-', title);
+        for &statistic in wanted {
+            let word = match statistic {
+                Mean => "Mean",
+                Median => "Median",
+                P90 => "P90",
+                P95 => "P95",
+                P99 => "P99",
+                Max => "Max",
+                Statistic::P50 | Statistic::Std => continue,
+            };
+            self.number(&format!("{word} {name} (ms):"), Metric::Time(statistic, sample));
+        }
+    }
+
+    fn cache(&mut self, cache: Cache) {
+        let share = |part: u64, whole: u64| match whole {
+            0 => 0.0,
+            whole => part as f64 / whole as f64 * 100.0,
+        };
+        let details = cache.details.filter(|_| cache.cached > 0);
+        self.section('-', "Cache Hit Details");
+        self.text("Total prompt tokens:", &cache.prompt.to_string());
+        self.text("Total cached tokens:", &cache.cached.to_string());
+        if let Some((device, host)) = details {
+            self.text("  Device:", &device.to_string());
+            self.text("  Host:", &host.to_string());
+        }
+        let mut rate = |label: &str, value: f64| {
+            self.text.push_str(&format!("{label:<40} {value:.1}%\n"));
+        };
+        rate("Cache hit rate:", share(cache.cached, cache.prompt));
+        if let Some((device, host)) = details {
+            rate("  Device:", share(device, cache.cached));
+            rate("  Host:", share(host, cache.cached));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::units::Span;
+
+    fn figures(values: &[(&str, f64)]) -> Figures {
+        values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), Some(*value)))
+            .collect()
+    }
+
+    fn facts<'a>(backend: &'a str) -> Facts<'a> {
+        Facts {
+            backend,
+            rate: RequestRate::INFINITE,
+            concurrency: None,
+            slo: None,
+            cache: None,
+            embeds: false,
+        }
+    }
+
+    /// The complete example of spec/bench-serving.md 8.1.
+    const EXAMPLE: &str = include_str!("console_current.txt");
+
+    #[test]
+    fn the_current_block_is_the_one_of_the_python_tool() {
+        let figures = figures(&[
+            ("completed_requests", 3.0),
+            ("duration_s", 0.1553),
+            ("input_tokens", 18.0),
+            ("output_tokens", 12.0),
+            ("counted_output_tokens", 12.0),
+            ("request_throughput_req_s", 19.31),
+            ("input_throughput_tok_s", 115.88),
+            ("output_throughput_tok_s", 77.26),
+            ("peak_output_throughput_tok_s", 12.0),
+            ("peak_concurrency_requests", 3.0),
+            ("total_throughput_tok_s", 193.14),
+            ("mean_concurrency_requests", 1.067),
+            ("accept_length_tokens", 2.5),
+            ("goodput_req_s", 19.31),
+            ("slo_attainment_share", 1.0),
+            ("slo_attainment_ttft_share", 1.0),
+            ("slo_attainment_tpot_share", 1.0),
+            ("mean_e2e_ms", 55.25),
+            ("median_e2e_ms", 56.0),
+            ("p90_e2e_ms", 56.36),
+            ("p95_e2e_ms", 56.41),
+            ("p99_e2e_ms", 56.45),
+            ("mean_ttft_ms", 11.32),
+            ("median_ttft_ms", 11.35),
+            ("p90_ttft_ms", 11.37),
+            ("p95_ttft_ms", 11.38),
+            ("p99_ttft_ms", 11.38),
+            ("mean_tpot_ms", 14.64),
+            ("median_tpot_ms", 14.93),
+            ("p90_tpot_ms", 15.01),
+            ("p95_tpot_ms", 15.02),
+            ("p99_tpot_ms", 15.02),
+            ("mean_itl_ms", 10.79),
+            ("median_itl_ms", 10.23),
+            ("p90_itl_ms", 11.81),
+            ("p95_itl_ms", 13.0),
+            ("p99_itl_ms", 13.96),
+            ("max_itl_ms", 14.2),
+        ]);
+        let span = |ms| Some(Span(Duration::from_millis(ms)));
+        let slo = Slo {
+            ttft: span(500),
+            tpot: span(50),
+            e2e: None,
+        };
+        let facts = Facts {
+            rate: RequestRate::new(20.0).unwrap(),
+            concurrency: NonZeroU32::new(2),
+            slo: Some(&slo),
+            cache: Some(Cache {
+                prompt: 18,
+                cached: 6,
+                details: Some((3, 3)),
+            }),
+            ..facts("sglang")
+        };
+        assert_eq!(block(Profile::Current, &facts, &figures), EXAMPLE);
+    }
+
+    /// Figures of a published report: LMDeploy v0.10.0, Qwen3-8B-FP8, ShareGPT.
+    #[test]
+    fn the_classic_block_is_the_one_of_a_published_report() {
+        let figures = figures(&[
+            ("completed_requests", 10_000.0),
+            ("duration_s", 145.35),
+            ("input_tokens", 2_258_583.0),
+            ("output_tokens", 1_992_177.0),
+            ("counted_output_tokens", 2_001_728.0),
+            ("request_throughput_req_s", 68.80),
+            ("input_throughput_tok_s", 15_539.44),
+            ("output_throughput_tok_s", 13_706.52),
+            ("mean_e2e_ms", 72_497.56),
+            ("median_e2e_ms", 71_765.64),
+            ("mean_ttft_ms", 61_801.82),
+            ("median_ttft_ms", 58_942.94),
+            ("p99_ttft_ms", 121_672.04),
+            ("mean_tpot_ms", 58.90),
+            ("median_tpot_ms", 62.93),
+            ("p99_tpot_ms", 177.56),
+            ("mean_itl_ms", 113.18),
+            ("median_itl_ms", 111.35),
+            ("p99_itl_ms", 421.98),
+        ]);
+        let text = block(Profile::Classic, &facts("lmdeploy"), &figures);
+        assert_eq!(text, include_str!("console_classic.txt"));
+    }
+
+    #[test]
+    fn what_has_no_value_is_no_zero() {
+        let text = block(Profile::Classic, &facts("vllm"), &Figures::new());
+        assert!(text.contains(&format!("{:<40} –         \n", "Mean TTFT (ms):")));
+        assert!(!text.contains(" 0"));
+    }
+
+    #[test]
+    fn an_unlimited_concurrency_and_no_goodput_are_said_as_in_python() {
+        let text = block(Profile::Current, &facts("vllm"), &Figures::new());
+        assert!(text.contains("Max request concurrency:                 not set   \n"));
+        assert!(text.contains("Traffic request rate:                    inf       \n"));
+        assert!(!text.contains("Goodput") && !text.contains("Accept length") && !text.contains("Cache"));
+    }
+
+    #[test]
+    fn embeddings_have_no_lines_about_output() {
+        let facts = Facts {
+            embeds: true,
+            ..facts("vllm-embedding")
+        };
+        let text = block(Profile::Current, &facts, &Figures::new());
+        let labels: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(label, _)| label)
+            .collect();
+        assert_eq!(
+            labels,
+            [
+                "Backend",
+                "Traffic request rate",
+                "Max request concurrency",
+                "Successful requests",
+                "Benchmark duration (s)",
+                "Total input tokens",
+                "Total input text tokens",
+                "Request throughput (req/s)",
+                "Input token throughput (tok/s)",
+                "Peak concurrent requests",
+                "Concurrency",
+                "Mean E2E Latency (ms)",
+                "Median E2E Latency (ms)",
+                "P90 E2E Latency (ms)",
+                "P95 E2E Latency (ms)",
+                "P99 E2E Latency (ms)",
+            ]
+        );
+    }
+}

@@ -1,0 +1,370 @@
+//! The report of one engine in one version: how to get it, how it was started, and a result block for each workload.
+//!
+//! Everything in it comes from the plan and the records; what is not known is left out.
+
+use std::collections::BTreeMap;
+
+use super::console::{self, Facts};
+use super::markdown::{anchor, draw, escaped, fenced, list};
+use super::tables::engine_results;
+use super::{Shown, Value};
+use crate::judge::metrics::{Flow, Metric};
+use crate::matrix::plan::{Launch, Place, command};
+use crate::matrix::spec::workload::Profile;
+use crate::results::record::cell::{Definitions, Ending, Figures, Origin, Summary};
+use crate::results::record::machine::Machine;
+
+/// The cells of each engine and version, in the order of first appearance, under the name of the engine.
+pub fn by_engine<'a>(shown: &[Shown<'a>]) -> Vec<(String, Vec<Shown<'a>>)> {
+    let mut groups: Vec<(String, Vec<Shown<'a>>)> = Vec::new();
+    for one in shown {
+        let engine = one.engine();
+        match groups.iter_mut().find(|(known, _)| *known == engine) {
+            Some((_, group)) => group.push(one.clone()),
+            None => groups.push((engine, vec![one.clone()])),
+        }
+    }
+    groups
+}
+
+/// The report in Markdown; `shown` holds the cells of one engine in one version, as [`by_engine`] groups them.
+pub fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
+    let Some(first) = shown.first() else {
+        return String::new();
+    };
+    let title = title(first);
+    let launches = launches(shown);
+    let mut text = format!("# {}\n\n", escaped(&title));
+    if shown.iter().any(|one| is_simulated(one)) {
+        text.push_str("**Simulated**: these figures come from the simulated engine and say nothing about a real one.\n\n");
+    }
+    text.push_str(&getting(&launches));
+    text.push_str(&serving(&launches));
+    text.push_str(&contents(&title, &launches, machine.is_some()));
+    if let Some(machine) = machine {
+        text.push_str("## Machine\n\n");
+        text.push_str(&list(&facts_of(machine)));
+        text.push('\n');
+    }
+    text.push_str("## Results\n\n");
+    for table in engine_results(shown) {
+        text.push_str(&draw(&table, 3));
+        text.push('\n');
+    }
+    for (heading, cells) in &launches {
+        text.push_str(&format!("## {}\n\n", escaped(heading)));
+        text.push_str(&launched(cells));
+        for one in cells {
+            text.push_str(&workload(one));
+        }
+    }
+    text
+}
+
+fn title(shown: &Shown<'_>) -> String {
+    let reported = shown
+        .summaries
+        .iter()
+        .find_map(|summary| summary.engine.version.as_deref());
+    let engine = &shown.launch.engine;
+    match engine.version.as_deref().or(reported) {
+        Some(version) if version.starts_with(|first: char| first.is_ascii_digit()) => {
+            format!("{} v{version}", engine.title)
+        }
+        Some(version) => format!("{} {version}", engine.title),
+        None => engine.title.clone(),
+    }
+}
+
+fn is_simulated(shown: &Shown<'_>) -> bool {
+    let is_simulated = |summary: &&Summary| summary.origin == Origin::Simulated;
+    shown.launch.engine.simulated || shown.summaries.iter().any(is_simulated)
+}
+
+/// The cells of each launch under its heading: the checkpoint's own name, made unique where two launches share it.
+fn launches<'s, 'a>(shown: &'s [Shown<'a>]) -> Vec<(String, Vec<&'s Shown<'a>>)> {
+    let mut groups: Vec<(String, Vec<&Shown<'a>>)> = Vec::new();
+    for one in shown {
+        let is_same = |group: &&mut (String, Vec<&Shown<'a>>)| group.1[0].launch.id == one.launch.id;
+        match groups.iter_mut().find(is_same) {
+            Some((_, group)) => group.push(one),
+            None => groups.push((short_name(one.launch), vec![one])),
+        }
+    }
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for (heading, _) in &groups {
+        *counts.entry(heading.clone()).or_default() += 1;
+    }
+    for (heading, group) in &mut groups {
+        if counts[heading] > 1 {
+            *heading = format!("{heading} ({})", group[0].launch.id);
+        }
+    }
+    groups
+}
+
+fn short_name(launch: &Launch) -> String {
+    let checkpoint = launch.checkpoint.trim_end_matches('/');
+    checkpoint.rsplit('/').next().unwrap_or(checkpoint).to_owned()
+}
+
+/// How to come by the engine: every image or installation that its launches use, once.
+fn getting(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
+    let mut ways: Vec<(&str, String)> = Vec::new();
+    for (_, cells) in launches {
+        let way = match &cells[0].launch.place {
+            Place::Container(container) => {
+                Some(("Get the image:", format!("docker pull {}", container.image)))
+            }
+            Place::Process(process) => process
+                .venv
+                .as_ref()
+                .filter(|venv| !venv.packages.is_empty())
+                .map(|venv| {
+                    let packages = venv.packages.join(" ");
+                    (
+                        "Install it:",
+                        format!("{} -m pip install {packages}", venv.python),
+                    )
+                }),
+            Place::Attach(_) => None,
+        };
+        ways.extend(way.filter(|way| !ways.contains(way)));
+    }
+    ways.iter()
+        .map(|(words, line)| format!("{words}\n\n{}\n", fenced(line, "shell")))
+        .collect()
+}
+
+/// How any of its models is served: only where the commands differ in nothing but the model.
+fn serving(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
+    let general = |cells: &Vec<&Shown<'_>>| {
+        let launch = cells[0].launch;
+        let command = command_of(cells).replace(&command::container_name(launch), "matrix");
+        if launch.checkpoint.is_empty() {
+            command
+        } else {
+            without_model(&command, &launch.checkpoint)
+        }
+    };
+    let mut commands: Vec<String> = launches.iter().map(|(_, cells)| general(cells)).collect();
+    commands.dedup();
+    match &commands[..] {
+        [one] if one.contains("$MODEL") => format!("Serve a model:\n\n{}\n", fenced(one, "shell")),
+        _ => "Each model below shows the command that served it.\n\n".to_owned(),
+    }
+}
+
+/// A command with `$MODEL` for every word that is the model; a word that merely holds its name stays.
+fn without_model(command: &str, model: &str) -> String {
+    let quoted = format!("'{model}'");
+    let words = command.split(' ').map(|word| {
+        if word == model || word == quoted {
+            "$MODEL"
+        } else {
+            word
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn contents(title: &str, launches: &[(String, Vec<&Shown<'_>>)], has_machine: bool) -> String {
+    let mut headings: Vec<(usize, String)> = vec![(0, title.to_owned()), (1, "Table of Contents".to_owned())];
+    if has_machine {
+        headings.push((1, "Machine".to_owned()));
+    }
+    headings.push((1, "Results".to_owned()));
+    headings.extend(launches.iter().map(|(heading, _)| (1, heading.clone())));
+    let mut text = "## Table of Contents\n\n".to_owned();
+    for (depth, heading) in headings {
+        let indent = "  ".repeat(depth);
+        text.push_str(&format!(
+            "{indent}- [{}](#{})\n",
+            escaped(&heading),
+            anchor(&heading)
+        ));
+    }
+    text.push('\n');
+    text
+}
+
+fn facts_of(machine: &Machine) -> Vec<String> {
+    let mut facts: Vec<String> = Vec::new();
+    let mut say = |label: &str, value: Option<String>| {
+        facts.extend(value.map(|value| format!("{label}: {value}")));
+    };
+    let gpus = (!machine.gpus.is_empty()).then(|| machine.gpus.join(", "));
+    say("GPUs", gpus);
+    say("GPU driver", machine.driver.clone());
+    say("CPU", machine.cpu.clone());
+    say("logical CPUs", machine.cpus.map(|count| count.to_string()));
+    let memory = machine
+        .memory_bytes
+        .map(|bytes| bytes as f64 / f64::from(1 << 30));
+    say("memory", memory.map(|size| format!("{size:.1} GiB")));
+    say("system", machine.os.clone());
+    say("kernel", machine.kernel.clone());
+    say("measured with", Some(machine.tool.clone()));
+    facts
+}
+
+/// What one launch was: its facts and the exact command.
+fn launched(cells: &[&Shown<'_>]) -> String {
+    let launch = cells[0].launch;
+    let mut facts = vec![format!("model: {}", launch.model)];
+    if launch.checkpoint != launch.model {
+        facts.push(format!("checkpoint: {}", launch.checkpoint));
+    }
+    if let Some(precision) = &launch.precision {
+        facts.push(format!("precision: {precision}"));
+    }
+    facts.push(format!("tensor-parallel size: {}", launch.parallel.tp));
+    facts.push(format!("GPUs: {}", launch.devices));
+    let summaries = || cells.iter().flat_map(|one| &one.summaries);
+    let said = |fact: &dyn Fn(&Summary) -> Option<String>| summaries().find_map(|summary| fact(summary));
+    if let Some(version) = said(&|summary| summary.engine.version.clone()) {
+        facts.push(format!("version that the engine reports: {version}"));
+    }
+    if let Some(digest) = said(&|summary| summary.engine.image_digest.clone()) {
+        facts.push(format!("image digest: {digest}"));
+    }
+    format!("{}\n{}\n", list(&facts), fenced(&command_of(cells), "shell"))
+}
+
+/// The command that started it, broken into lines where that is the one that the plan prints.
+fn command_of(cells: &[&Shown<'_>]) -> String {
+    let planned = command::line(cells[0].launch);
+    let recorded = cells
+        .iter()
+        .flat_map(|one| &one.summaries)
+        .find_map(|summary| summary.engine.command.clone());
+    match recorded {
+        Some(recorded) if recorded != planned.joined() => recorded,
+        _ => planned.wrapped(),
+    }
+}
+
+fn workload(shown: &Shown<'_>) -> String {
+    let scenario = &shown.cell.scenario;
+    let mut text = format!("### {}\n\n", escaped(&shown.scenario()));
+    let chosen = middle(shown);
+    if let Some(summary) = chosen {
+        let (profile, definitions) = match scenario.profile {
+            Profile::Classic => (Profile::Classic, Definitions::Classic),
+            Profile::Current => (Profile::Current, Definitions::Current),
+        };
+        let none = Figures::new();
+        let facts = Facts {
+            backend: &shown.launch.engine.backend,
+            rate: scenario.arrival.rate,
+            concurrency: scenario.arrival.concurrency,
+            slo: scenario.slo.as_ref(),
+            cache: None,
+            embeds: false,
+        };
+        let figures = summary.figures.get(&definitions).unwrap_or(&none);
+        let block = console::block(profile, &facts, figures);
+        text.push_str(&fenced(block.trim_matches('\n'), "text"));
+        text.push('\n');
+    }
+    text.push_str(&list(&remarks(shown, chosen)));
+    text.push('\n');
+    for summary in &shown.summaries {
+        if let Ending::Failed { tail, .. } = &summary.ending
+            && !tail.is_empty()
+        {
+            text.push_str("The engine's last words:\n\n");
+            text.push_str(&fenced(&tail.join("\n"), "text"));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+const COMPARED: Metric = Metric::Throughput(Flow::Output);
+
+/// Of several measurements the one with the median output throughput, the lower one of two in the middle.
+fn middle<'a>(shown: &Shown<'a>) -> Option<&'a Summary> {
+    let throughput = |summary: &Summary| {
+        let figures = summary.figures.get(&Definitions::Matrix)?;
+        crate::judge::metrics::figure(figures, COMPARED)
+    };
+    let mut done: Vec<&Summary> = shown.done().collect();
+    done.sort_by(|a, b| {
+        let (a, b) = (throughput(a).unwrap_or(0.0), throughput(b).unwrap_or(0.0));
+        a.total_cmp(&b)
+    });
+    (!done.is_empty()).then(|| done[(done.len() - 1) / 2])
+}
+
+/// What must be said beside a block: what was asked, failures, repeats, doubts.
+fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let asked = shown.cell.scenario.workload.prompts;
+    match shown.summaries.iter().find_map(|summary| summary.prompts) {
+        Some(given) if given != asked => {
+            remarks.push(format!("prompts: {given}, of {asked} that were asked for"));
+        }
+        _ => remarks.push(format!("prompts: {asked}")),
+    }
+    let mut hashes: Vec<&str> = shown
+        .summaries
+        .iter()
+        .filter_map(|summary| summary.prompts_hash.as_ref())
+        .map(|hash| hash.as_str())
+        .collect();
+    hashes.dedup();
+    if !hashes.is_empty() {
+        remarks.push(format!("digest of the prompts: {}", hashes.join(", ")));
+    }
+    if let Some(summary) = chosen.filter(|_| shown.summaries.len() > 1) {
+        let values = shown.values(COMPARED);
+        let spread = super::tables::spread(&values, 2);
+        let word = if matches!(spread, Value::Spread { .. }) {
+            "median and range of output throughput"
+        } else {
+            "output throughput"
+        };
+        remarks.push(format!(
+            "measured {} times, {} of them done; shown is start {}, repeat {}; {word}: {spread} tok/s",
+            shown.summaries.len(),
+            values.len(),
+            summary.start,
+            summary.repeat,
+        ));
+    }
+    for summary in &shown.summaries {
+        let which = if shown.summaries.len() > 1 {
+            format!("start {}, repeat {}: ", summary.start, summary.repeat)
+        } else {
+            String::new()
+        };
+        match &summary.ending {
+            Ending::Done => {}
+            Ending::Failed { phase, reason, .. } => {
+                remarks.push(format!("{which}failed in {}: {reason}", phase.name()));
+            }
+            Ending::Skipped { reason } => remarks.push(format!("{which}skipped: {reason}")),
+            Ending::Interrupted => remarks.push(format!("{which}interrupted")),
+        }
+        let failures: Vec<String> = summary
+            .failures
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(class, count)| format!("{} {count}", class.name()))
+            .collect();
+        if !failures.is_empty() {
+            remarks.push(format!("{which}failed requests: {}", failures.join(", ")));
+        }
+        for warning in &summary.warnings {
+            remarks.push(format!("{which}warning: {warning}"));
+        }
+    }
+    if shown.summaries.is_empty() {
+        remarks.push("not measured".to_owned());
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! Figures to documents: one table model that every format draws.
+//!
+//! [`tables`] decides what stands beside what; [`terminal`] and [`markdown`] draw a [`Table`] and compute nothing;
+//! [`console`], [`jsonl`] and [`bench_line`] write bench_serving's own forms, [`vllm_json`] the one of `vllm bench serve`; [`engine_report`] puts a whole document together. Nothing here
+//! has an effect: every function gives text back.
+
+pub mod bench_line;
+pub mod console;
+pub mod engine_report;
+pub mod jsonl;
+pub mod markdown;
+mod python;
+pub mod tables;
+pub mod terminal;
+#[cfg(test)]
+mod testing;
+pub mod vllm_json;
+
+use std::fmt;
+
+pub use tables::Shown;
+
+use crate::judge::metrics::Better;
+
+/// What a missing value prints as.
+pub const MISSING: &str = "–";
+
+/// How a table is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For a terminal of that many columns.
+    Terminal {
+        /// Columns of the terminal.
+        width: u16,
+        /// Whether rows that need attention are coloured.
+        colors: bool,
+    },
+    /// As GitHub reads it.
+    Markdown,
+}
+
+/// A table, before anyone decides how it looks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Its columns; every row has as many cells.
+    pub columns: Vec<Column>,
+    /// Its rows.
+    pub rows: Vec<Row>,
+    /// What must be said below it.
+    pub notes: Vec<String>,
+}
+
+/// A column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Its heading.
+    pub head: String,
+    /// The unit of its values; empty where they have none.
+    pub unit: &'static str,
+    /// To which side its values lean.
+    pub align: Align,
+    /// Which way its values are better.
+    pub better: Option<Better>,
+    /// Which columns go first where there is no room: the highest; 0 always stays.
+    pub rank: u8,
+}
+
+/// To which side values lean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// A row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its cells, one for each column.
+    pub cells: Vec<Value>,
+    /// What must be seen at once.
+    pub marks: Vec<Mark>,
+}
+
+impl Row {
+    /// The texts of its cells, made harmless; the first one carries the marks.
+    pub fn texts(&self) -> Vec<String> {
+        let mut texts: Vec<String> = self.cells.iter().map(|cell| plain(&cell.to_string())).collect();
+        if let Some(first) = texts.first_mut() {
+            for word in self.marks.iter().filter_map(|mark| mark.word()) {
+                first.push_str(&format!(" [{word}]"));
+            }
+        }
+        texts
+    }
+}
+
+/// Something about a row that must be seen at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    /// Measured on the simulated engine.
+    Simulated,
+    /// Read from what another tool wrote.
+    Imported,
+    /// The record holds warnings.
+    Warned,
+    /// It failed, or part of it did; the status says so in words.
+    Failed,
+}
+
+impl Mark {
+    /// The word beside the row's name.
+    pub const fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Simulated => Some("simulated"),
+            Self::Imported => Some("imported"),
+            Self::Warned => Some("warned"),
+            Self::Failed => None,
+        }
+    }
+}
+
+/// The value of a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// There is none.
+    Missing,
+    /// Words.
+    Text(String),
+    /// A whole number.
+    Count(u64),
+    /// One measured number.
+    Number {
+        /// The number.
+        value: f64,
+        /// Digits after the point.
+        decimals: usize,
+    },
+    /// The median of several measurements with the least and the most of them.
+    Spread {
+        /// The median.
+        median: f64,
+        /// The least.
+        least: f64,
+        /// The most.
+        most: f64,
+        /// Digits after the point.
+        decimals: usize,
+    },
+}
+
+impl Value {
+    /// Words, from anything that has them.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str(MISSING),
+            Self::Text(text) => f.write_str(text),
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Number { value, decimals } => write!(f, "{value:.decimals$}"),
+            Self::Spread {
+                median,
+                least,
+                most,
+                decimals,
+            } => {
+                let [median, least, most] = [median, least, most].map(|value| format!("{value:.decimals$}"));
+                // A range that does not show at these digits would be noise.
+                if least == most {
+                    f.write_str(&median)
+                } else {
+                    write!(f, "{median} ({least}–{most})")
+                }
+            }
+        }
+    }
+}
+
+/// One table as text, with a line break at its end.
+pub fn draw(table: &Table, format: Format) -> String {
+    match format {
+        Format::Terminal { width, colors } => terminal::draw(table, width, colors),
+        Format::Markdown => markdown::draw(table, 3),
+    }
+}
+
+/// Text of someone else on one line, without characters that steer a terminal or turn the direction of reading.
+pub(crate) fn plain(text: &str) -> String {
+    let harmless = |character: char| match character {
+        '\n' | '\r' | '\t' => ' ',
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        other if other.is_control() => '\u{fffd}',
+        other => other,
+    };
+    text.chars().map(harmless).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_print_as_they_are_meant() {
+        let texts = [
+            Value::Missing,
+            Value::Count(12_345),
+            Value::Number {
+                value: 1.005,
+                decimals: 1,
+            },
+            Value::Spread {
+                median: 2.0,
+                least: 1.5,
+                most: 2.25,
+                decimals: 2,
+            },
+            Value::Spread {
+                median: 2.0,
+                least: 1.99,
+                most: 2.01,
+                decimals: 1,
+            },
+        ]
+        .map(|value| value.to_string());
+        assert_eq!(texts, ["–", "12345", "1.0", "2.00 (1.50–2.25)", "2.0"]);
+    }
+
+    #[test]
+    fn foreign_text_cannot_steer_a_terminal() {
+        assert_eq!(plain("a\u{1b}[31mb\nc\u{202e}d"), "a\u{fffd}[31mb c\u{fffd}d");
+    }
+
+    #[test]
+    fn marks_stand_beside_the_name() {
+        let row = Row {
+            cells: vec![Value::text("sim@1"), Value::Count(1)],
+            marks: vec![Mark::Simulated, Mark::Failed],
+        };
+        assert_eq!(row.texts(), ["sim@1 [simulated]", "1"]);
+    }
+}

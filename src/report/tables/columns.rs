@@ -1,0 +1,123 @@
+//! The columns that tables share, and how a cell fills them.
+
+use super::{Shown, Value, spread, status, value_of};
+use crate::judge::metrics::{Flow, Metric, Sample, Statistic};
+use crate::report::{Align, Column};
+
+/// A column of a figure: its heading, digits after the point, and rank.
+pub(super) type Measured = (Metric, &'static str, usize, u8);
+
+const fn time(statistic: Statistic, sample: Sample) -> Metric {
+    Metric::Time(statistic, sample)
+}
+
+/// The figures of comparisons and of the results of one engine.
+pub(super) const FIGURES: [Measured; 14] = [
+    (Metric::Duration, "duration", 1, 6),
+    (Metric::Throughput(Flow::Requests), "requests", 2, 3),
+    (Metric::Throughput(Flow::Output), "output", 1, 0),
+    (Metric::Throughput(Flow::Total), "total", 1, 6),
+    (Metric::PerDevice(Flow::Output), "output per GPU", 1, 2),
+    (time(Statistic::Mean, Sample::Ttft), "TTFT mean", 1, 1),
+    (time(Statistic::Median, Sample::Ttft), "TTFT p50", 1, 5),
+    (time(Statistic::P99, Sample::Ttft), "TTFT p99", 1, 2),
+    (time(Statistic::Mean, Sample::Tpot), "TPOT mean", 2, 1),
+    (time(Statistic::P99, Sample::Tpot), "TPOT p99", 2, 4),
+    (time(Statistic::Mean, Sample::Itl), "ITL mean", 2, 4),
+    (time(Statistic::P99, Sample::Itl), "ITL p99", 2, 5),
+    (time(Statistic::Mean, Sample::E2e), "E2E mean", 1, 3),
+    (time(Statistic::P99, Sample::E2e), "E2E p99", 1, 5),
+];
+
+/// The figures of the overview.
+pub(super) const FEW_FIGURES: [Measured; 4] = [
+    (Metric::Throughput(Flow::Requests), "requests", 2, 2),
+    (Metric::Throughput(Flow::Output), "output", 1, 0),
+    (time(Statistic::Mean, Sample::Ttft), "TTFT mean", 1, 1),
+    (time(Statistic::Mean, Sample::Tpot), "TPOT mean", 2, 1),
+];
+
+/// A column of words.
+pub(super) fn words(head: &str, rank: u8) -> Column {
+    column(head, "", Align::Left, rank)
+}
+
+/// A column of numbers that no metric stands for.
+pub(super) fn numbers(head: &str, rank: u8) -> Column {
+    column(head, "", Align::Right, rank)
+}
+
+/// The columns of figures.
+pub(super) fn figures(measured: &[Measured]) -> impl Iterator<Item = Column> {
+    measured.iter().map(|(metric, head, _, rank)| Column {
+        better: metric.better(),
+        ..column(head, metric.unit().symbol(), Align::Right, *rank)
+    })
+}
+
+/// The values of figures.
+pub(super) fn values(shown: &Shown<'_>, measured: &[Measured]) -> impl Iterator<Item = Value> {
+    measured
+        .iter()
+        .map(|(metric, _, decimals, _)| spread(&shown.values(*metric), *decimals))
+}
+
+/// The columns that say what a row is, after its name.
+pub(super) fn identity() -> [Column; 5] {
+    [
+        words("precision", 4),
+        words("tp", 3),
+        numbers("GPUs", 1),
+        words("status", 0),
+        numbers("ok/failed", 1),
+    ]
+}
+
+/// What a row is, after its name.
+pub(super) fn identified(shown: &Shown<'_>) -> [Value; 5] {
+    let precision = shown.launch.precision.as_deref();
+    [
+        precision.map_or(Value::Missing, Value::text),
+        Value::Text(parallel(shown)),
+        Value::Count(u64::from(shown.launch.devices)),
+        Value::Text(status(shown)),
+        requests(shown),
+    ]
+}
+
+fn parallel(shown: &Shown<'_>) -> String {
+    let parallel = shown.launch.parallel;
+    let mut words = parallel.tp.to_string();
+    for (name, size) in [("pp", parallel.pp), ("dp", parallel.dp), ("ep", parallel.ep)] {
+        if size > 1 {
+            words.push_str(&format!(" {name}{size}"));
+        }
+    }
+    words
+}
+
+/// Completed and failed requests of all measurements together, those that did not come to their end included.
+fn requests(shown: &Shown<'_>) -> Value {
+    let total = |metric| {
+        let values: Vec<f64> = shown
+            .summaries
+            .iter()
+            .filter_map(|summary| value_of(summary, metric))
+            .collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>())
+    };
+    match (total(Metric::Completed), total(Metric::Failed)) {
+        (Some(completed), Some(failed)) => Value::Text(format!("{completed:.0}/{failed:.0}")),
+        _ => Value::Missing,
+    }
+}
+
+fn column(head: &str, unit: &'static str, align: Align, rank: u8) -> Column {
+    Column {
+        head: head.to_owned(),
+        unit,
+        align,
+        better: None,
+        rank,
+    }
+}

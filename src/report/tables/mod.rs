@@ -1,0 +1,232 @@
+//! What stands beside what: the comparison of engines, the results of one engine, the overview at the end of a run.
+//!
+//! All figures in these tables follow the definitions `matrix`. No value is marked as the best one: whether a difference is
+//! one is for comparisons with noise to say.
+
+mod columns;
+mod comparison;
+mod overview;
+
+pub use comparison::comparison;
+pub use overview::{engine_results, overview};
+
+use super::{Mark, Row, Table, Value};
+use crate::judge::metrics::{self, Metric};
+use crate::matrix::plan::{Cell, Launch, Plan};
+use crate::results::record::cell::{Definitions, Ending, Origin, Phase, Summary};
+
+/// One cell with every measurement of it.
+#[derive(Clone, Debug)]
+pub struct Shown<'a> {
+    /// The launch it was measured on.
+    pub launch: &'a Launch,
+    /// The cell.
+    pub cell: &'a Cell,
+    /// Its measurements, in any order; none if nothing was measured yet.
+    pub summaries: Vec<&'a Summary>,
+}
+
+impl<'a> Shown<'a> {
+    /// Every cell of a plan with the measurements that belong to it, in the order of the plan.
+    pub fn of_plan(plan: &'a Plan, summaries: &'a [Summary]) -> Vec<Self> {
+        let shown = plan.cells.iter().map(|cell| Self {
+            launch: plan.launch(&cell.launch),
+            cell,
+            summaries: summaries
+                .iter()
+                .filter(|summary| summary.cell == cell.key)
+                .collect(),
+        });
+        shown.collect()
+    }
+
+    /// The engine with its version: the one asked for, else the one it reports.
+    pub fn engine(&self) -> String {
+        let engine = &self.launch.engine;
+        let reported = || {
+            self.summaries
+                .iter()
+                .find_map(|summary| summary.engine.version.as_deref())
+        };
+        match engine.version.as_deref().or_else(reported) {
+            Some(version) => format!("{}@{version}", engine.name),
+            None => engine.name.clone(),
+        }
+    }
+
+    /// The measurements that came to their end.
+    pub fn done(&self) -> impl Iterator<Item = &'a Summary> {
+        self.summaries
+            .iter()
+            .copied()
+            .filter(|summary| summary.ending == Ending::Done)
+    }
+
+    /// Whether it was measured and every measurement came to its end.
+    pub fn is_done(&self) -> bool {
+        !self.summaries.is_empty() && self.done().count() == self.summaries.len()
+    }
+
+    /// The scenario with what an axis may have changed of it.
+    pub fn scenario(&self) -> String {
+        let scenario = &self.cell.scenario;
+        let mut words = scenario.name.clone();
+        if !scenario.arrival.rate.is_infinite() {
+            words.push_str(&format!(", {} req/s", scenario.arrival.rate));
+        }
+        if let Some(limit) = scenario.arrival.concurrency {
+            words.push_str(&format!(", at most {limit} at once"));
+        }
+        words
+    }
+
+    /// The values of a figure over the finished measurements that have it.
+    pub(super) fn values(&self, metric: Metric) -> Vec<f64> {
+        self.done()
+            .filter_map(|summary| value_of(summary, metric))
+            .collect()
+    }
+
+    /// The median of a figure over the finished measurements.
+    pub(super) fn median(&self, metric: Metric) -> Option<f64> {
+        metrics::Statistics::of(&self.values(metric)).map(|statistics| statistics.median)
+    }
+
+    fn origin(&self) -> Origin {
+        match self.summaries.first() {
+            Some(summary) => summary.origin,
+            None if self.launch.engine.simulated => Origin::Simulated,
+            None => Origin::Measured,
+        }
+    }
+
+    fn marks(&self) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        match self.origin() {
+            Origin::Measured => {}
+            Origin::Imported => marks.push(Mark::Imported),
+            Origin::Simulated => marks.push(Mark::Simulated),
+        }
+        if self.summaries.iter().any(|summary| !summary.warnings.is_empty()) {
+            marks.push(Mark::Warned);
+        }
+        let is_failed = |summary: &&Summary| matches!(summary.ending, Ending::Failed { .. });
+        if self.summaries.iter().any(is_failed) {
+            marks.push(Mark::Failed);
+        }
+        marks
+    }
+}
+
+fn value_of(summary: &Summary, metric: Metric) -> Option<f64> {
+    metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
+}
+
+/// One value, or the median with the least and the most of several.
+pub(super) fn spread(values: &[f64], decimals: usize) -> Value {
+    match values {
+        [] => Value::Missing,
+        [value] => Value::Number {
+            value: *value,
+            decimals,
+        },
+        several => {
+            let statistics = metrics::Statistics::of(several).expect("there are several values");
+            Value::Spread {
+                median: statistics.median,
+                least: several.iter().copied().fold(f64::INFINITY, f64::min),
+                most: statistics.max,
+                decimals,
+            }
+        }
+    }
+}
+
+/// How a cell ended, in a few words.
+fn status(shown: &Shown<'_>) -> String {
+    let all = shown.summaries.len();
+    let done = shown.done().count();
+    match (done, all) {
+        (_, 0) => "not measured".to_owned(),
+        (1, 1) => "done".to_owned(),
+        (0, _) => shown
+            .summaries
+            .last()
+            .map_or_else(String::new, |summary| ended(summary)),
+        (done, all) if done == all => format!("done, n={all}"),
+        (done, all) => format!("{done} of {all} done"),
+    }
+}
+
+fn ended(summary: &Summary) -> String {
+    match &summary.ending {
+        Ending::Failed { phase, .. } => format!("failed in {}", phase.name()),
+        other => other.word().to_owned(),
+    }
+}
+
+/// What must be said of rows: why they failed, what they were warned of, whether they are simulated.
+fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (name, shown) in named {
+        for summary in &shown.summaries {
+            let which = if shown.summaries.len() > 1 {
+                format!(" (start {}, repeat {})", summary.start, summary.repeat)
+            } else {
+                String::new()
+            };
+            match &summary.ending {
+                Ending::Done | Ending::Interrupted => {}
+                Ending::Failed { phase, reason, .. } => {
+                    notes.push(format!(
+                        "{name}{which}: failed in {}: {reason}",
+                        Phase::name(*phase)
+                    ));
+                }
+                Ending::Skipped { reason } => notes.push(format!("{name}{which}: skipped: {reason}")),
+            }
+            for warning in &summary.warnings {
+                notes.push(format!("{name}{which}: {warning}"));
+            }
+        }
+    }
+    let has = |origin| named.iter().any(|(_, shown)| shown.origin() == origin);
+    if has(Origin::Simulated) {
+        notes.push("[simulated]: measured on the simulated engine; says nothing about a real one".to_owned());
+    }
+    if has(Origin::Imported) {
+        notes.push("[imported]: read from what another tool wrote".to_owned());
+    }
+    if named.iter().any(|(_, shown)| shown.done().count() > 1) {
+        notes.push(
+            "n measurements: the median, with the least and the most of them; ok/failed counts them together"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+const DEFINITIONS: &str =
+    "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token)";
+
+/// Rows that would read alike get the axis values in which they differ.
+fn told_apart(shown: &[&Shown<'_>], names: &mut [String], is_alike: &dyn Fn(usize, usize) -> bool) {
+    const AXES: [&str; 4] = ["executor", "variant", "args", "env"];
+    let value = |at: usize, axis: &str| shown[at].cell.axes.get(axis).map_or("", String::as_str);
+    let all: Vec<usize> = (0..shown.len()).collect();
+    for (at, name) in names.iter_mut().enumerate() {
+        let alike: Vec<usize> = all.iter().copied().filter(|&other| is_alike(at, other)).collect();
+        for axis in AXES {
+            if alike.iter().any(|&other| value(other, axis) != value(at, axis)) {
+                let value = match value(at, axis) {
+                    "" => "none",
+                    value => value,
+                };
+                name.push_str(&format!(" {axis}={value}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

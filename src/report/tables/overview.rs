@@ -1,0 +1,116 @@
+//! The results of each engine, and a row for every cell at the end of a run.
+
+use std::collections::BTreeMap;
+
+use super::columns::{self, FEW_FIGURES, FIGURES};
+use super::{DEFINITIONS, Row, Shown, Table, Value, notes};
+use crate::results::record::cell::Summary;
+use crate::results::record::request::Class;
+
+/// A table for each engine and version: a row for each of its cells.
+pub fn engine_results(shown: &[Shown<'_>]) -> Vec<Table> {
+    let mut groups: Vec<(String, Vec<&Shown<'_>>)> = Vec::new();
+    for one in shown {
+        let engine = one.engine();
+        match groups.iter_mut().find(|(known, _)| *known == engine) {
+            Some((_, group)) => group.push(one),
+            None => groups.push((engine, vec![one])),
+        }
+    }
+    groups
+        .into_iter()
+        .map(|(engine, group)| results(engine, &group))
+        .collect()
+}
+
+fn results(engine: String, group: &[&Shown<'_>]) -> Table {
+    let mut columns = vec![columns::words("model", 0), columns::words("scenario", 0)];
+    columns.extend(columns::identity());
+    columns.extend(columns::figures(&FIGURES));
+    let row = |one: &&Shown<'_>| {
+        let mut cells = vec![Value::text(&one.launch.model), Value::Text(one.scenario())];
+        cells.extend(columns::identified(one));
+        cells.extend(columns::values(one, &FIGURES));
+        Row {
+            cells,
+            marks: one.marks(),
+        }
+    };
+    Table {
+        title: engine,
+        columns,
+        rows: group.iter().map(row).collect(),
+        notes: noted(group),
+    }
+}
+
+/// A row for each cell: how it ended, the few figures that one looks at first, and its failures by class.
+pub fn overview(shown: &[Shown<'_>]) -> Table {
+    let mut columns = vec![
+        columns::words("engine", 0),
+        columns::words("model", 0),
+        columns::words("scenario", 0),
+        columns::words("precision", 4),
+        columns::numbers("GPUs", 5),
+        columns::words("status", 0),
+    ];
+    columns.extend(columns::figures(&FEW_FIGURES));
+    columns.push(columns::words("failed requests", 3));
+    let row = |one: &Shown<'_>| {
+        let [precision, _, devices, status, _] = columns::identified(one);
+        let mut cells = vec![
+            Value::Text(one.engine()),
+            Value::text(&one.launch.model),
+            Value::Text(one.scenario()),
+            precision,
+            devices,
+            status,
+        ];
+        cells.extend(columns::values(one, &FEW_FIGURES));
+        cells.push(failures(one));
+        Row {
+            cells,
+            marks: one.marks(),
+        }
+    };
+    let group: Vec<&Shown<'_>> = shown.iter().collect();
+    Table {
+        title: "Cells of this run".to_owned(),
+        columns,
+        rows: shown.iter().map(row).collect(),
+        notes: noted(&group),
+    }
+}
+
+fn noted(group: &[&Shown<'_>]) -> Vec<String> {
+    let named: Vec<(String, &Shown<'_>)> = group.iter().map(|one| (one.cell.key.to_string(), *one)).collect();
+    let mut notes = notes(&named);
+    notes.push(DEFINITIONS.to_owned());
+    notes
+}
+
+/// Failed requests of all measurements, by class; nothing measured is not the same as nothing failed.
+fn failures(shown: &Shown<'_>) -> Value {
+    let is_counted = |summary: &&Summary| !(summary.figures.is_empty() && summary.failures.is_empty());
+    if !shown.summaries.iter().any(is_counted) {
+        return Value::Missing;
+    }
+    let mut counts: BTreeMap<Class, u32> = BTreeMap::new();
+    for (class, count) in shown.summaries.iter().flat_map(|summary| &summary.failures) {
+        *counts.entry(*class).or_default() += count;
+    }
+    let words: Vec<String> = Class::ALL
+        .into_iter()
+        .filter_map(|class| {
+            Some(format!(
+                "{} {}",
+                class.name(),
+                counts.get(&class).filter(|count| **count > 0)?
+            ))
+        })
+        .collect();
+    match words.is_empty() {
+        true => Value::text("none"),
+        false => Value::Text(words.join(", ")),
+    }
+}

@@ -1,0 +1,222 @@
+use super::*;
+use crate::report::markdown;
+use crate::report::testing::{Case, shown};
+use crate::results::record::cell::Phase;
+
+fn ratios(table: &Table) -> Vec<String> {
+    table
+        .rows
+        .iter()
+        .map(|row| row.cells.last().unwrap().to_string())
+        .collect()
+}
+
+fn compared(cases: &[Case], reference: Option<&str>) -> Table {
+    let mut tables = comparison(&shown(cases), reference);
+    assert_eq!(tables.len(), 1, "one model and one scenario make one table");
+    tables.remove(0)
+}
+
+#[test]
+fn engines_stand_side_by_side_with_their_ratio_to_the_reference() {
+    let cases = [
+        Case::new("sglang@0.5.1", "bf16", 1, 4000.0),
+        Case::new("vllm@0.10.1", "bf16", 1, 5000.0)
+            .again(5200.0)
+            .again(5100.0),
+        Case::new("lmdeploy@0.10.0", "fp8", 2, 9000.0),
+        Case::new("slow", "bf16", 1, 1.0).failed(Phase::Launch, "it died | while `loading`"),
+        Case::new("sim", "bf16", 1, 7.0).simulated(),
+    ];
+    let table = compared(&cases, Some("sglang"));
+    assert_eq!(ratios(&table), ["1.00", "1.27", "–", "–", "–"]);
+    insta::assert_snapshot!("comparison", markdown::draw(&table, 3));
+    insta::assert_snapshot!(
+        "comparison_on_a_terminal",
+        crate::report::terminal::draw(&table, 140, false)
+    );
+}
+
+#[test]
+fn each_ratio_that_is_not_printed_is_explained() {
+    let why = |case: Case| {
+        let table = compared(&[Case::new("sglang", "bf16", 1, 4000.0), case], Some("sglang"));
+        assert_eq!(ratios(&table)[1], "–");
+        let note = table.notes.iter().find(|note| note.contains("no ratio")).unwrap();
+        note.split_once("no ratio to sglang: ").unwrap().1.to_owned()
+    };
+    let other = || Case::new("vllm", "bf16", 1, 5000.0);
+    assert_eq!(
+        why(Case::new("vllm", "fp8", 1, 1.0)),
+        "precision fp8 against bf16"
+    );
+    assert_eq!(why(Case::new("vllm", "bf16", 4, 1.0)), "4 GPUs against 1");
+    assert!(why(other().with_prompts("others")).starts_with("prompts "));
+    assert!(why(other().simulated()).contains("simulated"));
+    let mut unknown = other();
+    unknown.summaries[0].prompts_hash = None;
+    assert!(why(unknown).starts_with("the prompts are not known"));
+}
+
+#[test]
+fn a_reference_that_failed_or_is_absent_gives_no_ratio() {
+    let failed = [
+        Case::new("sglang", "bf16", 1, 4000.0).failed(Phase::Measure, "it died"),
+        Case::new("vllm", "bf16", 1, 5000.0),
+    ];
+    let table = compared(&failed, Some("sglang"));
+    assert_eq!(ratios(&table), ["–", "–"]);
+    assert!(
+        table
+            .notes
+            .contains(&"vllm@1.0: no ratio to sglang: sglang@1.0 is not done".to_owned())
+    );
+    let absent = compared(&failed[1..], Some("sglang"));
+    assert!(
+        absent
+            .notes
+            .iter()
+            .any(|note| note.ends_with("it is not in this table"))
+    );
+}
+
+#[test]
+fn a_row_is_held_against_the_reference_of_its_own_precision() {
+    let cases = [
+        Case::new("sglang", "bf16", 1, 4000.0),
+        Case::new("sglang", "fp8", 1, 8000.0),
+        Case::new("vllm", "fp8", 1, 4000.0),
+    ];
+    assert_eq!(
+        ratios(&compared(&cases, Some("sglang"))),
+        ["1.00", "1.00", "0.50"]
+    );
+    assert_eq!(ratios(&compared(&cases, None)), ["1.00", "1.00", "0.50"]);
+}
+
+#[test]
+fn a_cell_with_one_failed_measurement_of_two_gives_no_ratio() {
+    let half = Case::new("vllm", "bf16", 1, 5000.0)
+        .again(1.0)
+        .failed(Phase::Measure, "it died");
+    let table = compared(&[Case::new("sglang", "bf16", 1, 4000.0), half], None);
+    assert_eq!(ratios(&table), ["1.00", "–"]);
+    assert_eq!(table.rows[1].cells[4], Value::text("1 of 2 done"));
+    assert!(table.notes[0].contains("(start 1, repeat 2): failed in measure: it died"));
+}
+
+#[test]
+fn rows_that_would_read_alike_show_the_axis_that_differs() {
+    let mut cases = [
+        Case::new("vllm", "bf16", 1, 1.0),
+        Case::new("vllm", "bf16", 1, 2.0),
+        Case::new("sglang", "bf16", 1, 2.0),
+    ];
+    cases[1].cell.axes.insert("args".to_owned(), "--fast".to_owned());
+    let table = compared(&cases, None);
+    let names: Vec<String> = table.rows.iter().map(|row| row.cells[0].to_string()).collect();
+    assert_eq!(
+        names,
+        ["vllm@1.0 args=none", "vllm@1.0 args=--fast", "sglang@1.0"]
+    );
+}
+
+#[test]
+fn scenarios_at_different_rates_make_different_tables() {
+    let mut cases = [
+        Case::new("vllm", "bf16", 1, 1.0),
+        Case::new("vllm", "bf16", 1, 2.0),
+    ];
+    cases[1].cell.scenario.arrival.rate = crate::base::units::RequestRate::new(4.0).unwrap();
+    let titles: Vec<String> = comparison(&shown(&cases), None)
+        .into_iter()
+        .map(|table| table.title)
+        .collect();
+    assert_eq!(
+        titles,
+        ["Qwen/Qwen3-8B · sharegpt", "Qwen/Qwen3-8B · sharegpt, 4 req/s"]
+    );
+}
+
+#[test]
+fn every_row_has_a_cell_for_every_column_and_simulated_rows_are_marked() {
+    let mut cases = [
+        Case::new("sim", "bf16", 1, 1.0).simulated(),
+        Case::new("vllm", "bf16", 1, 1.0),
+    ];
+    cases[1].summaries.clear();
+    let shown = shown(&cases);
+    let mut tables = comparison(&shown, None);
+    tables.extend(engine_results(&shown));
+    tables.push(overview(&shown));
+    assert_eq!(tables.len(), 4);
+    for table in &tables {
+        for row in &table.rows {
+            assert_eq!(row.cells.len(), table.columns.len(), "{}", table.title);
+        }
+        let is_simulated = |row: &Row| row.texts()[0].ends_with("[simulated]");
+        if table.rows.iter().any(is_simulated) {
+            assert!(table.notes.iter().any(|note| note.starts_with("[simulated]")));
+        } else {
+            assert_eq!(table.title, "vllm@1.0");
+        }
+    }
+}
+
+#[test]
+fn the_overview_tells_how_every_cell_ended() {
+    let mut warned = Case::new("vllm@0.10.1", "bf16", 1, 5000.0);
+    warned.summaries[0]
+        .warnings
+        .push("the client was late".to_owned());
+    let cases = [
+        Case::new("sim", "bf16", 1, 1.0).simulated(),
+        warned,
+        Case::new("slow", "bf16", 1, 1.0).failed(Phase::Launch, "it died while loading"),
+    ];
+    insta::assert_snapshot!(
+        "overview",
+        crate::report::terminal::draw(&overview(&shown(&cases)), 160, false)
+    );
+}
+
+#[test]
+fn a_table_is_never_wider_than_the_terminal() {
+    let cases = [
+        Case::new("sglang@0.5.1", "bf16", 1, 4000.0),
+        Case::new("vllm@0.10.1", "bf16", 1, 5000.0).again(5200.0),
+    ];
+    let table = compared(&cases, None);
+    for width in [60u16, 80, 100, 140, 200, 400] {
+        let text = crate::report::terminal::draw(&table, width, false);
+        let lines = text.lines().take_while(|line| !line.starts_with("  "));
+        let widest = lines.map(|line| line.chars().count()).max().unwrap();
+        assert!(
+            widest <= usize::from(width),
+            "{widest} columns in {width}:\n{text}"
+        );
+        assert_eq!(text.contains("no room for"), width < 400, "{width}");
+    }
+}
+
+#[test]
+fn a_plan_shows_every_cell_with_its_own_measurements() {
+    let cases = [
+        Case::new("vllm", "bf16", 1, 1.0).again(2.0),
+        Case::new("vllm", "fp8", 1, 1.0),
+    ];
+    let plan = Plan {
+        matrix: "small".to_owned(),
+        launches: cases.iter().map(|case| case.launch.clone()).collect(),
+        cells: cases.iter().map(|case| case.cell.clone()).collect(),
+        starts: Vec::new(),
+        left_out: Vec::new(),
+        reference: None,
+    };
+    let summaries = cases[0].summaries.clone();
+    let counts: Vec<usize> = Shown::of_plan(&plan, &summaries)
+        .iter()
+        .map(|shown| shown.summaries.len())
+        .collect();
+    assert_eq!(counts, [2, 0]);
+}

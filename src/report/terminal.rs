@@ -1,0 +1,199 @@
+//! Tables for a terminal: as wide as it is, with the columns that matter least left out.
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table as Drawn, TableStyle};
+
+use super::{Align, Column, Mark, Row, Table, plain};
+
+/// Blanks around the content of each column.
+const PADDING: u16 = 2;
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─'));
+
+/// The table in at most `width` columns. Rows that need attention are coloured if `colors` is set.
+pub fn draw(table: &Table, width: u16, colors: bool) -> String {
+    let (kept, left_out) = fitting(table, width);
+    let mut text = format!("{}\n", styled(&plain(&table.title), bold(), colors));
+    let drawn = drawn(table, &kept, width);
+    let lines: Vec<String> = drawn.lines().map(|line| line.trim_end().to_owned()).collect();
+    // A row that had to be broken into lines cannot be told from its neighbours any more.
+    let is_plain = lines.len() == table.rows.len() + 3;
+    for (at, line) in lines.iter().enumerate() {
+        let style = match at.checked_sub(3).and_then(|row| table.rows.get(row)) {
+            _ if !is_plain => Style::new(),
+            None if at < 2 => bold(),
+            None => Style::new(),
+            Some(row) => style_of(row),
+        };
+        text.push_str(&styled(line, style, colors));
+        text.push('\n');
+    }
+    for note in &table.notes {
+        text.push_str(&format!("  {}\n", plain(note)));
+    }
+    if !left_out.is_empty() {
+        text.push_str(&format!("  no room for: {}\n", left_out.join(", ")));
+    }
+    text
+}
+
+/// The columns that fit, in order, and the headings of those that do not.
+fn fitting(table: &Table, width: u16) -> (Vec<usize>, Vec<String>) {
+    let all: Vec<usize> = (0..table.columns.len()).collect();
+    let widths = drawn(table, &all, u16::MAX).column_max_content_widths();
+    let needed = |kept: &[usize]| {
+        kept.iter()
+            .map(|&at| u32::from(widths[at]) + u32::from(PADDING))
+            .sum::<u32>()
+    };
+    let (mut kept, mut left_out) = (all, Vec::new());
+    while needed(&kept) > u32::from(width) {
+        // Of equal ranks the one further right goes first.
+        let last = kept
+            .iter()
+            .copied()
+            .filter(|&at| table.columns[at].rank > 0)
+            .max_by_key(|&at| (table.columns[at].rank, at));
+        let Some(last) = last else { break };
+        kept.retain(|&at| at != last);
+        left_out.push(last);
+    }
+    left_out.sort_unstable();
+    let heads = left_out.iter().map(|&at| heading(&table.columns[at])).collect();
+    (kept, heads)
+}
+
+fn drawn(table: &Table, kept: &[usize], width: u16) -> Drawn {
+    let mut drawn = Drawn::new();
+    drawn.load_style(STYLE);
+    drawn.set_content_arrangement(ContentArrangement::Dynamic);
+    drawn.set_width(width);
+    let aligned = |text: String, at: usize| {
+        Cell::new(text).set_alignment(match table.columns[at].align {
+            Align::Left => CellAlignment::Left,
+            Align::Right => CellAlignment::Right,
+        })
+    };
+    let heads = kept.iter().map(|&at| {
+        let column = &table.columns[at];
+        aligned(format!("{}\n{}", plain(&column.head), column.unit), at)
+    });
+    drawn.set_header(heads.collect::<Vec<Cell>>());
+    for row in &table.rows {
+        let texts = row.texts();
+        let cells = kept.iter().map(|&at| aligned(texts[at].clone(), at));
+        drawn.add_row(cells.collect::<Vec<Cell>>());
+    }
+    drawn
+}
+
+fn heading(column: &Column) -> String {
+    plain(&column.head)
+}
+
+fn bold() -> Style {
+    Style::new().bold()
+}
+
+fn style_of(row: &Row) -> Style {
+    let has = |mark| row.marks.contains(&mark);
+    if has(Mark::Failed) {
+        AnsiColor::Red.on_default()
+    } else if has(Mark::Warned) {
+        AnsiColor::Yellow.on_default()
+    } else if has(Mark::Simulated) || has(Mark::Imported) {
+        AnsiColor::Cyan.on_default()
+    } else {
+        Style::new()
+    }
+}
+
+fn styled(text: &str, style: Style, colors: bool) -> String {
+    if colors && style != Style::new() {
+        format!("{style}{text}{style:#}")
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Value;
+
+    fn table() -> Table {
+        let column = |head: &str, unit, align, rank| Column {
+            head: head.to_owned(),
+            unit,
+            align,
+            better: None,
+            rank,
+        };
+        let row = |name: &str, value, marks: &[Mark]| Row {
+            cells: vec![
+                Value::text(name),
+                Value::text("bf16"),
+                Value::Number { value, decimals: 2 },
+            ],
+            marks: marks.to_vec(),
+        };
+        Table {
+            title: "Qwen3-8B · sharegpt".to_owned(),
+            columns: vec![
+                column("engine", "", Align::Left, 0),
+                column("precision", "", Align::Left, 3),
+                column("output", "tok/s", Align::Right, 0),
+            ],
+            rows: vec![
+                row("sglang@0.5.1", 4706.44, &[]),
+                row("sim\u{1b}[2J@1", 9.0, &[Mark::Simulated, Mark::Failed]),
+            ],
+            notes: vec!["a note".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_wide_terminal_shows_every_column() {
+        insta::assert_snapshot!(draw(&table(), 80, false), @r"
+        Qwen3-8B · sharegpt
+         engine                 precision   output
+                                             tok/s
+        ───────────────────────────────────────────
+         sglang@0.5.1           bf16       4706.44
+         sim�[2J@1 [simulated]  bf16          9.00
+          a note
+        ");
+    }
+
+    #[test]
+    fn a_narrow_terminal_leaves_out_what_matters_least_and_says_so() {
+        insta::assert_snapshot!(draw(&table(), 36, false), @r"
+        Qwen3-8B · sharegpt
+         engine                  output
+                                  tok/s
+        ────────────────────────────────
+         sglang@0.5.1           4706.44
+         sim�[2J@1 [simulated]     9.00
+          a note
+          no room for: precision
+        ");
+    }
+
+    #[test]
+    fn colours_are_put_on_only_when_asked_for() {
+        let text = draw(&table(), 80, true);
+        let red = AnsiColor::Red.on_default();
+        assert!(
+            text.lines()
+                .any(|line| line.starts_with(&red.to_string()) && line.contains("9.00"))
+        );
+        assert!(!draw(&table(), 80, false).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn no_width_is_too_small_to_draw() {
+        for width in 0..30 {
+            let text = draw(&table(), width, true);
+            assert!(text.contains("no room for: precision"), "{width}: {text}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Launches, cells and summaries for the tests of reports.
+
+use std::collections::BTreeMap;
+
+use super::Shown;
+use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::base::units::{RequestRate, Span};
+use crate::matrix::plan::{
+    Cell, Contact, Container, Dialect, Engine, Launch, Parallel, Patience, Place, Port, Protocol, Signs,
+    Usage,
+};
+use crate::matrix::spec::arrival::{Arrival, Spacing};
+use crate::matrix::spec::scenario::{Limits, Scenario};
+use crate::matrix::spec::text::Text;
+use crate::matrix::spec::workload::{Dataset, Profile, Workload};
+use crate::results::record::FORMAT;
+use crate::results::record::cell::{
+    Definitions, Ending, EngineFacts, FailureClass, Figures, Origin, Phase, Summary,
+};
+use crate::results::record::request::{Chunk, ChunkKind, Class, Request};
+
+/// A cell with its launch and what came of it.
+pub(super) struct Case {
+    pub(super) launch: Launch,
+    pub(super) cell: Cell,
+    pub(super) summaries: Vec<Summary>,
+}
+
+impl Case {
+    /// A cell on `devices` devices, measured once at `tok_s` output tokens per second.
+    pub(super) fn new(engine: &str, precision: &str, devices: u32, tok_s: f64) -> Self {
+        let launch = launch(engine, precision, devices);
+        let cell = cell(&launch);
+        let summaries = vec![summary(&launch, &cell, tok_s)];
+        Self {
+            launch,
+            cell,
+            summaries,
+        }
+    }
+
+    /// The same cell measured once more.
+    pub(super) fn again(mut self, tok_s: f64) -> Self {
+        let mut summary = summary(&self.launch, &self.cell, tok_s);
+        summary.repeat = 1 + u32::try_from(self.summaries.len()).unwrap();
+        self.summaries.push(summary);
+        self
+    }
+
+    /// The same cell, whose last measurement failed.
+    pub(super) fn failed(mut self, phase: Phase, reason: &str) -> Self {
+        let last = self.summaries.last_mut().unwrap();
+        last.figures.clear();
+        last.failures.clear();
+        last.ending = Ending::Failed {
+            phase,
+            class: FailureClass::Engine,
+            reason: reason.to_owned(),
+            tail: vec!["RuntimeError: out of ```memory```".to_owned()],
+        };
+        self
+    }
+
+    /// The same cell on the simulated engine.
+    pub(super) fn simulated(mut self) -> Self {
+        self.launch.engine.simulated = true;
+        for summary in &mut self.summaries {
+            summary.origin = Origin::Simulated;
+        }
+        self
+    }
+
+    /// The same cell with other prompts.
+    pub(super) fn with_prompts(mut self, prompts: &str) -> Self {
+        for summary in &mut self.summaries {
+            summary.prompts_hash = Some(ContentHash::of_bytes(prompts.as_bytes()));
+        }
+        self
+    }
+
+    pub(super) fn shown(&self) -> Shown<'_> {
+        Shown {
+            launch: &self.launch,
+            cell: &self.cell,
+            summaries: self.summaries.iter().collect(),
+        }
+    }
+}
+
+pub(super) fn shown(cases: &[Case]) -> Vec<Shown<'_>> {
+    cases.iter().map(Case::shown).collect()
+}
+
+fn launch(engine: &str, precision: &str, devices: u32) -> Launch {
+    let (name, version) = engine.split_once('@').unwrap_or((engine, "1.0"));
+    let checkpoint = match precision {
+        "bf16" => "Qwen/Qwen3-8B".to_owned(),
+        other => format!("Qwen/Qwen3-8B-{}", other.to_uppercase()),
+    };
+    let command = ["serve", &checkpoint, "--tp", &devices.to_string()].map(Text::from);
+    Launch {
+        id: LaunchId::new(format!("{name}-{version}-{precision}-tp{devices}")),
+        engine: Engine {
+            name: name.to_owned(),
+            recipe: name.to_owned(),
+            title: name.to_uppercase(),
+            version: Some(version.to_owned()),
+            variant: None,
+            backend: "vllm".to_owned(),
+            simulated: false,
+        },
+        model: "Qwen/Qwen3-8B".to_owned(),
+        checkpoint: checkpoint.clone(),
+        served: checkpoint.clone(),
+        precision: Some(precision.to_owned()),
+        tokenizer: checkpoint,
+        parallel: Parallel {
+            tp: devices,
+            ..Parallel::default()
+        },
+        devices,
+        place: Place::Container(Box::new(Container {
+            image: format!("example/{name}:{version}"),
+            command: command.to_vec(),
+            ..Container::default()
+        })),
+        contact: Contact {
+            port: Port {
+                default: 8000,
+                fixed: None,
+                flag: Vec::new(),
+            },
+            health: "/health".to_owned(),
+            models: None,
+            version: None,
+            info: None,
+            metrics: None,
+            reset: None,
+            dialect: Dialect {
+                protocol: Protocol::Completions,
+                path: None,
+                usage: Usage::Unasked,
+                body: serde_json::Map::new(),
+            },
+            headers: Vec::new(),
+        },
+        signs: Signs::default(),
+        patience: Patience {
+            start: Span::seconds(60),
+            stall: Span::seconds(30),
+            stop: Span::seconds(5),
+            probe: Span::seconds(10),
+        },
+    }
+}
+
+fn cell(launch: &Launch) -> Cell {
+    let key = CellKey::new(format!("{}/sharegpt", launch.id));
+    Cell {
+        axes: BTreeMap::new(),
+        content: ContentHash::of(&key),
+        key,
+        launch: launch.id.clone(),
+        scenario: Scenario {
+            name: "sharegpt".to_owned(),
+            profile: Profile::Classic,
+            seed: 1,
+            workload: Workload {
+                dataset: Dataset::Sharegpt,
+                path: None,
+                prompts: 1000,
+                input_len: None,
+                output_len: None,
+                range_ratio: 0.0,
+                context_len: None,
+                prompt_suffix: None,
+                tokenize_prompt: false,
+            },
+            arrival: Arrival {
+                rate: RequestRate::INFINITE,
+                spacing: Spacing::Poisson,
+                concurrency: None,
+            },
+            limits: Limits::default(),
+            slo: None,
+            body: serde_json::Map::new(),
+            stop_at_eos: false,
+            keep_text: false,
+        },
+        why: None,
+    }
+}
+
+fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
+    Summary {
+        format: FORMAT,
+        cell: cell.key.clone(),
+        content: cell.content.clone(),
+        launch: launch.id.clone(),
+        start: 1,
+        repeat: 1,
+        ending: Ending::Done,
+        origin: Origin::Measured,
+        began: "2026-11-21T06:53:11.250Z".to_owned(),
+        ended: "2026-11-21T06:55:11.250Z".to_owned(),
+        phases: Vec::new(),
+        engine: EngineFacts::default(),
+        prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
+        schedule_hash: None,
+        prompts: Some(1000),
+        stamps: None,
+        reset: None,
+        failures: BTreeMap::from([(Class::Reset, 2)]),
+        figures: [Definitions::Classic, Definitions::Current, Definitions::Matrix]
+            .map(|definitions| (definitions, figures(tok_s, launch.devices)))
+            .into(),
+        warnings: Vec::new(),
+    }
+}
+
+fn figures(tok_s: f64, devices: u32) -> Figures {
+    [
+        ("completed_requests", 998.0),
+        ("failed_requests", 2.0),
+        ("duration_s", 120.5),
+        ("input_tokens", 220_000.0),
+        ("output_tokens", 190_000.0),
+        ("request_throughput_req_s", tok_s / 200.0),
+        ("input_throughput_tok_s", tok_s * 1.1),
+        ("output_throughput_tok_s", tok_s),
+        ("total_throughput_tok_s", tok_s * 2.1),
+        ("output_throughput_per_gpu_tok_s", tok_s / f64::from(devices)),
+        ("mean_ttft_ms", 101.25),
+        ("median_ttft_ms", 99.5),
+        ("p99_ttft_ms", 180.0),
+        ("mean_tpot_ms", 12.5),
+        ("p99_tpot_ms", 20.0),
+        ("mean_itl_ms", 12.25),
+        ("p99_itl_ms", 31.0),
+        ("mean_e2e_ms", 2500.0),
+        ("p99_e2e_ms", 8000.0),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), Some(value)))
+    .collect()
+}
+
+/// A completed request with output 10 and 20 ms after it was sent, and its last line 10 ms later.
+pub(super) fn request(index: u32) -> Request {
+    const MS: u64 = 1_000_000;
+    let chunk = |at_ns| Chunk {
+        at_ns,
+        kind: ChunkKind::Answer,
+        tokens: None,
+        bytes: 2,
+    };
+    Request {
+        index,
+        prompt_tokens: 7,
+        asked_tokens: 2,
+        due_ns: 0,
+        sent_ns: Some(0),
+        connected_ns: None,
+        written_ns: None,
+        first_byte_ns: None,
+        chunks: vec![chunk(10 * MS), chunk(20 * MS)],
+        last_line_ns: Some(30 * MS),
+        end_ns: 30 * MS,
+        failure: None,
+        status: Some(200),
+        usage: None,
+        finish: Some("length".to_owned()),
+        counted_tokens: Some(2),
+        text: Some("abcd".to_owned()),
+    }
+}

@@ -1,0 +1,248 @@
+//! The object that `vllm bench serve --save-result` writes, so that its readers can read ours.
+//!
+//! Strict JSON: what has no value is `null`. Ours stand below `matrix`, where a strict reader can strip them.
+
+use serde_json::{Map, Value, json};
+
+use super::bench_line::{Details, rate};
+use super::jsonl::insert;
+use super::python;
+use crate::base::units::RequestRate;
+use crate::judge::metrics::{self, Count, Flow, Metric, Sample, Statistic};
+use crate::results::record::cell::Figures;
+use crate::results::record::request::Request;
+
+/// What the object tells of a bench.
+#[derive(Clone, Copy, Debug)]
+pub struct VllmResult<'a> {
+    /// Local date and time, as in `20261121-065311`.
+    pub date: &'a str,
+    /// The backend's name.
+    pub backend: &'a str,
+    /// The user's own word for the run.
+    pub label: Option<&'a str>,
+    /// The model's name in requests.
+    pub model: &'a str,
+    /// The tokenizer's name.
+    pub tokenizer: &'a str,
+    /// Requests per second.
+    pub rate: RequestRate,
+    /// The most requests under way at once.
+    pub concurrency: Option<u32>,
+    /// The figures of the block.
+    pub block: &'a Figures,
+    /// The figures of `matrix`, which know the wait before sending.
+    pub matrix: &'a Figures,
+    /// The records.
+    pub details: Details<'a>,
+    /// Whether the lists of single requests are kept.
+    pub detailed: bool,
+    /// Ours, below `matrix`.
+    pub ours: &'a Value,
+}
+
+impl VllmResult<'_> {
+    /// The object as text, with a line break at its end.
+    pub fn text(&self) -> String {
+        let mut object = Map::new();
+        self.about(&mut object);
+        self.totals(&mut object);
+        self.lists(&mut object);
+        for (name, sample, figures) in [
+            ("ttft", Sample::Ttft, self.block),
+            ("tpot", Sample::Tpot, self.block),
+            ("itl", Sample::Itl, self.block),
+            ("e2el", Sample::E2e, self.block),
+            ("client_queue_time", Sample::Lag, self.matrix),
+            ("e2el_including_client_queue", Sample::E2eDue, self.matrix),
+        ] {
+            for (word, statistic) in [
+                ("mean", Statistic::Mean),
+                ("median", Statistic::Median),
+                ("std", Statistic::Std),
+                ("p90", Statistic::P90),
+                ("p95", Statistic::P95),
+                ("p99", Statistic::P99),
+            ] {
+                let value = metrics::figure(figures, Metric::Time(statistic, sample));
+                object.insert(format!("{word}_{name}_ms"), json!(value));
+            }
+        }
+        object.insert("matrix".to_owned(), self.ours.clone());
+        let mut text = python::json(&Value::Object(object));
+        text.push('\n');
+        text
+    }
+
+    fn about(&self, object: &mut Map<String, Value>) {
+        let fields = [
+            ("date", json!(self.date)),
+            ("endpoint_type", json!(self.backend)),
+            ("backend", json!(self.backend)),
+            ("label", json!(self.label)),
+            ("model_id", json!(self.model)),
+            ("tokenizer_id", json!(self.tokenizer)),
+            ("num_prompts", json!(self.details.requests.len())),
+            ("request_rate", rate(self.rate)),
+            ("burstiness", json!(1.0)),
+            ("max_concurrency", json!(self.concurrency)),
+        ];
+        insert(object, fields);
+    }
+
+    fn totals(&self, object: &mut Map<String, Value>) {
+        let float = |metric| json!(metrics::figure(self.block, metric));
+        let whole = |metric| json!(metrics::figure(self.block, metric).map(|value| value as u64));
+        let failed = self
+            .details
+            .requests
+            .iter()
+            .filter(|request| !request.is_completed())
+            .count();
+        let fields = [
+            ("duration", float(Metric::Duration)),
+            ("completed", whole(Metric::Completed)),
+            ("failed", json!(failed)),
+            ("total_input_tokens", whole(Metric::Tokens(Count::Input))),
+            ("total_output_tokens", whole(Metric::Tokens(Count::Output))),
+            ("request_throughput", float(Metric::Throughput(Flow::Requests))),
+            ("request_goodput", float(Metric::Goodput)),
+            ("output_throughput", float(Metric::Throughput(Flow::Output))),
+            ("total_token_throughput", float(Metric::Throughput(Flow::Total))),
+            ("max_output_tokens_per_s", float(Metric::PeakOutput)),
+            ("max_concurrent_requests", whole(Metric::PeakConcurrency)),
+            ("rtfx", json!(0.0)),
+        ];
+        insert(object, fields);
+    }
+
+    fn lists(&self, object: &mut Map<String, Value>) {
+        let of = self.details;
+        let list = |fact: &dyn Fn(&Request) -> Value| of.list(fact);
+        let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9;
+        if self.detailed {
+            let fields = [
+                ("input_lens", list(&|request| json!(request.prompt_tokens))),
+                ("output_lens", list(&|request| json!(of.held(request).tokens))),
+                ("ttfts", list(&|request| json!(of.held(request).ttft_s))),
+                ("itls", list(&|request| json!(of.held(request).itl_s))),
+                (
+                    "start_times",
+                    list(&|request| json!(request.sent_ns.map(|sent| sent as f64 / 1e9))),
+                ),
+                (
+                    "generated_texts",
+                    list(&|request| json!(request.text.as_deref().unwrap_or_default())),
+                ),
+                (
+                    "errors",
+                    list(&|request| json!(request.failure.as_ref().map_or("", |failure| &failure.message))),
+                ),
+            ];
+            insert(object, fields);
+        }
+        let latency = |request: &Request| {
+            let last = request.last_line_ns.filter(|_| request.is_completed());
+            request
+                .sent_ns
+                .zip(last)
+                .map_or(0.0, |(sent, last)| seconds(sent, last))
+        };
+        let queued = |request: &Request| request.sent_ns.map_or(0.0, |sent| seconds(request.due_ns, sent));
+        let fields = [
+            ("latencies", list(&|request| json!(latency(request)))),
+            ("queue_times", list(&|request| json!(queued(request)))),
+        ];
+        insert(object, fields);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::plan::Protocol;
+    use crate::matrix::spec::workload::Profile;
+    use crate::report::testing::request;
+
+    #[test]
+    fn the_object_is_strict_json_with_the_keys_of_vllm_and_ours_last() {
+        let requests = [request(0)];
+        let (figures, ours) = (Figures::new(), json!({"version": "1"}));
+        let result = VllmResult {
+            date: "20261121-065311",
+            backend: "vllm",
+            label: None,
+            model: "m",
+            tokenizer: "t",
+            rate: RequestRate::INFINITE,
+            concurrency: Some(4),
+            block: &figures,
+            matrix: &figures,
+            details: Details {
+                requests: &requests,
+                protocol: Protocol::Completions,
+                profile: Profile::Current,
+                copied: false,
+            },
+            detailed: true,
+            ours: &ours,
+        };
+        let value: Map<String, Value> = serde_json::from_str(&result.text()).unwrap();
+        let keys: Vec<&str> = value.keys().map(String::as_str).collect();
+        assert_eq!(
+            keys[..6],
+            [
+                "date",
+                "endpoint_type",
+                "backend",
+                "label",
+                "model_id",
+                "tokenizer_id"
+            ]
+        );
+        assert_eq!(keys.last(), Some(&"matrix"));
+        for key in [
+            "itls",
+            "latencies",
+            "queue_times",
+            "mean_ttft_ms",
+            "p99_e2el_ms",
+            "failed",
+        ] {
+            assert!(keys.contains(&key), "{key} is missing");
+        }
+        assert_eq!(value["request_rate"], "inf");
+        assert_eq!(value["mean_ttft_ms"], Value::Null);
+    }
+
+    #[test]
+    fn lists_of_single_requests_are_kept_only_where_they_are_asked_for() {
+        let requests = [request(0)];
+        let (figures, ours) = (Figures::new(), json!({}));
+        let details = Details {
+            requests: &requests,
+            protocol: Protocol::Completions,
+            profile: Profile::Current,
+            copied: false,
+        };
+        let result = VllmResult {
+            date: "",
+            backend: "vllm",
+            label: None,
+            model: "m",
+            tokenizer: "t",
+            rate: RequestRate::INFINITE,
+            concurrency: None,
+            block: &figures,
+            matrix: &figures,
+            details,
+            detailed: false,
+            ours: &ours,
+        };
+        let text = result.text();
+        assert!(
+            !text.contains("\"itls\"") && text.contains("\"latencies\": [0.03]"),
+            "{text}"
+        );
+    }
+}
