@@ -1,0 +1,253 @@
+//! The command line: every flag, default and environment variable is declared here and nowhere else.
+
+pub mod bench;
+pub mod sim;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::matrix::spec::select::Selector;
+
+/// The version with the git revision it was built from.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MATRIX_REVISION"), ")");
+
+/// Benchmarks LLM serving engines: a YAML matrix of engines, models and scenarios in, comparable tables out.
+///
+/// Exit codes: 0 done, 1 something got worse, 2 wrong flags or files (nothing was started), 3 a cell failed or stayed invalid,
+/// 4 the machine is not fit (nothing was started), 130 interrupted (what was measured is saved).
+#[derive(Debug, Parser)]
+#[command(name = "matrix", version = VERSION, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// When to colour what is printed; `NO_COLOR` is honoured.
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
+    pub color: Color,
+    /// How much of the log goes to stderr, as in `matrix=debug`.
+    #[arg(
+        long,
+        global = true,
+        env = "MATRIX_LOG",
+        default_value = "warn",
+        value_name = "FILTER"
+    )]
+    pub log: String,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Read a matrix and its recipes, and name every mistake.
+    Check(CheckArgs),
+    /// Print every cell in order, with the command that each launch stands for.
+    Plan(PlanArgs),
+    /// Start every engine, measure every cell, write every table.
+    Run(RunArgs),
+    /// Send a load to a server that is running, and print the figures, as `sglang.bench_serving` does.
+    Bench(Box<bench::BenchArgs>),
+    /// Draw the tables of finished runs again.
+    Report(ReportArgs),
+    /// Get the data sets and tokenizers that a matrix lacks from the model hub; everything else works offline.
+    Fetch(FetchArgs),
+    /// Remove the processes and containers that dead runs left behind.
+    Clean,
+    /// Print the JSON Schema of matrix files or engine recipes.
+    Schema(SchemaArgs),
+    /// Write a first matrix, with the data it needs, into a folder.
+    Init(InitArgs),
+    /// Serve as a simulated engine.
+    Sim(Box<sim::SimArgs>),
+    /// Become another program that ends when its parent does.
+    #[command(name = "__exec", hide = true)]
+    Exec(ExecArgs),
+}
+
+/// Where matrices, caches and secrets are found.
+#[derive(Args, Clone, Debug)]
+pub struct Places {
+    /// The folder that holds Hugging Face's cache; `~/.cache/huggingface` unless set.
+    #[arg(long, env = "HF_HOME", value_name = "DIR")]
+    pub hf_home: Option<PathBuf>,
+    /// The folder for Python environments and prepared data; `~/.cache/matrix` unless set.
+    #[arg(long, env = "MATRIX_CACHE", value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+}
+
+/// `matrix check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// The matrix file.
+    pub matrix: PathBuf,
+    /// Print the mistakes as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `matrix plan`.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    /// The matrix file.
+    pub matrix: PathBuf,
+    /// Only these cells, as in `engine=sglang,model=~8B`.
+    #[arg(long, value_name = "EXPR")]
+    pub only: Option<Selector>,
+    /// The folder of earlier runs, which tell how long each cell took.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub results: PathBuf,
+    /// Print the plan as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `matrix run`.
+///
+/// Example: `matrix run matrices/qwen3.yaml --only engine=sglang,model=~8B`
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The matrix file.
+    pub matrix: PathBuf,
+    /// The folder that gets `<run>/`.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub results: PathBuf,
+    /// Only these cells: comparisons joined by commas, `=` with `*` for anything, `=~` for "holds", `!=`, values joined by `|`.
+    #[arg(long, value_name = "EXPR")]
+    pub only: Option<Selector>,
+    /// Take up a run where it stopped: the newest one of this matrix, or the one named. Finished cells are not repeated.
+    #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "latest")]
+    pub resume: Option<String>,
+    /// With `--resume`: measure the cells that failed again.
+    #[arg(long, requires = "resume")]
+    pub failed: bool,
+    /// Print every event as a line of JSON on stdout, instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// Where caches are.
+    #[command(flatten)]
+    pub places: Places,
+}
+
+/// `matrix fetch`.
+///
+/// A token for private and gated files is read from `HF_TOKEN`.
+#[derive(Args, Debug)]
+pub struct FetchArgs {
+    /// The matrix file.
+    pub matrix: PathBuf,
+    /// Also get every file of the models.
+    #[arg(long)]
+    pub models: bool,
+    /// The hub's address.
+    #[arg(
+        long,
+        env = "HF_ENDPOINT",
+        default_value = "https://huggingface.co",
+        value_name = "URL"
+    )]
+    pub endpoint: String,
+    /// Where caches are.
+    #[command(flatten)]
+    pub places: Places,
+}
+
+/// `matrix report`.
+#[derive(Args, Debug)]
+pub struct ReportArgs {
+    /// The folders of the runs.
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<PathBuf>,
+    /// The format.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Terminal)]
+    pub format: ReportFormat,
+    /// Write files into this folder instead of printing.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// Formats of reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// Tables for a terminal.
+    Terminal,
+    /// Markdown: the comparison, and with `--out` one report per engine.
+    Markdown,
+}
+
+/// `matrix schema`.
+#[derive(Args, Debug)]
+pub struct SchemaArgs {
+    /// Which kind of file.
+    #[arg(value_enum)]
+    pub kind: SchemaKind,
+}
+
+/// Kinds of files with a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SchemaKind {
+    /// A matrix.
+    Matrix,
+    /// An engine recipe.
+    Engine,
+}
+
+/// `matrix init`.
+#[derive(Args, Debug)]
+pub struct InitArgs {
+    /// The folder; it gets `matrices/`, `engines/` and `schemas/`. Nothing that exists is overwritten.
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
+}
+
+/// `matrix __exec`.
+#[derive(Args, Debug)]
+pub struct ExecArgs {
+    /// The process that must live on.
+    pub parent: i32,
+    /// The program and its arguments.
+    #[arg(last = true, required = true)]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// Where the container daemon listens, where the environment says so.
+pub fn docker_host() -> Option<String> {
+    variable("DOCKER_HOST")
+}
+
+/// Reads a variable of the environment: for secrets, which are named in files and never written there.
+pub fn variable(name: &str) -> Option<String> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the place that reads the environment"
+    )]
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Places {
+    /// The folder that holds Hugging Face's cache.
+    pub fn hf_home(&self) -> Option<PathBuf> {
+        self.hf_home
+            .clone()
+            .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache/huggingface")))
+    }
+
+    /// The folder for environments and prepared data.
+    pub fn cache(&self) -> PathBuf {
+        self.cache.clone().unwrap_or_else(|| {
+            let home = variable("XDG_CACHE_HOME").map(PathBuf::from);
+            let home = home.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
+            home.unwrap_or_else(|| PathBuf::from("/tmp")).join("matrix")
+        })
+    }
+}

@@ -1,0 +1,623 @@
+//! Flags of `matrix bench`: those of `sglang.bench_serving` by name, with its defaults, and a few of our own.
+//!
+//! Every flag of the Python tool is declared, also those that are not supported: they are refused with a reason instead of an
+//! "unexpected argument", and none is ignored. Where absence and the default differ for a refusal, the flag is an `Option`.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use crate::base::units::RequestRate;
+use crate::matrix::spec::workload::Profile;
+
+/// Send a load to a server that is running, and print the figures, as `sglang.bench_serving` does.
+///
+/// Example: `matrix bench --backend vllm --port 8000 --dataset-name random --random-input-len 1024 --random-output-len 128`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    infer_long_args = true,
+    args_override_self = true,
+    after_help = "Flags of the Python tool may be shortened as long as they stay unique, as in `--num-prompt 10`. A flag that is \
+                  not supported is refused, never ignored. OPENAI_API_KEY is sent as a bearer token; where it is not set, API_KEY \
+                  is sent as it is."
+)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) ours: OwnArgs,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(flatten)]
+    pub(crate) dataset: DatasetArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) course: CourseArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) profiler: ProfilerArgs,
+    #[command(flatten)]
+    pub(crate) missing: MissingArgs,
+}
+
+/// What the Python tool does not have.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Ours")]
+pub(crate) struct OwnArgs {
+    /// Whose rules: `current` is sglang 0.5.23, `classic` the fork in lmdeploy that the reports of August 2025 were made with.
+    #[arg(long, value_enum, default_value = "current")]
+    pub(crate) rules: Rules,
+    /// Compute every figure as the Python tool does, known faults included.
+    #[arg(long)]
+    pub(crate) compat_figures: bool,
+    /// Write an infinite rate as the bare word `Infinity`, as Python does, which is not JSON.
+    #[arg(long)]
+    pub(crate) compat_json: bool,
+    /// Write a result as `vllm bench serve --save-result` does into this file, which is replaced.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) vllm_json: Option<PathBuf>,
+    /// The folder that holds Hugging Face's cache; `~/.cache/huggingface` unless set.
+    #[arg(long, env = "HF_HOME", value_name = "DIR")]
+    pub(crate) hf_home: Option<PathBuf>,
+}
+
+/// Whose rules decide prompts, flow and definitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Rules {
+    Classic,
+    Current,
+}
+
+impl Rules {
+    pub(crate) const fn profile(self) -> Profile {
+        match self {
+            Self::Classic => Profile::Classic,
+            Self::Current => Profile::Current,
+        }
+    }
+}
+
+/// The backends of the Python tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    Sglang,
+    SglangNative,
+    SglangOai,
+    SglangOaiChat,
+    SglangEmbedding,
+    Vllm,
+    VllmChat,
+    VllmEmbedding,
+    Lmdeploy,
+    LmdeployChat,
+    Trt,
+    Gserver,
+    Truss,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct ServerArgs {
+    /// What the server speaks.
+    #[arg(long, value_enum, default_value = "sglang")]
+    pub(crate) backend: Backend,
+    /// The server's base URL, instead of host and port.
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// The server's host.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub(crate) host: String,
+    /// The server's port; the backend's usual one by default.
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
+    /// How long to wait for the server, in seconds; 0 does not wait.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) ready_check_timeout_sec: Option<u64>,
+    /// The model; the first one that the server names by default.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// The model's name in requests, where it is another one.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) served_model_name: Option<String>,
+    /// The tokenizer: a file, a folder or a model in the cache; the server's or the model's by default.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tokenizer: Option<String>,
+    /// Headers of every request, over those that carry a key.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "KEY=VALUE")]
+    pub(crate) header: Vec<String>,
+}
+
+/// The data sets of the Python tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DatasetName {
+    AgenticTrace,
+    Sharegpt,
+    Custom,
+    Openai,
+    Random,
+    RandomIds,
+    GeneratedSharedPrefix,
+    Mmmu,
+    Image,
+    Mooncake,
+    #[value(name = "longbench_v2")]
+    LongbenchV2,
+    SpeedBench,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Data set")]
+pub(crate) struct DatasetArgs {
+    /// Where prompts come from.
+    #[arg(long, value_enum, default_value = "sharegpt")]
+    pub(crate) dataset_name: DatasetName,
+    /// The data set's file; without it Hugging Face's cache is looked into.
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(crate) dataset_path: String,
+    /// How many requests.
+    #[arg(long, default_value_t = 1000, value_name = "COUNT")]
+    pub(crate) num_prompts: u32,
+    /// What fixes every draw; 42, or 1 under the rules `classic`, by default.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Ask for so many tokens instead of the length of the second turn.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) sharegpt_output_len: Option<u32>,
+    /// Leave out rows with more tokens than this, prompt and answer together.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) sharegpt_context_len: Option<u32>,
+    /// The most tokens of a prompt; 1024 by default.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) random_input_len: Option<u32>,
+    /// The most tokens to ask for; 1024 by default.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) random_output_len: Option<u32>,
+    /// Lengths are drawn from this share of the most up to the most.
+    #[arg(long, default_value_t = 0.0, value_name = "RATIO")]
+    pub(crate) random_range_ratio: f64,
+    /// Put behind every prompt of `sharegpt`, followed by `Assistant:`.
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
+    pub(crate) prompt_suffix: String,
+    /// Send token ids instead of text; for the backend `sglang`.
+    #[arg(long)]
+    pub(crate) tokenize_prompt: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Requests")]
+pub(crate) struct SamplingArgs {
+    /// Take whole answers instead of streams.
+    #[arg(long)]
+    pub(crate) disable_stream: bool,
+    /// Let answers end where the model ends them.
+    #[arg(long)]
+    pub(crate) disable_ignore_eos: bool,
+    /// The temperature; 0 by default.
+    #[arg(long)]
+    pub(crate) temperature: Option<f64>,
+    /// The share of probability that tokens are drawn from.
+    #[arg(long)]
+    pub(crate) top_p: Option<f64>,
+    /// A JSON object whose fields are added to every body; `null` removes one.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) extra_request_body: Option<String>,
+    /// Ask for log probabilities.
+    #[arg(long)]
+    pub(crate) return_logprob: bool,
+    /// Log probabilities of so many alternatives.
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    pub(crate) top_logprobs_num: u32,
+    /// Log probabilities of these tokens.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "ID")]
+    pub(crate) token_ids_logprob: Option<Vec<u32>>,
+    /// From which token of the prompt log probabilities are wanted.
+    #[arg(long, default_value_t = -1, allow_negative_numbers = true, value_name = "PLACE")]
+    pub(crate) logprob_start_len: i64,
+    /// Ask which experts were used.
+    #[arg(long)]
+    pub(crate) return_routed_experts: bool,
+    /// The LoRA adapter.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "NAME")]
+    pub(crate) lora_name: Option<Vec<String>>,
+    /// How adapters are dealt to requests.
+    #[arg(long, value_enum)]
+    pub(crate) lora_request_distribution: Option<LoraDistribution>,
+    /// How unevenly `skewed` deals.
+    #[arg(long, value_name = "ALPHA")]
+    pub(crate) lora_zipf_alpha: Option<f64>,
+    /// Send what a decode server wants in place of a prefill server.
+    #[arg(long)]
+    pub(crate) fake_prefill: bool,
+}
+
+/// How adapters are dealt to requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LoraDistribution {
+    Uniform,
+    Distinct,
+    Skewed,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Course")]
+pub(crate) struct CourseArgs {
+    /// Requests per second; `inf` sends everything at once.
+    #[arg(long, default_value = "inf", value_name = "RATE")]
+    pub(crate) request_rate: RequestRate,
+    /// How many requests may be under way at once; 0 for any number.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) max_concurrency: Option<u32>,
+    /// Requests before the measurement.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) warmup_requests: Option<u32>,
+    /// Send no request before the measurement.
+    #[arg(long)]
+    pub(crate) disable_warmup: bool,
+    /// Empty the prefix cache after the warm-up.
+    #[arg(long)]
+    pub(crate) flush_cache: bool,
+    /// How long the server may take for that, in seconds.
+    #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
+    pub(crate) flush_cache_timeout: f64,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArgs {
+    /// The file that gets the line; named after the load, in this folder, by default.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_file: Option<PathBuf>,
+    /// Add lists of single requests to the line.
+    #[arg(long)]
+    pub(crate) output_details: bool,
+    /// What makes a request good, in milliseconds: `ttft:500 tpot:50 e2el:3000`.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "KEY:MS")]
+    pub(crate) goodput: Option<Vec<String>>,
+    /// Tell what came from the prefix cache.
+    #[arg(long)]
+    pub(crate) cache_report: bool,
+    /// Draw no progress bar.
+    #[arg(long)]
+    pub(crate) disable_tqdm: bool,
+    /// A word of yours, copied into the line.
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "The server's profiler")]
+pub(crate) struct ProfilerArgs {
+    /// Have the server profile itself during the measurement.
+    #[arg(long)]
+    pub(crate) profile: bool,
+    /// What it profiles.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_enum, default_values = ["CPU", "GPU"])]
+    pub(crate) profile_activities: Vec<Activity>,
+    /// The first step.
+    #[arg(long, value_name = "STEP")]
+    pub(crate) profile_start_step: Option<u64>,
+    /// How many steps; it is then not stopped from here.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) profile_steps: Option<u64>,
+    /// How many steps; it is then not stopped from here.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) profile_num_steps: Option<u64>,
+    /// A profile for each stage.
+    #[arg(long)]
+    pub(crate) profile_by_stage: bool,
+    /// Which stages.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "STAGE")]
+    pub(crate) profile_stages: Option<Vec<String>>,
+    /// Where the server writes.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) profile_output_dir: Option<PathBuf>,
+    /// How its files' names begin.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) profile_prefix: Option<String>,
+}
+
+/// What a server profiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum Activity {
+    Cpu,
+    Gpu,
+    CudaProfiler,
+    Xpu,
+    Mem,
+}
+
+/// Flags that are known and refused.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Flags of the Python tool that are refused")]
+pub(crate) struct MissingArgs {
+    #[arg(long, hide = true)]
+    pub(crate) dataset_offset: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) agentic_max_turns: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) speed_bench_category: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) speed_bench_output_len: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) image_count: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) image_resolution: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) random_image_count: bool,
+    #[arg(long, hide = true)]
+    pub(crate) image_format: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) image_content: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) use_trace_timestamps: bool,
+    #[arg(long, hide = true)]
+    pub(crate) print_requests: bool,
+    #[arg(long, hide = true)]
+    pub(crate) apply_chat_template: bool,
+    #[arg(long, hide = true)]
+    pub(crate) plot_throughput: bool,
+    #[arg(long, hide = true)]
+    pub(crate) pd_separated: bool,
+    #[arg(long, hide = true, num_args = 1.., action = ArgAction::Set)]
+    pub(crate) profile_prefill_url: Option<Vec<String>>,
+    #[arg(long, hide = true, num_args = 1.., action = ArgAction::Set)]
+    pub(crate) profile_decode_url: Option<Vec<String>>,
+    #[arg(long, hide = true)]
+    pub(crate) gsp_num_groups: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) gsp_prompts_per_group: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) gsp_system_prompt_len: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) gsp_question_len: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) gsp_output_len: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) gsp_range_ratio: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) gsp_fast_prepare: bool,
+    #[arg(long, hide = true)]
+    pub(crate) gsp_send_routing_key: bool,
+    #[arg(long, hide = true)]
+    pub(crate) gsp_num_turns: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) gsp_ordered: bool,
+    #[arg(long, hide = true)]
+    pub(crate) gsp_group_distribution: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) gsp_zipf_alpha: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) mooncake_slowdown_factor: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) mooncake_num_rounds: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) mooncake_workload: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) multi: bool,
+    #[arg(long, hide = true)]
+    pub(crate) request_rate_range: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) rust_client: bool,
+    #[arg(long, hide = true)]
+    pub(crate) rust_worker_threads: Option<String>,
+}
+
+/// A name of the command line, as it is written there.
+pub(crate) fn written(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value().expect("no value is skipped");
+    value.get_name().to_owned()
+}
+
+impl MissingArgs {
+    /// Every flag here that was given, and why it is refused.
+    pub(crate) fn refusals(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut no = |is_given: bool, flag: &str, why: &str| {
+            if is_given {
+                found.push(format!("`--{flag}` is not supported: {why}"));
+            }
+        };
+        let dataset = |name: &str| format!("it belongs to the data set `{name}`, which cannot be sent yet");
+        let image = dataset("image");
+        no(
+            self.dataset_offset.is_some(),
+            "dataset-offset",
+            &dataset("agentic-trace"),
+        );
+        no(
+            self.agentic_max_turns.is_some(),
+            "agentic-max-turns",
+            &dataset("agentic-trace"),
+        );
+        no(
+            self.speed_bench_category.is_some(),
+            "speed-bench-category",
+            &dataset("speed-bench"),
+        );
+        no(
+            self.speed_bench_output_len.is_some(),
+            "speed-bench-output-len",
+            &dataset("speed-bench"),
+        );
+        no(self.image_count.is_some(), "image-count", &image);
+        no(self.image_resolution.is_some(), "image-resolution", &image);
+        no(self.random_image_count, "random-image-count", &image);
+        no(self.image_format.is_some(), "image-format", &image);
+        no(self.image_content.is_some(), "image-content", &image);
+        let trace = "in the Python tool it only changes a word of the report; no data set with timestamps can be sent yet";
+        no(self.use_trace_timestamps, "use-trace-timestamps", trace);
+        let print = "every request is in `--output-details`";
+        no(self.print_requests, "print-requests", print);
+        let template = "chat templates are not applied here yet; a chat backend has the server apply its own";
+        no(self.apply_chat_template, "apply-chat-template", template);
+        no(
+            self.plot_throughput,
+            "plot-throughput",
+            "nothing is drawn in the terminal",
+        );
+        let separated =
+            "the profilers of separate prefill and decode servers cannot be started from here yet";
+        no(self.pd_separated, "pd-separated", separated);
+        no(
+            self.profile_prefill_url.is_some(),
+            "profile-prefill-url",
+            separated,
+        );
+        no(self.profile_decode_url.is_some(), "profile-decode-url", separated);
+        let gsp = dataset("generated-shared-prefix");
+        no(self.gsp_num_groups.is_some(), "gsp-num-groups", &gsp);
+        no(
+            self.gsp_prompts_per_group.is_some(),
+            "gsp-prompts-per-group",
+            &gsp,
+        );
+        no(
+            self.gsp_system_prompt_len.is_some(),
+            "gsp-system-prompt-len",
+            &gsp,
+        );
+        no(self.gsp_question_len.is_some(), "gsp-question-len", &gsp);
+        no(self.gsp_output_len.is_some(), "gsp-output-len", &gsp);
+        no(self.gsp_range_ratio.is_some(), "gsp-range-ratio", &gsp);
+        no(self.gsp_fast_prepare, "gsp-fast-prepare", &gsp);
+        no(self.gsp_send_routing_key, "gsp-send-routing-key", &gsp);
+        no(self.gsp_num_turns.is_some(), "gsp-num-turns", &gsp);
+        no(self.gsp_ordered, "gsp-ordered", &gsp);
+        no(
+            self.gsp_group_distribution.is_some(),
+            "gsp-group-distribution",
+            &gsp,
+        );
+        no(self.gsp_zipf_alpha.is_some(), "gsp-zipf-alpha", &gsp);
+        let mooncake = dataset("mooncake");
+        no(
+            self.mooncake_slowdown_factor.is_some(),
+            "mooncake-slowdown-factor",
+            &mooncake,
+        );
+        no(
+            self.mooncake_num_rounds.is_some(),
+            "mooncake-num-rounds",
+            &mooncake,
+        );
+        no(self.mooncake_workload.is_some(), "mooncake-workload", &mooncake);
+        let multi = "one rate at a time; a matrix crosses several";
+        no(self.multi, "multi", multi);
+        no(self.request_rate_range.is_some(), "request-rate-range", multi);
+        let rust = "this client is written in Rust throughout, and draws what Python draws";
+        no(self.rust_client, "rust-client", rust);
+        no(self.rust_worker_threads.is_some(), "rust-worker-threads", rust);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parsed(args: &[&str]) -> Result<BenchArgs, clap::Error> {
+        let all = ["matrix", "bench"].iter().chain(args);
+        match Cli::try_parse_from(all)?.command {
+            Command::Bench(args) => Ok(*args),
+            _ => panic!("`bench` is a command"),
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_python_tool() {
+        let args = parsed(&[]).unwrap();
+        assert_eq!(args.server.backend, Backend::Sglang);
+        assert_eq!(args.server.host, "0.0.0.0");
+        assert_eq!(args.dataset.dataset_name, DatasetName::Sharegpt);
+        assert_eq!(args.dataset.num_prompts, 1000);
+        assert!(args.course.request_rate.is_infinite());
+        assert_eq!(args.profiler.profile_activities, [Activity::Cpu, Activity::Gpu]);
+        assert!(args.missing.refusals().is_empty());
+    }
+
+    #[test]
+    fn unique_prefixes_equal_signs_and_lists_are_taken_as_in_python() {
+        let args = parsed(&[
+            "--backend=vllm-chat",
+            "--dataset-name",
+            "longbench_v2",
+            "--random-input",
+            "1024",
+            "--random-output=128",
+            "--num-prompt",
+            "10",
+            "--logprob-start-len",
+            "-1",
+            "--goodput",
+            "ttft:500",
+            "tpot:50",
+            "--header",
+            "A=1",
+            "B=2",
+            "--lora-name",
+            "a",
+            "--profile",
+            "--profile-activities",
+            "CUDA_PROFILER",
+            "--request-rate",
+            "4",
+        ])
+        .unwrap();
+        assert_eq!(args.server.backend, Backend::VllmChat);
+        assert_eq!(args.dataset.dataset_name, DatasetName::LongbenchV2);
+        assert_eq!(
+            (args.dataset.random_input_len, args.dataset.random_output_len),
+            (Some(1024), Some(128))
+        );
+        assert_eq!(args.dataset.num_prompts, 10);
+        assert_eq!(args.output.goodput.unwrap(), ["ttft:500", "tpot:50"]);
+        assert_eq!(args.server.header, ["A=1", "B=2"]);
+        assert!(args.profiler.profile);
+        assert_eq!(args.profiler.profile_activities, [Activity::CudaProfiler]);
+        assert_eq!(args.course.request_rate.per_second(), 4.0);
+    }
+
+    #[test]
+    fn the_last_of_two_wins_as_in_python() {
+        let args = parsed(&[
+            "--num-prompts",
+            "1",
+            "--num-prompts",
+            "2",
+            "--lora-name",
+            "a",
+            "b",
+            "--lora-name",
+            "c",
+        ]);
+        let args = args.unwrap();
+        assert_eq!(args.dataset.num_prompts, 2);
+        assert_eq!(args.sampling.lora_name.unwrap(), ["c"]);
+    }
+
+    #[test]
+    fn an_ambiguous_prefix_and_an_unknown_flag_are_refused() {
+        assert!(parsed(&["--random", "1"]).is_err());
+        assert!(parsed(&["--no-such-flag"]).is_err());
+        assert!(parsed(&["--request-rate", "0"]).is_err());
+    }
+
+    #[test]
+    fn what_is_known_and_not_supported_is_refused_with_its_reason() {
+        let args = parsed(&[
+            "--gsp-num-groups",
+            "4",
+            "--rust-client",
+            "--print-requests",
+            "--multi",
+        ])
+        .unwrap();
+        let refusals = args.missing.refusals();
+        assert_eq!(refusals.len(), 4);
+        assert!(refusals[1].contains("`generated-shared-prefix`"), "{refusals:?}");
+    }
+}

@@ -1,0 +1,452 @@
+//! Flags of `matrix sim`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::base::units::{Bytes, Span};
+use crate::sim::{
+    ApiKey, Dialect, DieAfter, Faults, HugeLine, Loading, LyingHealth, Options, PRESETS, Preset, Schedule,
+    Timing,
+};
+
+/// Serve a simulated engine: a real HTTP server without model and GPU, to try the tool, to test and to calibrate it.
+///
+/// Example: `matrix sim --dialect sglang --preset h100-qwen3-8b --port 30000`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Generation requests are numbered 1, 2, 3 ... in the order in which their bodies are complete; \
+                        probes, warm-ups and refused ones count, health checks do not. \"Every N\" means the numbers \
+                        that N divides. The figures of the presets are rough and invented to be plausible."
+)]
+pub struct SimArgs {
+    /// The engine whose endpoints, answers and metric names are imitated.
+    #[arg(long, value_enum, default_value = "vllm")]
+    dialect: DialectName,
+    /// The address to listen on.
+    #[arg(long, default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// The port to listen on; 0 takes a free one, which the log names.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// The name under which the model is served; repeat it for several. The preset's model by default.
+    #[arg(long, value_name = "NAME")]
+    model: Vec<String>,
+    /// The version that the engine tells.
+    #[arg(long, value_name = "VERSION", default_value = "0.0.0-sim")]
+    version_string: String,
+    /// The number of GPUs, as tensor-parallel size: makes the preset faster and its memory larger.
+    #[arg(long, visible_alias = "gpus", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    tp: u32,
+    /// The longest prompt and answer together, in tokens. The preset's, or what the KV cache holds, by default.
+    #[arg(long, value_name = "TOKENS")]
+    max_model_len: Option<usize>,
+    /// A key that clients must send as `Authorization: Bearer KEY` to `/v1/...` and `/generate`.
+    #[arg(long, value_name = "KEY", env = "MATRIX_SIM_API_KEY", hide_env_values = true)]
+    api_key: Option<ApiKey>,
+    /// What fixes every draw.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Turns on the metrics of SGLang, which are off without it; the other dialects always have theirs.
+    #[arg(long)]
+    enable_metrics: bool,
+    /// Tells the server's own moments of every finished request at `GET /sim/truth`, as JSON lines; `DELETE` forgets
+    /// them.
+    #[arg(long)]
+    truth: bool,
+    /// The chance, from 0 to 1, that any token ends its answer, where a request does not set `ignore_eos`.
+    #[arg(long, value_name = "CHANCE", default_value_t = 0.0)]
+    eos_rate: f64,
+    /// Merges this many tokens on average into one event while another request is in flight.
+    #[arg(long, value_name = "TOKENS", default_value_t = 1)]
+    merge_chunks: u32,
+
+    #[command(flatten)]
+    batching: BatchingArgs,
+    #[command(flatten)]
+    timing: TimingArgs,
+    #[command(flatten)]
+    faults: FaultArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DialectName {
+    Sglang,
+    Vllm,
+    Lmdeploy,
+    Openai,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Cost model")]
+struct BatchingArgs {
+    /// The GPU and model whose costs are imitated; the flags below override single figures.
+    #[arg(long, default_value = "fast", value_parser = preset)]
+    preset: &'static Preset,
+    /// What every step takes, such as `6ms`.
+    #[arg(long, value_name = "TIME")]
+    step: Option<Span>,
+    /// What each decoding request adds to its step, such as `20us`.
+    #[arg(long, value_name = "TIME")]
+    step_per_sequence: Option<Span>,
+    /// What each thousand tokens of context add to a step, such as `45us`.
+    #[arg(long, value_name = "TIME")]
+    step_per_thousand_context: Option<Span>,
+    /// Prompt tokens computed per second.
+    #[arg(long, value_name = "TOKENS_PER_S")]
+    prefill_rate: Option<f64>,
+    /// The most tokens, of prompts and answers together, in one step (chunked prefill).
+    #[arg(long, value_name = "TOKENS")]
+    step_tokens: Option<usize>,
+    /// The size of the KV cache in tokens.
+    #[arg(long, value_name = "TOKENS")]
+    kv_tokens: Option<usize>,
+    /// The tokens in one block of the KV cache.
+    #[arg(long, value_name = "TOKENS")]
+    block_tokens: Option<usize>,
+    /// The most requests that run at once; others wait.
+    #[arg(long, value_name = "REQUESTS")]
+    max_running: Option<usize>,
+    /// Turns the prefix cache off.
+    #[arg(long)]
+    no_prefix_cache: bool,
+    /// By which share each step's time varies to both sides, such as `5%`.
+    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = share)]
+    jitter: f64,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Exact timing instead of the cost model")]
+struct TimingArgs {
+    /// The time from the arrival of a request's first byte to its first token, such as `200ms`, whatever the load.
+    #[arg(long, value_name = "TIME", requires = "itl", conflicts_with = "flood")]
+    ttft: Option<Span>,
+    /// The time from each token to the next, such as `20ms`.
+    #[arg(long, value_name = "TIME", requires = "ttft")]
+    itl: Option<Span>,
+    /// By which share each of these times varies to both sides, such as `30%`; fixed by seed and prompt.
+    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = share)]
+    spread: f64,
+    /// Writes all tokens of a request as fast as the socket takes them.
+    #[arg(long)]
+    flood: bool,
+    /// Gathers the events of a flood until a write has this many bytes; one write per event by default.
+    #[arg(long, value_name = "BYTES", default_value_t = 0, requires = "flood")]
+    burst_bytes: usize,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "What goes wrong")]
+struct FaultArgs {
+    /// How long loading takes, such as `3s`; connections are refused until then.
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    start_delay: Span,
+    /// Takes connections while loading and answers them with status 503.
+    #[arg(long)]
+    listen_while_loading: bool,
+    /// Dies with exit status 1 and resets all connections: after a time since the start (`200ms`), or as soon as so
+    /// many tokens were written (`40tokens`), or so many generation requests have ended (`3requests`).
+    #[arg(long, value_name = "WHEN")]
+    die_after: Option<DieAfter>,
+    /// Dies with exit status 1 while loading, after this time; loading never ends before.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "0s", conflicts_with = "hang_while_loading")]
+    die_while_loading: Option<Span>,
+    /// Never ends loading.
+    #[arg(long)]
+    hang_while_loading: bool,
+    /// Answers nothing that arrives after N generation requests; connections are taken, streams in progress end.
+    #[arg(long, value_name = "N")]
+    hang_after: Option<u64>,
+    /// Stops listening once N generation requests have come in; connections in use end with their answer.
+    #[arg(long, value_name = "N")]
+    refuse: Option<u64>,
+    /// Ends every N-th stream with an error event in its middle.
+    #[arg(long, value_name = "N")]
+    error_event_every: Option<u64>,
+    /// Cuts every N-th answer inside a chunk and closes the connection.
+    #[arg(long, value_name = "N")]
+    half_stream_every: Option<u64>,
+    /// Puts garbage into the middle of every N-th stream.
+    #[arg(long, value_name = "N")]
+    garbage_every: Option<u64>,
+    /// Puts one huge line into the middle of every N-th stream.
+    #[arg(long, value_name = "N")]
+    huge_line_every: Option<u64>,
+    /// The size of a huge line, such as `32MiB`.
+    #[arg(long, value_name = "SIZE", default_value = "32MiB")]
+    huge_line_bytes: Bytes,
+    /// Never stops every N-th stream: tokens keep coming beyond what was asked for.
+    #[arg(long, value_name = "N")]
+    endless_stream_every: Option<u64>,
+    /// Answers every N-th generation request with status 500.
+    #[arg(long, value_name = "N")]
+    http_error_every: Option<u64>,
+    /// Tells good health while generation requests are never answered, or answered without a token.
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "hang")]
+    lying_health: Option<LyingHealthName>,
+    /// Answers a cache reset with success and resets nothing.
+    #[arg(long)]
+    fake_reset: bool,
+    /// Ends every answer after this share of the tokens asked for, such as `50%`, though `ignore_eos` is set.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    early_end: Option<f64>,
+    /// Serves another model than the one named.
+    #[arg(long)]
+    wrong_model: bool,
+    /// Ignores SIGTERM.
+    #[arg(long)]
+    ignore_sigterm: bool,
+    /// Leaves a child process behind that runs for ten minutes in the same process group.
+    #[arg(long)]
+    leak_child: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LyingHealthName {
+    Hang,
+    Empty,
+}
+
+fn preset(name: &str) -> Result<&'static Preset, String> {
+    Preset::named(name).ok_or_else(|| {
+        let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
+        format!(
+            "there is no preset of this name; choose one of {}",
+            names.join(", ")
+        )
+    })
+}
+
+/// A share as people write it: `30%` or `0.3`.
+fn share(text: &str) -> Result<f64, String> {
+    let number = |text: &str| {
+        text.trim()
+            .parse::<f64>()
+            .ok()
+            .filter(|number| number.is_finite())
+    };
+    let share = match text.trim().strip_suffix('%') {
+        Some(percent) => number(percent).map(|percent| percent / 100.0),
+        None => number(text),
+    };
+    share
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| format!("`{text}` is no share; write it like `30%` or `0.3`, from 0% to 100%"))
+}
+
+impl SimArgs {
+    /// The options that these flags stand for; a message for people if they contradict themselves.
+    pub fn into_options(self) -> Result<Options, String> {
+        let preset = self.batching.preset;
+        let cost = self.batching.cost(self.tp)?;
+        let kv_tokens = cost.kv_tokens / cost.block_tokens.max(1) * cost.block_tokens;
+        let exact = self.timing.into_timing();
+        let fits = if exact.is_some() { usize::MAX } else { kv_tokens };
+        let options = Options {
+            host: self.host,
+            port: self.port,
+            dialect: match self.dialect {
+                DialectName::Sglang => Dialect::Sglang,
+                DialectName::Vllm => Dialect::Vllm,
+                DialectName::Lmdeploy => Dialect::Lmdeploy,
+                DialectName::Openai => Dialect::Openai,
+            },
+            models: if self.model.is_empty() {
+                vec![preset.model.to_owned()]
+            } else {
+                self.model
+            },
+            version: self.version_string,
+            tp: self.tp,
+            max_model_len: self.max_model_len.unwrap_or(preset.max_model_len.min(fits)),
+            api_key: self.api_key,
+            seed: self.seed,
+            timing: exact.unwrap_or(Timing::Batched(cost)),
+            eos_rate: self.eos_rate,
+            merge_chunks: self.merge_chunks,
+            metrics: self.enable_metrics,
+            truth: self.truth,
+            start_delay: self.faults.start_delay.duration(),
+            listen_while_loading: self.faults.listen_while_loading,
+            faults: self.faults.into_faults(),
+        };
+        options.check().map_err(|fault| fault.to_string())?;
+        Ok(options)
+    }
+}
+
+impl BatchingArgs {
+    fn cost(&self, gpus: u32) -> Result<crate::sim::CostModel, String> {
+        let mut cost = self.preset.cost(gpus).map_err(|fault| fault.to_string())?;
+        let set_time = |time: &mut Duration, flag: Option<Span>| *time = flag.map_or(*time, Span::duration);
+        let set = |count: &mut usize, flag: Option<usize>| *count = flag.unwrap_or(*count);
+        set_time(&mut cost.step, self.step);
+        set_time(&mut cost.per_sequence, self.step_per_sequence);
+        set_time(&mut cost.per_thousand_context, self.step_per_thousand_context);
+        set(&mut cost.step_tokens, self.step_tokens);
+        set(&mut cost.kv_tokens, self.kv_tokens);
+        set(&mut cost.block_tokens, self.block_tokens);
+        set(&mut cost.max_running, self.max_running);
+        cost.prefill_rate = self.prefill_rate.unwrap_or(cost.prefill_rate);
+        cost.prefix_cache = !self.no_prefix_cache;
+        cost.jitter = self.jitter;
+        Ok(cost)
+    }
+}
+
+impl TimingArgs {
+    fn into_timing(self) -> Option<Timing> {
+        if self.flood {
+            return Some(Timing::Flood {
+                burst_bytes: self.burst_bytes,
+            });
+        }
+        let (ttft, itl) = (self.ttft?.duration(), self.itl?.duration());
+        Some(Timing::Exact(Schedule {
+            ttft,
+            itl,
+            spread: self.spread,
+        }))
+    }
+}
+
+impl FaultArgs {
+    fn into_faults(self) -> Faults {
+        let bytes = usize::try_from(self.huge_line_bytes.0).unwrap_or(usize::MAX);
+        Faults {
+            die_after: self.die_after,
+            loading: match (self.die_while_loading, self.hang_while_loading) {
+                (Some(after), _) => Loading::Dies(after.duration()),
+                (None, true) => Loading::Hangs,
+                (None, false) => Loading::Ends,
+            },
+            hang_after: self.hang_after,
+            refuse_after: self.refuse,
+            error_event_every: self.error_event_every,
+            half_stream_every: self.half_stream_every,
+            garbage_every: self.garbage_every,
+            huge_line: self.huge_line_every.map(|every| HugeLine { every, bytes }),
+            endless_stream_every: self.endless_stream_every,
+            http_error_every: self.http_error_every,
+            lying_health: self.lying_health.map(|how| match how {
+                LyingHealthName::Hang => LyingHealth::Hang,
+                LyingHealthName::Empty => LyingHealth::Empty,
+            }),
+            fake_reset: self.fake_reset,
+            early_end: self.early_end,
+            wrong_model: self.wrong_model,
+            ignore_sigterm: self.ignore_sigterm,
+            leak_child: self.leak_child,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Sim {
+        #[command(flatten)]
+        args: SimArgs,
+    }
+
+    fn options(flags: &str) -> Result<Options, String> {
+        let words = std::iter::once("sim").chain(flags.split_whitespace());
+        Sim::try_parse_from(words)
+            .map_err(|error| error.to_string())?
+            .args
+            .into_options()
+    }
+
+    #[test]
+    fn no_flags_serve_the_fast_preset_as_vllm() {
+        let options = options("").unwrap();
+        assert_eq!(
+            options,
+            Options {
+                dialect: Dialect::Vllm,
+                ..Options::default()
+            }
+        );
+    }
+
+    #[test]
+    fn every_preset_can_be_served_on_its_gpu() {
+        for preset in &PRESETS {
+            options(&format!("--preset {}", preset.name)).unwrap();
+        }
+        assert!(
+            options("--preset h900")
+                .unwrap_err()
+                .contains("choose one of fast, h100-qwen3-8b")
+        );
+    }
+
+    #[test]
+    fn exact_timing_needs_both_times_and_bears_no_flood() {
+        let exact = options("--ttft 200ms --itl 20ms --spread 30%").unwrap().timing;
+        let (ttft, itl) = (Duration::from_millis(200), Duration::from_millis(20));
+        assert_eq!(
+            exact,
+            Timing::Exact(Schedule {
+                ttft,
+                itl,
+                spread: 0.3
+            })
+        );
+        assert!(options("--ttft 200ms").is_err());
+        assert!(options("--ttft 200ms --itl 20ms --flood").is_err());
+        assert_eq!(
+            options("--flood --burst-bytes 64").unwrap().timing,
+            Timing::Flood { burst_bytes: 64 }
+        );
+    }
+
+    #[test]
+    fn faults_are_read_as_they_are_written() {
+        let faults = options("--die-after 40tokens --lying-health=empty --early-end 50% --die-while-loading")
+            .unwrap()
+            .faults;
+        assert_eq!(faults.die_after, Some(DieAfter::Tokens(40)));
+        assert_eq!(faults.lying_health, Some(LyingHealth::Empty));
+        assert_eq!(
+            (faults.early_end, faults.loading),
+            (Some(0.5), Loading::Dies(Duration::ZERO))
+        );
+        assert_eq!(
+            options("--lying-health").unwrap().faults.lying_health,
+            Some(LyingHealth::Hang)
+        );
+        assert!(options("--early-end 150%").is_err());
+        let huge = options("--huge-line-every 3").unwrap().faults.huge_line;
+        assert_eq!(
+            huge,
+            Some(HugeLine {
+                every: 3,
+                bytes: 32 << 20
+            })
+        );
+    }
+
+    #[test]
+    fn more_gpus_make_steps_shorter() {
+        let step = |flags: &str| match options(flags).unwrap().timing {
+            Timing::Batched(cost) => cost.step,
+            other => panic!("{other:?}"),
+        };
+        assert!(step("--preset h100-qwen3-8b --gpus 2") < step("--preset h100-qwen3-8b"));
+        assert_eq!(
+            step("--preset h100-qwen3-8b --step 3ms"),
+            Duration::from_millis(3)
+        );
+    }
+
+    #[test]
+    fn a_key_does_not_show_in_debug_output() {
+        assert!(!format!("{:?}", options("--api-key topsecret")).contains("topsecret"));
+    }
+}

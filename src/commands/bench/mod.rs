@@ -1,0 +1,439 @@
+//! `matrix bench`: one load on a running server, in the order of events and in the words of `sglang.bench_serving`.
+//!
+//! stdout gets what the Python tool prints there, but for its arguments; stderr gets the progress bar and what must be said about
+//! the figures.
+
+mod notes;
+mod result;
+mod wish;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use self::result::Ended;
+use self::wish::{Environment, Profiler, Warmup, Wish};
+use crate::base::clock;
+use crate::cli::bench::{Backend, BenchArgs};
+use crate::cli::{self, Places};
+use crate::commands::{Outcome, Refusal, print};
+use crate::exit::Exit;
+use crate::load::dataset::Caches;
+use crate::load::{Progress, Target};
+use crate::matrix::plan::Protocol;
+use crate::matrix::spec::workload::Profile;
+use crate::progress::bar::Bar;
+use crate::results::record::event::Event;
+use crate::run::Events;
+use crate::run::bench::{Measured, Session, Tokenizers};
+use crate::run::server::{Server, accept_length};
+use crate::run::stop::{Signals, Stop};
+use crate::telemetry::machine;
+
+/// A warm-up answer has at most so many tokens.
+const WARMUP_TOKENS: u32 = 32;
+/// How often the bar is drawn.
+const BEAT: Duration = Duration::from_millis(100);
+
+/// Sends the load and prints the figures.
+///
+/// # Errors
+/// Flags that cannot be, a server that does not answer, data that is not there.
+pub fn execute(args: &BenchArgs) -> Outcome {
+    let environment = Environment {
+        bearer: cli::variable("OPENAI_API_KEY"),
+        key: cli::variable("API_KEY"),
+        in_ci: cli::variable("SGLANG_IS_IN_CI"),
+        profiler_dir: cli::variable("SGLANG_TORCH_PROFILER_DIR"),
+    };
+    let wish = Wish::read(args, &environment).map_err(|mistakes| {
+        let lines: String = mistakes
+            .iter()
+            .map(|mistake| format!("error: {mistake}\n"))
+            .collect();
+        Refusal::usage(format!("{lines}nothing was sent\n"))
+    })?;
+    let places = Places {
+        hf_home: args.ours.hf_home.clone(),
+        cache: None,
+    };
+    let caches = Caches {
+        hf_home: places.hf_home(),
+    };
+    machine::raise_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start a runtime")?;
+    runtime.block_on(async {
+        let mut signals = Signals::catch().context("cannot listen to signals")?;
+        let stop = Stop::default();
+        let mut events = Events::default();
+        events.listen(|event| {
+            if let Event::Stopping { now: false } = event {
+                complain("stopping: what was measured is shown; once more ends at once\n");
+            }
+        });
+        tokio::select! {
+            biased;
+            () = stop.now.cancelled() => Ok(Exit::Interrupted),
+            outcome = bench(&wish, caches, &stop) => outcome,
+            never = stop.listen(&mut signals, &events) => match never {},
+        }
+    })
+}
+
+/// Writes to stderr; a terminal that went away is no reason to stop measuring.
+fn complain(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+fn say(line: &str) {
+    print(&format!("{line}\n"));
+}
+
+fn unfit(message: impl std::fmt::Display) -> Refusal {
+    Refusal::unfit(format!("error: {message}\n"))
+}
+
+async fn bench(wish: &Wish, caches: Caches, stop: &Stop) -> Outcome {
+    let prepared = tokio::select! {
+        biased;
+        // Nothing was measured, so nothing is lost.
+        () = stop.asked.cancelled() => return Ok(Exit::Interrupted),
+        prepared = prepare(wish, caches) => prepared?,
+    };
+    let Prepared {
+        server,
+        session,
+        model,
+    } = prepared;
+    if !warm_up(wish, &session, &stop.asked).await? {
+        return Ok(Exit::Interrupted);
+    }
+    let is_on = tokio::select! {
+        biased;
+        () = stop.asked.cancelled() => return Ok(Exit::Interrupted),
+        is_on = begin(wish, &server) => is_on?,
+    };
+    let began = clock::timestamp();
+    let measured = drive(wish, &session, &stop.asked).await?;
+    if is_on {
+        end_profile(wish, &server).await;
+    }
+    // Both questions of the Python tool in one, and outside of what is timed.
+    let info = server.info().await;
+    let accepted = info
+        .as_ref()
+        .filter(|_| wish.backend.is_sglang())
+        .and_then(accept_length);
+    let ended = Ended {
+        wish,
+        session: &session,
+        model: &model,
+        measured: &measured,
+        info: info.as_ref(),
+        accept_length: accepted,
+        is_interrupted: stop.is_asked(),
+        began,
+    };
+    tell(&ended)
+}
+
+/// Prints the block, writes the files, and says what must be said.
+fn tell(ended: &Ended<'_>) -> Outcome {
+    let figures = ended.figures();
+    print(&ended.block(&figures));
+    let notes = ended.notes(&figures);
+    let failures = notes::failures(&ended.measured.requests);
+    let mut said = failures.join("");
+    for note in &notes {
+        let _ = writeln!(said, "note: {note}");
+    }
+    complain(&said);
+    let wish = ended.wish;
+    let path = match &wish.output.file {
+        Some(path) => path.clone(),
+        None => PathBuf::from(format!(
+            "{}_{}_{}",
+            wish.backend.name(),
+            clock::local_date(),
+            wish.output.rest
+        )),
+    };
+    append(&path, &ended.line(&figures, &notes)).map_err(unfit)?;
+    if let Some(path) = &wish.output.vllm_json {
+        std::fs::write(path, ended.vllm(&figures, &notes))
+            .map_err(|error| unfit(format!("cannot write `{}`: {error}", path.display())))?;
+    }
+    let requests = &ended.measured.requests;
+    let has_failed = !requests.is_empty() && requests.iter().all(|request| !request.is_completed());
+    Ok(match (ended.is_interrupted, has_failed) {
+        (true, _) => Exit::Interrupted,
+        (false, true) => Exit::CellFailed,
+        (false, false) => Exit::Done,
+    })
+}
+
+fn append(path: &Path, line: &str) -> Result<(), String> {
+    let wrong = |error: std::io::Error| format!("cannot append to `{}`: {error}", path.display());
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    // One write, so that two benches into one file do not tear each other's lines.
+    file.map_err(wrong)?
+        .write_all(format!("{line}\n").as_bytes())
+        .map_err(wrong)
+}
+
+/// A load that can begin.
+struct Prepared {
+    server: Server,
+    session: Session,
+    /// The model in the words of the command line or of the server.
+    model: String,
+}
+
+/// Source: spec/bench-serving.md 6, steps 5 to 8.
+async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, Refusal> {
+    let base = wish.address.to_string();
+    let server = Server::new(base.clone(), wish.auth.as_ref())
+        .map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+    if wish.ready_s > 0 {
+        wait(wish, &server).await?;
+    }
+    let model = match &wish.model {
+        Some(model) => model.clone(),
+        None => ask_model(&server).await?,
+    };
+    let tokenizers = match &wish.tokenizer {
+        Some(name) => vec![name.clone()],
+        None => {
+            let told = server.tokenizer().await;
+            told.into_iter().chain([model.clone()]).collect()
+        }
+    };
+    let target = Target {
+        address: wish.address.clone(),
+        headers: wish.headers.clone(),
+        dialect: wish.dialect.clone(),
+        model: wish.served.clone().unwrap_or_else(|| model.clone()),
+    };
+    let session = Session::prepare(
+        target,
+        wish.scenario.clone(),
+        Tokenizers(&tokenizers),
+        PathBuf::new(),
+        caches,
+    )
+    .await
+    .map_err(unfit)?;
+    if wish.backend.protocol() != Protocol::Embeddings {
+        warn_of_base_model(&session);
+    }
+    let (input, output) = session.tokens();
+    say(&format!("#Input tokens: {input}"));
+    say(&format!("#Output tokens: {output}"));
+    let asked = wish.scenario.workload.prompts as usize;
+    if session.len() < asked {
+        complain(&format!(
+            "note: the data set gives {} requests, and {asked} were asked for\n",
+            session.len()
+        ));
+    }
+    if wish.cache_report && !wish.backend.is_sglang() {
+        say("WARNING: --cache-report is only supported with sglang backends.");
+    }
+    Ok(Prepared {
+        server,
+        session,
+        model,
+    })
+}
+
+async fn wait(wish: &Wish, server: &Server) -> Result<(), Refusal> {
+    let path = match wish.backend {
+        Backend::Trt | Backend::Gserver => "",
+        _ => "/v1/models",
+    };
+    let (url, limit) = (format!("{}{path}", server.base()), wish.ready_s);
+    say(&format!("Waiting up to {limit}s for {url} to become ready..."));
+    match server.wait(path, Duration::from_secs(limit)).await {
+        Ok(seconds) => {
+            say(&format!("Server ready in {seconds:.1}s."));
+            Ok(())
+        }
+        Err(error) => {
+            say(&format!("Server did not become ready within {limit}s timeout."));
+            say(&format!("Server at {url} is not ready. Exiting."));
+            Err(unfit(format!(
+                "{error}\n  = help: start the server, or say where it is with `--host` and `--port` or `--base-url`"
+            )))
+        }
+    }
+}
+
+async fn ask_model(server: &Server) -> Result<String, Refusal> {
+    match server.first_model().await {
+        Ok(Some(model)) => Ok(model),
+        Ok(None) => {
+            say("No model specified or found. Please provide a model using `--model`.");
+            Err(unfit("the server names no model; give `--model`"))
+        }
+        Err(error) => {
+            say(&format!(
+                "Failed to fetch model from {}/v1/models. Error: {error}",
+                server.base()
+            ));
+            say("Please specify the correct host and port using `--host` and `--port`.");
+            Err(unfit(format!(
+                "{error}\n  = help: give `--model`, or say where the server is with `--host` and `--port`"
+            )))
+        }
+    }
+}
+
+/// Source: spec/bench-serving.md 1.2. Where there is no configuration, nothing is known and nothing said.
+fn warn_of_base_model(session: &Session) {
+    let (_, Some(path)) = session.tokenizer() else {
+        return;
+    };
+    let Ok(text) = std::fs::read_to_string(path.with_file_name("tokenizer_config.json")) else {
+        return;
+    };
+    let settings: Value = serde_json::from_str(&text).unwrap_or_default();
+    let beside = ["chat_template.jinja", "chat_template.json"];
+    let has_file = beside.iter().any(|name| path.with_file_name(name).exists());
+    if settings.get("chat_template").is_none_or(Value::is_null) && !has_file {
+        say(
+            "\nWARNING It is recommended to use the `Chat` or `Instruct` model for benchmarking.\n\
+             Because when the tokenizer counts the output tokens, if there is gibberish, it might count incorrectly.\n",
+        );
+    }
+}
+
+/// Source: spec/bench-serving.md 6, step 9, and 12.2. Whether to go on.
+async fn warm_up(wish: &Wish, session: &Session, stop: &CancellationToken) -> Result<bool, Refusal> {
+    let (count, limit) = match wish.warmup {
+        Warmup::None if wish.profile == Profile::Classic => return Ok(true),
+        Warmup::None => (0, None),
+        Warmup::Whole => (1, None),
+        Warmup::Short(count) => (count, Some(WARMUP_TOKENS)),
+    };
+    say(&match wish.profile {
+        Profile::Classic => "Starting initial single prompt test run...".to_owned(),
+        Profile::Current => format!("Starting warmup with {count} sequences..."),
+    });
+    let began = clock::now();
+    let sent = session
+        .warm_up(count, limit, stop.clone())
+        .await
+        .map_err(|error| unfit(error.to_string()))?;
+    if stop.is_cancelled() {
+        return Ok(false);
+    }
+    let first = sent.iter().find_map(|request| request.failure.as_ref());
+    if let Some(failure) = first.filter(|_| sent.iter().all(|request| !request.is_completed())) {
+        let what = match wish.profile {
+            Profile::Classic => "Initial test run failed",
+            Profile::Current => "Warmup failed",
+        };
+        return Err(Refusal {
+            exit: Exit::CellFailed,
+            message: format!(
+                "error: {what} - Please make sure benchmark arguments are correctly specified. Error: {}: {}\n",
+                failure.class.name(),
+                failure.message
+            ),
+        });
+    }
+    match wish.profile {
+        Profile::Classic => {
+            say("Initial test run completed. Starting main benchmark run...");
+            let seconds = clock::now().since(began).as_secs_f64();
+            say(&format!("warmup time: {seconds:.2}s"));
+        }
+        Profile::Current => say(&format!(
+            "Warmup completed with {count} sequences. Starting main benchmark run..."
+        )),
+    }
+    Ok(true)
+}
+
+/// Source: spec/bench-serving.md 6, steps 10 to 12, and 12.2. Whether the server profiles itself now.
+async fn begin(wish: &Wish, server: &Server) -> Result<bool, Refusal> {
+    if let Some(path) = &wish.flush {
+        server.flush(path).await.map_err(|error| {
+            unfit(format!(
+                "the caches were not emptied: {error}\n  = help: leave `--flush-cache` out, or have the server allow it"
+            ))
+        })?;
+    }
+    match (wish.profile, wish.warmup) {
+        (Profile::Classic, Warmup::None) => {}
+        (Profile::Classic, _) => tokio::time::sleep(Duration::from_millis(1500)).await,
+        (Profile::Current, _) => tokio::time::sleep(Duration::from_secs(1)).await,
+    }
+    let Some(profiler) = &wish.profiler else {
+        return Ok(false);
+    };
+    say("Starting profiler...");
+    let body = start_body(profiler, clock::unix_seconds());
+    match server.profile("/start_profile", &body).await {
+        Ok(()) => {
+            say("Profiler started");
+            Ok(true)
+        }
+        Err(error) => {
+            complain(&format!("note: the profiler was not started: {error}\n"));
+            Ok(false)
+        }
+    }
+}
+
+fn start_body(profiler: &Profiler, unix_s: f64) -> Value {
+    let mut body = profiler.start.clone();
+    let folder = profiler.folder.join(format!("{unix_s}"));
+    body.insert("output_dir".to_owned(), json!(folder.display().to_string()));
+    body.extend(profiler.both.clone());
+    Value::Object(body)
+}
+
+async fn end_profile(wish: &Wish, server: &Server) {
+    let Some(profiler) = wish.profiler.as_ref().filter(|profiler| profiler.is_stopped) else {
+        return;
+    };
+    say("Stopping profiler...");
+    let body = Value::Object(profiler.both.clone());
+    match server.profile("/stop_profile", &body).await {
+        Ok(()) => say("Profiler stopped"),
+        Err(error) => complain(&format!("note: the profiler was not stopped: {error}\n")),
+    }
+}
+
+async fn drive(wish: &Wish, session: &Session, stop: &CancellationToken) -> Result<Measured, Refusal> {
+    let progress = Arc::new(Progress::default());
+    let mut bar = wish.output.bar.then(|| Bar::new(session.len()));
+    let driving = session.measure(Arc::clone(&progress), stop.clone());
+    tokio::pin!(driving);
+    let mut beat = tokio::time::interval(BEAT);
+    let measured = loop {
+        tokio::select! {
+            biased;
+            measured = &mut driving => break measured,
+            _ = beat.tick() => {
+                if let Some(bar) = &mut bar {
+                    bar.show(progress.ended() as usize);
+                }
+            }
+        }
+    };
+    if let Some(bar) = bar {
+        bar.finish(progress.ended() as usize);
+    }
+    measured.map_err(|error| unfit(error.to_string()))
+}

@@ -1,0 +1,187 @@
+//! What must be said beside the figures: failures, differences from the Python tool, doubts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::result::Sheets;
+use crate::judge::metrics::{self, Basis, Count, Metric, Sample, Statistic};
+use crate::load::Lag;
+use crate::matrix::plan::Protocol;
+use crate::results::record::cell::Figures;
+use crate::results::record::request::{Class, Request};
+
+/// From this many tokens per event on, ITL is no longer the time of a token.
+const MERGED: f64 = 1.05;
+/// A client that sends later than this measures itself.
+const LATE: Duration = Duration::from_millis(10);
+/// How much of a server's words is repeated.
+const WORDS: usize = 300;
+
+/// Lines about the requests that failed: how many, and of each class the first one's words.
+pub(super) fn failures(requests: &[Request]) -> Vec<String> {
+    let mut classes: BTreeMap<Class, (usize, &str)> = BTreeMap::new();
+    for failure in requests.iter().filter_map(|request| request.failure.as_ref()) {
+        classes.entry(failure.class).or_insert((0, &failure.message)).0 += 1;
+    }
+    let failed: usize = classes.values().map(|(count, _)| count).sum();
+    if failed == 0 {
+        return Vec::new();
+    }
+    let mut lines = vec![format!("{failed} of {} requests failed:\n", requests.len())];
+    lines.extend(classes.into_iter().map(|(class, (count, message))| {
+        let message: String = message
+            .chars()
+            .take(WORDS)
+            .map(|character| if character.is_control() { ' ' } else { character })
+            .collect();
+        format!("  {count} × {}, such as: {message}\n", class.name())
+    }));
+    lines
+}
+
+/// Where a mended fault of the Python tool changed a figure of the block.
+pub(super) fn mended(requests: &[Request], sheets: &Sheets) -> Vec<String> {
+    let mut notes = Vec::new();
+    let pair = |metric: Metric| {
+        let value = |figures: &Figures| metrics::figure(figures, metric);
+        (value(&sheets.block), value(&sheets.copied))
+    };
+    if let (Some(ours), Some(theirs)) = pair(Metric::Completed)
+        && ours != theirs
+    {
+        notes.push(format!(
+            "bench_serving would count {theirs} requests as successful instead of {ours}: it takes answers without output, or \
+             with an error in them, for complete ones"
+        ));
+    }
+    if let (Some(ours), Some(theirs)) = pair(Metric::Tokens(Count::Output))
+        && ours != theirs
+    {
+        let counted = requests
+            .iter()
+            .filter(|request| request.is_completed() && is_counted(request))
+            .count();
+        let by_us = match counted {
+            0 => String::new(),
+            counted => {
+                format!("; for {counted} answers by our own tokenizer, since the server told no count")
+            }
+        };
+        notes.push(format!(
+            "generated tokens are those that came, {ours}{by_us}; bench_serving would count {theirs}, the asked length \
+             where it reads no other"
+        ));
+    }
+    let first = Metric::Time(Statistic::Mean, Sample::Ttft);
+    if let (Some(ours), Some(theirs)) = pair(first)
+        && ours != theirs
+    {
+        notes.push(format!(
+            "TTFT is that of answers with output; bench_serving would print a mean of {theirs:.2} ms instead of {ours:.2}"
+        ));
+    }
+    let (ours, theirs) = pair(Metric::PeakConcurrency);
+    if ours != theirs
+        && let (Some(ours), Some(theirs)) = (ours, theirs)
+    {
+        notes.push(format!(
+            "the peak of concurrent requests is the true one; bench_serving would count {theirs} that touch the same second, \
+             not {ours}"
+        ));
+    }
+    let (ours, theirs) = pair(Metric::PeakOutput);
+    if ours != theirs
+        && let Some(theirs) = theirs
+    {
+        let why = match ours {
+            Some(_) => "counts tokens in any one second",
+            None => "has no value below one second",
+        };
+        notes.push(format!(
+            "the peak of output throughput {why}; bench_serving would print {theirs:.2}, the events in one second of its clock"
+        ));
+    }
+    notes
+}
+
+/// Whether the number of an answer's tokens is known from nobody but us.
+fn is_counted(request: &Request) -> bool {
+    let is_reported = request.usage.and_then(|usage| usage.completion).is_some()
+        || request.chunks.iter().any(|chunk| chunk.tokens.is_some());
+    !is_reported && request.finish.as_deref() != Some("length")
+}
+
+/// What qualifies the figures, whoever computes them.
+pub(super) fn doubts(requests: &[Request], basis: &Basis, sheets: &Sheets, lag: Option<Lag>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let of_matrix = |metric: Metric| metrics::figure(&sheets.matrix, metric);
+    if let Some(tokens) = of_matrix(Metric::TokensPerChunk).filter(|tokens| *tokens > MERGED)
+        && basis.protocol != Protocol::SglangNative
+    {
+        let per_token = of_matrix(Metric::Time(Statistic::Mean, Sample::Itl));
+        let per_token = per_token.map_or_else(String::new, |itl| {
+            format!("; per token it is {itl:.2} ms on average")
+        });
+        notes.push(format!(
+            "an event carries {tokens:.2} tokens on average, and ITL is the time between events{per_token}"
+        ));
+    }
+    let reported = of_matrix(Metric::Tokens(Count::InputReported));
+    let input = of_matrix(Metric::Tokens(Count::Input));
+    if let (Some(reported), Some(input)) = (reported, input)
+        && reported != input
+    {
+        notes.push(format!(
+            "the server counts {reported} prompt tokens and the data set {input}; throughput follows the data set"
+        ));
+    }
+    if let Some(lag) = lag.filter(|lag| lag.p99 > LATE) {
+        notes.push(format!(
+            "this client sent late: {:.1} ms on average, {:.1} ms at the 99th percentile",
+            lag.mean.as_secs_f64() * 1e3,
+            lag.p99.as_secs_f64() * 1e3
+        ));
+    }
+    let is_uncounted = |request: &&Request| request.is_completed() && request.output_tokens().is_none();
+    let uncounted = requests.iter().filter(is_uncounted).count();
+    if uncounted > 0 && basis.protocol != Protocol::Embeddings {
+        notes.push(format!("nobody counted the tokens of {uncounted} answers"));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::record::request::Failure;
+
+    fn failed(class: Class, message: &str) -> Request {
+        let mut request: Request = serde_json::from_value(serde_json::json!({
+            "index": 0, "prompt_tokens": 1, "asked_tokens": 1, "due_ns": 0, "chunks": [], "end_ns": 0,
+        }))
+        .unwrap();
+        request.failure = Some(Failure {
+            class,
+            message: message.to_owned(),
+        });
+        request
+    }
+
+    #[test]
+    fn failures_are_told_by_class_with_the_words_of_the_first() {
+        let requests = [
+            failed(Class::Status, "Internal Server Error:\nboom"),
+            failed(Class::Refused, "connection refused"),
+            failed(Class::Status, "other"),
+        ];
+        assert_eq!(
+            failures(&requests),
+            [
+                "3 of 3 requests failed:\n",
+                "  1 × refused, such as: connection refused\n",
+                "  2 × status, such as: Internal Server Error: boom\n",
+            ]
+        );
+        assert!(failures(&[]).is_empty());
+    }
+}

@@ -1,0 +1,217 @@
+//! What a bench came to, as a block, as a line and as vLLM's object.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::notes;
+use super::wish::Wish;
+use crate::base::clock;
+use crate::cli;
+use crate::judge::metrics::{self, Basis};
+use crate::matrix::plan::Protocol;
+use crate::matrix::spec::workload::Profile;
+use crate::report::bench_line::{BenchLine, CacheReport, Details};
+use crate::report::console::{self, Cache, Facts};
+use crate::report::vllm_json::VllmResult;
+use crate::results::record::cell::{Definitions, Figures};
+use crate::run::bench::{Measured, Session};
+
+/// A bench that has ended.
+pub(super) struct Ended<'a> {
+    pub(super) wish: &'a Wish,
+    pub(super) session: &'a Session,
+    /// The model in the words of the command line or of the server.
+    pub(super) model: &'a str,
+    pub(super) measured: &'a Measured,
+    /// What `/server_info` says.
+    pub(super) info: Option<&'a Value>,
+    pub(super) accept_length: Option<f64>,
+    pub(super) is_interrupted: bool,
+    /// When the measurement began.
+    pub(super) began: String,
+}
+
+/// The figures of a bench under every definition that is told.
+pub(super) struct Sheets {
+    /// Those of the block and of the line.
+    pub(super) block: Figures,
+    /// As bench_serving of this profile would compute them.
+    pub(super) copied: Figures,
+    /// Ours.
+    pub(super) matrix: Figures,
+}
+
+impl Ended<'_> {
+    fn basis(&self) -> Basis {
+        Basis {
+            protocol: self.wish.backend.protocol(),
+            backend: self.wish.backend.name(),
+            devices: 0,
+            slo: self.wish.asked.slo.clone(),
+            duration: None,
+            accept_length: self.accept_length,
+        }
+    }
+
+    pub(super) fn figures(&self) -> Sheets {
+        let (requests, basis, profile) = (&self.measured.requests, self.basis(), self.wish.profile);
+        let mut sets = metrics::summarize(requests, &basis);
+        let copied = match profile {
+            Profile::Classic => Definitions::Classic,
+            Profile::Current => Definitions::Current,
+        };
+        let mut take = |definitions| sets.remove(&definitions).unwrap_or_default();
+        let copied = take(copied);
+        let block = match self.wish.output.compat_figures {
+            true => copied.clone(),
+            false => metrics::mended(requests, &basis, profile),
+        };
+        Sheets {
+            block,
+            copied,
+            matrix: take(Definitions::Matrix),
+        }
+    }
+
+    fn cache(&self) -> Option<CacheReport> {
+        let completed = || {
+            self.measured
+                .requests
+                .iter()
+                .filter(|request| request.is_completed())
+        };
+        let usage = |request: &crate::results::record::request::Request| request.usage.unwrap_or_default();
+        self.wish.cache_report.then(|| CacheReport {
+            prompt: completed()
+                .map(|request| u64::from(usage(request).prompt.unwrap_or(request.prompt_tokens)))
+                .sum(),
+            cached: completed()
+                .map(|request| u64::from(usage(request).cached.unwrap_or(0)))
+                .sum(),
+        })
+    }
+
+    pub(super) fn block(&self, sheets: &Sheets) -> String {
+        let facts = Facts {
+            backend: &self.wish.asked.backend,
+            rate: self.wish.asked.rate,
+            concurrency: self.wish.scenario.arrival.concurrency,
+            slo: self.wish.asked.slo.as_ref(),
+            cache: self.cache().map(|cache| Cache {
+                prompt: cache.prompt,
+                cached: cache.cached,
+                details: None,
+            }),
+            embeds: self.wish.backend.protocol() == Protocol::Embeddings,
+        };
+        console::block(self.wish.profile, &facts, &sheets.block)
+    }
+
+    /// What must be said about the figures.
+    pub(super) fn notes(&self, sheets: &Sheets) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.is_interrupted {
+            notes.push(
+                "the measurement was stopped early; the figures are those of what had ended".to_owned(),
+            );
+        }
+        let (requests, basis) = (&self.measured.requests, self.basis());
+        if !self.wish.output.compat_figures {
+            notes.extend(notes::mended(requests, sheets));
+        }
+        notes.extend(notes::doubts(requests, &basis, sheets, self.measured.lag));
+        notes
+    }
+
+    fn details(&self) -> Details<'_> {
+        Details {
+            requests: &self.measured.requests,
+            protocol: self.wish.backend.protocol(),
+            profile: self.wish.profile,
+            copied: self.wish.output.compat_figures,
+        }
+    }
+
+    /// The line, without its line break.
+    pub(super) fn line(&self, sheets: &Sheets, notes: &[String]) -> String {
+        let ours = self.ours(sheets, notes);
+        let line = BenchLine {
+            asked: &self.wish.asked,
+            server_info: self.info,
+            figures: &sheets.block,
+            cache: self.cache(),
+            details: self.wish.output.details.then(|| self.details()),
+            ours: &ours,
+            infinity: self.wish.output.infinity,
+        };
+        line.text()
+    }
+
+    /// vLLM's object.
+    pub(super) fn vllm(&self, sheets: &Sheets, notes: &[String]) -> String {
+        let date = clock::local_stamp();
+        let ours = self.ours(sheets, notes);
+        let result = VllmResult {
+            date: &date,
+            backend: &self.wish.asked.backend,
+            label: self.wish.asked.tag.as_deref(),
+            model: self.model,
+            tokenizer: self.session.tokenizer().0,
+            rate: self.wish.asked.rate,
+            concurrency: self.wish.asked.concurrency,
+            block: &sheets.block,
+            matrix: &sheets.matrix,
+            details: self.details(),
+            detailed: self.wish.output.details,
+            ours: &ours,
+        };
+        result.text()
+    }
+
+    /// What other tools do not tell.
+    fn ours(&self, sheets: &Sheets, notes: &[String]) -> Value {
+        let mut failures: BTreeMap<&str, u32> = BTreeMap::new();
+        for failure in self
+            .measured
+            .requests
+            .iter()
+            .filter_map(|request| request.failure.as_ref())
+        {
+            *failures.entry(failure.class.name()).or_default() += 1;
+        }
+        let failures: Map<String, Value> = failures
+            .into_iter()
+            .map(|(class, count)| (class.to_owned(), json!(count)))
+            .collect();
+        let millis = |span: std::time::Duration| span.as_secs_f64() * 1000.0;
+        let lag = self
+            .measured
+            .lag
+            .map(|lag| json!({"mean": millis(lag.mean), "p99": millis(lag.p99), "max": millis(lag.max)}));
+        let (prompts, schedule) = self.session.digests();
+        let figures = match self.wish.output.compat_figures {
+            true => "copied",
+            false => "mended",
+        };
+        json!({
+            "version": cli::VERSION,
+            "ending": if self.is_interrupted { "interrupted" } else { "done" },
+            "model": self.model,
+            "tokenizer": self.session.tokenizer().0,
+            "profile": self.wish.profile,
+            "seed": self.wish.scenario.seed,
+            "began": self.began,
+            "due_requests": self.measured.requests.len(),
+            "failures": failures,
+            "prompts_hash": prompts,
+            "schedule_hash": schedule,
+            "stamps": self.measured.stamp.name(),
+            "send_lag_ms": lag,
+            "faults": figures,
+            "notes": notes,
+            "figures": sheets.matrix,
+            "bench_serving_figures": sheets.copied,
+        })
+    }
+}

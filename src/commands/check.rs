@@ -1,0 +1,61 @@
+//! `matrix check`: every mistake of a matrix and its recipes, and nothing else.
+
+use crate::cli::CheckArgs;
+use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
+use crate::exit::Exit;
+use crate::matrix::spec::source::{Mistake, Source};
+
+/// Reads the matrix and says what is wrong, or what it comes to.
+///
+/// # Errors
+/// The mistakes.
+pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
+    match read(&args.matrix) {
+        Ok(read) => {
+            let plan = &read.plan;
+            if args.json {
+                print("[]\n");
+            } else {
+                print(&format!(
+                    "{}: {} cells in {} launches, {} measurements; no mistake found\n",
+                    plan.matrix,
+                    plan.cells.len(),
+                    plan.launches.len(),
+                    plan.measurements()
+                ));
+            }
+            Ok(Exit::Done)
+        }
+        Err((mistakes, sources)) if args.json => {
+            let list: Vec<_> = mistakes
+                .iter()
+                .map(|mistake| as_json(mistake, &sources))
+                .collect();
+            print(&format!(
+                "{}\n",
+                serde_json::to_string_pretty(&list).expect("JSON values are always written")
+            ));
+            Err(Refusal::usage(String::new()))
+        }
+        Err((mistakes, sources)) => Err(refused(&mistakes, &sources, colors.stderr)),
+    }
+}
+
+fn as_json(mistake: &Mistake, sources: &[Source]) -> serde_json::Value {
+    let place = mistake.place.as_ref().and_then(|place| {
+        let source = sources.iter().find(|source| *source.name == *place.file)?;
+        let before = source.text.get(..place.range.start)?;
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+        Some((source.name.clone(), line, column))
+    });
+    serde_json::json!({
+        "message": mistake.message,
+        "file": place.as_ref().map(|(file, _, _)| file),
+        "line": place.as_ref().map(|(_, line, _)| line),
+        "column": place.as_ref().map(|(_, _, column)| column),
+        "label": mistake.label,
+        "notes": mistake.notes,
+        "help": mistake.help,
+    })
+}

@@ -1,0 +1,57 @@
+//! Where our own log goes: to stderr as far as the filter says, and whole into the folder of a run.
+
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+use tracing_subscriber::fmt;
+use tracing_subscriber::prelude::*;
+
+use crate::results::store::Log;
+
+/// The file of the run under way. One writer at a time; taken for a line.
+static RUN: Mutex<Option<Log>> = Mutex::new(None);
+
+/// Starts logging. A filter that cannot be read is answered with a warning and the usual one.
+pub fn start(filter: &str) {
+    let parsed = EnvFilter::try_new(filter);
+    let wrong = parsed.as_ref().err().map(ToString::to_string);
+    let terminal = fmt::layer()
+        .with_writer(io::stderr)
+        .with_filter(parsed.unwrap_or_else(|_| EnvFilter::new("warn")));
+    let whole = EnvFilter::builder()
+        .with_default_directive(LevelFilter::WARN.into())
+        .parse_lossy("matrix=info");
+    let file = fmt::layer()
+        .with_ansi(false)
+        .with_writer(|| RunFile)
+        .with_filter(whole);
+    tracing_subscriber::registry().with(terminal).with(file).init();
+    if let Some(wrong) = wrong {
+        tracing::warn!("the filter `{filter}` cannot be read ({wrong}); write it like `matrix=debug`");
+    }
+}
+
+/// From now on the whole log also goes there.
+pub(crate) fn into(log: Log) {
+    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
+}
+
+/// Writes to the run's file, where there is one.
+struct RunFile;
+
+impl Write for RunFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match RUN.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            Some(log) => log.write(bytes),
+            None => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match RUN.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            Some(log) => log.flush(),
+            None => Ok(()),
+        }
+    }
+}

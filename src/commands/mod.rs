@@ -1,0 +1,138 @@
+//! A file per subcommand: the only place that wires wings together and writes to stdout.
+
+pub mod bench;
+pub mod check;
+pub mod clean;
+pub mod fetch;
+
+pub mod init;
+pub mod log;
+pub mod plan;
+mod read;
+pub mod report;
+pub mod run;
+
+pub mod schema;
+pub mod shipped;
+pub mod sim;
+
+use std::io::{IsTerminal, Write};
+
+use crate::cli::{Cli, Color, Command};
+use crate::exit::Exit;
+use crate::matrix::spec::source::{self, Mistake, Source};
+pub(crate) use read::{Read, read};
+
+/// What a subcommand ends with: an exit code, or a message and an exit code.
+pub type Outcome = Result<Exit, Refusal>;
+
+/// Why a subcommand did not do its work.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The exit code.
+    pub exit: Exit,
+    /// The whole message, several lines where there are several mistakes.
+    pub message: String,
+}
+
+impl Refusal {
+    /// Wrong flags or files.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Usage,
+            message: message.into(),
+        }
+    }
+
+    /// A machine that is not fit.
+    pub fn unfit(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Unfit,
+            message: message.into(),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Refusal {
+    fn from(error: anyhow::Error) -> Self {
+        Self::unfit(format!("error: {error:#}\n"))
+    }
+}
+
+/// Does what the command line asks for.
+///
+/// # Errors
+/// Why it was not done, with the exit code.
+pub fn execute(cli: Cli) -> Outcome {
+    let colors = Colors::of(cli.color);
+    match cli.command {
+        Command::Check(args) => check::execute(&args, colors),
+        Command::Plan(args) => plan::execute(&args, colors),
+        Command::Run(args) => run::execute(&args, colors),
+        Command::Bench(args) => bench::execute(&args),
+        Command::Report(args) => report::execute(&args, colors),
+        Command::Fetch(args) => fetch::execute(&args, colors),
+        Command::Clean => clean::execute(),
+        Command::Schema(args) => schema::execute(&args),
+        Command::Init(args) => init::execute(&args),
+        Command::Sim(args) => sim::execute(*args),
+        Command::Exec(args) => sim::exec(args),
+    }
+}
+
+/// Whether stdout and stderr are coloured.
+#[derive(Clone, Copy, Debug)]
+pub struct Colors {
+    /// What goes to stdout.
+    pub stdout: bool,
+    /// What goes to stderr.
+    pub stderr: bool,
+}
+
+impl Colors {
+    fn of(wish: Color) -> Self {
+        let auto = |terminal: bool| terminal && crate::cli::variable("NO_COLOR").is_none();
+        match wish {
+            Color::Always => Self {
+                stdout: true,
+                stderr: true,
+            },
+            Color::Never => Self {
+                stdout: false,
+                stderr: false,
+            },
+            Color::Auto => Self {
+                stdout: auto(std::io::stdout().is_terminal()),
+                stderr: auto(std::io::stderr().is_terminal()),
+            },
+        }
+    }
+}
+
+/// Writes to stdout; a reader that went away ends the output and is no failure.
+pub(crate) fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// All mistakes drawn in the order of their places, with a last line that counts them.
+pub(crate) fn refused(mistakes: &[Mistake], sources: &[Source], color: bool) -> Refusal {
+    let mut mistakes = mistakes.to_vec();
+    mistakes.sort_by_key(|mistake| {
+        let place = mistake.place.as_ref();
+        let file = place.and_then(|place| sources.iter().position(|source| *source.name == *place.file));
+        (
+            file.unwrap_or(usize::MAX),
+            place.map_or(0, |place| place.range.start),
+        )
+    });
+    let mistakes = &mistakes;
+    let count = match mistakes.len() {
+        1 => "1 mistake; nothing was started".to_owned(),
+        n => format!("{n} mistakes; nothing was started"),
+    };
+    Refusal::usage(format!(
+        "{}\n{count}\n",
+        source::draw(mistakes, sources, color).trim_end()
+    ))
+}

@@ -1,0 +1,233 @@
+//! `matrix plan`: what `run` would do, in its order, with the commands that it stands for.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::base::ids::CellKey;
+use crate::cli::PlanArgs;
+use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
+use crate::exit::Exit;
+use crate::matrix::plan::{Cell, Launch, Plan, command};
+use crate::matrix::spec::select::Selector;
+use crate::results::store;
+
+/// Prints the plan.
+///
+/// # Errors
+/// The mistakes of the matrix, or a selection that fits nothing.
+pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
+    let mut read =
+        read(&args.matrix).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?;
+    if let Some(only) = &args.only {
+        select(&mut read.plan, only)?;
+    }
+    let text = if args.json {
+        json(&read.plan, &args.results)
+    } else {
+        text(&read.plan, &args.results)
+    };
+    print(&text);
+    Ok(Exit::Done)
+}
+
+/// Leaves in the plan what fits.
+pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<(), Refusal> {
+    let known: Vec<String> = plan.cells.iter().map(|cell| cell.key.to_string()).collect();
+    plan.cells.retain(|cell| only.fits(&cell.axes));
+    if plan.cells.is_empty() {
+        let some: Vec<&str> = known.iter().take(3).map(String::as_str).collect();
+        return Err(Refusal::usage(format!(
+            "error: `--only {only}` fits none of the {} cells\n  = help: cells are called like this:\n      {}\n",
+            known.len(),
+            some.join("\n      ")
+        )));
+    }
+    let kept: Vec<_> = plan.cells.iter().map(|cell| cell.key.clone()).collect();
+    for start in &mut plan.starts {
+        start.cells.retain(|measurement| kept.contains(&measurement.cell));
+    }
+    plan.starts.retain(|start| !start.cells.is_empty());
+    plan.launches
+        .retain(|launch| plan.starts.iter().any(|start| start.launch == launch.id));
+    Ok(())
+}
+
+fn text(plan: &Plan, results: &Path) -> String {
+    let mut out = String::new();
+    let total = plan.measurements();
+    let repeats = if total == plan.cells.len() {
+        String::new()
+    } else {
+        format!(", {total} measurements")
+    };
+    let starts = plan.starts.len();
+    let starts = if starts == plan.launches.len() {
+        String::new()
+    } else {
+        format!(" started {starts} times")
+    };
+    let _ = writeln!(
+        out,
+        "{}: {} cells in {} launches{starts}{repeats}",
+        plan.matrix,
+        plan.cells.len(),
+        plan.launches.len()
+    );
+    let mut expected = 0.0;
+    let mut unknown = 0;
+    let mut number = 0;
+    let past = past(plan, results);
+    for (index, launch) in plan.launches.iter().enumerate() {
+        let _ = write!(
+            out,
+            "\nlaunch {}/{}  {}\n{}\n",
+            index + 1,
+            plan.launches.len(),
+            describe(launch),
+            indented(&command::line(launch).wrapped())
+        );
+        for cell in plan.cells.iter().filter(|cell| cell.launch == launch.id) {
+            number += 1;
+            let took = past.get(&cell.key).map(|past| past.seconds);
+            match took {
+                Some(seconds) => expected += seconds,
+                None => unknown += 1,
+            }
+            let _ = writeln!(
+                out,
+                "  cell {number:>3}  {}{}",
+                load(cell),
+                took.map_or_else(String::new, |s| format!("; {} last time", minutes(s)))
+            );
+            if let Some(why) = &cell.why {
+                let _ = writeln!(out, "            added: {why}");
+            }
+        }
+    }
+    if !plan.left_out.is_empty() {
+        out.push_str("\nleft out\n");
+        for left in &plan.left_out {
+            let _ = writeln!(out, "  {}\n            {}", left.cell, left.why);
+        }
+    }
+    if expected > 0.0 {
+        let rest = if unknown == 0 {
+            String::new()
+        } else {
+            format!("; {unknown} cells were never measured")
+        };
+        let _ = writeln!(out, "\nmeasuring took {} last time{rest}", minutes(expected));
+    }
+    out
+}
+
+/// How long each cell took last time. A history that cannot be read is no reason not to plan.
+fn past(plan: &Plan, results: &Path) -> BTreeMap<CellKey, store::history::Past> {
+    store::history::last_durations(results, &plan.matrix, &plan.cells).unwrap_or_default()
+}
+
+fn describe(launch: &Launch) -> String {
+    let mut words = vec![launch.engine.name.clone()];
+    words.extend(launch.engine.version.clone());
+    words.push(launch.model.clone());
+    if launch.checkpoint != launch.model {
+        words.push(format!("({})", launch.checkpoint));
+    }
+    words.extend(launch.precision.clone());
+    words.push(format!("tp {}", launch.parallel.tp));
+    words.push(match launch.devices {
+        0 => "no GPU".to_owned(),
+        1 => "1 GPU".to_owned(),
+        n => format!("{n} GPUs"),
+    });
+    words.push(launch.place.executor().to_owned());
+    if launch.engine.simulated {
+        words.push("simulated".to_owned());
+    }
+    words.join("  ")
+}
+
+fn load(cell: &Cell) -> String {
+    let scenario = &cell.scenario;
+    let work = &scenario.workload;
+    let mut words = vec![format!("{:<14} {} prompts", scenario.name, work.prompts)];
+    if let (Some(input), Some(output)) = (work.input_len, work.output_len) {
+        words.push(format!("{input} in / {output} out, ratio {}", work.range_ratio));
+    }
+    words.push(format!("rate {}", scenario.arrival.rate));
+    words.extend(
+        scenario
+            .arrival
+            .concurrency
+            .map(|users| format!("at most {users} at once")),
+    );
+    words.push(format!("seed {}", scenario.seed));
+    words.join(", ")
+}
+
+fn indented(text: &str) -> String {
+    text.lines()
+        .map(|line| format!("    {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Seconds for people.
+pub(crate) fn minutes(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, _) => format!("{seconds:.1}s"),
+        (0, minutes, seconds) => format!("{minutes}m {seconds:02}s"),
+        (hours, minutes, _) => format!("{hours}h {minutes:02}m"),
+    }
+}
+
+fn json(plan: &Plan, results: &Path) -> String {
+    let launches: Vec<_> = plan
+        .launches
+        .iter()
+        .map(|launch| {
+            serde_json::json!({
+                "launch": launch.id,
+                "engine": launch.engine,
+                "model": launch.model,
+                "checkpoint": launch.checkpoint,
+                "precision": launch.precision,
+                "parallel": launch.parallel,
+                "devices": launch.devices,
+                "executor": launch.place.executor(),
+                "command": command::line(launch).joined(),
+                "secrets": launch.secrets(),
+            })
+        })
+        .collect();
+    let past = past(plan, results);
+    let cells: Vec<_> = plan
+        .cells
+        .iter()
+        .map(|cell| {
+            serde_json::json!({
+                "cell": cell.key,
+                "axes": cell.axes,
+                "content": cell.content,
+                "launch": cell.launch,
+                "scenario": cell.scenario,
+                "why": cell.why,
+                "last_seconds": past.get(&cell.key).map(|past| past.seconds),
+            })
+        })
+        .collect();
+    let value = serde_json::json!({
+        "matrix": plan.matrix,
+        "launches": launches,
+        "cells": cells,
+        "starts": plan.starts,
+        "left_out": plan.left_out,
+        "reference": plan.reference,
+    });
+    format!(
+        "{}\n",
+        serde_json::to_string_pretty(&value).expect("JSON values are always written")
+    )
+}

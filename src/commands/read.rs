@@ -1,0 +1,194 @@
+//! The matrix file and the recipes it names, read and expanded.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::commands::shipped;
+use crate::matrix::plan::{Plan, expand};
+use crate::matrix::spec::engine::{Recipe, Recipes};
+use crate::matrix::spec::matrix::Matrix;
+use crate::matrix::spec::source::{self, Mistake, Source};
+
+/// A plan with everything that was read for it.
+pub(crate) struct Read {
+    pub(crate) plan: Plan,
+    /// The matrix file and the recipes it names, as read.
+    pub(crate) sources: Vec<Source>,
+    /// The folder of the matrix file; paths in it are relative to this.
+    pub(crate) folder: PathBuf,
+}
+
+/// Reads a matrix and the recipes it names, and expands it. All mistakes of all files are found before it gives up.
+pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            let mistake = Mistake::new(format!("cannot read `{}`: {error}", path.display()))
+                .help("give the path of a matrix file; `matrix init` writes one to start from");
+            return Err((vec![mistake], Vec::new()));
+        }
+    };
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let mut sources = vec![Source::new(path.display().to_string(), text)];
+    let (matrix, mut mistakes) = source::read::<Matrix>(&sources[0]);
+    let Some(matrix) = matrix else {
+        return Err((mistakes, sources));
+    };
+    let recipes = recipes(&matrix, folder, &mut sources, &mut mistakes);
+    // A matrix with mistakes of its own is still expanded, to find the rest.
+    match expand(&matrix, &recipes) {
+        Ok(plan) => {
+            if mistakes.is_empty() {
+                mistakes = missing_files(&matrix, folder);
+            }
+            match mistakes.is_empty() {
+                true => Ok(Read {
+                    plan,
+                    sources,
+                    folder: folder.to_path_buf(),
+                }),
+                false => Err((mistakes, sources)),
+            }
+        }
+        Err(more) => {
+            let new: Vec<Mistake> = more
+                .into_iter()
+                .filter(|mistake| !follows(mistake, &mistakes))
+                .collect();
+            mistakes.extend(new);
+            Err((mistakes, sources))
+        }
+    }
+}
+
+/// The recipes that the matrix names. Where one of them is unknown all others are there too, to find the nearest.
+fn recipes(
+    matrix: &Matrix,
+    folder: &Path,
+    sources: &mut Vec<Source>,
+    mistakes: &mut Vec<Mistake>,
+) -> Recipes {
+    let mut recipes = Recipes::new();
+    let names: BTreeSet<&str> = matrix
+        .engines
+        .iter()
+        .map(|named| named.name.value.as_str())
+        .collect();
+    let before = mistakes.len();
+    for name in names {
+        let Some(source) = recipe_source(name, folder) else {
+            continue;
+        };
+        let (recipe, wrong) = source::read::<Recipe>(&source);
+        mistakes.extend(wrong);
+        if let Some(recipe) = recipe {
+            mistakes.extend(misnamed(&recipe, name));
+            recipes.insert(name.to_owned(), recipe);
+        }
+        sources.push(source);
+    }
+    if mistakes.len() == before {
+        for name in shipped::names("engines").chain(local_recipes(folder)) {
+            let recipe = || source::read::<Recipe>(&recipe_source(&name, folder)?).0;
+            if !recipes.contains_key(&name)
+                && let Some(recipe) = recipe()
+            {
+                recipes.insert(name, recipe);
+            }
+        }
+    }
+    recipes
+}
+
+fn misnamed(recipe: &Recipe, name: &str) -> Option<Mistake> {
+    if recipe.name.value == name {
+        return None;
+    }
+    let mistake = Mistake::new(format!(
+        "the recipe is called `{}` and its file `{name}.yaml`",
+        recipe.name
+    ))
+    .help("give both the same name");
+    Some(match &recipe.name.place {
+        Some(place) => mistake.at(place, "another name"),
+        None => mistake,
+    })
+}
+
+/// Whether a mistake may only follow from another: something that was left out for a mistake of its own is not blamed twice.
+fn follows(mistake: &Mistake, others: &[Mistake]) -> bool {
+    let Some(place) = &mistake.place else {
+        return !others.is_empty();
+    };
+    others
+        .iter()
+        .filter_map(|other| other.place.as_ref())
+        .any(|other| {
+            other.file == place.file
+                && other.range.start < place.range.end
+                && place.range.start < other.range.end
+        })
+}
+
+/// Where a recipe may lie: beside the matrix's folder, in it, or here.
+fn recipe_folders(folder: &Path) -> [PathBuf; 3] {
+    [
+        folder.join("../engines"),
+        folder.join("engines"),
+        PathBuf::from("engines"),
+    ]
+}
+
+/// The recipe of that name: from the first folder that has it, else as shipped.
+fn recipe_source(name: &str, folder: &Path) -> Option<Source> {
+    let file = format!("{name}.yaml");
+    let local = recipe_folders(folder).into_iter().find_map(|place| {
+        let path = place.join(&file);
+        let text = std::fs::read_to_string(&path).ok()?;
+        Some(Source::new(path.display().to_string(), text))
+    });
+    let shipped = || {
+        let text = shipped::file(&format!("engines/{file}"))?;
+        Some(Source::new(format!("engines/{file} (shipped)"), text))
+    };
+    local.or_else(shipped)
+}
+
+fn local_recipes(folder: &Path) -> impl Iterator<Item = String> {
+    recipe_folders(folder)
+        .into_iter()
+        .filter_map(|place| std::fs::read_dir(place).ok())
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            (path.extension()? == "yaml")
+                .then(|| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()))?
+        })
+}
+
+/// Files that the matrix names and that are not there.
+fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
+    let paths = matrix.datasets.iter().map(|(_, path)| path);
+    let paths = paths.chain(
+        matrix
+            .scenarios
+            .iter()
+            .filter_map(|named| named.value.path.as_ref()),
+    );
+    paths
+        .filter(|path| !folder.join(&path.value).is_file())
+        .map(|path| {
+            let looked = folder.join(&path.value);
+            let mistake = Mistake::new(format!("the data set's file `{path}` does not exist"))
+                .note(format!("looked for {}", looked.display()))
+                .help("paths are relative to the matrix file");
+            match &path.place {
+                Some(place) => mistake.at(place, "no such file"),
+                None => mistake,
+            }
+        })
+        .collect()
+}

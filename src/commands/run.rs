@@ -1,0 +1,312 @@
+//! `matrix run`: every engine started, every cell measured, every table written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::base::ids::{CellKey, RunId};
+use crate::base::secrets::Redactor;
+use crate::cli::{self, RunArgs};
+use crate::commands::plan::{minutes, select};
+use crate::commands::{Colors, Outcome, Read, Refusal, log, print, read, refused, report};
+use crate::engine;
+use crate::exit::Exit;
+use crate::matrix::plan::{Measurement, Plan, Start};
+use crate::progress::Progress;
+use crate::results::record::cell::{Ending, Summary};
+use crate::results::record::event::Event;
+use crate::results::store::{self, Beginning, Store};
+use crate::run::stop::{Signals, Stop};
+use crate::run::{self, Events, Host, Job, Tally, preflight};
+use crate::telemetry::machine;
+
+/// How long something that an earlier run left may take to end by itself.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Runs a matrix.
+///
+/// # Errors
+/// Mistakes in the files, a machine that is not fit, a disk that refuses.
+pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
+    let mut read =
+        read(&args.matrix).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?;
+    let secrets = secrets(&read.plan);
+    let redactor = Redactor::new(secrets.values().map(String::as_str));
+    let whole = read.plan.clone();
+    if let Some(only) = &args.only {
+        select(&mut read.plan, only)?;
+    }
+    let open_files = machine::raise_open_files();
+    let mut about = machine::read(&format!("matrix {}", cli::VERSION));
+    about.open_files = open_files.or(about.open_files);
+    let host = host(args, &read, secrets, redactor.clone(), about)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start a runtime")?;
+    runtime.block_on(fit(&read.plan, &host, &args.results))?;
+    let store = Arc::new(open(args, &whole.matrix, &redactor)?);
+    let host = Host {
+        run: store.run().clone(),
+        ..host
+    };
+    let finished = begin(&store, &read, &whole, &host)?;
+    let todo = remaining(&read.plan, &finished, args.failed);
+    log::into(store.log().context("cannot open the log")?);
+    let journal = Mutex::new(store.journal().context("cannot open the journal")?);
+    let (events, progress) = listeners(args, &read.plan, &store, journal);
+    let stop = Stop::default();
+    let tally = runtime.block_on(conduct(
+        &store,
+        &read.plan,
+        &host,
+        &events,
+        &stop,
+        todo,
+        finished.len(),
+    ))?;
+    progress.finish();
+    let shown = report::write(&store, colors).context("the measurements are saved, the tables are not")?;
+    if !args.json {
+        print(&shown);
+        print(&format!("results: {}\n", store.folder().display()));
+        if stop.is_asked() {
+            print(&format!(
+                "go on with: matrix run {} --resume {}\n",
+                args.matrix.display(),
+                store.run()
+            ));
+        }
+    }
+    Ok(verdict(&stop, tally))
+}
+
+fn verdict(stop: &Stop, tally: Tally) -> Exit {
+    if stop.is_asked() {
+        Exit::Interrupted
+    } else if tally.failed > 0 || tally.above_error_share > 0 {
+        Exit::CellFailed
+    } else {
+        Exit::Done
+    }
+}
+
+/// The values of the secrets that the plan names, as far as the environment has them.
+fn secrets(plan: &Plan) -> BTreeMap<String, String> {
+    let names: BTreeSet<String> = plan.launches.iter().flat_map(|launch| launch.secrets()).collect();
+    names
+        .into_iter()
+        .filter_map(|name| cli::variable(&name).map(|value| (name, value)))
+        .collect()
+}
+
+fn host(
+    args: &RunArgs,
+    read: &Read,
+    secrets: BTreeMap<String, String>,
+    redactor: Redactor,
+    about: crate::results::record::machine::Machine,
+) -> Result<Host, Refusal> {
+    let matrix = std::env::current_exe().context("cannot find the program's own file")?;
+    let folder = std::path::absolute(&read.folder).context("cannot find the folder of the matrix file")?;
+    Ok(Host {
+        run: RunId::new(""),
+        matrix,
+        folder,
+        path: cli::variable("PATH"),
+        hf_home: args.places.hf_home(),
+        cache: args.places.cache(),
+        docker_host: cli::docker_host(),
+        secrets,
+        redactor,
+        http: engine::http_client(),
+        machine: about,
+    })
+}
+
+/// Everything that keeps the machine from measuring, named at once.
+async fn fit(plan: &Plan, host: &Host, results: &Path) -> Result<(), Refusal> {
+    let findings = preflight::findings(plan, host, results).await;
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let mut message = String::new();
+    for finding in &findings {
+        message.push_str(&format!("error: {}\n  = help: {}\n", finding.what, finding.help));
+    }
+    let count = match findings.len() {
+        1 => "1 finding".to_owned(),
+        n => format!("{n} findings"),
+    };
+    message.push_str(&format!(
+        "the machine is not fit ({count}); nothing was started\n"
+    ));
+    Err(Refusal::unfit(host.redactor.redact(&message)))
+}
+
+/// A new run, or the one to be taken up again.
+fn open(args: &RunArgs, matrix: &str, redactor: &Redactor) -> Result<Store, Refusal> {
+    let root = &args.results;
+    let unfit = |error: store::StoreError| Refusal::unfit(format!("error: {error}\n"));
+    let Some(resume) = &args.resume else {
+        let run = Store::new_run_id(root, matrix, redactor);
+        return Store::create(root, &run, redactor.clone()).map_err(unfit);
+    };
+    let run = if resume == "latest" {
+        let latest = store::latest(root, matrix).map_err(unfit)?;
+        latest.map(|listed| listed.about.run).ok_or_else(|| {
+            Refusal::usage(format!(
+                "error: no run of `{matrix}` in {} to resume\n  = help: leave `--resume` out to begin one\n",
+                root.display()
+            ))
+        })?
+    } else {
+        let name = Path::new(resume)
+            .file_name()
+            .map_or(resume.as_str().into(), |name| name.to_string_lossy());
+        RunId::new(name)
+    };
+    Store::open(root, &run, redactor.clone()).map_err(|error| Refusal::usage(format!("error: {error}\n")))
+}
+
+/// Writes what the run begins with, and tells what is finished.
+fn begin(
+    store: &Store,
+    read: &Read,
+    whole: &Plan,
+    host: &Host,
+) -> Result<BTreeMap<Measurement, Summary>, Refusal> {
+    let recipes = read.sources[1..]
+        .iter()
+        .filter_map(|source| {
+            let file = source.name.trim_end_matches(" (shipped)");
+            Some((
+                Path::new(file).file_stem()?.to_string_lossy().into_owned(),
+                source.text.to_string(),
+            ))
+        })
+        .collect();
+    let beginning = Beginning {
+        source: &read.sources[0].text,
+        recipes: &recipes,
+        plan: whole,
+        machine: &host.machine,
+    };
+    store.begin_run(&beginning).context("cannot begin the run")?;
+    Ok(store.finished(whole).context("cannot read what is finished")?)
+}
+
+/// What is still to be done: interrupted cells are, failed ones only when they are asked for.
+fn remaining(plan: &Plan, finished: &BTreeMap<Measurement, Summary>, failed: bool) -> Vec<Start> {
+    let is_open = |measurement: &Measurement| match finished.get(measurement).map(|summary| &summary.ending) {
+        None | Some(Ending::Interrupted | Ending::Skipped { .. }) => true,
+        Some(Ending::Failed { .. }) => failed,
+        Some(Ending::Done) => false,
+    };
+    let open = |start: &Start| Start {
+        cells: start
+            .cells
+            .iter()
+            .filter(|measurement| is_open(measurement))
+            .cloned()
+            .collect(),
+        ..start.clone()
+    };
+    plan.starts
+        .iter()
+        .map(open)
+        .filter(|start| !start.cells.is_empty())
+        .collect()
+}
+
+fn listeners(
+    args: &RunArgs,
+    plan: &Plan,
+    store: &Arc<Store>,
+    journal: Mutex<store::Journal>,
+) -> (Events, Arc<Progress>) {
+    let past = store::history::last_durations(&args.results, &plan.matrix, &plan.cells).unwrap_or_default();
+    let expected: BTreeMap<CellKey, f64> = past.into_iter().map(|(key, past)| (key, past.seconds)).collect();
+    let progress = Arc::new(Progress::new(expected));
+    let mut events = Events::default();
+    events.listen(move |event| {
+        if event.is_kept() {
+            tracing::info!("{}", serde_json::to_string(event).expect("events are JSON"));
+            let written = journal
+                .lock()
+                .expect("writing the journal does not panic")
+                .append(event);
+            if let Err(error) = written {
+                tracing::error!("the journal: {error}");
+            }
+        }
+    });
+    let results = Arc::clone(store);
+    events.listen(move |event| {
+        if matches!(event, Event::CellEnded { .. })
+            && let Err(error) = report::results(&results)
+        {
+            tracing::error!("results.jsonl: {error:#}");
+        }
+    });
+    if args.json {
+        events.listen(|event| {
+            print(&format!(
+                "{}\n",
+                serde_json::to_string(event).expect("events are JSON")
+            ))
+        });
+    } else {
+        let drawn = Arc::clone(&progress);
+        events.listen(move |event| drawn.show(event));
+    }
+    (events, progress)
+}
+
+async fn conduct(
+    store: &Store,
+    plan: &Plan,
+    host: &Host,
+    events: &Events,
+    stop: &Stop,
+    todo: Vec<Start>,
+    finished: usize,
+) -> anyhow::Result<Tally> {
+    let mut signals = Signals::catch().context("cannot listen to signals")?;
+    for what in engine::sweep(GRACE, host.docker_host.as_deref()).await {
+        events.tell(Event::Swept { what });
+    }
+    let measurements = todo.iter().map(|start| start.cells.len()).sum::<usize>() + finished;
+    events.tell(Event::RunBegan {
+        run: host.run.clone(),
+        matrix: plan.matrix.clone(),
+        measurements,
+        finished,
+    });
+    let began = crate::base::clock::now();
+    let job = Job {
+        plan,
+        todo,
+        store,
+        events,
+        host,
+    };
+    let tally = tokio::select! {
+        tally = run::run(&job, stop) => tally.context("the run cannot go on")?,
+        never = stop.listen(&mut signals, events) => match never {},
+    };
+    events.tell(Event::RunEnded {
+        done: tally.done,
+        failed: tally.failed,
+        skipped: tally.skipped,
+        interrupted: tally.interrupted,
+    });
+    tracing::info!(
+        "the run took {}",
+        minutes(crate::base::clock::now().since(began).as_secs_f64())
+    );
+    Ok(tally)
+}

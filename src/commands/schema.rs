@@ -1,0 +1,28 @@
+//! `matrix schema`: the JSON Schema that editors complete and check from.
+
+use crate::cli::{SchemaArgs, SchemaKind};
+use crate::commands::{Outcome, print};
+use crate::exit::Exit;
+use crate::matrix::spec::engine::Recipe;
+use crate::matrix::spec::matrix::Matrix;
+
+/// Prints a schema.
+///
+/// # Errors
+/// None.
+pub fn execute(args: &SchemaArgs) -> Outcome {
+    print(&text(args.kind));
+    Ok(Exit::Done)
+}
+
+/// The schema of a kind of file.
+pub(crate) fn text(kind: SchemaKind) -> String {
+    let mut schema = match kind {
+        SchemaKind::Matrix => schemars::schema_for!(Matrix),
+        SchemaKind::Engine => schemars::schema_for!(Recipe),
+    };
+    // A home for anchors that several places share.
+    schema.insert("patternProperties".to_owned(), serde_json::json!({ "^x-": true }));
+    let text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");
+    format!("{text}\n")
+}

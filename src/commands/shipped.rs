@@ -1,0 +1,22 @@
+//! The engines and matrices inside the binary, so that it works alone.
+
+include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
+
+/// The text of a shipped file, by its path in the repository.
+pub fn file(path: &str) -> Option<&'static str> {
+    FILES
+        .iter()
+        .find(|(name, _)| *name == path)
+        .map(|(_, text)| *text)
+}
+
+/// The names of the shipped YAML files of a folder, without their ending.
+pub fn names(folder: &str) -> impl Iterator<Item = String> {
+    FILES.iter().filter_map(move |(path, _)| {
+        let name = path
+            .strip_prefix(folder)?
+            .strip_prefix('/')?
+            .strip_suffix(".yaml")?;
+        (!name.contains('/')).then(|| name.to_owned())
+    })
+}

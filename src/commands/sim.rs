@@ -1,0 +1,50 @@
+//! `matrix sim`: the simulated engine in the foreground; and the shim that starts engines.
+
+use std::io::Write;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::ExecArgs;
+use crate::cli::sim::SimArgs;
+use crate::commands::{Outcome, Refusal};
+use crate::engine;
+use crate::exit::Exit;
+use crate::sim::{self, SimError};
+
+/// Serves until it is stopped, or dies as a planted fault demands.
+///
+/// # Errors
+/// Options that contradict each other; a port that cannot be had.
+pub fn execute(args: SimArgs) -> Outcome {
+    let options = args
+        .into_options()
+        .map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Refusal::unfit(format!("error: cannot start threads: {error}\n")))?;
+    // An engine's log goes to stdout, as engines do it.
+    let log = std::sync::Arc::new(|line: &str| {
+        let _ = writeln!(std::io::stdout().lock(), "{line}");
+    });
+    match runtime.block_on(sim::serve(options, log, |_| {}, CancellationToken::new())) {
+        Ok(()) => Ok(Exit::Done),
+        Err(SimError::Died { status }) => Ok(Exit::Planted(status)),
+        Err(error @ SimError::Options(_)) => Err(Refusal::usage(format!("error: {error}\n"))),
+        Err(error) => Err(Refusal::unfit(format!("error: {error}\n"))),
+    }
+}
+
+/// Becomes the program; returns only when that fails.
+///
+/// # Errors
+/// The program cannot be started.
+pub fn exec(args: ExecArgs) -> Outcome {
+    let mut command = args.command.into_iter();
+    let program = command.next().unwrap_or_default();
+    let error = engine::exec_shim(args.parent, program.clone(), command.collect());
+    Err(Refusal {
+        exit: Exit::Planted(127),
+        message: format!("matrix: cannot start `{}`: {error}\n", program.to_string_lossy()),
+    })
+}

@@ -1,0 +1,35 @@
+//! The exit codes, documented in the README and in `--help`.
+
+/// How `matrix` ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Everything asked for was done.
+    Done,
+    /// Something got worse; it outranks a failed cell.
+    Regression,
+    /// Wrong flags or a wrong file; nothing was started.
+    Usage,
+    /// A cell failed or stayed invalid.
+    CellFailed,
+    /// The machine is not fit; nothing was started.
+    Unfit,
+    /// Stopped by a signal; what was measured is saved.
+    Interrupted,
+    /// The simulated engine ends as a planted fault demands.
+    Planted(u8),
+}
+
+impl Exit {
+    /// The code that the shell sees.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Regression => 1,
+            Self::Usage => 2,
+            Self::CellFailed => 3,
+            Self::Unfit => 4,
+            Self::Interrupted => 130,
+            Self::Planted(code) => code,
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The `matrix` binary: parse arguments, start logging, turn the outcome into an exit code; nothing else.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use matrix::cli::Cli;
+use matrix::commands;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    commands::log::start(&cli.log);
+    match commands::execute(cli) {
+        Ok(exit) => ExitCode::from(exit.code()),
+        Err(refusal) => {
+            let _ = std::io::stderr().write_all(refusal.message.as_bytes());
+            ExitCode::from(refusal.exit.code())
+        }
+    }
+}

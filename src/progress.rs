@@ -1,0 +1,290 @@
+//! Events to the terminal: a live line with an estimate on a terminal, plain lines in a pipe. The only writer of stderr
+//! while a run goes on.
+
+pub mod bar;
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::base::clock::{self, Moment};
+use crate::base::ids::CellKey;
+use crate::results::record::event::Event;
+
+/// Draws what happens in a run.
+pub struct Progress {
+    /// One drawer at a time: events come from several tasks.
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The live line, on a terminal.
+    bar: Option<ProgressBar>,
+    /// Seconds each cell took last time, where history knows.
+    expected: BTreeMap<CellKey, f64>,
+    began: Moment,
+    total: usize,
+    ended: usize,
+    /// When a progress line was last written into a pipe.
+    last_line: Option<Moment>,
+    last_phase: String,
+}
+
+/// How often progress is told where nothing can be redrawn.
+const PIPE_PAUSE: Duration = Duration::from_secs(10);
+
+impl Progress {
+    /// A drawer for stderr.
+    pub fn new(expected: BTreeMap<CellKey, f64>) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            let style =
+                ProgressStyle::with_template("{spinner} {wide_msg}").expect("the template is well formed");
+            bar.set_style(style);
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        let state = State {
+            bar,
+            expected,
+            began: clock::now(),
+            total: 0,
+            ended: 0,
+            last_line: None,
+            last_phase: String::new(),
+        };
+        Self {
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Draws one event.
+    pub fn show(&self, event: &Event) {
+        let mut state = self.state.lock().expect("drawing does not panic");
+        state.show(event);
+    }
+
+    /// Takes the live line away.
+    pub fn finish(&self) {
+        let state = self.state.lock().expect("drawing does not panic");
+        if let Some(bar) = &state.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl State {
+    fn show(&mut self, event: &Event) {
+        self.show_launch(event);
+        self.show_cell(event);
+        self.show_run(event);
+    }
+
+    fn show_run(&mut self, event: &Event) {
+        match event {
+            Event::RunBegan {
+                run,
+                matrix,
+                measurements,
+                finished,
+            } => {
+                self.total = *measurements;
+                self.ended = *finished;
+                let before = if *finished > 0 {
+                    format!(", {finished} of them finished before")
+                } else {
+                    String::new()
+                };
+                self.line(&format!(
+                    "run {run}: {matrix}, {measurements} measurements{before}"
+                ));
+            }
+            Event::Swept { what } => self.line(&format!("swept up what an earlier run left: {what}")),
+            Event::Note { message } => self.line(message),
+            Event::Warning { message } => self.line(&format!("warning: {message}")),
+            Event::Stopping { now: false } => self.line(
+                "stopping: the cell under way is saved and its engine stopped; once more kills at once",
+            ),
+            Event::Stopping { now: true } => self.line("killing everything that was started"),
+            Event::RunEnded {
+                done,
+                failed,
+                skipped,
+                interrupted,
+            } => {
+                let mut words = vec![format!("{done} done")];
+                for (count, word) in [
+                    (failed, "failed"),
+                    (skipped, "skipped"),
+                    (interrupted, "interrupted"),
+                ] {
+                    if *count > 0 {
+                        words.push(format!("{count} {word}"));
+                    }
+                }
+                self.line(&format!("run ended: {}", words.join(", ")));
+            }
+            _ => {}
+        }
+    }
+
+    fn show_launch(&mut self, event: &Event) {
+        match event {
+            Event::LaunchBegan {
+                launch,
+                start,
+                command,
+            } => {
+                self.last_phase.clear();
+                self.line(&format!("launch {launch} (start {start})\n    {command}"));
+            }
+            Event::EngineStarted { identity, port, .. } => {
+                self.line(&format!("  started: {identity}, port {port}"))
+            }
+            Event::LaunchProgress {
+                phase,
+                elapsed_s,
+                last_line,
+                ..
+            } => {
+                let text = format!("  starting: {phase}, {elapsed_s:.0}s; {}", short(last_line, 100));
+                let new_phase = self.last_phase != *phase;
+                self.last_phase.clone_from(phase);
+                self.progress(&text, new_phase);
+            }
+            Event::EngineReady { seconds, version, .. } => {
+                let version = version
+                    .as_ref()
+                    .map_or_else(String::new, |version| format!(", version {version}"));
+                self.line(&format!("  ready after {seconds:.1}s{version}"));
+            }
+            Event::LaunchFailed { reason, .. } => self.line(&format!("  launch failed: {reason}")),
+            Event::EngineStopped { how, seconds, .. } => {
+                self.line(&format!("  stopped: {how}, {seconds:.1}s"))
+            }
+            _ => {}
+        }
+    }
+
+    fn show_cell(&mut self, event: &Event) {
+        match event {
+            Event::CellBegan {
+                measurement,
+                requests,
+            } => {
+                self.last_line = Some(clock::now());
+                let left = self
+                    .left()
+                    .map_or_else(String::new, |left| format!("; about {left} left"));
+                let (number, total) = (self.ended + 1, self.total);
+                self.line(&format!(
+                    "  cell {number}/{total}: {}, {requests} requests{left}",
+                    load_of(&measurement.cell)
+                ));
+                self.progress("    prepare", false);
+            }
+            Event::CellProgress {
+                phase,
+                ended,
+                requests,
+                running,
+                failed,
+                elapsed_s,
+                ..
+            } => {
+                let failed = if *failed > 0 {
+                    format!(", {failed} failed")
+                } else {
+                    String::new()
+                };
+                let left = self
+                    .left()
+                    .map_or_else(String::new, |left| format!("; run: about {left} left"));
+                self.progress(&format!("    {phase}: {ended}/{requests} ended, {running} running{failed}, {elapsed_s:.0}s{left}"), false);
+            }
+            Event::CellEnded {
+                measurement,
+                ending,
+                reason,
+                seconds,
+                output_tokens_per_s,
+                ..
+            } => {
+                self.ended += 1;
+                self.expected.remove(&measurement.cell);
+                let rate = output_tokens_per_s
+                    .map_or_else(String::new, |rate| format!(", {rate:.1} output tokens/s"));
+                let reason = reason
+                    .as_ref()
+                    .map_or_else(String::new, |reason| format!(": {reason}"));
+                self.line(&format!("    {ending} after {seconds:.1}s{rate}{reason}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// What the rest will take: as long as last time where history knows it, else as long as cells took so far.
+    fn left(&self) -> Option<String> {
+        let open = self.total.saturating_sub(self.ended);
+        let known: f64 = self.expected.values().sum();
+        let unknown = open.saturating_sub(self.expected.len());
+        let mean = (self.ended > 0).then(|| clock::now().since(self.began).as_secs_f64() / self.ended as f64);
+        let seconds = match (unknown, mean) {
+            (0, _) => known,
+            (_, Some(mean)) => known + unknown as f64 * mean,
+            (_, None) => return None,
+        };
+        Some(crate::base::units::Span(Duration::from_secs(seconds.ceil() as u64)).to_string())
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| write(text)),
+            None => write(text),
+        }
+    }
+
+    fn progress(&mut self, text: &str, always: bool) {
+        let now = clock::now();
+        match &self.bar {
+            Some(bar) => bar.set_message(text.to_owned()),
+            None if always || self.last_line.is_none_or(|last| now.since(last) >= PIPE_PAUSE) => {
+                write(text);
+                self.last_line = Some(now);
+            }
+            None => {}
+        }
+    }
+}
+
+/// A terminal that went away is no reason to stop measuring.
+fn write(text: &str) {
+    let mut out = std::io::stderr().lock();
+    let _ = writeln!(out, "{text}");
+}
+
+/// The part of a cell's key that its launch does not tell.
+fn load_of(key: &CellKey) -> String {
+    let of_load = |part: &&str| {
+        ["scenario=", "rate=", "concurrency="]
+            .iter()
+            .any(|axis| part.starts_with(axis))
+    };
+    key.as_str()
+        .split(',')
+        .filter(of_load)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn short(text: &str, length: usize) -> String {
+    let clean: String = text.chars().filter(|c| !c.is_control()).collect();
+    if clean.chars().count() <= length {
+        clean
+    } else {
+        clean.chars().take(length - 1).chain(['…']).collect()
+    }
+}

@@ -1,0 +1,127 @@
+//! The progress of a single bench, in the words of the Python tool's bar.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::base::clock::{self, Moment};
+
+/// How often progress is told where nothing can be redrawn.
+const PIPE_PAUSE: Duration = Duration::from_secs(10);
+
+/// Draws how far a bench is: on a terminal a bar, in a pipe a line from time to time and one at the end.
+#[derive(Debug)]
+pub struct Bar {
+    drawn: Option<ProgressBar>,
+    total: usize,
+    began: Moment,
+    told: Moment,
+}
+
+impl Bar {
+    /// A bar of so many requests, beginning now.
+    pub fn new(total: usize) -> Self {
+        let drawn = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            bar.set_style(ProgressStyle::with_template("{wide_msg}").expect("the template is well formed"));
+            bar
+        });
+        let now = clock::now();
+        let mut bar = Self {
+            drawn,
+            total,
+            began: now,
+            told: now,
+        };
+        bar.show(0);
+        bar
+    }
+
+    /// Says that so many requests have ended.
+    pub fn show(&mut self, ended: usize) {
+        let now = clock::now();
+        let text = line(ended, self.total, now.since(self.began));
+        match &self.drawn {
+            Some(bar) => {
+                bar.set_message(text);
+                bar.tick();
+            }
+            None if now.since(self.told) >= PIPE_PAUSE => {
+                self.told = now;
+                write(&text);
+            }
+            None => {}
+        }
+    }
+
+    /// Leaves the last state behind.
+    pub fn finish(self, ended: usize) {
+        if let Some(bar) = &self.drawn {
+            bar.finish_and_clear();
+        }
+        write(&line(ended, self.total, clock::now().since(self.began)));
+    }
+}
+
+/// A terminal that went away is no reason to stop measuring.
+fn write(text: &str) {
+    let mut out = std::io::stderr().lock();
+    let _ = writeln!(out, "{text}");
+}
+
+/// The bar as tqdm writes it.
+///
+/// Source: spec/bench-serving.md 8.3.
+fn line(ended: usize, total: usize, elapsed: Duration) -> String {
+    const WIDTH: usize = 10;
+    let share = if total == 0 {
+        1.0
+    } else {
+        ended as f64 / total as f64
+    };
+    let full = ((share * WIDTH as f64) as usize).min(WIDTH);
+    let bar = format!("{}{}", "█".repeat(full), " ".repeat(WIDTH - full));
+    let seconds = elapsed.as_secs_f64();
+    let rate = (ended > 0 && seconds > 0.0).then(|| ended as f64 / seconds);
+    let left = rate.map_or_else(
+        || "?".to_owned(),
+        |rate| time(total.saturating_sub(ended) as f64 / rate),
+    );
+    let rate = match rate {
+        None => "?it/s".to_owned(),
+        Some(rate) if rate < 1.0 => format!("{:5.2}s/it", 1.0 / rate),
+        Some(rate) => format!("{rate:5.2}it/s"),
+    };
+    let percent = share * 100.0;
+    format!(
+        "{percent:3.0}%|{bar}| {ended}/{total} [{}<{left}, {rate}]",
+        time(seconds)
+    )
+}
+
+fn time(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes:02}:{seconds:02}"),
+        hours => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_the_one_of_tqdm() {
+        let at = |ended, total, seconds| line(ended, total, Duration::from_secs_f64(seconds));
+        assert_eq!(at(0, 10, 0.0), "  0%|          | 0/10 [00:00<?, ?it/s]");
+        assert_eq!(at(5, 10, 0.25), " 50%|█████     | 5/10 [00:00<00:00, 20.00it/s]");
+        assert_eq!(at(1, 3, 4.11), " 33%|███       | 1/3 [00:04<00:08,  4.11s/it]");
+        assert_eq!(
+            at(1000, 1000, 3700.0),
+            "100%|██████████| 1000/1000 [1:01:40<00:00,  3.70s/it]"
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! One load on a server that someone else runs: prompts, warm-up, measurement. It starts nothing and stops nothing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::base::ids::ContentHash;
+use crate::load::dataset::Caches;
+use crate::load::{self, DriveError, Item, Lag, Load, Progress, Stamp, Target};
+use crate::matrix::spec::scenario::Scenario;
+use crate::results::record::request::Request;
+use crate::run::cell::{count_tokens, items, load_of};
+use crate::run::prompts::{Library, Stock};
+
+/// The first of these tokenizers that can be opened is taken, as prompts are cut and counted by it.
+pub struct Tokenizers<'a>(pub &'a [String]);
+
+/// A load that is ready to be sent.
+pub struct Session {
+    target: Target,
+    scenario: Scenario,
+    stock: Arc<Stock>,
+    items: Vec<Item>,
+    schedule: ContentHash,
+}
+
+/// What a measurement came to.
+pub struct Measured {
+    /// A record for each request, with our own count of its tokens.
+    pub requests: Vec<Request>,
+    /// How late requests were sent by our own fault.
+    pub lag: Option<Lag>,
+    /// Whose clock took the moments of arrival.
+    pub stamp: Stamp,
+}
+
+impl Session {
+    /// Prepares the prompts of a scenario; `folder` is where its paths begin.
+    ///
+    /// # Errors
+    /// In words, why there are no prompts.
+    pub async fn prepare(
+        target: Target,
+        scenario: Scenario,
+        tokenizers: Tokenizers<'_>,
+        folder: PathBuf,
+        caches: Caches,
+    ) -> Result<Self, String> {
+        let library = Library::new(folder, caches);
+        let mut said = Vec::new();
+        for name in tokenizers.0 {
+            match library.stock(&scenario, name).await {
+                Ok(stock) => {
+                    let (items, schedule) = items(&scenario, &stock);
+                    return Ok(Self {
+                        target,
+                        scenario,
+                        stock,
+                        items,
+                        schedule,
+                    });
+                }
+                Err(reason) => said.push(reason),
+            }
+        }
+        said.dedup();
+        Err(said.join("\n"))
+    }
+
+    /// How many requests there are; may be fewer than asked for.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The sums of tokens that the Python tool prints: of prompts, and of answers as they are asked for.
+    pub fn tokens(&self) -> (u64, u64) {
+        (
+            self.stock.prepared.input_tokens,
+            self.stock.prepared.output_tokens,
+        )
+    }
+
+    /// The tokenizer's name, and its file where it has one.
+    pub fn tokenizer(&self) -> (&str, Option<&std::path::Path>) {
+        (self.stock.tokenizer.name(), self.stock.tokenizer.path())
+    }
+
+    /// What fixes the load: digests of the prompts and of the schedule.
+    pub fn digests(&self) -> (&ContentHash, &ContentHash) {
+        (&self.stock.prepared.hash, &self.schedule)
+    }
+
+    /// Sends the first request so many times at once, its answer cut to `limit` tokens. Their records.
+    ///
+    /// # Errors
+    /// No request can be written or sent at all.
+    pub async fn warm_up(
+        &self,
+        count: u32,
+        limit: Option<u32>,
+        stop: CancellationToken,
+    ) -> Result<Vec<Request>, DriveError> {
+        let Some(first) = self.items.first() else {
+            return Ok(Vec::new());
+        };
+        let warm = Item {
+            asked_tokens: first.asked_tokens.min(limit.unwrap_or(u32::MAX)),
+            due: Duration::ZERO,
+            ..first.clone()
+        };
+        let load = self.load(vec![warm; count as usize]);
+        let driven = load::drive(load, Arc::default(), stop).await?;
+        Ok(driven.requests)
+    }
+
+    /// Sends every request at its due time, follows it to its end, and counts the tokens of all answers after the last one.
+    ///
+    /// # Errors
+    /// No request can be written or sent at all.
+    pub async fn measure(
+        &self,
+        progress: Arc<Progress>,
+        stop: CancellationToken,
+    ) -> Result<Measured, DriveError> {
+        let driven = load::drive(self.load(self.items.clone()), progress, stop).await?;
+        Ok(Measured {
+            requests: count_tokens(driven.requests, &self.stock).await,
+            lag: driven.lag,
+            stamp: driven.stamp,
+        })
+    }
+
+    fn load(&self, items: Vec<Item>) -> Load {
+        load_of(&self.target, &self.scenario, items)
+    }
+}

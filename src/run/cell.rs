@@ -1,0 +1,497 @@
+//! One measurement: prompts, warm-up, caches emptied, load, record.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::clock::{self, Moment};
+use crate::engine::{self, Omen, Running};
+use crate::judge::metrics::{self, Basis};
+use crate::load::dataset::Prompt;
+use crate::load::{DriveError, Driven, Item, Load, Progress, Target, schedule};
+use crate::matrix::plan::{Cell, Launch, Measurement};
+use crate::matrix::spec::scenario::Scenario;
+use crate::matrix::spec::workload::Profile;
+use crate::results::record::FORMAT;
+use crate::results::record::cell::{
+    Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, ResetProof, Summary,
+};
+use crate::results::record::event::Event;
+use crate::results::record::request::{Class, Request};
+use crate::run::Job;
+use crate::run::prompts::{Library, Stock};
+use crate::run::stop::Stop;
+use crate::run::watch::{self, Cut};
+use crate::telemetry::prometheus::{Scrape, grown};
+
+/// An engine that is ready, and what the start has learned about it.
+pub(crate) struct Ready {
+    pub(crate) running: Running,
+    pub(crate) target: Target,
+    pub(crate) facts: EngineFacts,
+    pub(crate) phases: Vec<PhaseTime>,
+}
+
+/// What came out of a measurement.
+pub(crate) struct Measured {
+    pub(crate) summary: Summary,
+    pub(crate) requests: Vec<Request>,
+    /// Whether the engine can measure another cell.
+    pub(crate) engine_is_well: bool,
+}
+
+/// A measurement under way: what it has gone through so far.
+struct Course<'a> {
+    job: &'a Job<'a>,
+    launch: &'a Launch,
+    cell: &'a Cell,
+    measurement: &'a Measurement,
+    began: Moment,
+    phase_began: Moment,
+    summary: Summary,
+}
+
+/// Measures one cell on a ready engine.
+pub(crate) async fn measure(
+    job: &Job<'_>,
+    launch: &Launch,
+    measurement: &Measurement,
+    ready: &mut Ready,
+    library: &Arc<Library>,
+    stop: &Stop,
+) -> Measured {
+    let cell = job.plan.cell(&measurement.cell);
+    let mut course = Course::begin(job, launch, cell, measurement, ready);
+    let prompts = cell.scenario.workload.prompts as usize;
+    job.events.tell(Event::CellBegan {
+        measurement: measurement.clone(),
+        requests: prompts,
+    });
+    let stock = match library.stock(&cell.scenario, &launch.tokenizer).await {
+        Ok(stock) => stock,
+        Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
+    };
+    course.prepared(&stock);
+    let (items, schedule_hash) = items(&cell.scenario, &stock);
+    course.summary.schedule_hash = Some(schedule_hash);
+    course.end_phase(Phase::Prepare);
+    if let Err(cut) = course.warm_up(ready, &items, stop).await {
+        return cut;
+    }
+    course.end_phase(Phase::Warmup);
+    course.reset_caches(ready).await;
+    course.end_phase(Phase::Reset);
+    let before = scrape(job, launch, ready).await;
+    let load = load_of(&ready.target, &cell.scenario, items);
+    let (driven, cut) = match course.drive(Phase::Measure, ready, load, stop).await {
+        Ok(driven) => driven,
+        Err(error) => {
+            return course.failed(
+                Phase::Measure,
+                FailureClass::Client,
+                error.to_string(),
+                Vec::new(),
+                true,
+            );
+        }
+    };
+    course.end_phase(Phase::Measure);
+    let after = if cut.is_none() {
+        scrape(job, launch, ready).await
+    } else {
+        None
+    };
+    course.count_hits(before.as_ref(), after.as_ref());
+    course.ended(driven, cut, &stock).await
+}
+
+impl<'a> Course<'a> {
+    fn begin(
+        job: &'a Job<'a>,
+        launch: &'a Launch,
+        cell: &'a Cell,
+        measurement: &'a Measurement,
+        ready: &Ready,
+    ) -> Self {
+        let began = clock::now();
+        let summary = blank(
+            launch,
+            cell,
+            measurement,
+            ready.facts.clone(),
+            ready.phases.clone(),
+        );
+        Self {
+            job,
+            launch,
+            cell,
+            measurement,
+            began,
+            phase_began: began,
+            summary,
+        }
+    }
+
+    fn end_phase(&mut self, phase: Phase) {
+        let now = clock::now();
+        let seconds = now.since(self.phase_began).as_secs_f64();
+        self.summary.phases.push(PhaseTime {
+            phase: phase.name().to_owned(),
+            seconds,
+        });
+        self.phase_began = now;
+    }
+
+    fn prepared(&mut self, stock: &Stock) {
+        let found = stock.prepared.prompts.len();
+        self.summary.prompts = u32::try_from(found).ok();
+        self.summary.prompts_hash = Some(stock.prepared.hash.clone());
+        self.summary.engine.tokenizer_digest = Some(stock.tokenizer.digest().to_owned());
+        let asked = self.cell.scenario.workload.prompts as usize;
+        if found < asked {
+            self.summary.warnings.push(format!(
+                "the data set gave {found} prompts, and {asked} were asked for"
+            ));
+        }
+    }
+
+    /// Sends the first prompt some times and waits for the answers. All failed: the measurement cannot begin.
+    async fn warm_up(&mut self, ready: &mut Ready, items: &[Item], stop: &Stop) -> Result<(), Measured> {
+        let scenario = &self.cell.scenario;
+        let (Some(first), count) = (items.first(), scenario.limits.warmup) else {
+            return Ok(());
+        };
+        if count == 0 {
+            return Ok(());
+        }
+        // `classic` sends the whole first request; `current` asks for 32 tokens at most.
+        let asked_tokens = match scenario.profile {
+            Profile::Classic => first.asked_tokens,
+            Profile::Current => first.asked_tokens.min(32),
+        };
+        let warm = Item {
+            asked_tokens,
+            due: Duration::ZERO,
+            ..first.clone()
+        };
+        let load = load_of(&ready.target, scenario, vec![warm; count as usize]);
+        let (driven, cut) = match self.drive(Phase::Warmup, ready, load, stop).await {
+            Ok(driven) => driven,
+            Err(error) => {
+                return Err(self.failed_here(
+                    Phase::Warmup,
+                    FailureClass::Client,
+                    error.to_string(),
+                    Vec::new(),
+                    true,
+                ));
+            }
+        };
+        if let Some(cut) = cut {
+            self.end_phase(Phase::Warmup);
+            return Err(self.cut(Phase::Warmup, cut, Vec::new()));
+        }
+        match driven
+            .requests
+            .iter()
+            .find_map(|request| request.failure.as_ref())
+        {
+            Some(failure) if driven.requests.iter().all(|request| !request.is_completed()) => {
+                let reason = format!(
+                    "every warm-up request failed: {}: {}",
+                    failure.class.name(),
+                    failure.message
+                );
+                let tail = ready.running.log().tail();
+                Err(self.failed_here(Phase::Warmup, FailureClass::Engine, reason, tail, false))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn reset_caches(&mut self, ready: &Ready) {
+        let proof = engine::reset_caches(
+            &self.launch.contact,
+            ready.running.endpoint(),
+            &self.job.host.http,
+        )
+        .await;
+        if proof.possible && proof.success != Some(true) {
+            let answer = proof.answer.as_deref().unwrap_or("no answer");
+            self.summary
+                .warnings
+                .push(format!("the caches were not emptied: {answer}"));
+        }
+        self.summary.reset = Some(proof);
+    }
+
+    /// Prefix-cache hits over the window; a reset that answers success and resets nothing shows here.
+    fn count_hits(&mut self, before: Option<&Scrape>, after: Option<&Scrape>) {
+        let (Some(metrics), Some(before), Some(after)) = (&self.launch.contact.metrics, before, after) else {
+            return;
+        };
+        let over = |name: &str| {
+            metrics
+                .names
+                .get(name)
+                .and_then(|names| grown(before, after, names))
+        };
+        let proof = self.summary.reset.get_or_insert(ResetProof {
+            possible: false,
+            status: None,
+            success: None,
+            answer: None,
+            hits_in_window: None,
+            queries_in_window: None,
+        });
+        proof.hits_in_window = over("prefix_hits");
+        proof.queries_in_window = over("prefix_queries");
+    }
+
+    /// Drives a load while the engine is watched.
+    async fn drive(
+        &self,
+        phase: Phase,
+        ready: &mut Ready,
+        load: Load,
+        stop: &Stop,
+    ) -> Result<(Driven, Option<Cut>), DriveError> {
+        let requests = load.items.len();
+        watch::drive(&mut ready.running, load, stop, |progress| {
+            self.tell_progress(phase, progress, requests);
+        })
+        .await
+    }
+
+    fn tell_progress(&self, phase: Phase, progress: &Progress, requests: usize) {
+        self.job.events.tell(Event::CellProgress {
+            measurement: self.measurement.clone(),
+            phase: phase.name().to_owned(),
+            ended: progress.ended() as usize,
+            requests,
+            running: progress.running() as usize,
+            failed: progress.failed() as usize,
+            elapsed_s: clock::now().since(self.began).as_secs_f64(),
+        });
+    }
+
+    async fn ended(mut self, driven: Driven, cut: Option<Cut>, stock: &Arc<Stock>) -> Measured {
+        let mut requests = driven.requests;
+        requests = count_tokens(requests, stock).await;
+        if !self.cell.scenario.keep_text {
+            requests.iter_mut().for_each(|request| request.text = None);
+        }
+        let mut failures: BTreeMap<Class, u32> = BTreeMap::new();
+        for failure in requests.iter().filter_map(|request| request.failure.as_ref()) {
+            *failures.entry(failure.class).or_default() += 1;
+        }
+        self.summary.failures = failures;
+        self.summary.stamps = Some(driven.stamp.name().to_owned());
+        if driven.clock_jumps > 0 {
+            let warning = format!(
+                "the wall clock was set {} times; moments around that time may be off",
+                driven.clock_jumps
+            );
+            self.summary.warnings.push(warning);
+        }
+        self.summary.figures = metrics::summarize(&requests, &Basis::of(self.launch, self.cell));
+        if let Some(cut) = cut {
+            return self.cut(Phase::Measure, cut, requests);
+        }
+        let failed = requests.iter().filter(|request| !request.is_completed()).count();
+        if failed == requests.len() && failed > 0 {
+            let first = requests.iter().find_map(|request| request.failure.as_ref());
+            let said = first.map_or_else(String::new, |failure| {
+                format!(": {}: {}", failure.class.name(), failure.message)
+            });
+            let mut measured = self.failed_here(
+                Phase::Measure,
+                FailureClass::Engine,
+                format!("all {failed} requests failed{said}"),
+                Vec::new(),
+                true,
+            );
+            measured.requests = requests;
+            return measured;
+        }
+        if failed as f64 > self.cell.scenario.limits.error_share * requests.len() as f64 {
+            let share = 100.0 * failed as f64 / requests.len() as f64;
+            let bound = 100.0 * self.cell.scenario.limits.error_share;
+            self.summary.warnings.push(format!(
+                "{failed} of {} requests failed ({share:.1} %, the bound is {bound} %)",
+                requests.len()
+            ));
+        }
+        self.summary.ended = clock::timestamp();
+        Measured {
+            summary: self.summary,
+            requests,
+            engine_is_well: true,
+        }
+    }
+
+    fn cut(&mut self, phase: Phase, cut: Cut, requests: Vec<Request>) -> Measured {
+        let mut measured = match cut {
+            Cut::Stopped => {
+                self.summary.ending = Ending::Interrupted;
+                self.summary.ended = clock::timestamp();
+                Measured {
+                    summary: self.summary.clone(),
+                    requests: Vec::new(),
+                    engine_is_well: true,
+                }
+            }
+            Cut::Died(death) => {
+                let means = death
+                    .omen
+                    .as_ref()
+                    .map_or_else(String::new, |omen| format!(": {}", omen.explains()));
+                let class = death.omen.as_ref().map_or(FailureClass::Engine, Omen::class);
+                let reason = format!("the engine ended ({}) under load{means}", death.status);
+                self.failed_here(phase, class, reason, death.tail, false)
+            }
+            Cut::Hung { seconds } => {
+                let reason = format!("the engine hangs: no stream moved for {seconds}s");
+                self.failed_here(phase, FailureClass::Engine, reason, Vec::new(), false)
+            }
+        };
+        measured.requests = requests;
+        measured
+    }
+
+    fn failed(
+        mut self,
+        phase: Phase,
+        class: FailureClass,
+        reason: String,
+        tail: Vec<String>,
+        well: bool,
+    ) -> Measured {
+        self.failed_here(phase, class, reason, tail, well)
+    }
+
+    fn failed_here(
+        &mut self,
+        phase: Phase,
+        class: FailureClass,
+        reason: String,
+        tail: Vec<String>,
+        well: bool,
+    ) -> Measured {
+        self.summary.ending = Ending::Failed {
+            phase,
+            class,
+            reason,
+            tail,
+        };
+        self.summary.ended = clock::timestamp();
+        Measured {
+            summary: self.summary.clone(),
+            requests: Vec::new(),
+            engine_is_well: well,
+        }
+    }
+}
+
+/// A summary before anything is known.
+pub(crate) fn blank(
+    launch: &Launch,
+    cell: &Cell,
+    measurement: &Measurement,
+    engine: EngineFacts,
+    phases: Vec<PhaseTime>,
+) -> Summary {
+    let now = clock::timestamp();
+    Summary {
+        format: FORMAT,
+        cell: cell.key.clone(),
+        content: cell.content.clone(),
+        launch: launch.id.clone(),
+        start: measurement.start,
+        repeat: measurement.repeat,
+        ending: Ending::Done,
+        origin: if launch.engine.simulated {
+            Origin::Simulated
+        } else {
+            Origin::Measured
+        },
+        began: now.clone(),
+        ended: now,
+        phases,
+        engine,
+        prompts_hash: None,
+        schedule_hash: None,
+        prompts: None,
+        stamps: None,
+        reset: None,
+        failures: BTreeMap::new(),
+        figures: BTreeMap::new(),
+        warnings: Vec::new(),
+    }
+}
+
+/// What is sent and when: the arrivals are drawn where the data set's draws ended.
+pub(super) fn items(scenario: &Scenario, stock: &Stock) -> (Vec<Item>, crate::base::ids::ContentHash) {
+    let prepared = &stock.prepared;
+    let mut numpy = prepared.draws.numpy.clone();
+    let due = schedule::due(&scenario.arrival, prepared.prompts.len(), &mut numpy);
+    let hash = schedule::hash(&due);
+    let item = |(prompt, due): (&Prompt, &Duration)| Item {
+        content: prompt.content.clone(),
+        prompt_tokens: prompt.prompt_tokens,
+        asked_tokens: prompt.output_tokens,
+        due: *due,
+    };
+    (prepared.prompts.iter().zip(&due).map(item).collect(), hash)
+}
+
+pub(super) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) -> Load {
+    Load {
+        target: target.clone(),
+        items,
+        concurrency: scenario.arrival.concurrency,
+        limits: scenario.limits.clone(),
+        body: scenario.body.clone(),
+        stop_at_eos: scenario.stop_at_eos,
+        threads: NonZeroUsize::MIN,
+    }
+}
+
+/// Our own count of each answer's tokens, off the timed path.
+pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>) -> Vec<Request> {
+    let stock = Arc::clone(stock);
+    let counting = tokio::task::spawn_blocking(move || {
+        let texts: Vec<&str> = requests
+            .iter()
+            .map(|request| request.text.as_deref().unwrap_or_default())
+            .collect();
+        let counts = stock.tokenizer.count_batch(&texts, false);
+        if let Ok(counts) = counts {
+            for (request, count) in requests.iter_mut().zip(counts) {
+                request.counted_tokens = request
+                    .text
+                    .is_some()
+                    .then_some(u32::try_from(count).unwrap_or(u32::MAX));
+            }
+        }
+        requests
+    });
+    counting.await.expect("counting tokens does not panic")
+}
+
+/// The engine's counters, where it has some and answers in time.
+async fn scrape(job: &Job<'_>, launch: &Launch, ready: &Ready) -> Option<Scrape> {
+    let metrics = launch.contact.metrics.as_ref()?;
+    let url = format!("{}{}", ready.running.endpoint().base_url, metrics.path);
+    let answer = job
+        .host
+        .http
+        .get(url)
+        .timeout(Duration::from_secs(5))
+        .send()
+        .await
+        .ok()?;
+    let scrape = Scrape::parse(&answer.error_for_status().ok()?.text().await.ok()?);
+    (!scrape.is_empty()).then_some(scrape)
+}

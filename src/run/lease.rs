@@ -1,0 +1,85 @@
+//! Who uses which devices: every launch leases what it needs, also when launches follow one another.
+
+use std::sync::Mutex;
+
+use tokio::sync::Notify;
+
+/// The devices of this host.
+pub struct Pool {
+    /// Which are free. The lock is held for a moment only, never across an await.
+    free: Mutex<Vec<u32>>,
+    all: u32,
+    returned: Notify,
+}
+
+/// Devices that a launch may use until this is dropped.
+pub struct Lease<'p> {
+    pool: &'p Pool,
+    devices: Vec<u32>,
+}
+
+impl Pool {
+    /// A pool of devices 0 to `count` − 1.
+    pub fn new(count: u32) -> Self {
+        Self {
+            free: Mutex::new((0..count).collect()),
+            all: count,
+            returned: Notify::new(),
+        }
+    }
+
+    /// Waits until `count` devices are free and takes the lowest of them. Where the host never had so many, all that are free are
+    /// taken: preflight has said so, and the engine will.
+    pub async fn acquire(&self, count: u32) -> Lease<'_> {
+        let wanted = count.min(self.all) as usize;
+        loop {
+            let returned = self.returned.notified();
+            {
+                let mut free = self.free.lock().expect("leasing does not panic");
+                if free.len() >= wanted {
+                    let devices = free.drain(..wanted).collect();
+                    return Lease { pool: self, devices };
+                }
+            }
+            returned.await;
+        }
+    }
+}
+
+impl Lease<'_> {
+    /// The devices, lowest first.
+    pub fn devices(&self) -> &[u32] {
+        &self.devices
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let mut free = self.pool.free.lock().expect("leasing does not panic");
+        free.append(&mut self.devices);
+        free.sort_unstable();
+        self.pool.returned.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn leases_are_disjoint_and_a_third_waits() {
+        let pool = Pool::new(4);
+        let first = pool.acquire(2).await;
+        let second = pool.acquire(2).await;
+        assert_eq!((first.devices(), second.devices()), (&[0, 1][..], &[2, 3][..]));
+        let third = pool.acquire(1);
+        tokio::pin!(third);
+        assert!(
+            tokio::time::timeout(std::time::Duration::from_millis(10), &mut third)
+                .await
+                .is_err()
+        );
+        drop(second);
+        assert_eq!(third.await.devices(), [2]);
+    }
+}

@@ -1,0 +1,190 @@
+//! Is this machine fit to measure: everything that is missing, named at once, before the first engine starts.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::Path;
+
+use crate::engine::{self, Wanted};
+use crate::load::dataset::tokenizer::Tokenizer;
+use crate::load::dataset::{self};
+use crate::matrix::plan::{Launch, Place, Plan};
+use crate::run::Host;
+
+/// Something that keeps the machine from measuring.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// What is missing.
+    pub what: String,
+    /// How to mend it.
+    pub help: String,
+}
+
+impl Finding {
+    fn new(what: impl Into<String>, help: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            help: help.into(),
+        }
+    }
+}
+
+/// Everything that is missing for a plan.
+pub async fn findings(plan: &Plan, host: &Host, results: &Path) -> Vec<Finding> {
+    let mut found = BTreeSet::new();
+    containers(plan, host, &mut found).await;
+    for launch in &plan.launches {
+        secrets(launch, host, &mut found);
+        devices(launch, host, &mut found);
+        match &launch.place {
+            Place::Container(_) => port(launch, &mut found),
+            Place::Process(process) => {
+                if process.venv.is_none()
+                    && let Some(program) = process.command.first()
+                    && program.holes().next().is_none()
+                    && !is_program(program.as_str(), host.path.as_deref())
+                {
+                    found.insert(Finding::new(
+                        format!(
+                            "the program `{program}` of engine `{}` is not in PATH",
+                            launch.engine.name
+                        ),
+                        "install it, or give its environment with `venv:`",
+                    ));
+                }
+                port(launch, &mut found);
+            }
+            Place::Attach(_) => {}
+        }
+    }
+    inputs(plan, host, &mut found);
+    if let Some(limit) = host.machine.open_files {
+        let wanted = plan.cells.iter().map(|cell| {
+            let all = u64::from(cell.scenario.workload.prompts);
+            cell.scenario
+                .arrival
+                .concurrency
+                .map_or(all, |users| u64::from(users.get()).min(all))
+        });
+        let wanted = wanted.max().unwrap_or(0) + 200;
+        if wanted > limit {
+            found.insert(Finding::new(
+                format!("{wanted} open files may be needed, and {limit} are allowed"),
+                "raise the hard limit (`ulimit -Hn`), or cap `concurrency`",
+            ));
+        }
+    }
+    let room = std::fs::create_dir_all(results).and_then(|()| {
+        let stat = rustix::fs::statvfs(results)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    });
+    match room {
+        Err(error) => {
+            found.insert(Finding::new(
+                format!("the folder {} cannot be written: {error}", results.display()),
+                "choose another one with `--results`",
+            ));
+        }
+        Ok(bytes) if bytes < 256 << 20 => {
+            found.insert(Finding::new(
+                format!(
+                    "only {} MiB are free for results in {}",
+                    bytes >> 20,
+                    results.display()
+                ),
+                "make room, or choose another folder with `--results`",
+            ));
+        }
+        Ok(_) => {}
+    }
+    found.into_iter().collect()
+}
+
+/// What the container daemon lacks for the launches that run in containers.
+async fn containers(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
+    let wanted = Wanted {
+        launches: plan.launches.iter().collect(),
+        docker_host: host.docker_host.as_deref(),
+        hf_home: host.hf_home.as_deref(),
+        folder: &host.folder,
+        secrets: &|name| host.secrets.get(name).cloned(),
+    };
+    for lack in engine::container_lacks(&wanted).await {
+        found.insert(Finding::new(lack.what, lack.help));
+    }
+}
+
+fn port(launch: &Launch, found: &mut BTreeSet<Finding>) {
+    if let Some(port) = launch.contact.port.fixed.filter(|port| !is_free(*port)) {
+        found.insert(Finding::new(
+            format!("port {port} of engine `{}` is taken", launch.engine.name),
+            "stop what listens there, or take `port:` out: then a free one is chosen",
+        ));
+    }
+}
+
+fn secrets(launch: &Launch, host: &Host, found: &mut BTreeSet<Finding>) {
+    for name in launch
+        .secrets()
+        .iter()
+        .filter(|name| !host.secrets.contains_key(*name))
+    {
+        found.insert(Finding::new(
+            format!(
+                "the environment variable `{name}` is not set, and engine `{}` needs it",
+                launch.engine.name
+            ),
+            format!("export {name}=… before the run; its value is never written down"),
+        ));
+    }
+}
+
+fn devices(launch: &Launch, host: &Host, found: &mut BTreeSet<Finding>) {
+    let gpus = host.machine.gpus.len();
+    if launch.devices as usize > gpus && !matches!(launch.place, Place::Attach(_)) {
+        found.insert(Finding::new(
+            format!("the launch `{}` needs {} GPUs, and this host has {gpus}", launch.id, launch.devices),
+            "leave it out with `--only` or `exclude`, lower `tp`, or say `devices: none` for an engine that runs without",
+        ));
+    }
+}
+
+/// Data sets and tokenizers that cannot be opened.
+fn inputs(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
+    let caches = host.caches();
+    let tokenizers: BTreeSet<&str> = plan
+        .launches
+        .iter()
+        .map(|launch| launch.tokenizer.as_str())
+        .collect();
+    for name in tokenizers {
+        if let Err(error) = Tokenizer::open(name, &host.folder, &caches) {
+            found.insert(Finding::new(
+                error.to_string(),
+                "or name another one with `tokenizer:` at the model",
+            ));
+        }
+    }
+    for cell in &plan.cells {
+        let work = &cell.scenario.workload;
+        if let Err(error) = dataset::locate(work.dataset, work.path.as_deref(), &host.folder, &caches) {
+            found.insert(Finding::new(
+                error.to_string(),
+                "or name the file in `datasets:` of the matrix",
+            ));
+        }
+    }
+}
+
+/// Whether a program can be found: by its path, or in `PATH`.
+fn is_program(program: &str, path: Option<&str>) -> bool {
+    if program.contains('/') {
+        return Path::new(program).is_file();
+    }
+    path.unwrap_or_default()
+        .split(':')
+        .any(|folder| Path::new(folder).join(program).is_file())
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind(("0.0.0.0", port)).is_ok()
+}
