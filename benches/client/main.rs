@@ -1,0 +1,424 @@
+//! Measures the measurer: `cargo bench --bench client`, or with `-- --quick` a shorter one, or with a word (`flood`, `paced`,
+//! `truth`, `many`) one part.
+//!
+//! The load generator and a raw reader take turns against the same server, each in a process of its own on one core; the
+//! server has another core. Figures that compare are ratios of medians from one run, so that a busy machine spoils both sides
+//! alike. Truth is the simulated engine's: from the first byte of a request it read to just before it sends the token.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a bench prints its figures"
+)]
+
+mod flood;
+mod ours;
+mod raw;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use matrix::base::clock::Moment;
+use matrix::telemetry::machine;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+
+const SERVER_CORE: usize = 0;
+const CLIENT_CORE: usize = 1;
+
+/// What a client is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Work {
+    port: u16,
+    streams: usize,
+    tokens: usize,
+    prompt: String,
+    /// Whether the simulated engine serves, whose last event tells a finish.
+    is_simulated: bool,
+}
+
+/// What it came to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    completed: usize,
+    tokens: usize,
+    tokens_per_s: f64,
+    cpu_s: f64,
+    memory_mib: f64,
+    /// Time to first token of each stream in the order of sending, ms.
+    ttft: Vec<f64>,
+    /// Every gap between tokens, sorted, thinned out; ms.
+    itl_p99: f64,
+}
+
+impl Measured {
+    fn of<'m>(
+        streams: impl Iterator<Item = (Moment, &'m [Moment], bool)>,
+        work: &Work,
+        cpu_s: f64,
+        memory_mib: f64,
+    ) -> Self {
+        let (mut first, mut last) = (None::<Moment>, Moment::default());
+        let (mut tokens, mut completed) = (0, 0);
+        let (mut ttft, mut gaps) = (Vec::new(), Vec::new());
+        for (sent, moments, is_whole) in streams {
+            completed += usize::from(is_whole && moments.len() == work.tokens);
+            tokens += moments.len();
+            gaps.extend(moments.windows(2).map(|pair| millis(pair[1].since(pair[0]))));
+            if let (Some(begin), Some(end)) = (moments.first(), moments.last()) {
+                first = Some(first.map_or(*begin, |first| first.min(*begin)));
+                last = last.max(*end);
+                ttft.push(millis(begin.since(sent)));
+            }
+        }
+        let seconds = last.since(first.unwrap_or_default()).as_secs_f64();
+        Self {
+            completed,
+            tokens,
+            tokens_per_s: tokens as f64 / seconds,
+            cpu_s,
+            memory_mib,
+            ttft,
+            itl_p99: quantile(&mut gaps, 0.99),
+        }
+    }
+
+    fn cpu_per_million(&self) -> f64 {
+        self.cpu_s * 1e6 / self.tokens as f64
+    }
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    machine::raise_open_files();
+    match words[..] {
+        ["as", "client", who, work] => {
+            pin(CLIENT_CORE);
+            let work: Work = serde_json::from_str(work).expect("this bench wrote it");
+            let measured = match who {
+                "raw" => raw::measure(&work),
+                _ => ours::measure(&work),
+            };
+            println!("{}", serde_json::to_string(&measured).expect("numbers are JSON"));
+        }
+        ["as", "flood", burst] => {
+            pin(SERVER_CORE);
+            flood::serve(burst.parse().expect("this bench wrote it"))
+        }
+        ["as", "sim", ref flags @ ..] => {
+            pin(SERVER_CORE);
+            let error = Command::new(env!("CARGO_BIN_EXE_matrix"))
+                .arg("sim")
+                .args(flags)
+                .exec();
+            panic!("cannot start the simulated engine: {error}");
+        }
+        _ => bench(&words),
+    }
+}
+
+fn bench(words: &[&str]) {
+    let is_quick = words.contains(&"--quick");
+    let parts = ["flood", "paced", "truth", "many"];
+    let wants = |part| words.contains(&part) || !parts.iter().any(|part| words.contains(part));
+    let rounds = if is_quick { 3 } else { 5 };
+    println!(
+        "client against raw reader; server on core {SERVER_CORE}, client on core {CLIENT_CORE}; medians of {rounds}"
+    );
+    if wants("flood") {
+        for (name, burst, total) in [
+            ("one write per event", 0, 1_500_000),
+            ("64 KiB writes", 64 << 10, 6_000_000),
+        ] {
+            for streams in [64, 512, 2048] {
+                let total = if is_quick { total / 3 } else { total };
+                flooded(name, burst, streams, total / streams, rounds);
+            }
+        }
+    }
+    if wants("paced") {
+        for (name, spread) in [("aligned", "0%"), ("spread 30 %", "30%")] {
+            paced(name, spread, if is_quick { 150 } else { 300 }, rounds);
+        }
+    }
+    if wants("truth") {
+        for streams in [256, 1024, 2048] {
+            truth(streams, rounds);
+        }
+    }
+    if wants("many") {
+        many();
+    }
+}
+
+fn flooded(name: &str, burst: usize, streams: usize, tokens: usize, rounds: usize) {
+    let server = Server::flood(burst);
+    let work = server.work(streams, tokens);
+    let (raw, ours) = take_turns(&work, rounds, |_| {});
+    let rate = |all: &[Measured]| median(all.iter().map(|one| one.tokens_per_s));
+    let memory = |all: &[Measured]| median(all.iter().map(|one| one.memory_mib));
+    println!(
+        "flood, {name}, {streams} streams x {tokens}: {:.2} of raw ({:.0} against {:.0} tokens/s), CPU {:.2} of raw, \
+         peak memory {:.0} MiB (raw {:.0}), pairs {}",
+        rate(&ours) / rate(&raw),
+        rate(&ours),
+        rate(&raw),
+        median(ours.iter().map(|one| one.cpu_s)) / median(raw.iter().map(|one| one.cpu_s)),
+        memory(&ours),
+        memory(&raw),
+        pairs(&raw, &ours, |one| one.tokens_per_s),
+    );
+}
+
+fn paced(name: &str, spread: &str, tokens: usize, rounds: usize) {
+    let server = Server::sim(&["--ttft", "200ms", "--itl", "20ms", "--spread", spread]);
+    let work = server.work(1024, tokens);
+    let (raw, ours) = take_turns(&work, rounds, |_| {});
+    let cpu = |all: &[Measured]| median(all.iter().map(Measured::cpu_per_million));
+    println!(
+        "paced, {name}, 1024 streams x {tokens}: CPU {:.2} of raw ({:.2} against {:.2} s per million tokens), pairs {}",
+        cpu(&ours) / cpu(&raw),
+        cpu(&ours),
+        cpu(&raw),
+        pairs(&raw, &ours, Measured::cpu_per_million),
+    );
+}
+
+fn truth(streams: usize, rounds: usize) {
+    let server = Server::sim(&["--ttft", "200ms", "--itl", "20ms", "--truth"]);
+    let work = server.work(streams, 50);
+    let mut told = Vec::new();
+    server.forget();
+    let (raw, ours) = take_turns(&work, rounds, |_| {
+        told.push(server.truth());
+        server.forget();
+    });
+    let (raw_told, ours_told): (Vec<_>, Vec<_>) = told
+        .chunks(2)
+        .map(|pair| (pair[0].clone(), pair[1].clone()))
+        .unzip();
+    for (name, measured, told) in [("raw ", &raw, &raw_told), ("ours", &ours, &ours_told)] {
+        let mut figures = [Vec::new(), Vec::new(), Vec::new()];
+        for (one, truth) in measured.iter().zip(told) {
+            let mut errors: Vec<f64> = one.ttft.iter().zip(&truth.ttft).map(|(a, b)| a - b).collect();
+            figures[0].push(errors.iter().map(|error| error.abs()).sum::<f64>() / errors.len() as f64);
+            errors.iter_mut().for_each(|error| *error = error.abs());
+            figures[1].push(quantile(&mut errors, 0.99));
+            figures[2].push((one.itl_p99 - truth.itl_p99).abs());
+        }
+        let [mean, p99, itl] = figures.map(|figures| median(figures.into_iter()));
+        println!(
+            "truth, {streams} aligned streams, {name}: TTFT error mean {mean:.2} p99 {p99:.2} ms, ITL p99 error {itl:.3} ms"
+        );
+    }
+}
+
+fn many() {
+    let server = Server::sim(&["--ttft", "3s", "--itl", "200ms"]);
+    let one = client("ours", &server.work(10_000, 20));
+    println!(
+        "10 000 streams at once: {} completed, peak memory {:.0} MiB",
+        one.completed, one.memory_mib
+    );
+}
+
+/// Runs both clients in turn; `after` is called after each.
+fn take_turns(work: &Work, rounds: usize, mut after: impl FnMut(&str)) -> (Vec<Measured>, Vec<Measured>) {
+    let (mut raw, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        for (who, all) in [("raw", &mut raw), ("ours", &mut ours)] {
+            let one = client(who, work);
+            assert_eq!(one.completed, work.streams, "{who}");
+            all.push(one);
+            after(who);
+        }
+    }
+    (raw, ours)
+}
+
+fn client(who: &str, work: &Work) -> Measured {
+    let output = this()
+        .args(["client", who, &serde_json::to_string(work).expect("it is JSON")])
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("this bench can be started");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{who} said nothing sound: {error}"))
+}
+
+fn this() -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("it runs"));
+    command.arg("as");
+    command
+}
+
+/// A server in a process of its own, which ends with this value.
+struct Server {
+    process: Child,
+    port: u16,
+    is_simulated: bool,
+}
+
+/// The simulated engine's own moments of a run.
+#[derive(Clone)]
+struct Told {
+    ttft: Vec<f64>,
+    itl_p99: f64,
+}
+
+impl Server {
+    fn flood(burst: usize) -> Self {
+        Self::start(this().args(["flood", &burst.to_string()]), false)
+    }
+
+    fn sim(flags: &[&str]) -> Self {
+        Self::start(
+            this()
+                .args(["sim", "--model", "m", "--max-model-len", "100000"])
+                .args(flags),
+            true,
+        )
+    }
+
+    fn start(command: &mut Command, is_simulated: bool) -> Self {
+        let mut process = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the server can be started");
+        let mut lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
+        let port = lines.find_map(|line| {
+            let line = line.ok()?;
+            let end = line
+                .strip_suffix(" (simulated)")
+                .unwrap_or(&line)
+                .rsplit([':', ' '])
+                .next()?
+                .parse()
+                .ok();
+            end.filter(|_| !is_simulated || line.contains("Uvicorn running"))
+        });
+        let port = port.expect("the server says its port");
+        // The engine would block on a full pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self {
+            process,
+            port,
+            is_simulated,
+        }
+    }
+
+    fn work(&self, streams: usize, tokens: usize) -> Work {
+        Work {
+            port: self.port,
+            streams,
+            tokens,
+            prompt: "The capital of France is".to_owned(),
+            is_simulated: self.is_simulated,
+        }
+    }
+
+    fn ask(&self, method: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server listens");
+        write!(
+            stream,
+            "{method} /sim/truth HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
+        .expect("it listens");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer
+            .split_once("\r\n\r\n")
+            .expect("it speaks HTTP")
+            .1
+            .to_owned()
+    }
+
+    fn forget(&self) {
+        self.ask("DELETE");
+    }
+
+    fn truth(&self) -> Told {
+        #[derive(Deserialize)]
+        struct Line {
+            first_byte_unix_s: f64,
+            ttft_us: f64,
+            writes_us: Vec<f64>,
+        }
+        let text = self.ask("GET");
+        let mut lines: Vec<Line> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("the engine writes JSON"))
+            .collect();
+        // Requests are read in the order in which they were sent.
+        lines.sort_by(|a, b| a.first_byte_unix_s.total_cmp(&b.first_byte_unix_s));
+        let mut gaps: Vec<f64> = lines
+            .iter()
+            .flat_map(|line| line.writes_us.windows(2).map(|pair| (pair[1] - pair[0]) / 1000.0))
+            .collect();
+        Told {
+            ttft: lines.iter().map(|line| line.ttft_us / 1000.0).collect(),
+            itl_p99: quantile(&mut gaps, 0.99),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn pin(core: usize) {
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set).expect("this machine has two cores");
+}
+
+/// Processor time of this process so far.
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// The most memory this process has had, MiB.
+fn peak_memory() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells it");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .expect("Linux tells it");
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<f64>()
+        .expect("a number of kB")
+        / 1024.0
+}
+
+fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1000.0
+}
+
+fn quantile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let rank = (values.len() as f64 * share).ceil() as usize;
+    values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The ratio of each pair of neighbours, to show how much they scatter.
+fn pairs(raw: &[Measured], ours: &[Measured], of: impl Fn(&Measured) -> f64) -> String {
+    let ratios = raw
+        .iter()
+        .zip(ours)
+        .map(|(raw, ours)| format!("{:.2}", of(ours) / of(raw)));
+    ratios.collect::<Vec<_>>().join(" ")
+}

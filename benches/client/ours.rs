@@ -1,0 +1,83 @@
+//! What is measured: the load generator as `matrix bench` and cells use it.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use matrix::base::clock::Moment;
+use matrix::load::{Address, Content, Headers, Item, Load, Target, drive};
+use matrix::matrix::plan::{Dialect, Protocol, Usage};
+use matrix::matrix::spec::scenario::Limits;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Measured, Work, cpu_seconds, peak_memory};
+
+/// Sends all requests at once and reads all answers.
+pub fn measure(work: &Work) -> Measured {
+    let item = Item {
+        content: Content::Text(work.prompt.clone()),
+        prompt_tokens: 3,
+        asked_tokens: u32::try_from(work.tokens).expect("it is small"),
+        due: Duration::ZERO,
+    };
+    let load = Load {
+        target: Target {
+            address: Address::local(work.port),
+            headers: Headers::default(),
+            dialect: Dialect {
+                protocol: Protocol::Completions,
+                path: None,
+                usage: Usage::Unasked,
+                body: serde_json::Map::new(),
+            },
+            model: "m".to_owned(),
+        },
+        items: vec![item; work.streams],
+        concurrency: None,
+        limits: Limits::default(),
+        body: serde_json::Map::new(),
+        stop_at_eos: false,
+        threads: NonZeroUsize::MIN,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let cpu = cpu_seconds();
+    let driven = runtime
+        .block_on(drive(load, Arc::default(), CancellationToken::new()))
+        .expect("it can send");
+    let cpu = cpu_seconds() - cpu;
+    let memory = peak_memory();
+    assert_eq!((driven.stamp.name(), driven.clock_jumps), ("kernel", 0));
+    for failure in driven
+        .requests
+        .iter()
+        .filter_map(|request| request.failure.as_ref())
+        .take(3)
+    {
+        eprintln!("failed: {}: {}", failure.class.name(), failure.message);
+    }
+    let moments: Vec<Vec<Moment>> = driven
+        .requests
+        .iter()
+        .map(|request| {
+            request
+                .chunks
+                .iter()
+                .map(|chunk| Moment::from_nanos(chunk.at_ns))
+                .collect()
+        })
+        .collect();
+    let mut streams: Vec<_> = driven
+        .requests
+        .iter()
+        .zip(&moments)
+        .map(|(request, chunks)| {
+            let sent = Moment::from_nanos(request.sent_ns.unwrap_or(0));
+            (sent, chunks.as_slice(), request.is_completed())
+        })
+        .collect();
+    streams.sort_by_key(|(sent, ..)| *sent);
+    Measured::of(streams.into_iter(), work, cpu, memory)
+}

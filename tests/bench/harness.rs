@@ -1,0 +1,207 @@
+//! What these tests share: a simulated engine as a process of its own, and the binary beside it.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Map, Value};
+use tempfile::TempDir;
+
+/// A simulated engine that ends with the test.
+pub struct Sim {
+    child: Child,
+    pub port: u16,
+}
+
+impl Sim {
+    /// Starts one and waits until it listens.
+    pub fn start(dialect: &str, more: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_matrix"))
+            .args(["sim", "--dialect", dialect, "--port", "0", "--model", "m"])
+            .args(more)
+            .stdout(Stdio::piped())
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let mut log = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let port = loop {
+            let mut line = String::new();
+            assert_ne!(
+                log.read_line(&mut line).expect("the log can be read"),
+                0,
+                "it ended without a port"
+            );
+            if let Some((_, rest)) = line.split_once("running on http://127.0.0.1:") {
+                let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                break digits.parse().expect("a port is a number");
+            }
+        };
+        // Its pipe must not fill up.
+        std::thread::spawn(move || log.lines().for_each(drop));
+        Self { child, port }
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A folder of its own in which benches run.
+pub struct Desk {
+    folder: TempDir,
+}
+
+/// What a bench came to.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Desk {
+    pub fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().expect("a folder can be made"),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// `matrix bench` with these arguments, without any key of the environment.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_matrix"));
+        command
+            .arg("bench")
+            .args(args)
+            .current_dir(self.folder.path())
+            .env_remove("OPENAI_API_KEY")
+            .env_remove("API_KEY")
+            .env_remove("SGLANG_IS_IN_CI")
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn call(&self, args: &[&str]) -> Ran {
+        Ran::from(self.command(args).output().expect("the binary runs"))
+    }
+
+    /// Ten requests of the data set `random` to that port.
+    pub fn random(&self, backend: &str, port: u16, more: &[&str]) -> Ran {
+        let port = port.to_string();
+        let (tokenizer, conversations) = (data("tokenizer.json"), data("conversations.json"));
+        let args = [
+            "--backend",
+            backend,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            &port,
+            "--tokenizer",
+            &tokenizer,
+            "--dataset-name",
+            "random",
+            "--dataset-path",
+            &conversations,
+            "--num-prompts",
+            "10",
+            "--random-input-len",
+            "32",
+            "--random-output-len",
+            "8",
+            "--random-range-ratio",
+            "1.0",
+            "--output-file",
+            "out.jsonl",
+        ];
+        self.call(&[&args[..], more].concat())
+    }
+
+    /// The lines that were appended.
+    pub fn lines(&self) -> Vec<Map<String, Value>> {
+        let text = std::fs::read_to_string(self.path().join("out.jsonl")).expect("a line was appended");
+        text.lines()
+            .map(|line| serde_json::from_str(line).expect("a line is strict JSON"))
+            .collect()
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            code: output.status.code(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
+    }
+}
+
+impl Ran {
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(
+            self.code,
+            Some(code),
+            "stdout:\n{}\nstderr:\n{}",
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+
+    pub fn says(self, text: &str) -> Self {
+        assert!(
+            self.stderr.contains(text),
+            "`{text}` is not in stderr:\n{}",
+            self.stderr
+        );
+        self
+    }
+
+    pub fn shows(self, text: &str) -> Self {
+        assert!(
+            self.stdout.contains(text),
+            "`{text}` is not in stdout:\n{}",
+            self.stdout
+        );
+        self
+    }
+
+    /// The labels of the block in order, titles without their rules.
+    pub fn labels(&self) -> Vec<String> {
+        let block = self.stdout.lines().skip_while(|line| !line.starts_with('='));
+        block
+            .map(|line| match line.split_once(':') {
+                Some((label, _)) => label.to_owned(),
+                None => line.trim_matches(['=', '-']).trim().to_owned(),
+            })
+            .collect()
+    }
+
+    /// A value of the block.
+    pub fn value(&self, label: &str) -> &str {
+        let line = self
+            .stdout
+            .lines()
+            .find(|line| line.split(':').next() == Some(label));
+        let line = line.unwrap_or_else(|| panic!("no `{label}` in\n{}", self.stdout));
+        line.split_once(':').map_or("", |(_, value)| value.trim())
+    }
+}
+
+/// A file of the demonstration's data.
+pub fn data(name: &str) -> String {
+    repository()
+        .join("matrices/data")
+        .join(name)
+        .display()
+        .to_string()
+}
+
+pub fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}

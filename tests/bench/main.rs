@@ -1,0 +1,7 @@
+//! `matrix bench` as people use it: the real binary against the simulated engine, as processes, over real sockets.
+
+mod harness;
+mod python;
+mod recorder;
+mod run;
+mod vllm;

@@ -1,0 +1,251 @@
+//! The Python tool itself beside ours: the same arguments, the same requests one by one, the same counts.
+//!
+//! The two run one after the other with one request at a time, so that order is a fact. `tests/engines/bench_serving_peer.sh` installs it; `MATRIX_PEERS` says where it lies. Without it the test is skipped by name,
+//! and where `MATRIX_REQUIRE_PEERS` is set, as CI does, that is a failure.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Map, Value, json};
+
+use matrix::cli::variable;
+
+use crate::harness::{Desk, Ran, data, repository};
+use crate::recorder::{Heard, Recorder};
+
+const MISSING: &str =
+    "needs the Python tool; install it with tests/engines/bench_serving_peer.sh and set MATRIX_PEERS";
+
+/// The tool's start script, where it is installed.
+fn peer() -> Option<PathBuf> {
+    let peers = variable("MATRIX_PEERS").map_or_else(|| repository().join("target/peers"), PathBuf::from);
+    let tool = peers.join("bench_serving");
+    if tool.exists() {
+        return Some(tool);
+    }
+    assert!(
+        variable("MATRIX_REQUIRE_PEERS").is_none(),
+        "the Python tool is not installed in {}",
+        peers.display()
+    );
+    None
+}
+
+/// A folder with a tokenizer as transformers wants it.
+fn tokenizer(folder: &Path) -> String {
+    let place = folder.join("tokenizer");
+    std::fs::create_dir_all(&place).expect("a folder can be made");
+    std::fs::copy(data("tokenizer.json"), place.join("tokenizer.json")).expect("a file can be copied");
+    let settings = json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": false,
+        "chat_template": "{{ messages[0]['content'] }}",
+    });
+    std::fs::write(place.join("tokenizer_config.json"), settings.to_string()).expect("a file can be written");
+    place.display().to_string()
+}
+
+/// One tool's requests and what it wrote.
+struct Side {
+    heard: Vec<Heard>,
+    sums: Vec<String>,
+    line: Map<String, Value>,
+}
+
+fn side(recorder: &Recorder, mut command: Command, file: &Path) -> Side {
+    let ran = Ran::from(command.stdin(Stdio::null()).output().expect("the tool runs")).exits(0);
+    let text = std::fs::read_to_string(file).expect("a line was appended");
+    // Python writes a bare word where JSON has none.
+    let line = text
+        .trim_end()
+        .replace("\"request_rate\": Infinity", "\"request_rate\": \"inf\"");
+    let sums = ran.stdout.lines().filter(|line| line.starts_with('#'));
+    Side {
+        heard: recorder.take(),
+        sums: sums.map(str::to_owned).collect(),
+        line: serde_json::from_str(&line).expect("a line is JSON"),
+    }
+}
+
+/// Runs both with the same arguments and compares all that does not depend on time.
+fn compare(tool: &Path, args: &[&str]) {
+    let (recorder, desk) = (Recorder::start(), Desk::new());
+    let (port, tokenizer, file) = (
+        recorder.port.to_string(),
+        tokenizer(desk.path()),
+        data("conversations.json"),
+    );
+    let common = [
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--tokenizer",
+        &tokenizer,
+        "--dataset-path",
+        &file,
+        "--output-details",
+        "--disable-tqdm",
+        "--max-concurrency",
+        "1",
+        "--output-file",
+    ];
+    let (theirs, ours) = (desk.path().join("theirs.jsonl"), desk.path().join("ours.jsonl"));
+    let path = |file: &Path| file.display().to_string();
+    let mut python = Command::new(tool);
+    python
+        .current_dir(desk.path())
+        .args(args)
+        .args(common)
+        .arg(path(&theirs));
+    python
+        .env_remove("OPENAI_API_KEY")
+        .env_remove("API_KEY")
+        .env_remove("SGLANG_IS_IN_CI");
+    let python = side(&recorder, python, &theirs);
+    let mut rust = desk.command(args);
+    rust.args(common)
+        .arg(path(&ours))
+        .arg("--compat-figures")
+        .env("OPENAI_API_KEY", "k");
+    let rust = side(&recorder, rust, &ours);
+    assert!(!python.heard.is_empty());
+    assert_eq!(rust.heard.len(), python.heard.len(), "{args:?}");
+    for (place, (ours, theirs)) in rust.heard.iter().zip(&python.heard).enumerate() {
+        assert_eq!(
+            (&ours.path, &ours.body),
+            (&theirs.path, &theirs.body),
+            "request {place} of {args:?}"
+        );
+    }
+    assert_eq!(rust.sums, python.sums, "{args:?}");
+    let keys: Vec<&String> = rust.line.keys().filter(|key| *key != "matrix").collect();
+    assert_eq!(keys, python.line.keys().collect::<Vec<_>>(), "{args:?}");
+    for (key, theirs) in &python.line {
+        let is_timed = key.ends_with("_ms")
+            || key.ends_with("throughput")
+            || key.starts_with("max_c")
+            || key.starts_with("max_o");
+        let is_timed = is_timed || ["duration", "concurrency", "ttfts", "itls"].contains(&key.as_str());
+        if !is_timed || key == "max_concurrency" {
+            assert_eq!(&rust.line[key], theirs, "`{key}` of {args:?}");
+        }
+    }
+    let gaps = |line: &Map<String, Value>| -> Vec<usize> {
+        let lists = line["itls"].as_array().expect("a list of lists");
+        lists
+            .iter()
+            .map(|list| list.as_array().map_or(0, Vec::len))
+            .collect()
+    };
+    assert_eq!(gaps(&rust.line), gaps(&python.line), "{args:?}");
+}
+
+#[test]
+fn requests_and_counts_are_those_of_the_python_tool() {
+    let Some(tool) = peer() else {
+        println!("SKIPPED: {MISSING}");
+        return;
+    };
+    for seed in ["1", "42", "20251"] {
+        let seed = ["--backend", "vllm", "--num-prompts", "12", "--seed", seed];
+        let sharegpt = [&seed[..], &["--dataset-name", "sharegpt"]].concat();
+        compare(&tool, &sharegpt);
+        for dataset in ["random", "random-ids"] {
+            let lengths = [
+                "--random-input",
+                "40",
+                "--random-output",
+                "12",
+                "--random-range-ratio",
+                "0.3",
+            ];
+            compare(
+                &tool,
+                &[&seed[..], &["--dataset-name", dataset], &lengths].concat(),
+            );
+        }
+    }
+}
+
+#[test]
+fn every_dialect_is_asked_as_the_python_tool_asks_it() {
+    let Some(tool) = peer() else {
+        println!("SKIPPED: {MISSING}");
+        return;
+    };
+    let random = [
+        "--dataset-name",
+        "random",
+        "--random-input-len",
+        "24",
+        "--random-output-len",
+        "7",
+        "--num-prompts",
+        "5",
+    ];
+    for more in [
+        &["--backend", "sglang"][..],
+        &[
+            "--backend",
+            "sglang",
+            "--dataset-name",
+            "random-ids",
+            "--tokenize-prompt",
+            "--lora-name",
+            "a",
+            "--top-p",
+            "0.5",
+        ],
+        &[
+            "--backend",
+            "sglang",
+            "--return-logprob",
+            "--top-logprobs-num",
+            "2",
+            "--temperature",
+            "0.7",
+        ],
+        &[
+            "--backend",
+            "sglang-oai-chat",
+            "--disable-ignore-eos",
+            "--extra-request-body",
+            r#"{"top_k": 3, "ignore_eos": true}"#,
+        ],
+        &["--backend", "vllm-chat", "--lora-name", "a"],
+        &[
+            "--backend",
+            "vllm",
+            "--return-logprob",
+            "--top-logprobs-num",
+            "3",
+            "--header",
+            "X-Mine=1",
+        ],
+        &["--backend", "trt", "--model", "m"],
+        &["--backend", "trt", "--model", "m", "--disable-ignore-eos"],
+        &["--backend", "truss", "--model", "m"],
+        &["--backend", "vllm-embedding"],
+        &[
+            "--backend",
+            "sglang-embedding",
+            "--lora-name",
+            "a",
+            "--extra-request-body",
+            r#"{"dimensions": 8}"#,
+        ],
+        &[
+            "--backend",
+            "lmdeploy",
+            "--sharegpt-output-len",
+            "6",
+            "--dataset-name",
+            "sharegpt",
+            "--prompt-suffix",
+            "!",
+        ],
+    ] {
+        compare(&tool, &[&random[..], more].concat());
+    }
+}

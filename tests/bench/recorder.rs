@@ -1,0 +1,134 @@
+//! A server that keeps what it is sent and answers each request with as many words as were asked for.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+/// A request: its path, its headers in lower case, its body.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heard {
+    pub path: String,
+    pub headers: Vec<String>,
+    pub body: Value,
+}
+
+/// The server; its thread ends with the process.
+pub struct Recorder {
+    pub port: u16,
+    heard: Arc<Mutex<Vec<Heard>>>,
+}
+
+impl Recorder {
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("it has one").port();
+        let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
+        let keep = Arc::clone(&heard);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let keep = Arc::clone(&keep);
+                // A client that goes away early ends its thread, and the test misses the request.
+                std::thread::spawn(move || serve(&mut stream.ok()?, &keep));
+            }
+        });
+        Self { port, heard }
+    }
+
+    /// What came since the last look.
+    pub fn take(&self) -> Vec<Heard> {
+        std::mem::take(&mut *self.heard.lock().expect("nobody panics with it"))
+    }
+}
+
+fn serve(stream: &mut TcpStream, keep: &Mutex<Vec<Heard>>) -> Option<()> {
+    let (head, body) = read(stream)?;
+    let mut lines = head.lines();
+    let mut words = lines.next()?.split(' ');
+    let (method, path) = (words.next()?, words.next()?.to_owned());
+    if method == "GET" {
+        let answer = match path.as_str() {
+            "/v1/models" => json!({"object": "list", "data": [{"id": "m", "object": "model"}]}),
+            "/" => json!({}),
+            "/server_info" => json!({"internal_states": [{}]}),
+            _ => return reply(stream, "404 Not Found", "text/plain", ""),
+        };
+        return reply(stream, "200 OK", "application/json", &answer.to_string());
+    }
+    let body: Value = match body.is_empty() {
+        true => Value::Null,
+        false => serde_json::from_slice(&body).ok()?,
+    };
+    let answer = answer(&path, &body);
+    let headers = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| format!("{}: {value}", name.to_lowercase()))
+        .collect();
+    keep.lock().ok()?.push(Heard { path, headers, body });
+    let kind = match answer.starts_with('{') {
+        true => "application/json",
+        false => "text/event-stream",
+    };
+    reply(stream, "200 OK", kind, &answer)
+}
+
+fn read(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    loop {
+        let mut buffer = [0; 4096];
+        let length = stream.read(&mut buffer).ok().filter(|length| *length > 0)?;
+        bytes.extend_from_slice(&buffer[..length]);
+        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
+            continue;
+        };
+        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        let is_length = |line: &&str| line.to_lowercase().starts_with("content-length:");
+        let length = head.lines().find(is_length).and_then(|line| line.split_once(':'));
+        let length: usize = length.map_or(Some(0), |(_, digits)| digits.trim().parse().ok())?;
+        if bytes.len() >= end + 4 + length {
+            return Some((head, bytes.split_off(end + 4)));
+        }
+    }
+}
+
+/// A stream of events, a word each; every third answer ends after half of what was asked for.
+fn answer(path: &str, body: &Value) -> String {
+    if path == "/v1/embeddings" {
+        return json!({"data": [{"embedding": [0.5, -1e-3]}], "usage": {"prompt_tokens": 7}}).to_string();
+    }
+    let asked = [
+        &body["max_tokens"],
+        &body["max_completion_tokens"],
+        &body["sampling_params"]["max_new_tokens"],
+    ];
+    let asked = asked.iter().find_map(|tokens| tokens.as_u64()).unwrap_or(1);
+    let count = if asked % 3 == 0 { asked.div_ceil(2) } else { asked };
+    let (mut events, mut text) = (String::new(), String::new());
+    for place in 0..count {
+        let word = format!(" word{place}");
+        text.push_str(&word);
+        let event = match path {
+            "/generate" => {
+                json!({"text": text, "meta_info": {"prompt_tokens": 7, "completion_tokens": place + 1}})
+            }
+            "/v1/chat/completions" => json!({"choices": [{"delta": {"content": word}}]}),
+            "/v2/models/ensemble/generate_stream" => json!({"text_output": word}),
+            _ => json!({"choices": [{"text": word}]}),
+        };
+        events.push_str(&format!("data: {event}\n\n"));
+    }
+    // Triton ends without a word.
+    if !path.starts_with("/v2/") {
+        events.push_str("data: [DONE]\n\n");
+    }
+    events
+}
+
+fn reply(stream: &mut TcpStream, status: &str, kind: &str, body: &str) -> Option<()> {
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).ok()
+}

@@ -1,0 +1,182 @@
+//! `kill -9` at random moments. Short here; `tests/chaos.sh` is the long form.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::Duration;
+
+use matrix::base::clock;
+use matrix::cli::variable;
+use matrix::load::dataset::rng::Python;
+use matrix::results::record::cell::Ending;
+use matrix::results::record::event::Event;
+
+use crate::harness::{Bench, sims};
+
+const SCENARIOS: &str = "  - random-1k-1k: { prompts: 6, input_len: 16, output_len: 20 }\n  - random-2k-6k: { prompts: 6, input_len: 16, output_len: 30 }\n  - random-6k-2k: { prompts: 6, input_len: 32, output_len: 10 }\n";
+
+/// Says it even where the test passes.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    variable(name)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
+}
+
+#[test]
+fn killed_at_random_moments_every_cell_appears_exactly_once() {
+    let rounds = number("MATRIX_CHAOS_ROUNDS", 8);
+    let seed = number(
+        "MATRIX_CHAOS_SEED",
+        (clock::unix_seconds() * 1e3) as u64 % 100_000,
+    );
+    say(&format!(
+        "chaos: {rounds} kills, seed {seed} (set MATRIX_CHAOS_SEED to repeat)"
+    ));
+    let mut draws = Python::new(seed);
+    let mut bench = fresh();
+    let mut killed = 0;
+    while killed < rounds {
+        let args: &[&str] = if has_run(&bench) {
+            &["run", "matrices/m.yaml", "--resume"]
+        } else {
+            &["run", "matrices/m.yaml"]
+        };
+        let mut child = bench
+            .command(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let wait = Duration::from_secs_f64(draws.random() * 4.0);
+        let began = clock::now();
+        let ended = loop {
+            if let Some(status) = child.try_wait().expect("it can be asked") {
+                break Some(status);
+            }
+            if clock::now().since(began) >= wait {
+                child.kill().expect("it can be killed");
+                child.wait().expect("it ends");
+                killed += 1;
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        if let Some(status) = ended {
+            assert_eq!(
+                status.code(),
+                Some(0),
+                "a run that was not killed ends well (seed {seed})"
+            );
+            complete(&bench, seed);
+            bench = fresh();
+        }
+    }
+    if has_run(&bench) {
+        bench.run(&["--resume"]).exits(0);
+    } else {
+        bench.run(&[]).exits(0);
+    }
+    complete(&bench, seed);
+}
+
+#[test]
+fn what_a_killed_run_leaves_is_found_by_clean_and_strangers_are_not_touched() {
+    let bench = Bench::of(&sims(
+        &[("a", "vllm", "--ignore-sigterm, --leak-child")],
+        "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4000 }\n",
+    ));
+    let mut stranger = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .expect("sleep is there");
+    let mut child = bench
+        .command(&["run", "matrices/m.yaml"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    while bench.survivors().len() < 3 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().expect("it can be killed");
+    child.wait().expect("it ends");
+    std::thread::sleep(Duration::from_millis(200));
+    let left = bench.survivors();
+    assert!(
+        !left.is_empty(),
+        "an engine that ignores SIGTERM survives the kill"
+    );
+    bench.call(&["clean"]).exits(0).shows("removed");
+    bench.leaves_no_process();
+    assert!(
+        stranger.try_wait().expect("it can be asked").is_none(),
+        "a stranger was touched"
+    );
+    stranger.kill().expect("it can be killed");
+    stranger.wait().expect("it ends");
+}
+
+fn fresh() -> Bench {
+    Bench::of(&sims(
+        &[("a", "vllm", "--step, 8ms"), ("b", "sglang", "--step, 8ms")],
+        SCENARIOS,
+    ))
+}
+
+fn has_run(bench: &Bench) -> bool {
+    let Ok(runs) = std::fs::read_dir(bench.results()) else {
+        return false;
+    };
+    runs.flatten().any(|run| run.path().join("run.json").exists())
+}
+
+/// Every cell is done, stands once in the results, and no finished one was measured again.
+fn complete(bench: &Bench, seed: u64) {
+    let run = bench.finished();
+    assert_eq!(run.summaries.len(), 6, "seed {seed}");
+    assert!(
+        run.summaries.iter().all(|summary| summary.ending == Ending::Done),
+        "seed {seed}"
+    );
+    let lines = std::fs::read_to_string(bench.run_folder().join("results.jsonl")).expect("there are results");
+    let cells: Vec<String> = lines
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).expect("lines are JSON")["matrix"]["cell"]
+                .to_string()
+        })
+        .collect();
+    let mut once = cells.clone();
+    once.sort();
+    once.dedup();
+    assert_eq!((cells.len(), once.len()), (6, 6), "seed {seed}: {cells:?}");
+    for measurement in run.plan.starts.iter().flat_map(|start| &start.cells) {
+        let done = run
+            .journal
+            .iter()
+            .filter(|(_, event)| matches!(event, Event::CellEnded { measurement: ended, ending, .. } if ended == measurement && ending == "done"))
+            .count();
+        // A kill between the summary and the journal's line leaves the line out; it never doubles it.
+        assert!(
+            done <= 1,
+            "seed {seed}: {} is done {done} times",
+            measurement.cell
+        );
+        let requests = run.read_requests(measurement).expect("requests are kept");
+        assert_eq!(requests.len(), 6, "seed {seed}");
+    }
+    let aside = std::fs::read_dir(bench.run_folder().join("cells"))
+        .expect("there are cells")
+        .flatten();
+    let aside: Vec<_> = aside
+        .filter(|entry| entry.file_name().to_string_lossy().contains(".old-"))
+        .collect();
+    assert!(
+        aside.is_empty(),
+        "seed {seed}: a finished measurement was repeated: {aside:?}"
+    );
+    bench.leaves_no_process();
+}

@@ -1,0 +1,213 @@
+//! What the end-to-end tests share: a folder of its own, the real binary, and what it left.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use matrix::results::record::cell::{Ending, Phase, Summary};
+use matrix::results::store::Run as Finished;
+use tempfile::TempDir;
+
+/// A matrix in a folder of its own, and the binary that runs it.
+pub struct Bench {
+    folder: TempDir,
+    variables: Vec<(String, String)>,
+}
+
+/// What a run of the binary came to.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Bench {
+    /// A folder with this matrix and the demonstration's data.
+    pub fn of(matrix: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let matrices = folder.path().join("matrices");
+        fs::create_dir_all(&matrices).expect("a folder can be made");
+        std::os::unix::fs::symlink(repository().join("matrices/data"), matrices.join("data"))
+            .expect("a link can be made");
+        std::os::unix::fs::symlink(repository().join("engines"), folder.path().join("engines"))
+            .expect("a link can be made");
+        fs::write(matrices.join("m.yaml"), matrix).expect("a file can be written");
+        Self {
+            folder,
+            variables: Vec::new(),
+        }
+    }
+
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn rewrite(&self, matrix: &str) {
+        fs::write(self.folder.path().join("matrices/m.yaml"), matrix).expect("a file can be written");
+    }
+
+    /// The binary with these arguments, in the folder.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_matrix"));
+        command
+            .args(args)
+            .current_dir(self.folder.path())
+            .env("NO_COLOR", "1")
+            .env("MATRIX_CACHE", self.folder.path().join("cache"))
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn call(&self, args: &[&str]) -> Ran {
+        Ran::from(self.command(args).output().expect("the binary runs"))
+    }
+
+    /// `matrix run` of the folder's matrix.
+    pub fn run(&self, more: &[&str]) -> Ran {
+        let mut args = vec!["run", "matrices/m.yaml"];
+        args.extend(more);
+        self.call(&args)
+    }
+
+    pub fn results(&self) -> PathBuf {
+        self.folder.path().join("results")
+    }
+
+    /// The one run's folder.
+    pub fn run_folder(&self) -> PathBuf {
+        let mut runs: Vec<PathBuf> = fs::read_dir(self.results())
+            .expect("there are results")
+            .map(|entry| entry.expect("results can be read").path())
+            .filter(|path| path.join("run.json").exists())
+            .collect();
+        assert_eq!(runs.len(), 1, "one run is expected: {runs:?}");
+        runs.remove(0)
+    }
+
+    pub fn finished(&self) -> Finished {
+        Finished::read(&self.run_folder()).expect("the run can be read")
+    }
+
+    /// The processes that a run of this folder started and that still live.
+    pub fn survivors(&self) -> Vec<String> {
+        marked(&self.folder.path().display().to_string())
+    }
+
+    /// Waits a moment for what is ending, then insists that nothing lives.
+    pub fn leaves_no_process(&self) {
+        for _ in 0..50 {
+            if self.survivors().is_empty() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("still running: {:?}", self.survivors());
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            code: output.status.code(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
+    }
+}
+
+impl Ran {
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(
+            self.code,
+            Some(code),
+            "stdout:\n{}\nstderr:\n{}",
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+
+    pub fn says(self, text: &str) -> Self {
+        assert!(
+            self.stderr.contains(text),
+            "`{text}` is not in stderr:\n{}",
+            self.stderr
+        );
+        self
+    }
+
+    pub fn shows(self, text: &str) -> Self {
+        assert!(
+            self.stdout.contains(text),
+            "`{text}` is not in stdout:\n{}",
+            self.stdout
+        );
+        self
+    }
+}
+
+/// A matrix on simulated engines: each with its own arguments, one model, small scenarios.
+pub fn sims(engines: &[(&str, &str, &str)], scenarios: &str) -> String {
+    let engines: String = engines
+        .iter()
+        .map(|(name, variant, args)| {
+            format!(
+                "  - sim: {{ as: {name}, variant: {variant}, args: [--preset, fast{}{args}] }}\n",
+                if args.is_empty() { "" } else { ", " }
+            )
+        })
+        .collect();
+    format!(
+        "name: t\nengines:\n{engines}models:\n  - m: {{ tokenizer: data/tokenizer.json }}\nscenarios:\n{scenarios}datasets: {{ sharegpt: data/conversations.json }}\n"
+    )
+}
+
+/// The summary of the cell whose key holds both parts.
+pub fn summary<'r>(run: &'r Finished, engine: &str, scenario: &str) -> &'r Summary {
+    let fits = |summary: &&Summary| {
+        let key = summary.cell.as_str();
+        key.contains(&format!("engine={engine},")) && key.contains(&format!("scenario={scenario},"))
+    };
+    run.summaries
+        .iter()
+        .find(fits)
+        .unwrap_or_else(|| panic!("no cell of {engine} and {scenario}"))
+}
+
+/// The phase and reason of a failed cell, with the engine's last words.
+pub fn failure(summary: &Summary) -> (Phase, String, String) {
+    match &summary.ending {
+        Ending::Failed {
+            phase, reason, tail, ..
+        } => (*phase, reason.clone(), tail.join("\n")),
+        other => panic!("{} ended as {other:?}", summary.cell),
+    }
+}
+
+pub fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Live processes whose working directory or environment names a folder; zombies do not count.
+fn marked(folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").expect("/proc is there").flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
+            continue;
+        };
+        let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();
+        let environ = String::from_utf8_lossy(&read("environ")).into_owned();
+        let is_zombie = String::from_utf8_lossy(&read("stat")).contains(") Z ");
+        if environ.contains(folder) && !is_zombie && pid != std::process::id() {
+            found.push(format!(
+                "{pid}: {}",
+                String::from_utf8_lossy(&read("cmdline")).replace('\0', " ")
+            ));
+        }
+    }
+    found
+}

@@ -1,0 +1,10 @@
+//! The real binary against simulated and real engines, as processes, over real sockets.
+
+mod chaos;
+mod demo;
+mod faults;
+mod harness;
+mod resume;
+mod secrets;
+mod stop;
+mod vllm;

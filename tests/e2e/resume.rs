@@ -1,0 +1,151 @@
+//! Runs that stop and go on.
+
+use std::fs;
+
+use matrix::results::record::cell::Ending;
+use matrix::results::record::event::Event;
+
+use crate::harness::{Bench, sims, summary};
+
+const SMALL: &str = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4 }\n  - random-2k-6k: { prompts: 4, input_len: 16, output_len: 6 }\n";
+
+/// How often the journal says that a measurement ended.
+fn endings(bench: &Bench) -> usize {
+    bench
+        .finished()
+        .journal
+        .iter()
+        .filter(|(_, event)| matches!(event, Event::CellEnded { .. }))
+        .count()
+}
+
+#[test]
+fn a_finished_run_has_nothing_to_resume() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], SMALL));
+    bench.run(&[]).exits(0);
+    assert_eq!(endings(&bench), 2);
+    bench.run(&["--resume"]).exits(0);
+    assert_eq!(endings(&bench), 2, "nothing finished is repeated");
+    assert_eq!(bench.finished().summaries.len(), 2);
+}
+
+#[test]
+fn only_what_was_left_out_is_done_on_resume() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], SMALL));
+    bench.run(&["--only", "scenario=random-1k-1k"]).exits(0);
+    assert_eq!(bench.finished().summaries.len(), 1);
+    bench.run(&["--resume"]).exits(0);
+    assert_eq!((bench.finished().summaries.len(), endings(&bench)), (2, 2));
+}
+
+#[test]
+fn a_changed_cell_is_run_again_and_an_unchanged_one_is_not() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], SMALL));
+    bench.run(&[]).exits(0);
+    let before = bench.finished();
+    let kept = summary(&before, "a", "random-1k-1k").began.clone();
+    bench.rewrite(&sims(
+        &[("a", "vllm", "")],
+        &SMALL.replace("output_len: 6", "output_len: 7"),
+    ));
+    bench.run(&["--resume"]).exits(0);
+    let after = bench.finished();
+    assert_eq!(summary(&after, "a", "random-1k-1k").began, kept);
+    let changed = after.plan.starts[0]
+        .cells
+        .iter()
+        .find(|measurement| measurement.cell.as_str().contains("2k-6k"))
+        .expect("it is there");
+    assert!(
+        after
+            .read_requests(changed)
+            .expect("requests are kept")
+            .iter()
+            .all(|request| request.asked_tokens == 7)
+    );
+    assert_eq!(endings(&bench), 3);
+}
+
+#[test]
+fn failed_cells_are_tried_again_only_when_asked() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "--die-while-loading")], SMALL));
+    bench.run(&[]).exits(3);
+    // The engine is mended without a change that the cell would notice: the recipe's own arguments stay.
+    bench.run(&["--resume"]).exits(0);
+    assert_eq!(endings(&bench), 2, "failed cells are finished cells");
+    bench.run(&["--resume", "--failed"]).exits(3);
+    assert_eq!(endings(&bench), 4);
+    assert!(
+        bench
+            .finished()
+            .summaries
+            .iter()
+            .all(|summary| matches!(summary.ending, Ending::Failed { .. }))
+    );
+}
+
+#[test]
+fn repeats_start_the_engine_anew_and_interleave() {
+    let matrix = format!(
+        "{}repeats: {{ starts: 2, per_start: 2, interleave: true }}\n",
+        sims(
+            &[("a", "vllm", ""), ("b", "sglang", "")],
+            "  - random-1k-1k: { prompts: 2, input_len: 8, output_len: 2 }\n"
+        )
+    );
+    let bench = Bench::of(&matrix);
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    assert_eq!(run.summaries.len(), 8);
+    let order: Vec<&str> = run
+        .journal
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::LaunchBegan { launch, .. } => Some(&launch.as_str()[..1]),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(order, ["a", "b", "b", "a"]);
+}
+
+#[test]
+fn two_writers_of_one_run_are_refused() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "--start-delay, 3s")], SMALL));
+    let mut first = bench
+        .command(&["run", "matrices/m.yaml"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    while !bench.results().exists() || fs::read_dir(bench.results()).expect("readable").next().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    bench
+        .run(&["--resume"])
+        .exits(2)
+        .says("is being written by process");
+    assert_eq!(first.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn a_selection_that_fits_nothing_is_refused_before_anything_starts() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], SMALL));
+    bench.run(&["--only", "engine=b"]).exits(2).says("fits none");
+    bench
+        .run(&["--only", "engin=b"])
+        .exits(2)
+        .says("did you mean `engine`");
+    bench.run(&["--resume"]).exits(2).says("no run of `t`");
+    assert!(!bench.results().exists() || fs::read_dir(bench.results()).expect("readable").next().is_none());
+}
+
+#[test]
+fn what_the_machine_lacks_is_named_at_once() {
+    let matrix = "name: t\nengines:\n  - vllm: { executor: process, venv: /nowhere, env: { HF_TOKEN: \"${MATRIX_TEST_UNSET_TOKEN}\" } }\nmodels:\n  - some/model: { tp: 8 }\nscenarios: [sharegpt]\n";
+    let bench = Bench::of(matrix).variable("HF_HOME", "/nowhere");
+    let ran = bench.run(&[]).exits(4);
+    for part in ["MATRIX_TEST_UNSET_TOKEN", "8 GPUs", "some/model", "ShareGPT"] {
+        assert!(ran.stderr.contains(part), "`{part}` is missing:\n{}", ran.stderr);
+    }
+}

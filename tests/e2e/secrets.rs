@@ -1,0 +1,124 @@
+//! A planted secret is found in no artefact.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::harness::Bench;
+
+const SECRET: &str = "s3cr3t-plant\"ed/9876543210";
+
+#[test]
+fn a_secret_in_environment_url_flag_and_log_is_found_in_no_artefact() {
+    // The engine prints its arguments and environment, as engines like to do, and asks for its key.
+    let matrix = r#"
+name: t
+engines:
+  - sim:
+      as: talker
+      variant: vllm
+      command: [sh, -c, 'echo "key is $PLANTED_KEY and flag is $1"; shift; exec "$@"', sh, "${MATRIX_TEST_SECRET}", "{matrix}", sim, --model, "{served}", --port, "{port}"]
+      args: [--preset, fast, --api-key, "${MATRIX_TEST_SECRET}"]
+      env: { PLANTED_KEY: "${MATRIX_TEST_SECRET}" }
+      headers: { Authorization: "Bearer ${MATRIX_TEST_SECRET}", X-Url: "http://user:${MATRIX_TEST_SECRET}@host/" }
+models:
+  - m: { tokenizer: data/tokenizer.json }
+scenarios:
+  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4 }
+datasets: { sharegpt: data/conversations.json }
+"#;
+    let bench = Bench::of(matrix).variable("MATRIX_TEST_SECRET", SECRET);
+    let plan = bench.call(&["plan", "matrices/m.yaml"]).exits(0);
+    let json = bench.call(&["plan", "matrices/m.yaml", "--json"]).exits(0);
+    assert!(
+        plan.stdout.contains("${MATRIX_TEST_SECRET}"),
+        "the plan names the secret: {}",
+        plan.stdout
+    );
+    let ran = bench.run(&[]).exits(0);
+    let events = bench.run(&["--resume", "--json"]).exits(0);
+    let report = bench
+        .call(&["report", bench.run_folder().to_str().expect("a path is text")])
+        .exits(0);
+    for (what, said) in [
+        ("plan", &plan),
+        ("plan --json", &json),
+        ("run", &ran),
+        ("run --json", &events),
+        ("report", &report),
+    ] {
+        clean(what, said.stdout.as_bytes());
+        clean(what, said.stderr.as_bytes());
+    }
+    let files = everything(&bench.results());
+    assert!(files.len() > 10, "{files:?}");
+    let mut logs = 0;
+    for file in &files {
+        let bytes = fs::read(file).expect("files can be read");
+        let bytes = if file.extension().is_some_and(|kind| kind == "zst") {
+            zstd::decode_all(&bytes[..]).expect("it is zstd")
+        } else {
+            bytes
+        };
+        clean(&file.display().to_string(), &bytes);
+        let text = String::from_utf8_lossy(&bytes);
+        logs += usize::from(
+            file.ends_with("engine.log") && text.contains("key is ***") && text.contains("flag is ***"),
+        );
+    }
+    assert!(logs > 0, "the engine's words are kept, its secret is not");
+    bench.leaves_no_process();
+}
+
+#[test]
+fn a_secret_that_the_engine_throws_back_in_errors_is_hidden_too() {
+    let matrix = r#"
+name: t
+engines:
+  - sim: { as: a, variant: vllm, command: [sh, -c, 'echo "cannot use $PLANTED_KEY" >&2; exit 7'], env: { PLANTED_KEY: "${MATRIX_TEST_SECRET}" } }
+models:
+  - m: { tokenizer: data/tokenizer.json }
+scenarios:
+  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4 }
+"#;
+    let bench = Bench::of(matrix).variable("MATRIX_TEST_SECRET", SECRET);
+    let ran = bench.run(&[]).exits(3);
+    clean("stderr", ran.stderr.as_bytes());
+    clean("stdout", ran.stdout.as_bytes());
+    let summary = fs::read_to_string(
+        everything(&bench.results())
+            .iter()
+            .find(|file| file.ends_with("summary.json"))
+            .expect("there is a summary"),
+    );
+    let summary = summary.expect("it can be read");
+    assert!(summary.contains("cannot use ***"), "{summary}");
+    for file in everything(&bench.results()) {
+        clean(
+            &file.display().to_string(),
+            &fs::read(&file).expect("files can be read"),
+        );
+    }
+}
+
+/// No spelling of the secret stands in these bytes.
+fn clean(what: &str, bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    for part in ["s3cr3t", "9876543210"] {
+        assert!(!text.contains(part), "{what} holds the secret:\n{text}");
+    }
+}
+
+fn everything(folder: &Path) -> Vec<PathBuf> {
+    let (mut folders, mut files) = (vec![folder.to_path_buf()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("folders can be read").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path)
+            } else {
+                files.push(path)
+            }
+        }
+    }
+    files
+}

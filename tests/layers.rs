@@ -1,0 +1,254 @@
+//! Who may import whom, as a test: the table of `src/ARCHITECTURE.md`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A room (a path below `src`) and the rooms it may import. The longest room that a file lies in counts.
+const TABLE: &[(&str, &[&str])] = &[
+    ("base", &["base"]),
+    ("matrix/spec", &["base", "matrix"]),
+    ("matrix/plan", &["base", "matrix"]),
+    ("matrix", &["base", "matrix"]),
+    ("results/record", &["base", "matrix", "results/record"]),
+    ("results", &["base", "matrix", "results"]),
+    ("sim", &["base", "matrix", "sim"]),
+    ("engine", &["base", "matrix", "results", "engine"]),
+    ("load", &["base", "matrix", "results", "load"]),
+    ("telemetry", &["base", "matrix", "results", "telemetry"]),
+    ("progress", &["base", "matrix", "results"]),
+    ("judge", &["base", "matrix", "results/record", "judge"]),
+    ("report", &["base", "matrix", "results/record", "judge", "report"]),
+    (
+        "run",
+        &[
+            "base",
+            "matrix",
+            "results",
+            "engine",
+            "load",
+            "telemetry",
+            "judge",
+            "run",
+        ],
+    ),
+    ("exit", &[]),
+    ("cli", &["base", "matrix", "sim", "cli"]),
+    (
+        "commands",
+        &[
+            "base",
+            "matrix",
+            "results",
+            "engine",
+            "load",
+            "telemetry",
+            "judge",
+            "report",
+            "run",
+            "sim",
+            "progress",
+            "cli",
+            "exit",
+            "commands",
+        ],
+    ),
+    ("main", &["cli", "commands", "exit"]),
+    ("lib", &[]),
+];
+
+/// What a pure room may not touch, as it would stand in the code.
+const PURE: &[(&str, &[&str])] = &[
+    (
+        "matrix",
+        &["base::clock", "std::fs", "std::net", "tokio", "reqwest"],
+    ),
+    (
+        "results/record",
+        &["base::clock", "std::fs", "std::net", "tokio", "reqwest"],
+    ),
+    (
+        "judge",
+        &[
+            "base::clock",
+            "std::fs",
+            "std::net",
+            "tokio",
+            "reqwest",
+            "results::store",
+        ],
+    ),
+    (
+        "report",
+        &[
+            "base::clock",
+            "std::fs",
+            "std::net",
+            "tokio",
+            "reqwest",
+            "results::store",
+        ],
+    ),
+];
+
+#[test]
+fn imports_point_down_the_table() {
+    let mut wrong = Vec::new();
+    for file in sources() {
+        let inside = below_src(&file);
+        let room = room_of(&inside, TABLE).unwrap_or_else(|| panic!("{inside} lies in no room of the table"));
+        let text = code(&file);
+        for path in imports(&text) {
+            let path = path.replace("::", "/");
+            let allowed = room
+                .1
+                .iter()
+                .any(|allowed| path == *allowed || path.starts_with(&format!("{allowed}/")));
+            // `results` alone (a whole wing) is not `results/record`, but its parts are told apart below.
+            if !allowed {
+                wrong.push(format!(
+                    "src/{inside} imports crate::{} (allowed: {:?})",
+                    path.replace('/', "::"),
+                    room.1
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn pure_rooms_touch_nothing() {
+    let mut wrong = Vec::new();
+    for file in sources() {
+        let inside = below_src(&file);
+        let Some((_, banned)) = room_of(&inside, PURE) else {
+            continue;
+        };
+        let text = code(&file);
+        for word in banned
+            .iter()
+            .filter(|word| text.contains(&format!("{word}::")) || text.contains(&format!("{word};")))
+        {
+            wrong.push(format!("src/{inside} uses {word}"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn only_the_container_executor_names_bollard() {
+    let naming: Vec<String> = sources()
+        .iter()
+        .filter(|file| code(file).contains("bollard"))
+        .map(|file| below_src(file))
+        .filter(|inside| !inside.starts_with("engine/docker/"))
+        .collect();
+    assert!(naming.is_empty(), "{naming:?}");
+}
+
+#[test]
+fn the_timed_path_knows_no_engine_by_name() {
+    let names = ["vllm", "lmdeploy", "tensorrt", "llama.cpp"];
+    let rooms = ["load", "engine", "run"];
+    let mut wrong = Vec::new();
+    for file in sources() {
+        let inside = below_src(&file);
+        if !rooms.iter().any(|room| inside.starts_with(&format!("{room}/"))) {
+            continue;
+        }
+        let text = code(&file);
+        let strings = text.split('"').skip(1).step_by(2);
+        for found in strings.filter(|text| names.iter().any(|name| text.to_lowercase() == *name)) {
+            wrong.push(format!("src/{inside} names the engine {found:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+fn room_of<'t>(inside: &str, table: &'t [(&str, &'t [&str])]) -> Option<(&'t str, &'t [&'t str])> {
+    let within = |room: &str| inside.starts_with(&format!("{room}/")) || inside == format!("{room}.rs");
+    table
+        .iter()
+        .filter(|(room, _)| within(room))
+        .max_by_key(|(room, _)| room.len())
+        .copied()
+}
+
+/// Code without comments, and without the tests at its end.
+fn code(file: &Path) -> String {
+    let text = fs::read_to_string(file).expect("sources are readable");
+    let body = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    body.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Every `crate::a::b` that the code names, `use crate::{…}` taken apart at its first level.
+fn imports(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (at, _) in text.match_indices("crate::") {
+        let rest = &text[at + "crate::".len()..];
+        if let Some(group) = rest.strip_prefix('{') {
+            let group = group.split('}').next().unwrap_or_default();
+            found.extend(
+                group
+                    .split(',')
+                    .map(|part| path_of(part.trim()))
+                    .filter(|part| !part.is_empty()),
+            );
+        } else {
+            found.insert(path_of(rest));
+        }
+    }
+    found.remove("");
+    found
+}
+
+fn path_of(text: &str) -> String {
+    let end = text
+        .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'))
+        .unwrap_or(text.len());
+    let path = text[..end].trim_end_matches(':');
+    // Types and functions are not rooms.
+    let rooms: Vec<&str> = path
+        .split("::")
+        .take_while(|part| part.starts_with(|c: char| c.is_ascii_lowercase()))
+        .collect();
+    rooms.join("::")
+}
+
+fn below_src(file: &Path) -> String {
+    file.strip_prefix(root())
+        .expect("sources lie below src")
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn sources() -> Vec<PathBuf> {
+    let (mut folders, mut files) = (vec![root()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("src is readable") {
+            let path = entry.expect("src is readable").path();
+            let name = path
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            if path.is_dir() && name != "tests" && name != "snapshots" {
+                folders.push(path);
+            } else if path.extension().is_some_and(|kind| kind == "rs")
+                && name != "tests.rs"
+                && name != "testing.rs"
+            {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+}
