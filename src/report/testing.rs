@@ -209,6 +209,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         schedule_hash: None,
         prompts: Some(1000),
         stamps: None,
+        client: None,
         reset: None,
         failures: BTreeMap::from([(Class::Reset, 2)]),
         figures: [Definitions::Classic, Definitions::Current, Definitions::Matrix]

@@ -183,6 +183,7 @@ pub fn summary(cell: &Cell) -> Summary {
         schedule_hash: Some(ContentHash::of_bytes(b"schedule")),
         prompts: Some(3),
         stamps: Some("user".to_owned()),
+        client: None,
         reset: Some(ResetProof {
             possible: true,
             status: Some(200),
