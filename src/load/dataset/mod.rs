@@ -7,6 +7,7 @@ mod conversations;
 mod random;
 pub mod rng;
 mod sharegpt;
+pub mod template;
 pub mod tokenizer;
 
 #[cfg(test)]
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 pub use cache::Caches;
 use cache::{Repository, lines};
+use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
@@ -92,6 +94,9 @@ pub enum DatasetError {
     /// The tokenizer failed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The chat template failed.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
 }
 
 /// What a prompt consists of.
