@@ -66,15 +66,8 @@ impl Case {
 
 fn sharegpt(prompts: u32) -> Workload {
     Workload {
-        dataset: Dataset::Sharegpt,
-        path: None,
         prompts,
-        input_len: None,
-        output_len: None,
-        range_ratio: 0.0,
-        context_len: None,
-        prompt_suffix: None,
-        tokenize_prompt: false,
+        ..Workload::of(Dataset::Sharegpt)
     }
 }
 
@@ -95,7 +88,7 @@ fn rows(prepared: &Prepared) -> Vec<(&str, u32, u32)> {
         .iter()
         .map(|prompt| match &prompt.content {
             Content::Text(text) => (text.as_str(), prompt.prompt_tokens, prompt.output_tokens),
-            Content::Ids(_) => panic!("these rows are text"),
+            _ => panic!("these rows are text"),
         })
         .collect()
 }
@@ -110,7 +103,7 @@ fn id_rows(prepared: &Prepared) -> Vec<(Vec<u32>, u32)> {
                 assert_eq!(ids.len(), prompt.prompt_tokens as usize);
                 (ids.clone(), prompt.output_tokens)
             }
-            Content::Text(_) => panic!("these rows are ids"),
+            _ => panic!("these rows are ids"),
         })
         .collect()
 }

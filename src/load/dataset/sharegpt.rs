@@ -86,11 +86,7 @@ pub(super) fn rows(
         };
         for ((text, prompt_tokens), output_tokens) in texts.into_iter().zip(inputs).zip(outputs) {
             if prompts.len() < asked && limits.allow(prompt_tokens, output_tokens) {
-                prompts.push(Prompt {
-                    content: Content::Text(text),
-                    prompt_tokens,
-                    output_tokens,
-                });
+                prompts.push(Prompt::plain(Content::Text(text), prompt_tokens, output_tokens));
             }
         }
     }
@@ -123,15 +119,8 @@ mod tests {
 
     fn workload(output_len: Option<u32>) -> Workload {
         Workload {
-            dataset: crate::matrix::spec::workload::Dataset::Sharegpt,
-            path: None,
-            prompts: 1,
-            input_len: None,
             output_len,
-            range_ratio: 0.0,
-            context_len: None,
-            prompt_suffix: None,
-            tokenize_prompt: false,
+            ..Workload::of(crate::matrix::spec::workload::Dataset::Sharegpt)
         }
     }
 
