@@ -448,8 +448,10 @@ impl Site<'_> {
         let entry = self.scenario_entry;
         let prompts = self.overrides(&values).filter_map(|over| over.prompts).last();
         let path = entry.path.as_ref().map(|path| path.value.clone()).or_else(|| {
-            let needs_file = entry.dataset.is_some_and(Dataset::needs_file);
-            let own = needs_file.then(|| self.matrix.datasets.get("sharegpt")).flatten();
+            let is_of_sharegpt = entry.dataset.is_some_and(Dataset::is_of_sharegpt);
+            let own = is_of_sharegpt
+                .then(|| self.matrix.datasets.get("sharegpt"))
+                .flatten();
             own.map(|path| path.value.clone())
         });
         let defaults = Limits::default();
@@ -472,6 +474,7 @@ impl Site<'_> {
                 context_len: entry.context_len,
                 prompt_suffix: entry.prompt_suffix.clone(),
                 tokenize_prompt: entry.tokenize_prompt,
+                apply_chat_template: entry.apply_chat_template,
             },
             arrival: Arrival {
                 rate: point.rate,

@@ -157,6 +157,8 @@ pub struct ScenarioEntry {
     pub prompt_suffix: Option<String>,
     /// Send token ids instead of text; for `random` and `random-ids`.
     pub tokenize_prompt: bool,
+    /// Send each prompt of `sharegpt` and `custom` as the tokenizer's chat template renders it.
+    pub apply_chat_template: bool,
     /// Requests per second, one or several that are crossed; `inf`: all at once.
     pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
     /// How gaps between requests are drawn.

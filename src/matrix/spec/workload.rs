@@ -24,6 +24,24 @@ pub enum Dataset {
     Random,
     /// Runs of consecutive token ids of drawn lengths; needs no file.
     RandomIds,
+    /// Groups of questions behind one long system prompt each, all of random tokens; needs no file.
+    GeneratedSharedPrefix,
+    /// Pictures of random pixels with random text; needs no file.
+    Image,
+    /// Exam questions about a picture, from MMMU's mathematics.
+    Mmmu,
+    /// First turns of conversations in a file of JSON lines.
+    Custom,
+    /// Chat requests as OpenAI's API takes them, in a file of JSON lines.
+    Openai,
+    /// Long documents with a multiple-choice question, from LongBench v2.
+    LongbenchV2,
+    /// First turns of SPEED-Bench, in a file of JSON lines.
+    SpeedBench,
+    /// Recorded conversations of an agent, sent turn by turn.
+    AgenticTrace,
+    /// A trace of requests with their moments and the blocks that they share.
+    Mooncake,
 }
 
 impl Dataset {
@@ -33,11 +51,25 @@ impl Dataset {
             Self::Sharegpt => "sharegpt",
             Self::Random => "random",
             Self::RandomIds => "random-ids",
+            Self::GeneratedSharedPrefix => "generated-shared-prefix",
+            Self::Image => "image",
+            Self::Mmmu => "mmmu",
+            Self::Custom => "custom",
+            Self::Openai => "openai",
+            Self::LongbenchV2 => "longbench_v2",
+            Self::SpeedBench => "speed-bench",
+            Self::AgenticTrace => "agentic-trace",
+            Self::Mooncake => "mooncake",
         }
     }
 
-    /// Whether the prompts are cut out of a file of conversations.
+    /// Whether the prompts come from a file.
     pub const fn needs_file(self) -> bool {
+        !matches!(self, Self::RandomIds | Self::GeneratedSharedPrefix | Self::Image)
+    }
+
+    /// Whether its usual file holds conversations in the ShareGPT format.
+    pub const fn is_of_sharegpt(self) -> bool {
         matches!(self, Self::Sharegpt | Self::Random)
     }
 }
@@ -64,6 +96,14 @@ pub struct Workload {
     /// Send token ids instead of text; for `random` and `random-ids`.
     #[serde(default)]
     pub tokenize_prompt: bool,
+    /// Send each prompt of `sharegpt` as the tokenizer's chat template renders it, as text and without its BOS token.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub apply_chat_template: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+const fn is_false(is: &bool) -> bool {
+    !*is
 }
 
 /// Something a workload asks for that cannot be, and the field that asks for it.
@@ -76,39 +116,45 @@ pub struct Objection {
 }
 
 impl Workload {
+    /// A workload of a thousand rows that leaves everything else to the data set.
+    pub const fn of(dataset: Dataset) -> Self {
+        Self {
+            dataset,
+            path: None,
+            prompts: 1_000,
+            input_len: None,
+            output_len: None,
+            range_ratio: 0.0,
+            context_len: None,
+            prompt_suffix: None,
+            tokenize_prompt: false,
+            apply_chat_template: false,
+        }
+    }
+
     /// Everything about this workload that the profile's rules do not allow.
     pub fn objections(&self, profile: Profile) -> Vec<Objection> {
         let mut found = Vec::new();
         let mut say = |field, says: String| found.push(Objection { field, says });
-        let name = self.dataset.bench_serving_name();
         if self.prompts == 0 {
             say(
                 "prompts",
                 "0 prompts measure nothing; ask for at least 1".to_owned(),
             );
         }
+        self.say_what_is_wrong_with_lengths(&mut say);
+        self.say_what_has_no_effect(&mut say);
+        if profile == Profile::Classic {
+            self.say_what_classic_lacks(&mut say);
+        }
+        found
+    }
+
+    fn say_what_is_wrong_with_lengths(&self, say: &mut impl FnMut(&'static str, String)) {
+        use Dataset::{AgenticTrace, Custom, Openai, Random, RandomIds, Sharegpt};
+        let name = self.dataset.bench_serving_name();
         match self.dataset {
-            Dataset::Sharegpt => {
-                if self.input_len.is_some() {
-                    say(
-                        "input_len",
-                        format!("`{name}` takes its prompts as they are; remove `input_len`"),
-                    );
-                }
-                if let Some(tokens) = self.output_len.filter(|tokens| *tokens < 4) {
-                    say(
-                        "output_len",
-                        format!("{tokens} tokens are too few for `{name}`; ask for at least 4"),
-                    );
-                }
-                if self.tokenize_prompt {
-                    say(
-                        "tokenize_prompt",
-                        format!("`{name}` sends text only; remove `tokenize_prompt`"),
-                    );
-                }
-            }
-            Dataset::Random | Dataset::RandomIds => {
+            Random | RandomIds => {
                 for (field, length) in [("input_len", self.input_len), ("output_len", self.output_len)] {
                     if length.is_none() {
                         say(
@@ -123,30 +169,81 @@ impl Workload {
                         format!("{} is not a share; write a number from 0 to 1", self.range_ratio),
                     );
                 }
-                if self.context_len.is_some() {
+            }
+            Sharegpt | Custom => {
+                if let Some(tokens) = self.output_len.filter(|tokens| *tokens < 4) {
                     say(
-                        "context_len",
-                        format!("only `sharegpt` has a context limit; remove it from `{name}`"),
-                    );
-                }
-                if self.prompt_suffix.is_some() {
-                    say(
-                        "prompt_suffix",
-                        format!("only `sharegpt` takes a suffix; remove it from `{name}`"),
+                        "output_len",
+                        format!("{tokens} tokens are too few for `{name}`; ask for at least 4"),
                     );
                 }
             }
+            Openai | AgenticTrace if self.output_len == Some(0) => {
+                say(
+                    "output_len",
+                    "0 tokens are no answer; ask for at least 1".to_owned(),
+                );
+            }
+            _ => {}
         }
-        if profile == Profile::Classic {
-            self.say_what_classic_lacks(&mut say);
+    }
+
+    /// Fields that only other data sets read.
+    fn say_what_has_no_effect(&self, say: &mut impl FnMut(&'static str, String)) {
+        use Dataset::{
+            Custom, GeneratedSharedPrefix, Image, LongbenchV2, Mooncake, Random, RandomIds, Sharegpt,
+        };
+        let name = self.dataset.bench_serving_name();
+        let is_drawn = matches!(self.dataset, Random | RandomIds | Image);
+        let is_paired = matches!(self.dataset, Sharegpt | Custom);
+        for (field, is_given, is_read, why) in [
+            (
+                "input_len",
+                self.input_len.is_some(),
+                is_drawn,
+                "takes its prompts as they are",
+            ),
+            (
+                "output_len",
+                self.output_len.is_some(),
+                self.dataset != Mooncake,
+                "has its output lengths in its file",
+            ),
+            (
+                "context_len",
+                self.context_len.is_some(),
+                is_paired || self.dataset == LongbenchV2,
+                "has no context limit, which only `sharegpt`, `custom` and `longbench_v2` have",
+            ),
+            (
+                "prompt_suffix",
+                self.prompt_suffix.is_some(),
+                is_paired,
+                "takes no suffix, which only `sharegpt` and `custom` take",
+            ),
+            (
+                "tokenize_prompt",
+                self.tokenize_prompt,
+                matches!(self.dataset, Random | RandomIds | GeneratedSharedPrefix),
+                "sends no token ids",
+            ),
+            (
+                "apply_chat_template",
+                self.apply_chat_template,
+                is_paired,
+                "applies no template on demand, which only `sharegpt` and `custom` do",
+            ),
+        ] {
+            if is_given && !is_read {
+                say(field, format!("`{name}` {why}; remove `{field}`"));
+            }
         }
-        found
     }
 
     fn say_what_classic_lacks(&self, say: &mut impl FnMut(&'static str, String)) {
         let unknown = "the `classic` profile has no such option; remove it, or use the `current` profile";
         match self.dataset {
-            Dataset::RandomIds => say(
+            _ if !self.dataset.is_of_sharegpt() => say(
                 "dataset",
                 "the `classic` profile knows only `sharegpt` and `random`; use the `current` profile"
                     .to_owned(),
@@ -158,8 +255,11 @@ impl Workload {
                 if self.prompt_suffix.is_some() {
                     say("prompt_suffix", unknown.to_owned());
                 }
+                if self.apply_chat_template {
+                    say("apply_chat_template", unknown.to_owned());
+                }
             }
-            Dataset::Random => {
+            _ => {
                 if self.tokenize_prompt {
                     say("tokenize_prompt", unknown.to_owned());
                 }
@@ -212,7 +312,7 @@ mod tests {
         );
         assert_eq!(
             fields(&sharegpt, Profile::Current),
-            ["input_len", "output_len", "tokenize_prompt"]
+            ["output_len", "input_len", "tokenize_prompt"]
         );
     }
 

@@ -94,5 +94,6 @@ fn workload(entry: &ScenarioEntry, standard: Option<&ScenarioEntry>, dataset: Da
         context_len: entry.context_len,
         prompt_suffix: entry.prompt_suffix.clone(),
         tokenize_prompt: entry.tokenize_prompt,
+        apply_chat_template: entry.apply_chat_template,
     }
 }
