@@ -8,6 +8,7 @@ mod random;
 pub mod rng;
 mod row;
 mod sharegpt;
+pub mod template;
 pub mod tokenizer;
 
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub use cache::Caches;
 use cache::{Repository, lines};
 use row::hash;
 pub use row::{Content, Extras, Prompt};
+use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
@@ -128,6 +130,9 @@ pub enum DatasetError {
     /// The tokenizer failed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The chat template failed.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
 }
 
 /// The generators after the data set's draws; the arrivals go on from here.
