@@ -176,6 +176,7 @@ fn cell(launch: &Launch) -> Cell {
             body: serde_json::Map::new(),
             stop_at_eos: false,
             keep_text: false,
+            lora: None,
         },
         why: None,
     }

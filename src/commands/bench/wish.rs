@@ -200,6 +200,7 @@ impl Wish {
             body,
             stop_at_eos: args.sampling.disable_ignore_eos,
             keep_text: true,
+            lora: None,
         };
         Ok(Self {
             backend,
@@ -563,6 +564,7 @@ fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, Vec<String>>
         prompt_suffix: Some(wish.prompt_suffix.clone()).filter(|suffix| !suffix.is_empty() && !is_random),
         tokenize_prompt: wish.tokenize_prompt,
         apply_chat_template: wish.apply_chat_template,
+        ..Workload::of(dataset)
     };
     let objections = workload.objections(profile);
     if objections.is_empty() {

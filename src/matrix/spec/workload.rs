@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::matrix::spec::rows::{AgenticTrace, Mooncake, SharedPrefix};
+
 /// Which published generator's rules decide the prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -68,6 +70,16 @@ impl Dataset {
         !matches!(self, Self::RandomIds | Self::GeneratedSharedPrefix | Self::Image)
     }
 
+    /// Under which name a matrix gives its file among its `datasets`; `None` if it needs none.
+    pub const fn file_key(self) -> Option<&'static str> {
+        match self {
+            Self::Sharegpt | Self::Random => Some("sharegpt"),
+            Self::LongbenchV2 => Some("longbench-v2"),
+            _ if self.needs_file() => Some(self.bench_serving_name()),
+            _ => None,
+        }
+    }
+
     /// Whether its usual file holds conversations in the ShareGPT format.
     pub const fn is_of_sharegpt(self) -> bool {
         matches!(self, Self::Sharegpt | Self::Random)
@@ -93,17 +105,26 @@ pub struct Workload {
     pub context_len: Option<u32>,
     /// Put behind each prompt of `sharegpt`, followed by `Assistant:`.
     pub prompt_suffix: Option<String>,
-    /// Send token ids instead of text; for `random` and `random-ids`.
+    /// Send token ids instead of text; for `random`, `random-ids` and `generated-shared-prefix`.
     #[serde(default)]
     pub tokenize_prompt: bool,
-    /// Send each prompt of `sharegpt` as the tokenizer's chat template renders it, as text and without its BOS token.
+    /// Send the text that the tokenizer's chat template makes of each prompt; for `sharegpt` and `custom`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub apply_chat_template: bool,
+    /// What `generated-shared-prefix` draws; its own usual numbers without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_prefix: Option<SharedPrefix>,
+    /// Which part of an `agentic-trace` is sent; all of it without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agentic_trace: Option<AgenticTrace>,
+    /// How a trace of `mooncake` is sent; once and at its own speed without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mooncake: Option<Mooncake>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
-const fn is_false(is: &bool) -> bool {
-    !*is
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// Something a workload asks for that cannot be, and the field that asks for it.
@@ -129,7 +150,20 @@ impl Workload {
             prompt_suffix: None,
             tokenize_prompt: false,
             apply_chat_template: false,
+            shared_prefix: None,
+            agentic_trace: None,
+            mooncake: None,
         }
+    }
+
+    /// What `generated-shared-prefix` draws.
+    pub fn shared_prefix(&self) -> SharedPrefix {
+        self.shared_prefix.clone().unwrap_or_default()
+    }
+
+    /// How a trace of `mooncake` is sent.
+    pub fn mooncake(&self) -> Mooncake {
+        self.mooncake.clone().unwrap_or_default()
     }
 
     /// Everything about this workload that the profile's rules do not allow.
@@ -143,6 +177,7 @@ impl Workload {
             );
         }
         self.say_what_is_wrong_with_lengths(&mut say);
+        self.say_what_is_wrong_with_rows(&mut say);
         self.say_what_has_no_effect(&mut say);
         if profile == Profile::Classic {
             self.say_what_classic_lacks(&mut say);
@@ -188,10 +223,40 @@ impl Workload {
         }
     }
 
+    fn say_what_is_wrong_with_rows(&self, say: &mut impl FnMut(&'static str, String)) {
+        if let Some(prefix) = &self.shared_prefix {
+            prefix
+                .objections()
+                .into_iter()
+                .for_each(|why| say("shared_prefix", why));
+            if prefix.turns > 1 && self.tokenize_prompt {
+                say(
+                    "tokenize_prompt",
+                    "conversations of several `turns` are chat messages, which are no token ids; remove one of them"
+                        .to_owned(),
+                );
+            }
+        }
+        if let Some(why) = self.mooncake.as_ref().and_then(Mooncake::objection) {
+            say("mooncake", why);
+        }
+        if self
+            .agentic_trace
+            .as_ref()
+            .is_some_and(|trace| trace.max_turns == Some(0))
+        {
+            say(
+                "agentic_trace",
+                "`max_turns` is 0 and must be at least 1".to_owned(),
+            );
+        }
+    }
+
     /// Fields that only other data sets read.
     fn say_what_has_no_effect(&self, say: &mut impl FnMut(&'static str, String)) {
         use Dataset::{
-            Custom, GeneratedSharedPrefix, Image, LongbenchV2, Mooncake, Random, RandomIds, Sharegpt,
+            AgenticTrace, Custom, GeneratedSharedPrefix, Image, LongbenchV2, Mooncake, Random, RandomIds,
+            Sharegpt,
         };
         let name = self.dataset.bench_serving_name();
         let is_drawn = matches!(self.dataset, Random | RandomIds | Image);
@@ -231,7 +296,25 @@ impl Workload {
                 "apply_chat_template",
                 self.apply_chat_template,
                 is_paired,
-                "applies no template on demand, which only `sharegpt` and `custom` do",
+                "leaves the chat template to the server, unlike `sharegpt` and `custom`",
+            ),
+            (
+                "shared_prefix",
+                self.shared_prefix.is_some(),
+                self.dataset == GeneratedSharedPrefix,
+                "has no groups, which only `generated-shared-prefix` has",
+            ),
+            (
+                "agentic_trace",
+                self.agentic_trace.is_some(),
+                self.dataset == AgenticTrace,
+                "is no `agentic-trace`",
+            ),
+            (
+                "mooncake",
+                self.mooncake.is_some(),
+                self.dataset == Mooncake,
+                "is no trace of `mooncake`",
             ),
         ] {
             if is_given && !is_read {

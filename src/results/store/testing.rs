@@ -85,6 +85,7 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             body: serde_json::Map::new(),
             stop_at_eos: false,
             keep_text: true,
+            lora: None,
         },
         why: None,
     }
