@@ -164,6 +164,16 @@ pub fn local_stamp() -> String {
         .to_string()
 }
 
+/// The present date and time of this place, as a format in the manner of C's `strftime` asks for it.
+///
+/// # Errors
+/// In words, what the format asks for that there is not.
+pub fn local_in(format: &str) -> Result<String, String> {
+    let now = jiff::Timestamp::from_second(unix_seconds() as i64).unwrap_or_default();
+    jiff::fmt::strtime::format(format, &now.to_zoned(jiff::tz::TimeZone::system()))
+        .map_err(|error| format!("cannot write the date as `{format}`: {error}"))
+}
+
 /// Month and day of this place: `1121`.
 pub fn local_date() -> String {
     local_stamp()[4..8].to_owned()

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use self::send::{Job, Sent, Shared, prepare, send, unreachable};
 use crate::base::clock::{self, Moment};
 use crate::load::client::{Route, RouteError, Stamp};
-use crate::load::dataset::Content;
+use crate::load::dataset::{Content, Extras};
 use crate::load::protocol::EncodeError;
 use crate::load::target::Target;
 use crate::matrix::spec::scenario::Limits;
@@ -40,6 +40,16 @@ pub struct Item {
     pub asked_tokens: u32,
     /// When it should go, after the start of the measurement.
     pub due: Duration,
+    /// The LoRA adapter.
+    pub lora: Option<Arc<str>>,
+    /// What its row carries beside the prompt.
+    pub extras: Option<Arc<Extras>>,
+}
+
+impl Item {
+    fn vision_tokens(&self) -> u32 {
+        self.extras.as_ref().map_or(0, |extras| extras.vision_tokens)
+    }
 }
 
 /// Everything that is to be sent, and how.

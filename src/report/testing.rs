@@ -165,17 +165,7 @@ fn cell(launch: &Launch) -> Cell {
             name: "sharegpt".to_owned(),
             profile: Profile::Classic,
             seed: 1,
-            workload: Workload {
-                dataset: Dataset::Sharegpt,
-                path: None,
-                prompts: 1000,
-                input_len: None,
-                output_len: None,
-                range_ratio: 0.0,
-                context_len: None,
-                prompt_suffix: None,
-                tokenize_prompt: false,
-            },
+            workload: Workload::of(Dataset::Sharegpt),
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
                 spacing: Spacing::Poisson,
@@ -186,6 +176,7 @@ fn cell(launch: &Launch) -> Cell {
             body: serde_json::Map::new(),
             stop_at_eos: false,
             keep_text: false,
+            lora: None,
         },
         why: None,
     }
@@ -258,6 +249,7 @@ pub(super) fn request(index: u32) -> Request {
     Request {
         index,
         prompt_tokens: 7,
+        vision_tokens: 0,
         asked_tokens: 2,
         due_ns: 0,
         sent_ns: Some(0),

@@ -113,6 +113,8 @@ impl Session {
         let warm = Item {
             asked_tokens: first.asked_tokens.min(limit.unwrap_or(u32::MAX)),
             due: Duration::ZERO,
+            // The row's own fields and its later turns are left out, as by the Python tool.
+            extras: None,
             ..first.clone()
         };
         let load = self.load(vec![warm; count as usize]);

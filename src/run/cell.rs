@@ -173,6 +173,8 @@ impl<'a> Course<'a> {
         let warm = Item {
             asked_tokens,
             due: Duration::ZERO,
+            // The row's own fields and its later turns are left out, as by the Python tool.
+            extras: None,
             ..first.clone()
         };
         let load = load_of(&ready.target, scenario, vec![warm; count as usize]);
@@ -445,6 +447,8 @@ pub(super) fn items(scenario: &Scenario, stock: &Stock) -> (Vec<Item>, crate::ba
         prompt_tokens: prompt.prompt_tokens,
         asked_tokens: prompt.output_tokens,
         due: *due,
+        lora: None,
+        extras: prompt.extras.clone(),
     };
     (prepared.prompts.iter().zip(&due).map(item).collect(), hash)
 }

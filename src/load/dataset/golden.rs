@@ -66,15 +66,8 @@ impl Case {
 
 fn sharegpt(prompts: u32) -> Workload {
     Workload {
-        dataset: Dataset::Sharegpt,
-        path: None,
         prompts,
-        input_len: None,
-        output_len: None,
-        range_ratio: 0.0,
-        context_len: None,
-        prompt_suffix: None,
-        tokenize_prompt: false,
+        ..Workload::of(Dataset::Sharegpt)
     }
 }
 
@@ -95,7 +88,7 @@ fn rows(prepared: &Prepared) -> Vec<(&str, u32, u32)> {
         .iter()
         .map(|prompt| match &prompt.content {
             Content::Text(text) => (text.as_str(), prompt.prompt_tokens, prompt.output_tokens),
-            Content::Ids(_) => panic!("these rows are text"),
+            _ => panic!("these rows are text"),
         })
         .collect()
 }
@@ -110,7 +103,7 @@ fn id_rows(prepared: &Prepared) -> Vec<(Vec<u32>, u32)> {
                 assert_eq!(ids.len(), prompt.prompt_tokens as usize);
                 (ids.clone(), prompt.output_tokens)
             }
-            Content::Text(_) => panic!("these rows are ids"),
+            _ => panic!("these rows are ids"),
         })
         .collect()
 }
@@ -168,6 +161,25 @@ fn a_context_limit_drops_rows_of_sharegpt() {
     let begins: Vec<&str> = rows(&prepared).into_iter().map(|(text, ..)| &text[..3]).collect();
     assert_eq!(begins, ["Q15", "Q00", "Q14", "Q08", "Q04", "Q01", "Q10"]);
     assert_eq!((prepared.input_tokens, prepared.output_tokens), (70, 67));
+}
+
+#[test]
+fn a_chat_template_is_applied_and_its_bos_left_to_the_tokenizer() {
+    let workload = Workload {
+        apply_chat_template: true,
+        ..sharegpt(3)
+    };
+    let prepared = Case::new(Profile::Current, Tokenizer::bytes_with_bos()).prepare(1, &workload);
+    let asked = ["Q15:abcdefghijklm", "x", "Q00:"];
+    let texts = asked.map(|text| format!("<|user|>\n{text}<|end|>\n<|assistant|>\n"));
+    assert_eq!(
+        rows(&prepared),
+        [
+            (texts[0].as_str(), 49, 12),
+            (texts[1].as_str(), 33, 9),
+            (texts[2].as_str(), 36, 5)
+        ]
+    );
 }
 
 #[test]

@@ -6,7 +6,9 @@ mod cache;
 mod conversations;
 mod random;
 pub mod rng;
+mod row;
 mod sharegpt;
+pub mod template;
 pub mod tokenizer;
 
 #[cfg(test)]
@@ -18,6 +20,9 @@ use std::path::{Path, PathBuf};
 
 pub use cache::Caches;
 use cache::{Repository, lines};
+use row::hash;
+pub use row::{Content, Extras, Prompt};
+use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
@@ -29,14 +34,31 @@ pub const SHAREGPT: (&str, &str) = (
     "ShareGPT_V3_unfiltered_cleaned_split.json",
 );
 
+/// The repository and the file of a data set that are used when nobody names another; `None` where a file must be named, or none
+/// is needed.
+pub const fn usual_file(dataset: Dataset) -> Option<(&'static str, &'static str)> {
+    match dataset {
+        Dataset::Sharegpt | Dataset::Random => Some(SHAREGPT),
+        Dataset::Mmmu => Some(("MMMU/MMMU", "Math/test-00000-of-00001.parquet")),
+        Dataset::LongbenchV2 => Some(("THUDM/LongBench-v2", "data.json")),
+        Dataset::RandomIds
+        | Dataset::GeneratedSharedPrefix
+        | Dataset::Image
+        | Dataset::Custom
+        | Dataset::Openai
+        | Dataset::SpeedBench
+        | Dataset::AgenticTrace
+        | Dataset::Mooncake => None,
+    }
+}
+
 /// The prompts of a workload could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
     /// The data set's file is nowhere.
     #[error(
-        "no data file for `{}`; looked at{}\nfetch it with `hf download --repo-type dataset {} {}`, \
-         or name a file of the same format as the scenario's `path`",
-        dataset.bench_serving_name(), lines(looked), SHAREGPT.0, SHAREGPT.1
+        "no data file for `{}`{}\n{}",
+        dataset.bench_serving_name(), places(looked), remedy(*dataset)
     )]
     Missing {
         /// The data set.
@@ -51,6 +73,22 @@ pub enum DatasetError {
         path: PathBuf,
         /// Why not.
         error: std::io::Error,
+    },
+    /// The data set's file does not hold rows of its format.
+    #[error("`{}` does not hold rows of `{}`: {reason}", path.display(), dataset.bench_serving_name())]
+    Malformed {
+        /// The data set.
+        dataset: Dataset,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where in the file.
+        reason: String,
+    },
+    /// The data set is known and cannot be prepared.
+    #[error("the data set `{}` is not built yet; choose another", dataset.bench_serving_name())]
+    NotBuilt {
+        /// The data set.
+        dataset: Dataset,
     },
     /// The data set's file does not hold conversations in the ShareGPT format.
     #[error("`{}` does not hold conversations in the ShareGPT format: {reason}", path.display())]
@@ -92,26 +130,9 @@ pub enum DatasetError {
     /// The tokenizer failed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-}
-
-/// What a prompt consists of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// Text, which the server tokenizes.
-    Text(String),
-    /// Token ids, which the server takes as they are.
-    Ids(Vec<u32>),
-}
-
-/// One request to send: what to say, and how many tokens to ask for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prompt {
-    /// What is sent.
-    pub content: Content,
-    /// Its length in tokens by our tokenizer; for `random` the length it was cut to, which a server may count otherwise.
-    pub prompt_tokens: u32,
-    /// Tokens to ask for.
-    pub output_tokens: u32,
+    /// The chat template failed.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
 }
 
 /// The generators after the data set's draws; the arrivals go on from here.
@@ -164,7 +185,8 @@ pub fn locate(
             looked.push(given.display().to_string());
             given.is_file().then_some(given)
         }
-        None => caches.find(Repository::Dataset, SHAREGPT.0, SHAREGPT.1, &mut looked),
+        None => usual_file(dataset)
+            .and_then(|(repository, file)| caches.find(Repository::Dataset, repository, file, &mut looked)),
     };
     found.map(Some).ok_or(DatasetError::Missing { dataset, looked })
 }
@@ -200,6 +222,15 @@ pub fn prepare(
         Dataset::Sharegpt => sharegpt::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
         Dataset::Random => random::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
         Dataset::RandomIds => random::id_rows(workload, profile, tokenizer, &mut draws)?,
+        Dataset::GeneratedSharedPrefix
+        | Dataset::Image
+        | Dataset::Mmmu
+        | Dataset::Custom
+        | Dataset::Openai
+        | Dataset::LongbenchV2
+        | Dataset::SpeedBench
+        | Dataset::AgenticTrace
+        | Dataset::Mooncake => return Err(DatasetError::NotBuilt { dataset }),
     };
     if rows.prompts.is_empty() {
         return Err(DatasetError::Empty { dataset });
@@ -213,26 +244,22 @@ pub fn prepare(
     })
 }
 
-/// The digest of all prompts: kind, length, content, prompt tokens, output tokens of each, numbers low byte first.
-fn hash(prompts: &[Prompt]) -> ContentHash {
-    let mut bytes = Vec::new();
-    for prompt in prompts {
-        match &prompt.content {
-            Content::Text(text) => {
-                bytes.push(b't');
-                bytes.extend((text.len() as u64).to_le_bytes());
-                bytes.extend(text.as_bytes());
-            }
-            Content::Ids(ids) => {
-                bytes.push(b'i');
-                bytes.extend((ids.len() as u64).to_le_bytes());
-                bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
-            }
-        }
-        bytes.extend(prompt.prompt_tokens.to_le_bytes());
-        bytes.extend(prompt.output_tokens.to_le_bytes());
+fn places(looked: &[String]) -> String {
+    match looked {
+        [] => String::new(),
+        looked => format!("; looked at{}", lines(looked)),
     }
-    ContentHash::of_bytes(&bytes)
+}
+
+/// How to come by the file of a data set.
+fn remedy(dataset: Dataset) -> String {
+    let named = "name a file of its format as the scenario's `path`";
+    match usual_file(dataset) {
+        Some((repository, file)) => {
+            format!("fetch it with `hf download --repo-type dataset {repository} {file}`, or {named}")
+        }
+        None => format!("{named} (in `matrix bench`, `--dataset-path`)"),
+    }
 }
 
 /// A length in tokens as records keep it.

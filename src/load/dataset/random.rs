@@ -99,11 +99,7 @@ pub(super) fn rows(
         let from = prompts.len();
         let contents = contents(cut, workload.tokenize_prompt, profile, tokenizer)?;
         for (row, content) in (from..).zip(contents) {
-            prompts.push(Prompt {
-                content,
-                prompt_tokens: lengths.input[row],
-                output_tokens: lengths.output[row],
-            });
+            prompts.push(Prompt::plain(content, lengths.input[row], lengths.output[row]));
         }
     }
     Ok(lengths.rows(prompts))
@@ -131,11 +127,7 @@ pub(super) fn id_rows(
             .collect();
         let contents = contents(counted, workload.tokenize_prompt, profile, tokenizer)?;
         for (row, content) in block.iter().zip(contents) {
-            prompts.push(Prompt {
-                content,
-                prompt_tokens: lengths.input[*row],
-                output_tokens: lengths.output[*row],
-            });
+            prompts.push(Prompt::plain(content, lengths.input[*row], lengths.output[*row]));
         }
     }
     Ok(lengths.rows(prompts))

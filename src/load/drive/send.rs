@@ -52,6 +52,7 @@ pub(super) struct Job {
     /// Its place in the share.
     pub(super) place: usize,
     prompt_tokens: u32,
+    vision_tokens: u32,
     pub(super) asked_tokens: u32,
     pub(super) due: Duration,
     pub(super) bytes: Vec<u8>,
@@ -67,6 +68,8 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
                 tokens: item.asked_tokens,
                 stop_at_eos: shared.stop_at_eos,
                 body: &shared.body,
+                lora: item.lora.as_deref(),
+                extras: item.extras.as_deref(),
             };
             let body = protocol::encode(&shared.target.dialect, &item.content, &ask)
                 .map_err(|source| DriveError::Encode { index, source })?;
@@ -74,9 +77,10 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
                 index,
                 place,
                 prompt_tokens: item.prompt_tokens,
+                vision_tokens: item.vision_tokens(),
                 asked_tokens: item.asked_tokens,
                 due: item.due,
-                bytes: client::compose(&shared.target, &body),
+                bytes: client::compose(&shared.target, ask.routing_key(), &body),
             })
         })
         .collect()
@@ -237,6 +241,7 @@ pub(super) fn blank(job: &Job) -> Request {
     Request {
         index: job.index,
         prompt_tokens: job.prompt_tokens,
+        vision_tokens: job.vision_tokens,
         asked_tokens: job.asked_tokens,
         due_ns: u64::try_from(job.due.as_nanos()).unwrap_or(u64::MAX),
         sent_ns: None,
@@ -294,6 +299,7 @@ pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) 
             index,
             place: 0,
             prompt_tokens: item.prompt_tokens,
+            vision_tokens: item.vision_tokens(),
             asked_tokens: item.asked_tokens,
             due: item.due,
             bytes: Vec::new(),

@@ -69,15 +69,11 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             profile: Profile::Current,
             seed: 1,
             workload: Workload {
-                dataset: Dataset::RandomIds,
-                path: None,
                 prompts: 3,
                 input_len: Some(8),
                 output_len: Some(4),
                 range_ratio: 1.0,
-                context_len: None,
-                prompt_suffix: None,
-                tokenize_prompt: false,
+                ..Workload::of(Dataset::RandomIds)
             },
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
@@ -89,6 +85,7 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             body: serde_json::Map::new(),
             stop_at_eos: false,
             keep_text: true,
+            lora: None,
         },
         why: None,
     }
@@ -219,6 +216,7 @@ fn request(index: u32) -> Request {
     Request {
         index,
         prompt_tokens: 8,
+        vision_tokens: 0,
         asked_tokens: 4,
         due_ns: 0,
         sent_ns: Some(sent),

@@ -1,6 +1,7 @@
 //! Scenarios that cannot be sent.
 
 use super::{at, empty_axis};
+use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::matrix::{Matrix, ScenarioEntry};
 use crate::matrix::spec::shape::Named;
 use crate::matrix::spec::source::{Mistake, listed, nearest};
@@ -54,6 +55,30 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
             objection.says,
         ));
     }
+    if let Some(why) = entry.lora.as_ref().and_then(Lora::objection) {
+        let message = format!("the scenario `{}` cannot be: `lora`", named.name);
+        mistakes.push(at(Mistake::new(message), named.name.place.as_ref(), why));
+    }
+    if dataset == Dataset::GeneratedSharedPrefix && entry.prompts.is_some() {
+        mistakes.push(
+            at(
+                Mistake::new(format!("the scenario `{}` cannot be: `prompts`", named.name)),
+                entry.prompts.as_ref().and_then(|prompts| prompts.place.as_ref()),
+                "`generated-shared-prefix` has a number of its own",
+            )
+            .help("set `groups` and `prompts_per_group` of `shared_prefix`, whose product it is"),
+        );
+    }
+    if dataset == Dataset::Mooncake && entry.rate.is_some() {
+        mistakes.push(
+            at(
+                Mistake::new(format!("the scenario `{}` cannot be: `rate`", named.name)),
+                entry.rate.as_ref().and_then(|list| list.place.as_ref()),
+                "`mooncake` has its moments in its trace",
+            )
+            .help("remove it; `mooncake: { slowdown: 2 }` stretches the trace"),
+        );
+    }
     if let Some(share) = entry
         .error_share
         .as_ref()
@@ -94,5 +119,9 @@ fn workload(entry: &ScenarioEntry, standard: Option<&ScenarioEntry>, dataset: Da
         context_len: entry.context_len,
         prompt_suffix: entry.prompt_suffix.clone(),
         tokenize_prompt: entry.tokenize_prompt,
+        apply_chat_template: entry.apply_chat_template,
+        shared_prefix: entry.shared_prefix.clone(),
+        agentic_trace: entry.agentic_trace.clone(),
+        mooncake: entry.mooncake.clone(),
     }
 }
