@@ -4,6 +4,7 @@ pub mod arrival;
 pub mod engine;
 pub mod matrix;
 pub mod scenario;
+pub mod search;
 pub mod select;
 pub mod shape;
 pub mod source;
