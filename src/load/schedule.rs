@@ -3,6 +3,8 @@
 //! The schedule is absolute: a request that goes out late does not push back the ones behind it, as it would in the
 //! Python tool, which sleeps the gaps one after another.
 
+mod pace;
+
 use std::time::Duration;
 
 use crate::base::ids::ContentHash;
@@ -13,7 +15,18 @@ use crate::matrix::spec::arrival::{Arrival, Spacing};
 ///
 /// One gap is drawn per request, the last one too although nothing waits for it, as the Python tool does: `numpy`
 /// ends where its generator ends. An infinite rate and constant spacing draw nothing.
+///
+/// Where the rate changes, arrivals of one per second are drawn and time is stretched until they fall due at the rate of
+/// each moment. There may be fewer due times than `count` then: nothing falls due after the last stage.
 pub fn due(arrival: &Arrival, count: usize, numpy: &mut Numpy) -> Vec<Duration> {
+    if let Some(pace) = &arrival.pace {
+        let units = units(arrival.spacing, count, numpy);
+        return units
+            .into_iter()
+            .map_while(|unit| pace::moment(pace, count, unit))
+            .map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+            .collect();
+    }
     if arrival.rate.is_infinite() {
         return vec![Duration::ZERO; count];
     }
@@ -36,6 +49,23 @@ pub fn due(arrival: &Arrival, count: usize, numpy: &mut Numpy) -> Vec<Duration> 
         .collect()
 }
 
+/// Arrivals at one per second.
+fn units(spacing: Spacing, count: usize, numpy: &mut Numpy) -> Vec<f64> {
+    let mut at = 0.0;
+    let unit = |row: usize| {
+        let unit = at;
+        match spacing {
+            Spacing::Poisson => at += numpy.exponential(1.0),
+            Spacing::Constant => at = (row + 1) as f64,
+            Spacing::Gamma { burstiness } => {
+                at += numpy.gamma(burstiness.shape(), 1.0 / burstiness.shape());
+            }
+        }
+        unit
+    };
+    (0..count).map(unit).collect()
+}
+
 /// A digest of a schedule, to the nanosecond.
 pub fn hash(due: &[Duration]) -> ContentHash {
     let bytes: Vec<u8> = due.iter().flat_map(|due| due.as_nanos().to_le_bytes()).collect();
@@ -53,6 +83,7 @@ mod tests {
     fn arrival(rate: f64, spacing: Spacing) -> Arrival {
         Arrival {
             rate: RequestRate::new(rate).unwrap(),
+            pace: None,
             spacing,
             concurrency: None,
         }
@@ -102,6 +133,7 @@ mod tests {
         let mut numpy = Numpy::new(1);
         let everything = Arrival {
             rate: RequestRate::INFINITE,
+            pace: None,
             spacing: Spacing::Poisson,
             concurrency: None,
         };

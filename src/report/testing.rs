@@ -168,11 +168,13 @@ fn cell(launch: &Launch) -> Cell {
             workload: Workload::of(Dataset::Sharegpt),
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
+                pace: None,
                 spacing: Spacing::Poisson,
                 concurrency: None,
             },
             limits: Limits::default(),
             slo: None,
+            search: None,
             body: serde_json::Map::new(),
             stop_at_eos: false,
             keep_text: false,

@@ -245,6 +245,8 @@ impl<'a> Yardstick<'a> {
             prompt_tokens: 5,
             asked_tokens: tokens,
             due: Duration::ZERO,
+            extras: None,
+            lora: None,
         };
         let load = Load {
             target: self.target.clone(),

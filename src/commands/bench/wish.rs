@@ -192,11 +192,13 @@ impl Wish {
             workload,
             arrival: Arrival {
                 rate: args.course.request_rate,
+                pace: None,
                 spacing: Spacing::Poisson,
                 concurrency: args.course.max_concurrency.and_then(NonZeroU32::new),
             },
             limits: Limits::default(),
             slo: slo.clone(),
+            search: None,
             body,
             stop_at_eos: args.sampling.disable_ignore_eos,
             keep_text: true,

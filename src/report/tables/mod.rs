@@ -74,6 +74,12 @@ impl<'a> Shown<'a> {
         if !scenario.arrival.rate.is_infinite() {
             words.push_str(&format!(", {} req/s", scenario.arrival.rate));
         }
+        if let Some(pace) = &scenario.arrival.pace {
+            words.push_str(&format!(", {pace} req/s"));
+        }
+        if let Some(search) = &scenario.search {
+            words.push_str(&format!(", {search}"));
+        }
         if let Some(limit) = scenario.arrival.concurrency {
             words.push_str(&format!(", at most {limit} at once"));
         }

@@ -77,11 +77,13 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             },
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
+                pace: None,
                 spacing: Spacing::Poisson,
                 concurrency: NonZeroU32::new(2),
             },
             limits: Limits::default(),
             slo: None,
+            search: None,
             body: serde_json::Map::new(),
             stop_at_eos: false,
             keep_text: true,
