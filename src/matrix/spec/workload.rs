@@ -80,6 +80,14 @@ impl Dataset {
         }
     }
 
+    /// Whether every prompt goes through the tokenizer's chat template, or is counted by it.
+    pub const fn is_templated(self) -> bool {
+        matches!(
+            self,
+            Self::Image | Self::Mmmu | Self::Openai | Self::SpeedBench | Self::Mooncake
+        )
+    }
+
     /// Whether its usual file holds conversations in the ShareGPT format.
     pub const fn is_of_sharegpt(self) -> bool {
         matches!(self, Self::Sharegpt | Self::Random)
