@@ -244,12 +244,16 @@ pub fn prepare(
     tokenizer.load()?;
     let mut draws = Draws::new(numpy_seed);
     let dataset = workload.dataset;
-    let pairs = || {
-        let path = file.ok_or(DatasetError::Missing {
+    let conversations = match file.filter(|_| dataset.is_of_sharegpt()) {
+        Some(path) => Some(conversations::File::open(path)?),
+        None => None,
+    };
+    let pairs = || match &conversations {
+        Some(file) => file.pairs(profile),
+        None => Err(DatasetError::Missing {
             dataset,
             looked: vec!["no file: none was given".to_owned()],
-        })?;
-        conversations::read(path, profile)
+        }),
     };
     let rows = match dataset {
         Dataset::Sharegpt => sharegpt::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
