@@ -1,6 +1,7 @@
 //! The `sharegpt` data set: first turns as they are, second turns for their lengths.
 
 use super::conversations::Pair;
+use super::template::ChatTemplate;
 use super::tokenizer::Tokenizer;
 use super::{Content, DatasetError, Draws, Prompt, Rows, tokens};
 use crate::matrix::spec::workload::{Profile, Workload};
@@ -66,6 +67,10 @@ pub(super) fn rows(
         .prompt_suffix
         .as_deref()
         .filter(|suffix| !suffix.is_empty());
+    let template = match workload.apply_chat_template {
+        true => Some(ChatTemplate::open(tokenizer)?),
+        false => None,
+    };
     let asked = workload.prompts as usize;
     let mut prompts: Vec<Prompt> = Vec::with_capacity(asked.min(pairs.len()));
     let mut pairs = pairs.into_iter();
@@ -79,6 +84,10 @@ pub(super) fn rows(
                 None => (pair.prompt, pair.completion),
             })
             .unzip();
+        let texts = match &template {
+            Some(template) => templated(template, &texts)?,
+            None => texts,
+        };
         let inputs = count(tokenizer, &texts)?;
         let outputs = match workload.output_len {
             Some(fixed) => vec![fixed; texts.len()],
@@ -90,11 +99,7 @@ pub(super) fn rows(
             }
         }
     }
-    Ok(Rows {
-        input_tokens: prompts.iter().map(|prompt| u64::from(prompt.prompt_tokens)).sum(),
-        output_tokens: prompts.iter().map(|prompt| u64::from(prompt.output_tokens)).sum(),
-        prompts,
-    })
+    Ok(Rows::of(prompts))
 }
 
 fn count(tokenizer: &Tokenizer, texts: &[String]) -> Result<Vec<u32>, DatasetError> {
@@ -104,6 +109,18 @@ fn count(tokenizer: &Tokenizer, texts: &[String]) -> Result<Vec<u32>, DatasetErr
         .into_iter()
         .map(tokens)
         .collect())
+}
+
+/// What the chat template makes of each prompt, without the text that encoding will begin with again.
+fn templated(template: &ChatTemplate, prompts: &[String]) -> Result<Vec<String>, DatasetError> {
+    let texts = prompts.iter().map(|prompt| {
+        let text = template.render_user(prompt)?;
+        Ok(match template.bos_token() {
+            Some(bos) => text.replace(bos, ""),
+            None => text,
+        })
+    });
+    texts.collect()
 }
 
 fn suffixed(prompt: &str, suffix: &str) -> String {

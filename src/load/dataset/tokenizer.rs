@@ -278,6 +278,16 @@ impl Tokenizer {
         }
     }
 
+    /// Every id of the vocabulary, added tokens included, in order.
+    pub fn vocabulary(&self) -> Vec<u32> {
+        let mut ids: Vec<u32> = match &self.inner.model {
+            Model::Hub(model) => model.get_vocab(true).into_values().collect(),
+            Model::Bytes { bos } => (0..BYTES_BOS + u32::from(*bos)).collect(),
+        };
+        ids.sort_unstable();
+        ids
+    }
+
     /// The size of the vocabulary with added tokens.
     pub fn vocab_size_with_added(&self) -> usize {
         match &self.inner.model {
