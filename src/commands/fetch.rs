@@ -117,7 +117,7 @@ fn lacking(plan: &Plan, folder: &std::path::Path, caches: &Caches) -> BTreeSet<W
         let work = &cell.scenario.workload;
         let usual = dataset::usual_file(work.dataset).filter(|_| work.path.is_none());
         if let Some((repository, file)) = usual
-            && dataset::locate(work.dataset, None, folder, caches).is_err()
+            && dataset::locate(work, folder, caches).is_err()
         {
             wanted.insert(Wanted {
                 kind: Kind::Dataset,

@@ -71,8 +71,7 @@ impl Library {
     fn make(&self, scenario: &Scenario, name: &str) -> Result<Stock, String> {
         let tokenizer = self.tokenizer(name)?;
         let work = &scenario.workload;
-        let file = dataset::locate(work.dataset, work.path.as_deref(), &self.folder, &self.caches)
-            .map_err(|error| error.to_string())?;
+        let file = dataset::locate(work, &self.folder, &self.caches).map_err(|error| error.to_string())?;
         let prepared = dataset::take_or_prepare(
             work,
             scenario.profile,

@@ -42,6 +42,9 @@ struct Head {
     drawn: (u64, u64),
     input_tokens: u64,
     output_tokens: u64,
+    said: Vec<String>,
+    /// Whether the last row is no prompt but what warms up.
+    has_warmup: bool,
     /// The digest of the rows.
     rows: ContentHash,
 }
@@ -216,11 +219,14 @@ fn packed(key: &Key, prepared: &Prepared) -> Option<Vec<u8>> {
         drawn: (prepared.draws.python.drawn(), prepared.draws.numpy.drawn()?),
         input_tokens: prepared.input_tokens,
         output_tokens: prepared.output_tokens,
+        said: prepared.said.clone(),
+        has_warmup: prepared.warmup.is_some(),
         rows: prepared.hash.clone(),
     };
     let mut rest = serde_json::to_vec(&head).ok()?;
     rest.push(b'\n');
     rest.extend(row::written(&prepared.prompts));
+    rest.extend(row::written(prepared.warmup.as_slice()));
     let mut bytes = first_line(key, &rest).into_bytes();
     bytes.append(&mut rest);
     Some(bytes)
@@ -240,12 +246,19 @@ fn unpacked(bytes: &[u8], key: &Key, seed: u32) -> Option<Prepared> {
     let mut draws = Draws::new(seed);
     draws.python.skip(head.drawn.0);
     draws.numpy.skip(head.drawn.1);
+    let mut prompts = row::read(&rows[1..])?;
+    let warmup = match head.has_warmup {
+        true => Some(prompts.pop()?),
+        false => None,
+    };
     Some(Prepared {
-        prompts: row::read(&rows[1..])?,
+        prompts,
         hash: head.rows,
         draws,
         input_tokens: head.input_tokens,
         output_tokens: head.output_tokens,
+        said: head.said,
+        warmup,
     })
 }
 

@@ -36,16 +36,13 @@ impl Lengths {
     }
 
     fn rows(&self, prompts: Vec<Prompt>) -> Rows {
-        Rows {
-            prompts,
-            input_tokens: self.input.iter().copied().map(u64::from).sum(),
-            output_tokens: self.output.iter().copied().map(u64::from).sum(),
-        }
+        let sum = |lengths: &[u32]| lengths.iter().copied().map(u64::from).sum();
+        Rows::summed(prompts, sum(&self.input), sum(&self.output))
     }
 }
 
 /// `count` lengths between a share of `longest` and all of it; nothing is drawn for a length of 0.
-fn lengths(longest: u32, ratio: f64, shortest: u32, count: usize, numpy: &mut Numpy) -> Vec<u32> {
+pub(super) fn lengths(longest: u32, ratio: f64, shortest: u32, count: usize, numpy: &mut Numpy) -> Vec<u32> {
     if longest == 0 {
         return vec![0; count];
     }

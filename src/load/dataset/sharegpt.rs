@@ -93,11 +93,7 @@ pub(super) fn rows(
             }
         }
     }
-    Ok(Rows {
-        input_tokens: prompts.iter().map(|prompt| u64::from(prompt.prompt_tokens)).sum(),
-        output_tokens: prompts.iter().map(|prompt| u64::from(prompt.output_tokens)).sum(),
-        prompts,
-    })
+    Ok(Rows::of(prompts))
 }
 
 fn count(tokenizer: &Tokenizer, texts: &[String]) -> Result<Vec<u32>, DatasetError> {

@@ -294,6 +294,17 @@ impl Tokenizer {
         }
     }
 
+    /// Every id of the vocabulary, added tokens included, in order; none for a tokenizer that cannot be loaded.
+    pub fn vocabulary(&self) -> Vec<u32> {
+        let mut ids: Vec<u32> = match self.loaded() {
+            Some(Model::Hub(model)) => model.get_vocab(true).into_values().collect(),
+            Some(Model::Bytes { bos }) => (0..BYTES_BOS + u32::from(*bos)).collect(),
+            None => Vec::new(),
+        };
+        ids.sort_unstable();
+        ids
+    }
+
     /// The size of the vocabulary with added tokens; 0 for a tokenizer that cannot be loaded.
     pub fn vocab_size_with_added(&self) -> usize {
         match self.loaded() {
