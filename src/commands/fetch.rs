@@ -42,6 +42,7 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
         .context("cannot start a runtime")?;
     let caches = Caches {
         hf_home: Some(hub.home.clone()),
+        prompts: None,
     };
     let mut wanted = lacking(&read.plan, &read.folder, &caches);
     if args.models {
@@ -116,7 +117,7 @@ fn lacking(plan: &Plan, folder: &std::path::Path, caches: &Caches) -> BTreeSet<W
         let work = &cell.scenario.workload;
         let usual = dataset::usual_file(work.dataset).filter(|_| work.path.is_none());
         if let Some((repository, file)) = usual
-            && dataset::locate(work.dataset, None, folder, caches).is_err()
+            && dataset::locate(work, folder, caches).is_err()
         {
             wanted.insert(Wanted {
                 kind: Kind::Dataset,

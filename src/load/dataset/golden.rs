@@ -109,7 +109,7 @@ fn id_rows(prepared: &Prepared) -> Vec<(Vec<u32>, u32)> {
 }
 
 /// The next numbers of Python's and of numpy's generator.
-fn next(prepared: &Prepared) -> (f64, f64) {
+pub(super) fn next(prepared: &Prepared) -> (f64, f64) {
     let mut draws = prepared.draws.clone();
     (draws.python.random(), draws.numpy.random())
 }
@@ -494,8 +494,13 @@ fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_
     let home = tempfile::tempdir().unwrap();
     let caches = Caches {
         hf_home: Some(home.path().to_owned()),
+        prompts: None,
     };
-    let missing = locate(Dataset::Sharegpt, None, home.path(), &caches)
+    let at = |path: &str| Workload {
+        path: Some(path.to_owned()),
+        ..Workload::of(Dataset::Sharegpt)
+    };
+    let missing = locate(&Workload::of(Dataset::Sharegpt), home.path(), &caches)
         .unwrap_err()
         .to_string();
     assert!(
@@ -510,16 +515,16 @@ fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_
     let cached = snapshot.join(SHAREGPT.1);
     std::fs::write(&cached, "[]").unwrap();
     assert_eq!(
-        locate(Dataset::Random, None, home.path(), &caches).unwrap(),
+        locate(&Workload::of(Dataset::Random), home.path(), &caches).unwrap(),
         Some(cached)
     );
 
     std::fs::write(home.path().join("mine.json"), "[]").unwrap();
-    let mine = locate(Dataset::Sharegpt, Some("mine.json"), home.path(), &caches).unwrap();
+    let mine = locate(&at("mine.json"), home.path(), &caches).unwrap();
     assert_eq!(mine, Some(home.path().join("mine.json")));
-    assert!(locate(Dataset::Sharegpt, Some("absent.json"), home.path(), &caches).is_err());
+    assert!(locate(&at("absent.json"), home.path(), &caches).is_err());
     assert_eq!(
-        locate(Dataset::RandomIds, None, home.path(), &caches).unwrap(),
+        locate(&Workload::of(Dataset::RandomIds), home.path(), &caches).unwrap(),
         None
     );
 }

@@ -2,11 +2,18 @@
 //!
 //! Everything is drawn before the measurement starts. Downloads nothing, and sends nothing.
 
+mod agentic;
 mod cache;
 mod conversations;
+mod custom;
+mod jsonl;
+mod kept;
+mod mooncake;
+mod openai;
 mod random;
 pub mod rng;
 mod row;
+mod shared_prefix;
 mod sharegpt;
 pub mod template;
 pub mod tokenizer;
@@ -14,12 +21,15 @@ pub mod tokenizer;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod golden_rows;
+#[cfg(test)]
 mod shipped;
 
 use std::path::{Path, PathBuf};
 
 pub use cache::Caches;
 use cache::{Repository, lines};
+use kept::{Key, Shelf};
 use row::hash;
 pub use row::{Content, Extras, Prompt};
 use template::TemplateError;
@@ -144,6 +154,16 @@ pub struct Draws {
     pub numpy: rng::Numpy,
 }
 
+impl Draws {
+    /// The generators, seeded.
+    fn new(seed: u32) -> Self {
+        Self {
+            python: rng::Python::new(seed.into()),
+            numpy: rng::Numpy::new(seed),
+        }
+    }
+}
+
 /// The prompts of a workload, in the order in which they are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepared {
@@ -157,6 +177,10 @@ pub struct Prepared {
     pub input_tokens: u64,
     /// The sum the Python tool prints as `#Output tokens`.
     pub output_tokens: u64,
+    /// What the Python tool prints about them, line by line.
+    pub said: Vec<String>,
+    /// What warms up in place of the first prompt.
+    pub warmup: Option<Prompt>,
 }
 
 /// Rows with the sums that the Python tool prints beside them.
@@ -164,31 +188,84 @@ struct Rows {
     prompts: Vec<Prompt>,
     input_tokens: u64,
     output_tokens: u64,
+    said: Vec<String>,
+    warmup: Option<Prompt>,
 }
 
-/// The file a data set is read from: `path` relative to `base`, else the one in the caches; `None` if it needs none.
+impl Rows {
+    /// Rows with their sums, which the Python tool prints for most data sets.
+    fn of(prompts: Vec<Prompt>) -> Self {
+        let sum = |read: fn(&Prompt) -> u32| prompts.iter().map(|prompt| u64::from(read(prompt))).sum();
+        let (input, output) = (
+            sum(|prompt| prompt.prompt_tokens),
+            sum(|prompt| prompt.output_tokens),
+        );
+        Self::summed(prompts, input, output)
+    }
+
+    /// Rows with sums of their own.
+    fn summed(prompts: Vec<Prompt>, input_tokens: u64, output_tokens: u64) -> Self {
+        Self {
+            prompts,
+            input_tokens,
+            output_tokens,
+            said: vec![
+                format!("#Input tokens: {input_tokens}"),
+                format!("#Output tokens: {output_tokens}"),
+            ],
+            warmup: None,
+        }
+    }
+}
+
+/// The file a data set is read from: its path relative to `base`, else the one in the caches; `None` if it needs none.
 ///
 /// A path that leads nowhere is an error, never a reason to take another file.
-pub fn locate(
-    dataset: Dataset,
-    path: Option<&str>,
-    base: &Path,
-    caches: &Caches,
-) -> Result<Option<PathBuf>, DatasetError> {
+pub fn locate(workload: &Workload, base: &Path, caches: &Caches) -> Result<Option<PathBuf>, DatasetError> {
+    let dataset = workload.dataset;
     if !dataset.needs_file() {
         return Ok(None);
     }
     let mut looked = Vec::new();
-    let found = match path.filter(|path| !path.is_empty()) {
+    let found = match workload.path.as_deref().filter(|path| !path.is_empty()) {
         Some(path) => {
             let given = base.join(path);
             looked.push(given.display().to_string());
             given.is_file().then_some(given)
         }
+        None if dataset == Dataset::Mooncake => {
+            // Where the Python tool puts it.
+            let kept = Path::new("/tmp").join(workload.mooncake().trace.file());
+            looked.push(kept.display().to_string());
+            kept.is_file().then_some(kept)
+        }
         None => usual_file(dataset)
             .and_then(|(repository, file)| caches.find(Repository::Dataset, repository, file, &mut looked)),
     };
     found.map(Some).ok_or(DatasetError::Missing { dataset, looked })
+}
+
+/// As [`prepare`], but what was prepared before is taken from the disk, and what was not is kept there.
+pub fn take_or_prepare(
+    workload: &Workload,
+    profile: Profile,
+    seed: u64,
+    tokenizer: &Tokenizer,
+    file: Option<&Path>,
+    caches: &Caches,
+) -> Result<Prepared, DatasetError> {
+    let prepare = || prepare(workload, profile, seed, tokenizer, file);
+    let key = Key::of(workload, profile, seed, tokenizer, file);
+    let (Some(folder), Some(key), Ok(numpy_seed)) = (&caches.prompts, key, u32::try_from(seed)) else {
+        return prepare();
+    };
+    let shelf = Shelf::new(folder);
+    if let Some(kept) = shelf.take(&key, numpy_seed) {
+        return Ok(kept);
+    }
+    let prepared = prepare()?;
+    shelf.put(&key, &prepared);
+    Ok(prepared)
 }
 
 /// Draws the prompts of a workload under a profile's rules; `file` is what [`locate`] found.
@@ -206,31 +283,38 @@ pub fn prepare(
         return Err(DatasetError::Mistaken { mistakes });
     }
     let numpy_seed = u32::try_from(seed).map_err(|_| DatasetError::Seed { seed })?;
-    let mut draws = Draws {
-        python: rng::Python::new(seed),
-        numpy: rng::Numpy::new(numpy_seed),
-    };
+    tokenizer.load()?;
+    let mut draws = Draws::new(numpy_seed);
     let dataset = workload.dataset;
-    let pairs = || {
-        let path = file.ok_or(DatasetError::Missing {
+    let path = || {
+        file.ok_or(DatasetError::Missing {
             dataset,
             looked: vec!["no file: none was given".to_owned()],
-        })?;
-        conversations::read(path, profile)
+        })
+    };
+    let conversations = match file.filter(|_| dataset.is_of_sharegpt()) {
+        Some(path) => Some(conversations::File::open(path)?),
+        None => None,
+    };
+    let pairs = || match &conversations {
+        Some(file) => file.pairs(profile),
+        None => path().map(|_| Vec::new()),
     };
     let rows = match dataset {
         Dataset::Sharegpt => sharegpt::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
         Dataset::Random => random::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
         Dataset::RandomIds => random::id_rows(workload, profile, tokenizer, &mut draws)?,
-        Dataset::GeneratedSharedPrefix
-        | Dataset::Image
-        | Dataset::Mmmu
-        | Dataset::Custom
-        | Dataset::Openai
-        | Dataset::LongbenchV2
-        | Dataset::SpeedBench
-        | Dataset::AgenticTrace
-        | Dataset::Mooncake => return Err(DatasetError::NotBuilt { dataset }),
+        Dataset::GeneratedSharedPrefix => shared_prefix::rows(workload, seed, tokenizer, &mut draws)?,
+        Dataset::Custom => {
+            let pairs = custom::read(path()?)?;
+            sharegpt::rows(workload, profile, tokenizer, pairs, &mut draws)?
+        }
+        Dataset::Openai => openai::rows(workload, tokenizer, path()?)?,
+        Dataset::AgenticTrace => agentic::rows(workload, path()?)?,
+        Dataset::Mooncake => mooncake::rows(workload, tokenizer, path()?)?,
+        Dataset::Image | Dataset::Mmmu | Dataset::LongbenchV2 | Dataset::SpeedBench => {
+            return Err(DatasetError::NotBuilt { dataset });
+        }
     };
     if rows.prompts.is_empty() {
         return Err(DatasetError::Empty { dataset });
@@ -241,6 +325,8 @@ pub fn prepare(
         draws,
         input_tokens: rows.input_tokens,
         output_tokens: rows.output_tokens,
+        said: rows.said,
+        warmup: rows.warmup,
     })
 }
 
@@ -258,6 +344,9 @@ fn remedy(dataset: Dataset) -> String {
         Some((repository, file)) => {
             format!("fetch it with `hf download --repo-type dataset {repository} {file}`, or {named}")
         }
+        None if dataset == Dataset::Mooncake => format!(
+            "get the trace from the folder `FAST25-release` of https://github.com/kvcache-ai/Mooncake, and {named}"
+        ),
         None => format!("{named} (in `matrix bench`, `--dataset-path`)"),
     }
 }

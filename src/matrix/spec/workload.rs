@@ -80,6 +80,14 @@ impl Dataset {
         }
     }
 
+    /// Whether every prompt goes through the tokenizer's chat template, or is counted by it.
+    pub const fn is_templated(self) -> bool {
+        matches!(
+            self,
+            Self::Image | Self::Mmmu | Self::Openai | Self::SpeedBench | Self::Mooncake
+        )
+    }
+
     /// Whether its usual file holds conversations in the ShareGPT format.
     pub const fn is_of_sharegpt(self) -> bool {
         matches!(self, Self::Sharegpt | Self::Random)
@@ -93,7 +101,7 @@ pub struct Workload {
     pub dataset: Dataset,
     /// The data set's file, relative to the matrix file's folder; without it the Hugging Face cache is looked into.
     pub path: Option<String>,
-    /// How many prompts to send; a data set with fewer usable rows gives fewer.
+    /// How many prompts to send; a data set with fewer usable rows gives fewer, and `generated-shared-prefix` has a number of its own.
     pub prompts: u32,
     /// Tokens in each prompt, at most; for `random` and `random-ids`.
     pub input_len: Option<u32>,
@@ -156,6 +164,16 @@ impl Workload {
         }
     }
 
+    /// How many requests are asked for, each conversation counted once; `None` for all that there are.
+    pub fn asked(&self) -> Option<u64> {
+        match self.dataset {
+            Dataset::GeneratedSharedPrefix => Some(u64::from(self.shared_prefix().prompts())),
+            Dataset::Mooncake => Some(u64::from(self.prompts) * u64::from(self.mooncake().rounds)),
+            Dataset::Openai if self.prompts == 0 => None,
+            _ => Some(u64::from(self.prompts)),
+        }
+    }
+
     /// What `generated-shared-prefix` draws.
     pub fn shared_prefix(&self) -> SharedPrefix {
         self.shared_prefix.clone().unwrap_or_default()
@@ -170,7 +188,8 @@ impl Workload {
     pub fn objections(&self, profile: Profile) -> Vec<Objection> {
         let mut found = Vec::new();
         let mut say = |field, says: String| found.push(Objection { field, says });
-        if self.prompts == 0 {
+        // For recorded requests 0 means all of them.
+        if self.prompts == 0 && self.dataset != Dataset::Openai {
             say(
                 "prompts",
                 "0 prompts measure nothing; ask for at least 1".to_owned(),
