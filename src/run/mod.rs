@@ -2,6 +2,7 @@
 
 pub mod bench;
 mod cell;
+mod items;
 mod launch;
 pub mod lease;
 pub mod preflight;
