@@ -8,6 +8,7 @@
 
 mod plain;
 mod send;
+mod talk;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
@@ -47,6 +48,12 @@ pub struct Item {
 }
 
 impl Item {
+    /// How many records it comes to: one for each round of a conversation.
+    pub fn rounds(&self) -> usize {
+        let turns = self.extras.as_ref().and_then(|extras| extras.turns.as_ref());
+        1 + turns.map_or(0, Vec::len)
+    }
+
     fn vision_tokens(&self) -> u32 {
         self.extras.as_ref().map_or(0, |extras| extras.vision_tokens)
     }
@@ -112,7 +119,7 @@ impl Progress {
 /// What a drive came to.
 #[derive(Debug)]
 pub struct Driven {
-    /// One record per item, in the order of items. The text of each answer is in it, whether or not it is to be kept.
+    /// One record per item, or for each round of a conversation, in the order of items. The text of each answer is in it, whether or not it is to be kept.
     pub requests: Vec<Request>,
     /// The start of the measurement: moments in records are told from here.
     pub zero: Moment,
@@ -214,7 +221,7 @@ pub async fn drive(
         threads,
         ..
     } = load;
-    let count = items.len();
+    let count = items.iter().map(Item::rounds).sum();
     let shared = Arc::new(Shared {
         target,
         limits,
@@ -264,9 +271,17 @@ pub async fn drive(
     })
 }
 
-/// Items with their places, a share per thread, each in the order of due times.
+/// Items with the places of their first records, a share per thread, each in the order of due times.
 fn deal(items: Vec<Item>, threads: NonZeroUsize) -> Vec<Vec<(u32, Item)>> {
-    let mut all: Vec<(u32, Item)> = (0..).zip(items).collect();
+    let mut place = 0;
+    let mut all: Vec<(u32, Item)> = items
+        .into_iter()
+        .map(|item| {
+            let here = place;
+            place += u32::try_from(item.rounds()).expect("a load has fewer than four billion requests");
+            (here, item)
+        })
+        .collect();
     all.sort_by_key(|(_, item)| item.due);
     let threads = threads.get().min(all.len()).max(1);
     let mut shares = vec![Vec::new(); threads];

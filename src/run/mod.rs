@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod calibrate;
 mod cell;
+mod items;
 mod launch;
 pub mod lease;
 pub mod preflight;

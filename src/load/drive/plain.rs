@@ -22,7 +22,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use self::bell::Bell;
 use super::DriveError;
-use super::send::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, fill, unsent};
+use super::send::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, count_prompt, fill, give_up};
 use crate::base::clock::{self, Moment};
 use crate::load::client::Stamp;
 use crate::load::exchange::{Answer, Bounds, Course, GRACE, Haul, Live, nanos};
@@ -93,12 +93,14 @@ impl Loop {
     pub(super) fn send(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> (Vec<Sent>, Looked) {
         // The kernel lets timers be 50 µs late to save wake-ups.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let later = jobs.iter().map(Job::later).sum();
         let mut round = Round {
             zero,
             over: self.shared.limits.duration.map(|span| zero.plus(span.duration())),
-            streams: (0..jobs.len()).map(|_| None).collect(),
-            done: Vec::with_capacity(jobs.len()),
+            streams: (0..jobs.len() + later).map(|_| None).collect(),
+            done: Vec::with_capacity(jobs.len() + later),
             jobs: jobs.into(),
+            later,
             running: 0,
             connecting: 0,
             unconnected: VecDeque::new(),
@@ -142,6 +144,8 @@ struct Round {
     jobs: VecDeque<Job>,
     streams: Vec<Option<Box<Stream>>>,
     done: Vec<Sent>,
+    /// Rounds of conversations that wait for the answer before them.
+    later: usize,
     running: usize,
     connecting: usize,
     /// Begun, and waiting until fewer connections are in the making.
@@ -174,7 +178,8 @@ impl Round {
         loop {
             self.close();
             let (is_behind, due) = self.send_due();
-            if self.jobs.is_empty() && self.drained.is_none() {
+            let is_last = self.later == 0 || self.closed.is_some();
+            if self.jobs.is_empty() && is_last && self.drained.is_none() {
                 self.drained = Some(clock::now().plus(self.inner.shared.limits.drain.duration()));
             }
             self.expire();
@@ -221,13 +226,14 @@ impl Round {
         };
         self.waiting = None;
         for job in std::mem::take(&mut self.jobs) {
-            let request = unsent(&job, closed, nanos(clock::now(), self.zero));
-            self.inner.shared.progress.end(&request);
-            self.done.push(Sent {
-                request,
-                lag: None,
-                stamp: None,
-            });
+            self.later -= job.later();
+            give_up(
+                &job,
+                closed,
+                self.zero,
+                &self.inner.shared.progress,
+                &mut self.done,
+            );
         }
     }
 
@@ -464,7 +470,7 @@ impl Round {
 
     /// Makes the record of an exchange that is over.
     fn end(&mut self, place: usize, answer: Answer) {
-        let Some(stream) = self.streams[place].take() else {
+        let Some(mut stream) = self.streams[place].take() else {
             return;
         };
         self.running -= 1;
@@ -481,8 +487,30 @@ impl Round {
         let progress = &self.inner.shared.progress;
         progress.running.fetch_sub(1, Ordering::Relaxed);
         progress.end(&request);
-        drop(stream.slot);
+        let next = stream.job.talk.take().and_then(|talk| {
+            count_prompt(&mut request);
+            talk.next(&request, place, &self.inner.shared)
+        });
         self.done.push(Sent { request, lag, stamp });
+        // Only the end of a whole conversation frees its slot.
+        if let Some(next) = next {
+            self.go_on(next, stream.slot.take());
+        }
+    }
+
+    /// Sends the next round of a conversation, if anything may still be sent.
+    fn go_on(&mut self, next: Job, slot: Option<OwnedSemaphorePermit>) {
+        self.later -= 1;
+        if self.over.is_some_and(|over| clock::now() >= over) {
+            self.closed.get_or_insert(Closed::Over);
+        }
+        let Some(closed) = self.closed else {
+            let ready = self.zero.plus(next.due);
+            return self.begin(next, slot, ready);
+        };
+        self.later -= next.later();
+        let progress = &self.inner.shared.progress;
+        give_up(&next, closed, self.zero, progress, &mut self.done);
     }
 }
 
