@@ -24,6 +24,7 @@ use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
 use crate::commands::{Outcome, Refusal, print};
 use crate::exit::Exit;
+use crate::judge::metrics;
 use crate::load::dataset::Caches;
 use crate::load::{Progress, Target};
 use crate::matrix::plan::Protocol;
@@ -124,7 +125,7 @@ async fn bench(wish: &Wish, caches: Caches, stop: &Stop) -> Outcome {
         is_on = begin(wish, &server) => is_on?,
     };
     let began = clock::timestamp();
-    let measured = drive(wish, &session, &stop.asked).await?;
+    let mut measured = drive(wish, &session, &stop.asked).await?;
     if is_on {
         end_profile(wish, &server).await;
     }
@@ -134,6 +135,9 @@ async fn bench(wish: &Wish, caches: Caches, stop: &Stop) -> Outcome {
         .as_ref()
         .filter(|_| wish.backend.is_sglang())
         .and_then(accept_length);
+    if wish.profile == Profile::Current && metrics::divides_gaps(&wish.asked.backend, accepted) {
+        measured = session.count_chunks(measured).await;
+    }
     let ended = Ended {
         wish,
         session: &session,

@@ -11,6 +11,7 @@ fn request(index: u32) -> Request {
         index,
         prompt_tokens: 10,
         vision_tokens: 0,
+        round: None,
         asked_tokens: 5,
         due_ns: 0,
         sent_ns: Some(0),
@@ -23,8 +24,11 @@ fn request(index: u32) -> Request {
         failure: None,
         status: Some(200),
         usage: None,
+        cached: None,
+        oddities: Vec::new(),
         finish: None,
         counted_tokens: None,
+        counted_chunks: None,
         text: None,
     }
 }
@@ -331,6 +335,68 @@ fn gaps_that_bench_serving_would_divide_by_counts_we_lack_have_no_value() {
     let figures = figures_of(&requests, &basis, Definitions::Current);
     assert_eq!(get(&figures, "mean_itl_ms"), None);
     assert_eq!(get(&figures, "mean_ttft_ms"), Some(10.0));
+}
+
+/// The example of spec/bench-serving.md 7.2: gaps 0.2 and 0.4 with chunks of 2 and 3 tokens.
+fn speculated() -> (Request, Basis) {
+    let mut request = answered(0, 0.0, &[100.0, 300.0, 700.0], 750.0);
+    request.counted_chunks = Some(vec![7, 2, 3]);
+    let basis = Basis {
+        backend: "sglang-oai-chat".to_owned(),
+        accept_length: Some(2.5),
+        ..basis(Protocol::Chat)
+    };
+    (request, basis)
+}
+
+#[test]
+fn gaps_of_a_speculating_server_are_divided_by_the_tokens_of_their_texts() {
+    let (request, basis) = speculated();
+    let requests = [request];
+    let figures = figures_of(&requests, &basis, Definitions::Current);
+    for (name, expected) in [
+        ("mean_itl_ms", 120.0),
+        ("median_itl_ms", 133.33333333333334),
+        ("max_itl_ms", 133.33333333333334),
+        ("peak_output_throughput_tok_s", 3.0),
+    ] {
+        assert_eq!(get(&figures, name), Some(expected), "{name}");
+    }
+    let mended = mended(&requests, &basis, Profile::Current);
+    assert_eq!(get(&mended, "mean_itl_ms"), Some(120.0));
+    // Neither another profile, nor another backend, nor a server that accepts nothing.
+    let is_per_event = |figures: &Figures| (get(figures, "mean_itl_ms").unwrap() - 300.0).abs() < 1e-9;
+    let classic = figures_of(&requests, &basis, Definitions::Classic);
+    assert!(is_per_event(&classic));
+    for other in [
+        Basis {
+            backend: "sglang".to_owned(),
+            ..basis.clone()
+        },
+        Basis {
+            accept_length: Some(0.0),
+            ..basis.clone()
+        },
+        Basis {
+            accept_length: None,
+            ..basis
+        },
+    ] {
+        let figures = figures_of(&requests, &other, Definitions::Current);
+        assert!(is_per_event(&figures));
+    }
+}
+
+#[test]
+fn a_text_without_a_token_breaks_the_division_unless_that_is_mended() {
+    let (mut request, basis) = speculated();
+    request.counted_chunks = Some(vec![7, 0, 3]);
+    let requests = [request];
+    let figures = figures_of(&requests, &basis, Definitions::Current);
+    assert_eq!(get(&figures, "mean_itl_ms"), None);
+    let mended = mended(&requests, &basis, Profile::Current);
+    let mean = get(&mended, "mean_itl_ms").unwrap();
+    assert!((mean - 200.0).abs() < 1e-9, "{mean}");
 }
 
 #[test]

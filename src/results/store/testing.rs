@@ -22,8 +22,8 @@ use crate::results::record::cell::{
 };
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
-use crate::results::record::second::Second;
 use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Request, Usage as Counts};
+use crate::results::record::second::Second;
 
 /// The matrix's name.
 pub const MATRIX: &str = "small";
@@ -220,6 +220,7 @@ fn request(index: u32) -> Request {
         index,
         prompt_tokens: 8,
         vision_tokens: 0,
+        round: None,
         asked_tokens: 4,
         due_ns: 0,
         sent_ns: Some(sent),
@@ -244,8 +245,11 @@ fn request(index: u32) -> Request {
             completion: Some(4),
             cached: Some(0),
         }),
+        cached: None,
+        oddities: Vec::new(),
         finish: (!cut).then(|| "length".to_owned()),
         counted_tokens: Some(4),
+        counted_chunks: None,
         text: Some("an answer".to_owned()),
     }
 }
