@@ -243,6 +243,30 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_bench_serving_cannot_read_is_noted() {
+        for (body, expected) in [
+            ("data: {}\n\ndata: [DONE]\n\n", &[][..]),
+            ("{\"plain\": 1}\r\n \n", &[]),
+            (": ping\n\ndata: {}\n", &[Oddity::Field]),
+            ("event: x\nid: 1\ndata: {}\n", &[Oddity::Field]),
+            ("data:{}\n", &[Oddity::Unspaced]),
+            (" data:[DONE]", &[Oddity::Unspaced]),
+            (": ping\ndata:{}\n", &[Oddity::Field, Oddity::Unspaced]),
+        ] {
+            // Cut at every byte, so that lines come whole and in pieces.
+            for cut in 0..=body.len() {
+                let mut scanner = Scanner::new(100);
+                for mut part in [&body.as_bytes()[..cut], &body.as_bytes()[cut..]] {
+                    while scanner.next(&mut part).unwrap().is_some() {}
+                }
+                scanner.finish();
+                let seen: Vec<Oddity> = scanner.oddities().collect();
+                assert_eq!(seen, expected, "{body:?} cut at {cut}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn lines_cut_anywhere_scan_alike(

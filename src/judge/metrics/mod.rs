@@ -4,6 +4,7 @@
 //! bench_serving of that profile would compute them, faults included, `matrix` with every fault mended. A figure without
 //! meaning is `None`, never 0. Nothing here judges whether a figure can be trusted.
 
+mod cache;
 mod compat;
 mod goodput;
 mod latency;
@@ -21,6 +22,7 @@ mod throughput;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use cache::{CacheHits, CacheTiers, cache_hits};
 pub use mended::{Held, generated_tokens, held, mended};
 pub use metric::{Better, Metric, Unit};
 pub use parts::{Count, Flow, Sample, Statistic, Target};
