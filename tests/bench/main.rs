@@ -4,4 +4,5 @@ mod harness;
 mod python;
 mod recorder;
 mod run;
+mod sharegpt;
 mod vllm;
