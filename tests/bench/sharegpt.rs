@@ -6,7 +6,7 @@
 //!
 //! Source: spec/bench-serving.md 13.1 and 13.2.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use matrix::cli::variable;
 use matrix::load::dataset::tokenizer::Tokenizer;
@@ -14,6 +14,8 @@ use matrix::load::dataset::{Caches, prepare};
 use matrix::matrix::spec::workload::{Dataset, Profile, Workload};
 
 const FILE: &str = "MATRIX_SHAREGPT";
+const QWEN3: &str = "MATRIX_QWEN3_TOKENIZER";
+const GPT_OSS: &str = "MATRIX_GPT_OSS_TOKENIZER";
 
 /// The value of a variable, without which a test is skipped.
 fn wanted(name: &str) -> Option<String> {
@@ -25,15 +27,12 @@ fn wanted(name: &str) -> Option<String> {
     value
 }
 
-/// Draws so many rows under `classic` with its seed 1 and compares the sums that it prints.
-fn gives(tokenizer: &str, prompts: u32, input: u64, output: u64) {
-    let (Some(file), Some(name)) = (wanted(FILE), wanted(tokenizer)) else {
-        println!("SKIPPED: needs {FILE} and {tokenizer}");
-        return;
-    };
+/// How many rows `classic` draws with its seed 1, and the sums that it prints; `None` without file or tokenizer.
+fn drawn(tokenizer: &str, prompts: u32) -> Option<(usize, u64, u64)> {
+    let (file, name) = (wanted(FILE)?, wanted(tokenizer)?);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let caches = Caches {
-        hf_home: PathBuf::new(),
+        hf_home: None,
         prompts: None,
     };
     let tokenizer = Tokenizer::open(&name, folder, &caches).expect("the tokenizer opens");
@@ -42,26 +41,35 @@ fn gives(tokenizer: &str, prompts: u32, input: u64, output: u64) {
         ..Workload::of(Dataset::Sharegpt)
     };
     let file = folder.join(file);
-    let prepared =
-        prepare(&workload, Profile::Classic, 1, &tokenizer, Some(&file)).expect("the file holds enough rows");
-    let count = u32::try_from(prepared.prompts.len());
-    assert_eq!(
-        (count, prepared.input_tokens, prepared.output_tokens),
-        (Ok(prompts), input, output)
-    );
+    let prepared = prepare(&workload, Profile::Classic, 1, &tokenizer, Some(&file));
+    let prepared = prepared.expect("the file holds enough rows");
+    Some((
+        prepared.prompts.len(),
+        prepared.input_tokens,
+        prepared.output_tokens,
+    ))
 }
 
 #[test]
 fn ten_thousand_rows_counted_by_qwen3_have_the_published_sums() {
-    gives("MATRIX_QWEN3_TOKENIZER", 10_000, 2_258_583, 1_992_177);
+    match drawn(QWEN3, 10_000) {
+        Some(drawn) => assert_eq!(drawn, (10_000, 2_258_583, 1_992_177)),
+        None => println!("SKIPPED: needs {FILE} and {QWEN3}"),
+    }
 }
 
 #[test]
 fn ten_thousand_rows_counted_by_gpt_oss_have_the_published_sums() {
-    gives("MATRIX_GPT_OSS_TOKENIZER", 10_000, 2_229_766, 1_959_361);
+    match drawn(GPT_OSS, 10_000) {
+        Some(drawn) => assert_eq!(drawn, (10_000, 2_229_766, 1_959_361)),
+        None => println!("SKIPPED: needs {FILE} and {GPT_OSS}"),
+    }
 }
 
 #[test]
 fn a_thousand_rows_counted_by_gpt_oss_have_the_published_sums() {
-    gives("MATRIX_GPT_OSS_TOKENIZER", 1_000, 221_351, 191_137);
+    match drawn(GPT_OSS, 1_000) {
+        Some(drawn) => assert_eq!(drawn, (1_000, 221_351, 191_137)),
+        None => println!("SKIPPED: needs {FILE} and {GPT_OSS}"),
+    }
 }
