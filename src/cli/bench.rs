@@ -181,6 +181,9 @@ pub(crate) struct DatasetArgs {
     /// Send token ids instead of text; for the backend `sglang`.
     #[arg(long)]
     pub(crate) tokenize_prompt: bool,
+    /// Send prompts of `sharegpt` as the tokenizer's chat template renders them.
+    #[arg(long)]
+    pub(crate) apply_chat_template: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -354,8 +357,6 @@ pub(crate) struct MissingArgs {
     #[arg(long, hide = true)]
     pub(crate) print_requests: bool,
     #[arg(long, hide = true)]
-    pub(crate) apply_chat_template: bool,
-    #[arg(long, hide = true)]
     pub(crate) plot_throughput: bool,
     #[arg(long, hide = true)]
     pub(crate) pd_separated: bool,
@@ -449,8 +450,6 @@ impl MissingArgs {
         no(self.use_trace_timestamps, "use-trace-timestamps", trace);
         let print = "every request is in `--output-details`";
         no(self.print_requests, "print-requests", print);
-        let template = "chat templates are not applied here yet; a chat backend has the server apply its own";
-        no(self.apply_chat_template, "apply-chat-template", template);
         no(
             self.plot_throughput,
             "plot-throughput",

@@ -132,6 +132,20 @@ pub struct Driven {
     /// How often the wall clock was set meanwhile, as the threads saw it. Moments that the kernel took around that time may be
     /// off by up to the time between two reads.
     pub clock_jumps: u32,
+    /// What each sending thread spent.
+    pub threads: Vec<Effort>,
+}
+
+/// What one sending thread spent between the start of the measurement and its last request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Its processor time.
+    pub cpu: Duration,
+    /// The time that passed meanwhile.
+    pub wall: Duration,
+    /// The longest pass over sockets that had something to say: so long one of them may have waited for its turn. `None` where an
+    /// event loop that is not ours did the waiting.
+    pub longest_pass: Option<Duration>,
 }
 
 /// How long after its due time, or after its slot became free if that was later, a request was sent.
@@ -225,12 +239,13 @@ pub async fn drive(
         worker.ready().await?;
     }
     let zero = clock::now();
-    let (mut sent, mut clock_jumps) = (Vec::with_capacity(count), 0);
+    let (mut sent, mut clock_jumps, mut efforts) = (Vec::with_capacity(count), 0, Vec::new());
     let ends: Vec<_> = workers.into_iter().map(|worker| worker.begin(zero)).collect();
     for end in ends {
-        let (records, jumps) = end.await?;
-        sent.extend(records);
-        clock_jumps = clock_jumps.max(jumps);
+        let share = end.await?;
+        sent.extend(share.sent);
+        clock_jumps = clock_jumps.max(share.clock_jumps);
+        efforts.push(share.effort);
     }
     sent.sort_unstable_by_key(|sent| sent.request.index);
     let lags = sent.iter().filter_map(|sent| sent.lag).collect();
@@ -252,6 +267,7 @@ pub async fn drive(
         lag: Lag::of(lags),
         stamp,
         clock_jumps,
+        threads: efforts,
     })
 }
 
@@ -293,25 +309,40 @@ impl Machinery {
         Ok(Self::Encrypted(runtime))
     }
 
-    fn send(
-        self,
-        jobs: Vec<Job>,
-        shared: &Arc<Shared>,
-        zero: Moment,
-        stop: &CancellationToken,
-    ) -> (Vec<Sent>, u32) {
-        match self {
-            Self::Plain(events) => events.send(jobs, zero, stop),
-            Self::Encrypted(runtime) => (runtime.block_on(send(jobs, shared, zero, stop)), 0),
+    fn send(self, jobs: Vec<Job>, shared: &Arc<Shared>, zero: Moment, stop: &CancellationToken) -> Share {
+        let cpu = clock::thread_cpu();
+        let (sent, clock_jumps, longest_pass) = match self {
+            Self::Plain(events) => {
+                let (sent, looked) = events.send(jobs, zero, stop);
+                (sent, looked.clock_jumps, Some(looked.longest_pass))
+            }
+            Self::Encrypted(runtime) => (runtime.block_on(send(jobs, shared, zero, stop)), 0, None),
+        };
+        let effort = Effort {
+            cpu: clock::thread_cpu().saturating_sub(cpu),
+            wall: clock::now().since(zero),
+            longest_pass,
+        };
+        Share {
+            sent,
+            clock_jumps,
+            effort,
         }
     }
+}
+
+/// What a thread comes back with.
+struct Share {
+    sent: Vec<Sent>,
+    clock_jumps: u32,
+    effort: Effort,
 }
 
 /// A thread that is preparing its share.
 struct Worker {
     ready: oneshot::Receiver<Result<(), DriveError>>,
     zero: oneshot::Sender<Moment>,
-    end: oneshot::Receiver<(Vec<Sent>, u32)>,
+    end: oneshot::Receiver<Share>,
 }
 
 impl Worker {
@@ -349,7 +380,7 @@ impl Worker {
         (&mut self.ready).await.unwrap_or_else(|_| Err(died()))
     }
 
-    fn begin(self, zero: Moment) -> impl Future<Output = Result<(Vec<Sent>, u32), DriveError>> {
+    fn begin(self, zero: Moment) -> impl Future<Output = Result<Share, DriveError>> {
         // A dead thread does not hear it; its end tells.
         let _ = self.zero.send(zero);
         async { self.end.await.map_err(|_| died()) }

@@ -3,6 +3,8 @@
 //! The schedule is absolute: a request that goes out late does not push back the ones behind it, as it would in the
 //! Python tool, which sleeps the gaps one after another.
 
+mod pace;
+
 use std::time::Duration;
 
 use crate::base::ids::ContentHash;
@@ -15,9 +17,13 @@ use crate::matrix::spec::lora::{Dealt, Lora};
 ///
 /// One gap is drawn per request, the last one too although nothing waits for it, as the Python tool does: `numpy`
 /// ends where its generator ends. An infinite rate and constant spacing draw nothing.
+///
+/// Where the rate changes, arrivals of one per second are drawn and time is stretched until they fall due at the rate of
+/// each moment. There may be fewer due times than `count` then: nothing falls due after the last stage.
 pub fn due(arrival: &Arrival, count: usize, numpy: &mut Numpy) -> Vec<Duration> {
     let mut gaps = Gaps::new(arrival);
-    (0..count).map(|_| gaps.pass(numpy)).collect()
+    let passed = (0..count).map(|_| gaps.pass(numpy)).collect();
+    times(arrival, passed)
 }
 
 /// When each of `count` requests falls due, as [`due`] says, and the place of its adapter among the names.
@@ -30,7 +36,7 @@ pub fn dealt(arrival: &Arrival, lora: &Lora, count: usize, draws: &mut Draws) ->
         Dealt::Skewed { alpha } => shares(alpha, names.len()),
         Dealt::Uniform | Dealt::Distinct => Vec::new(),
     };
-    (0..count)
+    let (passed, adapters) = (0..count)
         .map(|row| {
             let adapter = match lora.dealt {
                 Dealt::Uniform => *draws.python.choice(&names),
@@ -39,7 +45,8 @@ pub fn dealt(arrival: &Arrival, lora: &Lora, count: usize, draws: &mut Draws) ->
             };
             (gaps.pass(&mut draws.numpy), adapter)
         })
-        .unzip()
+        .unzip();
+    (times(arrival, passed), adapters)
 }
 
 /// How likely each of `count` names is, each `alpha` times as likely as the next.
@@ -59,10 +66,10 @@ pub fn replayed(moments: &[Duration], slowdown: f64) -> Vec<Duration> {
         .collect()
 }
 
-/// The gaps of an arrival, one request after the other.
+/// The gaps of an arrival, one request after the other; where the rate changes, those of one request per second.
 struct Gaps<'a> {
     arrival: &'a Arrival,
-    mean: f64,
+    rate: f64,
     row: usize,
     at: f64,
 }
@@ -71,30 +78,48 @@ impl<'a> Gaps<'a> {
     fn new(arrival: &'a Arrival) -> Self {
         Self {
             arrival,
-            mean: 1.0 / arrival.rate.per_second(),
+            rate: match arrival.pace {
+                Some(_) => 1.0,
+                None => arrival.rate.per_second(),
+            },
             row: 0,
             at: 0.0,
         }
     }
 
-    /// When the next request falls due; draws the gap behind it.
-    fn pass(&mut self, numpy: &mut Numpy) -> Duration {
-        if self.arrival.rate.is_infinite() {
-            return Duration::ZERO;
+    /// When the next request falls due, in seconds; draws the gap behind it.
+    fn pass(&mut self, numpy: &mut Numpy) -> f64 {
+        if self.rate.is_infinite() {
+            return 0.0;
         }
+        let mean = 1.0 / self.rate;
         let due = self.at;
         self.row += 1;
         match self.arrival.spacing {
-            Spacing::Poisson => self.at += numpy.exponential(self.mean),
+            Spacing::Poisson => self.at += numpy.exponential(mean),
             // A product instead of a sum, so that rounding does not add up.
-            Spacing::Constant => self.at = self.mean * self.row as f64,
+            Spacing::Constant => self.at = mean * self.row as f64,
             Spacing::Gamma { burstiness } => {
                 let shape = burstiness.shape();
-                self.at += numpy.gamma(shape, 1.0 / (self.arrival.rate.per_second() * shape));
+                self.at += numpy.gamma(shape, 1.0 / (self.rate * shape));
             }
         }
-        Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX)
+        due
     }
+}
+
+/// Due times from what [`Gaps`] passed.
+fn times(arrival: &Arrival, passed: Vec<f64>) -> Vec<Duration> {
+    let count = passed.len();
+    let paced = |at: f64| match &arrival.pace {
+        Some(pace) => pace::moment(pace, count, at),
+        None => Some(at),
+    };
+    passed
+        .into_iter()
+        .map_while(paced)
+        .map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+        .collect()
 }
 
 /// A digest of a schedule, to the nanosecond, and of the adapters that were dealt, if any were.
@@ -116,6 +141,7 @@ mod tests {
     fn arrival(rate: f64, spacing: Spacing) -> Arrival {
         Arrival {
             rate: RequestRate::new(rate).unwrap(),
+            pace: None,
             spacing,
             concurrency: None,
         }
@@ -165,6 +191,7 @@ mod tests {
         let mut numpy = Numpy::new(1);
         let everything = Arrival {
             rate: RequestRate::INFINITE,
+            pace: None,
             spacing: Spacing::Poisson,
             concurrency: None,
         };

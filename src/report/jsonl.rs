@@ -173,6 +173,7 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         "ended": summary.ended,
         "prompts_hash": summary.prompts_hash,
         "schedule_hash": summary.schedule_hash,
+        "client": summary.client,
         "failures": failures,
         "warnings": summary.warnings,
         "figures": figures,

@@ -18,11 +18,11 @@ use crate::results::record::cell::{
 };
 use crate::results::record::event::Event;
 use crate::results::record::request::{Class, Request};
-use crate::run::Job;
 use crate::run::items::{items, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::stop::Stop;
 use crate::run::watch::{self, Cut};
+use crate::run::{Job, calibrate};
 use crate::telemetry::prometheus::{Scrape, grown};
 
 /// An engine that is ready, and what the start has learned about it.
@@ -272,6 +272,7 @@ impl<'a> Course<'a> {
     }
 
     async fn ended(mut self, driven: Driven, cut: Option<Cut>, stock: &Arc<Stock>) -> Measured {
+        let client = calibrate::facts(&driven, self.job.calibration);
         let mut requests = driven.requests;
         requests = count_tokens(requests, stock).await;
         if !self.cell.scenario.keep_text {
@@ -283,6 +284,7 @@ impl<'a> Course<'a> {
         }
         self.summary.failures = failures;
         self.summary.stamps = Some(driven.stamp.name().to_owned());
+        self.summary.client = Some(client);
         if driven.clock_jumps > 0 {
             let warning = format!(
                 "the wall clock was set {} times; moments around that time may be off",
@@ -419,6 +421,7 @@ pub(crate) fn blank(
         schedule_hash: None,
         prompts: None,
         stamps: None,
+        client: None,
         reset: None,
         failures: BTreeMap::new(),
         figures: BTreeMap::new(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::ids::ContentHash;
+use crate::base::units::RequestRate;
 use crate::load::dataset::{Prepared, Prompt};
 use crate::load::{Item, schedule};
 use crate::matrix::spec::arrival::Arrival;
@@ -17,10 +18,11 @@ pub(super) fn items(scenario: &Scenario, prepared: &Prepared) -> (Vec<Item>, Con
     let arrival = match moments {
         // A trace has its moments, and no gap is drawn.
         Some(_) => Arrival {
-            rate: crate::base::units::RequestRate::INFINITE,
-            ..scenario.arrival
+            rate: RequestRate::INFINITE,
+            pace: None,
+            ..scenario.arrival.clone()
         },
-        None => scenario.arrival,
+        None => scenario.arrival.clone(),
     };
     let (due, adapters) = match &scenario.lora {
         Some(lora) => schedule::dealt(&arrival, lora, prompts.len(), &mut draws),

@@ -164,6 +164,25 @@ fn a_context_limit_drops_rows_of_sharegpt() {
 }
 
 #[test]
+fn a_chat_template_is_applied_and_its_bos_left_to_the_tokenizer() {
+    let workload = Workload {
+        apply_chat_template: true,
+        ..sharegpt(3)
+    };
+    let prepared = Case::new(Profile::Current, Tokenizer::bytes_with_bos()).prepare(1, &workload);
+    let asked = ["Q15:abcdefghijklm", "x", "Q00:"];
+    let texts = asked.map(|text| format!("<|user|>\n{text}<|end|>\n<|assistant|>\n"));
+    assert_eq!(
+        rows(&prepared),
+        [
+            (texts[0].as_str(), 49, 12),
+            (texts[1].as_str(), 33, 9),
+            (texts[2].as_str(), 36, 5)
+        ]
+    );
+}
+
+#[test]
 fn a_fixed_output_length_and_a_suffix_are_the_tools() {
     let workload = Workload {
         output_len: Some(8),

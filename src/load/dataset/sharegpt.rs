@@ -1,7 +1,7 @@
 //! The `sharegpt` data set: first turns as they are, second turns for their lengths.
 
 use super::conversations::Pair;
-use super::template::ChatTemplate;
+use super::template::{ChatTemplate, TemplateError};
 use super::tokenizer::Tokenizer;
 use super::{Content, DatasetError, Draws, Prompt, Rows, tokens};
 use crate::matrix::spec::workload::{Profile, Workload};
@@ -63,14 +63,7 @@ pub(super) fn rows(
 ) -> Result<Rows, DatasetError> {
     draws.python.shuffle(&mut pairs);
     let limits = Limits::of(workload, profile);
-    let suffix = workload
-        .prompt_suffix
-        .as_deref()
-        .filter(|suffix| !suffix.is_empty());
-    let template = match workload.apply_chat_template {
-        true => Some(ChatTemplate::open(tokenizer)?),
-        false => None,
-    };
+    let wrapping = Wrapping::of(workload, tokenizer)?;
     let asked = workload.prompts as usize;
     let mut prompts: Vec<Prompt> = Vec::with_capacity(asked.min(pairs.len()));
     let mut pairs = pairs.into_iter();
@@ -79,15 +72,10 @@ pub(super) fn rows(
         let (texts, completions): (Vec<String>, Vec<String>) = pairs
             .by_ref()
             .take(block)
-            .map(|pair| match suffix {
-                Some(suffix) => (suffixed(&pair.prompt, suffix), pair.completion),
-                None => (pair.prompt, pair.completion),
-            })
+            .map(|pair| Ok((wrapping.wrapped(pair.prompt)?, pair.completion)))
+            .collect::<Result<Vec<_>, TemplateError>>()?
+            .into_iter()
             .unzip();
-        let texts = match &template {
-            Some(template) => templated(template, &texts)?,
-            None => texts,
-        };
         let inputs = count(tokenizer, &texts)?;
         let outputs = match workload.output_len {
             Some(fixed) => vec![fixed; texts.len()],
@@ -111,16 +99,41 @@ fn count(tokenizer: &Tokenizer, texts: &[String]) -> Result<Vec<u32>, DatasetErr
         .collect())
 }
 
-/// What the chat template makes of each prompt, without the text that encoding will begin with again.
-fn templated(template: &ChatTemplate, prompts: &[String]) -> Result<Vec<String>, DatasetError> {
-    let texts = prompts.iter().map(|prompt| {
-        let text = template.render_user(prompt)?;
-        Ok(match template.bos_token() {
-            Some(bos) => text.replace(bos, ""),
-            None => text,
+/// What is done to a prompt before it is counted and sent.
+struct Wrapping<'a> {
+    suffix: Option<&'a str>,
+    template: Option<ChatTemplate>,
+}
+
+impl<'a> Wrapping<'a> {
+    fn of(workload: &'a Workload, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
+        let template = workload
+            .apply_chat_template
+            .then(|| ChatTemplate::open(tokenizer));
+        Ok(Self {
+            suffix: workload
+                .prompt_suffix
+                .as_deref()
+                .filter(|suffix| !suffix.is_empty()),
+            template: template.transpose()?,
         })
-    });
-    texts.collect()
+    }
+
+    fn wrapped(&self, prompt: String) -> Result<String, TemplateError> {
+        let prompt = match self.suffix {
+            Some(suffix) => suffixed(&prompt, suffix),
+            None => prompt,
+        };
+        let Some(template) = &self.template else {
+            return Ok(prompt);
+        };
+        let rendered = template.render_user(&prompt)?;
+        // Encoding adds the token again.
+        Ok(match template.bos_token() {
+            Some(bos) => rendered.replace(bos, ""),
+            None => rendered,
+        })
+    }
 }
 
 fn suffixed(prompt: &str, suffix: &str) -> String {

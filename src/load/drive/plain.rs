@@ -89,8 +89,8 @@ impl Loop {
         })
     }
 
-    /// Sends a share of the requests, follows them to their ends, and says how often the wall clock was set meanwhile.
-    pub(super) fn send(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> (Vec<Sent>, u32) {
+    /// Sends a share of the requests and follows them to their ends.
+    pub(super) fn send(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> (Vec<Sent>, Looked) {
         // The kernel lets timers be 50 µs late to save wake-ups.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let later = jobs.iter().map(Job::later).sum();
@@ -116,11 +116,24 @@ impl Loop {
             next_look: zero,
             typical: None,
             naps: self.reading.has_stamps(),
+            longest_pass: Duration::ZERO,
             inner: self,
         };
         round.run();
-        (round.done, round.inner.reading.wall.jumps())
+        let looked = Looked {
+            clock_jumps: round.inner.reading.wall.jumps(),
+            longest_pass: round.longest_pass,
+        };
+        (round.done, looked)
     }
+}
+
+/// What looking at the sockets came to.
+pub(super) struct Looked {
+    /// How often the wall clock was set meanwhile.
+    pub(super) clock_jumps: u32,
+    /// The longest pass over sockets that had something to say.
+    pub(super) longest_pass: Duration,
 }
 
 /// A share on its way. Streams are known by the place of their job.
@@ -156,6 +169,7 @@ struct Round {
     typical: Option<Duration>,
     /// Whether looks may wait, which they may as long as the kernel takes the moments.
     naps: bool,
+    longest_pass: Duration,
 }
 
 impl Round {
@@ -410,6 +424,9 @@ impl Round {
         let pause = PAUSE_PER_STREAM.saturating_mul(streams).min(longest);
         let waits = self.naps && pause >= LEAST_PAUSE && haul.bytes < PLENTY && events.len() < SOCKETS;
         self.next_look = if waits { began.plus(pause) } else { began };
+        if haul.bytes > 0 {
+            self.longest_pass = self.longest_pass.max(clock::now().since(began));
+        }
     }
 
     fn ready(&mut self, place: usize, flags: epoll::EventFlags, haul: &mut Haul) {

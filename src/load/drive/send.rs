@@ -425,5 +425,6 @@ pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) 
         lag: None,
         stamp: Stamp::User,
         clock_jumps: 0,
+        threads: Vec::new(),
     }
 }

@@ -6,6 +6,7 @@ pub mod lora;
 pub mod matrix;
 pub mod rows;
 pub mod scenario;
+pub mod search;
 pub mod select;
 pub mod shape;
 pub mod source;
