@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 use super::jsonl::{goodput, insert, measured};
 use super::python;
 use crate::base::units::RequestRate;
-use crate::judge::metrics::{self, Held};
+use crate::judge::metrics::{self, Held, SteadyState};
 use crate::matrix::plan::Protocol;
+use crate::matrix::spec::arrival::Pace;
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::cell::Figures;
@@ -23,6 +24,8 @@ pub struct Asked {
     pub dataset: String,
     /// Requests per second.
     pub rate: RequestRate,
+    /// How the rate changes, where it does; the line then has its word in place of a rate.
+    pub pace: Option<Pace>,
     /// The most requests under way at once.
     pub concurrency: Option<u32>,
     /// `--sharegpt-output-len`.
@@ -122,7 +125,7 @@ impl BenchLine<'_> {
             ("tag", json!(asked.tag)),
             ("backend", json!(asked.backend)),
             ("dataset_name", json!(asked.dataset)),
-            ("request_rate", rate(asked.rate)),
+            ("request_rate", rate_of(asked.rate, asked.pace.as_ref())),
             ("max_concurrency", json!(asked.concurrency)),
             ("sharegpt_output_len", json!(asked.sharegpt_output_len)),
             ("random_input_len", json!(asked.random_input_len)),
@@ -132,6 +135,18 @@ impl BenchLine<'_> {
         ];
         insert(line, fields);
     }
+}
+
+/// The line of the steady state, without its line break.
+///
+/// Source: spec/bench-serving.md 7.7.
+pub fn steady_line(steady: &SteadyState) -> String {
+    python::json(&json!(steady))
+}
+
+/// A rate, or the word of one that changes, as bench_serving has `trace` there.
+pub(super) fn rate_of(steady: RequestRate, pace: Option<&Pace>) -> Value {
+    pace.map_or_else(|| rate(steady), |pace| json!(pace.name()))
 }
 
 /// A rate as strict JSON can say it.
@@ -212,6 +227,7 @@ mod tests {
             backend: "sglang".to_owned(),
             dataset: "random".to_owned(),
             rate: RequestRate::INFINITE,
+            pace: None,
             concurrency: None,
             sharegpt_output_len: None,
             random_input_len: Some(1024),

@@ -7,10 +7,12 @@ use std::num::NonZeroU32;
 use super::{MISSING, python};
 use crate::base::units::RequestRate;
 use crate::judge::metrics::{
+    SteadyState,
     self, Count, Flow, Metric, Sample,
     Statistic::{self, Max, Mean, Median, P90, P95, P99},
     Target,
 };
+use crate::matrix::spec::arrival::Pace;
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::cell::Figures;
@@ -24,6 +26,8 @@ pub struct Facts<'a> {
     pub backend: &'a str,
     /// Requests per second that were asked for.
     pub rate: RequestRate,
+    /// How the rate changes, where it does.
+    pub pace: Option<&'a Pace>,
     /// The most requests under way at once, where it was limited.
     pub concurrency: Option<NonZeroU32>,
     /// What makes a request good, where that was asked for.
@@ -55,7 +59,11 @@ pub fn block(profile: Profile, facts: &Facts<'_>, figures: &Figures) -> String {
     };
     lines.section('=', " Serving Benchmark Result ");
     lines.text("Backend:", facts.backend);
-    lines.text("Traffic request rate:", &python::repr(facts.rate.per_second()));
+    let rate = match facts.pace {
+        Some(pace) => pace.name().to_owned(),
+        None => python::repr(facts.rate.per_second()),
+    };
+    lines.text("Traffic request rate:", &rate);
     match profile {
         Profile::Classic => classic(&mut lines),
         Profile::Current => current(&mut lines, facts),
@@ -147,6 +155,41 @@ fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
     if let Some(cache) = facts.cache {
         lines.cache(cache);
     }
+}
+
+/// The block of the steady state, the empty line before it included.
+///
+/// Source: spec/bench-serving.md 8, after the normal block.
+pub fn steady_block(steady: &SteadyState) -> String {
+    let none = Figures::new();
+    let mut lines = Lines {
+        figures: &none,
+        text: "\n".to_owned(),
+    };
+    lines.section('=', " Steady-State Result ");
+    let values = [
+        ("Concurrency ratio:", Some(steady.concurrency_ratio), 2),
+        ("Measurement duration (s):", Some(steady.duration), 2),
+        ("Minimum concurrency:", Some(f64::from(steady.concurrency_threshold)), 0),
+        ("Completed requests:", Some(steady.completed as f64), 0),
+        ("Input tokens:", Some(steady.total_input as f64), 0),
+        ("Input token throughput (tok/s):", Some(steady.input_throughput), 2),
+        ("Generated tokens:", Some(steady.total_output), 2),
+        ("Output token throughput (tok/s):", Some(steady.output_throughput), 2),
+        (
+            "Output throughput, retokenized (tok/s):",
+            steady.output_throughput_retokenized,
+            2,
+        ),
+        ("Average concurrency:", Some(steady.average_concurrency), 2),
+        ("Peak concurrency:", Some(f64::from(steady.peak_concurrency)), 0),
+        ("Peak output throughput (tok/s):", Some(steady.peak_output_throughput), 2),
+    ];
+    for (label, value, decimals) in values {
+        lines.value(label, value, decimals);
+    }
+    lines.section('=', "");
+    lines.text
 }
 
 fn goodput(lines: &mut Lines<'_>, slo: &Slo) {
@@ -265,6 +308,7 @@ mod tests {
         Facts {
             backend,
             rate: RequestRate::INFINITE,
+            pace: None,
             concurrency: None,
             slo: None,
             cache: None,
@@ -325,6 +369,7 @@ mod tests {
         };
         let facts = Facts {
             rate: RequestRate::new(20.0).unwrap(),
+            pace: None,
             concurrency: NonZeroU32::new(2),
             slo: Some(&slo),
             cache: Some(Cache {

@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::bench_line::rate_of;
 use super::python;
 use crate::judge::metrics::{
     self, Count, Flow, Metric, Sample,
@@ -40,16 +41,11 @@ fn asked(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &
     let (workload, arrival) = (&cell.scenario.workload, &cell.scenario.arrival);
     let is_sharegpt = workload.dataset == Dataset::Sharegpt;
     let length = |length: Option<u32>| length.filter(|_| !is_sharegpt).unwrap_or(USUAL_LENGTH);
-    let rate = if arrival.rate.is_infinite() {
-        json!("inf")
-    } else {
-        json!(arrival.rate.per_second())
-    };
     let fields = [
         ("tag", Value::Null),
         ("backend", json!(launch.engine.backend)),
         ("dataset_name", json!(workload.dataset.bench_serving_name())),
-        ("request_rate", rate),
+        ("request_rate", rate_of(arrival.rate, arrival.pace.as_ref())),
         ("max_concurrency", json!(arrival.concurrency)),
         (
             "sharegpt_output_len",

@@ -1,5 +1,7 @@
 //! One measurement: prompts, warm-up, caches emptied, load, record.
 
+mod points;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -82,6 +84,9 @@ pub(crate) async fn measure(
     course.end_phase(Phase::Warmup);
     course.reset_caches(ready).await;
     course.end_phase(Phase::Reset);
+    if let Some(search) = &cell.scenario.search {
+        return course.search(search, ready, &stock, stop).await;
+    }
     let before = scrape(job, launch, ready).await;
     let load = load_of(&ready.target, &cell.scenario, items);
     let (driven, cut) = match course.drive(Phase::Measure, ready, load, stop).await {
@@ -427,6 +432,7 @@ pub(crate) fn blank(
         reset: None,
         failures: BTreeMap::new(),
         figures: BTreeMap::new(),
+        search: None,
         warnings: Vec::new(),
     }
 }
@@ -437,13 +443,18 @@ pub(super) fn items(scenario: &Scenario, stock: &Stock) -> (Vec<Item>, crate::ba
     let mut numpy = prepared.draws.numpy.clone();
     let due = schedule::due(&scenario.arrival, prepared.prompts.len(), &mut numpy);
     let hash = schedule::hash(&due);
-    let item = |(prompt, due): (&Prompt, &Duration)| Item {
+    let prompts = prepared.prompts.iter();
+    let items = prompts.zip(&due).map(|(prompt, due)| item(prompt, *due));
+    (items.collect(), hash)
+}
+
+pub(super) fn item(prompt: &Prompt, due: Duration) -> Item {
+    Item {
         content: prompt.content.clone(),
         prompt_tokens: prompt.prompt_tokens,
         asked_tokens: prompt.output_tokens,
-        due: *due,
-    };
-    (prepared.prompts.iter().zip(&due).map(item).collect(), hash)
+        due,
+    }
 }
 
 pub(super) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) -> Load {

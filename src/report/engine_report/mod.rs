@@ -257,6 +257,7 @@ fn workload(shown: &Shown<'_>) -> String {
         let facts = Facts {
             backend: &shown.launch.engine.backend,
             rate: scenario.arrival.rate,
+            pace: scenario.arrival.pace.as_ref(),
             concurrency: scenario.arrival.concurrency,
             slo: scenario.slo.as_ref(),
             cache: None,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::results::record::request::Class;
+use crate::results::record::search::SearchRecord;
 
 /// Everything known about one measurement of a cell but its requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +49,10 @@ pub struct Summary {
     pub failures: BTreeMap<Class, u32>,
     /// The figures, by definition set.
     pub figures: BTreeMap<Definitions, Figures>,
+    /// What was searched for and found; requests, figures and schedule are then those of the point that was found, or of the
+    /// first one if none held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchRecord>,
     /// Doubts that belong beside the figures.
     pub warnings: Vec<String>,
 }
