@@ -5,6 +5,7 @@ mod demo;
 mod faults;
 mod harness;
 mod resume;
+mod search;
 mod secrets;
 mod stop;
 mod vllm;
