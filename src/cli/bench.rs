@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use crate::base::units::RequestRate;
 pub(crate) use self::arrivals::{ArrivalArgs, Gaps, SearchArgs, SteadyArgs};
+use crate::base::units::RequestRate;
 use crate::matrix::spec::workload::Profile;
 
 /// Send a load to a server that is running, and print the figures, as `sglang.bench_serving` does.
@@ -430,7 +430,8 @@ impl MissingArgs {
             (self.of_mooncake(), dataset("mooncake")),
             (
                 self.of_separated(),
-                "the profilers of separate prefill and decode servers cannot be started from here yet".to_owned(),
+                "the profilers of separate prefill and decode servers cannot be started from here yet"
+                    .to_owned(),
             ),
             (
                 self.of_several(),
@@ -446,7 +447,9 @@ impl MissingArgs {
                 .into_iter()
                 .map(move |(is_given, flag)| (is_given, flag, why.clone()))
         });
-        let alone = self.alone().map(|(is_given, flag, why)| (is_given, flag, why.to_owned()));
+        let alone = self
+            .alone()
+            .map(|(is_given, flag, why)| (is_given, flag, why.to_owned()));
         lists
             .chain(alone)
             .filter(|(is_given, ..)| *is_given)
@@ -497,7 +500,10 @@ impl MissingArgs {
 
     fn of_mooncake(&self) -> Vec<(bool, &'static str)> {
         vec![
-            (self.mooncake_slowdown_factor.is_some(), "mooncake-slowdown-factor"),
+            (
+                self.mooncake_slowdown_factor.is_some(),
+                "mooncake-slowdown-factor",
+            ),
             (self.mooncake_num_rounds.is_some(), "mooncake-num-rounds"),
             (self.mooncake_workload.is_some(), "mooncake-workload"),
         ]

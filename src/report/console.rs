@@ -7,10 +7,9 @@ use std::num::NonZeroU32;
 use super::{MISSING, python};
 use crate::base::units::RequestRate;
 use crate::judge::metrics::{
-    SteadyState,
     self, Count, Flow, Metric, Sample,
     Statistic::{self, Max, Mean, Median, P90, P95, P99},
-    Target,
+    SteadyState, Target,
 };
 use crate::matrix::spec::arrival::Pace;
 use crate::matrix::spec::scenario::Slo;
@@ -170,12 +169,24 @@ pub fn steady_block(steady: &SteadyState) -> String {
     let values = [
         ("Concurrency ratio:", Some(steady.concurrency_ratio), 2),
         ("Measurement duration (s):", Some(steady.duration), 2),
-        ("Minimum concurrency:", Some(f64::from(steady.concurrency_threshold)), 0),
+        (
+            "Minimum concurrency:",
+            Some(f64::from(steady.concurrency_threshold)),
+            0,
+        ),
         ("Completed requests:", Some(steady.completed as f64), 0),
         ("Input tokens:", Some(steady.total_input as f64), 0),
-        ("Input token throughput (tok/s):", Some(steady.input_throughput), 2),
+        (
+            "Input token throughput (tok/s):",
+            Some(steady.input_throughput),
+            2,
+        ),
         ("Generated tokens:", Some(steady.total_output), 2),
-        ("Output token throughput (tok/s):", Some(steady.output_throughput), 2),
+        (
+            "Output token throughput (tok/s):",
+            Some(steady.output_throughput),
+            2,
+        ),
         (
             "Output throughput, retokenized (tok/s):",
             steady.output_throughput_retokenized,
@@ -183,7 +194,11 @@ pub fn steady_block(steady: &SteadyState) -> String {
         ),
         ("Average concurrency:", Some(steady.average_concurrency), 2),
         ("Peak concurrency:", Some(f64::from(steady.peak_concurrency)), 0),
-        ("Peak output throughput (tok/s):", Some(steady.peak_output_throughput), 2),
+        (
+            "Peak output throughput (tok/s):",
+            Some(steady.peak_output_throughput),
+            2,
+        ),
     ];
     for (label, value, decimals) in values {
         lines.value(label, value, decimals);

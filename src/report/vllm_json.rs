@@ -5,11 +5,11 @@
 use serde_json::{Map, Value, json};
 
 use super::bench_line::{Details, rate};
-use crate::matrix::spec::arrival::{Pace, Spacing};
 use super::jsonl::insert;
 use super::python;
 use crate::base::units::RequestRate;
 use crate::judge::metrics::{self, Count, Flow, Metric, Sample, Statistic};
+use crate::matrix::spec::arrival::{Pace, Spacing};
 use crate::results::record::cell::Figures;
 use crate::results::record::request::Request;
 

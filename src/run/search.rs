@@ -21,7 +21,13 @@ pub(crate) struct PointLoad {
 
 /// The load of a point at a value. Prompts go on after the `used` that earlier points have sent, and begin again at the end of
 /// the data set: as long as there are enough, no point finds the prompts of another in a cache.
-pub(crate) fn load_at(scenario: &Scenario, search: &Search, stock: &Stock, value: f64, used: usize) -> PointLoad {
+pub(crate) fn load_at(
+    scenario: &Scenario,
+    search: &Search,
+    stock: &Stock,
+    value: f64,
+    used: usize,
+) -> PointLoad {
     let mut scenario = scenario.clone();
     scenario.arrival = search.arrival(&scenario.arrival, value);
     let prompts = &stock.prepared.prompts;
@@ -37,7 +43,8 @@ pub(crate) fn load_at(scenario: &Scenario, search: &Search, stock: &Stock, value
             By::Concurrency => scenario.limits.duration = Some(duration),
         }
     }
-    let of = |(place, due): (usize, &std::time::Duration)| item(&prompts[(used + place) % prompts.len()], *due);
+    let of =
+        |(place, due): (usize, &std::time::Duration)| item(&prompts[(used + place) % prompts.len()], *due);
     PointLoad {
         items: due.iter().enumerate().map(of).collect(),
         schedule: schedule::hash(&due),

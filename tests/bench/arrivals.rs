@@ -30,7 +30,10 @@ fn several_rates_and_concurrencies_give_a_block_and_a_line_each() {
         .map(|line| (line["request_rate"].as_f64(), line["max_concurrency"].as_u64()))
         .collect();
     let (slow, fast) = (Some(50.0), Some(100.0));
-    assert_eq!(told, [(slow, Some(2)), (slow, Some(4)), (fast, Some(2)), (fast, Some(4))]);
+    assert_eq!(
+        told,
+        [(slow, Some(2)), (slow, Some(4)), (fast, Some(2)), (fast, Some(4))]
+    );
     assert!(lines.iter().all(|line| line["completed"] == 10));
     // The prompts are the same, the schedule is that of the rate.
     let hash = |at: usize, key: &str| ours(&lines[at])[key].clone();
@@ -62,7 +65,11 @@ fn a_ramp_and_stages_send_at_their_rates() {
     let vllm = std::fs::read_to_string(desk.path().join("vllm.json")).unwrap();
     let vllm: Value = serde_json::from_str(&vllm).unwrap();
     assert_eq!(
-        (&vllm["ramp_up_strategy"], &vllm["ramp_up_end_rps"], &vllm["burstiness"]),
+        (
+            &vllm["ramp_up_strategy"],
+            &vllm["ramp_up_end_rps"],
+            &vllm["burstiness"]
+        ),
         (&"linear".into(), &15.0.into(), &"inf".into())
     );
     // Three requests in the first second, five in the half after it; nothing falls due after the last stage.
@@ -70,8 +77,14 @@ fn a_ramp_and_stages_send_at_their_rates() {
     let ran = desk.random("vllm", sim.port, &stages).exits(0);
     assert_eq!(ran.value("Successful requests"), "8");
     let lines = desk.lines();
-    assert_eq!((&lines[0]["request_rate"], &lines[1]["request_rate"]), (&"ramp".into(), &"stages".into()));
-    assert_eq!(ours(&lines[1])["arrival"]["pace"]["stages"][1]["duration"], "500ms");
+    assert_eq!(
+        (&lines[0]["request_rate"], &lines[1]["request_rate"]),
+        (&"ramp".into(), &"stages".into())
+    );
+    assert_eq!(
+        ours(&lines[1])["arrival"]["pace"]["stages"][1]["duration"],
+        "500ms"
+    );
     assert_ne!(ours(&lines[0])["schedule_hash"], ours(&lines[1])["schedule_hash"]);
 }
 
@@ -101,12 +114,23 @@ fn a_search_for_a_concurrency_finds_how_many_run_at_once() {
         .collect();
     assert_eq!(tried[..3], [1.0, 2.0, 4.0], "{}", ran.stderr);
     let result = &ours(lines.last().unwrap())["search"]["result"];
-    assert_eq!((&result["ending"], &result["found"]), (&"bracketed".into(), &4.0.into()), "{result}");
+    assert_eq!(
+        (&result["ending"], &result["found"]),
+        (&"bracketed".into(), &4.0.into()),
+        "{result}"
+    );
     assert_eq!(result["fails_at"], 5.0);
-    assert!(ran.stdout.contains("the highest concurrency that holds 90 % attainment is 4 at once, with "));
+    assert!(
+        ran.stdout
+            .contains("the highest concurrency that holds 90 % attainment is 4 at once, with ")
+    );
     // Every point has its own prompts.
     assert!(!ran.stderr.contains("came twice"), "{}", ran.stderr);
-    assert!(lines[..lines.len() - 1].iter().all(|line| ours(line)["search"].get("result").is_none()));
+    assert!(
+        lines[..lines.len() - 1]
+            .iter()
+            .all(|line| ours(line)["search"].get("result").is_none())
+    );
 }
 
 #[test]
@@ -135,7 +159,10 @@ fn a_search_for_a_rate_finds_the_capacity() {
     let lines = desk.lines();
     let result = &ours(lines.last().unwrap())["search"]["result"];
     assert_eq!(result["ending"], "bracketed", "{}", ran.stdout);
-    let (found, fails) = (result["found"].as_f64().unwrap(), result["fails_at"].as_f64().unwrap());
+    let (found, fails) = (
+        result["found"].as_f64().unwrap(),
+        result["fails_at"].as_f64().unwrap(),
+    );
     // 25 a second is what runs; a queue that has only begun to grow within three seconds may still hold.
     assert!((15.0..=32.0).contains(&found) && fails <= 41.0, "{}", ran.stdout);
     // Each point sends for three seconds at its rate.
@@ -150,12 +177,21 @@ fn a_bound_outside_of_the_range_is_said_not_to_be_bracketed() {
     let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
     let search = |more: &[&str]| {
         let usual = ["--search", "concurrency", "--search-to", "2", "--disable-warmup"];
-        desk.random("vllm", sim.port, &[&usual[..], more].concat()).exits(0)
+        desk.random("vllm", sim.port, &[&usual[..], more].concat())
+            .exits(0)
     };
     let above = search(&["--goodput", "ttft:60000"]);
-    assert!(above.stdout.ends_with("that is the highest that was allowed, and the bound is not bracketed\n"));
+    assert!(
+        above
+            .stdout
+            .ends_with("that is the highest that was allowed, and the bound is not bracketed\n")
+    );
     let below = search(&["--goodput", "ttft:0.001"]);
-    assert!(below.stdout.ends_with("already 1 at once does not; the bound lies below and is not bracketed\n"));
+    assert!(
+        below
+            .stdout
+            .ends_with("already 1 at once does not; the bound lies below and is not bracketed\n")
+    );
 }
 
 #[test]
@@ -179,7 +215,10 @@ fn a_search_by_seconds_does_not_count_what_nobody_came_to() {
     assert_eq!(lines.len(), 2);
     for line in &lines {
         let judged = &ours(line)["search"]["judged"];
-        assert_eq!((&judged["attainment"], &ours(line)["failures"]), (&1.0.into(), &serde_json::json!({})));
+        assert_eq!(
+            (&judged["attainment"], &ours(line)["failures"]),
+            (&1.0.into(), &serde_json::json!({}))
+        );
         let requests = judged["requests"].as_u64().unwrap();
         assert!((1..100).contains(&requests), "{}", ran.stderr);
     }
@@ -197,8 +236,15 @@ fn the_steady_state_has_a_block_and_a_line() {
         "steady.jsonl",
     ];
     let ran = desk.random("vllm", sim.port, &more).exits(0);
-    assert!(ran.stdout.contains("\n============== Steady-State Result ===============\nConcurrency ratio:"));
-    let labels: Vec<String> = ran.labels().into_iter().skip_while(|label| label != "Steady-State Result").collect();
+    assert!(
+        ran.stdout
+            .contains("\n============== Steady-State Result ===============\nConcurrency ratio:")
+    );
+    let labels: Vec<String> = ran
+        .labels()
+        .into_iter()
+        .skip_while(|label| label != "Steady-State Result")
+        .collect();
     assert_eq!(
         labels,
         [
@@ -218,7 +264,10 @@ fn the_steady_state_has_a_block_and_a_line() {
             ""
         ]
     );
-    assert_eq!((ran.value("Minimum concurrency"), ran.value("Peak concurrency")), ("2", "4"));
+    assert_eq!(
+        (ran.value("Minimum concurrency"), ran.value("Peak concurrency")),
+        ("2", "4")
+    );
     let line = std::fs::read_to_string(desk.path().join("steady.jsonl")).unwrap();
     let steady: serde_json::Map<String, Value> = serde_json::from_str(&line).unwrap();
     let keys: Vec<&str> = steady.keys().map(String::as_str).collect();
@@ -242,5 +291,8 @@ fn the_steady_state_has_a_block_and_a_line() {
             "peak_output_throughput"
         ]
     );
-    assert_eq!(ours(&desk.lines()[0])["steady_state"]["duration"], steady["duration"]);
+    assert_eq!(
+        ours(&desk.lines()[0])["steady_state"]["duration"],
+        steady["duration"]
+    );
 }

@@ -40,33 +40,70 @@ fn a_matrix_finds_a_capacity_and_keeps_every_point() {
         panic!("two cells are expected: {:?}", run.summaries)
     };
     let record = search.search.as_ref().expect("the search is recorded");
-    assert_eq!((record.by, record.ending), (By::Concurrency, SearchEnding::Bracketed));
-    assert_eq!((record.found, record.fails_at), (Some(4.0), Some(5.0)), "{}", record.says());
-    assert!(record.points.iter().all(|point| point.judged.requests == 20 && !point.figures.is_empty()));
+    assert_eq!(
+        (record.by, record.ending),
+        (By::Concurrency, SearchEnding::Bracketed)
+    );
+    assert_eq!(
+        (record.found, record.fails_at),
+        (Some(4.0), Some(5.0)),
+        "{}",
+        record.says()
+    );
+    assert!(
+        record
+            .points
+            .iter()
+            .all(|point| point.judged.requests == 20 && !point.figures.is_empty())
+    );
     // Requests and figures are those of the point that was found.
     let figures = &search.figures[&Definitions::Matrix];
-    assert_eq!(metrics::figure(figures, Metric::Found(By::Concurrency)), Some(4.0));
+    assert_eq!(
+        metrics::figure(figures, Metric::Found(By::Concurrency)),
+        Some(4.0)
+    );
     assert_eq!(metrics::figure(figures, Metric::Attainment), record.attainment);
     assert_eq!(metrics::figure(figures, Metric::PeakConcurrency), Some(4.0));
-    let best = record.points.iter().find(|point| point.value == 4.0).expect("it was measured");
+    let best = record
+        .points
+        .iter()
+        .find(|point| point.value == 4.0)
+        .expect("it was measured");
     assert_eq!(search.schedule_hash.as_ref(), Some(&best.schedule_hash));
     let measurements = &run.plan.starts[0].cells;
-    assert_eq!(run.read_requests(&measurements[0]).expect("requests are kept").len(), 20);
+    assert_eq!(
+        run.read_requests(&measurements[0])
+            .expect("requests are kept")
+            .len(),
+        20
+    );
     assert!(ran.stdout.contains("4 at once ("), "{}", ran.stdout);
 
     // As many prompts as the stages come to, at their times; what happened in each second is kept.
     assert_eq!(stages.prompts, Some(15));
     let requests = run.read_requests(&measurements[1]).expect("requests are kept");
-    let due: Vec<u64> = requests.iter().map(|request| request.due_ns / 1_000_000).collect();
+    let due: Vec<u64> = requests
+        .iter()
+        .map(|request| request.due_ns / 1_000_000)
+        .collect();
     assert_eq!(due[..7], [0, 200, 400, 600, 800, 1000, 1050]);
-    let seconds = run.read_seconds(&measurements[1]).expect("histograms can be read").expect("they are kept");
+    let seconds = run
+        .read_seconds(&measurements[1])
+        .expect("histograms can be read")
+        .expect("they are kept");
     let first = metrics::cut(&seconds, 0..1).expect("a histogram is one");
     assert_eq!((first.due, first.sent), (5, 5));
     let all = metrics::cut(&seconds, 0..u32::MAX).expect("a histogram is one");
     assert_eq!((all.completed, all.failed, all.output_tokens), (15, 0, Some(120)));
-    let exact = metrics::figure(&stages.figures[&Definitions::Matrix], Metric::of_name("max_e2e_ms").unwrap());
+    let exact = metrics::figure(
+        &stages.figures[&Definitions::Matrix],
+        Metric::of_name("max_e2e_ms").unwrap(),
+    );
     let told = all.e2e.expect("answers took some time").max;
-    assert!((told / exact.expect("answers took some time") - 1.0).abs() < 1.1e-3, "{told} {exact:?}");
+    assert!(
+        (told / exact.expect("answers took some time") - 1.0).abs() < 1.1e-3,
+        "{told} {exact:?}"
+    );
     bench.leaves_no_process();
 }
 
@@ -78,5 +115,10 @@ fn a_bound_that_was_not_bracketed_is_said_beside_the_figures() {
     let run = bench.finished();
     let record = run.summaries[0].search.as_ref().expect("the search is recorded");
     assert_eq!((record.found, record.ending), (Some(2.0), SearchEnding::AllHeld));
-    assert!(run.summaries[0].warnings.iter().any(|warning| warning.contains("the bound is not bracketed")));
+    assert!(
+        run.summaries[0]
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("the bound is not bracketed"))
+    );
 }

@@ -43,7 +43,8 @@ pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
     };
     if matches!(pace, Ok(Some(_))) && rates.iter().any(|rate| !rate.is_infinite()) {
         mistakes.push(
-            "`--request-rate` contradicts a ramp or stages, which have their own rates; leave it out".to_owned(),
+            "`--request-rate` contradicts a ramp or stages, which have their own rates; leave it out"
+                .to_owned(),
         );
     }
     let (Ok(spacing), Ok(pace), true) = (spacing, pace, mistakes.is_empty()) else {
@@ -82,15 +83,16 @@ fn spacing(args: &BenchArgs) -> Result<Spacing, String> {
 
 fn pace(args: &BenchArgs) -> Result<Option<Pace>, String> {
     let flags = &args.arrival;
-    let ramp = (flags.ramp_up_strategy, flags.ramp_up_start_rps, flags.ramp_up_end_rps);
+    let ramp = (
+        flags.ramp_up_strategy,
+        flags.ramp_up_start_rps,
+        flags.ramp_up_end_rps,
+    );
     let pace = match (ramp, &flags.stages) {
         ((None, None, None), None) if flags.ramp_up_seconds.is_none() => return Ok(None),
-        ((None, None, None), Some(stages)) if flags.ramp_up_seconds.is_none() => Pace::Stages(
-            stages
-                .iter()
-                .map(|text| stage(text))
-                .collect::<Result<_, _>>()?,
-        ),
+        ((None, None, None), Some(stages)) if flags.ramp_up_seconds.is_none() => {
+            Pace::Stages(stages.iter().map(|text| stage(text)).collect::<Result<_, _>>()?)
+        }
         (_, Some(_)) => return Err("a ramp and `--stages` contradict each other; leave one out".to_owned()),
         ((Some(curve), Some(from), Some(to)), None) => Pace::Ramp(Ramp {
             from,
@@ -109,7 +111,10 @@ fn pace(args: &BenchArgs) -> Result<Option<Pace>, String> {
         }
     };
     match pace.objection(args.dataset.num_prompts) {
-        Some(why) => Err(format!("the {} cannot be: {why}; change it, or `--num-prompts`", pace.name())),
+        Some(why) => Err(format!(
+            "the {} cannot be: {why}; change it, or `--num-prompts`",
+            pace.name()
+        )),
         None => Ok(Some(pace)),
     }
 }
@@ -155,7 +160,9 @@ pub(super) fn search(args: &BenchArgs) -> Result<Option<Search>, Vec<String>> {
     };
     let mut mistakes = Vec::new();
     let usual = Search::by(by);
-    let duration = flags.search_seconds.map(|seconds| span("--search-seconds", seconds));
+    let duration = flags
+        .search_seconds
+        .map(|seconds| span("--search-seconds", seconds));
     let duration = duration.transpose().unwrap_or_else(|why| {
         mistakes.push(why);
         None
@@ -170,7 +177,11 @@ pub(super) fn search(args: &BenchArgs) -> Result<Option<Search>, Vec<String>> {
         duration,
         ..usual
     };
-    mistakes.extend(search.objection().map(|why| format!("`--search {}` cannot be: {why}", by.name())));
+    mistakes.extend(
+        search
+            .objection()
+            .map(|why| format!("`--search {}` cannot be: {why}", by.name())),
+    );
     mistakes.extend(beside(args, by));
     match mistakes.is_empty() {
         true => Ok(Some(search)),
@@ -218,10 +229,14 @@ fn beside(args: &BenchArgs, by: By) -> Vec<String> {
 /// What is to be told of the steady state; nothing if nothing is.
 pub(super) fn steady(args: &BenchArgs) -> Result<Option<Steady>, Vec<String>> {
     let flags = &args.steady;
-    match (flags.steady_state_concurrency_ratio, &flags.steady_state_output_file) {
+    match (
+        flags.steady_state_concurrency_ratio,
+        &flags.steady_state_output_file,
+    ) {
         (None, None) => Ok(None),
         (None, Some(_)) => Err(vec![
-            "`--steady-state-output-file` needs `--steady-state-concurrency-ratio`, such as 0.9; add it".to_owned(),
+            "`--steady-state-output-file` needs `--steady-state-concurrency-ratio`, such as 0.9; add it"
+                .to_owned(),
         ]),
         // Written so that NaN does not pass.
         (Some(ratio), file) if ratio > 0.0 && ratio <= 1.0 => Ok(Some(Steady {
@@ -251,7 +266,15 @@ mod tests {
 
     #[test]
     fn lists_are_crossed_with_concurrencies_within_rates() {
-        let all = arrivals(&args(&["--request-rate", "2", "4", "--max-concurrency", "8", "0"])).unwrap();
+        let all = arrivals(&args(&[
+            "--request-rate",
+            "2",
+            "4",
+            "--max-concurrency",
+            "8",
+            "0",
+        ]))
+        .unwrap();
         let told: Vec<_> = all
             .iter()
             .map(|one| (one.rate.per_second(), one.concurrency.map(NonZeroU32::get)))
@@ -274,7 +297,10 @@ mod tests {
             "0.5",
         ];
         let all = arrivals(&args(&ramp)).unwrap();
-        assert_eq!(all[0].pace.as_ref().unwrap().to_string(), "exponential ramp from 1 to 16");
+        assert_eq!(
+            all[0].pace.as_ref().unwrap().to_string(),
+            "exponential ramp from 1 to 16"
+        );
         assert!(matches!(all[0].spacing, Spacing::Gamma { .. }));
         let all = arrivals(&args(&["--stages", "2:30", "8:1.5", "--spacing", "constant"])).unwrap();
         let pace = all[0].pace.as_ref().unwrap();
@@ -289,11 +315,23 @@ mod tests {
             (&["--ramp-up-seconds", "3"], "give all three"),
             (&["--stages", "2"], "is no stage"),
             (&["--stages", "2:0"], "above 0 seconds"),
-            (&["--stages", "200:10"], "come to 2000 requests, and there are 1000 prompts"),
-            (&["--stages", "2:10", "--request-rate", "4"], "contradicts a ramp or stages"),
-            (&["--spacing", "poisson", "--burstiness", "2"], "contradict each other"),
+            (
+                &["--stages", "200:10"],
+                "come to 2000 requests, and there are 1000 prompts",
+            ),
+            (
+                &["--stages", "2:10", "--request-rate", "4"],
+                "contradicts a ramp or stages",
+            ),
+            (
+                &["--spacing", "poisson", "--burstiness", "2"],
+                "contradict each other",
+            ),
             (&["--burstiness", "0"], "above 0"),
-            (&["--request-rate", "1", "2", "--vllm-json", "f"], "holds one result"),
+            (
+                &["--request-rate", "1", "2", "--vllm-json", "f"],
+                "holds one result",
+            ),
         ] {
             let said = arrivals(&args(flags)).unwrap_err().join("\n");
             assert!(said.contains(why), "{said}");
@@ -308,11 +346,23 @@ mod tests {
         for (flags, why) in [
             (&["--search-to", "8"][..], "no effect without `--search`"),
             (&["--search", "rate"], "add `--goodput`"),
-            (&[&usual[..], &["--request-rate", "4"]].concat(), "leave `--request-rate` out"),
+            (
+                &[&usual[..], &["--request-rate", "4"]].concat(),
+                "leave `--request-rate` out",
+            ),
             (&[&usual[..], &["--search-to", "0.5"]].concat(), "no range"),
-            (&[&usual[..], &["--search-seconds", "0"]].concat(), "above 0 seconds"),
-            (&[&usual[..], &["--max-concurrency", "4", "8"]].concat(), "not several"),
-            (&[&usual[..], &["--stages", "2:10"]].concat(), "leave the ramp or the stages out"),
+            (
+                &[&usual[..], &["--search-seconds", "0"]].concat(),
+                "above 0 seconds",
+            ),
+            (
+                &[&usual[..], &["--max-concurrency", "4", "8"]].concat(),
+                "not several",
+            ),
+            (
+                &[&usual[..], &["--stages", "2:10"]].concat(),
+                "leave the ramp or the stages out",
+            ),
             (&[&usual[..], &["--vllm-json", "f"]].concat(), "holds one result"),
         ] {
             let said = search(&args(flags)).unwrap_err().join("\n");

@@ -31,11 +31,16 @@ pub(super) async fn measure(
     let mut exit = Exit::Done;
     for (place, arrival) in wish.arrivals.iter().enumerate() {
         if wish.arrivals.len() > 1 {
-            let users = arrival
-                .concurrency
-                .map_or_else(|| "any number at once".to_owned(), |users| format!("at most {users} at once"));
+            let users = arrival.concurrency.map_or_else(
+                || "any number at once".to_owned(),
+                |users| format!("at most {users} at once"),
+            );
             let of = wish.arrivals.len();
-            complain(&format!("point {} of {of}: rate {}, {users}\n", place + 1, arrival.rate));
+            complain(&format!(
+                "point {} of {of}: rate {}, {users}\n",
+                place + 1,
+                arrival.rate
+            ));
         }
         let (wish, session) = (wish.at(arrival), session.at(arrival));
         let Some(driving) = once(&wish, server, &session, stop).await? else {
@@ -84,7 +89,10 @@ async fn hunt(
     let (mut used, mut failed) = (0, None);
     while let Next::Try(value) = hunt.next() {
         let (name, unit) = (search.by.name(), search.by.unit());
-        complain(&format!("point {}: {name} {value} {unit}\n", hunt.record().points.len() + 1));
+        complain(&format!(
+            "point {}: {name} {value} {unit}\n",
+            hunt.record().points.len() + 1
+        ));
         let session = session.at_point(search, value, used);
         let wish = wish.at(session.arrival());
         let Some(mut driving) = once(&wish, server, &session, stop).await? else {
@@ -100,7 +108,8 @@ async fn hunt(
         let schedule = session.digests().1.clone();
         let basis = ended(&wish, &session, model, &driving, stop, None).basis();
         let point = judged(search, value, schedule, &driving.measured.requests, &basis);
-        let mut told = json!({"by": search.by, "value": value, "target": search.target, "judged": point.judged});
+        let mut told =
+            json!({"by": search.by, "value": value, "target": search.target, "judged": point.judged});
         complain(&verdict(&point, search));
         hunt.take(point);
         if let Next::Over(_) = hunt.next() {
@@ -158,7 +167,11 @@ fn table(record: &SearchRecord) -> String {
     points.sort_by(|one, other| one.value.total_cmp(&other.value));
     let mut text = String::from("\n");
     let name = record.by.name();
-    let _ = writeln!(text, "{name:<14} {:>9} {:>9} {:>11}  {:<18} holds", "requests", "good", "attainment", "95 % interval");
+    let _ = writeln!(
+        text,
+        "{name:<14} {:>9} {:>9} {:>11}  {:<18} holds",
+        "requests", "good", "attainment", "95 % interval"
+    );
     for point in points {
         let judged = &point.judged;
         let [low, high] = judged.interval.map(|share| share * 100.0);
@@ -175,4 +188,3 @@ fn table(record: &SearchRecord) -> String {
     }
     text
 }
-

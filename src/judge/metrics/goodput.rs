@@ -67,10 +67,7 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], slo: &Slo, all: usiz
 fn put(sheet: &mut Sheet, values: &[[f64; 3]], slo: &Slo, all: usize, duration_s: Option<f64>) {
     let limits = limits_ms(slo);
     let share = |count: usize| (all > 0).then(|| count as f64 / all as f64);
-    let good = values
-        .iter()
-        .filter(|value| meets_all(value, &limits))
-        .count();
+    let good = values.iter().filter(|value| meets_all(value, &limits)).count();
     sheet.put(Metric::Goodput, duration_s.map(|duration| good as f64 / duration));
     sheet.put(Metric::Attainment, share(good));
     for (at, target) in Target::ALL.into_iter().enumerate() {

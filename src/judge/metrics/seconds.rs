@@ -109,7 +109,9 @@ fn encoded(values: &[u64]) -> Option<String> {
     }
     let mut histogram = empty();
     for value in values {
-        histogram.record(*value).expect("a histogram grows with its values");
+        histogram
+            .record(*value)
+            .expect("a histogram grows with its values");
     }
     let mut bytes = Vec::new();
     V2DeflateSerializer::new()
@@ -277,7 +279,15 @@ mod tests {
         let all = seconds(&[request(900_000, &[400_000, 800_000, 100_000]), broken]);
         let told: Vec<_> = all
             .iter()
-            .map(|second| (second.second, second.sent, second.completed, second.failed, second.output_tokens))
+            .map(|second| {
+                (
+                    second.second,
+                    second.sent,
+                    second.completed,
+                    second.failed,
+                    second.output_tokens,
+                )
+            })
             .collect();
         assert_eq!(
             told,
@@ -300,7 +310,10 @@ mod tests {
         let mut all = seconds(&[request(0, &[1000])]);
         all[0].ttft_us = Some("bm90aGluZw==".to_owned());
         let error = cut(&all, 0..1).unwrap_err().to_string();
-        assert!(error.starts_with("the histogram `ttft_us` of second 0 cannot be read"), "{error}");
+        assert!(
+            error.starts_with("the histogram `ttft_us` of second 0 cannot be read"),
+            "{error}"
+        );
     }
 
     /// Within the histogram's precision, and the microsecond to which values are rounded.

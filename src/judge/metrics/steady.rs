@@ -66,11 +66,7 @@ pub fn steady_state(
 ) -> Option<SteadyState> {
     let answers = match copied {
         true => compat::answers(requests, basis.protocol, profile),
-        false => compat::answers(
-            &mended::sound(requests, basis.protocol),
-            basis.protocol,
-            profile,
-        ),
+        false => compat::answers(&mended::sound(requests, basis.protocol), basis.protocol, profile),
     };
     of_answers(&answers, ratio)
 }
@@ -81,7 +77,10 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
     let read = |read: fn(&SteadyState) -> f64| steady.as_ref().map(read);
     sheet.put(Metric::SteadyDuration, read(|steady| steady.duration));
     sheet.put(Metric::SteadyOutput, read(|steady| steady.output_throughput));
-    sheet.put(Metric::SteadyConcurrency, read(|steady| steady.average_concurrency));
+    sheet.put(
+        Metric::SteadyConcurrency,
+        read(|steady| steady.average_concurrency),
+    );
 }
 
 /// A time for which the number of requests under way did not change.
@@ -181,7 +180,13 @@ fn longest(intervals: &[Interval], threshold: u32) -> Option<(f64, f64)> {
         .chunk_by(|one, other| (one.running >= threshold) == (other.running >= threshold))
         .filter(|run| run[0].running >= threshold)
         .map(|run| (run[0].from, run[run.len() - 1].to));
-    runs.reduce(|best, run| if run.1 - run.0 > best.1 - best.0 { run } else { best })
+    runs.reduce(|best, run| {
+        if run.1 - run.0 > best.1 - best.0 {
+            run
+        } else {
+            best
+        }
+    })
 }
 
 #[cfg(test)]

@@ -89,11 +89,7 @@ mod tests {
     }
 
     fn evenly(pace: Pace, count: usize) -> Vec<Duration> {
-        due(
-            &arrival(pace, Spacing::Constant),
-            count,
-            &mut Numpy::new(1),
-        )
+        due(&arrival(pace, Spacing::Constant), count, &mut Numpy::new(1))
     }
 
     /// How many fall due from one second to another.
@@ -134,7 +130,10 @@ mod tests {
             rate: rate(per_second),
             duration: Span::seconds(seconds),
         };
-        let due = evenly(Pace::Stages(vec![stage(2.0, 10), stage(10.0, 5), stage(1.0, 5)]), 1000);
+        let due = evenly(
+            Pace::Stages(vec![stage(2.0, 10), stage(10.0, 5), stage(1.0, 5)]),
+            1000,
+        );
         assert_eq!(due.len(), 20 + 50 + 5);
         assert_eq!(within(&due, 0.0, 10.0), 20);
         assert_eq!(within(&due, 10.0, 15.0), 50);

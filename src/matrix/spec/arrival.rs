@@ -259,10 +259,16 @@ mod tests {
         assert_eq!(stages(&[(2.0, 30), (8.0, 5)]).objection(100), None);
         for (pace, why) in [
             (ramp(rate(1.0), RequestRate::INFINITE, None), "must be finite"),
-            (ramp(rate(1.0), rate(2.0), Some(Span::seconds(0))), "longer than 0s"),
+            (
+                ramp(rate(1.0), rate(2.0), Some(Span::seconds(0))),
+                "longer than 0s",
+            ),
             (stages(&[]), "no stage"),
             (stages(&[(1.0, 0)]), "longer than 0s"),
-            (stages(&[(2.0, 30), (8.0, 5)]), "100 requests, and there are 99 prompts"),
+            (
+                stages(&[(2.0, 30), (8.0, 5)]),
+                "100 requests, and there are 99 prompts",
+            ),
         ] {
             let said = pace.objection(99).unwrap();
             assert!(said.contains(why), "{said}");

@@ -120,21 +120,34 @@ impl Search {
         let is_range = *from > 0.0 && *to >= *from && to.is_finite();
         let is_whole = from.fract() == 0.0 && to.fract() == 0.0 && *to <= f64::from(u32::MAX);
         if !is_range {
-            return Some(format!("from {from} to {to} is no range of a {name}: it must begin above 0 and end at or above its beginning"));
+            return Some(format!(
+                "from {from} to {to} is no range of a {name}: it must begin above 0 and end at or above its beginning"
+            ));
         }
         if *by == By::Concurrency && !is_whole {
-            return Some(format!("from {from} to {to} is no range of a concurrency: these are whole numbers"));
+            return Some(format!(
+                "from {from} to {to} is no range of a concurrency: these are whole numbers"
+            ));
         }
         if !(self.target > 0.0 && self.target <= 1.0) {
-            return Some(format!("the target {} is no share above 0 and at most 1", self.target));
+            return Some(format!(
+                "the target {} is no share above 0 and at most 1",
+                self.target
+            ));
         }
         if !(self.resolution > 0.0 && self.resolution <= 1.0) {
-            return Some(format!("the resolution {} is no share above 0 and at most 1", self.resolution));
+            return Some(format!(
+                "the resolution {} is no share above 0 and at most 1",
+                self.resolution
+            ));
         }
         if self.points == 0 || self.prompts == Some(0) {
             return Some("there must be a point, with a request".to_owned());
         }
-        if self.duration.is_some_and(|duration| duration.duration().is_zero()) {
+        if self
+            .duration
+            .is_some_and(|duration| duration.duration().is_zero())
+        {
             return Some("a point must be longer than 0s".to_owned());
         }
         (self.prompts.is_some() && self.duration.is_some())
@@ -146,7 +159,11 @@ impl std::fmt::Display for Search {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { by, from, to, .. } = self;
         let percent = self.target * 100.0;
-        write!(f, "search for the highest {} from {from} to {to} at {percent} % attainment", by.name())
+        write!(
+            f,
+            "search for the highest {} from {from} to {to} at {percent} % attainment",
+            by.name()
+        )
     }
 }
 
@@ -170,13 +187,44 @@ mod tests {
         let usual = || Search::by(By::Concurrency);
         for (search, why) in [
             (Search { from: 0.0, ..usual() }, "no range"),
-            (Search { from: 8.0, to: 4.0, ..usual() }, "no range"),
-            (Search { to: f64::NAN, ..usual() }, "no range"),
+            (
+                Search {
+                    from: 8.0,
+                    to: 4.0,
+                    ..usual()
+                },
+                "no range",
+            ),
+            (
+                Search {
+                    to: f64::NAN,
+                    ..usual()
+                },
+                "no range",
+            ),
             (Search { from: 1.5, ..usual() }, "whole numbers"),
-            (Search { target: 1.5, ..usual() }, "the target 1.5"),
-            (Search { resolution: 0.0, ..usual() }, "the resolution 0"),
+            (
+                Search {
+                    target: 1.5,
+                    ..usual()
+                },
+                "the target 1.5",
+            ),
+            (
+                Search {
+                    resolution: 0.0,
+                    ..usual()
+                },
+                "the resolution 0",
+            ),
             (Search { points: 0, ..usual() }, "must be a point"),
-            (Search { duration: Some(Span::seconds(0)), ..usual() }, "longer than 0s"),
+            (
+                Search {
+                    duration: Some(Span::seconds(0)),
+                    ..usual()
+                },
+                "longer than 0s",
+            ),
             (
                 Search {
                     prompts: Some(10),

@@ -143,7 +143,10 @@ fn differences(one: &Shown<'_>, reference: &Shown<'_>) -> Vec<String> {
     }
     for shown in [one, reference] {
         let is_open = |record: &SearchRecord| record.ending != SearchEnding::Bracketed;
-        let mut records = shown.summaries.iter().filter_map(|summary| summary.search.as_ref());
+        let mut records = shown
+            .summaries
+            .iter()
+            .filter_map(|summary| summary.search.as_ref());
         if records.any(is_open) {
             found.push(format!("the bound of {} is not bracketed", shown.engine()));
         }

@@ -22,8 +22,8 @@ use crate::results::record::cell::{
 };
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
-use crate::results::record::second::Second;
 use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Request, Usage as Counts};
+use crate::results::record::second::Second;
 
 /// The matrix's name.
 pub const MATRIX: &str = "small";

@@ -77,16 +77,24 @@ pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
 /// Axes that give a value for what the scenario varies by itself.
 fn fixed(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
     let entry = site.scenario_entry;
-    let by = entry.search.as_ref().map(|search| (search.by, search.place.as_ref()));
+    let by = entry
+        .search
+        .as_ref()
+        .map(|search| (search.by, search.place.as_ref()));
     let paced = entry.ramp.as_ref().map(|ramp| ramp.place.as_ref());
     let paced = paced.or(entry.stages.as_ref().map(|stages| stages.place.as_ref()));
     let no = |axis: &str, value: String, place: Option<&Place>, says: &str| {
         at(
-            Mistake::new(format!("the scenario `{}` {says}, and `{axis}` is {value}", site.scenario)),
+            Mistake::new(format!(
+                "the scenario `{}` {says}, and `{axis}` is {value}",
+                site.scenario
+            )),
             place,
             format!("`{axis}` cannot be given as well"),
         )
-        .help(format!("leave `{axis}` out of the scenario and of `axes`, or put it at the other scenarios"))
+        .help(format!(
+            "leave `{axis}` out of the scenario and of `axes`, or put it at the other scenarios"
+        ))
     };
     let mut mistakes = Vec::new();
     if !point.rate.is_infinite() {
@@ -99,7 +107,12 @@ fn fixed(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
         }
     }
     if let (Some((By::Concurrency, place)), Some(users)) = (by, point.concurrency) {
-        mistakes.push(no("concurrency", users.to_string(), place, "searches for a concurrency"));
+        mistakes.push(no(
+            "concurrency",
+            users.to_string(),
+            place,
+            "searches for a concurrency",
+        ));
     }
     mistakes
 }

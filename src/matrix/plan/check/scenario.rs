@@ -87,7 +87,9 @@ fn course(named: &Named<ScenarioEntry>, standard: Option<&ScenarioEntry>, mistak
     let (entry, name) = (&named.value, &named.name);
     let ramp = entry.ramp.as_ref().map(|ramp| ramp.place.as_ref());
     let stages = entry.stages.as_ref().map(|stages| stages.place.as_ref());
-    if ramp.is_some() && let Some(place) = stages {
+    if ramp.is_some()
+        && let Some(place) = stages
+    {
         mistakes.push(
             at(
                 Mistake::new(format!("the scenario `{name}` has both `ramp` and `stages`")),
@@ -117,7 +119,10 @@ fn course(named: &Named<ScenarioEntry>, standard: Option<&ScenarioEntry>, mistak
         mistakes.push(at(mistake, search.place.as_ref(), why).help(help));
     };
     if let Some(why) = search.objection() {
-        no(why, "for example `search: { by: rate, from: 1, to: 64, target: 0.99, duration: 60s }`");
+        no(
+            why,
+            "for example `search: { by: rate, from: 1, to: 64, target: 0.99, duration: 60s }`",
+        );
     }
     if entry.slo.is_none() {
         no(
