@@ -38,7 +38,7 @@ pub fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
 }
 
 fn asked(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &Summary) {
-    let (workload, arrival) = (&cell.scenario.workload, &cell.scenario.arrival);
+    let (workload, arrival) = (&cell.scenario.workload, summary.arrival(&cell.scenario));
     let is_sharegpt = workload.dataset == Dataset::Sharegpt;
     let length = |length: Option<u32>| length.filter(|_| !is_sharegpt).unwrap_or(USUAL_LENGTH);
     let fields = [
@@ -169,6 +169,8 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         "ended": summary.ended,
         "prompts_hash": summary.prompts_hash,
         "schedule_hash": summary.schedule_hash,
+        "arrival": summary.arrival(&cell.scenario),
+        "search": summary.search,
         "failures": failures,
         "warnings": summary.warnings,
         "figures": figures,

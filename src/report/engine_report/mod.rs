@@ -254,11 +254,12 @@ fn workload(shown: &Shown<'_>) -> String {
             Profile::Current => (Profile::Current, Definitions::Current),
         };
         let none = Figures::new();
+        let arrival = summary.arrival(scenario);
         let facts = Facts {
             backend: &shown.launch.engine.backend,
-            rate: scenario.arrival.rate,
-            pace: scenario.arrival.pace.as_ref(),
-            concurrency: scenario.arrival.concurrency,
+            rate: arrival.rate,
+            pace: arrival.pace.as_ref(),
+            concurrency: arrival.concurrency,
             slo: scenario.slo.as_ref(),
             cache: None,
             embeds: false,
