@@ -169,12 +169,21 @@ mod tests {
 
     #[test]
     fn failed_requests_count_as_misses() {
-        let requests = [request(Some(500)), request(Some(1000)), request(Some(1001)), request(None)];
+        let requests = [
+            request(Some(500)),
+            request(Some(1000)),
+            request(Some(1001)),
+            request(None),
+        ];
         let judged = judge(&requests, &slo(), 0.5);
         assert_eq!((judged.requests, judged.good, judged.attainment), (4, 2, 0.5));
         assert!(judged.holds);
         assert!(!judge(&requests, &slo(), 0.51).holds);
-        assert!(judged.interval[0] < 0.2 && judged.interval[1] > 0.8, "{:?}", judged.interval);
+        assert!(
+            judged.interval[0] < 0.2 && judged.interval[1] > 0.8,
+            "{:?}",
+            judged.interval
+        );
     }
 
     #[test]
@@ -187,7 +196,10 @@ mod tests {
     fn wilsons_interval_is_that_of_the_textbook() {
         // 8 of 10: 0.490 to 0.943.
         let [low, high] = wilson(8.0, 10.0);
-        assert!((low - 0.4902).abs() < 1e-4 && (high - 0.9433).abs() < 1e-4, "{low} {high}");
+        assert!(
+            (low - 0.4902).abs() < 1e-4 && (high - 0.9433).abs() < 1e-4,
+            "{low} {high}"
+        );
     }
 
     fn point(value: f64, holds: bool) -> Point {
@@ -238,13 +250,27 @@ mod tests {
         };
         let above = hunted(usual(), |_| true);
         assert_eq!((above.found, above.ending), (Some(10.0), SearchEnding::AllHeld));
-        assert!(above.says().ends_with("the highest that was allowed, and the bound is not bracketed"));
+        assert!(
+            above
+                .says()
+                .ends_with("the highest that was allowed, and the bound is not bracketed")
+        );
         let below = hunted(usual(), |_| false);
-        assert_eq!((below.found, below.ending, below.points.len()), (None, SearchEnding::NoneHeld, 1));
-        assert!(below.says().contains("already 1 req/s does not; the bound lies below and is not bracketed"));
+        assert_eq!(
+            (below.found, below.ending, below.points.len()),
+            (None, SearchEnding::NoneHeld, 1)
+        );
+        assert!(
+            below
+                .says()
+                .contains("already 1 req/s does not; the bound lies below and is not bracketed")
+        );
         let few = hunted(Search { points: 2, ..usual() }, |_| true);
         assert_eq!((few.found, few.ending), (Some(2.0), SearchEnding::OutOfPoints));
-        assert!(few.says().ends_with("the points ran out, and the bound is not bracketed"));
+        assert!(
+            few.says()
+                .ends_with("the points ran out, and the bound is not bracketed")
+        );
     }
 
     #[test]

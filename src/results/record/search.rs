@@ -84,7 +84,10 @@ impl SearchRecord {
                 None => format!("no {name} was measured"),
             };
         };
-        let at = format!("the highest {name} that holds {target} attainment is {found} {unit}, with {}", percent(attainment));
+        let at = format!(
+            "the highest {name} that holds {target} attainment is {found} {unit}, with {}",
+            percent(attainment)
+        );
         let fails = self
             .fails_at
             .map_or_else(String::new, |value| format!("; {value} {unit} does not hold"));

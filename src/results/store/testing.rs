@@ -22,8 +22,8 @@ use crate::results::record::cell::{
 };
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
-use crate::results::record::second::Second;
 use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Request, Usage as Counts};
+use crate::results::record::second::Second;
 
 /// The matrix's name.
 pub const MATRIX: &str = "small";
@@ -204,6 +204,7 @@ pub fn summary(cell: &Cell) -> Summary {
                 ("mean_tpot_ms".to_owned(), None),
             ]),
         )]),
+        search: None,
         warnings: Vec::new(),
     }
 }

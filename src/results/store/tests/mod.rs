@@ -140,7 +140,12 @@ fn the_summary_is_written_last_and_run_json_too() {
         .unwrap();
     assert_eq!(
         atomic::trace::taken(),
-        ["requests.jsonl.zst", "histograms.jsonl.zst", "engine.log", "summary.json"]
+        [
+            "requests.jsonl.zst",
+            "histograms.jsonl.zst",
+            "engine.log",
+            "summary.json"
+        ]
     );
 }
 
