@@ -19,6 +19,8 @@ pub fn measure(work: &Work) -> Measured {
         prompt_tokens: 3,
         asked_tokens: u32::try_from(work.tokens).expect("it is small"),
         due: Duration::ZERO,
+        lora: None,
+        extras: None,
     };
     let load = Load {
         target: Target {

@@ -51,6 +51,15 @@ pub fn now() -> Moment {
     Moment(u64::try_from(now.saturating_duration_since(zero).as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// Processor time of the calling thread so far.
+pub fn thread_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}
+
 /// The way from wall time, in which the kernel stamps what arrives, to the monotonic clock.
 ///
 /// Both clocks are slewed alike, so the distance between them changes only when somebody sets the wall clock; that is
@@ -153,6 +162,16 @@ pub fn local_stamp() -> String {
     now.to_zoned(jiff::tz::TimeZone::system())
         .strftime("%Y%m%d-%H%M%S")
         .to_string()
+}
+
+/// The present date and time of this place, as a format in the manner of C's `strftime` asks for it.
+///
+/// # Errors
+/// In words, what the format asks for that there is not.
+pub fn local_in(format: &str) -> Result<String, String> {
+    let now = jiff::Timestamp::from_second(unix_seconds() as i64).unwrap_or_default();
+    jiff::fmt::strtime::format(format, &now.to_zoned(jiff::tz::TimeZone::system()))
+        .map_err(|error| format!("cannot write the date as `{format}`: {error}"))
 }
 
 /// Month and day of this place: `1121`.

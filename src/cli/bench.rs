@@ -68,6 +68,12 @@ pub(crate) struct OwnArgs {
     /// The folder that holds Hugging Face's cache; `~/.cache/huggingface` unless set.
     #[arg(long, env = "HF_HOME", value_name = "DIR")]
     pub(crate) hf_home: Option<PathBuf>,
+    /// The folder that keeps prepared prompts; `~/.cache/matrix` unless set.
+    #[arg(long, env = "MATRIX_CACHE", value_name = "DIR")]
+    pub(crate) cache: Option<PathBuf>,
+    /// Prepare prompts anew, and keep none.
+    #[arg(long)]
+    pub(crate) no_prompt_cache: bool,
 }
 
 /// Whose rules decide prompts, flow and definitions.
@@ -190,6 +196,9 @@ pub(crate) struct DatasetArgs {
     /// Send token ids instead of text; for the backend `sglang`.
     #[arg(long)]
     pub(crate) tokenize_prompt: bool,
+    /// Send prompts of `sharegpt` as the tokenizer's chat template renders them.
+    #[arg(long)]
+    pub(crate) apply_chat_template: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -363,8 +372,6 @@ pub(crate) struct MissingArgs {
     #[arg(long, hide = true)]
     pub(crate) print_requests: bool,
     #[arg(long, hide = true)]
-    pub(crate) apply_chat_template: bool,
-    #[arg(long, hide = true)]
     pub(crate) plot_throughput: bool,
     #[arg(long, hide = true)]
     pub(crate) pd_separated: bool,
@@ -532,7 +539,7 @@ impl MissingArgs {
     }
 
     /// Flags that belong to no group, each with its own reason.
-    fn alone(&self) -> [(bool, &'static str, &'static str); 4] {
+    fn alone(&self) -> [(bool, &'static str, &'static str); 3] {
         [
             (
                 self.use_trace_timestamps,
@@ -543,11 +550,6 @@ impl MissingArgs {
                 self.print_requests,
                 "print-requests",
                 "every request is in `--output-details`",
-            ),
-            (
-                self.apply_chat_template,
-                "apply-chat-template",
-                "chat templates are not applied here yet; a chat backend has the server apply its own",
             ),
             (
                 self.plot_throughput,

@@ -11,7 +11,7 @@ use crate::cli::{self, FetchArgs};
 use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
 use crate::exit::Exit;
 use crate::load::dataset::tokenizer::Tokenizer;
-use crate::load::dataset::{self, Caches, SHAREGPT};
+use crate::load::dataset::{self, Caches};
 use crate::load::hub::{Fetched, Hub, Kind, Wanted};
 use crate::matrix::plan::Plan;
 
@@ -42,6 +42,7 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
         .context("cannot start a runtime")?;
     let caches = Caches {
         hf_home: Some(hub.home.clone()),
+        prompts: None,
     };
     let mut wanted = lacking(&read.plan, &read.folder, &caches);
     if args.models {
@@ -114,14 +115,14 @@ fn lacking(plan: &Plan, folder: &std::path::Path, caches: &Caches) -> BTreeSet<W
     let mut wanted = BTreeSet::new();
     for cell in &plan.cells {
         let work = &cell.scenario.workload;
-        if dataset::locate(work.dataset, work.path.as_deref(), folder, caches).is_err() && work.path.is_none()
+        let usual = dataset::usual_file(work.dataset).filter(|_| work.path.is_none());
+        if let Some((repository, file)) = usual
+            && dataset::locate(work, folder, caches).is_err()
         {
-            let (repository, file) = SHAREGPT;
-            let (repository, file) = (repository.to_owned(), file.to_owned());
             wanted.insert(Wanted {
                 kind: Kind::Dataset,
-                repository,
-                file,
+                repository: repository.to_owned(),
+                file: file.to_owned(),
                 is_optional: false,
             });
         }

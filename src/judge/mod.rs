@@ -1,4 +1,5 @@
 //! What the records mean. Pure: no store, no clock.
 
+pub mod client;
 pub mod metrics;
 pub mod search;

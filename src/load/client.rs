@@ -198,7 +198,7 @@ impl Connection {
 }
 
 /// The bytes of one request: head and body.
-pub(super) fn compose(target: &Target, body: &[u8]) -> Vec<u8> {
+pub(super) fn compose(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<u8> {
     let address = &target.address;
     let mut head = format!(
         "POST {}{} HTTP/1.1\r\n",
@@ -221,7 +221,8 @@ pub(super) fn compose(target: &Target, body: &[u8]) -> Vec<u8> {
     let headers = kept
         .map(|(name, value)| (*name, value.as_str()))
         .chain([("Content-Length", length.as_str()), ("Connection", "close")])
-        .chain(target.headers.iter());
+        .chain(target.headers.iter())
+        .chain(routing_key.map(|key| (protocol::ROUTING_KEY, key)));
     for (name, value) in headers {
         head.extend([name, ": ", value, "\r\n"]);
     }

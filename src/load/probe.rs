@@ -104,13 +104,9 @@ pub enum ProbeError {
 
 /// Asks the engine for a few tokens.
 pub async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, ProbeError> {
-    let ask = Ask {
-        model: &target.model,
-        tokens: TOKENS,
-        // An answer that ends at once would prove nothing.
-        stop_at_eos: false,
-        body: &Map::new(),
-    };
+    let nothing = Map::new();
+    // An answer that ends where the model ends it might end at once and would prove nothing.
+    let ask = Ask::plain(&target.model, TOKENS, false, &nothing);
     let body = protocol::encode(&target.dialect, &Content::Text(PROMPT.to_owned()), &ask)?;
     let route = Route::find(&target.address).await.map_err(|error| {
         let address = target.address.to_string();
@@ -134,7 +130,7 @@ pub async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, Prob
         on_events: &|_| {},
         zero: clock::now(),
     };
-    let request = client::compose(target, &body);
+    let request = client::compose(target, None, &body);
     let protocol = target.dialect.protocol;
     let answer = exchange.run(request, protocol, Bounds::of(TOKENS, &limits)).await;
     judge(target, limit, answer)

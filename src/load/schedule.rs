@@ -8,8 +8,10 @@ mod pace;
 use std::time::Duration;
 
 use crate::base::ids::ContentHash;
+use crate::load::dataset::Draws;
 use crate::load::dataset::rng::Numpy;
 use crate::matrix::spec::arrival::{Arrival, Spacing};
+use crate::matrix::spec::lora::{Dealt, Lora};
 
 /// When each of `count` requests falls due, counted from the start of the measurement; the first at once.
 ///
@@ -19,56 +21,100 @@ use crate::matrix::spec::arrival::{Arrival, Spacing};
 /// Where the rate changes, arrivals of one per second are drawn and time is stretched until they fall due at the rate of
 /// each moment. There may be fewer due times than `count` then: nothing falls due after the last stage.
 pub fn due(arrival: &Arrival, count: usize, numpy: &mut Numpy) -> Vec<Duration> {
-    if let Some(pace) = &arrival.pace {
-        let units = units(arrival.spacing, count, numpy);
-        return units
-            .into_iter()
-            .map_while(|unit| pace::moment(pace, count, unit))
-            .map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
-            .collect();
-    }
-    if arrival.rate.is_infinite() {
-        return vec![Duration::ZERO; count];
-    }
-    let mean = 1.0 / arrival.rate.per_second();
-    let mut at = 0.0;
+    let mut gaps = Gaps::new(arrival, count);
+    (0..count).map_while(|_| gaps.pass(numpy)).collect()
+}
+
+/// When each of `count` requests falls due, as [`due`] says, and the place of its adapter among the names.
+///
+/// A request's adapter is drawn before the gap behind it, as the Python tool does.
+pub fn dealt(arrival: &Arrival, lora: &Lora, count: usize, draws: &mut Draws) -> (Vec<Duration>, Vec<usize>) {
+    let mut gaps = Gaps::new(arrival, count);
+    let names: Vec<usize> = (0..lora.names.len()).collect();
+    let shares = match lora.dealt {
+        Dealt::Skewed { alpha } => shares(alpha, names.len()),
+        Dealt::Uniform | Dealt::Distinct => Vec::new(),
+    };
     (0..count)
-        .map(|row| {
-            let due = at;
-            match arrival.spacing {
-                Spacing::Poisson => at += numpy.exponential(mean),
-                // A product instead of a sum, so that rounding does not add up.
-                Spacing::Constant => at = mean * (row + 1) as f64,
-                Spacing::Gamma { burstiness } => {
-                    let shape = burstiness.shape();
-                    at += numpy.gamma(shape, 1.0 / (arrival.rate.per_second() * shape));
-                }
-            }
-            Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX)
+        .map_while(|row| {
+            let adapter = match lora.dealt {
+                Dealt::Uniform => *draws.python.choice(&names),
+                Dealt::Distinct => row % names.len(),
+                Dealt::Skewed { .. } => draws.numpy.choice_weighted(&shares),
+            };
+            Some((gaps.pass(&mut draws.numpy)?, adapter))
         })
+        .unzip()
+}
+
+/// How likely each of `count` names is, each `alpha` times as likely as the next.
+fn shares(alpha: f64, count: usize) -> Vec<f64> {
+    let weights: Vec<f64> = (0..count).map(|place| alpha.powf(-(place as f64))).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / sum).collect()
+}
+
+/// When the requests of a trace fall due: as far apart as in the trace, stretched by `slowdown`.
+pub fn replayed(moments: &[Duration], slowdown: f64) -> Vec<Duration> {
+    let first = moments.iter().min().copied().unwrap_or_default();
+    let after = |moment: &Duration| (*moment - first).as_secs_f64() * slowdown;
+    moments
+        .iter()
+        .map(|moment| Duration::try_from_secs_f64(after(moment)).unwrap_or(Duration::MAX))
         .collect()
 }
 
-/// Arrivals at one per second.
-fn units(spacing: Spacing, count: usize, numpy: &mut Numpy) -> Vec<f64> {
-    let mut at = 0.0;
-    let unit = |row: usize| {
-        let unit = at;
-        match spacing {
-            Spacing::Poisson => at += numpy.exponential(1.0),
-            Spacing::Constant => at = (row + 1) as f64,
-            Spacing::Gamma { burstiness } => {
-                at += numpy.gamma(burstiness.shape(), 1.0 / burstiness.shape());
-            }
-        }
-        unit
-    };
-    (0..count).map(unit).collect()
+/// The gaps of an arrival, one request after the other.
+struct Gaps<'a> {
+    arrival: &'a Arrival,
+    count: usize,
+    /// Requests per second; where the rate changes, of the time that is stretched.
+    rate: f64,
+    row: usize,
+    at: f64,
 }
 
-/// A digest of a schedule, to the nanosecond.
-pub fn hash(due: &[Duration]) -> ContentHash {
-    let bytes: Vec<u8> = due.iter().flat_map(|due| due.as_nanos().to_le_bytes()).collect();
+impl<'a> Gaps<'a> {
+    fn new(arrival: &'a Arrival, count: usize) -> Self {
+        Self {
+            arrival,
+            count,
+            rate: match arrival.pace {
+                Some(_) => 1.0,
+                None => arrival.rate.per_second(),
+            },
+            row: 0,
+            at: 0.0,
+        }
+    }
+
+    /// When the next request falls due, `None` after the last stage; draws the gap behind it.
+    fn pass(&mut self, numpy: &mut Numpy) -> Option<Duration> {
+        if self.rate.is_infinite() {
+            return Some(Duration::ZERO);
+        }
+        let mut due = self.at;
+        self.row += 1;
+        match self.arrival.spacing {
+            Spacing::Poisson => self.at += numpy.exponential(1.0 / self.rate),
+            // A product instead of a sum, so that rounding does not add up.
+            Spacing::Constant => self.at = 1.0 / self.rate * self.row as f64,
+            Spacing::Gamma { burstiness } => {
+                let shape = burstiness.shape();
+                self.at += numpy.gamma(shape, 1.0 / (self.rate * shape));
+            }
+        }
+        if let Some(pace) = &self.arrival.pace {
+            due = pace::moment(pace, self.count, due)?;
+        }
+        Some(Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX))
+    }
+}
+
+/// A digest of a schedule, to the nanosecond, and of the adapters that were dealt, if any were.
+pub fn hash(due: &[Duration], adapters: &[usize]) -> ContentHash {
+    let mut bytes: Vec<u8> = due.iter().flat_map(|due| due.as_nanos().to_le_bytes()).collect();
+    bytes.extend(adapters.iter().flat_map(|place| (*place as u64).to_le_bytes()));
     ContentHash::of_bytes(&bytes)
 }
 
@@ -78,6 +124,7 @@ mod tests {
 
     use super::*;
     use crate::base::units::RequestRate;
+    use crate::load::dataset::rng::Python;
     use crate::matrix::spec::arrival::Burstiness;
 
     fn arrival(rate: f64, spacing: Spacing) -> Arrival {
@@ -181,12 +228,66 @@ mod tests {
         assert_eq!(due, [Duration::ZERO, Duration::MAX]);
     }
 
+    /// How eight requests are dealt three adapters at a rate, from seed 1.
+    fn dealt_three(rate: f64, dealt: Dealt) -> (Vec<Duration>, Vec<usize>) {
+        let lora = Lora {
+            names: ["a", "b", "c"].map(str::to_owned).into(),
+            dealt,
+        };
+        let mut draws = Draws {
+            python: Python::new(1),
+            numpy: Numpy::new(1),
+        };
+        super::dealt(&arrival(rate, Spacing::Poisson), &lora, 8, &mut draws)
+    }
+
+    #[test]
+    fn adapters_are_dealt_as_the_python_tool_deals_them() {
+        let (_, uniform) = dealt_three(f64::INFINITY, Dealt::Uniform);
+        assert_eq!(uniform, [0, 2, 0, 1, 0, 1, 1, 1]);
+        let (_, distinct) = dealt_three(f64::INFINITY, Dealt::Distinct);
+        assert_eq!(distinct, [0, 1, 2, 0, 1, 2, 0, 1]);
+        let skewed = Dealt::Skewed { alpha: 1.5 };
+        let (_, places) = dealt_three(f64::INFINITY, skewed);
+        assert_eq!(places, [0, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            shares(1.5, 3),
+            [0.4736842105263159, 0.31578947368421056, 0.2105263157894737]
+        );
+    }
+
+    #[test]
+    fn skewed_adapters_and_gaps_are_drawn_in_turn() {
+        let (due, places) = dealt_three(4.0, Dealt::Skewed { alpha: 1.5 });
+        assert_eq!(places[..4], [0; 4]);
+        let gaps = [
+            0.31853131325332606,
+            0.09000318871347975,
+            0.024220967913433363,
+            0.1059941204517687,
+        ];
+        assert_eq!(due[..5], after(&gaps));
+    }
+
+    #[test]
+    fn uniform_adapters_leave_the_gaps_alone() {
+        let (due_, _) = dealt_three(4.0, Dealt::Uniform);
+        assert_eq!(due_, due(&arrival(4.0, Spacing::Poisson), 8, &mut Numpy::new(1)));
+    }
+
+    #[test]
+    fn a_trace_keeps_its_distances_and_is_stretched() {
+        let moments = [1500, 1500, 2250].map(Duration::from_millis);
+        assert_eq!(replayed(&moments, 2.0), [0, 0, 1500].map(Duration::from_millis));
+        assert_eq!(replayed(&moments, 0.0), [Duration::ZERO; 3]);
+    }
+
     #[test]
     fn another_schedule_has_another_hash() {
         let one = due(&arrival(4.0, Spacing::Poisson), 10, &mut Numpy::new(1));
         let other = due(&arrival(4.0, Spacing::Poisson), 10, &mut Numpy::new(2));
-        assert_eq!(hash(&one), hash(&one.clone()));
-        assert_ne!(hash(&one), hash(&other));
+        assert_eq!(hash(&one, &[]), hash(&one.clone(), &[]));
+        assert_ne!(hash(&one, &[]), hash(&other, &[]));
     }
 
     fn spacing() -> impl Strategy<Value = Spacing> {

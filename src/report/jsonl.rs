@@ -171,6 +171,7 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         "schedule_hash": summary.schedule_hash,
         "arrival": summary.arrival(&cell.scenario),
         "search": summary.search,
+        "client": summary.client,
         "failures": failures,
         "warnings": summary.warnings,
         "figures": figures,

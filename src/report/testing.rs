@@ -165,17 +165,7 @@ fn cell(launch: &Launch) -> Cell {
             name: "sharegpt".to_owned(),
             profile: Profile::Classic,
             seed: 1,
-            workload: Workload {
-                dataset: Dataset::Sharegpt,
-                path: None,
-                prompts: 1000,
-                input_len: None,
-                output_len: None,
-                range_ratio: 0.0,
-                context_len: None,
-                prompt_suffix: None,
-                tokenize_prompt: false,
-            },
+            workload: Workload::of(Dataset::Sharegpt),
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
                 pace: None,
@@ -188,6 +178,7 @@ fn cell(launch: &Launch) -> Cell {
             body: serde_json::Map::new(),
             stop_at_eos: false,
             keep_text: false,
+            lora: None,
         },
         why: None,
     }
@@ -211,6 +202,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         schedule_hash: None,
         prompts: Some(1000),
         stamps: None,
+        client: None,
         reset: None,
         failures: BTreeMap::from([(Class::Reset, 2)]),
         figures: [Definitions::Classic, Definitions::Current, Definitions::Matrix]
@@ -260,6 +252,7 @@ pub(super) fn request(index: u32) -> Request {
     Request {
         index,
         prompt_tokens: 7,
+        vision_tokens: 0,
         asked_tokens: 2,
         due_ns: 0,
         sent_ns: Some(0),

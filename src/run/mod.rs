@@ -1,7 +1,9 @@
 //! The conductor: Plan -> events. It hands to each wing what another made, and sees to it that what was started is stopped.
 
 pub mod bench;
+pub mod calibrate;
 mod cell;
+mod items;
 mod launch;
 pub mod lease;
 pub mod preflight;
@@ -19,6 +21,7 @@ use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
 use crate::load::dataset::Caches;
 use crate::matrix::plan::{Plan, Start};
+use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::store::{Store, StoreError};
@@ -41,6 +44,8 @@ pub struct Host {
     pub path: Option<String>,
     /// Where environments and prepared data are kept.
     pub cache: PathBuf,
+    /// The folder that keeps prepared prompts; without it they are prepared anew.
+    pub prompts: Option<PathBuf>,
     /// Where the container daemon listens, as `DOCKER_HOST` says it.
     pub docker_host: Option<String>,
     /// The values of the secrets that the plan names.
@@ -58,6 +63,7 @@ impl Host {
     pub fn caches(&self) -> Caches {
         Caches {
             hf_home: self.hf_home.clone(),
+            prompts: self.prompts.clone(),
         }
     }
 }
@@ -94,6 +100,8 @@ pub struct Job<'a> {
     pub events: &'a Events,
     /// Where it takes place.
     pub host: &'a Host,
+    /// What the client is worth on this machine, where it was measured.
+    pub calibration: Option<&'a Calibration>,
 }
 
 /// How the measurements of a run ended.

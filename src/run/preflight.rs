@@ -166,7 +166,7 @@ fn inputs(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
     }
     for cell in &plan.cells {
         let work = &cell.scenario.workload;
-        if let Err(error) = dataset::locate(work.dataset, work.path.as_deref(), &host.folder, &caches) {
+        if let Err(error) = dataset::locate(work, &host.folder, &caches) {
             found.insert(Finding::new(
                 error.to_string(),
                 "or name the file in `datasets:` of the matrix",

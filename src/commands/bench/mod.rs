@@ -64,10 +64,11 @@ pub fn execute(args: &BenchArgs) -> Outcome {
     })?;
     let places = Places {
         hf_home: args.ours.hf_home.clone(),
-        cache: None,
+        cache: args.ours.cache.clone(),
     };
     let caches = Caches {
         hf_home: places.hf_home(),
+        prompts: (!args.ours.no_prompt_cache).then(|| places.prompts()),
     };
     machine::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -261,14 +262,12 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, Refusal> {
     if wish.backend.protocol() != Protocol::Embeddings {
         warn_of_base_model(&session);
     }
-    let (input, output) = session.tokens();
-    say(&format!("#Input tokens: {input}"));
-    say(&format!("#Output tokens: {output}"));
-    let asked = wish.scenario.workload.prompts as usize;
-    if session.len() < asked {
+    session.said().iter().for_each(|line| say(line));
+    let asked = wish.scenario.workload.asked();
+    if let Some(asked) = asked.filter(|asked| (session.rows() as u64) < *asked) {
         complain(&format!(
             "note: the data set gives {} requests, and {asked} were asked for\n",
-            session.len()
+            session.rows()
         ));
     }
     if wish.cache_report && !wish.backend.is_sglang() {

@@ -209,6 +209,7 @@ impl Wish {
             body,
             stop_at_eos: args.sampling.disable_ignore_eos,
             keep_text: true,
+            lora: None,
         };
         Ok(Self {
             backend,
@@ -573,6 +574,8 @@ fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, Vec<String>>
             .filter(|tokens| *tokens > 0 && !is_random),
         prompt_suffix: Some(wish.prompt_suffix.clone()).filter(|suffix| !suffix.is_empty() && !is_random),
         tokenize_prompt: wish.tokenize_prompt,
+        apply_chat_template: wish.apply_chat_template,
+        ..Workload::of(dataset)
     };
     let objections = workload.objections(profile);
     if objections.is_empty() {
@@ -598,6 +601,7 @@ fn flag(field: &str, is_random: bool) -> Option<&'static str> {
         ("context_len", _) => "sharegpt-context-len",
         ("prompt_suffix", _) => "prompt-suffix",
         ("tokenize_prompt", _) => "tokenize-prompt",
+        ("apply_chat_template", _) => "apply-chat-template",
         ("dataset", _) => "dataset-name",
         _ => return None,
     })

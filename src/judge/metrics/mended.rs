@@ -97,6 +97,7 @@ fn shell(request: &Request) -> Request {
     Request {
         index: request.index,
         prompt_tokens: request.prompt_tokens,
+        vision_tokens: request.vision_tokens,
         asked_tokens: request.asked_tokens,
         due_ns: request.due_ns,
         sent_ns: request.sent_ns,

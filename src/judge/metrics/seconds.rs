@@ -109,9 +109,10 @@ fn encoded(values: &[u64]) -> Option<String> {
     }
     let mut histogram = empty();
     for value in values {
+        // Not the saturating way, which keeps to the range of now instead of growing it.
         histogram
             .record(*value)
-            .expect("a histogram grows with its values");
+            .expect("a histogram that grows takes every value");
     }
     let mut bytes = Vec::new();
     V2DeflateSerializer::new()
@@ -248,6 +249,7 @@ mod tests {
             index: 0,
             prompt_tokens: 1,
             asked_tokens: 1,
+            vision_tokens: 0,
             due_ns: sent_us * 1000,
             sent_ns: Some(sent_us * 1000),
             connected_ns: None,

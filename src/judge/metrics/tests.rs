@@ -10,6 +10,7 @@ fn request(index: u32) -> Request {
     Request {
         index,
         prompt_tokens: 10,
+        vision_tokens: 0,
         asked_tokens: 5,
         due_ns: 0,
         sent_ns: Some(0),

@@ -66,15 +66,8 @@ impl Case {
 
 fn sharegpt(prompts: u32) -> Workload {
     Workload {
-        dataset: Dataset::Sharegpt,
-        path: None,
         prompts,
-        input_len: None,
-        output_len: None,
-        range_ratio: 0.0,
-        context_len: None,
-        prompt_suffix: None,
-        tokenize_prompt: false,
+        ..Workload::of(Dataset::Sharegpt)
     }
 }
 
@@ -95,7 +88,7 @@ fn rows(prepared: &Prepared) -> Vec<(&str, u32, u32)> {
         .iter()
         .map(|prompt| match &prompt.content {
             Content::Text(text) => (text.as_str(), prompt.prompt_tokens, prompt.output_tokens),
-            Content::Ids(_) => panic!("these rows are text"),
+            _ => panic!("these rows are text"),
         })
         .collect()
 }
@@ -110,13 +103,13 @@ fn id_rows(prepared: &Prepared) -> Vec<(Vec<u32>, u32)> {
                 assert_eq!(ids.len(), prompt.prompt_tokens as usize);
                 (ids.clone(), prompt.output_tokens)
             }
-            Content::Text(_) => panic!("these rows are ids"),
+            _ => panic!("these rows are ids"),
         })
         .collect()
 }
 
 /// The next numbers of Python's and of numpy's generator.
-fn next(prepared: &Prepared) -> (f64, f64) {
+pub(super) fn next(prepared: &Prepared) -> (f64, f64) {
     let mut draws = prepared.draws.clone();
     (draws.python.random(), draws.numpy.random())
 }
@@ -168,6 +161,25 @@ fn a_context_limit_drops_rows_of_sharegpt() {
     let begins: Vec<&str> = rows(&prepared).into_iter().map(|(text, ..)| &text[..3]).collect();
     assert_eq!(begins, ["Q15", "Q00", "Q14", "Q08", "Q04", "Q01", "Q10"]);
     assert_eq!((prepared.input_tokens, prepared.output_tokens), (70, 67));
+}
+
+#[test]
+fn a_chat_template_is_applied_and_its_bos_left_to_the_tokenizer() {
+    let workload = Workload {
+        apply_chat_template: true,
+        ..sharegpt(3)
+    };
+    let prepared = Case::new(Profile::Current, Tokenizer::bytes_with_bos()).prepare(1, &workload);
+    let asked = ["Q15:abcdefghijklm", "x", "Q00:"];
+    let texts = asked.map(|text| format!("<|user|>\n{text}<|end|>\n<|assistant|>\n"));
+    assert_eq!(
+        rows(&prepared),
+        [
+            (texts[0].as_str(), 49, 12),
+            (texts[1].as_str(), 33, 9),
+            (texts[2].as_str(), 36, 5)
+        ]
+    );
 }
 
 #[test]
@@ -482,8 +494,13 @@ fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_
     let home = tempfile::tempdir().unwrap();
     let caches = Caches {
         hf_home: Some(home.path().to_owned()),
+        prompts: None,
     };
-    let missing = locate(Dataset::Sharegpt, None, home.path(), &caches)
+    let at = |path: &str| Workload {
+        path: Some(path.to_owned()),
+        ..Workload::of(Dataset::Sharegpt)
+    };
+    let missing = locate(&Workload::of(Dataset::Sharegpt), home.path(), &caches)
         .unwrap_err()
         .to_string();
     assert!(
@@ -498,16 +515,16 @@ fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_
     let cached = snapshot.join(SHAREGPT.1);
     std::fs::write(&cached, "[]").unwrap();
     assert_eq!(
-        locate(Dataset::Random, None, home.path(), &caches).unwrap(),
+        locate(&Workload::of(Dataset::Random), home.path(), &caches).unwrap(),
         Some(cached)
     );
 
     std::fs::write(home.path().join("mine.json"), "[]").unwrap();
-    let mine = locate(Dataset::Sharegpt, Some("mine.json"), home.path(), &caches).unwrap();
+    let mine = locate(&at("mine.json"), home.path(), &caches).unwrap();
     assert_eq!(mine, Some(home.path().join("mine.json")));
-    assert!(locate(Dataset::Sharegpt, Some("absent.json"), home.path(), &caches).is_err());
+    assert!(locate(&at("absent.json"), home.path(), &caches).is_err());
     assert_eq!(
-        locate(Dataset::RandomIds, None, home.path(), &caches).unwrap(),
+        locate(&Workload::of(Dataset::RandomIds), home.path(), &caches).unwrap(),
         None
     );
 }

@@ -2,15 +2,26 @@
 //!
 //! Everything is drawn before the measurement starts. Downloads nothing, and sends nothing.
 
+mod agentic;
 mod cache;
 mod conversations;
+mod custom;
+mod jsonl;
+mod kept;
+mod mooncake;
+mod openai;
 mod random;
 pub mod rng;
+mod row;
+mod shared_prefix;
 mod sharegpt;
+pub mod template;
 pub mod tokenizer;
 
 #[cfg(test)]
 mod golden;
+#[cfg(test)]
+mod golden_rows;
 #[cfg(test)]
 mod shipped;
 
@@ -18,6 +29,10 @@ use std::path::{Path, PathBuf};
 
 pub use cache::Caches;
 use cache::{Repository, lines};
+use kept::{Key, Shelf};
+use row::hash;
+pub use row::{Content, Extras, Prompt};
+use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
@@ -29,14 +44,31 @@ pub const SHAREGPT: (&str, &str) = (
     "ShareGPT_V3_unfiltered_cleaned_split.json",
 );
 
+/// The repository and the file of a data set that are used when nobody names another; `None` where a file must be named, or none
+/// is needed.
+pub const fn usual_file(dataset: Dataset) -> Option<(&'static str, &'static str)> {
+    match dataset {
+        Dataset::Sharegpt | Dataset::Random => Some(SHAREGPT),
+        Dataset::Mmmu => Some(("MMMU/MMMU", "Math/test-00000-of-00001.parquet")),
+        Dataset::LongbenchV2 => Some(("THUDM/LongBench-v2", "data.json")),
+        Dataset::RandomIds
+        | Dataset::GeneratedSharedPrefix
+        | Dataset::Image
+        | Dataset::Custom
+        | Dataset::Openai
+        | Dataset::SpeedBench
+        | Dataset::AgenticTrace
+        | Dataset::Mooncake => None,
+    }
+}
+
 /// The prompts of a workload could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
     /// The data set's file is nowhere.
     #[error(
-        "no data file for `{}`; looked at{}\nfetch it with `hf download --repo-type dataset {} {}`, \
-         or name a file of the same format as the scenario's `path`",
-        dataset.bench_serving_name(), lines(looked), SHAREGPT.0, SHAREGPT.1
+        "no data file for `{}`{}\n{}",
+        dataset.bench_serving_name(), places(looked), remedy(*dataset)
     )]
     Missing {
         /// The data set.
@@ -51,6 +83,22 @@ pub enum DatasetError {
         path: PathBuf,
         /// Why not.
         error: std::io::Error,
+    },
+    /// The data set's file does not hold rows of its format.
+    #[error("`{}` does not hold rows of `{}`: {reason}", path.display(), dataset.bench_serving_name())]
+    Malformed {
+        /// The data set.
+        dataset: Dataset,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where in the file.
+        reason: String,
+    },
+    /// The data set is known and cannot be prepared.
+    #[error("the data set `{}` is not built yet; choose another", dataset.bench_serving_name())]
+    NotBuilt {
+        /// The data set.
+        dataset: Dataset,
     },
     /// The data set's file does not hold conversations in the ShareGPT format.
     #[error("`{}` does not hold conversations in the ShareGPT format: {reason}", path.display())]
@@ -92,26 +140,9 @@ pub enum DatasetError {
     /// The tokenizer failed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-}
-
-/// What a prompt consists of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// Text, which the server tokenizes.
-    Text(String),
-    /// Token ids, which the server takes as they are.
-    Ids(Vec<u32>),
-}
-
-/// One request to send: what to say, and how many tokens to ask for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prompt {
-    /// What is sent.
-    pub content: Content,
-    /// Its length in tokens by our tokenizer; for `random` the length it was cut to, which a server may count otherwise.
-    pub prompt_tokens: u32,
-    /// Tokens to ask for.
-    pub output_tokens: u32,
+    /// The chat template failed.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
 }
 
 /// The generators after the data set's draws; the arrivals go on from here.
@@ -121,6 +152,16 @@ pub struct Draws {
     pub python: rng::Python,
     /// numpy's `np.random`.
     pub numpy: rng::Numpy,
+}
+
+impl Draws {
+    /// The generators, seeded.
+    fn new(seed: u32) -> Self {
+        Self {
+            python: rng::Python::new(seed.into()),
+            numpy: rng::Numpy::new(seed),
+        }
+    }
 }
 
 /// The prompts of a workload, in the order in which they are sent.
@@ -136,6 +177,10 @@ pub struct Prepared {
     pub input_tokens: u64,
     /// The sum the Python tool prints as `#Output tokens`.
     pub output_tokens: u64,
+    /// What the Python tool prints about them, line by line.
+    pub said: Vec<String>,
+    /// What warms up in place of the first prompt.
+    pub warmup: Option<Prompt>,
 }
 
 /// Rows with the sums that the Python tool prints beside them.
@@ -143,30 +188,84 @@ struct Rows {
     prompts: Vec<Prompt>,
     input_tokens: u64,
     output_tokens: u64,
+    said: Vec<String>,
+    warmup: Option<Prompt>,
 }
 
-/// The file a data set is read from: `path` relative to `base`, else the one in the caches; `None` if it needs none.
+impl Rows {
+    /// Rows with their sums, which the Python tool prints for most data sets.
+    fn of(prompts: Vec<Prompt>) -> Self {
+        let sum = |read: fn(&Prompt) -> u32| prompts.iter().map(|prompt| u64::from(read(prompt))).sum();
+        let (input, output) = (
+            sum(|prompt| prompt.prompt_tokens),
+            sum(|prompt| prompt.output_tokens),
+        );
+        Self::summed(prompts, input, output)
+    }
+
+    /// Rows with sums of their own.
+    fn summed(prompts: Vec<Prompt>, input_tokens: u64, output_tokens: u64) -> Self {
+        Self {
+            prompts,
+            input_tokens,
+            output_tokens,
+            said: vec![
+                format!("#Input tokens: {input_tokens}"),
+                format!("#Output tokens: {output_tokens}"),
+            ],
+            warmup: None,
+        }
+    }
+}
+
+/// The file a data set is read from: its path relative to `base`, else the one in the caches; `None` if it needs none.
 ///
 /// A path that leads nowhere is an error, never a reason to take another file.
-pub fn locate(
-    dataset: Dataset,
-    path: Option<&str>,
-    base: &Path,
-    caches: &Caches,
-) -> Result<Option<PathBuf>, DatasetError> {
+pub fn locate(workload: &Workload, base: &Path, caches: &Caches) -> Result<Option<PathBuf>, DatasetError> {
+    let dataset = workload.dataset;
     if !dataset.needs_file() {
         return Ok(None);
     }
     let mut looked = Vec::new();
-    let found = match path.filter(|path| !path.is_empty()) {
+    let found = match workload.path.as_deref().filter(|path| !path.is_empty()) {
         Some(path) => {
             let given = base.join(path);
             looked.push(given.display().to_string());
             given.is_file().then_some(given)
         }
-        None => caches.find(Repository::Dataset, SHAREGPT.0, SHAREGPT.1, &mut looked),
+        None if dataset == Dataset::Mooncake => {
+            // Where the Python tool puts it.
+            let kept = Path::new("/tmp").join(workload.mooncake().trace.file());
+            looked.push(kept.display().to_string());
+            kept.is_file().then_some(kept)
+        }
+        None => usual_file(dataset)
+            .and_then(|(repository, file)| caches.find(Repository::Dataset, repository, file, &mut looked)),
     };
     found.map(Some).ok_or(DatasetError::Missing { dataset, looked })
+}
+
+/// As [`prepare`], but what was prepared before is taken from the disk, and what was not is kept there.
+pub fn take_or_prepare(
+    workload: &Workload,
+    profile: Profile,
+    seed: u64,
+    tokenizer: &Tokenizer,
+    file: Option<&Path>,
+    caches: &Caches,
+) -> Result<Prepared, DatasetError> {
+    let prepare = || prepare(workload, profile, seed, tokenizer, file);
+    let key = Key::of(workload, profile, seed, tokenizer, file);
+    let (Some(folder), Some(key), Ok(numpy_seed)) = (&caches.prompts, key, u32::try_from(seed)) else {
+        return prepare();
+    };
+    let shelf = Shelf::new(folder);
+    if let Some(kept) = shelf.take(&key, numpy_seed) {
+        return Ok(kept);
+    }
+    let prepared = prepare()?;
+    shelf.put(&key, &prepared);
+    Ok(prepared)
 }
 
 /// Draws the prompts of a workload under a profile's rules; `file` is what [`locate`] found.
@@ -184,22 +283,38 @@ pub fn prepare(
         return Err(DatasetError::Mistaken { mistakes });
     }
     let numpy_seed = u32::try_from(seed).map_err(|_| DatasetError::Seed { seed })?;
-    let mut draws = Draws {
-        python: rng::Python::new(seed),
-        numpy: rng::Numpy::new(numpy_seed),
-    };
+    tokenizer.load()?;
+    let mut draws = Draws::new(numpy_seed);
     let dataset = workload.dataset;
-    let pairs = || {
-        let path = file.ok_or(DatasetError::Missing {
+    let path = || {
+        file.ok_or(DatasetError::Missing {
             dataset,
             looked: vec!["no file: none was given".to_owned()],
-        })?;
-        conversations::read(path, profile)
+        })
+    };
+    let conversations = match file.filter(|_| dataset.is_of_sharegpt()) {
+        Some(path) => Some(conversations::File::open(path)?),
+        None => None,
+    };
+    let pairs = || match &conversations {
+        Some(file) => file.pairs(profile),
+        None => path().map(|_| Vec::new()),
     };
     let rows = match dataset {
         Dataset::Sharegpt => sharegpt::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
         Dataset::Random => random::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
         Dataset::RandomIds => random::id_rows(workload, profile, tokenizer, &mut draws)?,
+        Dataset::GeneratedSharedPrefix => shared_prefix::rows(workload, seed, tokenizer, &mut draws)?,
+        Dataset::Custom => {
+            let pairs = custom::read(path()?)?;
+            sharegpt::rows(workload, profile, tokenizer, pairs, &mut draws)?
+        }
+        Dataset::Openai => openai::rows(workload, tokenizer, path()?)?,
+        Dataset::AgenticTrace => agentic::rows(workload, path()?)?,
+        Dataset::Mooncake => mooncake::rows(workload, tokenizer, path()?)?,
+        Dataset::Image | Dataset::Mmmu | Dataset::LongbenchV2 | Dataset::SpeedBench => {
+            return Err(DatasetError::NotBuilt { dataset });
+        }
     };
     if rows.prompts.is_empty() {
         return Err(DatasetError::Empty { dataset });
@@ -210,29 +325,30 @@ pub fn prepare(
         draws,
         input_tokens: rows.input_tokens,
         output_tokens: rows.output_tokens,
+        said: rows.said,
+        warmup: rows.warmup,
     })
 }
 
-/// The digest of all prompts: kind, length, content, prompt tokens, output tokens of each, numbers low byte first.
-fn hash(prompts: &[Prompt]) -> ContentHash {
-    let mut bytes = Vec::new();
-    for prompt in prompts {
-        match &prompt.content {
-            Content::Text(text) => {
-                bytes.push(b't');
-                bytes.extend((text.len() as u64).to_le_bytes());
-                bytes.extend(text.as_bytes());
-            }
-            Content::Ids(ids) => {
-                bytes.push(b'i');
-                bytes.extend((ids.len() as u64).to_le_bytes());
-                bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
-            }
-        }
-        bytes.extend(prompt.prompt_tokens.to_le_bytes());
-        bytes.extend(prompt.output_tokens.to_le_bytes());
+fn places(looked: &[String]) -> String {
+    match looked {
+        [] => String::new(),
+        looked => format!("; looked at{}", lines(looked)),
     }
-    ContentHash::of_bytes(&bytes)
+}
+
+/// How to come by the file of a data set.
+fn remedy(dataset: Dataset) -> String {
+    let named = "name a file of its format as the scenario's `path`";
+    match usual_file(dataset) {
+        Some((repository, file)) => {
+            format!("fetch it with `hf download --repo-type dataset {repository} {file}`, or {named}")
+        }
+        None if dataset == Dataset::Mooncake => format!(
+            "get the trace from the folder `FAST25-release` of https://github.com/kvcache-ai/Mooncake, and {named}"
+        ),
+        None => format!("{named} (in `matrix bench`, `--dataset-path`)"),
+    }
 }
 
 /// A length in tokens as records keep it.

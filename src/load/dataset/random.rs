@@ -36,16 +36,13 @@ impl Lengths {
     }
 
     fn rows(&self, prompts: Vec<Prompt>) -> Rows {
-        Rows {
-            prompts,
-            input_tokens: self.input.iter().copied().map(u64::from).sum(),
-            output_tokens: self.output.iter().copied().map(u64::from).sum(),
-        }
+        let sum = |lengths: &[u32]| lengths.iter().copied().map(u64::from).sum();
+        Rows::summed(prompts, sum(&self.input), sum(&self.output))
     }
 }
 
 /// `count` lengths between a share of `longest` and all of it; nothing is drawn for a length of 0.
-fn lengths(longest: u32, ratio: f64, shortest: u32, count: usize, numpy: &mut Numpy) -> Vec<u32> {
+pub(super) fn lengths(longest: u32, ratio: f64, shortest: u32, count: usize, numpy: &mut Numpy) -> Vec<u32> {
     if longest == 0 {
         return vec![0; count];
     }
@@ -63,7 +60,7 @@ pub(super) fn rows(
     workload: &Workload,
     profile: Profile,
     tokenizer: &Tokenizer,
-    mut pairs: Vec<Pair>,
+    mut pairs: Vec<Pair<'_>>,
     draws: &mut Draws,
 ) -> Result<Rows, DatasetError> {
     let lengths = Lengths::draw(workload, profile, tokenizer, &mut draws.numpy);
@@ -80,14 +77,15 @@ pub(super) fn rows(
         });
     }
     let mut prompts: Vec<Prompt> = Vec::with_capacity(asked.min(pairs.len()));
-    let mut pairs = pairs.iter();
+    let mut pairs = pairs.into_iter();
     while prompts.len() < asked && pairs.len() > 0 {
         let block = (asked - prompts.len()).min(BLOCK);
-        let texts: Vec<&str> = pairs
+        let texts: Vec<String> = pairs
             .by_ref()
             .take(block)
-            .map(|pair| pair.prompt.as_str())
+            .map(|pair| pair.prompt.into_text())
             .collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let encoded = tokenizer.encode_batch(&texts, true)?;
         // A block is never larger than what is still asked for, so every usable row of it finds its length.
         let cut: Vec<Vec<u32>> = encoded
@@ -99,11 +97,7 @@ pub(super) fn rows(
         let from = prompts.len();
         let contents = contents(cut, workload.tokenize_prompt, profile, tokenizer)?;
         for (row, content) in (from..).zip(contents) {
-            prompts.push(Prompt {
-                content,
-                prompt_tokens: lengths.input[row],
-                output_tokens: lengths.output[row],
-            });
+            prompts.push(Prompt::plain(content, lengths.input[row], lengths.output[row]));
         }
     }
     Ok(lengths.rows(prompts))
@@ -131,11 +125,7 @@ pub(super) fn id_rows(
             .collect();
         let contents = contents(counted, workload.tokenize_prompt, profile, tokenizer)?;
         for (row, content) in block.iter().zip(contents) {
-            prompts.push(Prompt {
-                content,
-                prompt_tokens: lengths.input[*row],
-                output_tokens: lengths.output[*row],
-            });
+            prompts.push(Prompt::plain(content, lengths.input[*row], lengths.output[*row]));
         }
     }
     Ok(lengths.rows(prompts))

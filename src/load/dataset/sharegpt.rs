@@ -1,6 +1,7 @@
 //! The `sharegpt` data set: first turns as they are, second turns for their lengths.
 
 use super::conversations::Pair;
+use super::template::{ChatTemplate, TemplateError};
 use super::tokenizer::Tokenizer;
 use super::{Content, DatasetError, Draws, Prompt, Rows, tokens};
 use crate::matrix::spec::workload::{Profile, Workload};
@@ -57,15 +58,12 @@ pub(super) fn rows(
     workload: &Workload,
     profile: Profile,
     tokenizer: &Tokenizer,
-    mut pairs: Vec<Pair>,
+    mut pairs: Vec<Pair<'_>>,
     draws: &mut Draws,
 ) -> Result<Rows, DatasetError> {
     draws.python.shuffle(&mut pairs);
     let limits = Limits::of(workload, profile);
-    let suffix = workload
-        .prompt_suffix
-        .as_deref()
-        .filter(|suffix| !suffix.is_empty());
+    let wrapping = Wrapping::of(workload, tokenizer)?;
     let asked = workload.prompts as usize;
     let mut prompts: Vec<Prompt> = Vec::with_capacity(asked.min(pairs.len()));
     let mut pairs = pairs.into_iter();
@@ -74,10 +72,15 @@ pub(super) fn rows(
         let (texts, completions): (Vec<String>, Vec<String>) = pairs
             .by_ref()
             .take(block)
-            .map(|pair| match suffix {
-                Some(suffix) => (suffixed(&pair.prompt, suffix), pair.completion),
-                None => (pair.prompt, pair.completion),
+            .map(|pair| {
+                let completion = match workload.output_len {
+                    Some(_) => String::new(),
+                    None => pair.completion.into_text(),
+                };
+                Ok((wrapping.wrapped(pair.prompt.into_text())?, completion))
             })
+            .collect::<Result<Vec<_>, TemplateError>>()?
+            .into_iter()
             .unzip();
         let inputs = count(tokenizer, &texts)?;
         let outputs = match workload.output_len {
@@ -86,19 +89,11 @@ pub(super) fn rows(
         };
         for ((text, prompt_tokens), output_tokens) in texts.into_iter().zip(inputs).zip(outputs) {
             if prompts.len() < asked && limits.allow(prompt_tokens, output_tokens) {
-                prompts.push(Prompt {
-                    content: Content::Text(text),
-                    prompt_tokens,
-                    output_tokens,
-                });
+                prompts.push(Prompt::plain(Content::Text(text), prompt_tokens, output_tokens));
             }
         }
     }
-    Ok(Rows {
-        input_tokens: prompts.iter().map(|prompt| u64::from(prompt.prompt_tokens)).sum(),
-        output_tokens: prompts.iter().map(|prompt| u64::from(prompt.output_tokens)).sum(),
-        prompts,
-    })
+    Ok(Rows::of(prompts))
 }
 
 fn count(tokenizer: &Tokenizer, texts: &[String]) -> Result<Vec<u32>, DatasetError> {
@@ -108,6 +103,43 @@ fn count(tokenizer: &Tokenizer, texts: &[String]) -> Result<Vec<u32>, DatasetErr
         .into_iter()
         .map(tokens)
         .collect())
+}
+
+/// What is done to a prompt before it is counted and sent.
+struct Wrapping<'a> {
+    suffix: Option<&'a str>,
+    template: Option<ChatTemplate>,
+}
+
+impl<'a> Wrapping<'a> {
+    fn of(workload: &'a Workload, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
+        let template = workload
+            .apply_chat_template
+            .then(|| ChatTemplate::open(tokenizer));
+        Ok(Self {
+            suffix: workload
+                .prompt_suffix
+                .as_deref()
+                .filter(|suffix| !suffix.is_empty()),
+            template: template.transpose()?,
+        })
+    }
+
+    fn wrapped(&self, prompt: String) -> Result<String, TemplateError> {
+        let prompt = match self.suffix {
+            Some(suffix) => suffixed(&prompt, suffix),
+            None => prompt,
+        };
+        let Some(template) = &self.template else {
+            return Ok(prompt);
+        };
+        let rendered = template.render_user(&prompt)?;
+        // Encoding adds the token again.
+        Ok(match template.bos_token() {
+            Some(bos) => rendered.replace(bos, ""),
+            None => rendered,
+        })
+    }
 }
 
 fn suffixed(prompt: &str, suffix: &str) -> String {
@@ -123,15 +155,8 @@ mod tests {
 
     fn workload(output_len: Option<u32>) -> Workload {
         Workload {
-            dataset: crate::matrix::spec::workload::Dataset::Sharegpt,
-            path: None,
-            prompts: 1,
-            input_len: None,
             output_len,
-            range_ratio: 0.0,
-            context_len: None,
-            prompt_suffix: None,
-            tokenize_prompt: false,
+            ..Workload::of(crate::matrix::spec::workload::Dataset::Sharegpt)
         }
     }
 

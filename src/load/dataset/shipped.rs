@@ -11,14 +11,9 @@ fn folder() -> PathBuf {
 /// Number of rows, tokens in, tokens out, and the digest of a workload of the shipped data.
 fn drawn(profile: Profile, seed: u64, workload: &str) -> (usize, u64, u64, String) {
     let tokenizer = Tokenizer::open("tokenizer.json", &folder(), &Caches::default()).unwrap();
-    let workload: Workload = serde_json::from_str(workload).unwrap();
-    let file = locate(
-        workload.dataset,
-        Some("conversations.json"),
-        &folder(),
-        &Caches::default(),
-    )
-    .unwrap();
+    let mut workload: Workload = serde_json::from_str(workload).unwrap();
+    workload.path = Some("conversations.json".to_owned());
+    let file = locate(&workload, &folder(), &Caches::default()).unwrap();
     let prepared = prepare(&workload, profile, seed, &tokenizer, file.as_deref()).unwrap();
     let hash = prepared.hash.as_str().to_owned();
     (

@@ -18,6 +18,8 @@ fn load(port: u16, dues_ms: &[u64]) -> Load {
                 prompt_tokens: 3,
                 asked_tokens: 2,
                 due: Duration::from_millis(*due),
+                lora: None,
+                extras: None,
             })
             .collect(),
         concurrency: None,

@@ -5,12 +5,21 @@ use serde_json::{Map, Value, json};
 use super::{Ask, Content, EncodeError};
 
 pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
-    let Content::Text(text) = prompt else {
-        return Err(EncodeError::IdsInChat);
+    let messages = match prompt {
+        Content::Text(text) => json!([{"role": "user", "content": text}]),
+        Content::Messages(messages) => json!(messages),
+        Content::Pictures { text, images } => {
+            let pictures = images
+                .iter()
+                .map(|image| json!({"type": "image_url", "image_url": {"url": &**image}}));
+            let parts: Vec<Value> = pictures.chain([json!({"type": "text", "text": text})]).collect();
+            json!([{"role": "user", "content": parts}])
+        }
+        Content::Ids(_) => return Err(EncodeError::IdsInChat),
     };
     Ok([
         ("model", json!(ask.model)),
-        ("messages", json!([{"role": "user", "content": text}])),
+        ("messages", messages),
         ("max_completion_tokens", json!(ask.tokens)),
         ("stream", json!(true)),
         ("temperature", json!(0.0)),

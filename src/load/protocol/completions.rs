@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Content, prompt_value};
+use super::{Ask, Content, EncodeError, prompt_value};
 
-pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Map<String, Value> {
-    [
+pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
+    Ok([
         ("model", json!(ask.model)),
-        ("prompt", prompt_value(prompt)),
+        ("prompt", prompt_value(prompt)?),
         ("best_of", json!(1)),
         ("max_tokens", json!(ask.tokens)),
         ("stream", json!(true)),
@@ -16,5 +16,5 @@ pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Map<String, Value> {
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into_iter()
-    .collect()
+    .collect())
 }

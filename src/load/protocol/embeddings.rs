@@ -5,14 +5,21 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Content, Decoded, Words, error_words, prompt_value};
+use super::{Ask, Content, Decoded, EncodeError, Words, bare_prompt_value, error_words};
 
 /// Source: spec/bench-serving.md 2.7.
-pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Map<String, Value> {
-    [("input", prompt_value(prompt)), ("model", json!(ask.model))]
+pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
+    let mut body: Map<String, Value> = [("input", bare_prompt_value(prompt)?), ("model", json!(ask.model))]
         .map(|(key, value)| (key.to_owned(), value))
         .into_iter()
-        .collect()
+        .collect();
+    // Unlike in a chat, what the scenario adds comes after the adapter.
+    for key in ["model", "lora_path"] {
+        if let Some(name) = ask.lora {
+            body.insert(key.to_owned(), json!(name));
+        }
+    }
+    Ok(body)
 }
 
 #[derive(Deserialize)]

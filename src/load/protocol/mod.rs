@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use self::known::Known;
-use crate::load::dataset::Content;
+use crate::load::dataset::{Content, Extras};
 use crate::matrix::plan::{Dialect, Protocol, Usage as UsageRequest};
 use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Usage};
 
@@ -31,7 +31,33 @@ pub enum EncodeError {
         "the chat protocol carries no token ids; send text, or use the protocol `completions` or `sglang-native`"
     )]
     IdsInChat,
+    /// Chat messages where text or token ids go.
+    #[error(
+        "only the chat protocol carries messages; use the protocol `chat` (in `matrix bench`, a chat backend)"
+    )]
+    MessagesOutsideChat,
+    /// Several turns outside a chat.
+    #[error(
+        "only the chat protocol carries conversations of several turns; use the protocol `chat` (in `matrix bench`, a chat backend)"
+    )]
+    TurnsOutsideChat,
+    /// Pictures that the dialect has no field for.
+    #[error("this protocol carries no pictures; use the protocol `chat`, `completions` or `sglang-native`")]
+    Pictures,
+    /// A LoRA adapter that the dialect has no field for.
+    #[error(
+        "this protocol names no LoRA adapter; use the protocol `chat`, `completions`, `sglang-native` or `embeddings`"
+    )]
+    Lora,
+    /// A routing key that the dialect sends to no router.
+    #[error(
+        "this protocol has no routing key; use the protocol `chat`, `completions`, `sglang-native` or `embeddings`"
+    )]
+    RoutingKey,
 }
+
+/// The header that tells a router which requests belong together.
+pub const ROUTING_KEY: &str = "X-SMG-Routing-Key";
 
 /// What a request asks for, besides its prompt.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +70,33 @@ pub struct Ask<'a> {
     pub stop_at_eos: bool,
     /// Fields of the scenario, added after those of the dialect; `null` removes one.
     pub body: &'a Map<String, Value>,
+    /// The LoRA adapter.
+    pub lora: Option<&'a str>,
+    /// What the row carries beside its prompt.
+    pub extras: Option<&'a Extras>,
+}
+
+impl<'a> Ask<'a> {
+    /// What a row without extras asks for.
+    pub const fn plain(model: &'a str, tokens: u32, stop_at_eos: bool, body: &'a Map<String, Value>) -> Self {
+        Self {
+            model,
+            tokens,
+            stop_at_eos,
+            body,
+            lora: None,
+            extras: None,
+        }
+    }
+
+    /// The value of the header [`ROUTING_KEY`].
+    pub fn routing_key(&self) -> Option<&'a str> {
+        self.extras.and_then(|extras| extras.routing_key.as_deref())
+    }
+
+    fn is_talk(&self) -> bool {
+        self.extras.is_some_and(|extras| extras.turns.is_some())
+    }
 }
 
 /// The path that a dialect's requests go to.
@@ -61,16 +114,21 @@ pub fn path(dialect: &Dialect) -> &str {
 
 /// The body of one request.
 ///
-/// What the scenario adds replaces whole fields, as bench_serving's extra body does. What the dialect adds goes into the
-/// objects that stand there, so that it can set a temperature for `/generate` without knowing the length that is asked for.
+/// What the scenario adds replaces whole fields, as bench_serving's extra body does, and what the row adds comes after it. What
+/// the dialect adds goes into the objects that stand there, so that it can set a temperature for `/generate` without knowing the
+/// length that is asked for.
+///
+/// # Errors
+/// The dialect has no place for something that the row carries.
 pub fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Result<Vec<u8>, EncodeError> {
+    refuse(dialect.protocol, ask)?;
     let mut body = match dialect.protocol {
-        Protocol::SglangNative => sglang_native::body(prompt, ask),
-        Protocol::Completions => completions::body(prompt, ask),
+        Protocol::SglangNative => sglang_native::body(prompt, ask)?,
+        Protocol::Completions => completions::body(prompt, ask)?,
         Protocol::Chat => chat::body(prompt, ask)?,
-        Protocol::Trt => trt::body(prompt, ask),
-        Protocol::Truss => truss::body(prompt, ask),
-        Protocol::Embeddings => embeddings::body(prompt, ask),
+        Protocol::Trt => trt::body(prompt, ask)?,
+        Protocol::Truss => truss::body(prompt, ask)?,
+        Protocol::Embeddings => embeddings::body(prompt, ask)?,
     };
     const STREAM_OPTIONS: &str = "stream_options";
     let is_asked = dialect.usage == UsageRequest::StreamOptions
@@ -92,11 +150,62 @@ pub fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Result<Vec<
         is_overridden |= key == STREAM_OPTIONS;
         put(&mut body, key, value);
     }
+    // The row's own fields are a recorded request's; a `null` there was sent as one.
+    for (key, value) in ask.extras.iter().flat_map(|extras| &extras.body) {
+        is_overridden |= key == STREAM_OPTIONS;
+        body.insert(key.clone(), value.clone());
+    }
+    put_lora(&mut body, dialect.protocol, ask);
+    put_images(&mut body, dialect.protocol, prompt);
+    let streams = body.get("stream") == Some(&Value::Bool(true));
+    if ask.is_talk() && streams {
+        let options = body.entry(STREAM_OPTIONS).or_insert_with(|| json!({}));
+        if let Value::Object(options) = options {
+            options.entry("include_usage").or_insert(Value::Bool(true));
+        }
+    }
     // Servers refuse stream options on an answer that does not stream.
-    if is_asked && !is_overridden && body.get("stream") != Some(&Value::Bool(true)) {
+    if is_asked && !is_overridden && !streams {
         body.shift_remove(STREAM_OPTIONS);
     }
     Ok(serde_json::to_vec(&body).expect("a JSON map has string keys"))
+}
+
+/// What a row carries and the protocol cannot.
+fn refuse(protocol: Protocol, ask: &Ask<'_>) -> Result<(), EncodeError> {
+    let is_nameless = matches!(protocol, Protocol::Trt | Protocol::Truss);
+    if ask.is_talk() && protocol != Protocol::Chat {
+        return Err(EncodeError::TurnsOutsideChat);
+    }
+    if ask.lora.is_some() && is_nameless {
+        return Err(EncodeError::Lora);
+    }
+    if ask.routing_key().is_some() && is_nameless {
+        return Err(EncodeError::RoutingKey);
+    }
+    Ok(())
+}
+
+/// Names the adapter where OpenAI's protocols have the model, over what the scenario adds.
+fn put_lora(body: &mut Map<String, Value>, protocol: Protocol, ask: &Ask<'_>) {
+    let name = ask
+        .lora
+        .filter(|_| matches!(protocol, Protocol::Completions | Protocol::Chat));
+    if let Some(name) = name {
+        for key in ["model", "lora_path"] {
+            body.insert(key.to_owned(), json!(name));
+        }
+    }
+}
+
+/// The pictures of protocols that take them beside the prompt.
+fn put_images(body: &mut Map<String, Value>, protocol: Protocol, prompt: &Content) {
+    if let Content::Pictures { images, .. } = prompt
+        && matches!(protocol, Protocol::Completions | Protocol::SglangNative)
+    {
+        let images: Vec<&str> = images.iter().map(|image| &**image).collect();
+        body.insert("image_data".to_owned(), json!(images));
+    }
 }
 
 /// Sets a field; `null` removes it.
@@ -108,10 +217,20 @@ fn put(fields: &mut Map<String, Value>, key: &str, value: &Value) {
     }
 }
 
-fn prompt_value(prompt: &Content) -> Value {
+/// The prompt of protocols that take text or ids; with pictures, its text.
+fn prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
     match prompt {
-        Content::Text(text) => Value::from(text.as_str()),
-        Content::Ids(ids) => Value::from(ids.as_slice()),
+        Content::Text(text) | Content::Pictures { text, .. } => Ok(Value::from(text.as_str())),
+        Content::Ids(ids) => Ok(Value::from(ids.as_slice())),
+        Content::Messages(_) => Err(EncodeError::MessagesOutsideChat),
+    }
+}
+
+/// The prompt of protocols that take nothing but text or ids.
+fn bare_prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
+    match prompt {
+        Content::Pictures { .. } => Err(EncodeError::Pictures),
+        prompt => prompt_value(prompt),
     }
 }
 

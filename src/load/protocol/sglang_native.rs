@@ -4,30 +4,30 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Content, Decoded, Words, error_words, prompt_value};
+use super::{Ask, Content, Decoded, EncodeError, Words, error_words, prompt_value};
 use crate::results::record::request::{ChunkKind, Usage};
 
-pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Map<String, Value> {
+pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
     let key = match prompt {
-        Content::Text(_) => "text",
         Content::Ids(_) => "input_ids",
+        _ => "text",
     };
     let mut body = Map::new();
-    body.insert(key.to_owned(), prompt_value(prompt));
+    body.insert(key.to_owned(), prompt_value(prompt)?);
     for (key, value) in [
         (
             "sampling_params",
             json!({"temperature": 0.0, "max_new_tokens": ask.tokens, "ignore_eos": !ask.stop_at_eos}),
         ),
         ("stream", json!(true)),
-        ("lora_path", json!(null)),
+        ("lora_path", json!(ask.lora)),
         ("return_logprob", json!(false)),
         ("return_routed_experts", json!(false)),
         ("logprob_start_len", json!(-1)),
     ] {
         body.insert(key.to_owned(), value);
     }
-    body
+    Ok(body)
 }
 
 #[derive(Deserialize)]

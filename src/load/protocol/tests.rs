@@ -19,12 +19,8 @@ fn object(value: Value) -> Map<String, Value> {
 }
 
 fn encoded(dialect: &Dialect, prompt: &Content, stop_at_eos: bool, body: Value) -> String {
-    let ask = Ask {
-        model: "m",
-        tokens: 5,
-        stop_at_eos,
-        body: &object(body),
-    };
+    let body = object(body);
+    let ask = Ask::plain("m", 5, stop_at_eos, &body);
     String::from_utf8(encode(dialect, prompt, &ask).unwrap()).unwrap()
 }
 
@@ -111,14 +107,140 @@ fn usage_is_asked_for_only_where_the_answer_streams() {
 
 #[test]
 fn a_chat_refuses_token_ids() {
-    let ask = Ask {
-        model: "m",
-        tokens: 5,
-        stop_at_eos: false,
-        body: &Map::new(),
-    };
+    let nothing = Map::new();
+    let ask = Ask::plain("m", 5, false, &nothing);
     let refused = encode(&dialect(Protocol::Chat), &Content::Ids(vec![1]), &ask);
     assert_eq!(refused, Err(EncodeError::IdsInChat));
+}
+
+fn pictures() -> Content {
+    Content::Pictures {
+        text: "what?".to_owned(),
+        images: vec!["data:a".into(), "data:b".into()],
+    }
+}
+
+#[test]
+fn messages_and_pictures_go_where_each_protocol_has_them() {
+    let messages = Content::Messages(vec![json!({"role": "system", "content": "s", "name": "n"})]);
+    let chat = encoded(&dialect(Protocol::Chat), &messages, false, json!({}));
+    assert!(
+        chat.contains(r#""messages":[{"role":"system","content":"s","name":"n"}],"#),
+        "{chat}"
+    );
+    let chat = encoded(&dialect(Protocol::Chat), &pictures(), false, json!({}));
+    assert!(
+        chat.contains(
+            r#""content":[{"type":"image_url","image_url":{"url":"data:a"}},{"type":"image_url","image_url":{"url":"data:b"}},{"type":"text","text":"what?"}]"#
+        ),
+        "{chat}"
+    );
+    let native = encoded(&dialect(Protocol::SglangNative), &pictures(), false, json!({}));
+    assert!(native.starts_with(r#"{"text":"what?","#), "{native}");
+    assert!(
+        native.ends_with(r#","image_data":["data:a","data:b"]}"#),
+        "{native}"
+    );
+}
+
+#[test]
+fn rows_add_fields_adapters_and_usage_of_conversations() {
+    let scenario = object(json!({"model": "mine", "lora_path": "mine", "top_k": 1, "stop": null}));
+    let extras = Extras {
+        turns: Some(Vec::new()),
+        body: object(json!({"top_k": 2, "stop": null})),
+        ..Extras::default()
+    };
+    let ask = Ask {
+        lora: Some("a"),
+        extras: Some(&extras),
+        ..Ask::plain("m", 5, false, &scenario)
+    };
+    let body = |protocol, ask: &Ask<'_>| {
+        let bytes = encode(&dialect(protocol), &text(), ask).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    let chat = body(Protocol::Chat, &ask);
+    assert!(chat.starts_with(r#"{"model":"a","messages""#), "{chat}");
+    let tail = r#""lora_path":"a","top_k":2,"stop":null,"stream_options":{"include_usage":true}}"#;
+    assert!(chat.ends_with(tail), "{chat}");
+    let ask = Ask { extras: None, ..ask };
+    let native = body(Protocol::SglangNative, &ask);
+    assert!(native.contains(r#""lora_path":"mine""#), "{native}");
+    let nothing = Map::new();
+    let ask = Ask {
+        body: &nothing,
+        ..ask
+    };
+    assert!(body(Protocol::SglangNative, &ask).contains(r#""lora_path":"a""#));
+    let vectors = body(Protocol::Embeddings, &ask);
+    assert_eq!(vectors, r#"{"input":"xxxxxx","model":"a","lora_path":"a"}"#);
+}
+
+#[test]
+fn a_conversation_keeps_the_users_own_stream_options() {
+    let own = object(json!({"stream_options": {"include_usage": false}}));
+    let extras = Extras {
+        turns: Some(Vec::new()),
+        ..Extras::default()
+    };
+    let ask = Ask {
+        extras: Some(&extras),
+        ..Ask::plain("m", 5, false, &own)
+    };
+    let body = encode(&dialect(Protocol::Chat), &text(), &ask).unwrap();
+    assert!(
+        String::from_utf8(body)
+            .unwrap()
+            .ends_with(r#""stream_options":{"include_usage":false}}"#)
+    );
+}
+
+#[test]
+fn what_a_protocol_cannot_carry_is_refused() {
+    let nothing = Map::new();
+    let plain = Ask::plain("m", 5, false, &nothing);
+    let said =
+        |protocol, prompt: &Content, ask: &Ask<'_>| encode(&dialect(protocol), prompt, ask).unwrap_err();
+    let messages = Content::Messages(Vec::new());
+    for protocol in [
+        Protocol::SglangNative,
+        Protocol::Completions,
+        Protocol::Embeddings,
+        Protocol::Trt,
+    ] {
+        assert_eq!(
+            said(protocol, &messages, &plain),
+            EncodeError::MessagesOutsideChat
+        );
+    }
+    let extras = |turns: Option<Vec<Vec<Value>>>, key: Option<&str>| Extras {
+        turns,
+        routing_key: key.map(str::to_owned),
+        ..Extras::default()
+    };
+    let (turns, key) = (extras(Some(Vec::new()), None), extras(None, Some("k")));
+    let with = |extras| Ask {
+        extras: Some(extras),
+        ..plain
+    };
+    assert_eq!(
+        said(Protocol::Completions, &text(), &with(&turns)),
+        EncodeError::TurnsOutsideChat
+    );
+    for protocol in [Protocol::Trt, Protocol::Truss] {
+        assert_eq!(said(protocol, &pictures(), &plain), EncodeError::Pictures);
+        assert_eq!(said(protocol, &text(), &with(&key)), EncodeError::RoutingKey);
+        let lora = Ask {
+            lora: Some("a"),
+            ..plain
+        };
+        assert_eq!(said(protocol, &text(), &lora), EncodeError::Lora);
+    }
+    assert_eq!(
+        said(Protocol::Embeddings, &pictures(), &plain),
+        EncodeError::Pictures
+    );
 }
 
 #[test]

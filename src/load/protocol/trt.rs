@@ -5,17 +5,17 @@ use serde::de::Error;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Content, Decoded, Words, error_words, prompt_value};
+use super::{Ask, Content, Decoded, EncodeError, Words, bare_prompt_value, error_words};
 use crate::results::record::request::ChunkKind;
 
 /// The id that no token has, so that no answer ends before its length.
 const NO_TOKEN: u32 = 1_048_576;
 
 /// Source: spec/bench-serving.md 2.5.
-pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Map<String, Value> {
+pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
     let mut body: Map<String, Value> = [
         ("accumulate_tokens", json!(true)),
-        ("text_input", prompt_value(prompt)),
+        ("text_input", bare_prompt_value(prompt)?),
         ("temperature", json!(0.000_001)),
         ("top_p", json!(1.0)),
         ("max_tokens", json!(ask.tokens)),
@@ -28,7 +28,7 @@ pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Map<String, Value> {
         body.insert("min_length".to_owned(), json!(ask.tokens));
         body.insert("end_id".to_owned(), json!(NO_TOKEN));
     }
-    body
+    Ok(body)
 }
 
 #[derive(Deserialize)]

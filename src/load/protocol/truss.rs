@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Content, prompt_value};
+use super::{Ask, Content, EncodeError, bare_prompt_value};
 
 /// Source: spec/bench-serving.md 2.6.
-pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Map<String, Value> {
-    [
+pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
+    Ok([
         ("model", json!(ask.model)),
-        ("prompt", prompt_value(prompt)),
+        ("prompt", bare_prompt_value(prompt)?),
         ("temperature", json!(0.0)),
         ("best_of", json!(1)),
         ("max_tokens", json!(ask.tokens)),
@@ -17,5 +17,5 @@ pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Map<String, Value> {
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into_iter()
-    .collect()
+    .collect())
 }

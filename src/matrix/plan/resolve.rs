@@ -448,8 +448,8 @@ impl Site<'_> {
         let entry = self.scenario_entry;
         let prompts = self.overrides(&values).filter_map(|over| over.prompts).last();
         let path = entry.path.as_ref().map(|path| path.value.clone()).or_else(|| {
-            let needs_file = entry.dataset.is_some_and(Dataset::needs_file);
-            let own = needs_file.then(|| self.matrix.datasets.get("sharegpt")).flatten();
+            let key = entry.dataset.and_then(Dataset::file_key);
+            let own = key.and_then(|key| self.matrix.datasets.get(key));
             own.map(|path| path.value.clone())
         });
         let defaults = Limits::default();
@@ -472,6 +472,10 @@ impl Site<'_> {
                 context_len: entry.context_len,
                 prompt_suffix: entry.prompt_suffix.clone(),
                 tokenize_prompt: entry.tokenize_prompt,
+                apply_chat_template: entry.apply_chat_template,
+                shared_prefix: entry.shared_prefix.clone(),
+                agentic_trace: entry.agentic_trace.clone(),
+                mooncake: entry.mooncake.clone(),
             },
             arrival: Arrival {
                 rate: point.rate,
@@ -497,6 +501,7 @@ impl Site<'_> {
             body: entry.body.0.clone(),
             stop_at_eos: entry.stop_at_eos,
             keep_text: entry.keep_text,
+            lora: entry.lora.clone(),
         }
     }
 }

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::base::units::{RequestRate, Span};
 use crate::matrix::spec::arrival::{Pace, Ramp, Spacing, Stage};
 use crate::matrix::spec::engine::{Body, Devices, Executor, PatienceRecipe};
+use crate::matrix::spec::lora::Lora;
+use crate::matrix::spec::rows::{AgenticTrace, Mooncake, SharedPrefix};
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::search::Search;
 use crate::matrix::spec::select::Selector;
@@ -152,12 +154,22 @@ pub struct ScenarioEntry {
     pub output_len: Option<u32>,
     /// Lower bound of drawn lengths as a share of the length, from 0 to 1; 1 draws nothing.
     pub range_ratio: Option<Spanned<f64>>,
-    /// The most tokens that prompt and answer of `sharegpt` may have together.
+    /// The most tokens that prompt and answer of `sharegpt`, `custom` and `longbench-v2` may have together.
     pub context_len: Option<u32>,
-    /// Text put after each prompt of `sharegpt`.
+    /// Text put after each prompt of `sharegpt` and `custom`.
     pub prompt_suffix: Option<String>,
-    /// Send token ids instead of text; for `random` and `random-ids`.
+    /// Send token ids instead of text; for `random`, `random-ids` and `generated-shared-prefix`.
     pub tokenize_prompt: bool,
+    /// Send the text that the tokenizer's chat template makes of each prompt; for `sharegpt` and `custom`.
+    pub apply_chat_template: bool,
+    /// What `generated-shared-prefix` draws: `{ groups: 8, prompts_per_group: 32, system_len: 1024 }`.
+    pub shared_prefix: Option<SharedPrefix>,
+    /// Which part of an `agentic-trace` is sent: `{ offset: 10, max_turns: 4 }`.
+    pub agentic_trace: Option<AgenticTrace>,
+    /// How a trace of `mooncake` is sent: `{ slowdown: 2, rounds: 1 }`.
+    pub mooncake: Option<Mooncake>,
+    /// The LoRA adapters that requests ask for: `{ names: [a, b], dealt: distinct }`.
+    pub lora: Option<Lora>,
     /// Requests per second, one or several that are crossed; `inf`: all at once.
     pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
     /// A rate that changes steadily, instead of `rate`: `{ from: 1, to: 16 }`.

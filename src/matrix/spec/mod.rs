@@ -2,7 +2,9 @@
 
 pub mod arrival;
 pub mod engine;
+pub mod lora;
 pub mod matrix;
+pub mod rows;
 pub mod scenario;
 pub mod search;
 pub mod select;

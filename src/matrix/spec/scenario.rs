@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::Span;
 use crate::matrix::spec::arrival::Arrival;
+use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::search::Search;
 use crate::matrix::spec::workload::{Profile, Workload};
 
@@ -34,6 +35,9 @@ pub struct Scenario {
     pub stop_at_eos: bool,
     /// Whether the texts of the answers are kept in the records.
     pub keep_text: bool,
+    /// The LoRA adapters that requests ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora: Option<Lora>,
 }
 
 /// How far a load may go.

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::matrix::spec::rows::{AgenticTrace, Mooncake, SharedPrefix};
+
 /// Which published generator's rules decide the prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -24,6 +26,24 @@ pub enum Dataset {
     Random,
     /// Runs of consecutive token ids of drawn lengths; needs no file.
     RandomIds,
+    /// Groups of questions behind one long system prompt each, all of random tokens; needs no file.
+    GeneratedSharedPrefix,
+    /// Pictures of random pixels with random text; needs no file.
+    Image,
+    /// Exam questions about a picture, from MMMU's mathematics.
+    Mmmu,
+    /// First turns of conversations in a file of JSON lines.
+    Custom,
+    /// Chat requests as OpenAI's API takes them, in a file of JSON lines.
+    Openai,
+    /// Long documents with a multiple-choice question, from LongBench v2.
+    LongbenchV2,
+    /// First turns of SPEED-Bench, in a file of JSON lines.
+    SpeedBench,
+    /// Recorded conversations of an agent, sent turn by turn.
+    AgenticTrace,
+    /// A trace of requests with their moments and the blocks that they share.
+    Mooncake,
 }
 
 impl Dataset {
@@ -33,11 +53,43 @@ impl Dataset {
             Self::Sharegpt => "sharegpt",
             Self::Random => "random",
             Self::RandomIds => "random-ids",
+            Self::GeneratedSharedPrefix => "generated-shared-prefix",
+            Self::Image => "image",
+            Self::Mmmu => "mmmu",
+            Self::Custom => "custom",
+            Self::Openai => "openai",
+            Self::LongbenchV2 => "longbench_v2",
+            Self::SpeedBench => "speed-bench",
+            Self::AgenticTrace => "agentic-trace",
+            Self::Mooncake => "mooncake",
         }
     }
 
-    /// Whether the prompts are cut out of a file of conversations.
+    /// Whether the prompts come from a file.
     pub const fn needs_file(self) -> bool {
+        !matches!(self, Self::RandomIds | Self::GeneratedSharedPrefix | Self::Image)
+    }
+
+    /// Under which name a matrix gives its file among its `datasets`; `None` if it needs none.
+    pub const fn file_key(self) -> Option<&'static str> {
+        match self {
+            Self::Sharegpt | Self::Random => Some("sharegpt"),
+            Self::LongbenchV2 => Some("longbench-v2"),
+            _ if self.needs_file() => Some(self.bench_serving_name()),
+            _ => None,
+        }
+    }
+
+    /// Whether every prompt goes through the tokenizer's chat template, or is counted by it.
+    pub const fn is_templated(self) -> bool {
+        matches!(
+            self,
+            Self::Image | Self::Mmmu | Self::Openai | Self::SpeedBench | Self::Mooncake
+        )
+    }
+
+    /// Whether its usual file holds conversations in the ShareGPT format.
+    pub const fn is_of_sharegpt(self) -> bool {
         matches!(self, Self::Sharegpt | Self::Random)
     }
 }
@@ -49,7 +101,7 @@ pub struct Workload {
     pub dataset: Dataset,
     /// The data set's file, relative to the matrix file's folder; without it the Hugging Face cache is looked into.
     pub path: Option<String>,
-    /// How many prompts to send; a data set with fewer usable rows gives fewer.
+    /// How many prompts to send; a data set with fewer usable rows gives fewer, and `generated-shared-prefix` has a number of its own.
     pub prompts: u32,
     /// Tokens in each prompt, at most; for `random` and `random-ids`.
     pub input_len: Option<u32>,
@@ -61,9 +113,26 @@ pub struct Workload {
     pub context_len: Option<u32>,
     /// Put behind each prompt of `sharegpt`, followed by `Assistant:`.
     pub prompt_suffix: Option<String>,
-    /// Send token ids instead of text; for `random` and `random-ids`.
+    /// Send token ids instead of text; for `random`, `random-ids` and `generated-shared-prefix`.
     #[serde(default)]
     pub tokenize_prompt: bool,
+    /// Send the text that the tokenizer's chat template makes of each prompt; for `sharegpt` and `custom`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub apply_chat_template: bool,
+    /// What `generated-shared-prefix` draws; its own usual numbers without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_prefix: Option<SharedPrefix>,
+    /// Which part of an `agentic-trace` is sent; all of it without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agentic_trace: Option<AgenticTrace>,
+    /// How a trace of `mooncake` is sent; once and at its own speed without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mooncake: Option<Mooncake>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// Something a workload asks for that cannot be, and the field that asks for it.
@@ -76,39 +145,70 @@ pub struct Objection {
 }
 
 impl Workload {
+    /// A workload of a thousand rows that leaves everything else to the data set.
+    pub const fn of(dataset: Dataset) -> Self {
+        Self {
+            dataset,
+            path: None,
+            prompts: 1_000,
+            input_len: None,
+            output_len: None,
+            range_ratio: 0.0,
+            context_len: None,
+            prompt_suffix: None,
+            tokenize_prompt: false,
+            apply_chat_template: false,
+            shared_prefix: None,
+            agentic_trace: None,
+            mooncake: None,
+        }
+    }
+
+    /// How many requests are asked for, each conversation counted once; `None` for all that there are.
+    pub fn asked(&self) -> Option<u64> {
+        match self.dataset {
+            Dataset::GeneratedSharedPrefix => Some(u64::from(self.shared_prefix().prompts())),
+            Dataset::Mooncake => Some(u64::from(self.prompts) * u64::from(self.mooncake().rounds)),
+            Dataset::Openai if self.prompts == 0 => None,
+            _ => Some(u64::from(self.prompts)),
+        }
+    }
+
+    /// What `generated-shared-prefix` draws.
+    pub fn shared_prefix(&self) -> SharedPrefix {
+        self.shared_prefix.clone().unwrap_or_default()
+    }
+
+    /// How a trace of `mooncake` is sent.
+    pub fn mooncake(&self) -> Mooncake {
+        self.mooncake.clone().unwrap_or_default()
+    }
+
     /// Everything about this workload that the profile's rules do not allow.
     pub fn objections(&self, profile: Profile) -> Vec<Objection> {
         let mut found = Vec::new();
         let mut say = |field, says: String| found.push(Objection { field, says });
-        let name = self.dataset.bench_serving_name();
-        if self.prompts == 0 {
+        // For recorded requests 0 means all of them.
+        if self.prompts == 0 && self.dataset != Dataset::Openai {
             say(
                 "prompts",
                 "0 prompts measure nothing; ask for at least 1".to_owned(),
             );
         }
+        self.say_what_is_wrong_with_lengths(&mut say);
+        self.say_what_is_wrong_with_rows(&mut say);
+        self.say_what_has_no_effect(&mut say);
+        if profile == Profile::Classic {
+            self.say_what_classic_lacks(&mut say);
+        }
+        found
+    }
+
+    fn say_what_is_wrong_with_lengths(&self, say: &mut impl FnMut(&'static str, String)) {
+        use Dataset::{AgenticTrace, Custom, Openai, Random, RandomIds, Sharegpt};
+        let name = self.dataset.bench_serving_name();
         match self.dataset {
-            Dataset::Sharegpt => {
-                if self.input_len.is_some() {
-                    say(
-                        "input_len",
-                        format!("`{name}` takes its prompts as they are; remove `input_len`"),
-                    );
-                }
-                if let Some(tokens) = self.output_len.filter(|tokens| *tokens < 4) {
-                    say(
-                        "output_len",
-                        format!("{tokens} tokens are too few for `{name}`; ask for at least 4"),
-                    );
-                }
-                if self.tokenize_prompt {
-                    say(
-                        "tokenize_prompt",
-                        format!("`{name}` sends text only; remove `tokenize_prompt`"),
-                    );
-                }
-            }
-            Dataset::Random | Dataset::RandomIds => {
+            Random | RandomIds => {
                 for (field, length) in [("input_len", self.input_len), ("output_len", self.output_len)] {
                     if length.is_none() {
                         say(
@@ -123,30 +223,129 @@ impl Workload {
                         format!("{} is not a share; write a number from 0 to 1", self.range_ratio),
                     );
                 }
-                if self.context_len.is_some() {
+            }
+            Sharegpt | Custom => {
+                if let Some(tokens) = self.output_len.filter(|tokens| *tokens < 4) {
                     say(
-                        "context_len",
-                        format!("only `sharegpt` has a context limit; remove it from `{name}`"),
-                    );
-                }
-                if self.prompt_suffix.is_some() {
-                    say(
-                        "prompt_suffix",
-                        format!("only `sharegpt` takes a suffix; remove it from `{name}`"),
+                        "output_len",
+                        format!("{tokens} tokens are too few for `{name}`; ask for at least 4"),
                     );
                 }
             }
+            Openai | AgenticTrace if self.output_len == Some(0) => {
+                say(
+                    "output_len",
+                    "0 tokens are no answer; ask for at least 1".to_owned(),
+                );
+            }
+            _ => {}
         }
-        if profile == Profile::Classic {
-            self.say_what_classic_lacks(&mut say);
+    }
+
+    fn say_what_is_wrong_with_rows(&self, say: &mut impl FnMut(&'static str, String)) {
+        if let Some(prefix) = &self.shared_prefix {
+            prefix
+                .objections()
+                .into_iter()
+                .for_each(|why| say("shared_prefix", why));
+            if prefix.turns > 1 && self.tokenize_prompt {
+                say(
+                    "tokenize_prompt",
+                    "conversations of several `turns` are chat messages, which are no token ids; remove one of them"
+                        .to_owned(),
+                );
+            }
         }
-        found
+        if let Some(why) = self.mooncake.as_ref().and_then(Mooncake::objection) {
+            say("mooncake", why);
+        }
+        if self
+            .agentic_trace
+            .as_ref()
+            .is_some_and(|trace| trace.max_turns == Some(0))
+        {
+            say(
+                "agentic_trace",
+                "`max_turns` is 0 and must be at least 1".to_owned(),
+            );
+        }
+    }
+
+    /// Fields that only other data sets read.
+    fn say_what_has_no_effect(&self, say: &mut impl FnMut(&'static str, String)) {
+        use Dataset::{
+            AgenticTrace, Custom, GeneratedSharedPrefix, Image, LongbenchV2, Mooncake, Random, RandomIds,
+            Sharegpt,
+        };
+        let name = self.dataset.bench_serving_name();
+        let is_drawn = matches!(self.dataset, Random | RandomIds | Image);
+        let is_paired = matches!(self.dataset, Sharegpt | Custom);
+        for (field, is_given, is_read, why) in [
+            (
+                "input_len",
+                self.input_len.is_some(),
+                is_drawn,
+                "takes its prompts as they are",
+            ),
+            (
+                "output_len",
+                self.output_len.is_some(),
+                self.dataset != Mooncake,
+                "has its output lengths in its file",
+            ),
+            (
+                "context_len",
+                self.context_len.is_some(),
+                is_paired || self.dataset == LongbenchV2,
+                "has no context limit, which only `sharegpt`, `custom` and `longbench_v2` have",
+            ),
+            (
+                "prompt_suffix",
+                self.prompt_suffix.is_some(),
+                is_paired,
+                "takes no suffix, which only `sharegpt` and `custom` take",
+            ),
+            (
+                "tokenize_prompt",
+                self.tokenize_prompt,
+                matches!(self.dataset, Random | RandomIds | GeneratedSharedPrefix),
+                "sends no token ids",
+            ),
+            (
+                "apply_chat_template",
+                self.apply_chat_template,
+                is_paired,
+                "leaves the chat template to the server, unlike `sharegpt` and `custom`",
+            ),
+            (
+                "shared_prefix",
+                self.shared_prefix.is_some(),
+                self.dataset == GeneratedSharedPrefix,
+                "has no groups, which only `generated-shared-prefix` has",
+            ),
+            (
+                "agentic_trace",
+                self.agentic_trace.is_some(),
+                self.dataset == AgenticTrace,
+                "is no `agentic-trace`",
+            ),
+            (
+                "mooncake",
+                self.mooncake.is_some(),
+                self.dataset == Mooncake,
+                "is no trace of `mooncake`",
+            ),
+        ] {
+            if is_given && !is_read {
+                say(field, format!("`{name}` {why}; remove `{field}`"));
+            }
+        }
     }
 
     fn say_what_classic_lacks(&self, say: &mut impl FnMut(&'static str, String)) {
         let unknown = "the `classic` profile has no such option; remove it, or use the `current` profile";
         match self.dataset {
-            Dataset::RandomIds => say(
+            _ if !self.dataset.is_of_sharegpt() => say(
                 "dataset",
                 "the `classic` profile knows only `sharegpt` and `random`; use the `current` profile"
                     .to_owned(),
@@ -158,8 +357,11 @@ impl Workload {
                 if self.prompt_suffix.is_some() {
                     say("prompt_suffix", unknown.to_owned());
                 }
+                if self.apply_chat_template {
+                    say("apply_chat_template", unknown.to_owned());
+                }
             }
-            Dataset::Random => {
+            _ => {
                 if self.tokenize_prompt {
                     say("tokenize_prompt", unknown.to_owned());
                 }
@@ -212,7 +414,7 @@ mod tests {
         );
         assert_eq!(
             fields(&sharegpt, Profile::Current),
-            ["input_len", "output_len", "tokenize_prompt"]
+            ["output_len", "input_len", "tokenize_prompt"]
         );
     }
 

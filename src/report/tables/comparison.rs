@@ -39,6 +39,7 @@ fn table(title: String, group: &[&Shown<'_>], reference: Option<&str>) -> Table 
     columns.extend(columns::identity());
     columns.extend(searches.then(columns::found));
     columns.extend(columns::figures(&FIGURES));
+    columns.extend(columns::client());
     columns.push(columns::numbers(&format!("vs {reference}"), 0));
     let mut rows = Vec::new();
     let mut refusals = Vec::new();
@@ -47,6 +48,7 @@ fn table(title: String, group: &[&Shown<'_>], reference: Option<&str>) -> Table 
         cells.extend(columns::identified(one));
         cells.extend(searches.then(|| columns::found_by(one)));
         cells.extend(columns::values(one, &FIGURES));
+        cells.extend(columns::client_error(one));
         cells.push(match ratio(one, group, reference) {
             // Its status and the note on its failure say why.
             _ if !one.is_done() => Value::Missing,

@@ -212,8 +212,7 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     notes
 }
 
-const DEFINITIONS: &str =
-    "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token)";
+const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, 99 of 100 moments lie within it";
 
 /// Rows that would read alike get the axis values in which they differ.
 fn told_apart(shown: &[&Shown<'_>], names: &mut [String], is_alike: &dyn Fn(usize, usize) -> bool) {

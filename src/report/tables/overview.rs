@@ -29,11 +29,13 @@ fn results(engine: String, group: &[&Shown<'_>]) -> Table {
     columns.extend(columns::identity());
     columns.extend(searches.then(columns::found));
     columns.extend(columns::figures(&FIGURES));
+    columns.extend(columns::client());
     let row = |one: &&Shown<'_>| {
         let mut cells = vec![Value::text(&one.launch.model), Value::Text(one.scenario())];
         cells.extend(columns::identified(one));
         cells.extend(searches.then(|| columns::found_by(one)));
         cells.extend(columns::values(one, &FIGURES));
+        cells.extend(columns::client_error(one));
         Row {
             cells,
             marks: one.marks(),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
+use crate::results::record::client::ClientFacts;
 use crate::results::record::request::Class;
 use crate::results::record::search::SearchRecord;
 
@@ -45,6 +46,9 @@ pub struct Summary {
     pub prompts: Option<u32>,
     /// Whose clock stamped arrivals: `user` or `kernel`.
     pub stamps: Option<String>,
+    /// What is known of the client meanwhile; absent in older runs and where nothing was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientFacts>,
     /// What emptying the caches came to.
     pub reset: Option<ResetProof>,
     /// Failed requests by class.

@@ -4,6 +4,7 @@
 //! does not need it. Older formats stay readable.
 
 pub mod cell;
+pub mod client;
 pub mod event;
 pub mod machine;
 pub mod request;

@@ -12,6 +12,9 @@ pub struct Request {
     pub index: u32,
     /// Prompt tokens as the data set counts them.
     pub prompt_tokens: u32,
+    /// How many of them stand for pictures.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub vision_tokens: u32,
     /// Output tokens asked for.
     pub asked_tokens: u32,
     /// When it should have gone.
@@ -43,6 +46,11 @@ pub struct Request {
     /// The text of the answer, where the scenario keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Request {

@@ -70,15 +70,11 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             profile: Profile::Current,
             seed: 1,
             workload: Workload {
-                dataset: Dataset::RandomIds,
-                path: None,
                 prompts: 3,
                 input_len: Some(8),
                 output_len: Some(4),
                 range_ratio: 1.0,
-                context_len: None,
-                prompt_suffix: None,
-                tokenize_prompt: false,
+                ..Workload::of(Dataset::RandomIds)
             },
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
@@ -92,6 +88,7 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             body: serde_json::Map::new(),
             stop_at_eos: false,
             keep_text: true,
+            lora: None,
         },
         why: None,
     }
@@ -186,6 +183,7 @@ pub fn summary(cell: &Cell) -> Summary {
         schedule_hash: Some(ContentHash::of_bytes(b"schedule")),
         prompts: Some(3),
         stamps: Some("user".to_owned()),
+        client: None,
         reset: Some(ResetProof {
             possible: true,
             status: Some(200),
@@ -222,6 +220,7 @@ fn request(index: u32) -> Request {
     Request {
         index,
         prompt_tokens: 8,
+        vision_tokens: 0,
         asked_tokens: 4,
         due_ns: 0,
         sent_ns: Some(sent),

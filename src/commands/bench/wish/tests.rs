@@ -24,12 +24,7 @@ fn refused(args: &[&str], why: &str) {
 
 /// The body of a request for 5 tokens.
 fn body_of(wish: &Wish) -> Value {
-    let ask = Ask {
-        model: "m",
-        tokens: 5,
-        stop_at_eos: wish.scenario.stop_at_eos,
-        body: &wish.scenario.body,
-    };
+    let ask = Ask::plain("m", 5, wish.scenario.stop_at_eos, &wish.scenario.body);
     let body = protocol::encode(&wish.dialect, &Content::Text("x".to_owned()), &ask).unwrap();
     serde_json::from_slice(&body).unwrap()
 }

@@ -2,6 +2,7 @@
 
 use super::{at, empty_axis};
 use crate::matrix::spec::arrival::Pace;
+use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::matrix::{Matrix, ScenarioEntry};
 use crate::matrix::spec::shape::Named;
 use crate::matrix::spec::source::{Mistake, listed, nearest};
@@ -55,6 +56,30 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
             objection.says,
         ));
     }
+    if let Some(why) = entry.lora.as_ref().and_then(Lora::objection) {
+        let message = format!("the scenario `{}` cannot be: `lora`", named.name);
+        mistakes.push(at(Mistake::new(message), named.name.place.as_ref(), why));
+    }
+    if dataset == Dataset::GeneratedSharedPrefix && entry.prompts.is_some() {
+        mistakes.push(
+            at(
+                Mistake::new(format!("the scenario `{}` cannot be: `prompts`", named.name)),
+                entry.prompts.as_ref().and_then(|prompts| prompts.place.as_ref()),
+                "`generated-shared-prefix` has a number of its own",
+            )
+            .help("set `groups` and `prompts_per_group` of `shared_prefix`, whose product it is"),
+        );
+    }
+    if dataset == Dataset::Mooncake && entry.rate.is_some() {
+        mistakes.push(
+            at(
+                Mistake::new(format!("the scenario `{}` cannot be: `rate`", named.name)),
+                entry.rate.as_ref().and_then(|list| list.place.as_ref()),
+                "`mooncake` has its moments in its trace",
+            )
+            .help("remove it; `mooncake: { slowdown: 2 }` stretches the trace"),
+        );
+    }
     if let Some(share) = entry
         .error_share
         .as_ref()
@@ -70,6 +95,9 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
         );
     }
     course(named, standard.as_ref(), mistakes);
+    if dataset == Dataset::Mooncake {
+        replayed(named, mistakes);
+    }
     if entry.rate.as_ref().is_some_and(|list| list.0.is_empty()) {
         mistakes.push(empty_axis(
             entry.rate.as_ref().and_then(|list| list.place.as_ref()),
@@ -79,6 +107,30 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
         mistakes.push(empty_axis(
             entry.concurrency.as_ref().and_then(|list| list.place.as_ref()),
         ));
+    }
+}
+
+/// A trace has moments of its own.
+fn replayed(named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mistake>) {
+    let entry = &named.value;
+    let others = [
+        ("ramp", entry.ramp.as_ref().map(|ramp| ramp.place.as_ref())),
+        (
+            "stages",
+            entry.stages.as_ref().map(|stages| stages.place.as_ref()),
+        ),
+        (
+            "search",
+            entry.search.as_ref().map(|search| search.place.as_ref()),
+        ),
+    ];
+    for (key, place) in others {
+        let Some(place) = place else { continue };
+        let mistake = Mistake::new(format!("the scenario `{}` cannot be: `{key}`", named.name));
+        mistakes.push(
+            at(mistake, place, "a trace is sent at its own moments")
+                .help("leave it out, or change the speed of the trace with `mooncake: { slowdown: 2 }`"),
+        );
     }
 }
 
@@ -152,5 +204,9 @@ fn workload(entry: &ScenarioEntry, standard: Option<&ScenarioEntry>, dataset: Da
         context_len: entry.context_len,
         prompt_suffix: entry.prompt_suffix.clone(),
         tokenize_prompt: entry.tokenize_prompt,
+        apply_chat_template: entry.apply_chat_template,
+        shared_prefix: entry.shared_prefix.clone(),
+        agentic_trace: entry.agentic_trace.clone(),
+        mooncake: entry.mooncake.clone(),
     }
 }

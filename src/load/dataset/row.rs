@@ -1,0 +1,244 @@
+//! One row of a data set: what is sent, and what may come with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::base::ids::ContentHash;
+
+/// What a prompt consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Text, which the server tokenizes.
+    Text(String),
+    /// Token ids, which the server takes as they are.
+    Ids(Vec<u32>),
+    /// Chat messages as they are, objects with `role` and `content`.
+    Messages(Vec<Value>),
+    /// Text that asks about pictures.
+    Pictures {
+        /// The text; for servers that fill pictures into a prompt it holds a placeholder for each.
+        text: String,
+        /// The pictures in order, as data URIs.
+        images: Vec<Arc<str>>,
+    },
+}
+
+/// One request to send: what to say, and how many tokens to ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// What is sent; the first turn of a conversation.
+    pub content: Content,
+    /// Its length in tokens by our tokenizer; for `random` the length it was cut to, which a server may count otherwise.
+    pub prompt_tokens: u32,
+    /// Tokens to ask for; in a conversation in each turn.
+    pub output_tokens: u32,
+    /// What most rows do not have.
+    pub extras: Option<Arc<Extras>>,
+}
+
+/// What a row may carry beside its prompt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Extras {
+    /// For a conversation, the new messages of each turn after the first; empty for one of a single turn. Answers come between.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<Vec<Vec<Value>>>,
+    /// How many of the prompt's tokens stand for pictures.
+    pub vision_tokens: u32,
+    /// When a trace has it, on the trace's own clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Duration>,
+    /// What tells a router which rows belong together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routing_key: Option<String>,
+    /// Fields of the body, set after those of the scenario.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub body: Map<String, Value>,
+}
+
+impl Prompt {
+    /// A row without extras.
+    pub(super) fn plain(content: Content, prompt_tokens: u32, output_tokens: u32) -> Self {
+        Self {
+            content,
+            prompt_tokens,
+            output_tokens,
+            extras: None,
+        }
+    }
+}
+
+/// The digest of all prompts.
+pub(super) fn hash(prompts: &[Prompt]) -> ContentHash {
+    ContentHash::of_bytes(&written(prompts))
+}
+
+/// The prompts as bytes: kind, length, content, prompt tokens, output tokens of each, numbers low byte first; then the extras of
+/// those that have any.
+pub(super) fn written(prompts: &[Prompt]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for prompt in prompts {
+        match &prompt.content {
+            Content::Text(text) => {
+                bytes.push(b't');
+                put(&mut bytes, text.as_bytes());
+            }
+            Content::Ids(ids) => {
+                bytes.push(b'i');
+                bytes.extend((ids.len() as u64).to_le_bytes());
+                bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
+            }
+            Content::Messages(messages) => {
+                bytes.push(b'm');
+                put(&mut bytes, &json(messages));
+            }
+            Content::Pictures { text, images } => {
+                bytes.push(b'p');
+                put(&mut bytes, text.as_bytes());
+                bytes.extend((images.len() as u64).to_le_bytes());
+                images.iter().for_each(|image| put(&mut bytes, image.as_bytes()));
+            }
+        }
+        bytes.extend(prompt.prompt_tokens.to_le_bytes());
+        bytes.extend(prompt.output_tokens.to_le_bytes());
+        if let Some(extras) = &prompt.extras {
+            bytes.push(b'+');
+            put(&mut bytes, &json(&**extras));
+        }
+    }
+    bytes
+}
+
+/// The prompts that [`written`] wrote; `None` for other bytes.
+pub(super) fn read(bytes: &[u8]) -> Option<Vec<Prompt>> {
+    let mut rest = bytes;
+    let mut prompts = Vec::new();
+    while !rest.is_empty() {
+        prompts.push(take_prompt(&mut rest)?);
+    }
+    Some(prompts)
+}
+
+fn take_prompt(rest: &mut &[u8]) -> Option<Prompt> {
+    let content = match take(rest, 1)? {
+        b"t" => Content::Text(take_text(rest)?),
+        b"i" => {
+            let count = take_length(rest)?;
+            let ids = take(rest, count.checked_mul(4)?)?.chunks_exact(4);
+            Content::Ids(
+                ids.map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]))
+                    .collect(),
+            )
+        }
+        b"m" => Content::Messages(serde_json::from_slice(take_block(rest)?).ok()?),
+        b"p" => {
+            let text = take_text(rest)?;
+            let count = take_length(rest)?;
+            let images: Option<Vec<Arc<str>>> = (0..count).map(|_| Some(take_text(rest)?.into())).collect();
+            Content::Pictures {
+                text,
+                images: images?,
+            }
+        }
+        _ => return None,
+    };
+    let mut number = || Some(u32::from_le_bytes(take(rest, 4)?.try_into().ok()?));
+    let (prompt_tokens, output_tokens) = (number()?, number()?);
+    let extras = match rest.first() {
+        Some(b'+') => {
+            take(rest, 1)?;
+            Some(Arc::new(serde_json::from_slice(take_block(rest)?).ok()?))
+        }
+        _ => None,
+    };
+    Some(Prompt {
+        content,
+        prompt_tokens,
+        output_tokens,
+        extras,
+    })
+}
+
+fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (taken, after) = rest.split_at_checked(count)?;
+    *rest = after;
+    Some(taken)
+}
+
+fn take_length(rest: &mut &[u8]) -> Option<usize> {
+    usize::try_from(u64::from_le_bytes(take(rest, 8)?.try_into().ok()?)).ok()
+}
+
+fn take_block<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = take_length(rest)?;
+    take(rest, length)
+}
+
+fn take_text(rest: &mut &[u8]) -> Option<String> {
+    Some(std::str::from_utf8(take_block(rest)?).ok()?.to_owned())
+}
+
+fn put(bytes: &mut Vec<u8>, more: &[u8]) {
+    bytes.extend((more.len() as u64).to_le_bytes());
+    bytes.extend(more);
+}
+
+fn json(value: &(impl Serialize + ?Sized)) -> Vec<u8> {
+    serde_json::to_vec(value).expect("it holds no map with keys other than strings")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn bytes_and_digest_know_every_part_of_a_row() {
+        let row = |content, extras: Option<Extras>| Prompt {
+            content,
+            prompt_tokens: 1,
+            output_tokens: 2,
+            extras: extras.map(Arc::new),
+        };
+        let text = || Content::Text("a".to_owned());
+        let pictures = |images: &[&str]| Content::Pictures {
+            text: "a".to_owned(),
+            images: images.iter().map(|image| Arc::from(*image)).collect(),
+        };
+        let with = |change: fn(&mut Extras)| {
+            let mut extras = Extras::default();
+            change(&mut extras);
+            row(text(), Some(extras))
+        };
+        let rows = [
+            row(text(), None),
+            row(Content::Ids(vec![97]), None),
+            row(
+                Content::Messages(vec![json!({"role": "user", "content": "a"})]),
+                None,
+            ),
+            row(pictures(&["x", "y"]), None),
+            row(pictures(&["xy"]), None),
+            with(|_| {}),
+            with(|extras| extras.turns = Some(Vec::new())),
+            with(|extras| extras.turns = Some(vec![vec![json!("b")]])),
+            with(|extras| extras.vision_tokens = 1),
+            with(|extras| extras.at = Some(Duration::ZERO)),
+            with(|extras| extras.routing_key = Some("k".to_owned())),
+            with(|extras| drop(extras.body.insert("k".to_owned(), Value::Null))),
+        ];
+        assert_eq!(read(&written(&rows)).as_deref(), Some(&rows[..]));
+        assert_eq!(read(&written(&rows)[..20]), None);
+        let mut digests: Vec<String> = rows
+            .iter()
+            .map(|row| hash(std::slice::from_ref(row)).to_string())
+            .collect();
+        digests.sort();
+        digests.dedup();
+        assert_eq!(digests.len(), rows.len());
+    }
+}
