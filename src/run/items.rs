@@ -4,80 +4,85 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::ids::ContentHash;
-use crate::base::units::RequestRate;
-use crate::load::dataset::{Extras, Prepared, Prompt};
+use crate::load::dataset::{Prepared, Prompt};
 use crate::load::{Item, schedule};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 
 /// What is sent and when: arrivals and adapters are drawn where the data set's draws ended. With a digest of both.
 pub(super) fn items(scenario: &Scenario, prepared: &Prepared) -> (Vec<Item>, ContentHash) {
-    let items = items_of(scenario, &prepared.prompts.iter().collect::<Vec<_>>(), prepared);
-    let hash = digest(scenario, &items);
-    (items, hash)
+    let all = Part {
+        from: 0,
+        count: prepared.prompts.len(),
+        before: None,
+    };
+    part(scenario, prepared, all)
 }
 
-/// The same for some of the prompts, or for prompts in another order. There are fewer requests than prompts where nothing more falls due.
-pub(super) fn items_of(scenario: &Scenario, prompts: &[&Prompt], prepared: &Prepared) -> Vec<Item> {
+/// Some of the prompts, as if the data set began with them and had no more.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    /// The place of the first one; beyond the end it begins again.
+    pub(super) from: usize,
+    /// How many; no more than there are.
+    pub(super) count: usize,
+    /// Only what falls due before this moment.
+    pub(super) before: Option<Duration>,
+}
+
+/// What is sent of a part, and when.
+pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part) -> (Vec<Item>, ContentHash) {
+    let prompts = &prepared.prompts;
     let mut draws = prepared.draws.clone();
     let moments = moments(prompts);
     let arrival = match moments {
         // A trace has its moments, and no gap is drawn.
         Some(_) => Arrival {
-            rate: RequestRate::INFINITE,
+            rate: crate::base::units::RequestRate::INFINITE,
             pace: None,
             ..scenario.arrival.clone()
         },
         None => scenario.arrival.clone(),
     };
-    let (due, adapters) = match &scenario.lora {
-        Some(lora) => schedule::dealt(&arrival, lora, prompts.len(), &mut draws),
-        None => (
-            schedule::due(&arrival, prompts.len(), &mut draws.numpy),
-            Vec::new(),
-        ),
+    let (due, mut adapters) = match &scenario.lora {
+        Some(lora) => schedule::dealt(&arrival, lora, part.count, &mut draws),
+        None => (schedule::due(&arrival, part.count, &mut draws.numpy), Vec::new()),
     };
-    let due = match moments {
-        Some(moments) => schedule::replayed(&moments, scenario.workload.mooncake().slowdown),
+    let mut due = match moments {
+        Some(moments) => {
+            let mut due = schedule::replayed(&moments, scenario.workload.mooncake().slowdown);
+            due.truncate(part.count);
+            due
+        }
         None => due,
     };
+    if let Some(end) = part.before {
+        due.retain(|due| *due < end);
+    }
+    adapters.truncate(due.len());
+    let hash = schedule::hash(&due, &adapters);
     let names = names(scenario);
-    let item = |(row, (prompt, due)): (usize, (&&Prompt, Duration))| {
+    let items = due.into_iter().enumerate().map(|(row, due)| {
         let lora = adapters.get(row).map(|place| Arc::clone(&names[*place]));
-        item(prompt, due, lora)
-    };
-    prompts.iter().zip(due).enumerate().map(item).collect()
-}
-
-/// A digest of when requests fall due and which adapters they ask for.
-pub(super) fn digest(scenario: &Scenario, items: &[Item]) -> ContentHash {
-    let names = names(scenario);
-    let place = |item: &Item| names.iter().position(|name| Some(name) == item.lora.as_ref());
-    let due: Vec<Duration> = items.iter().map(|item| item.due).collect();
-    let adapters: Vec<usize> = items.iter().filter_map(place).collect();
-    schedule::hash(&due, &adapters)
+        item(&prompts[(part.from + row) % prompts.len()], due, lora)
+    });
+    (items.collect(), hash)
 }
 
 /// The request that warms up, its answer cut to `limit` tokens; `None` if there is nothing to send.
 ///
-/// As by the Python tool it is the first request or the whole first conversation, or what the data set has in their place, without
-/// the row's own fields and with the first adapter.
+/// As by the Python tool it is the first request, or what the data set has for it, without the row's own fields and later turns,
+/// and with the first adapter.
 pub(super) fn warm_up(scenario: &Scenario, prepared: &Prepared, limit: Option<u32>) -> Option<Item> {
     let prompt = prepared.warmup.as_ref().or(prepared.prompts.first())?;
     let mut item = item(prompt, Duration::ZERO, names(scenario).into_iter().next());
-    let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.clone());
-    item.extras = turns.map(|turns| {
-        Arc::new(Extras {
-            turns: Some(turns),
-            ..Extras::default()
-        })
-    });
+    item.extras = None;
     item.asked_tokens = item.asked_tokens.min(limit.unwrap_or(u32::MAX));
     Some(item)
 }
 
 /// The moments of a trace, if every row has one.
-fn moments(prompts: &[&Prompt]) -> Option<Vec<Duration>> {
+fn moments(prompts: &[Prompt]) -> Option<Vec<Duration>> {
     prompts.iter().map(|prompt| prompt.extras.as_ref()?.at).collect()
 }
 

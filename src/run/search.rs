@@ -1,6 +1,7 @@
 //! A search on a running server: what each point sends, and what becomes of its requests.
 
 use crate::base::ids::ContentHash;
+use crate::base::units::Span;
 use crate::judge::metrics::{self, Basis};
 use crate::judge::search::judge;
 use crate::load::Item;
@@ -9,7 +10,7 @@ use crate::matrix::spec::search::{By, Search};
 use crate::results::record::cell::Definitions;
 use crate::results::record::request::{Class, Request};
 use crate::results::record::search::Point;
-use crate::run::items::{digest, items_of};
+use crate::run::items::{self, Part};
 use crate::run::prompts::Stock;
 
 /// What one point sends.
@@ -30,25 +31,26 @@ pub(crate) fn load_at(
 ) -> PointLoad {
     let mut scenario = scenario.clone();
     scenario.arrival = search.arrival(&scenario.arrival, value);
-    let prompts = &stock.prepared.prompts;
-    let count = search
-        .prompts
-        .map_or(prompts.len(), |count| prompts.len().min(count as usize));
-    let prompts: Vec<_> = (0..count)
-        .map(|place| &prompts[(used + place) % prompts.len()])
-        .collect();
-    let mut items = items_of(&scenario, &prompts, &stock.prepared);
-    if let Some(duration) = search.duration {
-        match search.by {
-            // What would fall due later does not fall due.
-            By::Rate => items.retain(|item| item.due < duration.duration()),
-            By::Concurrency => scenario.limits.duration = Some(duration),
-        }
+    let prompts = stock.prepared.prompts.len();
+    if search.by == By::Concurrency && search.duration.is_some() {
+        scenario.limits.duration = search.duration;
     }
+    let part = Part {
+        from: used,
+        count: search
+            .prompts
+            .map_or(prompts, |count| prompts.min(count as usize)),
+        // What would fall due later does not fall due.
+        before: search
+            .duration
+            .filter(|_| search.by == By::Rate)
+            .map(Span::duration),
+    };
+    let (items, schedule) = items::part(&scenario, &stock.prepared, part);
     PointLoad {
-        schedule: digest(&scenario, &items),
-        items,
         scenario,
+        items,
+        schedule,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::wish::Wish;
 use crate::base::units::{RequestRate, Span};
-use crate::cli::bench::{BenchArgs, Gaps};
+use crate::cli::bench::{BenchArgs, DatasetName, Gaps};
 use crate::matrix::spec::arrival::{Arrival, Burstiness, Pace, Ramp, Spacing, Stage};
 use crate::matrix::spec::search::{By, Search};
 use crate::report::traffic::Traffic;
@@ -41,6 +41,12 @@ pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
         None => vec![None],
         Some(users) => users.iter().map(|users| NonZeroU32::new(*users)).collect(),
     };
+    let is_trace = args.dataset.dataset_name == DatasetName::Mooncake;
+    if is_trace && (!matches!(pace, Ok(None)) || args.search.search.is_some()) {
+        mistakes.push(
+            "a trace is sent at its own moments; leave the ramp, the stages or the search out".to_owned(),
+        );
+    }
     if matches!(pace, Ok(Some(_))) && rates.iter().any(|rate| !rate.is_infinite()) {
         mistakes.push(
             "`--request-rate` contradicts a ramp or stages, which have their own rates; leave it out"
@@ -328,6 +334,10 @@ mod tests {
                 "contradict each other",
             ),
             (&["--burstiness", "0"], "above 0"),
+            (
+                &["--dataset-name", "mooncake", "--stages", "2:10"],
+                "at its own moments",
+            ),
             (
                 &["--request-rate", "1", "2", "--vllm-json", "f"],
                 "holds one result",

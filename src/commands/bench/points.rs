@@ -99,7 +99,8 @@ async fn hunt(
             break;
         };
         driving.measured.requests = counted(driving.measured.requests, search);
-        used += driving.measured.requests.len();
+        // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
+        used += session.rows().min(driving.measured.requests.len());
         if stop.is_asked() {
             // Half a point says nothing about its value.
             tell(&ended(&wish, &session, model, &driving, stop, None))?;
@@ -122,7 +123,7 @@ async fn hunt(
     let record = hunt.record();
     if used > session.prompts() && wish.flush.is_none() {
         complain(&format!(
-            "note: the points sent {used} requests of {} prompts, so that some came twice; raise `--num-prompts`, or have the \
+            "note: the points sent {used} prompts of {}, so that some came twice; raise `--num-prompts`, or have the \
              cache emptied with `--flush-cache`\n",
             session.prompts()
         ));

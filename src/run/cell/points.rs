@@ -32,6 +32,7 @@ impl Course<'_> {
                 self.reset_caches(ready).await;
             }
             let point = load_at(&self.cell.scenario, search, stock, value, used);
+            let rows = point.items.len();
             let load = load_of(&ready.target, &point.scenario, point.items);
             let (mut driven, cut) = match self.drive(Phase::Measure, ready, load, stop).await {
                 Ok(driven) => driven,
@@ -49,7 +50,8 @@ impl Course<'_> {
                 return self.ended(driven, Some(cut), stock).await;
             }
             let requests = counted(requests, search);
-            used += requests.len();
+            // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
+            used += rows.min(requests.len());
             let point = judged(search, value, point.schedule, &requests, &basis);
             if point.judged.holds || best.is_none() {
                 driven.requests = requests;
@@ -63,7 +65,7 @@ impl Course<'_> {
         self.summary.warnings.dedup();
         if used > stock.prepared.prompts.len() && !self.empties_caches() {
             self.summary.warnings.push(format!(
-                "the points sent {used} requests of {} prompts, so that some came twice, and the caches were not emptied in between",
+                "the points sent {used} prompts of {}, so that some came twice, and the caches were not emptied in between",
                 stock.prepared.prompts.len()
             ));
         }

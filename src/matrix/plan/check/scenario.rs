@@ -95,6 +95,9 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
         );
     }
     course(named, standard.as_ref(), mistakes);
+    if dataset == Dataset::Mooncake {
+        replayed(named, mistakes);
+    }
     if entry.rate.as_ref().is_some_and(|list| list.0.is_empty()) {
         mistakes.push(empty_axis(
             entry.rate.as_ref().and_then(|list| list.place.as_ref()),
@@ -104,6 +107,30 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
         mistakes.push(empty_axis(
             entry.concurrency.as_ref().and_then(|list| list.place.as_ref()),
         ));
+    }
+}
+
+/// A trace has moments of its own.
+fn replayed(named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mistake>) {
+    let entry = &named.value;
+    let others = [
+        ("ramp", entry.ramp.as_ref().map(|ramp| ramp.place.as_ref())),
+        (
+            "stages",
+            entry.stages.as_ref().map(|stages| stages.place.as_ref()),
+        ),
+        (
+            "search",
+            entry.search.as_ref().map(|search| search.place.as_ref()),
+        ),
+    ];
+    for (key, place) in others {
+        let Some(place) = place else { continue };
+        let mistake = Mistake::new(format!("the scenario `{}` cannot be: `{key}`", named.name));
+        mistakes.push(
+            at(mistake, place, "a trace is sent at its own moments")
+                .help("leave it out, or change the speed of the trace with `mooncake: { slowdown: 2 }`"),
+        );
     }
 }
 
