@@ -139,6 +139,9 @@ pub struct RunArgs {
     /// Print every event as a line of JSON on stdout, instead of tables.
     #[arg(long)]
     pub json: bool,
+    /// Prepare prompts anew, and keep none.
+    #[arg(long)]
+    pub no_prompt_cache: bool,
     /// Where caches are.
     #[command(flatten)]
     pub places: Places,
@@ -275,5 +278,10 @@ impl Places {
             let home = home.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
             home.unwrap_or_else(|| PathBuf::from("/tmp")).join("matrix")
         })
+    }
+
+    /// The folder for prepared prompts.
+    pub fn prompts(&self) -> PathBuf {
+        self.cache().join("prompts")
     }
 }

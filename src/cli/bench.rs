@@ -67,6 +67,12 @@ pub(crate) struct OwnArgs {
     /// The folder that holds Hugging Face's cache; `~/.cache/huggingface` unless set.
     #[arg(long, env = "HF_HOME", value_name = "DIR")]
     pub(crate) hf_home: Option<PathBuf>,
+    /// The folder that keeps prepared prompts; `~/.cache/matrix` unless set.
+    #[arg(long, env = "MATRIX_CACHE", value_name = "DIR")]
+    pub(crate) cache: Option<PathBuf>,
+    /// Prepare prompts anew, and keep none.
+    #[arg(long)]
+    pub(crate) no_prompt_cache: bool,
 }
 
 /// Whose rules decide prompts, flow and definitions.

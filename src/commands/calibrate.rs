@@ -34,6 +34,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         path: cli::variable("PATH"),
         hf_home: None,
         cache: cache.clone(),
+        prompts: None,
         docker_host: None,
         secrets: BTreeMap::new(),
         redactor: Redactor::default(),

@@ -42,6 +42,7 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
         .context("cannot start a runtime")?;
     let caches = Caches {
         hf_home: Some(hub.home.clone()),
+        prompts: None,
     };
     let mut wanted = lacking(&read.plan, &read.folder, &caches);
     if args.models {

@@ -2,3 +2,4 @@
 
 pub mod client;
 pub mod metrics;
+pub mod search;

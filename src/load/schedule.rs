@@ -21,32 +21,30 @@ use crate::matrix::spec::lora::{Dealt, Lora};
 /// Where the rate changes, arrivals of one per second are drawn and time is stretched until they fall due at the rate of
 /// each moment. There may be fewer due times than `count` then: nothing falls due after the last stage.
 pub fn due(arrival: &Arrival, count: usize, numpy: &mut Numpy) -> Vec<Duration> {
-    let mut gaps = Gaps::new(arrival);
-    let passed = (0..count).map(|_| gaps.pass(numpy)).collect();
-    times(arrival, passed)
+    let mut gaps = Gaps::new(arrival, count);
+    (0..count).map_while(|_| gaps.pass(numpy)).collect()
 }
 
 /// When each of `count` requests falls due, as [`due`] says, and the place of its adapter among the names.
 ///
 /// A request's adapter is drawn before the gap behind it, as the Python tool does.
 pub fn dealt(arrival: &Arrival, lora: &Lora, count: usize, draws: &mut Draws) -> (Vec<Duration>, Vec<usize>) {
-    let mut gaps = Gaps::new(arrival);
+    let mut gaps = Gaps::new(arrival, count);
     let names: Vec<usize> = (0..lora.names.len()).collect();
     let shares = match lora.dealt {
         Dealt::Skewed { alpha } => shares(alpha, names.len()),
         Dealt::Uniform | Dealt::Distinct => Vec::new(),
     };
-    let (passed, adapters) = (0..count)
-        .map(|row| {
+    (0..count)
+        .map_while(|row| {
             let adapter = match lora.dealt {
                 Dealt::Uniform => *draws.python.choice(&names),
                 Dealt::Distinct => row % names.len(),
                 Dealt::Skewed { .. } => draws.numpy.choice_weighted(&shares),
             };
-            (gaps.pass(&mut draws.numpy), adapter)
+            Some((gaps.pass(&mut draws.numpy)?, adapter))
         })
-        .unzip();
-    (times(arrival, passed), adapters)
+        .unzip()
 }
 
 /// How likely each of `count` names is, each `alpha` times as likely as the next.
@@ -66,18 +64,21 @@ pub fn replayed(moments: &[Duration], slowdown: f64) -> Vec<Duration> {
         .collect()
 }
 
-/// The gaps of an arrival, one request after the other; where the rate changes, those of one request per second.
+/// The gaps of an arrival, one request after the other.
 struct Gaps<'a> {
     arrival: &'a Arrival,
+    count: usize,
+    /// Requests per second; where the rate changes, of the time that is stretched.
     rate: f64,
     row: usize,
     at: f64,
 }
 
 impl<'a> Gaps<'a> {
-    fn new(arrival: &'a Arrival) -> Self {
+    fn new(arrival: &'a Arrival, count: usize) -> Self {
         Self {
             arrival,
+            count,
             rate: match arrival.pace {
                 Some(_) => 1.0,
                 None => arrival.rate.per_second(),
@@ -87,39 +88,27 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// When the next request falls due, in seconds; draws the gap behind it.
-    fn pass(&mut self, numpy: &mut Numpy) -> f64 {
+    /// When the next request falls due, `None` after the last stage; draws the gap behind it.
+    fn pass(&mut self, numpy: &mut Numpy) -> Option<Duration> {
         if self.rate.is_infinite() {
-            return 0.0;
+            return Some(Duration::ZERO);
         }
-        let mean = 1.0 / self.rate;
-        let due = self.at;
+        let mut due = self.at;
         self.row += 1;
         match self.arrival.spacing {
-            Spacing::Poisson => self.at += numpy.exponential(mean),
+            Spacing::Poisson => self.at += numpy.exponential(1.0 / self.rate),
             // A product instead of a sum, so that rounding does not add up.
-            Spacing::Constant => self.at = mean * self.row as f64,
+            Spacing::Constant => self.at = 1.0 / self.rate * self.row as f64,
             Spacing::Gamma { burstiness } => {
                 let shape = burstiness.shape();
                 self.at += numpy.gamma(shape, 1.0 / (self.rate * shape));
             }
         }
-        due
+        if let Some(pace) = &self.arrival.pace {
+            due = pace::moment(pace, self.count, due)?;
+        }
+        Some(Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX))
     }
-}
-
-/// Due times from what [`Gaps`] passed.
-fn times(arrival: &Arrival, passed: Vec<f64>) -> Vec<Duration> {
-    let count = passed.len();
-    let paced = |at: f64| match &arrival.pace {
-        Some(pace) => pace::moment(pace, count, at),
-        None => Some(at),
-    };
-    passed
-        .into_iter()
-        .map_while(paced)
-        .map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
-        .collect()
 }
 
 /// A digest of a schedule, to the nanosecond, and of the adapters that were dealt, if any were.

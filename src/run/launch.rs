@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::base::clock;
 use crate::engine::{self, Context, Logs, NotReady, Running, StartError};
+use crate::judge::metrics;
 use crate::load::{self, Target};
 use crate::matrix::plan::{Launch, Measurement, Start, command};
 use crate::results::record::cell::{Definitions, Ending, EngineFacts, FailureClass, Phase, PhaseTime};
@@ -345,7 +346,8 @@ fn keep(
     let Measured {
         summary, requests, ..
     } = measured;
-    job.store.write_cell(&summary, &requests, log)?;
+    let histograms = metrics::seconds(&requests);
+    job.store.write_cell(&summary, &requests, &histograms, log)?;
     let failed = requests.iter().filter(|request| !request.is_completed()).count();
     let bound = job.plan.cell(&measurement.cell).scenario.limits.error_share;
     let reason = match &summary.ending {

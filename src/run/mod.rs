@@ -43,6 +43,8 @@ pub struct Host {
     pub path: Option<String>,
     /// Where environments and prepared data are kept.
     pub cache: PathBuf,
+    /// The folder that keeps prepared prompts; without it they are prepared anew.
+    pub prompts: Option<PathBuf>,
     /// Where the container daemon listens, as `DOCKER_HOST` says it.
     pub docker_host: Option<String>,
     /// The values of the secrets that the plan names.
@@ -60,6 +62,7 @@ impl Host {
     pub fn caches(&self) -> Caches {
         Caches {
             hf_home: self.hf_home.clone(),
+            prompts: self.prompts.clone(),
         }
     }
 }

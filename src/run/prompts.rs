@@ -72,8 +72,15 @@ impl Library {
         let tokenizer = self.tokenizer(name)?;
         let work = &scenario.workload;
         let file = dataset::locate(work, &self.folder, &self.caches).map_err(|error| error.to_string())?;
-        let prepared = dataset::prepare(work, scenario.profile, scenario.seed, &tokenizer, file.as_deref())
-            .map_err(|error| error.to_string())?;
+        let prepared = dataset::take_or_prepare(
+            work,
+            scenario.profile,
+            scenario.seed,
+            &tokenizer,
+            file.as_deref(),
+            &self.caches,
+        )
+        .map_err(|error| error.to_string())?;
         Ok(Stock { prepared, tokenizer })
     }
 
@@ -86,7 +93,7 @@ impl Library {
             return Ok(tokenizer.clone());
         }
         let tokenizer =
-            Tokenizer::open(name, &self.folder, &self.caches).map_err(|error| error.to_string())?;
+            Tokenizer::find(name, &self.folder, &self.caches).map_err(|error| error.to_string())?;
         open.insert(name.to_owned(), tokenizer.clone());
         Ok(tokenizer)
     }

@@ -79,6 +79,7 @@ impl Desk {
             .arg("bench")
             .args(args)
             .current_dir(self.folder.path())
+            .env("MATRIX_CACHE", self.folder.path().join("cache"))
             .env_remove("OPENAI_API_KEY")
             .env_remove("API_KEY")
             .env_remove("SGLANG_IS_IN_CI")

@@ -61,10 +61,11 @@ pub fn execute(args: &BenchArgs) -> Outcome {
     })?;
     let places = Places {
         hf_home: args.ours.hf_home.clone(),
-        cache: None,
+        cache: args.ours.cache.clone(),
     };
     let caches = Caches {
         hf_home: places.hf_home(),
+        prompts: (!args.ours.no_prompt_cache).then(|| places.prompts()),
     };
     machine::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 pub struct Caches {
     /// The Hugging Face home, usually `~/.cache/huggingface` or what `HF_HOME` says; its `hub` folder is looked into.
     pub hf_home: Option<PathBuf>,
+    /// The folder that keeps prompts which were prepared; without it they are prepared anew each time.
+    pub prompts: Option<PathBuf>,
 }
 
 /// What kind of repository a file belongs to on the Hugging Face hub.
@@ -96,6 +98,7 @@ mod tests {
         }
         let caches = Caches {
             hf_home: Some(home.path().to_owned()),
+            prompts: None,
         };
         (home, caches)
     }

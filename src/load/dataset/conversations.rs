@@ -1,40 +1,92 @@
 //! Reads a file of conversations in the ShareGPT format as leniently as Python does.
 //!
 //! Of two equal keys the last one counts, and half of a surrogate pair reads as U+FFFD instead of spoiling the file.
-//! Keeps the first two turns and forgets the rest. Not accepted, other than in Python: `NaN` and `Infinity`.
+//! Finds the first two turns and skips the rest; what they say is read only of those that are sent. Not accepted, other than in Python: `NaN` and `Infinity`.
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::DatasetError;
 use crate::matrix::spec::workload::Profile;
 
 /// The first two turns of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pair {
+#[derive(Clone, Debug)]
+pub(super) struct Pair<'a> {
     /// The first turn, whoever spoke.
-    pub prompt: String,
+    pub prompt: Said<'a>,
     /// The second turn.
-    pub completion: String,
+    pub completion: Said<'a>,
 }
 
-/// The first two turns of every record that has two, in the order of the file.
-pub(super) fn read(path: &Path, profile: Profile) -> Result<Vec<Pair>, DatasetError> {
-    let bytes = fs::read(path).map_err(|error| DatasetError::Unreadable {
-        path: path.to_owned(),
-        error,
-    })?;
-    parse(&bytes, profile).map_err(|reason| DatasetError::Invalid {
-        path: path.to_owned(),
-        reason,
-    })
+/// What was said in a turn.
+#[derive(Clone, Debug)]
+pub(super) enum Said<'a> {
+    /// A string as it stands in the file, quoted and escaped.
+    Quoted(&'a str),
+    /// Text that was read.
+    Plain(String),
 }
 
-fn parse(bytes: &[u8], profile: Profile) -> Result<Vec<Pair>, String> {
-    let records: Vec<Record> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+impl From<String> for Said<'_> {
+    fn from(text: String) -> Self {
+        Self::Plain(text)
+    }
+}
+
+impl Said<'_> {
+    /// The text.
+    pub(super) fn into_text(self) -> String {
+        match self {
+            Self::Plain(text) => text,
+            Self::Quoted(json) => match serde_json::from_str(json) {
+                Ok(Text(text)) => text,
+                Err(_) => unreachable!("the file was read with this string in it"),
+            },
+        }
+    }
+
+    /// Whether nothing was said.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Plain(text) => text.is_empty(),
+            Self::Quoted(json) => *json == "\"\"",
+        }
+    }
+}
+
+/// A file of conversations.
+pub(super) struct File {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl File {
+    pub(super) fn open(path: &Path) -> Result<Self, DatasetError> {
+        let bytes = fs::read(path).map_err(|error| DatasetError::Unreadable {
+            path: path.to_owned(),
+            error,
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            bytes,
+        })
+    }
+
+    /// The first two turns of every record that has two, in the order of the file.
+    pub(super) fn pairs(&self, profile: Profile) -> Result<Vec<Pair<'_>>, DatasetError> {
+        parse(&self.bytes, profile).map_err(|reason| DatasetError::Invalid {
+            path: self.path.clone(),
+            reason,
+        })
+    }
+}
+
+fn parse(bytes: &[u8], profile: Profile) -> Result<Vec<Pair<'_>>, String> {
+    let records: Vec<Record<'_>> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let mut pairs = Vec::with_capacity(records.len());
     for (at, record) in records.into_iter().enumerate() {
         let turns = match profile {
@@ -46,8 +98,8 @@ fn parse(bytes: &[u8], profile: Profile) -> Result<Vec<Pair>, String> {
         if turns.count >= 2 {
             let silent = || format!("a turn of record {at} has no `value`");
             pairs.push(Pair {
-                prompt: turns.first.ok_or_else(silent)?,
-                completion: turns.second.ok_or_else(silent)?,
+                prompt: Said::Quoted(turns.first.ok_or_else(silent)?),
+                completion: Said::Quoted(turns.second.ok_or_else(silent)?),
             });
         }
     }
@@ -56,35 +108,35 @@ fn parse(bytes: &[u8], profile: Profile) -> Result<Vec<Pair>, String> {
 
 /// A record: the turns under either key.
 #[derive(Default)]
-struct Record {
-    conversations: Option<Turns>,
-    conversation: Option<Turns>,
+struct Record<'a> {
+    conversations: Option<Turns<'a>>,
+    conversation: Option<Turns<'a>>,
 }
 
 /// How many turns there are, and what the first two say.
 #[derive(Default)]
-struct Turns {
+struct Turns<'a> {
     count: usize,
-    first: Option<String>,
-    second: Option<String>,
+    first: Option<&'a str>,
+    second: Option<&'a str>,
 }
 
 /// What a turn says.
 #[derive(Default)]
-struct Turn(Option<String>);
+struct Turn<'a>(Option<&'a str>);
 
 /// A string in which lone surrogates are allowed.
 struct Text(String);
 
-impl<'de> Deserialize<'de> for Record {
+impl<'de> Deserialize<'de> for Record<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Record;
+            type Value = Record<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a record with `conversations`")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Record, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Record<'de>, A::Error> {
                 let mut record = Record::default();
                 while let Some(Text(key)) = map.next_key()? {
                     match key.as_str() {
@@ -102,15 +154,15 @@ impl<'de> Deserialize<'de> for Record {
     }
 }
 
-impl<'de> Deserialize<'de> for Turns {
+impl<'de> Deserialize<'de> for Turns<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Turns;
+            type Value = Turns<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of turns")
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Turns, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Turns<'de>, A::Error> {
                 let mut turns = Turns::default();
                 let Some(Turn(first)) = seq.next_element()? else {
                     return Ok(turns);
@@ -132,20 +184,24 @@ impl<'de> Deserialize<'de> for Turns {
     }
 }
 
-impl<'de> Deserialize<'de> for Turn {
+impl<'de> Deserialize<'de> for Turn<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Turn;
+            type Value = Turn<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a turn with a `value`")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Turn, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Turn<'de>, A::Error> {
                 let mut turn = Turn::default();
                 while let Some(Text(key)) = map.next_key()? {
                     if key == "value" {
-                        let Text(value) = map.next_value()?;
-                        turn.0 = Some(value);
+                        let value: &'de RawValue = map.next_value()?;
+                        let json = value.get();
+                        if !json.starts_with('"') {
+                            return Err(A::Error::custom(format!("a `value` is no string: {json:.40}")));
+                        }
+                        turn.0 = Some(json);
                     } else {
                         map.next_value::<IgnoredAny>()?;
                     }
@@ -207,15 +263,16 @@ fn lenient(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn pair(prompt: &str, completion: &str) -> Pair {
-        Pair {
-            prompt: prompt.to_owned(),
-            completion: completion.to_owned(),
-        }
+    fn pair(prompt: &str, completion: &str) -> (String, String) {
+        (prompt.to_owned(), completion.to_owned())
     }
 
-    fn current(text: &str) -> Result<Vec<Pair>, String> {
-        parse(text.as_bytes(), Profile::Current)
+    fn current(text: &str) -> Result<Vec<(String, String)>, String> {
+        let pairs = parse(text.as_bytes(), Profile::Current)?;
+        Ok(pairs
+            .into_iter()
+            .map(|pair| (pair.prompt.into_text(), pair.completion.into_text()))
+            .collect())
     }
 
     #[test]
@@ -269,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_absent_is_named() {
-        let error = read(Path::new("/nowhere/file.json"), Profile::Current).unwrap_err();
+        let error = File::open(Path::new("/nowhere/file.json")).map(drop).unwrap_err();
         assert!(error.to_string().contains("`/nowhere/file.json`"), "{error}");
     }
 }

@@ -10,7 +10,7 @@ use super::jsonl::{Lines, malformed};
 use crate::matrix::spec::workload::Dataset;
 
 /// The first two turns of every line that has two; lines that are no JSON are passed over, as the Python tool does.
-pub(super) fn read(path: &Path) -> Result<Vec<Pair>, DatasetError> {
+pub(super) fn read(path: &Path) -> Result<Vec<Pair<'static>>, DatasetError> {
     let mut pairs = Vec::new();
     for (number, record) in Lines::read(path)?.values() {
         let wrong = |reason: &str| malformed(Dataset::Custom, path, number, reason);
@@ -26,8 +26,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Pair>, DatasetError> {
         if let [first, second, ..] = &turns[..] {
             let silent = "a turn says nothing that is text under `content` or `value`";
             pairs.push(Pair {
-                prompt: said(first).ok_or_else(|| wrong(silent))?,
-                completion: said(second).ok_or_else(|| wrong(silent))?,
+                prompt: said(first).ok_or_else(|| wrong(silent))?.into(),
+                completion: said(second).ok_or_else(|| wrong(silent))?.into(),
             });
         }
     }

@@ -494,6 +494,7 @@ fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_
     let home = tempfile::tempdir().unwrap();
     let caches = Caches {
         hf_home: Some(home.path().to_owned()),
+        prompts: None,
     };
     let at = |path: &str| Workload {
         path: Some(path.to_owned()),

@@ -7,6 +7,7 @@ mod cache;
 mod conversations;
 mod custom;
 mod jsonl;
+mod kept;
 mod mooncake;
 mod openai;
 mod random;
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 pub use cache::Caches;
 use cache::{Repository, lines};
+use kept::{Key, Shelf};
 use row::hash;
 pub use row::{Content, Extras, Prompt};
 use template::TemplateError;
@@ -152,6 +154,16 @@ pub struct Draws {
     pub numpy: rng::Numpy,
 }
 
+impl Draws {
+    /// The generators, seeded.
+    fn new(seed: u32) -> Self {
+        Self {
+            python: rng::Python::new(seed.into()),
+            numpy: rng::Numpy::new(seed),
+        }
+    }
+}
+
 /// The prompts of a workload, in the order in which they are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepared {
@@ -233,6 +245,29 @@ pub fn locate(workload: &Workload, base: &Path, caches: &Caches) -> Result<Optio
     found.map(Some).ok_or(DatasetError::Missing { dataset, looked })
 }
 
+/// As [`prepare`], but what was prepared before is taken from the disk, and what was not is kept there.
+pub fn take_or_prepare(
+    workload: &Workload,
+    profile: Profile,
+    seed: u64,
+    tokenizer: &Tokenizer,
+    file: Option<&Path>,
+    caches: &Caches,
+) -> Result<Prepared, DatasetError> {
+    let prepare = || prepare(workload, profile, seed, tokenizer, file);
+    let key = Key::of(workload, profile, seed, tokenizer, file);
+    let (Some(folder), Some(key), Ok(numpy_seed)) = (&caches.prompts, key, u32::try_from(seed)) else {
+        return prepare();
+    };
+    let shelf = Shelf::new(folder);
+    if let Some(kept) = shelf.take(&key, numpy_seed) {
+        return Ok(kept);
+    }
+    let prepared = prepare()?;
+    shelf.put(&key, &prepared);
+    Ok(prepared)
+}
+
 /// Draws the prompts of a workload under a profile's rules; `file` is what [`locate`] found.
 ///
 /// Tokenizes on all cores: not to be called while a cell is measured.
@@ -248,10 +283,8 @@ pub fn prepare(
         return Err(DatasetError::Mistaken { mistakes });
     }
     let numpy_seed = u32::try_from(seed).map_err(|_| DatasetError::Seed { seed })?;
-    let mut draws = Draws {
-        python: rng::Python::new(seed),
-        numpy: rng::Numpy::new(numpy_seed),
-    };
+    tokenizer.load()?;
+    let mut draws = Draws::new(numpy_seed);
     let dataset = workload.dataset;
     let path = || {
         file.ok_or(DatasetError::Missing {
@@ -259,7 +292,14 @@ pub fn prepare(
             looked: vec!["no file: none was given".to_owned()],
         })
     };
-    let pairs = || conversations::read(path()?, profile);
+    let conversations = match file.filter(|_| dataset.is_of_sharegpt()) {
+        Some(path) => Some(conversations::File::open(path)?),
+        None => None,
+    };
+    let pairs = || match &conversations {
+        Some(file) => file.pairs(profile),
+        None => path().map(|_| Vec::new()),
+    };
     let rows = match dataset {
         Dataset::Sharegpt => sharegpt::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
         Dataset::Random => random::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,

@@ -60,7 +60,7 @@ pub(super) fn rows(
     workload: &Workload,
     profile: Profile,
     tokenizer: &Tokenizer,
-    mut pairs: Vec<Pair>,
+    mut pairs: Vec<Pair<'_>>,
     draws: &mut Draws,
 ) -> Result<Rows, DatasetError> {
     let lengths = Lengths::draw(workload, profile, tokenizer, &mut draws.numpy);
@@ -77,14 +77,15 @@ pub(super) fn rows(
         });
     }
     let mut prompts: Vec<Prompt> = Vec::with_capacity(asked.min(pairs.len()));
-    let mut pairs = pairs.iter();
+    let mut pairs = pairs.into_iter();
     while prompts.len() < asked && pairs.len() > 0 {
         let block = (asked - prompts.len()).min(BLOCK);
-        let texts: Vec<&str> = pairs
+        let texts: Vec<String> = pairs
             .by_ref()
             .take(block)
-            .map(|pair| pair.prompt.as_str())
+            .map(|pair| pair.prompt.into_text())
             .collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let encoded = tokenizer.encode_batch(&texts, true)?;
         // A block is never larger than what is still asked for, so every usable row of it finds its length.
         let cut: Vec<Vec<u32>> = encoded

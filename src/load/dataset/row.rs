@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::base::ids::ContentHash;
@@ -40,7 +40,8 @@ pub struct Prompt {
 }
 
 /// What a row may carry beside its prompt.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Extras {
     /// For a conversation, the new messages of each turn after the first; empty for one of a single turn. Answers come between.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,9 +71,14 @@ impl Prompt {
     }
 }
 
-/// The digest of all prompts: kind, length, content, prompt tokens, output tokens of each, numbers low byte first; then the
-/// extras of those that have any.
+/// The digest of all prompts.
 pub(super) fn hash(prompts: &[Prompt]) -> ContentHash {
+    ContentHash::of_bytes(&written(prompts))
+}
+
+/// The prompts as bytes: kind, length, content, prompt tokens, output tokens of each, numbers low byte first; then the extras of
+/// those that have any.
+pub(super) fn written(prompts: &[Prompt]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for prompt in prompts {
         match &prompt.content {
@@ -103,7 +109,76 @@ pub(super) fn hash(prompts: &[Prompt]) -> ContentHash {
             put(&mut bytes, &json(&**extras));
         }
     }
-    ContentHash::of_bytes(&bytes)
+    bytes
+}
+
+/// The prompts that [`written`] wrote; `None` for other bytes.
+pub(super) fn read(bytes: &[u8]) -> Option<Vec<Prompt>> {
+    let mut rest = bytes;
+    let mut prompts = Vec::new();
+    while !rest.is_empty() {
+        prompts.push(take_prompt(&mut rest)?);
+    }
+    Some(prompts)
+}
+
+fn take_prompt(rest: &mut &[u8]) -> Option<Prompt> {
+    let content = match take(rest, 1)? {
+        b"t" => Content::Text(take_text(rest)?),
+        b"i" => {
+            let count = take_length(rest)?;
+            let ids = take(rest, count.checked_mul(4)?)?.chunks_exact(4);
+            Content::Ids(
+                ids.map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]))
+                    .collect(),
+            )
+        }
+        b"m" => Content::Messages(serde_json::from_slice(take_block(rest)?).ok()?),
+        b"p" => {
+            let text = take_text(rest)?;
+            let count = take_length(rest)?;
+            let images: Option<Vec<Arc<str>>> = (0..count).map(|_| Some(take_text(rest)?.into())).collect();
+            Content::Pictures {
+                text,
+                images: images?,
+            }
+        }
+        _ => return None,
+    };
+    let mut number = || Some(u32::from_le_bytes(take(rest, 4)?.try_into().ok()?));
+    let (prompt_tokens, output_tokens) = (number()?, number()?);
+    let extras = match rest.first() {
+        Some(b'+') => {
+            take(rest, 1)?;
+            Some(Arc::new(serde_json::from_slice(take_block(rest)?).ok()?))
+        }
+        _ => None,
+    };
+    Some(Prompt {
+        content,
+        prompt_tokens,
+        output_tokens,
+        extras,
+    })
+}
+
+fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (taken, after) = rest.split_at_checked(count)?;
+    *rest = after;
+    Some(taken)
+}
+
+fn take_length(rest: &mut &[u8]) -> Option<usize> {
+    usize::try_from(u64::from_le_bytes(take(rest, 8)?.try_into().ok()?)).ok()
+}
+
+fn take_block<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = take_length(rest)?;
+    take(rest, length)
+}
+
+fn take_text(rest: &mut &[u8]) -> Option<String> {
+    Some(std::str::from_utf8(take_block(rest)?).ok()?.to_owned())
 }
 
 fn put(bytes: &mut Vec<u8>, more: &[u8]) {
@@ -122,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_knows_every_part_of_a_row() {
+    fn bytes_and_digest_know_every_part_of_a_row() {
         let row = |content, extras: Option<Extras>| Prompt {
             content,
             prompt_tokens: 1,
@@ -156,6 +231,8 @@ mod tests {
             with(|extras| extras.routing_key = Some("k".to_owned())),
             with(|extras| drop(extras.body.insert("k".to_owned(), Value::Null))),
         ];
+        assert_eq!(read(&written(&rows)).as_deref(), Some(&rows[..]));
+        assert_eq!(read(&written(&rows)[..20]), None);
         let mut digests: Vec<String> = rows
             .iter()
             .map(|row| hash(std::slice::from_ref(row)).to_string())

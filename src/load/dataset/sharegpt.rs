@@ -58,7 +58,7 @@ pub(super) fn rows(
     workload: &Workload,
     profile: Profile,
     tokenizer: &Tokenizer,
-    mut pairs: Vec<Pair>,
+    mut pairs: Vec<Pair<'_>>,
     draws: &mut Draws,
 ) -> Result<Rows, DatasetError> {
     draws.python.shuffle(&mut pairs);
@@ -72,7 +72,13 @@ pub(super) fn rows(
         let (texts, completions): (Vec<String>, Vec<String>) = pairs
             .by_ref()
             .take(block)
-            .map(|pair| Ok((wrapping.wrapped(pair.prompt)?, pair.completion)))
+            .map(|pair| {
+                let completion = match workload.output_len {
+                    Some(_) => String::new(),
+                    None => pair.completion.into_text(),
+                };
+                Ok((wrapping.wrapped(pair.prompt.into_text())?, completion))
+            })
             .collect::<Result<Vec<_>, TemplateError>>()?
             .into_iter()
             .unzip();

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -75,7 +75,8 @@ struct Inner {
     path: Option<PathBuf>,
     digest: String,
     clean_up: bool,
-    model: Model,
+    /// Read when it is first needed: a large one takes longer than everything else before a load of kept prompts.
+    model: OnceLock<Result<Model, String>>,
 }
 
 enum Model {
@@ -107,22 +108,15 @@ impl std::fmt::Debug for Tokenizer {
 impl Tokenizer {
     /// Opens a `tokenizer.json`, a folder with one (both relative to `base`), or a model's out of the caches.
     pub fn open(name: &str, base: &Path, caches: &Caches) -> Result<Self, TokenizerError> {
-        Self::read(name, &locate(name, base, caches)?)
+        let found = Self::find(name, base, caches)?;
+        found.load()?;
+        Ok(found)
     }
 
-    fn read(name: &str, path: &Path) -> Result<Self, TokenizerError> {
-        let bytes = read_file(path)?;
-        let invalid = |reason: String| TokenizerError::Invalid {
-            path: path.to_owned(),
-            reason,
-        };
-        let mut model =
-            tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| invalid(error.to_string()))?;
-        // Python's tokenizers switch both off before they encode, whatever the file says.
-        model.with_padding(None);
-        model
-            .with_truncation(None)
-            .map_err(|error| invalid(error.to_string()))?;
+    /// As [`Self::open`], but its content is read only when it is needed, or by [`Self::load`].
+    pub fn find(name: &str, base: &Path, caches: &Caches) -> Result<Self, TokenizerError> {
+        let path = locate(name, base, caches)?;
+        let digest = hex(&Sha256::digest(read_file(&path)?));
         let beside = path.with_file_name("tokenizer_config.json");
         let settings = if beside.is_file() {
             serde_json::from_slice(&read_file(&beside)?).map_err(|error| TokenizerError::Invalid {
@@ -134,11 +128,31 @@ impl Tokenizer {
         };
         Ok(Self::of(Inner {
             name: name.to_owned(),
-            path: Some(path.to_owned()),
-            digest: hex(&Sha256::digest(&bytes)),
+            path: Some(path),
+            digest,
             clean_up: settings.clean_up_tokenization_spaces.unwrap_or(false),
-            model: Model::Hub(Box::new(model)),
+            model: OnceLock::new(),
         }))
+    }
+
+    /// Reads its content, unless that was done.
+    pub fn load(&self) -> Result<(), TokenizerError> {
+        self.model().map(drop)
+    }
+
+    fn model(&self) -> Result<&Model, TokenizerError> {
+        let path = || self.inner.path.clone().unwrap_or_default();
+        let read = || read_model(&path(), &self.inner.digest);
+        let model = self.inner.model.get_or_init(read).as_ref();
+        model.map_err(|reason| TokenizerError::Invalid {
+            path: path(),
+            reason: reason.clone(),
+        })
+    }
+
+    /// The model of a tokenizer that was loaded.
+    fn loaded(&self) -> Option<&Model> {
+        self.model().ok()
     }
 
     /// The byte tokenizer of tests and the simulated engine: every byte of UTF-8 is a token.
@@ -157,7 +171,7 @@ impl Tokenizer {
             path: None,
             digest: hex(&Sha256::digest(name)),
             clean_up: false,
-            model: Model::Bytes { bos },
+            model: OnceLock::from(Ok(Model::Bytes { bos })),
         })
     }
 
@@ -184,7 +198,7 @@ impl Tokenizer {
 
     /// The ids of a text; `special` adds what the tokenizer puts around every text, such as a BOS token.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, TokenizerError> {
-        match &self.inner.model {
+        match self.model()? {
             Model::Hub(model) => {
                 let encoding = model
                     .encode_fast(text, special)
@@ -201,7 +215,7 @@ impl Tokenizer {
 
     /// The ids of several texts, on all cores: not to be called while a cell is measured.
     pub fn encode_batch(&self, texts: &[&str], special: bool) -> Result<Vec<Vec<u32>>, TokenizerError> {
-        match &self.inner.model {
+        match self.model()? {
             Model::Hub(model) => {
                 let encodings = model
                     .encode_batch_fast(texts.to_vec(), special)
@@ -222,7 +236,7 @@ impl Tokenizer {
 
     /// How many tokens each of several texts has, on all cores: not to be called while a cell is measured.
     pub fn count_batch(&self, texts: &[&str], special: bool) -> Result<Vec<usize>, TokenizerError> {
-        match &self.inner.model {
+        match self.model()? {
             Model::Hub(model) => {
                 let encodings = model
                     .encode_batch_fast(texts.to_vec(), special)
@@ -235,7 +249,7 @@ impl Tokenizer {
 
     /// The text of some ids, special tokens kept; ids without a token are left out.
     pub fn decode(&self, ids: &[u32], clean_up: CleanUp) -> Result<String, TokenizerError> {
-        match &self.inner.model {
+        match self.model()? {
             Model::Hub(model) => {
                 let text = model.decode(ids, false).map_err(|error| self.failed(&error))?;
                 Ok(self.cleaned(text, clean_up))
@@ -246,7 +260,7 @@ impl Tokenizer {
 
     /// The texts of several lists of ids, on all cores: not to be called while a cell is measured.
     pub fn decode_batch(&self, ids: &[&[u32]], clean_up: CleanUp) -> Result<Vec<String>, TokenizerError> {
-        match &self.inner.model {
+        match self.model()? {
             Model::Hub(model) => {
                 let texts = model
                     .decode_batch(ids, false)
@@ -260,40 +274,49 @@ impl Tokenizer {
         }
     }
 
-    /// How many special tokens encoding adds to one text.
+    /// How many special tokens encoding adds to one text; 0 for a tokenizer that cannot be loaded.
     pub fn specials_added(&self) -> usize {
-        match &self.inner.model {
-            Model::Hub(model) => model
+        match self.loaded() {
+            Some(Model::Hub(model)) => model
                 .get_post_processor()
                 .map_or(0, |processor| processor.added_tokens(false)),
-            Model::Bytes { bos } => usize::from(*bos),
+            Some(Model::Bytes { bos }) => usize::from(*bos),
+            None => 0,
         }
     }
 
-    /// The size of the base vocabulary, without added tokens.
+    /// The size of the base vocabulary, without added tokens; 0 for a tokenizer that cannot be loaded.
     pub fn vocab_size(&self) -> usize {
-        match &self.inner.model {
-            Model::Hub(model) => model.get_vocab_size(false),
-            Model::Bytes { .. } => 256,
+        match self.loaded() {
+            Some(Model::Hub(model)) => model.get_vocab_size(false),
+            Some(Model::Bytes { .. }) => 256,
+            None => 0,
         }
     }
 
-    /// Every id of the vocabulary, added tokens included, in order.
+    /// Every id of the vocabulary, added tokens included, in order; none for a tokenizer that cannot be loaded.
     pub fn vocabulary(&self) -> Vec<u32> {
-        let mut ids: Vec<u32> = match &self.inner.model {
-            Model::Hub(model) => model.get_vocab(true).into_values().collect(),
-            Model::Bytes { bos } => (0..BYTES_BOS + u32::from(*bos)).collect(),
+        let mut ids: Vec<u32> = match self.loaded() {
+            Some(Model::Hub(model)) => model.get_vocab(true).into_values().collect(),
+            Some(Model::Bytes { bos }) => (0..BYTES_BOS + u32::from(*bos)).collect(),
+            None => Vec::new(),
         };
         ids.sort_unstable();
         ids
     }
 
-    /// The size of the vocabulary with added tokens.
+    /// The size of the vocabulary with added tokens; 0 for a tokenizer that cannot be loaded.
     pub fn vocab_size_with_added(&self) -> usize {
-        match &self.inner.model {
-            Model::Hub(model) => model.get_vocab_size(true),
-            Model::Bytes { bos } => 256 + usize::from(*bos),
+        match self.loaded() {
+            Some(Model::Hub(model)) => model.get_vocab_size(true),
+            Some(Model::Bytes { bos }) => 256 + usize::from(*bos),
+            None => 0,
         }
+    }
+
+    /// Everything that decides what it does to a text, for telling whether kept prompts are still its own.
+    pub(super) fn fingerprint(&self) -> (&str, bool) {
+        (&self.inner.digest, self.inner.clean_up)
     }
 
     fn failed(&self, error: &tokenizers::Error) -> TokenizerError {
@@ -305,7 +328,7 @@ impl Tokenizer {
 
     fn cleaned(&self, text: String, clean_up: CleanUp) -> String {
         let spared = clean_up == CleanUp::SparingBpe
-            && matches!(&self.inner.model, Model::Hub(model) if matches!(model.get_model(), ModelWrapper::BPE(_)));
+            && matches!(self.loaded(), Some(Model::Hub(model)) if matches!(model.get_model(), ModelWrapper::BPE(_)));
         if self.inner.clean_up && !spared {
             without_spaces(&text)
         } else {
@@ -343,6 +366,19 @@ fn bytes_text(ids: &[u32]) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The model in a `tokenizer.json` of this digest; in words, why there is none.
+fn read_model(path: &Path, digest: &str) -> Result<Model, String> {
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    if hex(&Sha256::digest(&bytes)) != digest {
+        return Err("it was changed while it was in use".to_owned());
+    }
+    let mut model = tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string())?;
+    // Python's tokenizers switch both off before they encode, whatever the file says.
+    model.with_padding(None);
+    model.with_truncation(None).map_err(|error| error.to_string())?;
+    Ok(Model::Hub(Box::new(model)))
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, TokenizerError> {
@@ -446,6 +482,7 @@ mod tests {
         words(&home.path().join("hub/models--Org--Name/snapshots/abc"));
         let caches = Caches {
             hf_home: Some(home.path().to_owned()),
+            prompts: None,
         };
         for name in ["mine/tokenizer.json", "mine", "Org/Name"] {
             let tokenizer = Tokenizer::open(name, home.path(), &caches).unwrap();
@@ -460,6 +497,7 @@ mod tests {
         let base = Path::new("/nowhere");
         let caches = Caches {
             hf_home: Some("/nohome".into()),
+            prompts: None,
         };
         let error = Tokenizer::open("Org/Name", base, &caches)
             .unwrap_err()

@@ -80,6 +80,14 @@ impl Dataset {
         }
     }
 
+    /// Whether every prompt goes through the tokenizer's chat template, or is counted by it.
+    pub const fn is_templated(self) -> bool {
+        matches!(
+            self,
+            Self::Image | Self::Mmmu | Self::Openai | Self::SpeedBench | Self::Mooncake
+        )
+    }
+
     /// Whether its usual file holds conversations in the ShareGPT format.
     pub const fn is_of_sharegpt(self) -> bool {
         matches!(self, Self::Sharegpt | Self::Random)
@@ -153,6 +161,15 @@ impl Workload {
             shared_prefix: None,
             agentic_trace: None,
             mooncake: None,
+        }
+    }
+
+    /// Whether its rows are chat messages or conversations, which only the chat protocol carries.
+    pub fn is_of_messages(&self) -> bool {
+        match self.dataset {
+            Dataset::Openai | Dataset::AgenticTrace => true,
+            Dataset::GeneratedSharedPrefix => self.shared_prefix().turns > 1,
+            _ => false,
         }
     }
 

@@ -9,6 +9,7 @@ pub mod event;
 pub mod machine;
 pub mod request;
 pub mod run;
+pub mod search;
 pub mod second;
 
 /// The version of the layout on disk.

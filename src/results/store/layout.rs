@@ -22,6 +22,7 @@ pub const ENGINE_LOG: &str = "engine.log";
 pub const INSTALL_LOG: &str = "install.log";
 pub const SUMMARY: &str = "summary.json";
 pub const REQUESTS: &str = "requests.jsonl.zst";
+pub const HISTOGRAMS: &str = "histograms.jsonl.zst";
 
 /// Names at the top of a run that reports must leave alone.
 pub const OWN: [&str; 12] = [
@@ -58,6 +59,10 @@ pub fn described() -> BTreeMap<String, String> {
         (
             "requests",
             format!("{CELLS}/<cell>-s<start>-r<repeat>/{REQUESTS}"),
+        ),
+        (
+            "histograms",
+            format!("{CELLS}/<cell>-s<start>-r<repeat>/{HISTOGRAMS}"),
         ),
     ]
     .into_iter()

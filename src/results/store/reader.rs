@@ -16,6 +16,7 @@ use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::record::request::Request;
 use crate::results::record::run::About;
+use crate::results::record::second::Second;
 
 /// A run as it lies on disk, but for its requests, which are read when asked for.
 #[derive(Clone, Debug)]
@@ -139,17 +140,20 @@ impl Run {
             layout::REQUESTS,
             "the figures in `summary.json` are all that is left",
         )?;
-        let lines = zstd::Decoder::new(file).tried("read", &path)?;
-        let mut requests = Vec::new();
-        for (index, line) in BufReader::new(lines).lines().enumerate() {
-            let broken = |why: String| StoreError::Broken {
-                path: path.clone(),
-                why: format!("line {}: {why}", index + 1),
-            };
-            let line = line.map_err(|error| broken(error.to_string()))?;
-            requests.push(serde_json::from_str(&line).map_err(|error| broken(error.to_string()))?);
+        read_lines(file, &path)
+    }
+
+    /// The histograms of each second of a finished measurement; `None` where none were kept, as before there were any.
+    ///
+    /// # Errors
+    /// The measurement is not finished, or they are broken.
+    pub fn read_seconds(&self, measurement: &Measurement) -> Result<Option<Vec<Second>>> {
+        let help = "the requests tell the same";
+        match self.open(measurement, layout::HISTOGRAMS, help) {
+            Ok((file, path)) => read_lines(file, &path).map(Some),
+            Err(StoreError::Missing { .. }) if self.cell_dir(measurement).is_some() => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(requests)
     }
 
     /// What the engine said during a finished measurement.
@@ -179,6 +183,21 @@ impl Run {
             Err(error) => Err(error).tried("open", &path),
         }
     }
+}
+
+/// The values of compressed JSON lines.
+fn read_lines<T: DeserializeOwned>(file: File, path: &Path) -> Result<Vec<T>> {
+    let lines = zstd::Decoder::new(file).tried("read", path)?;
+    let mut values = Vec::new();
+    for (index, line) in BufReader::new(lines).lines().enumerate() {
+        let broken = |why: String| StoreError::Broken {
+            path: path.to_owned(),
+            why: format!("line {}: {why}", index + 1),
+        };
+        let line = line.map_err(|error| broken(error.to_string()))?;
+        values.push(serde_json::from_str(&line).map_err(|error| broken(error.to_string()))?);
+    }
+    Ok(values)
 }
 
 /// A run below the results folder.

@@ -23,6 +23,7 @@ use crate::results::record::cell::{
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Request, Usage as Counts};
+use crate::results::record::second::Second;
 
 /// The matrix's name.
 pub const MATRIX: &str = "small";
@@ -266,6 +267,24 @@ pub fn begun(root: &Path, run: &str, plan: &Plan, redactor: Redactor) -> Store {
     store
 }
 
+/// Two seconds of a measurement.
+pub fn seconds() -> Vec<Second> {
+    let first = Second {
+        due: 3,
+        sent: 2,
+        ttft_us: Some("aGlzdG9ncmFt".to_owned()),
+        ..Second::default()
+    };
+    let second = Second {
+        second: 1,
+        completed: 2,
+        failed: 1,
+        output_tokens: Some(4),
+        ..Second::default()
+    };
+    vec![first, second]
+}
+
 /// Begins a run, or goes on with it.
 pub fn begin(store: &Store, plan: &Plan) -> Vec<Measurement> {
     let recipes = BTreeMap::from([(
@@ -288,7 +307,7 @@ pub fn measure(store: &Store, plan: &Plan) {
     for cell in &plan.cells {
         let summary = summary(cell);
         store
-            .write_cell(&summary, &requests(), "ready\nanswered\n")
+            .write_cell(&summary, &requests(), &seconds(), "ready\nanswered\n")
             .unwrap();
         let ended = Event::CellEnded {
             measurement: measurement(&cell.key),

@@ -22,6 +22,7 @@ use crate::results::record::client::Calibration;
 use crate::results::record::machine::Machine;
 use crate::results::record::request::Request;
 use crate::results::record::run::About;
+use crate::results::record::second::Second;
 
 /// How hard zstd tries: its own default, far faster than any engine answers.
 const LEVEL: i32 = 3;
@@ -216,7 +217,13 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses; then the measurement is not finished.
-    pub fn write_cell(&self, summary: &Summary, requests: &[Request], engine_log: &str) -> Result<()> {
+    pub fn write_cell(
+        &self,
+        summary: &Summary,
+        requests: &[Request],
+        seconds: &[Second],
+        engine_log: &str,
+    ) -> Result<()> {
         let folder = self.cell_dir(&Measurement {
             cell: summary.cell.clone(),
             start: summary.start,
@@ -228,7 +235,10 @@ impl Store {
             fs::remove_dir_all(&folder).tried("remove the unfinished", &folder)?;
         }
         fs::create_dir_all(&folder).tried("make the folder", &folder)?;
-        self.write_requests(&folder.join(layout::REQUESTS), requests)?;
+        self.write_lines(&folder.join(layout::REQUESTS), requests)?;
+        if !seconds.is_empty() {
+            self.write_lines(&folder.join(layout::HISTOGRAMS), seconds)?;
+        }
         put(
             &folder.join(layout::ENGINE_LOG),
             &self.redactor.redact(engine_log),
@@ -238,12 +248,12 @@ impl Store {
         atomic::sync_folder(&cells).tried("sync", &cells)
     }
 
-    fn write_requests(&self, path: &Path, requests: &[Request]) -> Result<()> {
+    fn write_lines<T: Serialize + DeserializeOwned>(&self, path: &Path, values: &[T]) -> Result<()> {
         atomic::write_with(path, |file: &mut File| {
             let mut lines = zstd::Encoder::new(BufWriter::new(file), LEVEL)?;
             lines.include_checksum(true)?;
-            for request in requests {
-                lines.write_all(json(request, Form::Line, &self.redactor).as_bytes())?;
+            for value in values {
+                lines.write_all(json(value, Form::Line, &self.redactor).as_bytes())?;
             }
             lines.finish()?.flush()
         })

@@ -2,12 +2,12 @@
 
 use rand_mt::Mt;
 
-use super::{unit, weighted};
+use super::{Core, unit, weighted};
 
 /// numpy's `RandomState`: MT19937, seeded with one word.
 #[derive(Clone, PartialEq)]
 pub struct Numpy {
-    core: Mt,
+    core: Core,
     /// The second value of the polar method, kept for the next call as numpy does.
     spare: Option<f64>,
 }
@@ -22,7 +22,7 @@ impl Numpy {
     /// `np.random.seed(seed)`; numpy itself takes no seed above 32 bits.
     pub fn new(seed: u32) -> Self {
         Self {
-            core: Mt::new(seed),
+            core: Core::of(Mt::new(seed)),
             spare: None,
         }
     }
@@ -30,6 +30,19 @@ impl Numpy {
     /// The next word of 32 bits.
     pub fn word(&mut self) -> u32 {
         self.core.next_u32()
+    }
+
+    /// How many words were drawn since the seed; `None` where that does not tell its place, for half of a pair is still to be given.
+    pub const fn drawn(&self) -> Option<u64> {
+        match self.spare {
+            None => Some(self.core.drawn),
+            Some(_) => None,
+        }
+    }
+
+    /// Draws so many words and forgets them.
+    pub fn skip(&mut self, words: u64) {
+        self.core.skip(words);
     }
 
     /// `np.random.random_sample()`: a number in `0..1`.

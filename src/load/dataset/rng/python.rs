@@ -2,12 +2,12 @@
 
 use rand_mt::Mt;
 
-use super::unit;
+use super::{Core, unit};
 
 /// CPython's `random.Random`: MT19937, seeded with an array.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Python {
-    core: Mt,
+    core: Core,
 }
 
 impl std::fmt::Debug for Python {
@@ -25,12 +25,22 @@ impl Python {
         } else {
             Mt::new_with_key([low, high])
         };
-        Self { core }
+        Self { core: Core::of(core) }
     }
 
     /// The next word of 32 bits.
     pub fn word(&mut self) -> u32 {
         self.core.next_u32()
+    }
+
+    /// How many words were drawn since the seed.
+    pub const fn drawn(&self) -> u64 {
+        self.core.drawn
+    }
+
+    /// Draws so many words and forgets them.
+    pub fn skip(&mut self, words: u64) {
+        self.core.skip(words);
     }
 
     /// `random.random()`: a number in `0..1`.

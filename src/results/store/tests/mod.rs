@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::testing::{MATRIX, begin, begun, measure, measurement, plan, requests, summary};
+use super::testing::{MATRIX, begin, begun, measure, measurement, plan, requests, seconds, summary};
 use super::*;
 use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::base::secrets::Redactor;
@@ -54,6 +54,7 @@ fn a_run_is_read_as_it_was_written() {
     for cell in &plan.cells {
         let measurement = measurement(&cell.key);
         assert_eq!(run.read_requests(&measurement).unwrap(), requests());
+        assert_eq!(run.read_seconds(&measurement).unwrap(), Some(seconds()));
         assert_eq!(run.read_engine_log(&measurement).unwrap(), "ready\nanswered\n");
     }
     assert_eq!(
@@ -135,23 +136,28 @@ fn the_summary_is_written_last_and_run_json_too() {
         ["matrix.yaml", "sim.yaml", "plan.json", "machine.json", "run.json"]
     );
     store
-        .write_cell(&summary(&plan.cells[0]), &requests(), "")
+        .write_cell(&summary(&plan.cells[0]), &requests(), &seconds(), "")
         .unwrap();
     assert_eq!(
         atomic::trace::taken(),
-        ["requests.jsonl.zst", "engine.log", "summary.json"]
+        [
+            "requests.jsonl.zst",
+            "histograms.jsonl.zst",
+            "engine.log",
+            "summary.json"
+        ]
     );
 }
 
 #[test]
 fn a_measurement_that_was_cut_off_anywhere_is_not_finished_and_is_done_again() {
-    for writes in 0..3 {
+    for writes in 0..4 {
         let root = tempfile::tempdir().unwrap();
         let plan = plan();
         let store = begun(root.path(), "r", &plan, none());
         let summary = summary(&plan.cells[0]);
         atomic::trace::fail_after(Some(writes));
-        let failed = store.write_cell(&summary, &requests(), "early");
+        let failed = store.write_cell(&summary, &requests(), &seconds(), "early");
         atomic::trace::fail_after(None);
         assert!(failed.is_err());
         assert!(store.finished(&plan).unwrap().is_empty());
@@ -171,7 +177,7 @@ fn a_measurement_that_was_cut_off_anywhere_is_not_finished_and_is_done_again() {
         drop(store);
         let store = Store::open(root.path(), &RunId::new("r"), none()).unwrap();
         assert!(begin(&store, &plan).is_empty());
-        store.write_cell(&summary, &requests(), "late").unwrap();
+        store.write_cell(&summary, &requests(), &[], "late").unwrap();
         let finished = store.finished(&plan).unwrap();
         assert_eq!(finished.len(), 1);
         assert_eq!(finished[&measurement(&summary.cell)], summary);
@@ -221,7 +227,7 @@ fn a_broken_summary_is_told_and_its_measurement_is_not_finished() {
         run.unfinished
     );
     assert!(!store.finished(&plan).unwrap().contains_key(&first));
-    store.write_cell(&summary(&plan.cells[0]), &[], "").unwrap();
+    store.write_cell(&summary(&plan.cells[0]), &[], &[], "").unwrap();
     assert_eq!(Run::read(store.folder()).unwrap().summaries.len(), 2);
 }
 
@@ -246,7 +252,7 @@ fn a_changed_cell_is_set_aside_and_an_unchanged_one_stays() {
 
     for _ in 0..2 {
         store
-            .write_cell(&summary(&after.cells[1]), &requests(), "again")
+            .write_cell(&summary(&after.cells[1]), &requests(), &[], "again")
             .unwrap();
     }
     let folder = store.cell_dir(&other);
@@ -326,7 +332,7 @@ fn a_planted_secret_reaches_no_file_and_no_name() {
     requests[1].text = Some(planted.clone());
     requests[2].failure.as_mut().unwrap().message = planted.clone();
     store
-        .write_cell(&summary, &requests, &format!("log {planted}\n"))
+        .write_cell(&summary, &requests, &seconds(), &format!("log {planted}\n"))
         .unwrap();
     let message = planted.clone();
     store.journal().unwrap().append(&Event::Note { message }).unwrap();
@@ -348,7 +354,7 @@ fn a_planted_secret_reaches_no_file_and_no_name() {
     }
 
     let files = files(root.path());
-    assert_eq!(files.len(), 16, "{files:#?}");
+    assert_eq!(files.len(), 17, "{files:#?}");
     let mut seen = 0;
     for path in files {
         let mut bytes = fs::read(&path).unwrap();

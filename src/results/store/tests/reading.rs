@@ -134,7 +134,7 @@ fn history_knows_what_a_cell_took_and_prefers_the_very_same_cell() {
     let store = begun(root.path(), "b", &newer, none());
     let mut longer = summary(&newer.cells[0]);
     longer.ended = "2026-11-21T06:01:00.000Z".to_owned();
-    store.write_cell(&longer, &[], "").unwrap();
+    store.write_cell(&longer, &[], &[], "").unwrap();
 
     let key = &older.cells[0].key;
     let asked = |plan: &Plan| last_durations(root.path(), MATRIX, &plan.cells).unwrap();
@@ -182,6 +182,8 @@ fn a_run_of_format_1_is_still_read() {
     assert_eq!(figures["mean_ttft_ms"], Some(0.1 + 0.2));
     let first = measurement(&run.summaries[0].cell);
     let requests = run.read_requests(&first).unwrap();
+    // Histograms came later; a run without them is whole.
+    assert_eq!(run.read_seconds(&first).unwrap(), None);
     assert_eq!(requests.len(), 3);
     assert_eq!(requests[0].output_tokens(), Some(4));
     assert!(requests[2].failure.is_some());

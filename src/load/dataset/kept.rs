@@ -1,0 +1,425 @@
+//! Keeps prepared prompts on disk, so that a load that was prepared before begins at once.
+//!
+//! What is kept is found by everything that decides the prompts, and checked by a digest when it is read; whatever is broken or
+//! unknown is made anew. Not kept: pictures, which would fill the disk, and what differs from one preparation to the next.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::template::ChatTemplate;
+use super::tokenizer::Tokenizer;
+use super::{Content, Draws, Prepared, Prompt, row};
+use crate::base::ids::ContentHash;
+use crate::matrix::spec::workload::{Dataset, Profile, Workload};
+
+/// Which code made the prompts; to be raised with every change of what is drawn, counted or written.
+const MADE_BY: (u32, &str) = (1, env!("CARGO_PKG_VERSION"));
+/// What every file begins with.
+const MAGIC: &str = "matrix-prompts";
+/// The most bytes of one preparation, and of all together.
+const MOST: (u64, u64) = (512 << 20, 4 << 30);
+
+/// Prompts that were prepared before.
+#[derive(Debug)]
+pub(super) struct Shelf<'a> {
+    folder: &'a Path,
+    most: (u64, u64),
+}
+
+/// The name of what a workload comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Key(ContentHash);
+
+/// What is kept beside the rows.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    /// Words drawn from Python's generator and from numpy's.
+    drawn: (u64, u64),
+    input_tokens: u64,
+    output_tokens: u64,
+    said: Vec<String>,
+    /// Whether the last row is no prompt but what warms up.
+    has_warmup: bool,
+    /// The digest of the rows.
+    rows: ContentHash,
+}
+
+/// What tells one state of a file from another without reading it.
+#[derive(Serialize)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(file: &Path) -> Option<Self> {
+        let about = fs::metadata(file).ok().filter(fs::Metadata::is_file)?;
+        Some(Self {
+            device: about.dev(),
+            inode: about.ino(),
+            size: about.size(),
+            modified: (about.mtime(), about.mtime_nsec()),
+            changed: (about.ctime(), about.ctime_nsec()),
+        })
+    }
+}
+
+impl Key {
+    /// The name of a workload's prompts; `None` where they are not kept.
+    pub(super) fn of(
+        workload: &Workload,
+        profile: Profile,
+        seed: u64,
+        tokenizer: &Tokenizer,
+        file: Option<&Path>,
+    ) -> Option<Self> {
+        if matches!(workload.dataset, Dataset::Image | Dataset::Mmmu) {
+            return None;
+        }
+        let templated = workload.apply_chat_template || workload.dataset.is_templated();
+        let template = match templated.then(|| ChatTemplate::open(tokenizer).ok()) {
+            Some(Some(template)) if template.tells_time() => return None,
+            Some(template) => template.map(|template| template.digest().to_owned()),
+            None => None,
+        };
+        let identity = match file {
+            Some(file) => Some(Identity::of(file)?),
+            None => None,
+        };
+        // The file counts, not where it lies.
+        let workload = Workload {
+            path: None,
+            ..workload.clone()
+        };
+        let everything = (
+            MADE_BY,
+            workload,
+            profile,
+            seed,
+            tokenizer.fingerprint(),
+            template,
+            identity,
+        );
+        Some(Self(ContentHash::of(&everything)))
+    }
+}
+
+impl<'a> Shelf<'a> {
+    pub(super) const fn new(folder: &'a Path) -> Self {
+        Self { folder, most: MOST }
+    }
+
+    fn place(&self, key: &Key) -> PathBuf {
+        self.folder.join(format!("{}.prompts", key.0))
+    }
+
+    /// What is kept under a key; `seed` is the one that the generators began with.
+    pub(super) fn take(&self, key: &Key, seed: u32) -> Option<Prepared> {
+        let place = self.place(key);
+        let bytes = fs::read(&place).ok()?;
+        let prepared = unpacked(&bytes, key, seed);
+        match &prepared {
+            // What was used last is removed last.
+            Some(_) => drop(File::open(&place).map(|file| {
+                rustix::fs::futimens(
+                    &file,
+                    &rustix::fs::Timestamps {
+                        last_access: NOW,
+                        last_modification: NOW,
+                    },
+                )
+            })),
+            None => {
+                tracing::warn!(
+                    "the kept prompts in {} are broken and are made anew",
+                    place.display()
+                );
+                let _ = fs::remove_file(&place);
+            }
+        }
+        prepared
+    }
+
+    /// Keeps prompts; that they cannot be kept is no reason not to send them.
+    pub(super) fn put(&self, key: &Key, prepared: &Prepared) {
+        if !is_repeatable(&prepared.prompts) {
+            return;
+        }
+        let Some(bytes) = packed(key, prepared).filter(|bytes| bytes.len() as u64 <= self.most.0) else {
+            return;
+        };
+        if let Err(error) = self.write(&self.place(key), &bytes) {
+            tracing::warn!("cannot keep prompts in {}: {error}", self.folder.display());
+        }
+        self.make_room();
+    }
+
+    fn write(&self, place: &Path, bytes: &[u8]) -> std::io::Result<()> {
+        fs::create_dir_all(self.folder)?;
+        let mut file = tempfile::Builder::new()
+            .prefix(".new-")
+            .tempfile_in(self.folder)?;
+        file.write_all(bytes)?;
+        file.persist(place)?;
+        Ok(())
+    }
+
+    /// Removes what was used longest ago, until the rest is small enough.
+    fn make_room(&self) {
+        let Ok(entries) = fs::read_dir(self.folder) else {
+            return;
+        };
+        let mut kept: Vec<(SystemTime, u64, PathBuf)> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let about = entry.metadata().ok()?;
+                Some((about.modified().ok()?, about.len(), entry.path()))
+            })
+            .collect();
+        kept.sort();
+        let mut size: u64 = kept.iter().map(|(_, size, _)| size).sum();
+        for (_, bytes, path) in kept {
+            if size <= self.most.1 {
+                return;
+            }
+            if fs::remove_file(path).is_ok() {
+                size -= bytes;
+            }
+        }
+    }
+}
+
+const NOW: rustix::fs::Timespec = rustix::fs::Timespec {
+    tv_sec: 0,
+    tv_nsec: rustix::fs::UTIME_NOW as _,
+};
+
+/// Whether another preparation would give the same: no routing keys, which begin with chance and date.
+fn is_repeatable(prompts: &[Prompt]) -> bool {
+    prompts.iter().all(|prompt| {
+        let is_keyed = prompt
+            .extras
+            .as_ref()
+            .is_some_and(|extras| extras.routing_key.is_some());
+        !is_keyed && !matches!(prompt.content, Content::Pictures { .. })
+    })
+}
+
+/// The bytes of a file: magic, key and digest of the rest on one line, the head on another, then the rows.
+fn packed(key: &Key, prepared: &Prepared) -> Option<Vec<u8>> {
+    let head = Head {
+        drawn: (prepared.draws.python.drawn(), prepared.draws.numpy.drawn()?),
+        input_tokens: prepared.input_tokens,
+        output_tokens: prepared.output_tokens,
+        said: prepared.said.clone(),
+        has_warmup: prepared.warmup.is_some(),
+        rows: prepared.hash.clone(),
+    };
+    let mut rest = serde_json::to_vec(&head).ok()?;
+    rest.push(b'\n');
+    rest.extend(row::written(&prepared.prompts));
+    rest.extend(row::written(prepared.warmup.as_slice()));
+    let mut bytes = first_line(key, &rest).into_bytes();
+    bytes.append(&mut rest);
+    Some(bytes)
+}
+
+fn first_line(key: &Key, rest: &[u8]) -> String {
+    format!("{MAGIC} {} {}\n", key.0, ContentHash::of_bytes(rest))
+}
+
+fn unpacked(bytes: &[u8], key: &Key, seed: u32) -> Option<Prepared> {
+    let rest = &bytes[memchr::memchr(b'\n', bytes)? + 1..];
+    if !bytes.starts_with(first_line(key, rest).as_bytes()) {
+        return None;
+    }
+    let (head, rows) = rest.split_at(memchr::memchr(b'\n', rest)?);
+    let head: Head = serde_json::from_slice(head).ok()?;
+    let mut draws = Draws::new(seed);
+    draws.python.skip(head.drawn.0);
+    draws.numpy.skip(head.drawn.1);
+    let mut prompts = row::read(&rows[1..])?;
+    let warmup = match head.has_warmup {
+        true => Some(prompts.pop()?),
+        false => None,
+    };
+    Some(Prepared {
+        prompts,
+        hash: head.rows,
+        draws,
+        input_tokens: head.input_tokens,
+        output_tokens: head.output_tokens,
+        said: head.said,
+        warmup,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Caches, take_or_prepare};
+    use super::*;
+
+    fn random() -> Workload {
+        Workload {
+            prompts: 4,
+            input_len: Some(6),
+            output_len: Some(4),
+            range_ratio: 0.5,
+            ..Workload::of(Dataset::RandomIds)
+        }
+    }
+
+    /// Prompts of a workload, and how many files are kept then.
+    fn prepare(workload: &Workload, seed: u64, file: Option<&Path>, folder: &Path) -> (Prepared, usize) {
+        let caches = Caches {
+            hf_home: None,
+            prompts: Some(folder.to_owned()),
+        };
+        let prepared = take_or_prepare(
+            workload,
+            Profile::Current,
+            seed,
+            &Tokenizer::bytes(),
+            file,
+            &caches,
+        )
+        .unwrap();
+        (prepared, fs::read_dir(folder).map_or(0, Iterator::count))
+    }
+
+    fn only_file(folder: &Path) -> PathBuf {
+        fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()
+    }
+
+    #[test]
+    fn what_is_kept_is_what_was_prepared_generators_included() {
+        let folder = tempfile::tempdir().unwrap();
+        let (made, count) = prepare(&random(), 1, None, folder.path());
+        assert_eq!(count, 1);
+        let (taken, count) = prepare(&random(), 1, None, folder.path());
+        assert_eq!((taken.clone(), count), (made.clone(), 1));
+        let next = |prepared: &Prepared| {
+            (
+                prepared.draws.python.clone().random(),
+                prepared.draws.numpy.clone().random(),
+            )
+        };
+        assert_eq!(next(&taken), next(&made));
+        // Source: spec/bench-serving.md 14.1, random-ids.
+        assert_eq!(next(&taken).1, 0.66974603680348);
+    }
+
+    #[test]
+    fn it_is_taken_from_the_file_and_not_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut made, _) = prepare(&random(), 1, None, folder.path());
+        made.prompts.truncate(1);
+        let key = Key::of(&random(), Profile::Current, 1, &Tokenizer::bytes(), None).unwrap();
+        Shelf::new(folder.path()).put(&key, &made);
+        assert_eq!(prepare(&random(), 1, None, folder.path()).0.prompts.len(), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_broken_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (made, _) = prepare(&random(), 1, None, folder.path());
+        let whole = fs::read(only_file(folder.path())).unwrap();
+        for at in [0, 30, whole.len() / 2, whole.len() - 1] {
+            let mut broken = whole.clone();
+            broken[at] ^= 1;
+            fs::write(only_file(folder.path()), &broken).unwrap();
+            assert_eq!(
+                prepare(&random(), 1, None, folder.path()),
+                (made.clone(), 1),
+                "byte {at}"
+            );
+            assert_eq!(fs::read(only_file(folder.path())).unwrap(), whole);
+        }
+        fs::write(only_file(folder.path()), &whole[..whole.len() / 3]).unwrap();
+        assert_eq!(prepare(&random(), 1, None, folder.path()).0, made);
+    }
+
+    #[test]
+    fn everything_that_decides_the_prompts_is_in_the_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("data.json");
+        fs::write(&file, "[1]").unwrap();
+        let (bytes, bos) = (Tokenizer::bytes(), Tokenizer::bytes_with_bos());
+        let key = |workload: &Workload, profile, seed, tokenizer: &Tokenizer, file| {
+            Key::of(workload, profile, seed, tokenizer, file)
+                .unwrap()
+                .0
+                .to_string()
+        };
+        let base = Workload::of(Dataset::Sharegpt);
+        let templated = Workload {
+            apply_chat_template: true,
+            ..base.clone()
+        };
+        let mut keys = vec![
+            key(&base, Profile::Current, 1, &bytes, Some(&file)),
+            key(&base, Profile::Classic, 1, &bytes, Some(&file)),
+            key(&base, Profile::Current, 2, &bytes, Some(&file)),
+            key(&base, Profile::Current, 1, &bos, Some(&file)),
+            key(&templated, Profile::Current, 1, &bytes, Some(&file)),
+            key(&random(), Profile::Current, 1, &bytes, None),
+        ];
+        fs::write(&file, "[12]").unwrap();
+        keys.push(key(&base, Profile::Current, 1, &bytes, Some(&file)));
+        let count = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
+        let elsewhere = Workload {
+            path: Some("data.json".to_owned()),
+            ..base.clone()
+        };
+        assert_eq!(
+            key(&elsewhere, Profile::Current, 1, &bytes, Some(&file)),
+            key(&base, Profile::Current, 1, &bytes, Some(&file))
+        );
+        assert_eq!(
+            Key::of(&Workload::of(Dataset::Image), Profile::Current, 1, &bytes, None),
+            None
+        );
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_makes_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let (made, _) = prepare(&random(), 1, None, folder.path());
+        let size = fs::metadata(only_file(folder.path())).unwrap().len();
+        let shelf = Shelf {
+            folder: folder.path(),
+            most: (size, 2 * size),
+        };
+        let tokenizer = Tokenizer::bytes();
+        let key = |seed| Key::of(&random(), Profile::Current, seed, &tokenizer, None).unwrap();
+        let old = |key: &Key, age: u64| {
+            let file = File::options().write(true).open(shelf.place(key)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000 - age))
+                .unwrap();
+        };
+        old(&key(1), 2);
+        shelf.put(&key(2), &made);
+        old(&key(2), 1);
+        assert!(shelf.take(&key(1), 1).is_some());
+        shelf.put(&key(3), &made);
+        let is_kept: Vec<bool> = [1, 2, 3].map(|seed| shelf.place(&key(seed)).exists()).into();
+        assert_eq!(is_kept, [true, false, true]);
+        let small = Shelf {
+            folder: folder.path(),
+            most: (size - 1, 2 * size),
+        };
+        small.put(&key(4), &made);
+        assert!(!small.place(&key(4)).exists());
+    }
+}
