@@ -3,14 +3,15 @@
 //! Every flag of the Python tool is declared, also those that are not supported: they are refused with a reason instead of an
 //! "unexpected argument", and none is ignored. Where absence and the default differ for a refusal, the flag is an `Option`.
 
+mod arrivals;
 mod rows;
 
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
+pub(crate) use self::arrivals::{ArrivalArgs, Gaps, SearchArgs, SteadyArgs};
 pub(crate) use self::rows::{GroupDistribution, MooncakeWorkload, SharedPrefixArgs, TraceArgs};
-
 use crate::base::units::RequestRate;
 use crate::matrix::spec::workload::Profile;
 
@@ -40,6 +41,12 @@ pub struct BenchArgs {
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
     pub(crate) course: CourseArgs,
+    #[command(flatten)]
+    pub(crate) arrival: ArrivalArgs,
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
+    #[command(flatten)]
+    pub(crate) steady: SteadyArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     #[command(flatten)]
@@ -258,12 +265,12 @@ pub(crate) enum LoraDistribution {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Course")]
 pub(crate) struct CourseArgs {
-    /// Requests per second; `inf` sends everything at once.
-    #[arg(long, default_value = "inf", value_name = "RATE")]
-    pub(crate) request_rate: RequestRate,
-    /// How many requests may be under way at once; 0 for any number.
-    #[arg(long, value_name = "COUNT")]
-    pub(crate) max_concurrency: Option<u32>,
+    /// Requests per second; `inf` sends everything at once. Several are measured one after another.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, default_value = "inf", value_name = "RATE")]
+    pub(crate) request_rate: Vec<RequestRate>,
+    /// How many requests may be under way at once; 0 for any number. Several are measured one after another.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "COUNT")]
+    pub(crate) max_concurrency: Option<Vec<u32>>,
     /// Requests before the measurement.
     #[arg(long, value_name = "COUNT")]
     pub(crate) warmup_requests: Option<u32>,
@@ -391,52 +398,92 @@ pub(crate) fn written(value: &impl ValueEnum) -> String {
 impl MissingArgs {
     /// Every flag here that was given, and why it is refused.
     pub(crate) fn refusals(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        let mut no = |is_given: bool, flag: &str, why: &str| {
-            if is_given {
-                found.push(format!("`--{flag}` is not supported: {why}"));
-            }
-        };
         let dataset = |name: &str| format!("it belongs to the data set `{name}`, which cannot be sent yet");
-        let image = dataset("image");
-        no(
-            self.speed_bench_category.is_some(),
-            "speed-bench-category",
-            &dataset("speed-bench"),
-        );
-        no(
-            self.speed_bench_output_len.is_some(),
-            "speed-bench-output-len",
-            &dataset("speed-bench"),
-        );
-        no(self.image_count.is_some(), "image-count", &image);
-        no(self.image_resolution.is_some(), "image-resolution", &image);
-        no(self.random_image_count, "random-image-count", &image);
-        no(self.image_format.is_some(), "image-format", &image);
-        no(self.image_content.is_some(), "image-content", &image);
-        let print = "every request is in `--output-details`";
-        no(self.print_requests, "print-requests", print);
-        no(
-            self.plot_throughput,
-            "plot-throughput",
-            "nothing is drawn in the terminal",
-        );
-        let separated =
-            "the profilers of separate prefill and decode servers cannot be started from here yet";
-        no(self.pd_separated, "pd-separated", separated);
-        no(
-            self.profile_prefill_url.is_some(),
-            "profile-prefill-url",
-            separated,
-        );
-        no(self.profile_decode_url.is_some(), "profile-decode-url", separated);
-        let multi = "one rate at a time; a matrix crosses several";
-        no(self.multi, "multi", multi);
-        no(self.request_rate_range.is_some(), "request-rate-range", multi);
-        let rust = "this client is written in Rust throughout, and draws what Python draws";
-        no(self.rust_client, "rust-client", rust);
-        no(self.rust_worker_threads.is_some(), "rust-worker-threads", rust);
-        found
+        let lists = [
+            (self.of_speed_bench(), dataset("speed-bench")),
+            (self.of_images(), dataset("image")),
+            (
+                self.of_separated(),
+                "the profilers of separate prefill and decode servers cannot be started from here yet"
+                    .to_owned(),
+            ),
+            (
+                self.of_several(),
+                "give several rates to `--request-rate`, or let `--search` find one".to_owned(),
+            ),
+            (
+                self.of_rust(),
+                "this client is written in Rust throughout, and draws what Python draws".to_owned(),
+            ),
+        ];
+        let lists = lists.into_iter().flat_map(|(flags, why)| {
+            flags
+                .into_iter()
+                .map(move |(is_given, flag)| (is_given, flag, why.clone()))
+        });
+        let alone = self
+            .alone()
+            .map(|(is_given, flag, why)| (is_given, flag, why.to_owned()));
+        lists
+            .chain(alone)
+            .filter(|(is_given, ..)| *is_given)
+            .map(|(_, flag, why)| format!("`--{flag}` is not supported: {why}"))
+            .collect()
+    }
+
+    fn of_speed_bench(&self) -> Vec<(bool, &'static str)> {
+        vec![
+            (self.speed_bench_category.is_some(), "speed-bench-category"),
+            (self.speed_bench_output_len.is_some(), "speed-bench-output-len"),
+        ]
+    }
+
+    fn of_images(&self) -> Vec<(bool, &'static str)> {
+        vec![
+            (self.image_count.is_some(), "image-count"),
+            (self.image_resolution.is_some(), "image-resolution"),
+            (self.random_image_count, "random-image-count"),
+            (self.image_format.is_some(), "image-format"),
+            (self.image_content.is_some(), "image-content"),
+        ]
+    }
+
+    fn of_separated(&self) -> Vec<(bool, &'static str)> {
+        vec![
+            (self.pd_separated, "pd-separated"),
+            (self.profile_prefill_url.is_some(), "profile-prefill-url"),
+            (self.profile_decode_url.is_some(), "profile-decode-url"),
+        ]
+    }
+
+    fn of_several(&self) -> Vec<(bool, &'static str)> {
+        vec![
+            (self.multi, "multi"),
+            (self.request_rate_range.is_some(), "request-rate-range"),
+        ]
+    }
+
+    fn of_rust(&self) -> Vec<(bool, &'static str)> {
+        vec![
+            (self.rust_client, "rust-client"),
+            (self.rust_worker_threads.is_some(), "rust-worker-threads"),
+        ]
+    }
+
+    /// Flags that belong to no group, each with its own reason.
+    fn alone(&self) -> [(bool, &'static str, &'static str); 2] {
+        [
+            (
+                self.print_requests,
+                "print-requests",
+                "every request is in `--output-details`",
+            ),
+            (
+                self.plot_throughput,
+                "plot-throughput",
+                "nothing is drawn in the terminal",
+            ),
+        ]
     }
 }
 
@@ -462,7 +509,7 @@ mod tests {
         assert_eq!(args.server.host, "0.0.0.0");
         assert_eq!(args.dataset.dataset_name, DatasetName::Sharegpt);
         assert_eq!(args.dataset.num_prompts, 1000);
-        assert!(args.course.request_rate.is_infinite());
+        assert_eq!(args.course.request_rate, [RequestRate::INFINITE]);
         assert_eq!(args.profiler.profile_activities, [Activity::Cpu, Activity::Gpu]);
         assert!(args.missing.refusals().is_empty());
     }
@@ -506,7 +553,7 @@ mod tests {
         assert_eq!(args.server.header, ["A=1", "B=2"]);
         assert!(args.profiler.profile);
         assert_eq!(args.profiler.profile_activities, [Activity::CudaProfiler]);
-        assert_eq!(args.course.request_rate.per_second(), 4.0);
+        assert_eq!(args.course.request_rate[0].per_second(), 4.0);
     }
 
     #[test]

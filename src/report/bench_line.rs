@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::jsonl::{goodput, insert, measured};
 use super::python;
 use super::traffic::Traffic;
-use crate::judge::metrics::{self, Held};
+use crate::judge::metrics::{self, Held, SteadyState};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::workload::Profile;
@@ -132,6 +132,13 @@ impl BenchLine<'_> {
         ];
         insert(line, fields);
     }
+}
+
+/// The line of the steady state, without its line break.
+///
+/// Source: spec/bench-serving.md 7.7.
+pub fn steady_line(steady: &SteadyState) -> String {
+    python::json(&json!(steady))
 }
 
 fn cache_report(cache: CacheReport) -> Value {

@@ -9,7 +9,7 @@ use super::{MISSING, python};
 use crate::judge::metrics::{
     self, Count, Flow, Metric, Sample,
     Statistic::{self, Max, Mean, Median, P90, P95, P99},
-    Target,
+    SteadyState, Target,
 };
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::workload::Profile;
@@ -147,6 +147,57 @@ fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
     if let Some(cache) = facts.cache {
         lines.cache(cache);
     }
+}
+
+/// The block of the steady state, the empty line before it included.
+///
+/// Source: spec/bench-serving.md 8, after the normal block.
+pub fn steady_block(steady: &SteadyState) -> String {
+    let none = Figures::new();
+    let mut lines = Lines {
+        figures: &none,
+        text: "\n".to_owned(),
+    };
+    lines.section('=', " Steady-State Result ");
+    let values = [
+        ("Concurrency ratio:", Some(steady.concurrency_ratio), 2),
+        ("Measurement duration (s):", Some(steady.duration), 2),
+        (
+            "Minimum concurrency:",
+            Some(f64::from(steady.concurrency_threshold)),
+            0,
+        ),
+        ("Completed requests:", Some(steady.completed as f64), 0),
+        ("Input tokens:", Some(steady.total_input as f64), 0),
+        (
+            "Input token throughput (tok/s):",
+            Some(steady.input_throughput),
+            2,
+        ),
+        ("Generated tokens:", Some(steady.total_output), 2),
+        (
+            "Output token throughput (tok/s):",
+            Some(steady.output_throughput),
+            2,
+        ),
+        (
+            "Output throughput, retokenized (tok/s):",
+            steady.output_throughput_retokenized,
+            2,
+        ),
+        ("Average concurrency:", Some(steady.average_concurrency), 2),
+        ("Peak concurrency:", Some(f64::from(steady.peak_concurrency)), 0),
+        (
+            "Peak output throughput (tok/s):",
+            Some(steady.peak_output_throughput),
+            2,
+        ),
+    ];
+    for (label, value, decimals) in values {
+        lines.value(label, value, decimals);
+    }
+    lines.section('=', "");
+    lines.text
 }
 
 fn goodput(lines: &mut Lines<'_>, slo: &Slo) {

@@ -38,7 +38,7 @@ pub fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
 }
 
 fn asked(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &Summary) {
-    let (workload, arrival) = (&cell.scenario.workload, &cell.scenario.arrival);
+    let (workload, arrival) = (&cell.scenario.workload, summary.arrival(&cell.scenario));
     let is_drawn = matches!(
         workload.dataset,
         Dataset::Random | Dataset::RandomIds | Dataset::Image | Dataset::Mmmu
@@ -49,7 +49,7 @@ fn asked(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &
         ("tag", Value::Null),
         ("backend", json!(launch.engine.backend)),
         ("dataset_name", json!(workload.dataset.bench_serving_name())),
-        ("request_rate", Traffic::of(&cell.scenario).json()),
+        ("request_rate", Traffic::of(&cell.scenario, &arrival).json()),
         ("max_concurrency", json!(arrival.concurrency)),
         (
             "sharegpt_output_len",
@@ -174,6 +174,8 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         "prompts_hash": summary.prompts_hash,
         "schedule_hash": summary.schedule_hash,
         "client": summary.client,
+        "arrival": summary.arrival(&cell.scenario),
+        "search": summary.search,
         "failures": failures,
         "warnings": summary.warnings,
         "figures": figures,

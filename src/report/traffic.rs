@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::python;
 use crate::base::units::RequestRate;
+use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::workload::Dataset;
 
@@ -12,6 +13,8 @@ use crate::matrix::spec::workload::Dataset;
 pub enum Traffic {
     /// At a rate.
     Rate(RequestRate),
+    /// At a rate that changes; the word for how.
+    Changing(&'static str),
     /// At the moments of a trace.
     Trace,
 }
@@ -21,6 +24,7 @@ impl Traffic {
     pub(super) fn text(self) -> String {
         match self {
             Self::Rate(rate) => python::repr(rate.per_second()),
+            Self::Changing(word) => word.to_owned(),
             Self::Trace => "trace".to_owned(),
         }
     }
@@ -30,17 +34,26 @@ impl Traffic {
         match self {
             Self::Rate(rate) if rate.is_infinite() => json!("inf"),
             Self::Rate(rate) => json!(rate.per_second()),
+            Self::Changing(word) => json!(word),
             Self::Trace => json!("trace"),
         }
     }
 }
 
 impl Traffic {
-    /// How the requests of a scenario arrive.
-    pub fn of(scenario: &Scenario) -> Self {
+    /// How the requests of a scenario arrived at this arrival, its own or the one that a search found.
+    pub fn of(scenario: &Scenario, arrival: &Arrival) -> Self {
         match scenario.workload.dataset {
             Dataset::Mooncake => Self::Trace,
-            _ => Self::Rate(scenario.arrival.rate),
+            _ => Self::at(arrival),
+        }
+    }
+
+    /// How requests arrive that no trace times.
+    pub fn at(arrival: &Arrival) -> Self {
+        match &arrival.pace {
+            Some(pace) => Self::Changing(pace.name()),
+            None => Self::Rate(arrival.rate),
         }
     }
 }

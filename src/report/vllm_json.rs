@@ -9,6 +9,7 @@ use super::jsonl::insert;
 use super::python;
 use super::traffic::Traffic;
 use crate::judge::metrics::{self, Count, Flow, Metric, Sample, Statistic};
+use crate::matrix::spec::arrival::{Pace, Spacing};
 use crate::results::record::cell::Figures;
 use crate::results::record::request::Request;
 
@@ -27,6 +28,10 @@ pub struct VllmResult<'a> {
     pub tokenizer: &'a str,
     /// Requests per second.
     pub rate: Traffic,
+    /// How the rate changes, where it does.
+    pub pace: Option<&'a Pace>,
+    /// How gaps spread.
+    pub spacing: Spacing,
     /// The most requests under way at once.
     pub concurrency: Option<u32>,
     /// The figures of the block.
@@ -39,6 +44,15 @@ pub struct VllmResult<'a> {
     pub detailed: bool,
     /// Ours, below `matrix`.
     pub ours: &'a Value,
+}
+
+/// The shape of the gamma distribution; even gaps are its limit.
+fn burstiness(spacing: Spacing) -> Value {
+    match spacing {
+        Spacing::Poisson => json!(1.0),
+        Spacing::Gamma { burstiness } => json!(burstiness.shape()),
+        Spacing::Constant => json!("inf"),
+    }
 }
 
 impl VllmResult<'_> {
@@ -84,10 +98,18 @@ impl VllmResult<'_> {
             ("tokenizer_id", json!(self.tokenizer)),
             ("num_prompts", json!(self.details.requests.len())),
             ("request_rate", self.rate.json()),
-            ("burstiness", json!(1.0)),
+            ("burstiness", burstiness(self.spacing)),
             ("max_concurrency", json!(self.concurrency)),
         ];
         insert(object, fields);
+        if let Some(Pace::Ramp(ramp)) = self.pace {
+            let fields = [
+                ("ramp_up_strategy", json!(ramp.curve.name())),
+                ("ramp_up_start_rps", Traffic::Rate(ramp.from).json()),
+                ("ramp_up_end_rps", Traffic::Rate(ramp.to).json()),
+            ];
+            insert(object, fields);
+        }
     }
 
     fn totals(&self, object: &mut Map<String, Value>) {
@@ -176,6 +198,8 @@ mod tests {
             model: "m",
             tokenizer: "t",
             rate: RequestRate::INFINITE.into(),
+            pace: None,
+            spacing: Spacing::Poisson,
             concurrency: Some(4),
             block: &figures,
             matrix: &figures,
@@ -233,6 +257,8 @@ mod tests {
             model: "m",
             tokenizer: "t",
             rate: RequestRate::INFINITE.into(),
+            pace: None,
+            spacing: Spacing::Poisson,
             concurrency: None,
             block: &figures,
             matrix: &figures,

@@ -1,5 +1,7 @@
 //! One measurement: prompts, warm-up, caches emptied, load, record.
 
+mod points;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -82,6 +84,9 @@ pub(crate) async fn measure(
     course.end_phase(Phase::Warmup);
     course.reset_caches(ready).await;
     course.end_phase(Phase::Reset);
+    if let Some(search) = &cell.scenario.search {
+        return course.search(search, ready, &stock, stop).await;
+    }
     let before = scrape(job, launch, ready).await;
     let load = load_of(&ready.target, &cell.scenario, items);
     let (driven, cut) = match course.drive(Phase::Measure, ready, load, stop).await {
@@ -425,6 +430,7 @@ pub(crate) fn blank(
         reset: None,
         failures: BTreeMap::new(),
         figures: BTreeMap::new(),
+        search: None,
         warnings: Vec::new(),
     }
 }

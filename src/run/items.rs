@@ -12,7 +12,13 @@ use crate::matrix::spec::scenario::Scenario;
 
 /// What is sent and when: arrivals and adapters are drawn where the data set's draws ended. With a digest of both.
 pub(super) fn items(scenario: &Scenario, prepared: &Prepared) -> (Vec<Item>, ContentHash) {
-    let prompts = &prepared.prompts;
+    let items = items_of(scenario, &prepared.prompts.iter().collect::<Vec<_>>(), prepared);
+    let hash = digest(scenario, &items);
+    (items, hash)
+}
+
+/// The same for some of the prompts, or for prompts in another order. There are fewer requests than prompts where nothing more falls due.
+pub(super) fn items_of(scenario: &Scenario, prompts: &[&Prompt], prepared: &Prepared) -> Vec<Item> {
     let mut draws = prepared.draws.clone();
     let moments = moments(prompts);
     let arrival = match moments {
@@ -35,13 +41,21 @@ pub(super) fn items(scenario: &Scenario, prepared: &Prepared) -> (Vec<Item>, Con
         Some(moments) => schedule::replayed(&moments, scenario.workload.mooncake().slowdown),
         None => due,
     };
-    let hash = schedule::hash(&due, &adapters);
     let names = names(scenario);
-    let items = prompts.iter().zip(due).enumerate().map(|(row, (prompt, due))| {
+    let item = |(row, (prompt, due)): (usize, (&&Prompt, Duration))| {
         let lora = adapters.get(row).map(|place| Arc::clone(&names[*place]));
         item(prompt, due, lora)
-    });
-    (items.collect(), hash)
+    };
+    prompts.iter().zip(due).enumerate().map(item).collect()
+}
+
+/// A digest of when requests fall due and which adapters they ask for.
+pub(super) fn digest(scenario: &Scenario, items: &[Item]) -> ContentHash {
+    let names = names(scenario);
+    let place = |item: &Item| names.iter().position(|name| Some(name) == item.lora.as_ref());
+    let due: Vec<Duration> = items.iter().map(|item| item.due).collect();
+    let adapters: Vec<usize> = items.iter().filter_map(place).collect();
+    schedule::hash(&due, &adapters)
 }
 
 /// The request that warms up, its answer cut to `limit` tokens; `None` if there is nothing to send.
@@ -63,7 +77,7 @@ pub(super) fn warm_up(scenario: &Scenario, prepared: &Prepared, limit: Option<u3
 }
 
 /// The moments of a trace, if every row has one.
-fn moments(prompts: &[Prompt]) -> Option<Vec<Duration>> {
+fn moments(prompts: &[&Prompt]) -> Option<Vec<Duration>> {
     prompts.iter().map(|prompt| prompt.extras.as_ref()?.at).collect()
 }
 

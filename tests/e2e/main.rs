@@ -7,6 +7,7 @@ mod faults;
 mod harness;
 mod resume;
 mod rows;
+mod search;
 mod secrets;
 mod stop;
 mod vllm;

@@ -11,18 +11,19 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::arrivals::{self, Steady};
 use crate::base::units::Span;
 use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, written};
 use crate::load::{Address, Headers};
 use crate::matrix::plan::{Dialect, Protocol};
-use crate::matrix::spec::arrival::{Arrival, Spacing};
+use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::{Limits, Scenario, Slo};
 use crate::matrix::spec::workload::Profile;
 use crate::report::bench_line::Asked;
 use crate::report::traffic::Traffic;
 
 /// A bench that can be begun.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) backend: Backend,
     pub(crate) profile: Profile,
@@ -32,7 +33,12 @@ pub(crate) struct Wish {
     /// The headers of requests.
     pub(crate) headers: Headers,
     pub(crate) dialect: Dialect,
+    /// The load, at its first arrival.
     pub(crate) scenario: Scenario,
+    /// Every arrival that is measured, one after another.
+    pub(crate) arrivals: Vec<Arrival>,
+    /// What is told of the steady state.
+    pub(crate) steady: Option<Steady>,
     pub(crate) model: Option<String>,
     pub(crate) served: Option<String>,
     pub(crate) tokenizer: Option<String>,
@@ -166,6 +172,12 @@ impl Wish {
         let workload = or_say.take(rows::workload(args, profile));
         let slo = or_say.take(slo(args.output.goodput.as_deref()));
         let lora = or_say.take(rows::lora(args));
+        let arrivals = or_say.take(arrivals::arrivals(args));
+        let search = or_say.take(arrivals::search(args));
+        let steady = or_say.take(arrivals::steady(args));
+        let (Some(arrivals), Some(search), Some(steady)) = (arrivals, search, steady) else {
+            return Err(mistakes);
+        };
         let (Some(address), Some((auth, headers)), Some(body), Some(workload), Some(slo), Some(lora)) =
             (address, headers, body, workload, slo, lora)
         else {
@@ -183,15 +195,10 @@ impl Wish {
             profile,
             seed,
             workload,
-            arrival: Arrival {
-                rate: args.course.request_rate,
-                pace: None,
-                spacing: Spacing::Poisson,
-                concurrency: args.course.max_concurrency.and_then(NonZeroU32::new),
-            },
+            arrival: arrivals[0].clone(),
             limits: Limits::default(),
             slo: slo.clone(),
-            search: None,
+            search,
             body,
             stop_at_eos: args.sampling.disable_ignore_eos,
             keep_text: true,
@@ -216,7 +223,9 @@ impl Wish {
             flush: flush(args, environment),
             profiler: profiler(args, environment),
             cache_report: args.output.cache_report,
-            asked: asked(args, profile, slo),
+            asked: asked(args, profile, slo, &arrivals[0]),
+            arrivals,
+            steady,
             output: output(args),
         })
     }
@@ -337,7 +346,7 @@ fn profiler(args: &BenchArgs, environment: &Environment) -> Option<Profiler> {
     })
 }
 
-fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>) -> Asked {
+fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival) -> Asked {
     let length = |given: Option<u32>| given.or_else(|| rows::usual_length(profile));
     Asked {
         tag: args.output.tag.clone(),
@@ -345,9 +354,9 @@ fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>) -> Asked {
         dataset: written(&args.dataset.dataset_name),
         rate: match args.dataset.dataset_name {
             DatasetName::Mooncake => Traffic::Trace,
-            _ => args.course.request_rate.into(),
+            _ => Traffic::at(arrival),
         },
-        concurrency: args.course.max_concurrency.filter(|limit| *limit > 0),
+        concurrency: arrival.concurrency.map(NonZeroU32::get),
         sharegpt_output_len: args.dataset.sharegpt_output_len,
         random_input_len: length(args.dataset.random_input_len),
         random_output_len: length(args.dataset.random_output_len),

@@ -256,10 +256,11 @@ fn workload(shown: &Shown<'_>) -> String {
             Profile::Current => (Profile::Current, Definitions::Current),
         };
         let none = Figures::new();
+        let arrival = summary.arrival(scenario);
         let facts = Facts {
             backend: &shown.launch.engine.backend,
-            rate: Traffic::of(scenario),
-            concurrency: scenario.arrival.concurrency,
+            rate: Traffic::of(scenario, &arrival),
+            concurrency: arrival.concurrency,
             slo: scenario.slo.as_ref(),
             cache: None,
             embeds: false,

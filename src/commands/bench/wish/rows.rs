@@ -181,7 +181,7 @@ fn unfit_backend(args: &BenchArgs, dataset: Dataset) -> Vec<String> {
                  does not take as they are; use `sglang`, or a backend of completions"
             ));
         }
-        if !args.course.request_rate.is_infinite() {
+        if args.course.request_rate.iter().any(|rate| !rate.is_infinite()) {
             found.push(
                 "`--request-rate` has no effect on `mooncake`, whose rows have moments of their own; use \
                  `--mooncake-slowdown-factor`"

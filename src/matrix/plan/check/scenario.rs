@@ -1,6 +1,7 @@
 //! Scenarios that cannot be sent.
 
 use super::{at, empty_axis};
+use crate::matrix::spec::arrival::Pace;
 use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::matrix::{Matrix, ScenarioEntry};
 use crate::matrix::spec::shape::Named;
@@ -128,11 +129,13 @@ fn course(named: &Named<ScenarioEntry>, standard: Option<&ScenarioEntry>, mistak
         let own = |entry: &ScenarioEntry| entry.prompts.as_ref().map(|prompts| prompts.value);
         let prompts = own(entry).or_else(|| standard.and_then(own));
         if let Some(why) = pace.objection(prompts.unwrap_or(u32::MAX)) {
-            mistakes.push(at(
-                Mistake::new(format!("the scenario `{name}` cannot be: `{}`", pace.name())),
-                place,
-                why,
-            ));
+            let mistake = Mistake::new(format!("the scenario `{name}` cannot be: `{}`", pace.name()));
+            mistakes.push(at(mistake, place, why).help(match pace {
+                Pace::Ramp(_) => "for example `ramp: { from: 1, to: 16, over: 60s }`",
+                Pace::Stages(_) => {
+                    "for example `stages: [{ rate: 2, duration: 30s }]`, with `prompts` for all of them"
+                }
+            }));
         }
     }
     let Some(search) = &entry.search else { return };
@@ -178,5 +181,7 @@ fn workload(entry: &ScenarioEntry, standard: Option<&ScenarioEntry>, dataset: Da
         shared_prefix: entry.shared_prefix.clone(),
         agentic_trace: entry.agentic_trace.clone(),
         mooncake: entry.mooncake.clone(),
+        pictures: entry.pictures.clone(),
+        speed_bench: entry.speed_bench.clone(),
     }
 }
