@@ -6,6 +6,7 @@ mod demo;
 mod faults;
 mod harness;
 mod resume;
+mod rows;
 mod search;
 mod secrets;
 mod stop;
