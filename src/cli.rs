@@ -58,6 +58,8 @@ pub enum Command {
     Run(RunArgs),
     /// Send a load to a server that is running, and print the figures, as `sglang.bench_serving` does.
     Bench(Box<bench::BenchArgs>),
+    /// Measure how far the client's own figures lie from the truth on this machine, with the simulated engine.
+    Calibrate(CalibrateArgs),
     /// Draw the tables of finished runs again.
     Report(ReportArgs),
     /// Get the data sets and tokenizers that a matrix lacks from the model hub; everything else works offline.
@@ -131,12 +133,36 @@ pub struct RunArgs {
     /// With `--resume`: measure the cells that failed again.
     #[arg(long, requires = "resume")]
     pub failed: bool,
+    /// Do not measure the client before the first cell: rows then carry no client error.
+    #[arg(long)]
+    pub no_calibration: bool,
     /// Print every event as a line of JSON on stdout, instead of tables.
     #[arg(long)]
     pub json: bool,
     /// Prepare prompts anew, and keep none.
     #[arg(long)]
     pub no_prompt_cache: bool,
+    /// Where caches are.
+    #[command(flatten)]
+    pub places: Places,
+}
+
+/// `matrix calibrate`.
+///
+/// The result is kept in the cache folder, and runs on this machine refer to it. Every run also measures briefly at its own
+/// concurrency before its first cell.
+#[derive(Args, Debug)]
+pub struct CalibrateArgs {
+    /// How many streams at once, a point for each.
+    #[arg(long, value_delimiter = ',', default_value = "1,16,64,256,1024", value_name = "LIST",
+          value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub streams: Vec<u32>,
+    /// Tokens of each stream.
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    pub tokens: u32,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
     /// Where caches are.
     #[command(flatten)]
     pub places: Places,

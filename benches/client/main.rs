@@ -1,5 +1,5 @@
 //! Measures the measurer: `cargo bench --bench client`, or with `-- --quick` a shorter one, or with a word (`flood`, `paced`,
-//! `truth`, `many`) one part.
+//! `truth`, `many`, `start`) one part.
 //!
 //! The load generator and a raw reader take turns against the same server, each in a process of its own on one core; the
 //! server has another core. Figures that compare are ratios of medians from one run, so that a busy machine spoils both sides
@@ -14,6 +14,7 @@
 mod flood;
 mod ours;
 mod raw;
+mod start;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -123,7 +124,7 @@ fn main() {
 
 fn bench(words: &[&str]) {
     let is_quick = words.contains(&"--quick");
-    let parts = ["flood", "paced", "truth", "many"];
+    let parts = ["flood", "paced", "truth", "many", "start"];
     let wants = |part| words.contains(&part) || !parts.iter().any(|part| words.contains(part));
     let rounds = if is_quick { 3 } else { 5 };
     println!(
@@ -152,6 +153,9 @@ fn bench(words: &[&str]) {
     }
     if wants("many") {
         many();
+    }
+    if wants("start") {
+        start::bench(rounds);
     }
 }
 

@@ -51,6 +51,15 @@ pub fn now() -> Moment {
     Moment(u64::try_from(now.saturating_duration_since(zero).as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// Processor time of the calling thread so far.
+pub fn thread_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}
+
 /// The way from wall time, in which the kernel stamps what arrives, to the monotonic clock.
 ///
 /// Both clocks are slewed alike, so the distance between them changes only when somebody sets the wall clock; that is

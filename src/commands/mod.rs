@@ -1,6 +1,7 @@
 //! A file per subcommand: the only place that wires wings together and writes to stdout.
 
 pub mod bench;
+pub mod calibrate;
 pub mod check;
 pub mod clean;
 pub mod fetch;
@@ -70,6 +71,7 @@ pub fn execute(cli: Cli) -> Outcome {
         Command::Plan(args) => plan::execute(&args, colors),
         Command::Run(args) => run::execute(&args, colors),
         Command::Bench(args) => bench::execute(&args),
+        Command::Calibrate(args) => calibrate::execute(&args, colors),
         Command::Report(args) => report::execute(&args, colors),
         Command::Fetch(args) => fetch::execute(&args, colors),
         Command::Clean => clean::execute(),

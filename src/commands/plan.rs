@@ -155,7 +155,11 @@ fn load(cell: &Cell) -> String {
     if let (Some(input), Some(output)) = (work.input_len, work.output_len) {
         words.push(format!("{input} in / {output} out, ratio {}", work.range_ratio));
     }
-    words.push(format!("rate {}", scenario.arrival.rate));
+    words.push(match (&scenario.arrival.pace, &scenario.search) {
+        (Some(pace), _) => pace.to_string(),
+        (None, Some(search)) => search.to_string(),
+        (None, None) => format!("rate {}", scenario.arrival.rate),
+    });
     words.extend(
         scenario
             .arrival

@@ -124,6 +124,6 @@ fn terminal(run: &Run, colors: Colors) -> String {
 }
 
 /// Columns of the terminal; a pipe is as wide as a page.
-fn width() -> u16 {
+pub(super) fn width() -> u16 {
     rustix::termios::tcgetwinsize(std::io::stdout()).map_or(160, |size| size.ws_col.max(60))
 }

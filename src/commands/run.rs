@@ -17,14 +17,19 @@ use crate::exit::Exit;
 use crate::matrix::plan::{Measurement, Plan, Start};
 use crate::progress::Progress;
 use crate::results::record::cell::{Ending, Summary};
+use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::store::{self, Beginning, Store};
+use crate::run::calibrate::Wanted;
 use crate::run::stop::{Signals, Stop};
 use crate::run::{self, Events, Host, Job, Tally, preflight};
 use crate::telemetry::machine;
 
 /// How long something that an earlier run left may take to end by itself.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Tokens of each stream of the calibration before the first cell.
+const QUICK_TOKENS: u32 = 16;
 
 /// Runs a matrix.
 ///
@@ -65,8 +70,11 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         &host,
         &events,
         &stop,
-        todo,
-        finished.len(),
+        Work {
+            todo,
+            finished: finished.len(),
+            calibrates: !args.no_calibration,
+        },
     ))?;
     progress.finish();
     let shown = report::write(&store, colors).context("the measurements are saved, the tables are not")?;
@@ -267,15 +275,28 @@ fn listeners(
     (events, progress)
 }
 
+/// What is to be done.
+struct Work {
+    todo: Vec<Start>,
+    /// Measurements that are finished already.
+    finished: usize,
+    /// Whether the client is measured first.
+    calibrates: bool,
+}
+
 async fn conduct(
     store: &Store,
     plan: &Plan,
     host: &Host,
     events: &Events,
     stop: &Stop,
-    todo: Vec<Start>,
-    finished: usize,
+    work: Work,
 ) -> anyhow::Result<Tally> {
+    let Work {
+        todo,
+        finished,
+        calibrates,
+    } = work;
     let mut signals = Signals::catch().context("cannot listen to signals")?;
     for what in engine::sweep(GRACE, host.docker_host.as_deref()).await {
         events.tell(Event::Swept { what });
@@ -288,15 +309,23 @@ async fn conduct(
         finished,
     });
     let began = crate::base::clock::now();
-    let job = Job {
-        plan,
-        todo,
-        store,
-        events,
-        host,
+    let work = async {
+        let calibration = match calibrates {
+            true => calibrate(host, store, events, run::calibrate::streams(plan, &todo), stop).await,
+            false => None,
+        };
+        let job = Job {
+            plan,
+            todo,
+            store,
+            events,
+            host,
+            calibration: calibration.as_ref(),
+        };
+        run::run(&job, stop).await
     };
     let tally = tokio::select! {
-        tally = run::run(&job, stop) => tally.context("the run cannot go on")?,
+        tally = work => tally.context("the run cannot go on")?,
         never = stop.listen(&mut signals, events) => match never {},
     };
     events.tell(Event::RunEnded {
@@ -310,4 +339,42 @@ async fn conduct(
         minutes(crate::base::clock::now().since(began).as_secs_f64())
     );
     Ok(tally)
+}
+
+/// Measures the client briefly at the numbers of streams that the cells to come will have. What fails here costs the rows their client
+/// error, and no more.
+async fn calibrate(
+    host: &Host,
+    store: &Store,
+    events: &Events,
+    streams: Vec<u32>,
+    stop: &Stop,
+) -> Option<Calibration> {
+    if streams.is_empty() {
+        return None;
+    }
+    let wanted = Wanted {
+        streams,
+        tokens: QUICK_TOKENS,
+        flood: false,
+    };
+    let measured = run::calibrate::calibrate(host, store, &wanted, stop).await;
+    let warn = |message: String| events.tell(Event::Warning { message });
+    let mut calibration = match measured {
+        Ok(measured) => measured?,
+        Err(reason) => {
+            warn(format!(
+                "the client is not calibrated, rows carry no client error: {reason}"
+            ));
+            return None;
+        }
+    };
+    // How fast it can be at all is measured by `matrix calibrate` only.
+    let kept = store::calibration::kept(&host.cache);
+    let same = kept.filter(|kept| (&kept.tool, &kept.machine) == (&calibration.tool, &calibration.machine));
+    calibration.flood = same.and_then(|kept| kept.flood);
+    if let Err(error) = store.write_calibration(&calibration) {
+        warn(format!("the calibration is not kept: {error}"));
+    }
+    Some(calibration)
 }

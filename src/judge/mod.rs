@@ -1,3 +1,4 @@
 //! What the records mean. Pure: no store, no clock.
 
+pub mod client;
 pub mod metrics;

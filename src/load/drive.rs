@@ -8,6 +8,7 @@
 
 mod plain;
 mod send;
+mod talk;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
@@ -47,6 +48,12 @@ pub struct Item {
 }
 
 impl Item {
+    /// How many records it comes to: one for each round of a conversation.
+    pub fn rounds(&self) -> usize {
+        let turns = self.extras.as_ref().and_then(|extras| extras.turns.as_ref());
+        1 + turns.map_or(0, Vec::len)
+    }
+
     fn vision_tokens(&self) -> u32 {
         self.extras.as_ref().map_or(0, |extras| extras.vision_tokens)
     }
@@ -112,7 +119,7 @@ impl Progress {
 /// What a drive came to.
 #[derive(Debug)]
 pub struct Driven {
-    /// One record per item, in the order of items. The text of each answer is in it, whether or not it is to be kept.
+    /// One record per item, or for each round of a conversation, in the order of items. The text of each answer is in it, whether or not it is to be kept.
     pub requests: Vec<Request>,
     /// The start of the measurement: moments in records are told from here.
     pub zero: Moment,
@@ -125,6 +132,20 @@ pub struct Driven {
     /// How often the wall clock was set meanwhile, as the threads saw it. Moments that the kernel took around that time may be
     /// off by up to the time between two reads.
     pub clock_jumps: u32,
+    /// What each sending thread spent.
+    pub threads: Vec<Effort>,
+}
+
+/// What one sending thread spent between the start of the measurement and its last request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Its processor time.
+    pub cpu: Duration,
+    /// The time that passed meanwhile.
+    pub wall: Duration,
+    /// The longest pass over sockets that had something to say: so long one of them may have waited for its turn. `None` where an
+    /// event loop that is not ours did the waiting.
+    pub longest_pass: Option<Duration>,
 }
 
 /// How long after its due time, or after its slot became free if that was later, a request was sent.
@@ -200,7 +221,7 @@ pub async fn drive(
         threads,
         ..
     } = load;
-    let count = items.len();
+    let count = items.iter().map(Item::rounds).sum();
     let shared = Arc::new(Shared {
         target,
         limits,
@@ -218,12 +239,13 @@ pub async fn drive(
         worker.ready().await?;
     }
     let zero = clock::now();
-    let (mut sent, mut clock_jumps) = (Vec::with_capacity(count), 0);
+    let (mut sent, mut clock_jumps, mut efforts) = (Vec::with_capacity(count), 0, Vec::new());
     let ends: Vec<_> = workers.into_iter().map(|worker| worker.begin(zero)).collect();
     for end in ends {
-        let (records, jumps) = end.await?;
-        sent.extend(records);
-        clock_jumps = clock_jumps.max(jumps);
+        let share = end.await?;
+        sent.extend(share.sent);
+        clock_jumps = clock_jumps.max(share.clock_jumps);
+        efforts.push(share.effort);
     }
     sent.sort_unstable_by_key(|sent| sent.request.index);
     let lags = sent.iter().filter_map(|sent| sent.lag).collect();
@@ -245,12 +267,21 @@ pub async fn drive(
         lag: Lag::of(lags),
         stamp,
         clock_jumps,
+        threads: efforts,
     })
 }
 
-/// Items with their places, a share per thread, each in the order of due times.
+/// Items with the places of their first records, a share per thread, each in the order of due times.
 fn deal(items: Vec<Item>, threads: NonZeroUsize) -> Vec<Vec<(u32, Item)>> {
-    let mut all: Vec<(u32, Item)> = (0..).zip(items).collect();
+    let mut place = 0;
+    let mut all: Vec<(u32, Item)> = items
+        .into_iter()
+        .map(|item| {
+            let here = place;
+            place += u32::try_from(item.rounds()).expect("a load has fewer than four billion requests");
+            (here, item)
+        })
+        .collect();
     all.sort_by_key(|(_, item)| item.due);
     let threads = threads.get().min(all.len()).max(1);
     let mut shares = vec![Vec::new(); threads];
@@ -278,25 +309,40 @@ impl Machinery {
         Ok(Self::Encrypted(runtime))
     }
 
-    fn send(
-        self,
-        jobs: Vec<Job>,
-        shared: &Arc<Shared>,
-        zero: Moment,
-        stop: &CancellationToken,
-    ) -> (Vec<Sent>, u32) {
-        match self {
-            Self::Plain(events) => events.send(jobs, zero, stop),
-            Self::Encrypted(runtime) => (runtime.block_on(send(jobs, shared, zero, stop)), 0),
+    fn send(self, jobs: Vec<Job>, shared: &Arc<Shared>, zero: Moment, stop: &CancellationToken) -> Share {
+        let cpu = clock::thread_cpu();
+        let (sent, clock_jumps, longest_pass) = match self {
+            Self::Plain(events) => {
+                let (sent, looked) = events.send(jobs, zero, stop);
+                (sent, looked.clock_jumps, Some(looked.longest_pass))
+            }
+            Self::Encrypted(runtime) => (runtime.block_on(send(jobs, shared, zero, stop)), 0, None),
+        };
+        let effort = Effort {
+            cpu: clock::thread_cpu().saturating_sub(cpu),
+            wall: clock::now().since(zero),
+            longest_pass,
+        };
+        Share {
+            sent,
+            clock_jumps,
+            effort,
         }
     }
+}
+
+/// What a thread comes back with.
+struct Share {
+    sent: Vec<Sent>,
+    clock_jumps: u32,
+    effort: Effort,
 }
 
 /// A thread that is preparing its share.
 struct Worker {
     ready: oneshot::Receiver<Result<(), DriveError>>,
     zero: oneshot::Sender<Moment>,
-    end: oneshot::Receiver<(Vec<Sent>, u32)>,
+    end: oneshot::Receiver<Share>,
 }
 
 impl Worker {
@@ -334,7 +380,7 @@ impl Worker {
         (&mut self.ready).await.unwrap_or_else(|_| Err(died()))
     }
 
-    fn begin(self, zero: Moment) -> impl Future<Output = Result<(Vec<Sent>, u32), DriveError>> {
+    fn begin(self, zero: Moment) -> impl Future<Output = Result<Share, DriveError>> {
         // A dead thread does not hear it; its end tells.
         let _ = self.zero.send(zero);
         async { self.end.await.map_err(|_| died()) }

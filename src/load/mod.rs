@@ -19,6 +19,6 @@ pub mod target;
 
 pub use client::{RouteError, Stamp};
 pub use dataset::Content;
-pub use drive::{DriveError, Driven, Item, Lag, Load, Progress, drive};
+pub use drive::{DriveError, Driven, Effort, Item, Lag, Load, Progress, drive};
 pub use probe::{ProbeAnswer, ProbeError, probe};
 pub use target::{Address, Headers, Scheme, Target, TargetError};

@@ -3,42 +3,129 @@
 //! The schedule is absolute: a request that goes out late does not push back the ones behind it, as it would in the
 //! Python tool, which sleeps the gaps one after another.
 
+mod pace;
+
 use std::time::Duration;
 
 use crate::base::ids::ContentHash;
+use crate::load::dataset::Draws;
 use crate::load::dataset::rng::Numpy;
 use crate::matrix::spec::arrival::{Arrival, Spacing};
+use crate::matrix::spec::lora::{Dealt, Lora};
 
 /// When each of `count` requests falls due, counted from the start of the measurement; the first at once.
 ///
 /// One gap is drawn per request, the last one too although nothing waits for it, as the Python tool does: `numpy`
 /// ends where its generator ends. An infinite rate and constant spacing draw nothing.
+///
+/// Where the rate changes, arrivals of one per second are drawn and time is stretched until they fall due at the rate of
+/// each moment. There may be fewer due times than `count` then: nothing falls due after the last stage.
 pub fn due(arrival: &Arrival, count: usize, numpy: &mut Numpy) -> Vec<Duration> {
-    if arrival.rate.is_infinite() {
-        return vec![Duration::ZERO; count];
-    }
-    let mean = 1.0 / arrival.rate.per_second();
-    let mut at = 0.0;
-    (0..count)
+    let mut gaps = Gaps::new(arrival);
+    let passed = (0..count).map(|_| gaps.pass(numpy)).collect();
+    times(arrival, passed)
+}
+
+/// When each of `count` requests falls due, as [`due`] says, and the place of its adapter among the names.
+///
+/// A request's adapter is drawn before the gap behind it, as the Python tool does.
+pub fn dealt(arrival: &Arrival, lora: &Lora, count: usize, draws: &mut Draws) -> (Vec<Duration>, Vec<usize>) {
+    let mut gaps = Gaps::new(arrival);
+    let names: Vec<usize> = (0..lora.names.len()).collect();
+    let shares = match lora.dealt {
+        Dealt::Skewed { alpha } => shares(alpha, names.len()),
+        Dealt::Uniform | Dealt::Distinct => Vec::new(),
+    };
+    let (passed, adapters) = (0..count)
         .map(|row| {
-            let due = at;
-            match arrival.spacing {
-                Spacing::Poisson => at += numpy.exponential(mean),
-                // A product instead of a sum, so that rounding does not add up.
-                Spacing::Constant => at = mean * (row + 1) as f64,
-                Spacing::Gamma { burstiness } => {
-                    let shape = burstiness.shape();
-                    at += numpy.gamma(shape, 1.0 / (arrival.rate.per_second() * shape));
-                }
-            }
-            Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX)
+            let adapter = match lora.dealt {
+                Dealt::Uniform => *draws.python.choice(&names),
+                Dealt::Distinct => row % names.len(),
+                Dealt::Skewed { .. } => draws.numpy.choice_weighted(&shares),
+            };
+            (gaps.pass(&mut draws.numpy), adapter)
         })
+        .unzip();
+    (times(arrival, passed), adapters)
+}
+
+/// How likely each of `count` names is, each `alpha` times as likely as the next.
+fn shares(alpha: f64, count: usize) -> Vec<f64> {
+    let weights: Vec<f64> = (0..count).map(|place| alpha.powf(-(place as f64))).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / sum).collect()
+}
+
+/// When the requests of a trace fall due: as far apart as in the trace, stretched by `slowdown`.
+pub fn replayed(moments: &[Duration], slowdown: f64) -> Vec<Duration> {
+    let first = moments.iter().min().copied().unwrap_or_default();
+    let after = |moment: &Duration| (*moment - first).as_secs_f64() * slowdown;
+    moments
+        .iter()
+        .map(|moment| Duration::try_from_secs_f64(after(moment)).unwrap_or(Duration::MAX))
         .collect()
 }
 
-/// A digest of a schedule, to the nanosecond.
-pub fn hash(due: &[Duration]) -> ContentHash {
-    let bytes: Vec<u8> = due.iter().flat_map(|due| due.as_nanos().to_le_bytes()).collect();
+/// The gaps of an arrival, one request after the other; where the rate changes, those of one request per second.
+struct Gaps<'a> {
+    arrival: &'a Arrival,
+    rate: f64,
+    row: usize,
+    at: f64,
+}
+
+impl<'a> Gaps<'a> {
+    fn new(arrival: &'a Arrival) -> Self {
+        Self {
+            arrival,
+            rate: match arrival.pace {
+                Some(_) => 1.0,
+                None => arrival.rate.per_second(),
+            },
+            row: 0,
+            at: 0.0,
+        }
+    }
+
+    /// When the next request falls due, in seconds; draws the gap behind it.
+    fn pass(&mut self, numpy: &mut Numpy) -> f64 {
+        if self.rate.is_infinite() {
+            return 0.0;
+        }
+        let mean = 1.0 / self.rate;
+        let due = self.at;
+        self.row += 1;
+        match self.arrival.spacing {
+            Spacing::Poisson => self.at += numpy.exponential(mean),
+            // A product instead of a sum, so that rounding does not add up.
+            Spacing::Constant => self.at = mean * self.row as f64,
+            Spacing::Gamma { burstiness } => {
+                let shape = burstiness.shape();
+                self.at += numpy.gamma(shape, 1.0 / (self.rate * shape));
+            }
+        }
+        due
+    }
+}
+
+/// Due times from what [`Gaps`] passed.
+fn times(arrival: &Arrival, passed: Vec<f64>) -> Vec<Duration> {
+    let count = passed.len();
+    let paced = |at: f64| match &arrival.pace {
+        Some(pace) => pace::moment(pace, count, at),
+        None => Some(at),
+    };
+    passed
+        .into_iter()
+        .map_while(paced)
+        .map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+        .collect()
+}
+
+/// A digest of a schedule, to the nanosecond, and of the adapters that were dealt, if any were.
+pub fn hash(due: &[Duration], adapters: &[usize]) -> ContentHash {
+    let mut bytes: Vec<u8> = due.iter().flat_map(|due| due.as_nanos().to_le_bytes()).collect();
+    bytes.extend(adapters.iter().flat_map(|place| (*place as u64).to_le_bytes()));
     ContentHash::of_bytes(&bytes)
 }
 
@@ -48,11 +135,13 @@ mod tests {
 
     use super::*;
     use crate::base::units::RequestRate;
+    use crate::load::dataset::rng::Python;
     use crate::matrix::spec::arrival::Burstiness;
 
     fn arrival(rate: f64, spacing: Spacing) -> Arrival {
         Arrival {
             rate: RequestRate::new(rate).unwrap(),
+            pace: None,
             spacing,
             concurrency: None,
         }
@@ -102,6 +191,7 @@ mod tests {
         let mut numpy = Numpy::new(1);
         let everything = Arrival {
             rate: RequestRate::INFINITE,
+            pace: None,
             spacing: Spacing::Poisson,
             concurrency: None,
         };
@@ -149,12 +239,66 @@ mod tests {
         assert_eq!(due, [Duration::ZERO, Duration::MAX]);
     }
 
+    /// How eight requests are dealt three adapters at a rate, from seed 1.
+    fn dealt_three(rate: f64, dealt: Dealt) -> (Vec<Duration>, Vec<usize>) {
+        let lora = Lora {
+            names: ["a", "b", "c"].map(str::to_owned).into(),
+            dealt,
+        };
+        let mut draws = Draws {
+            python: Python::new(1),
+            numpy: Numpy::new(1),
+        };
+        super::dealt(&arrival(rate, Spacing::Poisson), &lora, 8, &mut draws)
+    }
+
+    #[test]
+    fn adapters_are_dealt_as_the_python_tool_deals_them() {
+        let (_, uniform) = dealt_three(f64::INFINITY, Dealt::Uniform);
+        assert_eq!(uniform, [0, 2, 0, 1, 0, 1, 1, 1]);
+        let (_, distinct) = dealt_three(f64::INFINITY, Dealt::Distinct);
+        assert_eq!(distinct, [0, 1, 2, 0, 1, 2, 0, 1]);
+        let skewed = Dealt::Skewed { alpha: 1.5 };
+        let (_, places) = dealt_three(f64::INFINITY, skewed);
+        assert_eq!(places, [0, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            shares(1.5, 3),
+            [0.4736842105263159, 0.31578947368421056, 0.2105263157894737]
+        );
+    }
+
+    #[test]
+    fn skewed_adapters_and_gaps_are_drawn_in_turn() {
+        let (due, places) = dealt_three(4.0, Dealt::Skewed { alpha: 1.5 });
+        assert_eq!(places[..4], [0; 4]);
+        let gaps = [
+            0.31853131325332606,
+            0.09000318871347975,
+            0.024220967913433363,
+            0.1059941204517687,
+        ];
+        assert_eq!(due[..5], after(&gaps));
+    }
+
+    #[test]
+    fn uniform_adapters_leave_the_gaps_alone() {
+        let (due_, _) = dealt_three(4.0, Dealt::Uniform);
+        assert_eq!(due_, due(&arrival(4.0, Spacing::Poisson), 8, &mut Numpy::new(1)));
+    }
+
+    #[test]
+    fn a_trace_keeps_its_distances_and_is_stretched() {
+        let moments = [1500, 1500, 2250].map(Duration::from_millis);
+        assert_eq!(replayed(&moments, 2.0), [0, 0, 1500].map(Duration::from_millis));
+        assert_eq!(replayed(&moments, 0.0), [Duration::ZERO; 3]);
+    }
+
     #[test]
     fn another_schedule_has_another_hash() {
         let one = due(&arrival(4.0, Spacing::Poisson), 10, &mut Numpy::new(1));
         let other = due(&arrival(4.0, Spacing::Poisson), 10, &mut Numpy::new(2));
-        assert_eq!(hash(&one), hash(&one.clone()));
-        assert_ne!(hash(&one), hash(&other));
+        assert_eq!(hash(&one, &[]), hash(&one.clone(), &[]));
+        assert_ne!(hash(&one, &[]), hash(&other, &[]));
     }
 
     fn spacing() -> impl Strategy<Value = Spacing> {

@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::python;
+use super::traffic::Traffic;
 use crate::judge::metrics::{
     self, Count, Flow, Metric, Sample,
     Statistic::{Mean, Median, P90, P95, P99, Std},
@@ -38,22 +39,21 @@ pub fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
 
 fn asked(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &Summary) {
     let (workload, arrival) = (&cell.scenario.workload, &cell.scenario.arrival);
-    let is_sharegpt = workload.dataset == Dataset::Sharegpt;
-    let length = |length: Option<u32>| length.filter(|_| !is_sharegpt).unwrap_or(USUAL_LENGTH);
-    let rate = if arrival.rate.is_infinite() {
-        json!("inf")
-    } else {
-        json!(arrival.rate.per_second())
-    };
+    let is_drawn = matches!(
+        workload.dataset,
+        Dataset::Random | Dataset::RandomIds | Dataset::Image | Dataset::Mmmu
+    );
+    let is_grouped = workload.dataset == Dataset::GeneratedSharedPrefix;
+    let length = |length: Option<u32>| length.filter(|_| is_drawn).unwrap_or(USUAL_LENGTH);
     let fields = [
         ("tag", Value::Null),
         ("backend", json!(launch.engine.backend)),
         ("dataset_name", json!(workload.dataset.bench_serving_name())),
-        ("request_rate", rate),
+        ("request_rate", Traffic::of(&cell.scenario).json()),
         ("max_concurrency", json!(arrival.concurrency)),
         (
             "sharegpt_output_len",
-            json!(workload.output_len.filter(|_| is_sharegpt)),
+            json!(workload.output_len.filter(|_| !is_drawn && !is_grouped)),
         ),
         ("random_input_len", json!(length(workload.input_len))),
         ("random_output_len", json!(length(workload.output_len))),
@@ -69,14 +69,17 @@ pub(super) fn measured(line: &mut Map<String, Value>, figures: &Figures) {
         Some(value) => json!(value as u64),
         None => Value::Null,
     };
-    let has_input = metrics::figure(figures, Metric::Tokens(Count::Input)).is_some();
+    let input = metrics::figure(figures, Metric::Tokens(Count::Input));
+    let vision = metrics::figure(figures, Metric::Tokens(Count::InputVision)).unwrap_or(0.0);
     let fields = [
         ("duration", float(Metric::Duration)),
         ("completed", whole(Metric::Completed)),
         ("total_input_tokens", whole(Metric::Tokens(Count::Input))),
-        // Every prompt is text.
-        ("total_input_text_tokens", whole(Metric::Tokens(Count::Input))),
-        ("total_input_vision_tokens", json!(has_input.then_some(0))),
+        (
+            "total_input_text_tokens",
+            json!(input.map(|input| (input - vision) as u64)),
+        ),
+        ("total_input_vision_tokens", json!(input.map(|_| vision as u64))),
         ("total_output_tokens", whole(Metric::Tokens(Count::Output))),
         (
             "total_output_tokens_retokenized",
@@ -173,6 +176,7 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         "ended": summary.ended,
         "prompts_hash": summary.prompts_hash,
         "schedule_hash": summary.schedule_hash,
+        "client": summary.client,
         "failures": failures,
         "warnings": summary.warnings,
         "figures": figures,

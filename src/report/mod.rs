@@ -5,6 +5,7 @@
 //! has an effect: every function gives text back.
 
 pub mod bench_line;
+pub mod calibration;
 pub mod console;
 pub mod engine_report;
 pub mod jsonl;
@@ -14,6 +15,7 @@ pub mod tables;
 pub mod terminal;
 #[cfg(test)]
 mod testing;
+pub mod traffic;
 pub mod vllm_json;
 
 use std::fmt;

@@ -168,11 +168,13 @@ fn cell(launch: &Launch) -> Cell {
             workload: Workload::of(Dataset::Sharegpt),
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
+                pace: None,
                 spacing: Spacing::Poisson,
                 concurrency: None,
             },
             limits: Limits::default(),
             slo: None,
+            search: None,
             body: serde_json::Map::new(),
             stop_at_eos: false,
             keep_text: false,
@@ -200,6 +202,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         schedule_hash: None,
         prompts: Some(1000),
         stamps: None,
+        client: None,
         reset: None,
         failures: BTreeMap::from([(Class::Reset, 2)]),
         figures: [Definitions::Classic, Definitions::Current, Definitions::Matrix]

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +10,8 @@ use crate::load::dataset::Caches;
 use crate::load::{self, DriveError, Item, Lag, Load, Progress, Stamp, Target};
 use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::request::Request;
-use crate::run::cell::{count_tokens, items, load_of};
+use crate::run::cell::{count_tokens, load_of};
+use crate::run::items::{items, placed, warm_up};
 use crate::run::prompts::{Library, Stock};
 
 /// The first of these tokenizers that can be opened is taken, as prompts are cut and counted by it.
@@ -53,7 +53,8 @@ impl Session {
         for name in tokenizers.0 {
             match library.stock(&scenario, name).await {
                 Ok(stock) => {
-                    let (items, schedule) = items(&scenario, &stock);
+                    let (items, schedule) = items(&scenario, &stock.prepared);
+                    let items = placed(items, target.dialect.protocol, &stock.tokenizer)?;
                     return Ok(Self {
                         target,
                         scenario,
@@ -69,22 +70,30 @@ impl Session {
         Err(said.join("\n"))
     }
 
-    /// How many requests there are; may be fewer than asked for.
-    pub fn len(&self) -> usize {
+    /// How many rows there are, a conversation being one; may be fewer than asked for.
+    pub fn rows(&self) -> usize {
         self.items.len()
+    }
+
+    /// How many requests there are: one for each row, or for each round of a conversation.
+    pub fn len(&self) -> usize {
+        self.items.iter().map(Item::rounds).sum()
+    }
+
+    /// Whether rows are conversations.
+    pub fn is_of_talks(&self) -> bool {
+        let first = self.items.first().and_then(|item| item.extras.as_ref());
+        first.is_some_and(|extras| extras.turns.is_some())
+    }
+
+    /// What the Python tool prints about the prompts, line by line.
+    pub fn said(&self) -> &[String] {
+        &self.stock.prepared.said
     }
 
     /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
-    }
-
-    /// The sums of tokens that the Python tool prints: of prompts, and of answers as they are asked for.
-    pub fn tokens(&self) -> (u64, u64) {
-        (
-            self.stock.prepared.input_tokens,
-            self.stock.prepared.output_tokens,
-        )
     }
 
     /// The tokenizer's name, and its file where it has one.
@@ -107,15 +116,8 @@ impl Session {
         limit: Option<u32>,
         stop: CancellationToken,
     ) -> Result<Vec<Request>, DriveError> {
-        let Some(first) = self.items.first() else {
+        let Some(warm) = warm_up(&self.scenario, &self.stock.prepared, limit) else {
             return Ok(Vec::new());
-        };
-        let warm = Item {
-            asked_tokens: first.asked_tokens.min(limit.unwrap_or(u32::MAX)),
-            due: Duration::ZERO,
-            // The row's own fields and its later turns are left out, as by the Python tool.
-            extras: None,
-            ..first.clone()
         };
         let load = self.load(vec![warm; count as usize]);
         let driven = load::drive(load, Arc::default(), stop).await?;

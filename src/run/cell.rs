@@ -8,8 +8,7 @@ use std::time::Duration;
 use crate::base::clock::{self, Moment};
 use crate::engine::{self, Omen, Running};
 use crate::judge::metrics::{self, Basis};
-use crate::load::dataset::Prompt;
-use crate::load::{DriveError, Driven, Item, Load, Progress, Target, schedule};
+use crate::load::{DriveError, Driven, Item, Load, Progress, Target};
 use crate::matrix::plan::{Cell, Launch, Measurement};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::workload::Profile;
@@ -19,10 +18,11 @@ use crate::results::record::cell::{
 };
 use crate::results::record::event::Event;
 use crate::results::record::request::{Class, Request};
-use crate::run::Job;
+use crate::run::items::{items, placed, see, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::stop::Stop;
 use crate::run::watch::{self, Cut};
+use crate::run::{Job, calibrate};
 use crate::telemetry::prometheus::{Scrape, grown};
 
 /// An engine that is ready, and what the start has learned about it.
@@ -63,20 +63,24 @@ pub(crate) async fn measure(
 ) -> Measured {
     let cell = job.plan.cell(&measurement.cell);
     let mut course = Course::begin(job, launch, cell, measurement, ready);
-    let prompts = cell.scenario.workload.prompts as usize;
+    let asked = cell.scenario.workload.asked().unwrap_or_default();
     job.events.tell(Event::CellBegan {
         measurement: measurement.clone(),
-        requests: prompts,
+        requests: usize::try_from(asked).unwrap_or(usize::MAX),
     });
     let stock = match library.stock(&cell.scenario, &launch.tokenizer).await {
         Ok(stock) => stock,
         Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
     };
     course.prepared(&stock);
-    let (items, schedule_hash) = items(&cell.scenario, &stock);
+    let (items, schedule_hash) = items(&cell.scenario, &stock.prepared);
+    let items = match placed(items, ready.target.dialect.protocol, &stock.tokenizer) {
+        Ok(items) => items,
+        Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
+    };
     course.summary.schedule_hash = Some(schedule_hash);
     course.end_phase(Phase::Prepare);
-    if let Err(cut) = course.warm_up(ready, &items, stop).await {
+    if let Err(cut) = course.warm_up(ready, &stock, stop).await {
         return cut;
     }
     course.end_phase(Phase::Warmup);
@@ -148,8 +152,8 @@ impl<'a> Course<'a> {
         self.summary.prompts = u32::try_from(found).ok();
         self.summary.prompts_hash = Some(stock.prepared.hash.clone());
         self.summary.engine.tokenizer_digest = Some(stock.tokenizer.digest().to_owned());
-        let asked = self.cell.scenario.workload.prompts as usize;
-        if found < asked {
+        let asked = self.cell.scenario.workload.asked();
+        if let Some(asked) = asked.filter(|asked| (found as u64) < *asked) {
             self.summary.warnings.push(format!(
                 "the data set gave {found} prompts, and {asked} were asked for"
             ));
@@ -157,26 +161,19 @@ impl<'a> Course<'a> {
     }
 
     /// Sends the first prompt some times and waits for the answers. All failed: the measurement cannot begin.
-    async fn warm_up(&mut self, ready: &mut Ready, items: &[Item], stop: &Stop) -> Result<(), Measured> {
+    async fn warm_up(&mut self, ready: &mut Ready, stock: &Stock, stop: &Stop) -> Result<(), Measured> {
         let scenario = &self.cell.scenario;
-        let (Some(first), count) = (items.first(), scenario.limits.warmup) else {
+        // `classic` sends the whole first request; `current` asks for 32 tokens at most.
+        let limit = match scenario.profile {
+            Profile::Classic => None,
+            Profile::Current => Some(32),
+        };
+        let (Some(warm), count) = (warm_up(scenario, &stock.prepared, limit), scenario.limits.warmup) else {
             return Ok(());
         };
         if count == 0 {
             return Ok(());
         }
-        // `classic` sends the whole first request; `current` asks for 32 tokens at most.
-        let asked_tokens = match scenario.profile {
-            Profile::Classic => first.asked_tokens,
-            Profile::Current => first.asked_tokens.min(32),
-        };
-        let warm = Item {
-            asked_tokens,
-            due: Duration::ZERO,
-            // The row's own fields and its later turns are left out, as by the Python tool.
-            extras: None,
-            ..first.clone()
-        };
         let load = load_of(&ready.target, scenario, vec![warm; count as usize]);
         let (driven, cut) = match self.drive(Phase::Warmup, ready, load, stop).await {
             Ok(driven) => driven,
@@ -279,6 +276,7 @@ impl<'a> Course<'a> {
     }
 
     async fn ended(mut self, driven: Driven, cut: Option<Cut>, stock: &Arc<Stock>) -> Measured {
+        let client = calibrate::facts(&driven, self.job.calibration);
         let mut requests = driven.requests;
         requests = count_tokens(requests, stock).await;
         if !self.cell.scenario.keep_text {
@@ -290,6 +288,7 @@ impl<'a> Course<'a> {
         }
         self.summary.failures = failures;
         self.summary.stamps = Some(driven.stamp.name().to_owned());
+        self.summary.client = Some(client);
         if driven.clock_jumps > 0 {
             let warning = format!(
                 "the wall clock was set {} times; moments around that time may be off",
@@ -426,28 +425,12 @@ pub(crate) fn blank(
         schedule_hash: None,
         prompts: None,
         stamps: None,
+        client: None,
         reset: None,
         failures: BTreeMap::new(),
         figures: BTreeMap::new(),
         warnings: Vec::new(),
     }
-}
-
-/// What is sent and when: the arrivals are drawn where the data set's draws ended.
-pub(super) fn items(scenario: &Scenario, stock: &Stock) -> (Vec<Item>, crate::base::ids::ContentHash) {
-    let prepared = &stock.prepared;
-    let mut numpy = prepared.draws.numpy.clone();
-    let due = schedule::due(&scenario.arrival, prepared.prompts.len(), &mut numpy);
-    let hash = schedule::hash(&due);
-    let item = |(prompt, due): (&Prompt, &Duration)| Item {
-        content: prompt.content.clone(),
-        prompt_tokens: prompt.prompt_tokens,
-        asked_tokens: prompt.output_tokens,
-        due: *due,
-        lora: None,
-        extras: prompt.extras.clone(),
-    };
-    (prepared.prompts.iter().zip(&due).map(item).collect(), hash)
 }
 
 pub(super) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) -> Load {
@@ -466,6 +449,7 @@ pub(super) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) ->
 pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>) -> Vec<Request> {
     let stock = Arc::clone(stock);
     let counting = tokio::task::spawn_blocking(move || {
+        see(&mut requests, &stock.prepared.prompts);
         let texts: Vec<&str> = requests
             .iter()
             .map(|request| request.text.as_deref().unwrap_or_default())

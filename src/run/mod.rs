@@ -1,7 +1,9 @@
 //! The conductor: Plan -> events. It hands to each wing what another made, and sees to it that what was started is stopped.
 
 pub mod bench;
+pub mod calibrate;
 mod cell;
+mod items;
 mod launch;
 pub mod lease;
 pub mod preflight;
@@ -18,6 +20,7 @@ use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
 use crate::load::dataset::Caches;
 use crate::matrix::plan::{Plan, Start};
+use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::store::{Store, StoreError};
@@ -96,6 +99,8 @@ pub struct Job<'a> {
     pub events: &'a Events,
     /// Where it takes place.
     pub host: &'a Host,
+    /// What the client is worth on this machine, where it was measured.
+    pub calibration: Option<&'a Calibration>,
 }
 
 /// How the measurements of a run ended.

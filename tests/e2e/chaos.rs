@@ -40,9 +40,9 @@ fn killed_at_random_moments_every_cell_appears_exactly_once() {
     let mut killed = 0;
     while killed < rounds {
         let args: &[&str] = if has_run(&bench) {
-            &["run", "matrices/m.yaml", "--resume"]
+            &["run", "matrices/m.yaml", "--no-calibration", "--resume"]
         } else {
-            &["run", "matrices/m.yaml"]
+            &["run", "matrices/m.yaml", "--no-calibration"]
         };
         let mut child = bench
             .command(args)
@@ -93,7 +93,7 @@ fn what_a_killed_run_leaves_is_found_by_clean_and_strangers_are_not_touched() {
         .spawn()
         .expect("sleep is there");
     let mut child = bench
-        .command(&["run", "matrices/m.yaml"])
+        .command(&["run", "matrices/m.yaml", "--no-calibration"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

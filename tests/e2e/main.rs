@@ -1,5 +1,6 @@
 //! The real binary against simulated and real engines, as processes, over real sockets.
 
+mod calibrate;
 mod chaos;
 mod demo;
 mod faults;

@@ -112,7 +112,7 @@ fn repeats_start_the_engine_anew_and_interleave() {
 fn two_writers_of_one_run_are_refused() {
     let bench = Bench::of(&sims(&[("a", "vllm", "--start-delay, 3s")], SMALL));
     let mut first = bench
-        .command(&["run", "matrices/m.yaml"])
+        .command(&["run", "matrices/m.yaml", "--no-calibration"])
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .spawn()

@@ -15,7 +15,7 @@ const LONG: &str = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4
 
 fn begin(bench: &Bench) -> Child {
     let child = bench
-        .command(&["run", "matrices/m.yaml"])
+        .command(&["run", "matrices/m.yaml", "--no-calibration"])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -114,7 +114,7 @@ fn a_second_signal_kills_at_once() {
 fn a_signal_while_the_engine_loads_leaves_nothing() {
     let bench = Bench::of(&sims(&[("a", "vllm", "--start-delay, 30s")], LONG));
     let child = bench
-        .command(&["run", "matrices/m.yaml"])
+        .command(&["run", "matrices/m.yaml", "--no-calibration"])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()

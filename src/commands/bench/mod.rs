@@ -236,14 +236,12 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, Refusal> {
     if wish.backend.protocol() != Protocol::Embeddings {
         warn_of_base_model(&session);
     }
-    let (input, output) = session.tokens();
-    say(&format!("#Input tokens: {input}"));
-    say(&format!("#Output tokens: {output}"));
-    let asked = wish.scenario.workload.prompts as usize;
-    if session.len() < asked {
+    session.said().iter().for_each(|line| say(line));
+    let asked = wish.scenario.workload.asked();
+    if let Some(asked) = asked.filter(|asked| (session.rows() as u64) < *asked) {
         complain(&format!(
             "note: the data set gives {} requests, and {asked} were asked for\n",
-            session.len()
+            session.rows()
         ));
     }
     if wish.cache_report && !wish.backend.is_sglang() {

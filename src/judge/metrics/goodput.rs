@@ -14,7 +14,21 @@ use crate::results::record::request::Request;
 ///
 /// Source: spec/bench-serving.md 7.5.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], slo: &Slo) {
-    let values: Vec<[f64; 3]> = requests
+    put(sheet, &values(requests), slo, requests.len(), window_s(requests));
+}
+
+/// How many requests met every target under these definitions.
+pub(super) fn good(requests: &[Request], slo: &Slo) -> usize {
+    let limits = limits_ms(slo);
+    values(requests)
+        .iter()
+        .filter(|value| meets_all(value, &limits))
+        .count()
+}
+
+/// The values of completed requests in milliseconds, in the order of [`Target::ALL`].
+fn values(requests: &[Request]) -> Vec<[f64; 3]> {
+    requests
         .iter()
         .filter(|request| request.is_completed())
         .map(|request| {
@@ -26,8 +40,15 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], slo: &Slo) {
                 times.e2e.unwrap_or(missed),
             ]
         })
-        .collect();
-    put(sheet, &values, slo, requests.len(), window_s(requests));
+        .collect()
+}
+
+fn meets(value: &[f64; 3], limits: &[Option<f64>; 3], target: usize) -> bool {
+    limits[target].is_none_or(|limit| value[target] <= limit)
+}
+
+fn meets_all(value: &[f64; 3], limits: &[Option<f64>; 3]) -> bool {
+    (0..Target::ALL.len()).all(|target| meets(value, limits, target))
 }
 
 /// Goodput as bench_serving prints it.
@@ -45,17 +66,13 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], slo: &Slo, all: usiz
 
 fn put(sheet: &mut Sheet, values: &[[f64; 3]], slo: &Slo, all: usize, duration_s: Option<f64>) {
     let limits = limits_ms(slo);
-    let meets = |value: &[f64; 3], target: usize| limits[target].is_none_or(|limit| value[target] <= limit);
     let share = |count: usize| (all > 0).then(|| count as f64 / all as f64);
-    let good = values
-        .iter()
-        .filter(|value| (0..Target::ALL.len()).all(|target| meets(value, target)))
-        .count();
+    let good = values.iter().filter(|value| meets_all(value, &limits)).count();
     sheet.put(Metric::Goodput, duration_s.map(|duration| good as f64 / duration));
     sheet.put(Metric::Attainment, share(good));
     for (at, target) in Target::ALL.into_iter().enumerate() {
         if limits[at].is_some() {
-            let met = values.iter().filter(|value| meets(value, at)).count();
+            let met = values.iter().filter(|value| meets(value, &limits, at)).count();
             sheet.put(Metric::AttainmentOf(target), share(met));
         }
     }

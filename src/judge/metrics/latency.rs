@@ -6,7 +6,7 @@ use super::parts::{Sample, Statistic};
 use super::stats::Statistics;
 use super::{Count, Faults, Sheet};
 use crate::matrix::spec::workload::Profile;
-use crate::results::record::request::Request;
+use crate::results::record::request::{ChunkKind, Request};
 
 const COMPAT_CLASSIC: [Statistic; 4] = [Statistic::Mean, Statistic::Median, Statistic::Std, Statistic::P99];
 const COMPAT_CURRENT: [Statistic; 6] = [
@@ -73,6 +73,14 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
         let first = request.chunks.first().map(|chunk| chunk.at_ns);
         let last = request.chunks.last().map(|chunk| chunk.at_ns);
         let between = |from: Option<u64>, to: Option<u64>| Some(millis(from?, to?));
+        let answer = request
+            .chunks
+            .iter()
+            .find(|chunk| chunk.kind != ChunkKind::Reasoning);
+        push(
+            Sample::TtftAnswer,
+            between(request.sent_ns, answer.map(|chunk| chunk.at_ns)),
+        );
         push(Sample::TtftConnected, between(request.connected_ns, first));
         push(Sample::TtftDue, between(Some(request.due_ns), first));
         push(Sample::E2eDue, between(Some(request.due_ns), last));
@@ -140,7 +148,7 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], profile: Profile, ha
 /// token is skipped, and the next gap reaches over it.
 ///
 /// Source: spec/bench-serving.md 2.2 (the native rule), applied to every protocol for trap T1.
-fn token_gaps(request: &Request) -> Vec<f64> {
+pub(super) fn token_gaps(request: &Request) -> Vec<f64> {
     let mut gaps = Vec::new();
     let Some(tokens) = chunk_tokens(request) else {
         return gaps;
@@ -222,6 +230,10 @@ pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, O
     let output = total(&Request::output_tokens);
     for (count, value) in [
         (Count::Input, input),
+        (
+            Count::InputVision,
+            total(&|request| Some(request.vision_tokens)).filter(|tokens| *tokens > 0),
+        ),
         (Count::InputReported, total(&|request| usage(request).prompt)),
         (Count::InputCached, total(&|request| usage(request).cached)),
         (Count::Output, output),

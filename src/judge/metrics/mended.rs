@@ -13,12 +13,17 @@ use crate::results::record::request::{Chunk, ChunkKind, Request};
 ///
 /// Source: spec/bench-serving.md traps T8, T9, T12, T16, T18, T19 and T21.
 pub fn mended(requests: &[Request], basis: &Basis, profile: Profile) -> Figures {
-    let sound: Vec<Request> = requests
+    let sound = sound(requests, basis.protocol);
+    super::compat_sheet(&sound, requests, basis, profile, Faults::Mended).0
+}
+
+/// The completed requests as the profile should have read them.
+pub(super) fn sound(requests: &[Request], protocol: Protocol) -> Vec<Request> {
+    requests
         .iter()
         .filter(|request| request.is_completed())
-        .map(|request| mend(request, basis.protocol))
-        .collect();
-    super::compat_sheet(&sound, requests, basis, profile, Faults::Mended).0
+        .map(|request| mend(request, protocol))
+        .collect()
 }
 
 /// Output tokens that were generated, as far as anybody knows: what the server reports; the asked length where it says that this

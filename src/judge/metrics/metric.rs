@@ -36,6 +36,12 @@ pub enum Metric {
     PeakConcurrency,
     /// Largest number of output tokens within one second.
     PeakOutput,
+    /// Length of the steady state: the longest time with at least nine tenths of the peak concurrency.
+    SteadyDuration,
+    /// Output tokens per second within the steady state.
+    SteadyOutput,
+    /// Mean number of requests under way within the steady state.
+    SteadyConcurrency,
     /// Tokens accepted per step of speculative decoding, as the server reports it.
     AcceptLength,
     /// Requests per second that met every target.
@@ -101,6 +107,9 @@ impl Metric {
             Self::MeanConcurrency,
             Self::PeakConcurrency,
             Self::PeakOutput,
+            Self::SteadyDuration,
+            Self::SteadyOutput,
+            Self::SteadyConcurrency,
             Self::AcceptLength,
             Self::Goodput,
             Self::Attainment,
@@ -143,6 +152,9 @@ impl Metric {
             Self::MeanConcurrency => "mean_concurrency_requests".to_owned(),
             Self::PeakConcurrency => "peak_concurrency_requests".to_owned(),
             Self::PeakOutput => "peak_output_throughput_tok_s".to_owned(),
+            Self::SteadyDuration => "steady_duration_s".to_owned(),
+            Self::SteadyOutput => "steady_output_throughput_tok_s".to_owned(),
+            Self::SteadyConcurrency => "steady_mean_concurrency_requests".to_owned(),
             Self::AcceptLength => "accept_length_tokens".to_owned(),
             Self::Goodput => "goodput_req_s".to_owned(),
             Self::Attainment => "slo_attainment_share".to_owned(),
@@ -162,6 +174,7 @@ impl Metric {
             Self::ErrorShare => "share of failed requests",
             Self::Short => "answers shorter than asked for",
             Self::Tokens(Count::Input) => "prompt tokens",
+            Self::Tokens(Count::InputVision) => "prompt tokens of pictures, by the server's count",
             Self::Tokens(Count::InputReported) => "prompt tokens, reported by the server",
             Self::Tokens(Count::InputCached) => "prompt tokens from the prefix cache",
             Self::Tokens(Count::Output) => "output tokens",
@@ -175,6 +188,9 @@ impl Metric {
             Self::MeanConcurrency => "mean concurrency",
             Self::PeakConcurrency => "peak concurrency",
             Self::PeakOutput => "peak output throughput",
+            Self::SteadyDuration => "duration of the steady state",
+            Self::SteadyOutput => "output throughput in the steady state",
+            Self::SteadyConcurrency => "mean concurrency in the steady state",
             Self::AcceptLength => "accept length",
             Self::Goodput => "goodput",
             Self::Attainment => "SLO attainment",
@@ -189,18 +205,19 @@ impl Metric {
     /// Its unit.
     pub const fn unit(self) -> Unit {
         match self {
-            Self::Duration => Unit::Seconds,
+            Self::Duration | Self::SteadyDuration => Unit::Seconds,
             Self::Due
             | Self::Completed
             | Self::Failed
             | Self::FailedBy(_)
             | Self::Short
             | Self::MeanConcurrency
+            | Self::SteadyConcurrency
             | Self::PeakConcurrency => Unit::Requests,
             Self::ErrorShare | Self::Attainment | Self::AttainmentOf(_) => Unit::Share,
             Self::Tokens(_) | Self::TokensPerChunk | Self::AcceptLength => Unit::Tokens,
             Self::Throughput(flow) | Self::PerDevice(flow) => flow.unit().0,
-            Self::PerUser | Self::PeakOutput => Unit::TokensPerSecond,
+            Self::PerUser | Self::PeakOutput | Self::SteadyOutput => Unit::TokensPerSecond,
             Self::Goodput => Unit::RequestsPerSecond,
             Self::Time(..) => Unit::Millis,
         }
@@ -220,6 +237,7 @@ impl Metric {
             | Self::PerDevice(_)
             | Self::PerUser
             | Self::PeakOutput
+            | Self::SteadyOutput
             | Self::AcceptLength
             | Self::Goodput
             | Self::Attainment
@@ -228,6 +246,8 @@ impl Metric {
             | Self::Tokens(_)
             | Self::TokensPerChunk
             | Self::MeanConcurrency
+            | Self::SteadyDuration
+            | Self::SteadyConcurrency
             | Self::PeakConcurrency => None,
         }
     }

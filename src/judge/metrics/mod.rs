@@ -11,7 +11,9 @@ mod mended;
 mod metric;
 mod parts;
 mod peaks;
+mod seconds;
 mod stats;
+mod steady;
 #[cfg(test)]
 mod tests;
 mod throughput;
@@ -22,7 +24,9 @@ use std::time::Duration;
 pub use mended::{Held, generated_tokens, held, mended};
 pub use metric::{Better, Metric, Unit};
 pub use parts::{Count, Flow, Sample, Statistic, Target};
+pub use seconds::{Cut, CutError, Quantiles, cut, seconds};
 pub use stats::Statistics;
+pub use steady::{SteadyState, steady_state};
 
 use crate::matrix::plan::{Cell, Launch, Protocol};
 use crate::matrix::spec::scenario::Slo;
@@ -82,6 +86,11 @@ pub fn figure(figures: &Figures, metric: Metric) -> Option<f64> {
     figures.get(&metric.name()).copied().flatten()
 }
 
+/// How many requests met every target of an SLO; a failed one never does.
+pub fn good(requests: &[Request], slo: &Slo) -> usize {
+    goodput::good(requests, slo)
+}
+
 /// The limits of an SLO in milliseconds, by target; targets without a limit are left out.
 pub fn slo_limits(slo: &Slo) -> Vec<(Target, f64)> {
     let limits = goodput::limits_ms(slo);
@@ -108,6 +117,7 @@ fn matrix_figures(requests: &[Request], basis: &Basis) -> Figures {
     throughput::matrix(&mut sheet, requests, basis);
     latency::matrix(&mut sheet, requests);
     peaks::matrix(&mut sheet, requests);
+    steady::matrix(&mut sheet, requests, basis);
     if let Some(slo) = &basis.slo {
         goodput::matrix(&mut sheet, requests, slo);
     }

@@ -7,6 +7,8 @@ use super::metric::Unit;
 pub enum Count {
     /// Of prompts, as the data set counts.
     Input,
+    /// Of prompts, those that stand for pictures; there is none where no request had pictures.
+    InputVision,
     /// Of prompts, as the server reports.
     InputReported,
     /// Of prompts, those the server took from its prefix cache.
@@ -48,8 +50,10 @@ pub enum Target {
 /// A sample of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sample {
-    /// To the first token, from the moment of sending.
+    /// To the first token, reasoning or answer, from the moment of sending.
     Ttft,
+    /// To the first token of the answer, reasoning left out, from the moment of sending.
+    TtftAnswer,
     /// To the first token, from the moment the connection stood.
     TtftConnected,
     /// To the first token, from the moment the request was due.
@@ -92,8 +96,9 @@ pub enum Statistic {
 }
 
 impl Count {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Input,
+        Self::InputVision,
         Self::InputReported,
         Self::InputCached,
         Self::Output,
@@ -105,6 +110,7 @@ impl Count {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Input => "input",
+            Self::InputVision => "vision_input",
             Self::InputReported => "reported_input",
             Self::InputCached => "cached_input",
             Self::Output => "output",
@@ -160,8 +166,9 @@ impl Target {
 
 impl Sample {
     /// Every sample, in the order of reports.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Ttft,
+        Self::TtftAnswer,
         Self::TtftConnected,
         Self::TtftDue,
         Self::E2e,
@@ -176,6 +183,7 @@ impl Sample {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ttft => "ttft",
+            Self::TtftAnswer => "ttft_answer",
             Self::TtftConnected => "ttft_connected",
             Self::TtftDue => "ttft_due",
             Self::E2e => "e2e",
@@ -191,6 +199,7 @@ impl Sample {
     pub(super) const fn label(self) -> &'static str {
         match self {
             Self::Ttft => "TTFT",
+            Self::TtftAnswer => "TTFT of the answer",
             Self::TtftConnected => "TTFT without connecting",
             Self::TtftDue => "TTFT from due",
             Self::E2e => "E2E",

@@ -22,7 +22,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use self::bell::Bell;
 use super::DriveError;
-use super::send::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, fill, unsent};
+use super::send::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, count_prompt, fill, give_up};
 use crate::base::clock::{self, Moment};
 use crate::load::client::Stamp;
 use crate::load::exchange::{Answer, Bounds, Course, GRACE, Haul, Live, nanos};
@@ -89,16 +89,18 @@ impl Loop {
         })
     }
 
-    /// Sends a share of the requests, follows them to their ends, and says how often the wall clock was set meanwhile.
-    pub(super) fn send(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> (Vec<Sent>, u32) {
+    /// Sends a share of the requests and follows them to their ends.
+    pub(super) fn send(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> (Vec<Sent>, Looked) {
         // The kernel lets timers be 50 µs late to save wake-ups.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let later = jobs.iter().map(Job::later).sum();
         let mut round = Round {
             zero,
             over: self.shared.limits.duration.map(|span| zero.plus(span.duration())),
-            streams: (0..jobs.len()).map(|_| None).collect(),
-            done: Vec::with_capacity(jobs.len()),
+            streams: (0..jobs.len() + later).map(|_| None).collect(),
+            done: Vec::with_capacity(jobs.len() + later),
             jobs: jobs.into(),
+            later,
             running: 0,
             connecting: 0,
             unconnected: VecDeque::new(),
@@ -114,11 +116,24 @@ impl Loop {
             next_look: zero,
             typical: None,
             naps: self.reading.has_stamps(),
+            longest_pass: Duration::ZERO,
             inner: self,
         };
         round.run();
-        (round.done, round.inner.reading.wall.jumps())
+        let looked = Looked {
+            clock_jumps: round.inner.reading.wall.jumps(),
+            longest_pass: round.longest_pass,
+        };
+        (round.done, looked)
     }
+}
+
+/// What looking at the sockets came to.
+pub(super) struct Looked {
+    /// How often the wall clock was set meanwhile.
+    pub(super) clock_jumps: u32,
+    /// The longest pass over sockets that had something to say.
+    pub(super) longest_pass: Duration,
 }
 
 /// A share on its way. Streams are known by the place of their job.
@@ -129,6 +144,8 @@ struct Round {
     jobs: VecDeque<Job>,
     streams: Vec<Option<Box<Stream>>>,
     done: Vec<Sent>,
+    /// Rounds of conversations that wait for the answer before them.
+    later: usize,
     running: usize,
     connecting: usize,
     /// Begun, and waiting until fewer connections are in the making.
@@ -152,6 +169,7 @@ struct Round {
     typical: Option<Duration>,
     /// Whether looks may wait, which they may as long as the kernel takes the moments.
     naps: bool,
+    longest_pass: Duration,
 }
 
 impl Round {
@@ -160,7 +178,8 @@ impl Round {
         loop {
             self.close();
             let (is_behind, due) = self.send_due();
-            if self.jobs.is_empty() && self.drained.is_none() {
+            let is_last = self.later == 0 || self.closed.is_some();
+            if self.jobs.is_empty() && is_last && self.drained.is_none() {
                 self.drained = Some(clock::now().plus(self.inner.shared.limits.drain.duration()));
             }
             self.expire();
@@ -207,13 +226,14 @@ impl Round {
         };
         self.waiting = None;
         for job in std::mem::take(&mut self.jobs) {
-            let request = unsent(&job, closed, nanos(clock::now(), self.zero));
-            self.inner.shared.progress.end(&request);
-            self.done.push(Sent {
-                request,
-                lag: None,
-                stamp: None,
-            });
+            self.later -= job.later();
+            give_up(
+                &job,
+                closed,
+                self.zero,
+                &self.inner.shared.progress,
+                &mut self.done,
+            );
         }
     }
 
@@ -404,6 +424,9 @@ impl Round {
         let pause = PAUSE_PER_STREAM.saturating_mul(streams).min(longest);
         let waits = self.naps && pause >= LEAST_PAUSE && haul.bytes < PLENTY && events.len() < SOCKETS;
         self.next_look = if waits { began.plus(pause) } else { began };
+        if haul.bytes > 0 {
+            self.longest_pass = self.longest_pass.max(clock::now().since(began));
+        }
     }
 
     fn ready(&mut self, place: usize, flags: epoll::EventFlags, haul: &mut Haul) {
@@ -447,7 +470,7 @@ impl Round {
 
     /// Makes the record of an exchange that is over.
     fn end(&mut self, place: usize, answer: Answer) {
-        let Some(stream) = self.streams[place].take() else {
+        let Some(mut stream) = self.streams[place].take() else {
             return;
         };
         self.running -= 1;
@@ -464,8 +487,30 @@ impl Round {
         let progress = &self.inner.shared.progress;
         progress.running.fetch_sub(1, Ordering::Relaxed);
         progress.end(&request);
-        drop(stream.slot);
+        let next = stream.job.talk.take().and_then(|talk| {
+            count_prompt(&mut request);
+            talk.next(&request, place, &self.inner.shared)
+        });
         self.done.push(Sent { request, lag, stamp });
+        // Only the end of a whole conversation frees its slot.
+        if let Some(next) = next {
+            self.go_on(next, stream.slot.take());
+        }
+    }
+
+    /// Sends the next round of a conversation, if anything may still be sent.
+    fn go_on(&mut self, next: Job, slot: Option<OwnedSemaphorePermit>) {
+        self.later -= 1;
+        if self.over.is_some_and(|over| clock::now() >= over) {
+            self.closed.get_or_insert(Closed::Over);
+        }
+        let Some(closed) = self.closed else {
+            let ready = self.zero.plus(next.due);
+            return self.begin(next, slot, ready);
+        };
+        self.later -= next.later();
+        let progress = &self.inner.shared.progress;
+        give_up(&next, closed, self.zero, progress, &mut self.done);
     }
 }
 

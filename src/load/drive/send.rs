@@ -6,16 +6,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
+use super::talk::Talk;
 use super::{DriveError, Driven, Item, Load, Progress};
 use crate::base::clock::{self, Moment};
 use crate::load::client::{self, Route, RouteError, Stamp};
+use crate::load::dataset::Content;
 use crate::load::exchange::{Answer, Bounds, Exchange, nanos};
-use crate::load::protocol::{self, Ask};
+use crate::load::protocol::{self, Ask, EncodeError};
 use crate::load::target::Target;
 use crate::matrix::spec::scenario::Limits;
 use crate::results::record::request::{Class, Failure, Request};
@@ -48,31 +50,34 @@ pub(super) struct Sent {
 
 /// A request ready to be sent.
 pub(super) struct Job {
-    index: u32,
+    pub(super) index: u32,
     /// Its place in the share.
     pub(super) place: usize,
-    prompt_tokens: u32,
-    vision_tokens: u32,
+    pub(super) prompt_tokens: u32,
+    pub(super) vision_tokens: u32,
     pub(super) asked_tokens: u32,
     pub(super) due: Duration,
     pub(super) bytes: Vec<u8>,
+    /// The conversation that it belongs to.
+    pub(super) talk: Option<Box<Talk>>,
+}
+
+impl Job {
+    /// How many requests come after it in its conversation.
+    pub(super) fn later(&self) -> usize {
+        self.talk.as_ref().map_or(0, |talk| talk.left())
+    }
 }
 
 pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Job>, DriveError> {
+    let mut next = 0;
     share
         .into_iter()
-        .enumerate()
-        .map(|(place, (index, item))| {
-            let ask = Ask {
-                model: &shared.target.model,
-                tokens: item.asked_tokens,
-                stop_at_eos: shared.stop_at_eos,
-                body: &shared.body,
-                lora: item.lora.as_deref(),
-                extras: item.extras.as_deref(),
-            };
-            let body = protocol::encode(&shared.target.dialect, &item.content, &ask)
+        .map(|(index, item)| {
+            let bytes = composed(&item, &item.content, shared)
                 .map_err(|source| DriveError::Encode { index, source })?;
+            let place = next;
+            next += item.rounds();
             Ok(Job {
                 index,
                 place,
@@ -80,10 +85,25 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
                 vision_tokens: item.vision_tokens(),
                 asked_tokens: item.asked_tokens,
                 due: item.due,
-                bytes: client::compose(&shared.target, ask.routing_key(), &body),
+                bytes,
+                talk: Talk::begin(&item),
             })
         })
         .collect()
+}
+
+/// The bytes of a request for what an item asks.
+pub(super) fn composed(item: &Item, content: &Content, shared: &Shared) -> Result<Vec<u8>, EncodeError> {
+    let ask = Ask {
+        model: &shared.target.model,
+        tokens: item.asked_tokens,
+        stop_at_eos: shared.stop_at_eos,
+        body: &shared.body,
+        lora: item.lora.as_deref(),
+        extras: item.extras.as_deref(),
+    };
+    let body = protocol::encode(&shared.target.dialect, content, &ask)?;
+    Ok(client::compose(&shared.target, ask.routing_key(), &body))
 }
 
 /// Why nothing more is sent.
@@ -101,14 +121,15 @@ pub(super) async fn send(
     stop: &CancellationToken,
 ) -> Vec<Sent> {
     let cut = stop.child_token();
+    let over = shared.limits.duration.map(|span| zero.plus(span.duration()));
+    // Rounds of conversations that are still to be sent.
+    let (left, mut hear_left) = watch::channel(jobs.iter().map(Job::later).sum::<usize>());
+    let left = Arc::new(left);
     let connects = Arc::new(Semaphore::new(CONNECTS));
     let mut running = JoinSet::new();
     let mut done = Vec::with_capacity(jobs.len());
     let mut closed = None;
-    let closing = closing(
-        shared.limits.duration.map(|span| zero.plus(span.duration())),
-        stop,
-    );
+    let closing = closing(over, stop);
     tokio::pin!(closing);
     for (turn, job) in jobs.into_iter().enumerate() {
         if closed.is_none() {
@@ -119,40 +140,50 @@ pub(super) async fn send(
             };
             match slot {
                 Ok((slot, ready)) => {
-                    let one = one(job, Arc::clone(shared), Arc::clone(&connects), cut.clone(), zero);
+                    let way = Way {
+                        shared: Arc::clone(shared),
+                        connects: Arc::clone(&connects),
+                        cut: cut.clone(),
+                        left: Arc::clone(&left),
+                        zero,
+                    };
                     running.spawn(async move {
-                        let mut sent = one.await;
+                        let sent = all(job, ready, &way).await;
                         drop(slot);
-                        sent.lag = sent
-                            .request
-                            .sent_ns
-                            .map(|at| Duration::from_nanos(at.saturating_sub(nanos(ready, zero))));
                         sent
                     });
                     while let Some(ended) = running.try_join_next() {
-                        done.push(ended.expect(SOUND));
+                        done.extend(ended.expect(SOUND));
                     }
                     continue;
                 }
                 Err(why) => closed = Some(why),
             }
         }
-        let request = unsent(&job, closed.unwrap_or(Closed::Stopped), nanos(clock::now(), zero));
-        shared.progress.end(&request);
-        done.push(Sent {
-            request,
-            lag: None,
-            stamp: None,
-        });
+        left.send_modify(|left| *left -= job.later());
+        give_up(
+            &job,
+            closed.unwrap_or(Closed::Stopped),
+            zero,
+            &shared.progress,
+            &mut done,
+        );
     }
-    let last = clock::now().plus(shared.limits.drain.duration());
-    let drained = sleep_until(last.to_tokio());
+    let drained = async {
+        tokio::select! {
+            // It fails only when nobody is left who could send.
+            _ = hear_left.wait_for(|left| *left == 0) => {}
+            _ = self::closing(over, stop) => {}
+        }
+        let last = clock::now().plus(shared.limits.drain.duration());
+        sleep_until(last.to_tokio()).await;
+    };
     tokio::pin!(drained);
     loop {
         tokio::select! {
             biased;
             ended = running.join_next() => match ended {
-                Some(ended) => done.push(ended.expect(SOUND)),
+                Some(ended) => done.extend(ended.expect(SOUND)),
                 None => return done,
             },
             () = &mut drained, if !cut.is_cancelled() => cut.cancel(),
@@ -200,28 +231,72 @@ async fn turn_of(
     }
 }
 
-/// Sends one request now and follows it to its end.
-async fn one(
-    job: Job,
+/// What a request needs on its way.
+struct Way {
     shared: Arc<Shared>,
     connects: Arc<Semaphore>,
     cut: CancellationToken,
+    left: Arc<watch::Sender<usize>>,
     zero: Moment,
-) -> Sent {
-    let (limits, progress) = (&shared.limits, &shared.progress);
+}
+
+impl Way {
+    /// Why no further round may be sent, if none may.
+    fn closed(&self) -> Option<Closed> {
+        let over = self
+            .shared
+            .limits
+            .duration
+            .map(|span| self.zero.plus(span.duration()));
+        match over {
+            _ if self.cut.is_cancelled() => Some(Closed::Stopped),
+            Some(over) if clock::now() >= over => Some(Closed::Over),
+            _ => None,
+        }
+    }
+}
+
+/// Sends one request now and follows it to its end, and then the rounds that come after it.
+async fn all(mut job: Job, ready: Moment, way: &Way) -> Vec<Sent> {
+    let mut done = Vec::with_capacity(1 + job.later());
+    let mut ready = ready;
+    loop {
+        let (place, talk) = (job.place, job.talk.take());
+        let mut sent = one(job, ready, way).await;
+        let next = talk.and_then(|talk| {
+            count_prompt(&mut sent.request);
+            talk.next(&sent.request, place, &way.shared)
+        });
+        done.push(sent);
+        let Some(next) = next else {
+            return done;
+        };
+        if let Some(closed) = way.closed() {
+            way.left.send_modify(|left| *left -= 1 + next.later());
+            give_up(&next, closed, way.zero, &way.shared.progress, &mut done);
+            return done;
+        }
+        way.left.send_modify(|left| *left -= 1);
+        ready = way.zero.plus(next.due);
+        job = next;
+    }
+}
+
+async fn one(job: Job, ready: Moment, way: &Way) -> Sent {
+    let (limits, progress, zero) = (&way.shared.limits, &way.shared.progress, way.zero);
     let on_events = |count| {
         progress.events.fetch_add(count, Ordering::Relaxed);
     };
     let exchange = Exchange {
-        route: &shared.route,
-        connects: &connects,
-        cut: &cut,
+        route: &way.shared.route,
+        connects: &way.connects,
+        cut: &way.cut,
         on_events: &on_events,
         zero,
     };
     progress.running.fetch_add(1, Ordering::Relaxed);
     let mut record = blank(&job);
-    let protocol = shared.target.dialect.protocol;
+    let protocol = way.shared.target.dialect.protocol;
     let answer = exchange
         .run(job.bytes, protocol, Bounds::of(job.asked_tokens, limits))
         .await;
@@ -229,10 +304,36 @@ async fn one(
     fill(&mut record, answer, zero);
     progress.running.fetch_sub(1, Ordering::Relaxed);
     progress.end(&record);
+    let lag = record
+        .sent_ns
+        .map(|at| Duration::from_nanos(at.saturating_sub(nanos(ready, zero))));
     Sent {
         request: record,
-        lag: None,
+        lag,
         stamp,
+    }
+}
+
+/// Takes the server's count of a round's prompt for ours: only the server knows what its template makes of the history.
+pub(super) fn count_prompt(record: &mut Request) {
+    if let Some(prompt) = record.usage.and_then(|usage| usage.prompt) {
+        record.prompt_tokens = prompt;
+    }
+}
+
+/// The records of a request that is never sent, and of the rounds after it.
+pub(super) fn give_up(job: &Job, closed: Closed, zero: Moment, progress: &Progress, done: &mut Vec<Sent>) {
+    let at_ns = nanos(clock::now(), zero);
+    let rounds = u32::try_from(job.later()).unwrap_or(u32::MAX);
+    for round in 0..=rounds {
+        let mut request = unsent(job, closed, at_ns);
+        request.index += round;
+        progress.end(&request);
+        done.push(Sent {
+            request,
+            lag: None,
+            stamp: None,
+        });
     }
 }
 
@@ -277,7 +378,7 @@ pub(super) fn fill(record: &mut Request, answer: Answer, zero: Moment) {
     record.text = Some(decoded.text);
 }
 
-pub(super) fn unsent(job: &Job, closed: Closed, at_ns: u64) -> Request {
+fn unsent(job: &Job, closed: Closed, at_ns: u64) -> Request {
     let message = match closed {
         Closed::Stopped => "the run was stopped before it was sent",
         Closed::Over => "the time to send was over before its turn came",
@@ -294,31 +395,36 @@ pub(super) fn unsent(job: &Job, closed: Closed, at_ns: u64) -> Request {
 
 /// The records of a load whose engine has no address.
 pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) -> Driven {
-    let requests = load.items.iter().zip(0..).map(|(item, index)| {
-        let job = Job {
-            index,
-            place: 0,
-            prompt_tokens: item.prompt_tokens,
-            vision_tokens: item.vision_tokens(),
-            asked_tokens: item.asked_tokens,
-            due: item.due,
-            bytes: Vec::new(),
-        };
-        let mut request = blank(&job);
-        request.end_ns = request.due_ns;
-        request.failure = Some(Failure {
-            class: Class::Connect,
-            message: error.to_string(),
-        });
-        progress.end(&request);
-        request
-    });
+    let mut requests = Vec::new();
+    for item in &load.items {
+        for round in 0..item.rounds() {
+            let job = Job {
+                index: u32::try_from(requests.len()).expect("a load has fewer than four billion requests"),
+                place: 0,
+                prompt_tokens: item.prompt_tokens,
+                vision_tokens: if round == 0 { item.vision_tokens() } else { 0 },
+                asked_tokens: item.asked_tokens,
+                due: item.due,
+                bytes: Vec::new(),
+                talk: None,
+            };
+            let mut request = blank(&job);
+            request.end_ns = request.due_ns;
+            request.failure = Some(Failure {
+                class: Class::Connect,
+                message: error.to_string(),
+            });
+            progress.end(&request);
+            requests.push(request);
+        }
+    }
     Driven {
-        requests: requests.collect(),
+        requests,
         zero: clock::now(),
         wall: Duration::ZERO,
         lag: None,
         stamp: Stamp::User,
         clock_jumps: 0,
+        threads: Vec::new(),
     }
 }

@@ -10,7 +10,7 @@ use crate::matrix::plan::launch::{
     Signs, Venv,
 };
 use crate::matrix::plan::point::Point;
-use crate::matrix::spec::arrival::Arrival;
+use crate::matrix::spec::arrival::{Arrival, Pace, Ramp};
 use crate::matrix::spec::engine::{Devices, Executor, Patch, PatienceRecipe, ProcessRecipe, Recipe};
 use crate::matrix::spec::matrix::{EngineEntry, Matrix, ModelEntry, Override, ScenarioEntry};
 use crate::matrix::spec::scenario::{Limits, Scenario};
@@ -465,7 +465,7 @@ impl Site<'_> {
                 path,
                 prompts: prompts
                     .or(entry.prompts.as_ref().map(|prompts| prompts.value))
-                    .unwrap_or(1_000),
+                    .unwrap_or_else(|| usual_prompts(entry)),
                 input_len: entry.input_len,
                 output_len: entry.output_len,
                 range_ratio: entry.range_ratio.as_ref().map_or(0.0, |ratio| ratio.value),
@@ -481,6 +481,7 @@ impl Site<'_> {
             },
             arrival: Arrival {
                 rate: point.rate,
+                pace: entry.pace().map(|pace| timed(pace, entry.duration)),
                 spacing: entry.spacing.unwrap_or_default(),
                 concurrency: point.concurrency,
             },
@@ -498,12 +499,30 @@ impl Site<'_> {
                 ..defaults
             },
             slo: entry.slo.clone(),
+            search: entry.search.as_ref().map(|search| search.value.clone()),
             body: entry.body.0.clone(),
             stop_at_eos: entry.stop_at_eos,
             keep_text: entry.keep_text,
             lora: entry.lora.clone(),
         }
     }
+}
+
+/// A ramp takes the whole measurement, where that has a length.
+fn timed(pace: Pace, duration: Option<Span>) -> Pace {
+    match pace {
+        Pace::Ramp(ramp) => Pace::Ramp(Ramp {
+            over: ramp.over.or(duration),
+            ..ramp
+        }),
+        stages @ Pace::Stages(_) => stages,
+    }
+}
+
+/// How many prompts a scenario has that does not say it: as many as its stages come to.
+fn usual_prompts(entry: &ScenarioEntry) -> u32 {
+    let stages = entry.pace().and_then(|pace| pace.requests());
+    stages.map_or(1_000, |requests| requests.ceil() as u32)
 }
 
 fn text(raw: &Raw) -> Text {

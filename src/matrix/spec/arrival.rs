@@ -1,11 +1,11 @@
-//! When requests are sent: the rate, how the gaps spread around it, how many may be under way. Draws no gap.
+//! When requests are sent: the rate and how it changes, how the gaps spread around it, how many may be under way. Draws no gap.
 
 use std::num::NonZeroU32;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::units::RequestRate;
+use crate::base::units::{RequestRate, Span};
 
 /// How evenly the gaps of gamma arrivals spread: 1 is Poisson, below 1 is burstier, above 1 is more even.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Deserialize, Serialize, JsonSchema)]
@@ -56,11 +56,152 @@ pub enum Spacing {
     },
 }
 
-/// When requests are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Arrival {
-    /// Requests per second that fall due, whether or not the engine keeps up; `inf`: all at once.
+/// By which curve a ramp goes from one rate to the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Curve {
+    /// The rate grows by the same amount every second.
+    #[default]
+    Linear,
+    /// The rate grows by the same factor every second.
+    Exponential,
+}
+
+impl Curve {
+    /// The curve as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::Exponential => "exponential",
+        }
+    }
+}
+
+/// A rate that changes steadily, up or down. It is a function of time, not of the number of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ramp {
+    /// Requests per second at the beginning.
+    pub from: RequestRate,
+    /// Requests per second at the end.
+    pub to: RequestRate,
+    /// By which curve: `linear` unless said otherwise.
+    #[serde(default)]
+    pub curve: Curve,
+    /// How long it takes; the rate then stays at `to`. Without it the ramp takes the whole measurement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<Span>,
+}
+
+impl Ramp {
+    /// The mean rate while it lasts, in requests per second.
+    pub fn mean(&self) -> f64 {
+        let (from, to) = (self.from.per_second(), self.to.per_second());
+        match self.curve {
+            Curve::Exponential if from != to => (to - from) / (to / from).ln(),
+            _ => f64::midpoint(from, to),
+        }
+    }
+}
+
+/// A rate that holds for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stage {
+    /// Requests per second.
     pub rate: RequestRate,
+    /// How long they fall due at that rate.
+    pub duration: Span,
+}
+
+/// How the rate changes while requests are sent.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pace {
+    /// From one rate to another.
+    Ramp(Ramp),
+    /// Rates one after another. Nothing falls due after the last stage.
+    Stages(Vec<Stage>),
+}
+
+impl Pace {
+    /// The word that stands where a single rate would.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ramp(_) => "ramp",
+            Self::Stages(_) => "stages",
+        }
+    }
+
+    /// How many requests stages come to, on average; `None` for a ramp, which takes as many as there are.
+    pub fn requests(&self) -> Option<f64> {
+        match self {
+            Self::Ramp(_) => None,
+            Self::Stages(stages) => Some(
+                stages
+                    .iter()
+                    .map(|stage| stage.rate.per_second() * stage.duration.duration().as_secs_f64())
+                    .sum(),
+            ),
+        }
+    }
+
+    /// Why it cannot be, with `prompts` to send; nothing if it can.
+    pub fn objection(&self, prompts: u32) -> Option<String> {
+        const FINITE: &str = "a rate that changes must be finite; write requests per second";
+        match self {
+            Self::Ramp(ramp) if ramp.from.is_infinite() || ramp.to.is_infinite() => Some(FINITE.to_owned()),
+            Self::Ramp(ramp) if ramp.over.is_some_and(|over| over.duration().is_zero()) => {
+                Some("a ramp must take longer than 0s".to_owned())
+            }
+            Self::Ramp(_) => None,
+            Self::Stages(stages) if stages.is_empty() => Some("there is no stage".to_owned()),
+            Self::Stages(stages) if stages.iter().any(|stage| stage.rate.is_infinite()) => {
+                Some(FINITE.to_owned())
+            }
+            Self::Stages(stages) if stages.iter().any(|stage| stage.duration.duration().is_zero()) => {
+                Some("a stage must be longer than 0s".to_owned())
+            }
+            Self::Stages(_) => {
+                let wanted = self.requests().unwrap_or(0.0);
+                (wanted > f64::from(prompts)).then(|| {
+                    format!(
+                        "the stages come to {} requests, and there are {prompts} prompts",
+                        wanted.ceil()
+                    )
+                })
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Pace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ramp(ramp) => {
+                write!(f, "{} ramp from {} to {}", ramp.curve.name(), ramp.from, ramp.to)?;
+                ramp.over.map_or(Ok(()), |over| write!(f, " over {over}"))
+            }
+            Self::Stages(stages) => {
+                f.write_str("stages ")?;
+                for (at, stage) in stages.iter().enumerate() {
+                    let comma = if at > 0 { ", " } else { "" };
+                    write!(f, "{comma}{} for {}", stage.rate, stage.duration)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// When requests are sent.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Arrival {
+    /// Requests per second that fall due, whether or not the engine keeps up; `inf`: all at once, or at its `pace`.
+    pub rate: RequestRate,
+    /// How the rate changes, where it does; `rate` is then infinite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace: Option<Pace>,
     /// How the gaps spread around their mean; without effect at an infinite rate.
     #[serde(default)]
     pub spacing: Spacing,
@@ -76,6 +217,8 @@ mod tests {
     fn an_arrival_reads_what_it_writes() {
         for text in [
             r#"{"rate":"inf","spacing":"poisson","concurrency":null}"#,
+            r#"{"rate":"inf","pace":{"ramp":{"from":1.0,"to":8.0,"curve":"exponential"}},"spacing":"poisson","concurrency":null}"#,
+            r#"{"rate":"inf","pace":{"stages":[{"rate":2.0,"duration":"30s"}]},"spacing":"poisson","concurrency":4}"#,
             r#"{"rate":4.0,"spacing":"constant","concurrency":16}"#,
             r#"{"rate":0.5,"spacing":{"gamma":{"burstiness":2.0}},"concurrency":null}"#,
         ] {
@@ -89,6 +232,58 @@ mod tests {
         let wrong = serde_json::from_str::<Spacing>(r#"{"gamma": {"burstiness": 0}}"#).unwrap_err();
         assert!(wrong.to_string().contains("`0` is not a burstiness"), "{wrong}");
         assert_eq!(Burstiness::new(f64::INFINITY), None);
+    }
+
+    fn rate(per_second: f64) -> RequestRate {
+        RequestRate::new(per_second).unwrap()
+    }
+
+    #[test]
+    fn a_pace_that_cannot_be_says_why() {
+        let ramp = |from: RequestRate, to: RequestRate, over: Option<Span>| {
+            Pace::Ramp(Ramp {
+                from,
+                to,
+                curve: Curve::Linear,
+                over,
+            })
+        };
+        let stages = |stages: &[(f64, u64)]| {
+            let stage = |&(per_second, seconds): &(f64, u64)| Stage {
+                rate: rate(per_second),
+                duration: Span::seconds(seconds),
+            };
+            Pace::Stages(stages.iter().map(stage).collect())
+        };
+        assert_eq!(ramp(rate(1.0), rate(9.0), None).objection(1), None);
+        assert_eq!(stages(&[(2.0, 30), (8.0, 5)]).objection(100), None);
+        for (pace, why) in [
+            (ramp(rate(1.0), RequestRate::INFINITE, None), "must be finite"),
+            (
+                ramp(rate(1.0), rate(2.0), Some(Span::seconds(0))),
+                "longer than 0s",
+            ),
+            (stages(&[]), "no stage"),
+            (stages(&[(1.0, 0)]), "longer than 0s"),
+            (
+                stages(&[(2.0, 30), (8.0, 5)]),
+                "100 requests, and there are 99 prompts",
+            ),
+        ] {
+            let said = pace.objection(99).unwrap();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_pace_is_told_in_words() {
+        let pace: Pace = serde_json::from_str(r#"{"ramp": {"from": 1, "to": 8, "over": "30s"}}"#).unwrap();
+        assert_eq!(pace.to_string(), "linear ramp from 1 to 8 over 30s");
+        let pace: Pace = serde_json::from_str(
+            r#"{"stages": [{"rate": 2, "duration": "30s"}, {"rate": 4.5, "duration": "1m"}]}"#,
+        )
+        .unwrap();
+        assert_eq!(pace.to_string(), "stages 2 for 30s, 4.5 for 1m");
     }
 
     #[test]

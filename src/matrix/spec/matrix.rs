@@ -6,12 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::{RequestRate, Span};
-use crate::matrix::spec::arrival::Spacing;
+use crate::matrix::spec::arrival::{Pace, Ramp, Spacing, Stage};
 use crate::matrix::spec::engine::{Body, Devices, Executor, PatienceRecipe};
 use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::pictures::{Pictures, SpeedBench};
 use crate::matrix::spec::rows::{AgenticTrace, Mooncake, SharedPrefix};
 use crate::matrix::spec::scenario::Slo;
+use crate::matrix::spec::search::Search;
 use crate::matrix::spec::select::Selector;
 use crate::matrix::spec::shape::{ByEngine, Named, OneOrMany, OrderedMap, Raw};
 use crate::matrix::spec::source::Spanned;
@@ -176,6 +177,12 @@ pub struct ScenarioEntry {
     pub lora: Option<Lora>,
     /// Requests per second, one or several that are crossed; `inf`: all at once.
     pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
+    /// A rate that changes steadily, instead of `rate`: `{ from: 1, to: 16 }`.
+    pub ramp: Option<Spanned<Ramp>>,
+    /// Rates one after another, instead of `rate`: `[{ rate: 2, duration: 30s }, { rate: 8, duration: 30s }]`.
+    pub stages: Option<Spanned<Vec<Stage>>>,
+    /// Look for the highest rate or concurrency that holds the SLO, instead of measuring one.
+    pub search: Option<Spanned<Search>>,
     /// How gaps between requests are drawn.
     pub spacing: Option<Spacing>,
     /// The most requests under way at once, one or several that are crossed.
@@ -204,6 +211,17 @@ pub struct ScenarioEntry {
     pub stop_at_eos: bool,
     /// Whether the texts of the answers are kept in the records.
     pub keep_text: bool,
+}
+
+impl ScenarioEntry {
+    /// How the rate changes, where it does.
+    pub fn pace(&self) -> Option<Pace> {
+        let ramp = self.ramp.as_ref().map(|ramp| Pace::Ramp(ramp.value));
+        ramp.or_else(|| {
+            let stages = self.stages.as_ref()?;
+            Some(Pace::Stages(stages.value.clone()))
+        })
+    }
 }
 
 /// What else is crossed. An entry of its own (`tp:` at a model, `rate:` at a scenario) comes before these.

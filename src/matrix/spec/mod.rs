@@ -7,6 +7,7 @@ pub mod matrix;
 pub mod pictures;
 pub mod rows;
 pub mod scenario;
+pub mod search;
 pub mod select;
 pub mod shape;
 pub mod source;

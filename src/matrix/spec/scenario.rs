@@ -1,4 +1,4 @@
-//! A named load: workload, arrival, limits and SLO.
+//! A named load: workload, arrival, limits, SLO and what is searched for.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::units::Span;
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::lora::Lora;
+use crate::matrix::spec::search::Search;
 use crate::matrix::spec::workload::{Profile, Workload};
 
 /// A load with every default filled in.
@@ -25,6 +26,9 @@ pub struct Scenario {
     pub limits: Limits,
     /// What makes a request good.
     pub slo: Option<Slo>,
+    /// What is searched for, instead of measuring one arrival.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<Search>,
     /// Fields added to every request body; `null` removes one.
     pub body: serde_json::Map<String, serde_json::Value>,
     /// Whether answers may end where the model ends them, instead of at the asked length.

@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use super::console::{self, Facts};
 use super::markdown::{anchor, draw, escaped, fenced, list};
 use super::tables::engine_results;
+use super::traffic::Traffic;
 use super::{Shown, Value};
 use crate::judge::metrics::{Flow, Metric};
 use crate::matrix::plan::{Launch, Place, command};
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::cell::{Definitions, Ending, Figures, Origin, Summary};
+use crate::results::record::client::ClientFacts;
 use crate::results::record::machine::Machine;
 
 /// The cells of each engine and version, in the order of first appearance, under the name of the engine.
@@ -256,7 +258,7 @@ fn workload(shown: &Shown<'_>) -> String {
         let none = Figures::new();
         let facts = Facts {
             backend: &shown.launch.engine.backend,
-            rate: scenario.arrival.rate,
+            rate: Traffic::of(scenario),
             concurrency: scenario.arrival.concurrency,
             slo: scenario.slo.as_ref(),
             cache: None,
@@ -356,6 +358,9 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
         if !failures.is_empty() {
             remarks.push(format!("{which}failed requests: {}", failures.join(", ")));
         }
+        if let Some(client) = &summary.client {
+            remarks.push(format!("{which}{}", client_words(client)));
+        }
         for warning in &summary.warnings {
             remarks.push(format!("{which}warning: {warning}"));
         }
@@ -364,6 +369,28 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
         remarks.push("not measured".to_owned());
     }
     remarks
+}
+
+/// What the client was busy with, and how far its moments can be trusted.
+fn client_words(client: &ClientFacts) -> String {
+    let mut words = Vec::new();
+    if let Some(lag) = &client.send_lag {
+        words.push(format!(
+            "sent at most {:.2} ms late (p99 {:.2})",
+            lag.max_ms, lag.p99_ms
+        ));
+    }
+    if let Some(share) = client.cpu_share {
+        words.push(format!("busiest thread {:.0} % of a CPU", share * 100.0));
+    }
+    match &client.error {
+        Some(point) => words.push(format!(
+            "calibrated at {} streams: TTFT {:+.2} ms (p99 {:.2}), ITL {:+.3} ms (p99 {:.3})",
+            point.streams, point.ttft_ms.bias, point.ttft_ms.p99, point.itl_ms.bias, point.itl_ms.p99
+        )),
+        None => words.push("not calibrated".to_owned()),
+    }
+    format!("client: {}", words.join("; "))
 }
 
 #[cfg(test)]

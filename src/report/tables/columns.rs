@@ -3,6 +3,7 @@
 use super::{Shown, Value, spread, status, value_of};
 use crate::judge::metrics::{Flow, Metric, Sample, Statistic};
 use crate::report::{Align, Column};
+use crate::results::record::client::Point;
 
 /// A column of a figure: its heading, digits after the point, and rank.
 pub(super) type Measured = (Metric, &'static str, usize, u8);
@@ -36,6 +37,24 @@ pub(super) const FEW_FIGURES: [Measured; 4] = [
     (time(Statistic::Mean, Sample::Ttft), "TTFT mean", 1, 1),
     (time(Statistic::Mean, Sample::Tpot), "TPOT mean", 2, 1),
 ];
+
+/// The columns of the client's own error.
+pub(super) fn client() -> [Column; 2] {
+    ["TTFT ±", "ITL ±"].map(|head| column(head, "ms", Align::Right, 5))
+}
+
+/// How far 99 of 100 of the client's moments lie from the truth at most, by calibration; of several measurements the worst.
+pub(super) fn client_error(shown: &Shown<'_>) -> [Value; 2] {
+    let worst = |of: &dyn Fn(&Point) -> f64| {
+        let errors = shown.done().filter_map(|summary| summary.client?.error);
+        let worst = errors.map(|point| of(&point)).max_by(f64::total_cmp);
+        worst.map_or(Value::Missing, |value| Value::Number { value, decimals: 2 })
+    };
+    [
+        worst(&|point| point.ttft_ms.p99),
+        worst(&|point| point.itl_ms.p99),
+    ]
+}
 
 /// A column of words.
 pub(super) fn words(head: &str, rank: u8) -> Column {

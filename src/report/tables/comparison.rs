@@ -36,6 +36,7 @@ fn table(title: String, group: &[&Shown<'_>], reference: Option<&str>) -> Table 
     let mut columns = vec![columns::words("engine", 0)];
     columns.extend(columns::identity());
     columns.extend(columns::figures(&FIGURES));
+    columns.extend(columns::client());
     columns.push(columns::numbers(&format!("vs {reference}"), 0));
     let mut rows = Vec::new();
     let mut refusals = Vec::new();
@@ -43,6 +44,7 @@ fn table(title: String, group: &[&Shown<'_>], reference: Option<&str>) -> Table 
         let mut cells = vec![Value::text(name)];
         cells.extend(columns::identified(one));
         cells.extend(columns::values(one, &FIGURES));
+        cells.extend(columns::client_error(one));
         cells.push(match ratio(one, group, reference) {
             // Its status and the note on its failure say why.
             _ if !one.is_done() => Value::Missing,

@@ -74,6 +74,12 @@ impl<'a> Shown<'a> {
         if !scenario.arrival.rate.is_infinite() {
             words.push_str(&format!(", {} req/s", scenario.arrival.rate));
         }
+        if let Some(pace) = &scenario.arrival.pace {
+            words.push_str(&format!(", {pace} req/s"));
+        }
+        if let Some(search) = &scenario.search {
+            words.push_str(&format!(", {search}"));
+        }
         if let Some(limit) = scenario.arrival.concurrency {
             words.push_str(&format!(", at most {limit} at once"));
         }
@@ -206,8 +212,7 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     notes
 }
 
-const DEFINITIONS: &str =
-    "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token)";
+const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, 99 of 100 moments lie within it";
 
 /// Rows that would read alike get the axis values in which they differ.
 fn told_apart(shown: &[&Shown<'_>], names: &mut [String], is_alike: &dyn Fn(usize, usize) -> bool) {

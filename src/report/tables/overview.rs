@@ -27,10 +27,12 @@ fn results(engine: String, group: &[&Shown<'_>]) -> Table {
     let mut columns = vec![columns::words("model", 0), columns::words("scenario", 0)];
     columns.extend(columns::identity());
     columns.extend(columns::figures(&FIGURES));
+    columns.extend(columns::client());
     let row = |one: &&Shown<'_>| {
         let mut cells = vec![Value::text(&one.launch.model), Value::Text(one.scenario())];
         cells.extend(columns::identified(one));
         cells.extend(columns::values(one, &FIGURES));
+        cells.extend(columns::client_error(one));
         Row {
             cells,
             marks: one.marks(),

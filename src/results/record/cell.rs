@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::results::record::client::ClientFacts;
 use crate::results::record::request::Class;
 
 /// Everything known about one measurement of a cell but its requests.
@@ -42,6 +43,9 @@ pub struct Summary {
     pub prompts: Option<u32>,
     /// Whose clock stamped arrivals: `user` or `kernel`.
     pub stamps: Option<String>,
+    /// What is known of the client meanwhile; absent in older runs and where nothing was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientFacts>,
     /// What emptying the caches came to.
     pub reset: Option<ResetProof>,
     /// Failed requests by class.

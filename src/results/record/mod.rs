@@ -4,10 +4,12 @@
 //! does not need it. Older formats stay readable.
 
 pub mod cell;
+pub mod client;
 pub mod event;
 pub mod machine;
 pub mod request;
 pub mod run;
+pub mod second;
 
 /// The version of the layout on disk.
 pub const FORMAT: u32 = 1;

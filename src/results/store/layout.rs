@@ -11,6 +11,7 @@ pub const MATRIX: &str = "matrix.yaml";
 pub const RECIPES: &str = "recipes";
 pub const PLAN: &str = "plan.json";
 pub const MACHINE: &str = "machine.json";
+pub const CALIBRATION: &str = "calibration.json";
 pub const JOURNAL: &str = "journal.jsonl";
 pub const LOG: &str = "matrix.log";
 pub const RESULTS: &str = "results.jsonl";
@@ -23,8 +24,19 @@ pub const SUMMARY: &str = "summary.json";
 pub const REQUESTS: &str = "requests.jsonl.zst";
 
 /// Names at the top of a run that reports must leave alone.
-pub const OWN: [&str; 11] = [
-    RUN, MATRIX, RECIPES, PLAN, MACHINE, JOURNAL, LOG, RESULTS, LOCK, LAUNCHES, CELLS,
+pub const OWN: [&str; 12] = [
+    RUN,
+    MATRIX,
+    RECIPES,
+    PLAN,
+    MACHINE,
+    CALIBRATION,
+    JOURNAL,
+    LOG,
+    RESULTS,
+    LOCK,
+    LAUNCHES,
+    CELLS,
 ];
 
 /// The longest readable part of a name, in bytes: with what is appended it stays far below the 255 that file systems take.
@@ -37,6 +49,7 @@ pub fn described() -> BTreeMap<String, String> {
         ("recipes", format!("{RECIPES}/<recipe>.yaml")),
         ("plan", PLAN.to_owned()),
         ("machine", MACHINE.to_owned()),
+        ("calibration", CALIBRATION.to_owned()),
         ("journal", JOURNAL.to_owned()),
         ("log", LOG.to_owned()),
         ("results", RESULTS.to_owned()),

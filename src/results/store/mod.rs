@@ -25,6 +25,7 @@
 //! [`Redactor`]: crate::base::secrets::Redactor
 
 mod atomic;
+pub mod calibration;
 mod clean;
 pub mod history;
 mod journal;

@@ -77,11 +77,13 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             },
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
+                pace: None,
                 spacing: Spacing::Poisson,
                 concurrency: NonZeroU32::new(2),
             },
             limits: Limits::default(),
             slo: None,
+            search: None,
             body: serde_json::Map::new(),
             stop_at_eos: false,
             keep_text: true,
@@ -180,6 +182,7 @@ pub fn summary(cell: &Cell) -> Summary {
         schedule_hash: Some(ContentHash::of_bytes(b"schedule")),
         prompts: Some(3),
         stamps: Some("user".to_owned()),
+        client: None,
         reset: Some(ResetProof {
             possible: true,
             status: Some(200),

@@ -18,6 +18,7 @@ use crate::base::secrets::Redactor;
 use crate::matrix::plan::{Measurement, Plan};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::Summary;
+use crate::results::record::client::Calibration;
 use crate::results::record::machine::Machine;
 use crate::results::record::request::Request;
 use crate::results::record::run::About;
@@ -148,6 +149,14 @@ impl Store {
             put(&path, &self.pretty(&about))?;
         }
         Ok(changed)
+    }
+
+    /// Keeps what the client is worth on this machine; an earlier one of the run is kept as `.old-<n>`.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn write_calibration(&self, calibration: &Calibration) -> Result<()> {
+        self.renew(&self.folder.join(layout::CALIBRATION), &self.pretty(calibration))
     }
 
     /// The journal, at its end.

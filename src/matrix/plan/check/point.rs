@@ -6,7 +6,8 @@ use crate::matrix::plan::point::Point;
 use crate::matrix::plan::resolve::Site;
 use crate::matrix::spec::engine::Executor;
 use crate::matrix::spec::matrix::{Exclusion, Inclusion, Matrix, engine_name};
-use crate::matrix::spec::source::{Mistake, Spanned};
+use crate::matrix::spec::search::By;
+use crate::matrix::spec::source::{Mistake, Place, Spanned};
 
 /// The mistakes of one point of the axes.
 pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
@@ -68,6 +69,50 @@ pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
                 .help(format!("give the engine its own size, as in `{axis}: {{ {}: 1, default: {size} }}`, or add `{axis}` to `parallel` of the recipe", site.engine)),
             );
         }
+    }
+    mistakes.extend(fixed(site, point));
+    mistakes
+}
+
+/// Axes that give a value for what the scenario varies by itself.
+fn fixed(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
+    let entry = site.scenario_entry;
+    let by = entry
+        .search
+        .as_ref()
+        .map(|search| (search.by, search.place.as_ref()));
+    let paced = entry.ramp.as_ref().map(|ramp| ramp.place.as_ref());
+    let paced = paced.or(entry.stages.as_ref().map(|stages| stages.place.as_ref()));
+    let no = |axis: &str, value: String, place: Option<&Place>, says: &str| {
+        at(
+            Mistake::new(format!(
+                "the scenario `{}` {says}, and `{axis}` is {value}",
+                site.scenario
+            )),
+            place,
+            format!("`{axis}` cannot be given as well"),
+        )
+        .help(format!(
+            "leave `{axis}` out of the scenario and of `axes`, or put it at the other scenarios"
+        ))
+    };
+    let mut mistakes = Vec::new();
+    if !point.rate.is_infinite() {
+        let rate = point.rate.to_string();
+        if let Some(place) = paced {
+            mistakes.push(no("rate", rate.clone(), place, "has a rate that changes"));
+        }
+        if let Some((By::Rate, place)) = by {
+            mistakes.push(no("rate", rate, place, "searches for a rate"));
+        }
+    }
+    if let (Some((By::Concurrency, place)), Some(users)) = (by, point.concurrency) {
+        mistakes.push(no(
+            "concurrency",
+            users.to_string(),
+            place,
+            "searches for a concurrency",
+        ));
     }
     mistakes
 }

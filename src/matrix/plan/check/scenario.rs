@@ -69,10 +69,10 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
             .help("set `groups` and `prompts_per_group` of `shared_prefix`, whose product it is"),
         );
     }
-    if dataset == Dataset::Mooncake && entry.rate.is_some() {
+    if dataset == Dataset::Mooncake && (entry.rate.is_some() || entry.pace().is_some()) {
         mistakes.push(
             at(
-                Mistake::new(format!("the scenario `{}` cannot be: `rate`", named.name)),
+                Mistake::new(format!("the scenario `{}` cannot have a rate", named.name)),
                 entry.rate.as_ref().and_then(|list| list.place.as_ref()),
                 "`mooncake` has its moments in its trace",
             )
@@ -93,6 +93,7 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
             .help("it is a share of the requests, such as 0.01"),
         );
     }
+    course(named, standard.as_ref(), mistakes);
     if entry.rate.as_ref().is_some_and(|list| list.0.is_empty()) {
         mistakes.push(empty_axis(
             entry.rate.as_ref().and_then(|list| list.place.as_ref()),
@@ -102,6 +103,60 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
         mistakes.push(empty_axis(
             entry.concurrency.as_ref().and_then(|list| list.place.as_ref()),
         ));
+    }
+}
+
+/// A rate that changes and a search, each with what it cannot stand beside.
+fn course(named: &Named<ScenarioEntry>, standard: Option<&ScenarioEntry>, mistakes: &mut Vec<Mistake>) {
+    let (entry, name) = (&named.value, &named.name);
+    let ramp = entry.ramp.as_ref().map(|ramp| ramp.place.as_ref());
+    let stages = entry.stages.as_ref().map(|stages| stages.place.as_ref());
+    if ramp.is_some()
+        && let Some(place) = stages
+    {
+        mistakes.push(
+            at(
+                Mistake::new(format!("the scenario `{name}` has both `ramp` and `stages`")),
+                place,
+                "a second course of the rate",
+            )
+            .help("leave one of them out, or make two scenarios"),
+        );
+    }
+    if let Some(pace) = entry.pace() {
+        let place = ramp.or(stages).flatten();
+        let own = |entry: &ScenarioEntry| entry.prompts.as_ref().map(|prompts| prompts.value);
+        let prompts = own(entry).or_else(|| standard.and_then(own));
+        if let Some(why) = pace.objection(prompts.unwrap_or(u32::MAX)) {
+            mistakes.push(at(
+                Mistake::new(format!("the scenario `{name}` cannot be: `{}`", pace.name())),
+                place,
+                why,
+            ));
+        }
+    }
+    let Some(search) = &entry.search else { return };
+    let mut no = |why: String, help: &str| {
+        let mistake = Mistake::new(format!("the scenario `{name}` cannot be: `search`"));
+        mistakes.push(at(mistake, search.place.as_ref(), why).help(help));
+    };
+    if let Some(why) = search.objection() {
+        no(
+            why,
+            "for example `search: { by: rate, from: 1, to: 64, target: 0.99, duration: 60s }`",
+        );
+    }
+    if entry.slo.is_none() {
+        no(
+            "nothing says what makes a request good".to_owned(),
+            "add `slo:`, such as `slo: { ttft: 500ms, tpot: 50ms }`",
+        );
+    }
+    if entry.pace().is_some() {
+        no(
+            "the rate changes while it is measured".to_owned(),
+            "leave `ramp` and `stages` out, or `search`",
+        );
     }
 }
 

@@ -1,0 +1,80 @@
+//! `matrix calibrate`: what the client is worth on this machine, measured against the simulated engine with exact timing.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+
+use crate::base::ids::RunId;
+use crate::base::secrets::Redactor;
+use crate::cli::{self, CalibrateArgs};
+use crate::commands::{Colors, Outcome, Refusal, print};
+use crate::engine;
+use crate::exit::Exit;
+use crate::report::{self, Format, calibration};
+use crate::results::store::{self, Store};
+use crate::run::calibrate::{Wanted, calibrate};
+use crate::run::stop::{Signals, Stop};
+use crate::run::{Events, Host};
+use crate::telemetry::machine;
+
+/// Measures the client, prints the table, and keeps the result with the machine.
+///
+/// # Errors
+/// The simulated engine does not start, or the result cannot be kept.
+pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
+    machine::raise_open_files();
+    let cache = args.places.cache();
+    let logs = tempfile::tempdir().context("cannot make a folder for logs")?;
+    let run = RunId::new("calibration");
+    let store = Store::create(logs.path(), &run, Redactor::default()).context("cannot keep logs")?;
+    let host = Host {
+        run,
+        matrix: std::env::current_exe().context("cannot find the program's own file")?,
+        folder: logs.path().to_owned(),
+        path: cli::variable("PATH"),
+        hf_home: None,
+        cache: cache.clone(),
+        prompts: None,
+        docker_host: None,
+        secrets: BTreeMap::new(),
+        redactor: Redactor::default(),
+        http: engine::http_client(),
+        machine: machine::read(&format!("matrix {}", cli::VERSION)),
+    };
+    let wanted = Wanted {
+        streams: args.streams.clone(),
+        tokens: args.tokens,
+        flood: true,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start a runtime")?;
+    let stop = Stop::default();
+    let measured = runtime.block_on(async {
+        let mut signals = Signals::catch().context("cannot listen to signals")?;
+        let events = Events::default();
+        tokio::select! {
+            measured = calibrate(&host, &store, &wanted, &stop) => anyhow::Ok(measured),
+            never = stop.listen(&mut signals, &events) => match never {},
+        }
+    })?;
+    let measured = measured
+        .map_err(|reason| Refusal::unfit(format!("error: the client cannot be calibrated: {reason}\n")))?;
+    let Some(measured) = measured else {
+        return Ok(Exit::Interrupted);
+    };
+    let path = store::calibration::keep(&cache, &measured).context("the result cannot be kept")?;
+    if args.json {
+        let text = serde_json::to_string_pretty(&measured).context("it is JSON")?;
+        print(&format!("{text}\n"));
+        return Ok(Exit::Done);
+    }
+    let format = Format::Terminal {
+        width: super::report::width(),
+        colors: colors.stdout,
+    };
+    print(&report::draw(&calibration::table(&measured), format));
+    print(&format!("kept in {}\n", path.display()));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,171 @@
+//! How far the client's moments lie from the truth. Pure.
+
+use serde::Deserialize;
+
+use crate::results::record::client::{Calibration, Deviation, Flood, Point};
+use crate::results::record::request::Request;
+
+/// Above this share of a processor a thread is the limit of what it measures.
+const SATURATED: f64 = 0.95;
+
+/// One request as the simulated engine saw it: a line of `/sim/truth`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Truth {
+    /// When its first byte was read, seconds since the Unix epoch.
+    pub first_byte_unix_s: f64,
+    /// From that moment to just before the first token was written, µs; `None` if there was none.
+    pub ttft_us: Option<f64>,
+    /// The same for every token.
+    pub writes_us: Vec<f64>,
+}
+
+/// Holds requests against the truth: TTFT and ITL errors in ms. `None` where there is nothing to compare, or the counts differ.
+///
+/// Requests are paired in the order in which they were sent and read. The engine reads a burst nearly in the order of sending; where two
+/// change places the pairing widens the p99 and leaves the bias.
+pub fn deviations(requests: &[Request], truths: &[Truth]) -> Option<(Deviation, Deviation)> {
+    let mut sent: Vec<&Request> = requests
+        .iter()
+        .filter(|request| request.is_completed() && request.sent_ns.is_some())
+        .collect();
+    let mut truths: Vec<&Truth> = truths.iter().filter(|truth| truth.ttft_us.is_some()).collect();
+    if sent.is_empty() || sent.len() != truths.len() {
+        return None;
+    }
+    sent.sort_by_key(|request| request.sent_ns);
+    truths.sort_by(|a, b| a.first_byte_unix_s.total_cmp(&b.first_byte_unix_s));
+    let (mut ttft, mut itl) = (Vec::new(), Vec::new());
+    for (request, truth) in sent.iter().zip(&truths) {
+        let first = request.chunks.first()?;
+        let measured = first.at_ns.saturating_sub(request.sent_ns?) as f64 / 1e6;
+        ttft.push(measured - truth.ttft_us? / 1e3);
+        let gaps = request.chunks.windows(2).zip(truth.writes_us.windows(2));
+        itl.extend(gaps.map(|(ours, theirs)| {
+            let gap = ours[1].at_ns.saturating_sub(ours[0].at_ns) as f64 / 1e6;
+            gap - (theirs[1] - theirs[0]) / 1e3
+        }));
+    }
+    Some((deviation(&mut ttft)?, deviation(&mut itl)?))
+}
+
+fn deviation(errors: &mut [f64]) -> Option<Deviation> {
+    if errors.is_empty() {
+        return None;
+    }
+    let bias = errors.iter().sum::<f64>() / errors.len() as f64;
+    errors.iter_mut().for_each(|error| *error = error.abs());
+    errors.sort_by(f64::total_cmp);
+    let rank = (errors.len() * 99).div_ceil(100);
+    Some(Deviation {
+        bias,
+        p99: errors[rank - 1],
+    })
+}
+
+/// A flood, judged: the client is the limit where its thread had hardly a pause.
+pub fn flood(streams: u32, events_per_s: f64, cpu_share: f64) -> Flood {
+    Flood {
+        streams,
+        events_per_s,
+        cpu_share,
+        is_limit: cpu_share >= SATURATED,
+    }
+}
+
+/// The most requests that were under way at the same moment.
+pub fn most_at_once(requests: &[Request]) -> u32 {
+    let mut edges: Vec<(u64, i32)> = requests
+        .iter()
+        .filter_map(|request| Some((request.sent_ns?, request.end_ns)))
+        .flat_map(|(sent, end)| [(sent, 1), (end, -1)])
+        .collect();
+    // At one moment ends come first.
+    edges.sort_unstable();
+    let (mut now, mut most) = (0_i32, 0);
+    for (_, edge) in edges {
+        now += edge;
+        most = most.max(now);
+    }
+    u32::try_from(most).unwrap_or(0)
+}
+
+/// The point that speaks for a measurement with so many streams at once: the smallest that has no fewer, else the largest one.
+pub fn point(calibration: &Calibration, streams: u32) -> Option<Point> {
+    let mut points = calibration.points.iter();
+    points
+        .find(|point| point.streams >= streams)
+        .or_else(|| calibration.points.last())
+        .copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(sent_ms: f64, moments: &[f64]) -> Request {
+        let nanos = |ms: f64| (ms * 1e6) as u64;
+        let chunks: Vec<_> = moments
+            .iter()
+            .map(|at| serde_json::json!([nanos(*at), "a", 1, 1]))
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "index": 0, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": 0, "sent_ns": nanos(sent_ms),
+            "chunks": chunks, "end_ns": 0,
+        }))
+        .unwrap()
+    }
+
+    fn truth(at: f64, writes_ms: &[f64]) -> Truth {
+        Truth {
+            first_byte_unix_s: at,
+            ttft_us: writes_ms.first().map(|first| first * 1e3),
+            writes_us: writes_ms.iter().map(|write| write * 1e3).collect(),
+        }
+    }
+
+    #[test]
+    fn errors_are_measured_minus_true_in_the_order_of_sending() {
+        let requests = [request(5.0, &[107.0, 117.5]), request(0.0, &[101.0, 111.0])];
+        let truths = [truth(1.0, &[100.0, 110.0]), truth(2.0, &[100.0, 110.0])];
+        let (ttft, itl) = deviations(&requests, &truths).unwrap();
+        assert!(
+            (ttft.bias - 1.5).abs() < 1e-6 && (ttft.p99 - 2.0).abs() < 1e-6,
+            "{ttft:?}"
+        );
+        assert!(
+            (itl.bias - 0.25).abs() < 1e-6 && (itl.p99 - 0.5).abs() < 1e-6,
+            "{itl:?}"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_paired_is_not_compared() {
+        assert_eq!(deviations(&[], &[]), None);
+        assert_eq!(deviations(&[request(0.0, &[1.0])], &[]), None);
+    }
+
+    #[test]
+    fn the_point_with_no_fewer_streams_speaks() {
+        let at = |streams| Point {
+            streams,
+            events_per_s: 0.0,
+            ttft_ms: Deviation::default(),
+            itl_ms: Deviation::default(),
+            cpu_share: 0.0,
+            send_lag_p99_ms: 0.0,
+        };
+        let calibration = Calibration {
+            tool: String::new(),
+            machine: String::new(),
+            at: String::new(),
+            stamps: "kernel".into(),
+            points: vec![at(16), at(64)],
+            flood: None,
+        };
+        let streams = |wanted| point(&calibration, wanted).map(|point| point.streams);
+        assert_eq!(
+            [streams(1), streams(16), streams(17), streams(999)],
+            [Some(16), Some(16), Some(64), Some(64)]
+        );
+    }
+}

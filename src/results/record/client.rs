@@ -1,0 +1,85 @@
+//! What is known of the client itself: how far its moments lie from the truth, and what it was busy with. Pure.
+
+use serde::{Deserialize, Serialize};
+
+/// What the client of one machine was found to be worth against the simulated engine, whose own moments are the truth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// The version of `matrix`.
+    pub tool: String,
+    /// The machine: host, kernel, processor and their number, as far as they are known.
+    pub machine: String,
+    /// When it was measured, RFC 3339.
+    pub at: String,
+    /// Whose clock stamped arrivals: `user` or `kernel`.
+    pub stamps: String,
+    /// A point for each number of streams, ascending.
+    pub points: Vec<Point>,
+    /// How fast it can take tokens at all; `None` where that was not tried.
+    pub flood: Option<Flood>,
+}
+
+/// The client at one number of streams, which all begin at once and get tokens at fixed times.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Streams at once.
+    pub streams: u32,
+    /// Events (tokens) per second while all streams run.
+    pub events_per_s: f64,
+    /// How far measured TTFT lies from the server's own, ms. The way through the kernel and the server's reading of a burst are in it.
+    pub ttft_ms: Deviation,
+    /// How far measured ITL lies from the server's own, ms.
+    pub itl_ms: Deviation,
+    /// The busiest thread's share of a processor, 0 to 1.
+    pub cpu_share: f64,
+    /// 99 of 100 requests were sent at most this late, ms.
+    pub send_lag_p99_ms: f64,
+}
+
+/// Signed and absolute distance from the truth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Deviation {
+    /// The mean of measured minus true.
+    pub bias: f64,
+    /// 99 of 100 lie at most this far from the truth, to either side.
+    pub p99: f64,
+}
+
+/// Tokens sent as fast as the client takes them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Flood {
+    /// Streams at once.
+    pub streams: u32,
+    /// Events per second.
+    pub events_per_s: f64,
+    /// The busiest thread's share of a processor, 0 to 1.
+    pub cpu_share: f64,
+    /// Whether the client was the limit; otherwise the server was, and the client can do more.
+    pub is_limit: bool,
+}
+
+/// What the client did during one measurement, and how far its figures can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientFacts {
+    /// How late requests were sent by our own fault, ms; `None` if none was sent.
+    pub send_lag: Option<SendLag>,
+    /// The busiest thread's share of a processor, 0 to 1.
+    pub cpu_share: Option<f64>,
+    /// Sending threads.
+    pub threads: u32,
+    /// The longest time that a socket with data may have waited for its turn, ms.
+    pub loop_lag_max_ms: Option<f64>,
+    /// The calibrated error at the nearest number of streams that is not smaller, else the largest one.
+    pub error: Option<Point>,
+}
+
+/// How late requests were sent, ms.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SendLag {
+    /// The mean.
+    pub mean_ms: f64,
+    /// 99 of 100 were at most this late.
+    pub p99_ms: f64,
+    /// The latest.
+    pub max_ms: f64,
+}

@@ -1,0 +1,384 @@
+//! The client measured against the simulated engine with exact timing: a server in a process of its own, whose own moments are the
+//! truth.
+
+use std::collections::BTreeSet;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::clock;
+use crate::base::units::Span;
+use crate::engine::{self, Context, Logs, Running};
+use crate::judge::client::{self, Truth};
+use crate::load::{self, Address, Content, Driven, Headers, Item, Load, Target};
+use crate::matrix::plan::{
+    Contact, Dialect, Engine, Launch, Measurement, Parallel, Patience, Place, Plan, Port, Process, Protocol,
+    Signs, Start, Usage,
+};
+use crate::matrix::spec::scenario::Limits;
+use crate::matrix::spec::text::Text;
+use crate::results::record::client::{Calibration, ClientFacts, Flood, Point, SendLag};
+use crate::results::record::machine::Machine;
+use crate::results::store::Store;
+use crate::run::Host;
+use crate::run::stop::Stop;
+
+/// The name of the launch, below which its logs lie.
+const NAME: &str = "calibration";
+/// What the simulated engine keeps to, ms.
+const TTFT_MS: u32 = 200;
+const ITL_MS: u32 = 20;
+/// Tokens of one flood, over all streams.
+const FLOOD_TOKENS: u32 = 400_000;
+/// The most streams that are tried before a run.
+const MOST: u32 = 1024;
+/// Streams of a flood.
+const FLOOD_STREAMS: u32 = 64;
+
+/// What is to be measured.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Numbers of streams, in any order.
+    pub streams: Vec<u32>,
+    /// Tokens of each stream, at least 2.
+    pub tokens: u32,
+    /// Whether to try how fast tokens can be taken at all.
+    pub flood: bool,
+}
+
+/// Measures the client of this machine; `None` where the run was asked to stop meanwhile. The simulated engine's log goes to `store`.
+///
+/// # Errors
+/// In words, why it could not be measured.
+pub async fn calibrate(
+    host: &Host,
+    store: &Store,
+    wanted: &Wanted,
+    stop: &Stop,
+) -> Result<Option<Calibration>, String> {
+    let mut streams = wanted.streams.clone();
+    streams.sort_unstable();
+    streams.dedup();
+    let timing = [
+        format!("--ttft={TTFT_MS}ms"),
+        format!("--itl={ITL_MS}ms"),
+        "--truth".to_owned(),
+    ];
+    let mut stamps = None;
+    let mut points = Vec::new();
+    let exact = Yardstick::start(host, store, 1, &timing).await?;
+    for streams in streams {
+        match exact.point(streams, wanted.tokens.max(2), stop).await {
+            Ok((point, stamp)) => {
+                stamps = Some(stamp);
+                points.push(point);
+            }
+            Err(_) if stop.is_asked() => break,
+            Err(error) => {
+                exact.stop().await;
+                return Err(error);
+            }
+        }
+    }
+    exact.stop().await;
+    let mut flood = None;
+    if wanted.flood && !stop.is_asked() {
+        let server = Yardstick::start(host, store, 2, &["--flood".to_owned()]).await?;
+        let measured = server.flood(stop).await;
+        server.stop().await;
+        flood = Some(measured?);
+    }
+    if stop.is_asked() {
+        return Ok(None);
+    }
+    Ok(Some(Calibration {
+        tool: host.machine.tool.clone(),
+        machine: identity(&host.machine),
+        at: clock::timestamp(),
+        stamps: stamps.unwrap_or("user").to_owned(),
+        points,
+        flood,
+    }))
+}
+
+/// The numbers of streams at once that a run's cells will have at most, where the plan tells: the fewest, the middle and the most.
+pub fn streams(plan: &Plan, todo: &[Start]) -> Vec<u32> {
+    let of = |measurement: &Measurement| {
+        let scenario = &plan.cell(&measurement.cell).scenario;
+        let bound = scenario.arrival.concurrency.map_or(MOST, NonZeroU32::get);
+        bound.min(scenario.workload.prompts).clamp(1, MOST)
+    };
+    let all: BTreeSet<u32> = todo.iter().flat_map(|start| start.cells.iter().map(of)).collect();
+    let all: Vec<u32> = all.into_iter().collect();
+    let picked: BTreeSet<u32> = [all.first(), all.get(all.len() / 2), all.last()]
+        .into_iter()
+        .flatten()
+        .copied()
+        .collect();
+    picked.into_iter().collect()
+}
+
+/// By what a machine is known again.
+fn identity(machine: &Machine) -> String {
+    let cpus = machine.cpus.map(|count| format!("{count} CPUs"));
+    [
+        machine.host.clone(),
+        machine.kernel.clone(),
+        machine.cpu.clone(),
+        cpus,
+    ]
+    .into_iter()
+    .flatten()
+    .collect::<Vec<_>>()
+    .join(", ")
+}
+
+/// The simulated engine as a yardstick.
+struct Yardstick<'a> {
+    running: Running,
+    target: Target,
+    host: &'a Host,
+}
+
+impl<'a> Yardstick<'a> {
+    async fn start(host: &'a Host, store: &Store, start: u32, flags: &[String]) -> Result<Self, String> {
+        let launch = launch(flags);
+        let port = engine::free_port().map_err(|error| format!("no free port: {error}"))?;
+        let context = Context {
+            run: store.run().clone(),
+            start,
+            devices: Vec::new(),
+            redactor: host.redactor.clone(),
+            secret: Arc::new(|_| None),
+            matrix: host.matrix.clone(),
+            shim: Some(host.matrix.clone()),
+            path: host.path.clone(),
+            hf_home: None,
+            cache: host.cache.clone(),
+            docker_host: None,
+            folder: host.folder.clone(),
+            port,
+        };
+        let logs = || -> Result<Logs, crate::results::store::StoreError> {
+            Ok(Logs {
+                engine: store.engine_log(&launch.id, start)?,
+                install: store.install_log(&launch.id, start)?,
+            })
+        };
+        let logs = logs().map_err(|error| error.to_string())?;
+        let running = engine::start(&launch, &context, logs)
+            .await
+            .map_err(|error| error.to_string())?;
+        let mut this = Self {
+            target: Target {
+                address: Address::local(port),
+                headers: Headers::default(),
+                dialect: launch.contact.dialect.clone(),
+                model: launch.served.clone(),
+            },
+            running,
+            host,
+        };
+        let ready = async || Ok(());
+        let readiness = engine::ready(&mut this.running, &launch, &host.http, ready, |_| {}).await;
+        match readiness {
+            Ok(_) => Ok(this),
+            Err(error) => {
+                this.stop().await;
+                Err(format!("the simulated engine does not get ready: {error}"))
+            }
+        }
+    }
+
+    async fn stop(self) {
+        self.running.stop().await;
+    }
+
+    /// So many streams at once, held against the truth; and whose clock stamped.
+    async fn point(&self, streams: u32, tokens: u32, stop: &Stop) -> Result<(Point, &'static str), String> {
+        self.truth(reqwest::Method::DELETE).await?;
+        let driven = self.drive(streams, tokens, stop).await?;
+        let told = self.truth(reqwest::Method::GET).await?;
+        let truths: Vec<Truth> = told
+            .lines()
+            .map(serde_json::from_str)
+            .collect::<Result<_, _>>()
+            .map_err(|error| format!("the simulated engine's truth is not understood: {error}"))?;
+        let deviations = client::deviations(&driven.requests, &truths);
+        let (ttft_ms, itl_ms) = deviations.ok_or("the requests and the truth do not match")?;
+        let point = Point {
+            streams,
+            events_per_s: f64::from(streams) * 1000.0 / f64::from(ITL_MS),
+            ttft_ms,
+            itl_ms,
+            cpu_share: busiest(&driven).unwrap_or(0.0),
+            send_lag_p99_ms: driven.lag.map_or(0.0, |lag| lag.p99.as_secs_f64() * 1e3),
+        };
+        Ok((point, driven.stamp.name()))
+    }
+
+    async fn flood(&self, stop: &Stop) -> Result<Flood, String> {
+        let driven = self
+            .drive(FLOOD_STREAMS, FLOOD_TOKENS / FLOOD_STREAMS, stop)
+            .await?;
+        let moments = || {
+            driven
+                .requests
+                .iter()
+                .flat_map(|request| &request.chunks)
+                .map(|chunk| chunk.at_ns)
+        };
+        let (Some(first), Some(last)) = (moments().min(), moments().max()) else {
+            return Err("the flood brought no token".to_owned());
+        };
+        let rate = moments().count() as f64 * 1e9 / last.saturating_sub(first).max(1) as f64;
+        Ok(client::flood(
+            FLOOD_STREAMS,
+            rate,
+            busiest(&driven).unwrap_or(0.0),
+        ))
+    }
+
+    async fn drive(&self, streams: u32, tokens: u32, stop: &Stop) -> Result<Driven, String> {
+        let item = Item {
+            content: Content::Text("The capital of France is".to_owned()),
+            prompt_tokens: 5,
+            asked_tokens: tokens,
+            due: Duration::ZERO,
+            extras: None,
+            lora: None,
+        };
+        let load = Load {
+            target: self.target.clone(),
+            items: vec![item; streams as usize],
+            concurrency: None,
+            limits: Limits::default(),
+            body: serde_json::Map::new(),
+            stop_at_eos: false,
+            threads: NonZeroUsize::MIN,
+        };
+        let driven = load::drive(load, Arc::default(), stop.asked.clone())
+            .await
+            .map_err(|error| error.to_string())?;
+        let failure = driven
+            .requests
+            .iter()
+            .find_map(|request| request.failure.as_ref());
+        match failure {
+            Some(failure) => Err(format!(
+                "a request to the simulated engine failed: {}: {}",
+                failure.class.name(),
+                failure.message
+            )),
+            None => Ok(driven),
+        }
+    }
+
+    async fn truth(&self, method: reqwest::Method) -> Result<String, String> {
+        let url = self.running.endpoint().url("/sim/truth");
+        let asked = self
+            .host
+            .http
+            .request(method, url)
+            .timeout(Duration::from_secs(30));
+        let answered = async { asked.send().await?.error_for_status()?.text().await };
+        answered
+            .await
+            .map_err(|error| format!("the simulated engine does not tell the truth: {error}"))
+    }
+}
+
+/// What is known of the client after a load.
+pub(super) fn facts(driven: &Driven, calibration: Option<&Calibration>) -> ClientFacts {
+    let millis = |span: Duration| span.as_secs_f64() * 1e3;
+    let longest = driven
+        .threads
+        .iter()
+        .filter_map(|effort| effort.longest_pass)
+        .max();
+    ClientFacts {
+        send_lag: driven.lag.map(|lag| SendLag {
+            mean_ms: millis(lag.mean),
+            p99_ms: millis(lag.p99),
+            max_ms: millis(lag.max),
+        }),
+        cpu_share: busiest(driven),
+        threads: u32::try_from(driven.threads.len()).unwrap_or(u32::MAX),
+        loop_lag_max_ms: longest.map(millis),
+        error: calibration
+            .and_then(|calibration| client::point(calibration, client::most_at_once(&driven.requests))),
+    }
+}
+
+/// The busiest thread's share of a processor, 0 to 1; `None` if nothing was sent.
+fn busiest(driven: &Driven) -> Option<f64> {
+    let share = |effort: &load::Effort| effort.cpu.as_secs_f64() / effort.wall.as_secs_f64().max(1e-9);
+    driven.threads.iter().map(share).max_by(f64::total_cmp)
+}
+
+/// The launch of a simulated engine that the plan does not know.
+fn launch(flags: &[String]) -> Launch {
+    let mut words = [
+        "{matrix}",
+        "sim",
+        "--model",
+        NAME,
+        "--port",
+        "{port}",
+        "--max-model-len",
+        "1000000",
+    ]
+    .map(Text::new)
+    .to_vec();
+    words.extend(flags.iter().map(Text::new));
+    Launch {
+        id: crate::base::ids::LaunchId::new(NAME),
+        engine: Engine {
+            name: NAME.to_owned(),
+            recipe: NAME.to_owned(),
+            title: "Simulated engine".to_owned(),
+            version: None,
+            variant: None,
+            backend: NAME.to_owned(),
+            simulated: true,
+        },
+        model: NAME.to_owned(),
+        checkpoint: NAME.to_owned(),
+        served: NAME.to_owned(),
+        precision: None,
+        tokenizer: NAME.to_owned(),
+        parallel: Parallel::default(),
+        devices: 0,
+        place: Place::Process(Process {
+            command: words,
+            ..Process::default()
+        }),
+        contact: Contact {
+            port: Port {
+                default: 8000,
+                fixed: None,
+                flag: Vec::new(),
+            },
+            health: "/health".to_owned(),
+            models: None,
+            version: None,
+            info: None,
+            metrics: None,
+            reset: None,
+            dialect: Dialect {
+                protocol: Protocol::Completions,
+                path: None,
+                usage: Usage::Unasked,
+                body: serde_json::Map::new(),
+            },
+            headers: Vec::new(),
+        },
+        signs: Signs::default(),
+        patience: Patience {
+            start: Span::seconds(30),
+            stall: Span::seconds(30),
+            stop: Span::seconds(5),
+            probe: Span::seconds(10),
+        },
+    }
+}

@@ -1,0 +1,64 @@
+//! The client's own error: measured by name, measured before a run, carried by every row.
+
+use crate::harness::{Bench, sims};
+
+#[test]
+fn the_client_is_measured_and_the_result_kept_with_the_machine() {
+    let bench = Bench::of("");
+    let ran = bench
+        .call(&["calibrate", "--streams", "1,32", "--tokens", "10", "--json"])
+        .exits(0);
+    let told: serde_json::Value = serde_json::from_str(&ran.stdout).expect("it is JSON");
+    let points = told["points"].as_array().expect("there are points");
+    assert_eq!(
+        (points[0]["streams"].as_u64(), points[1]["streams"].as_u64()),
+        (Some(1), Some(32))
+    );
+    for point in points {
+        for (what, bound) in [("ttft_ms", 100.0), ("itl_ms", 20.0)] {
+            let p99 = point[what]["p99"].as_f64().expect("it is a number");
+            assert!(p99 > 0.0 && p99 < bound, "{what} of {point}");
+        }
+    }
+    assert!(told["flood"]["events_per_s"].as_f64() > Some(1000.0), "{told}");
+    let kept = bench.results().with_file_name("cache").join("calibration.json");
+    let kept: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(kept).expect("it is kept")).expect("it is JSON");
+    assert_eq!(kept, told);
+    let ran = bench
+        .call(&["calibrate", "--streams", "2", "--tokens", "3"])
+        .exits(0);
+    assert!(
+        ran.stdout.contains("Client error on") && ran.stdout.contains("TTFT p99"),
+        "{}",
+        ran.stdout
+    );
+    bench.leaves_no_process();
+}
+
+#[test]
+fn every_row_of_a_run_carries_the_error_of_its_number_of_streams() {
+    let bench = Bench::of(&sims(
+        &[("a", "vllm", "")],
+        "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4 }\n",
+    ));
+    let ran = bench.call(&["run", "matrices/m.yaml"]).exits(0);
+    assert!(
+        ran.stdout.contains("TTFT ±") || ran.stdout.contains("no room for"),
+        "{}",
+        ran.stdout
+    );
+    let folder = bench.run_folder();
+    assert!(folder.join("calibration.json").is_file());
+    let report = std::fs::read_to_string(folder.join("report.md")).expect("there is a report");
+    assert!(report.contains("TTFT ±"), "{report}");
+    for summary in &bench.finished().summaries {
+        let client = summary.client.expect("it is recorded");
+        let error = client.error.expect("the client was calibrated");
+        assert!(error.ttft_ms.p99 > 0.0 && error.streams >= 1);
+        assert!(
+            client.send_lag.is_some() && client.cpu_share > Some(0.0) && client.loop_lag_max_ms.is_some()
+        );
+    }
+    bench.leaves_no_process();
+}
