@@ -4,6 +4,7 @@
 //! "unexpected argument", and none is ignored. Where absence and the default differ for a refusal, the flag is an `Option`.
 
 mod arrivals;
+mod pictures;
 mod rows;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 pub(crate) use self::arrivals::{ArrivalArgs, Gaps, SearchArgs, SteadyArgs};
+pub(crate) use self::pictures::{Category, PictureArgs, SpeedBenchArgs};
 pub(crate) use self::rows::{GroupDistribution, MooncakeWorkload, SharedPrefixArgs, TraceArgs};
 use crate::base::units::RequestRate;
 use crate::matrix::spec::workload::Profile;
@@ -37,6 +39,10 @@ pub struct BenchArgs {
     pub(crate) shared_prefix: SharedPrefixArgs,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
+    #[command(flatten)]
+    pub(crate) pictures: PictureArgs,
+    #[command(flatten)]
+    pub(crate) speed_bench: SpeedBenchArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
@@ -356,20 +362,6 @@ pub(crate) enum Activity {
 #[command(next_help_heading = "Flags of the Python tool that are refused")]
 pub(crate) struct MissingArgs {
     #[arg(long, hide = true)]
-    pub(crate) speed_bench_category: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) speed_bench_output_len: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) image_count: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) image_resolution: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) random_image_count: bool,
-    #[arg(long, hide = true)]
-    pub(crate) image_format: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) image_content: Option<String>,
-    #[arg(long, hide = true)]
     pub(crate) print_requests: bool,
     #[arg(long, hide = true)]
     pub(crate) plot_throughput: bool,
@@ -398,10 +390,7 @@ pub(crate) fn written(value: &impl ValueEnum) -> String {
 impl MissingArgs {
     /// Every flag here that was given, and why it is refused.
     pub(crate) fn refusals(&self) -> Vec<String> {
-        let dataset = |name: &str| format!("it belongs to the data set `{name}`, which cannot be sent yet");
         let lists = [
-            (self.of_speed_bench(), dataset("speed-bench")),
-            (self.of_images(), dataset("image")),
             (
                 self.of_separated(),
                 "the profilers of separate prefill and decode servers cannot be started from here yet"
@@ -429,23 +418,6 @@ impl MissingArgs {
             .filter(|(is_given, ..)| *is_given)
             .map(|(_, flag, why)| format!("`--{flag}` is not supported: {why}"))
             .collect()
-    }
-
-    fn of_speed_bench(&self) -> Vec<(bool, &'static str)> {
-        vec![
-            (self.speed_bench_category.is_some(), "speed-bench-category"),
-            (self.speed_bench_output_len.is_some(), "speed-bench-output-len"),
-        ]
-    }
-
-    fn of_images(&self) -> Vec<(bool, &'static str)> {
-        vec![
-            (self.image_count.is_some(), "image-count"),
-            (self.image_resolution.is_some(), "image-resolution"),
-            (self.random_image_count, "random-image-count"),
-            (self.image_format.is_some(), "image-format"),
-            (self.image_content.is_some(), "image-content"),
-        ]
     }
 
     fn of_separated(&self) -> Vec<(bool, &'static str)> {

@@ -99,8 +99,14 @@ fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
     lines.whole("Successful requests:", Metric::Completed);
     lines.number("Benchmark duration (s):", Metric::Duration);
     lines.whole("Total input tokens:", Metric::Tokens(Count::Input));
-    // Every prompt is text, so both counts are one.
-    lines.whole("Total input text tokens:", Metric::Tokens(Count::Input));
+    let vision = lines.figure(Metric::Tokens(Count::InputVision));
+    let text = lines
+        .figure(Metric::Tokens(Count::Input))
+        .map(|input| input - vision.unwrap_or(0.0));
+    lines.value("Total input text tokens:", text, 0);
+    if vision.is_some() {
+        lines.value("Total input vision tokens:", vision, 0);
+    }
     if !facts.embeds {
         lines.whole("Total generated tokens:", Metric::Tokens(Count::Output));
         lines.whole(

@@ -69,14 +69,17 @@ pub(super) fn measured(line: &mut Map<String, Value>, figures: &Figures) {
         Some(value) => json!(value as u64),
         None => Value::Null,
     };
-    let has_input = metrics::figure(figures, Metric::Tokens(Count::Input)).is_some();
+    let input = metrics::figure(figures, Metric::Tokens(Count::Input));
+    let vision = metrics::figure(figures, Metric::Tokens(Count::InputVision)).unwrap_or(0.0);
     let fields = [
         ("duration", float(Metric::Duration)),
         ("completed", whole(Metric::Completed)),
         ("total_input_tokens", whole(Metric::Tokens(Count::Input))),
-        // Every prompt is text.
-        ("total_input_text_tokens", whole(Metric::Tokens(Count::Input))),
-        ("total_input_vision_tokens", json!(has_input.then_some(0))),
+        (
+            "total_input_text_tokens",
+            json!(input.map(|input| (input - vision) as u64)),
+        ),
+        ("total_input_vision_tokens", json!(input.map(|_| vision as u64))),
         ("total_output_tokens", whole(Metric::Tokens(Count::Output))),
         (
             "total_output_tokens_retokenized",

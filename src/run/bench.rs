@@ -13,7 +13,7 @@ use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::search::Search;
 use crate::results::record::request::Request;
 use crate::run::cell::{count_tokens, load_of};
-use crate::run::items::{items, warm_up};
+use crate::run::items::{items, placed, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::search::load_at;
 
@@ -57,6 +57,7 @@ impl Session {
             match library.stock(&scenario, name).await {
                 Ok(stock) => {
                     let (items, schedule) = items(&scenario, &stock.prepared);
+                    let items = placed(items, target.dialect.protocol, &stock.tokenizer)?;
                     return Ok(Self {
                         target,
                         scenario,

@@ -20,7 +20,7 @@ use crate::results::record::cell::{
 };
 use crate::results::record::event::Event;
 use crate::results::record::request::{Class, Request};
-use crate::run::items::{items, warm_up};
+use crate::run::items::{items, placed, see, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::stop::Stop;
 use crate::run::watch::{self, Cut};
@@ -76,6 +76,10 @@ pub(crate) async fn measure(
     };
     course.prepared(&stock);
     let (items, schedule_hash) = items(&cell.scenario, &stock.prepared);
+    let items = match placed(items, ready.target.dialect.protocol, &stock.tokenizer) {
+        Ok(items) => items,
+        Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
+    };
     course.summary.schedule_hash = Some(schedule_hash);
     course.end_phase(Phase::Prepare);
     if let Err(cut) = course.warm_up(ready, &stock, stop).await {
@@ -451,6 +455,7 @@ pub(super) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) ->
 pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>) -> Vec<Request> {
     let stock = Arc::clone(stock);
     let counting = tokio::task::spawn_blocking(move || {
+        see(&mut requests, &stock.prepared.prompts);
         let texts: Vec<&str> = requests
             .iter()
             .map(|request| request.text.as_deref().unwrap_or_default())

@@ -4,10 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::ids::ContentHash;
-use crate::load::dataset::{Prepared, Prompt};
+use crate::base::units::RequestRate;
+use crate::load::dataset::pictures::with_placeholders;
+use crate::load::dataset::template::{ChatTemplate, TemplateError};
+use crate::load::dataset::tokenizer::Tokenizer;
+use crate::load::dataset::{Content, Extras, Prepared, Prompt};
 use crate::load::{Item, schedule};
+use crate::matrix::plan::Protocol;
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
+use crate::results::record::request::Request;
 
 /// What is sent and when: arrivals and adapters are drawn where the data set's draws ended. With a digest of both.
 pub(super) fn items(scenario: &Scenario, prepared: &Prepared) -> (Vec<Item>, ContentHash) {
@@ -38,7 +44,7 @@ pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part) -> (Vec
     let arrival = match moments {
         // A trace has its moments, and no gap is drawn.
         Some(_) => Arrival {
-            rate: crate::base::units::RequestRate::INFINITE,
+            rate: RequestRate::INFINITE,
             pace: None,
             ..scenario.arrival.clone()
         },
@@ -69,14 +75,62 @@ pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part) -> (Vec
     (items.collect(), hash)
 }
 
+/// The items as the protocol takes pictures: SGLang's own fills them into the text that the chat template makes.
+///
+/// # Errors
+/// In words, why there is no such text.
+pub(super) fn placed(
+    items: Vec<Item>,
+    protocol: Protocol,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Item>, String> {
+    let has_pictures = |item: &Item| matches!(item.content, Content::Pictures { .. });
+    if protocol != Protocol::SglangNative || !items.iter().any(has_pictures) {
+        return Ok(items);
+    }
+    let placed = || {
+        let template = ChatTemplate::open(tokenizer)?;
+        let item = |item: Item| {
+            Ok(Item {
+                content: with_placeholders(&item.content, &template)?,
+                ..item
+            })
+        };
+        items.into_iter().map(item).collect::<Result<_, TemplateError>>()
+    };
+    placed().map_err(|error| error.to_string())
+}
+
+/// What the server counted beyond our text of prompts with pictures is what the pictures came to.
+pub(super) fn see(requests: &mut [Request], prompts: &[Prompt]) {
+    for request in requests {
+        let prompt = usize::try_from(request.index)
+            .ok()
+            .and_then(|row| prompts.get(row));
+        let has_pictures = prompt.is_some_and(|prompt| matches!(prompt.content, Content::Pictures { .. }));
+        let reported = request.usage.and_then(|usage| usage.prompt);
+        if let Some(reported) = reported.filter(|reported| has_pictures && *reported > request.prompt_tokens)
+        {
+            request.vision_tokens = reported - request.prompt_tokens;
+            request.prompt_tokens = reported;
+        }
+    }
+}
+
 /// The request that warms up, its answer cut to `limit` tokens; `None` if there is nothing to send.
 ///
-/// As by the Python tool it is the first request, or what the data set has for it, without the row's own fields and later turns,
-/// and with the first adapter.
+/// As by the Python tool it is the first request or the whole first conversation, or what the data set has in their place, without
+/// the row's own fields and with the first adapter.
 pub(super) fn warm_up(scenario: &Scenario, prepared: &Prepared, limit: Option<u32>) -> Option<Item> {
     let prompt = prepared.warmup.as_ref().or(prepared.prompts.first())?;
     let mut item = item(prompt, Duration::ZERO, names(scenario).into_iter().next());
-    item.extras = None;
+    let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.clone());
+    item.extras = turns.map(|turns| {
+        Arc::new(Extras {
+            turns: Some(turns),
+            ..Extras::default()
+        })
+    });
     item.asked_tokens = item.asked_tokens.min(limit.unwrap_or(u32::MAX));
     Some(item)
 }

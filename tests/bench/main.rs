@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod harness;
+mod pictures;
 mod python;
 mod recorder;
 mod rows;

@@ -22,6 +22,8 @@ pub(super) struct Answer {
     pub(super) output: u32,
     /// Prompt tokens of the data set.
     pub(super) prompt: u32,
+    /// Those of them that stand for pictures.
+    pub(super) vision: u32,
     /// Output tokens counted again from the text.
     pub(super) counted: Option<u32>,
 }
@@ -71,6 +73,7 @@ fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Ans
         itl,
         output: output_tokens(request, &chunks, protocol, profile),
         prompt: request.prompt_tokens,
+        vision: request.vision_tokens,
         counted: match request.counted_tokens {
             None if request.chunks.is_empty() => Some(0),
             counted => counted,

@@ -230,6 +230,10 @@ pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, O
     let output = total(&Request::output_tokens);
     for (count, value) in [
         (Count::Input, input),
+        (
+            Count::InputVision,
+            total(&|request| Some(request.vision_tokens)).filter(|tokens| *tokens > 0),
+        ),
         (Count::InputReported, total(&|request| usage(request).prompt)),
         (Count::InputCached, total(&|request| usage(request).cached)),
         (Count::Output, output),

@@ -180,6 +180,7 @@ impl Metric {
             Self::ErrorShare => "share of failed requests",
             Self::Short => "answers shorter than asked for",
             Self::Tokens(Count::Input) => "prompt tokens",
+            Self::Tokens(Count::InputVision) => "prompt tokens of pictures, by the server's count",
             Self::Tokens(Count::InputReported) => "prompt tokens, reported by the server",
             Self::Tokens(Count::InputCached) => "prompt tokens from the prefix cache",
             Self::Tokens(Count::Output) => "output tokens",

@@ -7,6 +7,8 @@ use super::metric::Unit;
 pub enum Count {
     /// Of prompts, as the data set counts.
     Input,
+    /// Of prompts, those that stand for pictures; there is none where no request had pictures.
+    InputVision,
     /// Of prompts, as the server reports.
     InputReported,
     /// Of prompts, those the server took from its prefix cache.
@@ -94,8 +96,9 @@ pub enum Statistic {
 }
 
 impl Count {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Input,
+        Self::InputVision,
         Self::InputReported,
         Self::InputCached,
         Self::Output,
@@ -107,6 +110,7 @@ impl Count {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Input => "input",
+            Self::InputVision => "vision_input",
             Self::InputReported => "reported_input",
             Self::InputCached => "cached_input",
             Self::Output => "output",

@@ -202,6 +202,7 @@ mod tests {
             itl: vec![1.0; events as usize - 1],
             output: tokens,
             prompt: 10,
+            vision: 0,
             counted: Some(2 * tokens),
         }
     }

@@ -42,6 +42,7 @@ use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
+use crate::matrix::spec::rows::MooncakeTrace;
 use crate::matrix::spec::workload::{Dataset, Objection, Profile, Workload};
 
 /// The repository and the file that `sharegpt` and `random` use when nobody names another.
@@ -218,6 +219,11 @@ impl Rows {
     }
 }
 
+/// Where a trace of Mooncake is looked for and put, as by the Python tool.
+pub fn mooncake_place(trace: MooncakeTrace) -> PathBuf {
+    Path::new("/tmp").join(trace.file())
+}
+
 /// The file a data set is read from: its path relative to `base`, else the one in the caches; `None` if it needs none.
 ///
 /// A path that leads nowhere is an error, never a reason to take another file.
@@ -234,8 +240,7 @@ pub fn locate(workload: &Workload, base: &Path, caches: &Caches) -> Result<Optio
             given.is_file().then_some(given)
         }
         None if dataset == Dataset::Mooncake => {
-            // Where the Python tool puts it.
-            let kept = Path::new("/tmp").join(workload.mooncake().trace.file());
+            let kept = mooncake_place(workload.mooncake().trace);
             looked.push(kept.display().to_string());
             kept.is_file().then_some(kept)
         }
@@ -341,13 +346,13 @@ fn places(looked: &[String]) -> String {
 /// How to come by the file of a data set.
 fn remedy(dataset: Dataset) -> String {
     let named = "name a file of its format as the scenario's `path`";
-    match usual_file(dataset) {
-        Some((repository, file)) => {
-            format!("fetch it with `hf download --repo-type dataset {repository} {file}`, or {named}")
-        }
-        None if dataset == Dataset::Mooncake => format!(
-            "get the trace from the folder `FAST25-release` of https://github.com/kvcache-ai/Mooncake, and {named}"
-        ),
+    let fetched = match dataset {
+        Dataset::Sharegpt | Dataset::Random => Some("sharegpt"),
+        Dataset::Mmmu | Dataset::LongbenchV2 | Dataset::Mooncake => Some(dataset.bench_serving_name()),
+        _ => None,
+    };
+    match fetched {
+        Some(name) => format!("fetch it with `matrix fetch --dataset {name}`, or {named}"),
         None => format!("{named} (in `matrix bench`, `--dataset-path`)"),
     }
 }

@@ -29,7 +29,7 @@ const TOOL_USE: &str = "tool_use";
 pub enum TemplateError {
     /// The tokenizer has no chat template.
     #[error(
-        "the tokenizer `{name}` has no chat template; looked at{}\nfetch its files with `matrix fetch {name}`, or name the \
+        "the tokenizer `{name}` has no chat template; looked at{}\nfetch its files with `matrix fetch --tokenizer {name}`, or name the \
          tokenizer of a chat model",
         lines(looked)
     )]

@@ -20,8 +20,7 @@ use crate::base::ids::hex;
 pub enum TokenizerError {
     /// There is no `tokenizer.json` under this name.
     #[error(
-        "no tokenizer for `{name}`; looked at{}\nfetch it with `hf download {name} tokenizer.json \
-         tokenizer_config.json`, or name a `tokenizer.json` or a folder that holds one",
+        "no tokenizer for `{name}`; looked at{}\nfetch it with `matrix fetch --tokenizer {name}`, or name a `tokenizer.json` or a folder that holds one",
         lines(looked)
     )]
     Missing {
@@ -557,7 +556,7 @@ mod tests {
             "/nowhere/Org/Name\n",
             "/nowhere/Org/Name/tokenizer.json",
             "/nohome/hub/models--Org--Name/snapshots/*/tokenizer.json",
-            "hf download Org/Name tokenizer.json",
+            "matrix fetch --tokenizer Org/Name",
         ] {
             assert!(error.contains(part), "{part} is not in {error}");
         }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Environment;
-use crate::cli::bench::{Backend, BenchArgs};
+use crate::cli::bench::{Backend, BenchArgs, DatasetName};
 use crate::load::{Address, Headers, Scheme};
 use crate::matrix::plan::{Dialect, Protocol, Usage};
 use crate::matrix::spec::workload::Profile;
@@ -124,10 +124,15 @@ pub(super) fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
             put("top_p", json!(top_p));
         }
     }
+    // How many tokens a picture makes only the server knows.
+    let usage = match args.dataset.dataset_name {
+        DatasetName::Image | DatasetName::Mmmu => Usage::StreamOptions,
+        _ => Usage::Unasked,
+    };
     Dialect {
         protocol,
         path: None,
-        usage: Usage::Unasked,
+        usage,
         body,
     }
 }

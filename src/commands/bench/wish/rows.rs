@@ -1,61 +1,68 @@
 //! What is sent: the data set, its rows, and the adapters they ask for.
 
 use crate::cli::bench::{
-    BenchArgs, DatasetName, GroupDistribution, LoraDistribution, MooncakeWorkload, SharedPrefixArgs,
-    TraceArgs, written,
+    BenchArgs, Category, DatasetName, GroupDistribution, LoraDistribution, MooncakeWorkload, PictureArgs,
+    SharedPrefixArgs, SpeedBenchArgs, TraceArgs,
 };
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::lora::{Dealt, Lora};
+use crate::matrix::spec::pictures::{Entropy, Pictures, SpeedBench};
 use crate::matrix::spec::rows::{AgenticTrace, Mooncake, MooncakeTrace, Popularity, SharedPrefix};
 use crate::matrix::spec::workload::{Dataset, Profile, Workload};
 
 /// How unevenly `skewed` deals where nobody says so.
 const SKEW: f64 = 1.5;
 
-/// The data set of that name. Here is where those that can be prepared are told from those that cannot yet.
-fn dataset(name: DatasetName) -> Result<Dataset, String> {
+/// The data set of that name.
+const fn dataset(name: DatasetName) -> Dataset {
     match name {
-        DatasetName::Sharegpt => Ok(Dataset::Sharegpt),
-        DatasetName::Random => Ok(Dataset::Random),
-        DatasetName::RandomIds => Ok(Dataset::RandomIds),
-        DatasetName::GeneratedSharedPrefix => Ok(Dataset::GeneratedSharedPrefix),
-        DatasetName::Custom => Ok(Dataset::Custom),
-        DatasetName::Openai => Ok(Dataset::Openai),
-        DatasetName::AgenticTrace => Ok(Dataset::AgenticTrace),
-        DatasetName::Mooncake => Ok(Dataset::Mooncake),
-        DatasetName::Image | DatasetName::Mmmu | DatasetName::LongbenchV2 | DatasetName::SpeedBench => {
-            Err(format!("the data set `{}` cannot be sent yet", written(&name)))
-        }
+        DatasetName::Sharegpt => Dataset::Sharegpt,
+        DatasetName::Random => Dataset::Random,
+        DatasetName::RandomIds => Dataset::RandomIds,
+        DatasetName::GeneratedSharedPrefix => Dataset::GeneratedSharedPrefix,
+        DatasetName::Custom => Dataset::Custom,
+        DatasetName::Openai => Dataset::Openai,
+        DatasetName::AgenticTrace => Dataset::AgenticTrace,
+        DatasetName::Mooncake => Dataset::Mooncake,
+        DatasetName::Image => Dataset::Image,
+        DatasetName::Mmmu => Dataset::Mmmu,
+        DatasetName::LongbenchV2 => Dataset::LongbenchV2,
+        DatasetName::SpeedBench => Dataset::SpeedBench,
     }
 }
 
 /// The workload, if all that is said about it can be.
 pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, Vec<String>> {
     let wish = &args.dataset;
-    let dataset = dataset(wish.dataset_name).map_err(|why| vec![why])?;
+    let dataset = dataset(wish.dataset_name);
     let mut mistakes = strangers(args, dataset);
     mistakes.extend(unfit_backend(args, dataset));
     let is_random = matches!(dataset, Dataset::Random | Dataset::RandomIds);
+    let is_drawn = is_random || dataset == Dataset::Image;
     let is_paired = matches!(dataset, Dataset::Sharegpt | Dataset::Custom);
     let is_limited = is_paired || dataset == Dataset::LongbenchV2;
     let length = |given: Option<u32>| given.or_else(|| usual_length(profile));
     let mut workload = Workload {
         path: Some(wish.dataset_path.clone()).filter(|path| !path.is_empty()),
         prompts: wish.num_prompts,
-        input_len: length(wish.random_input_len).filter(|_| is_random),
+        input_len: length(wish.random_input_len).filter(|_| is_drawn),
         output_len: match dataset {
-            Dataset::Random | Dataset::RandomIds => length(wish.random_output_len),
+            Dataset::Random | Dataset::RandomIds | Dataset::Image | Dataset::Mmmu => {
+                length(wish.random_output_len)
+            }
             Dataset::GeneratedSharedPrefix => args.shared_prefix.gsp_output_len,
+            Dataset::SpeedBench => args.speed_bench.speed_bench_output_len,
             Dataset::Mooncake => None,
             _ => wish.sharegpt_output_len,
         },
-        range_ratio: if is_random { wish.random_range_ratio } else { 0.0 },
+        range_ratio: if is_drawn { wish.random_range_ratio } else { 0.0 },
         context_len: wish
             .sharegpt_context_len
             .filter(|tokens| *tokens > 0 && is_limited),
         prompt_suffix: Some(wish.prompt_suffix.clone()).filter(|suffix| !suffix.is_empty() && is_paired),
         tokenize_prompt: wish.tokenize_prompt,
-        apply_chat_template: wish.apply_chat_template,
+        // The Python tool applies it to these whatever is said.
+        apply_chat_template: wish.apply_chat_template && !matches!(dataset, Dataset::Image | Dataset::Mmmu),
         ..Workload::of(dataset)
     };
     match dataset {
@@ -73,6 +80,12 @@ pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, V
             });
         }
         Dataset::Mooncake => workload.mooncake = Some(mooncake(&args.trace)),
+        Dataset::Image => workload.pictures = Some(pictures(&args.pictures)),
+        Dataset::SpeedBench => {
+            workload.speed_bench = Some(SpeedBench {
+                category: args.speed_bench.speed_bench_category.map(entropy),
+            });
+        }
         _ => {}
     }
     let objections = workload.objections(profile);
@@ -92,12 +105,16 @@ pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, V
 
 /// What the Python tool calls a field of the workload.
 fn flag(field: &str, dataset: Dataset) -> Option<&'static str> {
-    let is_random = matches!(dataset, Dataset::Random | Dataset::RandomIds);
+    let is_random = matches!(
+        dataset,
+        Dataset::Random | Dataset::RandomIds | Dataset::Image | Dataset::Mmmu
+    );
     Some(match field {
         "prompts" if dataset == Dataset::GeneratedSharedPrefix => "gsp-num-groups",
         "prompts" => "num-prompts",
         "input_len" => "random-input-len",
         "output_len" if is_random => "random-output-len",
+        "output_len" if dataset == Dataset::SpeedBench => "speed-bench-output-len",
         "output_len" => "sharegpt-output-len",
         "range_ratio" => "random-range-ratio",
         "context_len" => "sharegpt-context-len",
@@ -108,6 +125,8 @@ fn flag(field: &str, dataset: Dataset) -> Option<&'static str> {
         "shared_prefix" => "gsp-*",
         "agentic_trace" => "agentic-max-turns",
         "mooncake" => "mooncake-*",
+        "pictures" => "image-count",
+        "speed_bench" => "speed-bench-category",
         _ => return None,
     })
 }
@@ -147,6 +166,16 @@ fn strangers(args: &BenchArgs, dataset: Dataset) -> Vec<String> {
         || trace.mooncake_num_rounds.is_some()
         || trace.mooncake_workload.is_some();
     no(is_of_mooncake, "the flags `--mooncake-…`", Dataset::Mooncake);
+    no(
+        args.pictures != PictureArgs::default(),
+        "the flags `--image-…` and `--random-image-count`",
+        Dataset::Image,
+    );
+    no(
+        args.speed_bench != SpeedBenchArgs::default(),
+        "the flags `--speed-bench-…`",
+        Dataset::SpeedBench,
+    );
     if trace.use_trace_timestamps && dataset != Dataset::Mooncake {
         found.push(format!(
             "`--use-trace-timestamps` has no effect on `{name}`, whose rows have no moments; leave it out"
@@ -189,12 +218,38 @@ fn unfit_backend(args: &BenchArgs, dataset: Dataset) -> Vec<String> {
             );
         }
     }
+    let has_pictures = matches!(dataset, Dataset::Image | Dataset::Mmmu);
+    if has_pictures && !(is_chat || protocol == Protocol::SglangNative) {
+        found.push(format!(
+            "the data set `{name}` has pictures, which the backend `{backend}` does not take; use `sglang`, or a chat backend \
+             such as `sglang-oai-chat` or `vllm-chat`"
+        ));
+    }
     if args.shared_prefix.gsp_send_routing_key && matches!(protocol, Protocol::Trt | Protocol::Truss) {
         found.push(format!(
             "`--gsp-send-routing-key` has no effect with the backend `{backend}`; leave it out"
         ));
     }
     found
+}
+
+fn pictures(args: &PictureArgs) -> Pictures {
+    let usual = Pictures::default();
+    Pictures {
+        count: args.image_count.unwrap_or(usual.count),
+        is_count_drawn: args.random_image_count,
+        resolution: args.image_resolution.unwrap_or(usual.resolution),
+        format: args.image_format.map_or(usual.format, Into::into),
+        content: args.image_content.map_or(usual.content, Into::into),
+    }
+}
+
+const fn entropy(category: Category) -> Entropy {
+    match category {
+        Category::LowEntropy => Entropy::LowEntropy,
+        Category::Mixed => Entropy::Mixed,
+        Category::HighEntropy => Entropy::HighEntropy,
+    }
 }
 
 fn shared_prefix(args: &SharedPrefixArgs) -> Result<SharedPrefix, String> {
