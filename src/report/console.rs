@@ -4,8 +4,8 @@
 
 use std::num::NonZeroU32;
 
+use super::traffic::Traffic;
 use super::{MISSING, python};
-use crate::base::units::RequestRate;
 use crate::judge::metrics::{
     self, Count, Flow, Metric, Sample,
     Statistic::{self, Max, Mean, Median, P90, P95, P99},
@@ -23,7 +23,7 @@ pub struct Facts<'a> {
     /// The name that bench_serving knows the backend by.
     pub backend: &'a str,
     /// Requests per second that were asked for.
-    pub rate: RequestRate,
+    pub rate: Traffic,
     /// The most requests under way at once, where it was limited.
     pub concurrency: Option<NonZeroU32>,
     /// What makes a request good, where that was asked for.
@@ -55,7 +55,7 @@ pub fn block(profile: Profile, facts: &Facts<'_>, figures: &Figures) -> String {
     };
     lines.section('=', " Serving Benchmark Result ");
     lines.text("Backend:", facts.backend);
-    lines.text("Traffic request rate:", &python::repr(facts.rate.per_second()));
+    lines.text("Traffic request rate:", &facts.rate.text());
     match profile {
         Profile::Classic => classic(&mut lines),
         Profile::Current => current(&mut lines, facts),
@@ -252,7 +252,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::units::Span;
+    use crate::base::units::{RequestRate, Span};
 
     fn figures(values: &[(&str, f64)]) -> Figures {
         values
@@ -264,7 +264,7 @@ mod tests {
     fn facts<'a>(backend: &'a str) -> Facts<'a> {
         Facts {
             backend,
-            rate: RequestRate::INFINITE,
+            rate: RequestRate::INFINITE.into(),
             concurrency: None,
             slo: None,
             cache: None,
@@ -324,7 +324,7 @@ mod tests {
             e2e: None,
         };
         let facts = Facts {
-            rate: RequestRate::new(20.0).unwrap(),
+            rate: RequestRate::new(20.0).unwrap().into(),
             concurrency: NonZeroU32::new(2),
             slo: Some(&slo),
             cache: Some(Cache {

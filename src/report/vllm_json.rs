@@ -4,10 +4,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::bench_line::{Details, rate};
+use super::bench_line::Details;
 use super::jsonl::insert;
 use super::python;
-use crate::base::units::RequestRate;
+use super::traffic::Traffic;
 use crate::judge::metrics::{self, Count, Flow, Metric, Sample, Statistic};
 use crate::results::record::cell::Figures;
 use crate::results::record::request::Request;
@@ -26,7 +26,7 @@ pub struct VllmResult<'a> {
     /// The tokenizer's name.
     pub tokenizer: &'a str,
     /// Requests per second.
-    pub rate: RequestRate,
+    pub rate: Traffic,
     /// The most requests under way at once.
     pub concurrency: Option<u32>,
     /// The figures of the block.
@@ -83,7 +83,7 @@ impl VllmResult<'_> {
             ("model_id", json!(self.model)),
             ("tokenizer_id", json!(self.tokenizer)),
             ("num_prompts", json!(self.details.requests.len())),
-            ("request_rate", rate(self.rate)),
+            ("request_rate", self.rate.json()),
             ("burstiness", json!(1.0)),
             ("max_concurrency", json!(self.concurrency)),
         ];
@@ -160,6 +160,7 @@ impl VllmResult<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::units::RequestRate;
     use crate::matrix::plan::Protocol;
     use crate::matrix::spec::workload::Profile;
     use crate::report::testing::request;
@@ -174,7 +175,7 @@ mod tests {
             label: None,
             model: "m",
             tokenizer: "t",
-            rate: RequestRate::INFINITE,
+            rate: RequestRate::INFINITE.into(),
             concurrency: Some(4),
             block: &figures,
             matrix: &figures,
@@ -231,7 +232,7 @@ mod tests {
             label: None,
             model: "m",
             tokenizer: "t",
-            rate: RequestRate::INFINITE,
+            rate: RequestRate::INFINITE.into(),
             concurrency: None,
             block: &figures,
             matrix: &figures,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::ids::ContentHash;
-use crate::load::dataset::{Prepared, Prompt};
+use crate::base::units::RequestRate;
+use crate::load::dataset::{Extras, Prepared, Prompt};
 use crate::load::{Item, schedule};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
@@ -17,7 +18,7 @@ pub(super) fn items(scenario: &Scenario, prepared: &Prepared) -> (Vec<Item>, Con
     let arrival = match moments {
         // A trace has its moments, and no gap is drawn.
         Some(_) => Arrival {
-            rate: crate::base::units::RequestRate::INFINITE,
+            rate: RequestRate::INFINITE,
             pace: None,
             ..scenario.arrival.clone()
         },
@@ -45,12 +46,18 @@ pub(super) fn items(scenario: &Scenario, prepared: &Prepared) -> (Vec<Item>, Con
 
 /// The request that warms up, its answer cut to `limit` tokens; `None` if there is nothing to send.
 ///
-/// As by the Python tool it is the first request, or what the data set has for it, without the row's own fields and later turns,
-/// and with the first adapter.
+/// As by the Python tool it is the first request or the whole first conversation, or what the data set has in their place, without
+/// the row's own fields and with the first adapter.
 pub(super) fn warm_up(scenario: &Scenario, prepared: &Prepared, limit: Option<u32>) -> Option<Item> {
     let prompt = prepared.warmup.as_ref().or(prepared.prompts.first())?;
     let mut item = item(prompt, Duration::ZERO, names(scenario).into_iter().next());
-    item.extras = None;
+    let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.clone());
+    item.extras = turns.map(|turns| {
+        Arc::new(Extras {
+            turns: Some(turns),
+            ..Extras::default()
+        })
+    });
     item.asked_tokens = item.asked_tokens.min(limit.unwrap_or(u32::MAX));
     Some(item)
 }

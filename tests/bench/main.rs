@@ -3,5 +3,6 @@
 mod harness;
 mod python;
 mod recorder;
+mod rows;
 mod run;
 mod vllm;

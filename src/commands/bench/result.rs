@@ -62,7 +62,18 @@ impl Ended<'_> {
             Profile::Current => Definitions::Current,
         };
         let mut take = |definitions| sets.remove(&definitions).unwrap_or_default();
-        let copied = take(copied);
+        let copied = match self.session.is_of_talks() {
+            // Trap T29: the Python tool sums no prompts of conversations.
+            true => {
+                let mut promptless = requests.clone();
+                for request in &mut promptless {
+                    (request.prompt_tokens, request.vision_tokens) = (0, 0);
+                }
+                let mut sets = metrics::summarize(&promptless, &basis);
+                sets.remove(&copied).unwrap_or_default()
+            }
+            false => take(copied),
+        };
         let block = match self.wish.output.compat_figures {
             true => copied.clone(),
             false => metrics::mended(requests, &basis, profile),

@@ -1,5 +1,7 @@
 //! What the flags of `matrix bench` ask for, checked: every mistake is found before anything is asked of a server.
 
+mod rows;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -13,8 +15,9 @@ use crate::load::{Address, Headers, Scheme};
 use crate::matrix::plan::{Dialect, Protocol, Usage};
 use crate::matrix::spec::arrival::{Arrival, Spacing};
 use crate::matrix::spec::scenario::{Limits, Scenario, Slo};
-use crate::matrix::spec::workload::{Dataset, Profile, Workload};
+use crate::matrix::spec::workload::Profile;
 use crate::report::bench_line::Asked;
+use crate::report::traffic::Traffic;
 
 /// A bench that can be begun.
 #[derive(Debug)]
@@ -144,19 +147,6 @@ impl Backend {
     }
 }
 
-/// The data set of that name. Here is where those that can be prepared are told from those that cannot yet.
-fn dataset(name: DatasetName) -> Result<Dataset, String> {
-    match name {
-        DatasetName::Sharegpt => Ok(Dataset::Sharegpt),
-        DatasetName::Random => Ok(Dataset::Random),
-        DatasetName::RandomIds => Ok(Dataset::RandomIds),
-        other => Err(format!(
-            "the data set `{}` cannot be sent yet; those that can are `sharegpt`, `random` and `random-ids`",
-            written(&other)
-        )),
-    }
-}
-
 impl Wish {
     /// Checks the flags.
     ///
@@ -171,10 +161,11 @@ impl Wish {
         let address = or_say.take(address(args));
         let headers = or_say.take(headers(args, environment));
         let body = or_say.take(body(args));
-        let workload = or_say.take(workload(args, profile));
+        let workload = or_say.take(rows::workload(args, profile));
         let slo = or_say.take(slo(args.output.goodput.as_deref()));
-        let (Some(address), Some((auth, headers)), Some(body), Some(workload), Some(slo)) =
-            (address, headers, body, workload, slo)
+        let lora = or_say.take(rows::lora(args));
+        let (Some(address), Some((auth, headers)), Some(body), Some(workload), Some(slo), Some(lora)) =
+            (address, headers, body, workload, slo, lora)
         else {
             return Err(mistakes);
         };
@@ -202,7 +193,7 @@ impl Wish {
             body,
             stop_at_eos: args.sampling.disable_ignore_eos,
             keep_text: true,
-            lora: None,
+            lora,
         };
         Ok(Self {
             backend,
@@ -309,28 +300,6 @@ fn contradictions(args: &BenchArgs) -> Vec<String> {
     no(
         is_ids && backend != Backend::Sglang,
         "`--tokenize-prompt` needs the backend `sglang`".to_owned(),
-    );
-    if let Some(names) = &sampling.lora_name {
-        no(
-            matches!(protocol, Protocol::Trt | Protocol::Truss),
-            without_effect("lora-name"),
-        );
-        no(
-            names.len() > 1,
-            "several adapters cannot be dealt to requests yet; give one name to `--lora-name`".to_owned(),
-        );
-    }
-    let is_dealt = sampling
-        .lora_request_distribution
-        .is_some_and(|how| how != crate::cli::bench::LoraDistribution::Uniform);
-    no(
-        is_dealt,
-        "`--lora-request-distribution` deals several adapters, which cannot be done yet; leave it out"
-            .to_owned(),
-    );
-    no(
-        sampling.lora_zipf_alpha.is_some_and(|alpha| alpha <= 1.0),
-        "`--lora-zipf-alpha` must be above 1".to_owned(),
     );
     let timeout = course.flush_cache_timeout;
     no(
@@ -461,9 +430,6 @@ fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
         if profile == Profile::Classic {
             later.iter().for_each(|key| put(key, Value::Null));
         }
-        if let Some(name) = lora(args) {
-            put("lora_path", json!(name));
-        }
         if sampling.return_logprob {
             put("return_logprob", json!(true));
         }
@@ -501,10 +467,6 @@ fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
     }
 }
 
-fn lora(args: &BenchArgs) -> Option<&String> {
-    args.sampling.lora_name.as_ref().and_then(|names| names.first())
-}
-
 /// The user's own fields, and those that win over them.
 ///
 /// Source: spec/bench-serving.md 2.2, 2.3 and step 4 of 6.
@@ -527,83 +489,15 @@ fn body(args: &BenchArgs) -> Result<Map<String, Value>, Vec<String>> {
         put("bootstrap_host", json!("2.2.2.2"));
         put("bootstrap_room", json!(0));
     }
-    match (backend.protocol(), lora(args)) {
-        (Protocol::Completions | Protocol::Chat | Protocol::Embeddings, Some(name)) => {
-            put("model", json!(name));
-            put("lora_path", json!(name));
+    if backend.protocol() == Protocol::SglangNative {
+        if args.sampling.top_logprobs_num > 0 {
+            put("top_logprobs_num", json!(args.sampling.top_logprobs_num));
         }
-        (Protocol::SglangNative, _) => {
-            if args.sampling.top_logprobs_num > 0 {
-                put("top_logprobs_num", json!(args.sampling.top_logprobs_num));
-            }
-            if let Some(ids) = &args.sampling.token_ids_logprob {
-                put("token_ids_logprob", json!(ids));
-            }
+        if let Some(ids) = &args.sampling.token_ids_logprob {
+            put("token_ids_logprob", json!(ids));
         }
-        _ => {}
     }
     Ok(body)
-}
-
-fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, Vec<String>> {
-    let wish = &args.dataset;
-    let dataset = dataset(wish.dataset_name).map_err(|why| vec![why])?;
-    let is_random = matches!(dataset, Dataset::Random | Dataset::RandomIds);
-    let length = |given: Option<u32>| given.or_else(|| usual_length(profile));
-    let workload = Workload {
-        dataset,
-        path: Some(wish.dataset_path.clone()).filter(|path| !path.is_empty()),
-        prompts: wish.num_prompts,
-        input_len: length(wish.random_input_len).filter(|_| is_random),
-        output_len: match is_random {
-            true => length(wish.random_output_len),
-            false => wish.sharegpt_output_len,
-        },
-        range_ratio: if is_random { wish.random_range_ratio } else { 0.0 },
-        context_len: wish
-            .sharegpt_context_len
-            .filter(|tokens| *tokens > 0 && !is_random),
-        prompt_suffix: Some(wish.prompt_suffix.clone()).filter(|suffix| !suffix.is_empty() && !is_random),
-        tokenize_prompt: wish.tokenize_prompt,
-        apply_chat_template: wish.apply_chat_template,
-        ..Workload::of(dataset)
-    };
-    let objections = workload.objections(profile);
-    if objections.is_empty() {
-        return Ok(workload);
-    }
-    Err(objections
-        .into_iter()
-        .map(|objection| match flag(objection.field, is_random) {
-            Some(flag) => format!("`--{flag}`: {}", objection.says),
-            None => objection.says,
-        })
-        .collect())
-}
-
-/// What the Python tool calls a field of the workload.
-fn flag(field: &str, is_random: bool) -> Option<&'static str> {
-    Some(match (field, is_random) {
-        ("prompts", _) => "num-prompts",
-        ("input_len", _) => "random-input-len",
-        ("output_len", true) => "random-output-len",
-        ("output_len", false) => "sharegpt-output-len",
-        ("range_ratio", _) => "random-range-ratio",
-        ("context_len", _) => "sharegpt-context-len",
-        ("prompt_suffix", _) => "prompt-suffix",
-        ("tokenize_prompt", _) => "tokenize-prompt",
-        ("apply_chat_template", _) => "apply-chat-template",
-        ("dataset", _) => "dataset-name",
-        _ => return None,
-    })
-}
-
-/// Source: spec/bench-serving.md 10 and 12.4.
-const fn usual_length(profile: Profile) -> Option<u32> {
-    match profile {
-        Profile::Classic => None,
-        Profile::Current => Some(1024),
-    }
 }
 
 /// Source: spec/bench-serving.md 7.5.
@@ -713,12 +607,15 @@ fn profiler(args: &BenchArgs, environment: &Environment) -> Option<Profiler> {
 }
 
 fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>) -> Asked {
-    let length = |given: Option<u32>| given.or_else(|| usual_length(profile));
+    let length = |given: Option<u32>| given.or_else(|| rows::usual_length(profile));
     Asked {
         tag: args.output.tag.clone(),
         backend: args.server.backend.name(),
         dataset: written(&args.dataset.dataset_name),
-        rate: args.course.request_rate,
+        rate: match args.dataset.dataset_name {
+            DatasetName::Mooncake => Traffic::Trace,
+            _ => args.course.request_rate.into(),
+        },
         concurrency: args.course.max_concurrency.filter(|limit| *limit > 0),
         sharegpt_output_len: args.dataset.sharegpt_output_len,
         random_input_len: length(args.dataset.random_input_len),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use super::console::{self, Facts};
 use super::markdown::{anchor, draw, escaped, fenced, list};
 use super::tables::engine_results;
+use super::traffic::Traffic;
 use super::{Shown, Value};
 use crate::judge::metrics::{Flow, Metric};
 use crate::matrix::plan::{Launch, Place, command};
@@ -257,7 +258,7 @@ fn workload(shown: &Shown<'_>) -> String {
         let none = Figures::new();
         let facts = Facts {
             backend: &shown.launch.engine.backend,
-            rate: scenario.arrival.rate,
+            rate: Traffic::of(scenario),
             concurrency: scenario.arrival.concurrency,
             slo: scenario.slo.as_ref(),
             cache: None,

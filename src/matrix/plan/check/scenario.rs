@@ -69,10 +69,10 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
             .help("set `groups` and `prompts_per_group` of `shared_prefix`, whose product it is"),
         );
     }
-    if dataset == Dataset::Mooncake && entry.rate.is_some() {
+    if dataset == Dataset::Mooncake && (entry.rate.is_some() || entry.pace().is_some()) {
         mistakes.push(
             at(
-                Mistake::new(format!("the scenario `{}` cannot be: `rate`", named.name)),
+                Mistake::new(format!("the scenario `{}` cannot have a rate", named.name)),
                 entry.rate.as_ref().and_then(|list| list.place.as_ref()),
                 "`mooncake` has its moments in its trace",
             )
