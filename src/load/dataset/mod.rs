@@ -6,15 +6,21 @@ mod agentic;
 mod cache;
 mod conversations;
 mod custom;
+mod image;
 mod jsonl;
 mod kept;
+mod longbench;
+mod mmmu;
 mod mooncake;
 mod openai;
+pub mod pictures;
 mod random;
+mod records;
 pub mod rng;
 mod row;
 mod shared_prefix;
 mod sharegpt;
+mod speed_bench;
 pub mod template;
 pub mod tokenizer;
 
@@ -93,12 +99,6 @@ pub enum DatasetError {
         path: PathBuf,
         /// What is wrong, and where in the file.
         reason: String,
-    },
-    /// The data set is known and cannot be prepared.
-    #[error("the data set `{}` is not built yet; choose another", dataset.bench_serving_name())]
-    NotBuilt {
-        /// The data set.
-        dataset: Dataset,
     },
     /// The data set's file does not hold conversations in the ShareGPT format.
     #[error("`{}` does not hold conversations in the ShareGPT format: {reason}", path.display())]
@@ -312,9 +312,10 @@ pub fn prepare(
         Dataset::Openai => openai::rows(workload, tokenizer, path()?)?,
         Dataset::AgenticTrace => agentic::rows(workload, path()?)?,
         Dataset::Mooncake => mooncake::rows(workload, tokenizer, path()?)?,
-        Dataset::Image | Dataset::Mmmu | Dataset::LongbenchV2 | Dataset::SpeedBench => {
-            return Err(DatasetError::NotBuilt { dataset });
-        }
+        Dataset::Image => image::rows(workload, tokenizer, &mut draws)?,
+        Dataset::Mmmu => mmmu::rows(workload, tokenizer, path()?, &mut draws)?,
+        Dataset::LongbenchV2 => longbench::rows(workload, tokenizer, path()?, &mut draws)?,
+        Dataset::SpeedBench => speed_bench::rows(workload, tokenizer, path()?, &mut draws)?,
     };
     if rows.prompts.is_empty() {
         return Err(DatasetError::Empty { dataset });

@@ -178,5 +178,7 @@ fn workload(entry: &ScenarioEntry, standard: Option<&ScenarioEntry>, dataset: Da
         shared_prefix: entry.shared_prefix.clone(),
         agentic_trace: entry.agentic_trace.clone(),
         mooncake: entry.mooncake.clone(),
+        pictures: entry.pictures.clone(),
+        speed_bench: entry.speed_bench.clone(),
     }
 }
