@@ -96,7 +96,11 @@ fn pictures_are_parts_of_a_message_or_stand_beside_a_text_with_their_places() {
 fn speed_bench_is_sampled_and_kept_for_the_next_time() {
     let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
     let row = |at: usize| {
-        let category = if at % 2 == 0 { "mixed" } else { "low_entropy" };
+        let category = if at.is_multiple_of(2) {
+            "mixed"
+        } else {
+            "low_entropy"
+        };
         json!({"category": category, "turns": [format!("Question {at}?"), "And then?"]}).to_string()
     };
     let path = desk.path().join("speed.jsonl");

@@ -104,7 +104,7 @@ mod tests {
             let all = prepared(prompts).prompts;
             let text = |prompt: Prompt| match prompt.content {
                 Content::Pictures { text, images } => {
-                    assert_eq!(images, [uri.clone()]);
+                    assert_eq!(images, std::slice::from_ref(&uri));
                     assert_eq!(
                         (prompt.prompt_tokens as usize, prompt.output_tokens),
                         (text.len() + 31, 1024)

@@ -98,7 +98,11 @@ mod tests {
     fn file() -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         let row = |at: usize| {
-            let category = if at % 2 == 0 { "low_entropy" } else { "mixed" };
+            let category = if at.is_multiple_of(2) {
+                "low_entropy"
+            } else {
+                "mixed"
+            };
             json!({"category": category, "turns": [format!("t{at}"), "more"]}).to_string()
         };
         std::fs::write(file.path(), (0..4).map(row).collect::<Vec<_>>().join("\n\n")).unwrap();

@@ -65,7 +65,10 @@ fn each_backend_has_its_protocol_its_port_and_its_path() {
 fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
     refused(&["--backend", "gserver"], "`gserver` is not implemented");
     refused(&["--backend", "trt"], "give `--model`");
-    refused(&["--dataset-name", "mmmu"], "`mmmu` cannot be sent yet");
+    refused(
+        &["--backend", "vllm", "--dataset-name", "mmmu"],
+        "has pictures, which the backend `vllm` does not take",
+    );
     refused(
         &["--backend", "vllm-chat", "--return-logprob"],
         "`--return-logprob` has no effect",
