@@ -558,6 +558,6 @@ mod tests {
         let args = parsed(&["--rust-client", "--print-requests", "--multi"]).unwrap();
         let refusals = args.missing.refusals();
         assert_eq!(refusals.len(), 3);
-        assert!(refusals[0].contains("`--output-details`"), "{refusals:?}");
+        assert!(refusals[2].contains("`--output-details`"), "{refusals:?}");
     }
 }
