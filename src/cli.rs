@@ -168,15 +168,36 @@ pub struct CalibrateArgs {
     pub places: Places,
 }
 
+/// The data sets that have a file to fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FetchedDataset {
+    /// For `sharegpt` and `random`.
+    Sharegpt,
+    /// MMMU's mathematics.
+    Mmmu,
+    /// LongBench v2.
+    #[value(name = "longbench_v2")]
+    LongbenchV2,
+    /// Mooncake's four traces.
+    Mooncake,
+}
+
 /// `matrix fetch`.
 ///
 /// A token for private and gated files is read from `HF_TOKEN`.
 #[derive(Args, Debug)]
 pub struct FetchArgs {
-    /// The matrix file.
-    pub matrix: PathBuf,
+    /// The matrix file, whose data sets and tokenizers are fetched.
+    #[arg(required_unless_present_any = ["tokenizer", "dataset"])]
+    pub matrix: Option<PathBuf>,
+    /// A model whose tokenizer and chat template are fetched; may be given again.
+    #[arg(long, value_name = "OWNER/NAME")]
+    pub tokenizer: Vec<String>,
+    /// A data set whose file is fetched; may be given again.
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub dataset: Vec<FetchedDataset>,
     /// Also get every file of the models.
-    #[arg(long)]
+    #[arg(long, requires = "matrix")]
     pub models: bool,
     /// The hub's address.
     #[arg(

@@ -3,10 +3,17 @@
 //! Every flag of the Python tool is declared, also those that are not supported: they are refused with a reason instead of an
 //! "unexpected argument", and none is ignored. Where absence and the default differ for a refusal, the flag is an `Option`.
 
+mod arrivals;
+mod pictures;
+mod rows;
+
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
+pub(crate) use self::arrivals::{ArrivalArgs, Gaps, SearchArgs, SteadyArgs};
+pub(crate) use self::pictures::{Category, PictureArgs, SpeedBenchArgs};
+pub(crate) use self::rows::{GroupDistribution, MooncakeWorkload, SharedPrefixArgs, TraceArgs};
 use crate::base::units::RequestRate;
 use crate::matrix::spec::workload::Profile;
 
@@ -29,9 +36,23 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub(crate) dataset: DatasetArgs,
     #[command(flatten)]
+    pub(crate) shared_prefix: SharedPrefixArgs,
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
+    #[command(flatten)]
+    pub(crate) pictures: PictureArgs,
+    #[command(flatten)]
+    pub(crate) speed_bench: SpeedBenchArgs,
+    #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
     pub(crate) course: CourseArgs,
+    #[command(flatten)]
+    pub(crate) arrival: ArrivalArgs,
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
+    #[command(flatten)]
+    pub(crate) steady: SteadyArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     #[command(flatten)]
@@ -160,7 +181,7 @@ pub(crate) struct DatasetArgs {
     /// The data set's file; without it Hugging Face's cache is looked into.
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(crate) dataset_path: String,
-    /// How many requests.
+    /// How many requests; `generated-shared-prefix` has a number of its own, and for `openai` 0 is all.
     #[arg(long, default_value_t = 1000, value_name = "COUNT")]
     pub(crate) num_prompts: u32,
     /// What fixes every draw; 42, or 1 under the rules `classic`, by default.
@@ -181,13 +202,13 @@ pub(crate) struct DatasetArgs {
     /// Lengths are drawn from this share of the most up to the most.
     #[arg(long, default_value_t = 0.0, value_name = "RATIO")]
     pub(crate) random_range_ratio: f64,
-    /// Put behind every prompt of `sharegpt`, followed by `Assistant:`.
+    /// Put behind every prompt of `sharegpt` and `custom`, followed by `Assistant:`.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
     pub(crate) prompt_suffix: String,
     /// Send token ids instead of text; for the backend `sglang`.
     #[arg(long)]
     pub(crate) tokenize_prompt: bool,
-    /// Send prompts of `sharegpt` as the tokenizer's chat template renders them.
+    /// Send prompts of `sharegpt` and `custom` as the tokenizer's chat template renders them.
     #[arg(long)]
     pub(crate) apply_chat_template: bool,
 }
@@ -225,13 +246,13 @@ pub(crate) struct SamplingArgs {
     /// Ask which experts were used.
     #[arg(long)]
     pub(crate) return_routed_experts: bool,
-    /// The LoRA adapter.
+    /// The LoRA adapters; the warm-up asks for the first.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "NAME")]
     pub(crate) lora_name: Option<Vec<String>>,
-    /// How adapters are dealt to requests.
+    /// How adapters are dealt to requests; `uniform` by default.
     #[arg(long, value_enum)]
     pub(crate) lora_request_distribution: Option<LoraDistribution>,
-    /// How unevenly `skewed` deals.
+    /// How many times as likely as the next an adapter is with `skewed`; 1.5 by default.
     #[arg(long, value_name = "ALPHA")]
     pub(crate) lora_zipf_alpha: Option<f64>,
     /// Send what a decode server wants in place of a prefill server.
@@ -250,12 +271,12 @@ pub(crate) enum LoraDistribution {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Course")]
 pub(crate) struct CourseArgs {
-    /// Requests per second; `inf` sends everything at once.
-    #[arg(long, default_value = "inf", value_name = "RATE")]
-    pub(crate) request_rate: RequestRate,
-    /// How many requests may be under way at once; 0 for any number.
-    #[arg(long, value_name = "COUNT")]
-    pub(crate) max_concurrency: Option<u32>,
+    /// Requests per second; `inf` sends everything at once. Several are measured one after another.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, default_value = "inf", value_name = "RATE")]
+    pub(crate) request_rate: Vec<RequestRate>,
+    /// How many requests may be under way at once; 0 for any number. Several are measured one after another.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "COUNT")]
+    pub(crate) max_concurrency: Option<Vec<u32>>,
     /// Requests before the measurement.
     #[arg(long, value_name = "COUNT")]
     pub(crate) warmup_requests: Option<u32>,
@@ -341,26 +362,6 @@ pub(crate) enum Activity {
 #[command(next_help_heading = "Flags of the Python tool that are refused")]
 pub(crate) struct MissingArgs {
     #[arg(long, hide = true)]
-    pub(crate) dataset_offset: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) agentic_max_turns: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) speed_bench_category: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) speed_bench_output_len: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) image_count: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) image_resolution: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) random_image_count: bool,
-    #[arg(long, hide = true)]
-    pub(crate) image_format: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) image_content: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) use_trace_timestamps: bool,
-    #[arg(long, hide = true)]
     pub(crate) print_requests: bool,
     #[arg(long, hide = true)]
     pub(crate) plot_throughput: bool,
@@ -370,36 +371,6 @@ pub(crate) struct MissingArgs {
     pub(crate) profile_prefill_url: Option<Vec<String>>,
     #[arg(long, hide = true, num_args = 1.., action = ArgAction::Set)]
     pub(crate) profile_decode_url: Option<Vec<String>>,
-    #[arg(long, hide = true)]
-    pub(crate) gsp_num_groups: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) gsp_prompts_per_group: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) gsp_system_prompt_len: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) gsp_question_len: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) gsp_output_len: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) gsp_range_ratio: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) gsp_fast_prepare: bool,
-    #[arg(long, hide = true)]
-    pub(crate) gsp_send_routing_key: bool,
-    #[arg(long, hide = true)]
-    pub(crate) gsp_num_turns: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) gsp_ordered: bool,
-    #[arg(long, hide = true)]
-    pub(crate) gsp_group_distribution: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) gsp_zipf_alpha: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) mooncake_slowdown_factor: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) mooncake_num_rounds: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) mooncake_workload: Option<String>,
     #[arg(long, hide = true)]
     pub(crate) multi: bool,
     #[arg(long, hide = true)]
@@ -419,101 +390,72 @@ pub(crate) fn written(value: &impl ValueEnum) -> String {
 impl MissingArgs {
     /// Every flag here that was given, and why it is refused.
     pub(crate) fn refusals(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        let mut no = |is_given: bool, flag: &str, why: &str| {
-            if is_given {
-                found.push(format!("`--{flag}` is not supported: {why}"));
-            }
-        };
-        let dataset = |name: &str| format!("it belongs to the data set `{name}`, which cannot be sent yet");
-        let image = dataset("image");
-        no(
-            self.dataset_offset.is_some(),
-            "dataset-offset",
-            &dataset("agentic-trace"),
-        );
-        no(
-            self.agentic_max_turns.is_some(),
-            "agentic-max-turns",
-            &dataset("agentic-trace"),
-        );
-        no(
-            self.speed_bench_category.is_some(),
-            "speed-bench-category",
-            &dataset("speed-bench"),
-        );
-        no(
-            self.speed_bench_output_len.is_some(),
-            "speed-bench-output-len",
-            &dataset("speed-bench"),
-        );
-        no(self.image_count.is_some(), "image-count", &image);
-        no(self.image_resolution.is_some(), "image-resolution", &image);
-        no(self.random_image_count, "random-image-count", &image);
-        no(self.image_format.is_some(), "image-format", &image);
-        no(self.image_content.is_some(), "image-content", &image);
-        let trace = "in the Python tool it only changes a word of the report; no data set with timestamps can be sent yet";
-        no(self.use_trace_timestamps, "use-trace-timestamps", trace);
-        let print = "every request is in `--output-details`";
-        no(self.print_requests, "print-requests", print);
-        no(
-            self.plot_throughput,
-            "plot-throughput",
-            "nothing is drawn in the terminal",
-        );
-        let separated =
-            "the profilers of separate prefill and decode servers cannot be started from here yet";
-        no(self.pd_separated, "pd-separated", separated);
-        no(
-            self.profile_prefill_url.is_some(),
-            "profile-prefill-url",
-            separated,
-        );
-        no(self.profile_decode_url.is_some(), "profile-decode-url", separated);
-        let gsp = dataset("generated-shared-prefix");
-        no(self.gsp_num_groups.is_some(), "gsp-num-groups", &gsp);
-        no(
-            self.gsp_prompts_per_group.is_some(),
-            "gsp-prompts-per-group",
-            &gsp,
-        );
-        no(
-            self.gsp_system_prompt_len.is_some(),
-            "gsp-system-prompt-len",
-            &gsp,
-        );
-        no(self.gsp_question_len.is_some(), "gsp-question-len", &gsp);
-        no(self.gsp_output_len.is_some(), "gsp-output-len", &gsp);
-        no(self.gsp_range_ratio.is_some(), "gsp-range-ratio", &gsp);
-        no(self.gsp_fast_prepare, "gsp-fast-prepare", &gsp);
-        no(self.gsp_send_routing_key, "gsp-send-routing-key", &gsp);
-        no(self.gsp_num_turns.is_some(), "gsp-num-turns", &gsp);
-        no(self.gsp_ordered, "gsp-ordered", &gsp);
-        no(
-            self.gsp_group_distribution.is_some(),
-            "gsp-group-distribution",
-            &gsp,
-        );
-        no(self.gsp_zipf_alpha.is_some(), "gsp-zipf-alpha", &gsp);
-        let mooncake = dataset("mooncake");
-        no(
-            self.mooncake_slowdown_factor.is_some(),
-            "mooncake-slowdown-factor",
-            &mooncake,
-        );
-        no(
-            self.mooncake_num_rounds.is_some(),
-            "mooncake-num-rounds",
-            &mooncake,
-        );
-        no(self.mooncake_workload.is_some(), "mooncake-workload", &mooncake);
-        let multi = "one rate at a time; a matrix crosses several";
-        no(self.multi, "multi", multi);
-        no(self.request_rate_range.is_some(), "request-rate-range", multi);
-        let rust = "this client is written in Rust throughout, and draws what Python draws";
-        no(self.rust_client, "rust-client", rust);
-        no(self.rust_worker_threads.is_some(), "rust-worker-threads", rust);
-        found
+        let lists = [
+            (
+                self.of_separated(),
+                "the profilers of separate prefill and decode servers cannot be started from here yet"
+                    .to_owned(),
+            ),
+            (
+                self.of_several(),
+                "give several rates to `--request-rate`, or let `--search` find one".to_owned(),
+            ),
+            (
+                self.of_rust(),
+                "this client is written in Rust throughout, and draws what Python draws".to_owned(),
+            ),
+        ];
+        let lists = lists.into_iter().flat_map(|(flags, why)| {
+            flags
+                .into_iter()
+                .map(move |(is_given, flag)| (is_given, flag, why.clone()))
+        });
+        let alone = self
+            .alone()
+            .map(|(is_given, flag, why)| (is_given, flag, why.to_owned()));
+        lists
+            .chain(alone)
+            .filter(|(is_given, ..)| *is_given)
+            .map(|(_, flag, why)| format!("`--{flag}` is not supported: {why}"))
+            .collect()
+    }
+
+    fn of_separated(&self) -> Vec<(bool, &'static str)> {
+        vec![
+            (self.pd_separated, "pd-separated"),
+            (self.profile_prefill_url.is_some(), "profile-prefill-url"),
+            (self.profile_decode_url.is_some(), "profile-decode-url"),
+        ]
+    }
+
+    fn of_several(&self) -> Vec<(bool, &'static str)> {
+        vec![
+            (self.multi, "multi"),
+            (self.request_rate_range.is_some(), "request-rate-range"),
+        ]
+    }
+
+    fn of_rust(&self) -> Vec<(bool, &'static str)> {
+        vec![
+            (self.rust_client, "rust-client"),
+            (self.rust_worker_threads.is_some(), "rust-worker-threads"),
+        ]
+    }
+
+    /// Flags that belong to no group, each with its own reason.
+    fn alone(&self) -> [(bool, &'static str, &'static str); 2] {
+        [
+            (
+                self.print_requests,
+                "print-requests",
+                "every request is in `--output-details`",
+            ),
+            (
+                self.plot_throughput,
+                "plot-throughput",
+                "nothing is drawn in the terminal",
+            ),
+        ]
     }
 }
 
@@ -539,7 +481,7 @@ mod tests {
         assert_eq!(args.server.host, "0.0.0.0");
         assert_eq!(args.dataset.dataset_name, DatasetName::Sharegpt);
         assert_eq!(args.dataset.num_prompts, 1000);
-        assert!(args.course.request_rate.is_infinite());
+        assert_eq!(args.course.request_rate, [RequestRate::INFINITE]);
         assert_eq!(args.profiler.profile_activities, [Activity::Cpu, Activity::Gpu]);
         assert!(args.missing.refusals().is_empty());
     }
@@ -583,7 +525,7 @@ mod tests {
         assert_eq!(args.server.header, ["A=1", "B=2"]);
         assert!(args.profiler.profile);
         assert_eq!(args.profiler.profile_activities, [Activity::CudaProfiler]);
-        assert_eq!(args.course.request_rate.per_second(), 4.0);
+        assert_eq!(args.course.request_rate[0].per_second(), 4.0);
     }
 
     #[test]
@@ -613,16 +555,9 @@ mod tests {
 
     #[test]
     fn what_is_known_and_not_supported_is_refused_with_its_reason() {
-        let args = parsed(&[
-            "--gsp-num-groups",
-            "4",
-            "--rust-client",
-            "--print-requests",
-            "--multi",
-        ])
-        .unwrap();
+        let args = parsed(&["--rust-client", "--print-requests", "--multi"]).unwrap();
         let refusals = args.missing.refusals();
-        assert_eq!(refusals.len(), 4);
-        assert!(refusals[1].contains("`generated-shared-prefix`"), "{refusals:?}");
+        assert_eq!(refusals.len(), 3);
+        assert!(refusals[2].contains("`--output-details`"), "{refusals:?}");
     }
 }

@@ -7,19 +7,23 @@ use anyhow::Context;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use reqwest::redirect::Policy;
 
-use crate::cli::{self, FetchArgs};
+use crate::cli::{self, FetchArgs, FetchedDataset};
 use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
 use crate::exit::Exit;
 use crate::load::dataset::tokenizer::Tokenizer;
 use crate::load::dataset::{self, Caches};
 use crate::load::hub::{Fetched, Hub, Kind, Wanted};
 use crate::matrix::plan::Plan;
+use crate::matrix::spec::rows::MooncakeTrace;
+use crate::matrix::spec::workload::Dataset;
 
 /// The files that make a tokenizer, and whether a repository may lack one.
-const TOKENIZER: [(&str, bool); 4] = [
+const TOKENIZER: [(&str, bool); 6] = [
     ("tokenizer.json", false),
     ("tokenizer_config.json", true),
     ("chat_template.jinja", true),
+    ("chat_template.json", true),
+    ("special_tokens_map.json", true),
     ("config.json", true),
 ];
 
@@ -28,8 +32,12 @@ const TOKENIZER: [(&str, bool); 4] = [
 /// # Errors
 /// Mistakes in the files; something that could not be had.
 pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
-    let read =
-        read(&args.matrix).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?;
+    let read = match &args.matrix {
+        Some(matrix) => {
+            Some(read(matrix).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?)
+        }
+        None => None,
+    };
     let Some(home) = args.places.hf_home() else {
         return Err(Refusal::unfit(
             "error: there is no folder for the cache\n  = help: set HF_HOME\n",
@@ -44,8 +52,16 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
         hf_home: Some(hub.home.clone()),
         prompts: None,
     };
-    let mut wanted = lacking(&read.plan, &read.folder, &caches);
-    if args.models {
+    let mut wanted = named(args);
+    let mut traces: BTreeSet<MooncakeTrace> = BTreeSet::new();
+    if args.dataset.contains(&FetchedDataset::Mooncake) {
+        traces.extend(MooncakeTrace::ALL);
+    }
+    if let Some(read) = &read {
+        wanted.extend(lacking(&read.plan, &read.folder, &caches));
+        traces.extend(lacking_traces(&read.plan, &read.folder, &caches));
+    }
+    if let Some(read) = read.filter(|_| args.models) {
         let ids: BTreeSet<&str> = read
             .plan
             .launches
@@ -57,7 +73,7 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
             wanted.extend(files.map_err(|error| Refusal::unfit(format!("error: {error}\n")))?);
         }
     }
-    if wanted.is_empty() {
+    if wanted.is_empty() && traces.is_empty() {
         print("nothing is missing\n");
         return Ok(Exit::Done);
     }
@@ -81,6 +97,12 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
             }
             Ok(Fetched::Absent) => {}
             Err(error) => failed.push_str(&format!("error: {error}\n")),
+        }
+    }
+    for trace in traces {
+        match runtime.block_on(fetch_trace(&hub.http, trace)) {
+            Ok(line) => print(&line),
+            Err(error) => failed.push_str(&format!("error: {error:#}\n")),
         }
     }
     if failed.is_empty() {
@@ -110,6 +132,77 @@ fn hub(args: &FetchArgs, home: std::path::PathBuf) -> anyhow::Result<Hub> {
     })
 }
 
+/// What was asked for by name.
+fn named(args: &FetchArgs) -> BTreeSet<Wanted> {
+    let tokenizers = args.tokenizer.iter().flat_map(|name| tokenizer_files(name));
+    let files = args.dataset.iter().filter_map(|dataset| {
+        dataset::usual_file(match dataset {
+            FetchedDataset::Sharegpt => Dataset::Sharegpt,
+            FetchedDataset::Mmmu => Dataset::Mmmu,
+            FetchedDataset::LongbenchV2 => Dataset::LongbenchV2,
+            FetchedDataset::Mooncake => Dataset::Mooncake,
+        })
+    });
+    tokenizers.chain(files.map(dataset_file)).collect()
+}
+
+fn dataset_file((repository, file): (&str, &str)) -> Wanted {
+    Wanted {
+        kind: Kind::Dataset,
+        repository: repository.to_owned(),
+        file: file.to_owned(),
+        is_optional: false,
+    }
+}
+
+fn tokenizer_files(name: &str) -> impl Iterator<Item = Wanted> {
+    TOKENIZER.iter().map(move |(file, is_optional)| Wanted {
+        kind: Kind::Model,
+        repository: name.to_owned(),
+        file: (*file).to_owned(),
+        is_optional: *is_optional,
+    })
+}
+
+/// The traces of Mooncake that a plan sends and that are not here.
+fn lacking_traces(plan: &Plan, folder: &std::path::Path, caches: &Caches) -> BTreeSet<MooncakeTrace> {
+    let works = plan.cells.iter().map(|cell| &cell.scenario.workload);
+    let usual = works.filter(|work| work.dataset == Dataset::Mooncake && work.path.is_none());
+    usual
+        .filter(|work| dataset::locate(work, folder, caches).is_err())
+        .map(|work| work.mooncake().trace)
+        .collect()
+}
+
+/// Fetches a trace to where the Python tool looks for it, too; what became of it, as a line.
+async fn fetch_trace(http: &reqwest::Client, trace: MooncakeTrace) -> anyhow::Result<String> {
+    let place = dataset::mooncake_place(trace);
+    if place.is_file() {
+        return Ok(format!("kept    {}: {}\n", trace.file(), place.display()));
+    }
+    let url = trace.url();
+    let answer = http
+        .get(&url)
+        .send()
+        .await
+        .and_then(reqwest::Response::error_for_status);
+    let bytes = answer
+        .with_context(|| format!("cannot fetch `{url}`"))?
+        .bytes()
+        .await?;
+    let folder = place.parent().context("a trace lies in a folder")?;
+    let file = tempfile::NamedTempFile::new_in(folder).context("cannot keep the trace")?;
+    std::fs::write(file.path(), &bytes).context("cannot keep the trace")?;
+    file.persist(&place)
+        .with_context(|| format!("cannot keep `{}`", place.display()))?;
+    Ok(format!(
+        "fetched {} ({}): {}\n",
+        trace.file(),
+        HumanBytes(bytes.len() as u64),
+        place.display()
+    ))
+}
+
 /// The data sets and tokenizers of a plan that are not here and that the hub may have.
 fn lacking(plan: &Plan, folder: &std::path::Path, caches: &Caches) -> BTreeSet<Wanted> {
     let mut wanted = BTreeSet::new();
@@ -119,26 +212,13 @@ fn lacking(plan: &Plan, folder: &std::path::Path, caches: &Caches) -> BTreeSet<W
         if let Some((repository, file)) = usual
             && dataset::locate(work, folder, caches).is_err()
         {
-            wanted.insert(Wanted {
-                kind: Kind::Dataset,
-                repository: repository.to_owned(),
-                file: file.to_owned(),
-                is_optional: false,
-            });
+            wanted.insert(dataset_file((repository, file)));
         }
     }
     for launch in &plan.launches {
         let name = &launch.tokenizer;
         if is_repository(name, folder) && Tokenizer::open(name, folder, caches).is_err() {
-            for (file, is_optional) in TOKENIZER {
-                let (repository, file) = (name.clone(), file.to_owned());
-                wanted.insert(Wanted {
-                    kind: Kind::Model,
-                    repository,
-                    file,
-                    is_optional,
-                });
-            }
+            wanted.extend(tokenizer_files(name));
         }
     }
     wanted

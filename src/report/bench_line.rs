@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::jsonl::{goodput, insert, measured};
 use super::python;
-use crate::base::units::RequestRate;
-use crate::judge::metrics::{self, CacheHits, Held};
+use super::traffic::Traffic;
+use crate::judge::metrics::{self, CacheHits, Held, SteadyState};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::workload::Profile;
@@ -22,7 +22,7 @@ pub struct Asked {
     /// The data set as bench_serving calls it.
     pub dataset: String,
     /// Requests per second.
-    pub rate: RequestRate,
+    pub rate: Traffic,
     /// The most requests under way at once.
     pub concurrency: Option<u32>,
     /// `--sharegpt-output-len`.
@@ -113,7 +113,7 @@ impl BenchLine<'_> {
             ("tag", json!(asked.tag)),
             ("backend", json!(asked.backend)),
             ("dataset_name", json!(asked.dataset)),
-            ("request_rate", rate(asked.rate)),
+            ("request_rate", asked.rate.json()),
             ("max_concurrency", json!(asked.concurrency)),
             ("sharegpt_output_len", json!(asked.sharegpt_output_len)),
             ("random_input_len", json!(asked.random_input_len)),
@@ -125,12 +125,11 @@ impl BenchLine<'_> {
     }
 }
 
-/// A rate as strict JSON can say it.
-pub(super) fn rate(rate: RequestRate) -> Value {
-    match rate.is_infinite() {
-        true => json!("inf"),
-        false => json!(rate.per_second()),
-    }
+/// The line of the steady state, without its line break.
+///
+/// Source: spec/bench-serving.md 7.7.
+pub fn steady_line(steady: &SteadyState) -> String {
+    python::json(&json!(steady))
 }
 
 fn cache_report(hits: &CacheHits) -> Value {
@@ -193,7 +192,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::units::Span;
+    use crate::base::units::{RequestRate, Span};
     use crate::report::testing::request;
     use crate::results::record::request::{CachedTokens, Usage};
 
@@ -202,7 +201,7 @@ mod tests {
             tag: Some("a \"request_rate\": \"inf\" b".to_owned()),
             backend: "sglang".to_owned(),
             dataset: "random".to_owned(),
-            rate: RequestRate::INFINITE,
+            rate: RequestRate::INFINITE.into(),
             concurrency: None,
             sharegpt_output_len: None,
             random_input_len: Some(1024),

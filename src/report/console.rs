@@ -4,12 +4,12 @@
 
 use std::num::NonZeroU32;
 
+use super::traffic::Traffic;
 use super::{MISSING, jsonl, python};
-use crate::base::units::RequestRate;
 use crate::judge::metrics::{
     self, CacheHits, CacheTiers, Count, Flow, Metric, Sample,
     Statistic::{self, Max, Mean, Median, P90, P95, P99},
-    Target,
+    SteadyState, Target,
 };
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::workload::Profile;
@@ -23,7 +23,7 @@ pub struct Facts<'a> {
     /// The name that bench_serving knows the backend by.
     pub backend: &'a str,
     /// Requests per second that were asked for.
-    pub rate: RequestRate,
+    pub rate: Traffic,
     /// The most requests under way at once, where it was limited.
     pub concurrency: Option<NonZeroU32>,
     /// What makes a request good, where that was asked for.
@@ -46,7 +46,7 @@ pub fn block(profile: Profile, facts: &Facts<'_>, figures: &Figures) -> String {
     };
     lines.section('=', " Serving Benchmark Result ");
     lines.text("Backend:", facts.backend);
-    lines.text("Traffic request rate:", &python::repr(facts.rate.per_second()));
+    lines.text("Traffic request rate:", &facts.rate.text());
     match profile {
         Profile::Classic => classic(&mut lines),
         Profile::Current => current(&mut lines, facts),
@@ -142,6 +142,57 @@ fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
     if let Some(cache) = facts.cache {
         lines.cache(cache);
     }
+}
+
+/// The block of the steady state, the empty line before it included.
+///
+/// Source: spec/bench-serving.md 8, after the normal block.
+pub fn steady_block(steady: &SteadyState) -> String {
+    let none = Figures::new();
+    let mut lines = Lines {
+        figures: &none,
+        text: "\n".to_owned(),
+    };
+    lines.section('=', " Steady-State Result ");
+    let values = [
+        ("Concurrency ratio:", Some(steady.concurrency_ratio), 2),
+        ("Measurement duration (s):", Some(steady.duration), 2),
+        (
+            "Minimum concurrency:",
+            Some(f64::from(steady.concurrency_threshold)),
+            0,
+        ),
+        ("Completed requests:", Some(steady.completed as f64), 0),
+        ("Input tokens:", Some(steady.total_input as f64), 0),
+        (
+            "Input token throughput (tok/s):",
+            Some(steady.input_throughput),
+            2,
+        ),
+        ("Generated tokens:", Some(steady.total_output), 2),
+        (
+            "Output token throughput (tok/s):",
+            Some(steady.output_throughput),
+            2,
+        ),
+        (
+            "Output throughput, retokenized (tok/s):",
+            steady.output_throughput_retokenized,
+            2,
+        ),
+        ("Average concurrency:", Some(steady.average_concurrency), 2),
+        ("Peak concurrency:", Some(f64::from(steady.peak_concurrency)), 0),
+        (
+            "Peak output throughput (tok/s):",
+            Some(steady.peak_output_throughput),
+            2,
+        ),
+    ];
+    for (label, value, decimals) in values {
+        lines.value(label, value, decimals);
+    }
+    lines.section('=', "");
+    lines.text
 }
 
 fn goodput(lines: &mut Lines<'_>, slo: &Slo) {
@@ -261,7 +312,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::units::Span;
+    use crate::base::units::{RequestRate, Span};
 
     fn figures(values: &[(&str, f64)]) -> Figures {
         values
@@ -273,7 +324,7 @@ mod tests {
     fn facts<'a>(backend: &'a str) -> Facts<'a> {
         Facts {
             backend,
-            rate: RequestRate::INFINITE,
+            rate: RequestRate::INFINITE.into(),
             concurrency: None,
             slo: None,
             cache: None,
@@ -343,7 +394,7 @@ mod tests {
             }),
         };
         let facts = Facts {
-            rate: RequestRate::new(20.0).unwrap(),
+            rate: RequestRate::new(20.0).unwrap().into(),
             concurrency: NonZeroU32::new(2),
             slo: Some(&slo),
             cache: Some(&cache),
@@ -495,7 +546,7 @@ mod tests {
         ] {
             let rate = rate.map_or(RequestRate::INFINITE, |rate| RequestRate::new(rate).unwrap());
             let facts = Facts {
-                rate,
+                rate: rate.into(),
                 ..facts("vllm")
             };
             let text = block(Profile::Classic, &facts, &Figures::new());

@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::python;
+use super::traffic::Traffic;
 use crate::judge::metrics::{
     self, Count, Flow, Metric, Sample,
     Statistic::{Mean, Median, P90, P95, P99, Std},
@@ -37,23 +38,22 @@ pub fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
 }
 
 fn asked(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &Summary) {
-    let (workload, arrival) = (&cell.scenario.workload, &cell.scenario.arrival);
-    let is_sharegpt = workload.dataset == Dataset::Sharegpt;
-    let length = |length: Option<u32>| length.filter(|_| !is_sharegpt).unwrap_or(USUAL_LENGTH);
-    let rate = if arrival.rate.is_infinite() {
-        json!("inf")
-    } else {
-        json!(arrival.rate.per_second())
-    };
+    let (workload, arrival) = (&cell.scenario.workload, summary.arrival(&cell.scenario));
+    let is_drawn = matches!(
+        workload.dataset,
+        Dataset::Random | Dataset::RandomIds | Dataset::Image | Dataset::Mmmu
+    );
+    let is_grouped = workload.dataset == Dataset::GeneratedSharedPrefix;
+    let length = |length: Option<u32>| length.filter(|_| is_drawn).unwrap_or(USUAL_LENGTH);
     let fields = [
         ("tag", Value::Null),
         ("backend", json!(launch.engine.backend)),
         ("dataset_name", json!(workload.dataset.bench_serving_name())),
-        ("request_rate", rate),
+        ("request_rate", Traffic::of(&cell.scenario, &arrival).json()),
         ("max_concurrency", json!(arrival.concurrency)),
         (
             "sharegpt_output_len",
-            json!(workload.output_len.filter(|_| is_sharegpt)),
+            json!(workload.output_len.filter(|_| !is_drawn && !is_grouped)),
         ),
         ("random_input_len", json!(length(workload.input_len))),
         ("random_output_len", json!(length(workload.output_len))),
@@ -179,6 +179,8 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         "ended": summary.ended,
         "prompts_hash": summary.prompts_hash,
         "schedule_hash": summary.schedule_hash,
+        "arrival": summary.arrival(&cell.scenario),
+        "search": summary.search,
         "client": summary.client,
         "failures": failures,
         "warnings": summary.warnings,

@@ -15,6 +15,7 @@ pub mod tables;
 pub mod terminal;
 #[cfg(test)]
 mod testing;
+pub mod traffic;
 pub mod vllm_json;
 
 use std::fmt;

@@ -208,6 +208,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         figures: [Definitions::Classic, Definitions::Current, Definitions::Matrix]
             .map(|definitions| (definitions, figures(tok_s, launch.devices)))
             .into(),
+        search: None,
         warnings: Vec::new(),
     }
 }

@@ -4,11 +4,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::bench_line::{Details, rate};
+use super::bench_line::Details;
 use super::jsonl::insert;
 use super::python;
-use crate::base::units::RequestRate;
+use super::traffic::Traffic;
 use crate::judge::metrics::{self, Count, Flow, Metric, Sample, Statistic};
+use crate::matrix::spec::arrival::{Pace, Spacing};
 use crate::results::record::cell::Figures;
 use crate::results::record::request::Request;
 
@@ -26,7 +27,11 @@ pub struct VllmResult<'a> {
     /// The tokenizer's name.
     pub tokenizer: &'a str,
     /// Requests per second.
-    pub rate: RequestRate,
+    pub rate: Traffic,
+    /// How the rate changes, where it does.
+    pub pace: Option<&'a Pace>,
+    /// How gaps spread.
+    pub spacing: Spacing,
     /// The most requests under way at once.
     pub concurrency: Option<u32>,
     /// The figures of the block.
@@ -39,6 +44,15 @@ pub struct VllmResult<'a> {
     pub detailed: bool,
     /// Ours, below `matrix`.
     pub ours: &'a Value,
+}
+
+/// The shape of the gamma distribution; even gaps are its limit.
+fn burstiness(spacing: Spacing) -> Value {
+    match spacing {
+        Spacing::Poisson => json!(1.0),
+        Spacing::Gamma { burstiness } => json!(burstiness.shape()),
+        Spacing::Constant => json!("inf"),
+    }
 }
 
 impl VllmResult<'_> {
@@ -83,11 +97,19 @@ impl VllmResult<'_> {
             ("model_id", json!(self.model)),
             ("tokenizer_id", json!(self.tokenizer)),
             ("num_prompts", json!(self.details.requests.len())),
-            ("request_rate", rate(self.rate)),
-            ("burstiness", json!(1.0)),
+            ("request_rate", self.rate.json()),
+            ("burstiness", burstiness(self.spacing)),
             ("max_concurrency", json!(self.concurrency)),
         ];
         insert(object, fields);
+        if let Some(Pace::Ramp(ramp)) = self.pace {
+            let fields = [
+                ("ramp_up_strategy", json!(ramp.curve.name())),
+                ("ramp_up_start_rps", Traffic::Rate(ramp.from).json()),
+                ("ramp_up_end_rps", Traffic::Rate(ramp.to).json()),
+            ];
+            insert(object, fields);
+        }
     }
 
     fn totals(&self, object: &mut Map<String, Value>) {
@@ -160,6 +182,7 @@ impl VllmResult<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::units::RequestRate;
     use crate::matrix::plan::Protocol;
     use crate::matrix::spec::workload::Profile;
     use crate::report::testing::request;
@@ -174,7 +197,9 @@ mod tests {
             label: None,
             model: "m",
             tokenizer: "t",
-            rate: RequestRate::INFINITE,
+            rate: RequestRate::INFINITE.into(),
+            pace: None,
+            spacing: Spacing::Poisson,
             concurrency: Some(4),
             block: &figures,
             matrix: &figures,
@@ -231,7 +256,9 @@ mod tests {
             label: None,
             model: "m",
             tokenizer: "t",
-            rate: RequestRate::INFINITE,
+            rate: RequestRate::INFINITE.into(),
+            pace: None,
+            spacing: Spacing::Poisson,
             concurrency: None,
             block: &figures,
             matrix: &figures,

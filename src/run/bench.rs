@@ -8,11 +8,14 @@ use tokio_util::sync::CancellationToken;
 use crate::base::ids::ContentHash;
 use crate::load::dataset::Caches;
 use crate::load::{self, DriveError, Item, Lag, Load, Progress, Stamp, Target};
+use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
+use crate::matrix::spec::search::Search;
 use crate::results::record::request::Request;
 use crate::run::cell::{count_chunks, count_tokens, load_of};
-use crate::run::items::{items, warm_up};
+use crate::run::items::{items, placed, warm_up};
 use crate::run::prompts::{Library, Stock};
+use crate::run::search::load_at;
 
 /// The first of these tokenizers that can be opened is taken, as prompts are cut and counted by it.
 pub struct Tokenizers<'a>(pub &'a [String]);
@@ -54,6 +57,7 @@ impl Session {
             match library.stock(&scenario, name).await {
                 Ok(stock) => {
                     let (items, schedule) = items(&scenario, &stock.prepared);
+                    let items = placed(items, target.dialect.protocol, &stock.tokenizer)?;
                     return Ok(Self {
                         target,
                         scenario,
@@ -67,6 +71,42 @@ impl Session {
         }
         said.dedup();
         Err(said.join("\n"))
+    }
+
+    /// The same prompts at another arrival.
+    #[must_use]
+    pub fn at(&self, arrival: &Arrival) -> Self {
+        let mut scenario = self.scenario.clone();
+        scenario.arrival = arrival.clone();
+        let (items, schedule) = items(&scenario, &self.stock.prepared);
+        self.with(scenario, items, schedule)
+    }
+
+    /// What a point of a search sends at a value, when earlier points have `used` so many prompts.
+    #[must_use]
+    pub fn at_point(&self, search: &Search, value: f64, used: usize) -> Self {
+        let point = load_at(&self.scenario, search, &self.stock, value, used);
+        self.with(point.scenario, point.items, point.schedule)
+    }
+
+    fn with(&self, scenario: Scenario, items: Vec<Item>, schedule: ContentHash) -> Self {
+        Self {
+            target: self.target.clone(),
+            scenario,
+            stock: Arc::clone(&self.stock),
+            items,
+            schedule,
+        }
+    }
+
+    /// The arrival at which it sends.
+    pub fn arrival(&self) -> &Arrival {
+        &self.scenario.arrival
+    }
+
+    /// How many prompts the data set gave.
+    pub fn prompts(&self) -> usize {
+        self.stock.prepared.prompts.len()
     }
 
     /// How many rows there are, a conversation being one; may be fewer than asked for.

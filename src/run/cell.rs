@@ -1,5 +1,7 @@
 //! One measurement: prompts, warm-up, caches emptied, load, record.
 
+mod points;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use crate::results::record::cell::{
 };
 use crate::results::record::event::Event;
 use crate::results::record::request::{ChunkKind, Class, Request};
-use crate::run::items::{items, warm_up};
+use crate::run::items::{items, placed, see, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::server::accept_length;
 use crate::run::stop::Stop;
@@ -75,6 +77,10 @@ pub(crate) async fn measure(
     };
     course.prepared(&stock);
     let (items, schedule_hash) = items(&cell.scenario, &stock.prepared);
+    let items = match placed(items, ready.target.dialect.protocol, &stock.tokenizer) {
+        Ok(items) => items,
+        Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
+    };
     course.summary.schedule_hash = Some(schedule_hash);
     course.end_phase(Phase::Prepare);
     if let Err(cut) = course.warm_up(ready, &stock, stop).await {
@@ -83,6 +89,9 @@ pub(crate) async fn measure(
     course.end_phase(Phase::Warmup);
     course.reset_caches(ready).await;
     course.end_phase(Phase::Reset);
+    if let Some(search) = &cell.scenario.search {
+        return course.search(search, ready, &stock, stop).await;
+    }
     let before = scrape(job, launch, ready).await;
     let load = load_of(&ready.target, &cell.scenario, items);
     let (driven, cut) = match course.drive(Phase::Measure, ready, load, stop).await {
@@ -443,6 +452,7 @@ pub(crate) fn blank(
         reset: None,
         failures: BTreeMap::new(),
         figures: BTreeMap::new(),
+        search: None,
         warnings: Vec::new(),
     }
 }
@@ -463,6 +473,7 @@ pub(super) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) ->
 pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>) -> Vec<Request> {
     let stock = Arc::clone(stock);
     let counting = tokio::task::spawn_blocking(move || {
+        see(&mut requests, &stock.prepared.prompts);
         let texts: Vec<&str> = requests
             .iter()
             .map(|request| request.text.as_deref().unwrap_or_default())

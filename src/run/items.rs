@@ -4,53 +4,133 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::ids::ContentHash;
-use crate::load::dataset::{Prepared, Prompt};
+use crate::base::units::RequestRate;
+use crate::load::dataset::pictures::with_placeholders;
+use crate::load::dataset::template::{ChatTemplate, TemplateError};
+use crate::load::dataset::tokenizer::Tokenizer;
+use crate::load::dataset::{Content, Extras, Prepared, Prompt};
 use crate::load::{Item, schedule};
+use crate::matrix::plan::Protocol;
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
+use crate::results::record::request::Request;
 
 /// What is sent and when: arrivals and adapters are drawn where the data set's draws ended. With a digest of both.
 pub(super) fn items(scenario: &Scenario, prepared: &Prepared) -> (Vec<Item>, ContentHash) {
+    let all = Part {
+        from: 0,
+        count: prepared.prompts.len(),
+        before: None,
+    };
+    part(scenario, prepared, all)
+}
+
+/// Some of the prompts, as if the data set began with them and had no more.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    /// The place of the first one; beyond the end it begins again.
+    pub(super) from: usize,
+    /// How many; no more than there are.
+    pub(super) count: usize,
+    /// Only what falls due before this moment.
+    pub(super) before: Option<Duration>,
+}
+
+/// What is sent of a part, and when.
+pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part) -> (Vec<Item>, ContentHash) {
     let prompts = &prepared.prompts;
     let mut draws = prepared.draws.clone();
     let moments = moments(prompts);
     let arrival = match moments {
         // A trace has its moments, and no gap is drawn.
         Some(_) => Arrival {
-            rate: crate::base::units::RequestRate::INFINITE,
+            rate: RequestRate::INFINITE,
             pace: None,
             ..scenario.arrival.clone()
         },
         None => scenario.arrival.clone(),
     };
-    let (due, adapters) = match &scenario.lora {
-        Some(lora) => schedule::dealt(&arrival, lora, prompts.len(), &mut draws),
-        None => (
-            schedule::due(&arrival, prompts.len(), &mut draws.numpy),
-            Vec::new(),
-        ),
+    let (due, mut adapters) = match &scenario.lora {
+        Some(lora) => schedule::dealt(&arrival, lora, part.count, &mut draws),
+        None => (schedule::due(&arrival, part.count, &mut draws.numpy), Vec::new()),
     };
-    let due = match moments {
-        Some(moments) => schedule::replayed(&moments, scenario.workload.mooncake().slowdown),
+    let mut due = match moments {
+        Some(moments) => {
+            let mut due = schedule::replayed(&moments, scenario.workload.mooncake().slowdown);
+            due.truncate(part.count);
+            due
+        }
         None => due,
     };
+    if let Some(end) = part.before {
+        due.retain(|due| *due < end);
+    }
+    adapters.truncate(due.len());
     let hash = schedule::hash(&due, &adapters);
     let names = names(scenario);
-    let items = prompts.iter().zip(due).enumerate().map(|(row, (prompt, due))| {
+    let items = due.into_iter().enumerate().map(|(row, due)| {
         let lora = adapters.get(row).map(|place| Arc::clone(&names[*place]));
-        item(prompt, due, lora)
+        item(&prompts[(part.from + row) % prompts.len()], due, lora)
     });
     (items.collect(), hash)
 }
 
+/// The items as the protocol takes pictures: SGLang's own fills them into the text that the chat template makes.
+///
+/// # Errors
+/// In words, why there is no such text.
+pub(super) fn placed(
+    items: Vec<Item>,
+    protocol: Protocol,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Item>, String> {
+    let has_pictures = |item: &Item| matches!(item.content, Content::Pictures { .. });
+    if protocol != Protocol::SglangNative || !items.iter().any(has_pictures) {
+        return Ok(items);
+    }
+    let placed = || {
+        let template = ChatTemplate::open(tokenizer)?;
+        let item = |item: Item| {
+            Ok(Item {
+                content: with_placeholders(&item.content, &template)?,
+                ..item
+            })
+        };
+        items.into_iter().map(item).collect::<Result<_, TemplateError>>()
+    };
+    placed().map_err(|error| error.to_string())
+}
+
+/// What the server counted beyond our text of prompts with pictures is what the pictures came to.
+pub(super) fn see(requests: &mut [Request], prompts: &[Prompt]) {
+    for request in requests {
+        let prompt = usize::try_from(request.index)
+            .ok()
+            .and_then(|row| prompts.get(row));
+        let has_pictures = prompt.is_some_and(|prompt| matches!(prompt.content, Content::Pictures { .. }));
+        let reported = request.usage.and_then(|usage| usage.prompt);
+        if let Some(reported) = reported.filter(|reported| has_pictures && *reported > request.prompt_tokens)
+        {
+            request.vision_tokens = reported - request.prompt_tokens;
+            request.prompt_tokens = reported;
+        }
+    }
+}
+
 /// The request that warms up, its answer cut to `limit` tokens; `None` if there is nothing to send.
 ///
-/// As by the Python tool it is the first request, or what the data set has for it, without the row's own fields and later turns,
-/// and with the first adapter.
+/// As by the Python tool it is the first request or the whole first conversation, or what the data set has in their place, without
+/// the row's own fields and with the first adapter.
 pub(super) fn warm_up(scenario: &Scenario, prepared: &Prepared, limit: Option<u32>) -> Option<Item> {
     let prompt = prepared.warmup.as_ref().or(prepared.prompts.first())?;
     let mut item = item(prompt, Duration::ZERO, names(scenario).into_iter().next());
-    item.extras = None;
+    let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.clone());
+    item.extras = turns.map(|turns| {
+        Arc::new(Extras {
+            turns: Some(turns),
+            ..Extras::default()
+        })
+    });
     item.asked_tokens = item.asked_tokens.min(limit.unwrap_or(u32::MAX));
     Some(item)
 }

@@ -8,6 +8,7 @@ mod launch;
 pub mod lease;
 pub mod preflight;
 mod prompts;
+pub mod search;
 pub mod server;
 pub mod stop;
 mod target;

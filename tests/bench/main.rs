@@ -1,8 +1,11 @@
 //! `matrix bench` as people use it: the real binary against the simulated engine, as processes, over real sockets.
 
+mod arrivals;
 mod harness;
+mod pictures;
 mod python;
 mod recorder;
+mod rows;
 mod run;
 mod sharegpt;
 mod vllm;

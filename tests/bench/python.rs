@@ -16,6 +16,25 @@ use crate::recorder::{Heard, Recorder};
 const MISSING: &str =
     "needs the Python tool; install it with tests/engines/bench_serving_peer.sh and set MATRIX_PEERS";
 
+/// How the lines begin in which the tools tell of the prompts.
+const TOLD: [&str; 15] = [
+    "#",
+    "Generat",
+    "Number of groups",
+    "Prompts per group",
+    "Number of turns",
+    "Group distribution",
+    "Zipf alpha",
+    "Total prompts",
+    "Total input tokens",
+    "Total output tokens",
+    "Average system",
+    "Average question",
+    "Loaded",
+    "Traffic request rate",
+    "Max request concurrency",
+];
+
 /// The tool's start script, where it is installed.
 fn peer() -> Option<PathBuf> {
     let peers = variable("MATRIX_PEERS").map_or_else(|| repository().join("target/peers"), PathBuf::from);
@@ -39,7 +58,7 @@ fn tokenizer(folder: &Path) -> String {
     let settings = json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": false,
-        "chat_template": "{{ messages[0]['content'] }}",
+        "chat_template": "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
     });
     std::fs::write(place.join("tokenizer_config.json"), settings.to_string()).expect("a file can be written");
     place.display().to_string()
@@ -59,7 +78,10 @@ fn side(recorder: &Recorder, mut command: Command, file: &Path) -> Side {
     let line = text
         .trim_end()
         .replace("\"request_rate\": Infinity", "\"request_rate\": \"inf\"");
-    let sums = ran.stdout.lines().filter(|line| line.starts_with('#'));
+    let sums = ran
+        .stdout
+        .lines()
+        .filter(|line| TOLD.iter().any(|words| line.starts_with(words)));
     Side {
         heard: recorder.take(),
         sums: sums.map(str::to_owned).collect(),
@@ -67,14 +89,15 @@ fn side(recorder: &Recorder, mut command: Command, file: &Path) -> Side {
     }
 }
 
-/// Runs both with the same arguments and compares all that does not depend on time.
+/// Runs both with the same arguments on the shipped conversations and compares all that does not depend on time.
 fn compare(tool: &Path, args: &[&str]) {
+    compare_on(tool, args, &data("conversations.json"));
+}
+
+/// The same on a file; an empty name is none.
+fn compare_on(tool: &Path, args: &[&str], file: &str) {
     let (recorder, desk) = (Recorder::start(), Desk::new());
-    let (port, tokenizer, file) = (
-        recorder.port.to_string(),
-        tokenizer(desk.path()),
-        data("conversations.json"),
-    );
+    let (port, tokenizer) = (recorder.port.to_string(), tokenizer(desk.path()));
     let common = [
         "--host",
         "127.0.0.1",
@@ -83,7 +106,7 @@ fn compare(tool: &Path, args: &[&str]) {
         "--tokenizer",
         &tokenizer,
         "--dataset-path",
-        &file,
+        file,
         "--output-details",
         "--disable-tqdm",
         "--max-concurrency",
@@ -99,6 +122,8 @@ fn compare(tool: &Path, args: &[&str]) {
         .args(common)
         .arg(path(&theirs));
     python
+        // Prompts that it keeps there are given to other tokenizers.
+        .env("HOME", desk.path())
         .env_remove("OPENAI_API_KEY")
         .env_remove("API_KEY")
         .env_remove("SGLANG_IS_IN_CI");
@@ -247,5 +272,186 @@ fn every_dialect_is_asked_as_the_python_tool_asks_it() {
         ],
     ] {
         compare(&tool, &[&random[..], more].concat());
+    }
+}
+
+/// A file of JSON lines.
+fn lines(desk: &Desk, name: &str, rows: &[Value]) -> String {
+    let path = desk.path().join(name);
+    let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    std::fs::write(&path, text).expect("a file can be written");
+    path.display().to_string()
+}
+
+#[test]
+fn shared_prefixes_are_those_of_the_python_tool() {
+    let Some(tool) = peer() else {
+        println!("SKIPPED: {MISSING}");
+        return;
+    };
+    let lengths = [
+        "--dataset-name",
+        "generated-shared-prefix",
+        "--gsp-num-groups",
+        "3",
+        "--gsp-prompts-per-group",
+        "2",
+        "--gsp-system-prompt-len",
+        "30",
+        "--gsp-question-len",
+        "9",
+        "--gsp-output-len",
+        "5",
+    ];
+    let zipf = ["--gsp-group-distribution", "zipf", "--gsp-zipf-alpha", "1.2"];
+    for more in [
+        &["--backend", "sglang"][..],
+        &["--backend", "vllm", "--gsp-range-ratio", "0.4", "--gsp-ordered"],
+        &["--backend", "sglang", "--tokenize-prompt"],
+        &["--backend", "vllm-chat", "--gsp-fast-prepare", "--seed", "7"],
+        &["--backend", "sglang-oai-chat", "--gsp-num-turns", "3"],
+        &[
+            "--backend",
+            "vllm-chat",
+            "--gsp-num-turns",
+            "2",
+            "--gsp-range-ratio",
+            "0.5",
+            "--seed",
+            "3",
+        ],
+    ] {
+        compare_on(&tool, &[&lengths[..], more].concat(), "");
+    }
+    compare_on(&tool, &[&lengths[..], &zipf, &["--backend", "vllm"]].concat(), "");
+}
+
+#[test]
+fn custom_and_recorded_rows_are_those_of_the_python_tool() {
+    let Some(tool) = peer() else {
+        println!("SKIPPED: {MISSING}");
+        return;
+    };
+    let desk = Desk::new();
+    let mut custom: Vec<Value> = (1..20)
+        .map(|at| {
+            let words = |count: usize| vec!["word"; count].join(" ");
+            json!({"conversations": [
+                {"role": "user", "content": format!("U{at} {}", words(at % 7))},
+                {"role": "assistant", "content": words(2 + at % 4)},
+            ]})
+        })
+        .collect();
+    custom.push(json!({"conversation": [{"value": "What is it?"}, {"value": "It is what it is."}]}));
+    custom.push(json!({"conversations": [{"value": "alone"}]}));
+    let custom = lines(&desk, "custom.jsonl", &custom);
+    let of_custom = ["--dataset-name", "custom", "--num-prompts", "8"];
+    for more in [
+        &["--backend", "vllm"][..],
+        &[
+            "--backend",
+            "sglang",
+            "--sharegpt-context-len",
+            "20",
+            "--seed",
+            "1",
+        ],
+        &[
+            "--backend",
+            "vllm",
+            "--apply-chat-template",
+            "--prompt-suffix",
+            "!",
+        ],
+        &["--backend", "vllm-chat", "--sharegpt-output-len", "6"],
+        &["--backend", "vllm", "--lora-name", "a", "b", "c", "--seed", "1"],
+        &[
+            "--backend",
+            "vllm-chat",
+            "--lora-name",
+            "a",
+            "b",
+            "c",
+            "--lora-request-distribution",
+            "skewed",
+            "--request-rate",
+            "400",
+        ],
+        &[
+            "--backend",
+            "sglang",
+            "--lora-name",
+            "a",
+            "b",
+            "--lora-request-distribution",
+            "distinct",
+        ],
+    ] {
+        compare_on(&tool, &[&of_custom[..], more].concat(), &custom);
+    }
+    let tools = json!([{"type": "function", "function": {"name": "f", "description": "gr\u{fc}n"}}]);
+    let recorded = [
+        json!({"messages": [{"role": "user", "content": "hi there"}], "max_tokens": 7, "temperature": 0.5, "model": "x"}),
+        json!({"messages": []}),
+        json!({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "yo"}], "tools": tools, "stop": null}),
+    ];
+    let recorded = lines(&desk, "openai.jsonl", &recorded);
+    let of_openai = ["--dataset-name", "openai", "--backend", "sglang-oai-chat"];
+    for more in [
+        &["--num-prompts", "0"][..],
+        &["--num-prompts", "2", "--sharegpt-output-len", "5"],
+    ] {
+        compare_on(&tool, &[&of_openai[..], more].concat(), &recorded);
+    }
+}
+
+#[test]
+fn traces_are_those_of_the_python_tool() {
+    let Some(tool) = peer() else {
+        println!("SKIPPED: {MISSING}");
+        return;
+    };
+    let desk = Desk::new();
+    let turn = |words: &str| json!({"messages": [{"role": "user", "content": words}], "prompt_tokens": 9});
+    let agentic = [json!({"conversations": [
+        [turn("a0"), turn("a1"), turn("a2")],
+        [turn("b0")],
+        [turn("c0"), {"messages": [], "prompt_tokens": 3}, turn("c1")],
+    ]})];
+    let agentic = lines(&desk, "agentic.json", &agentic);
+    for more in [
+        &["--dataset-offset", "1"][..],
+        &["--agentic-max-turns", "2", "--sharegpt-output-len", "4"],
+        &["--num-prompts", "2"],
+    ] {
+        let args = ["--dataset-name", "agentic-trace", "--backend", "vllm-chat"];
+        compare_on(&tool, &[&args[..], more].concat(), &agentic);
+    }
+    let mooncake = [
+        json!({"timestamp": 400, "input_length": 9, "output_length": 3, "hash_ids": [5, 6]}),
+        json!({"timestamp": 0, "input_length": 9, "output_length": 4, "hash_ids": [5]}),
+        json!({"timestamp": 200, "input_length": 9, "output_length": 2, "hash_ids": [5, 7]}),
+        json!({"timestamp": 100, "input_length": 9, "output_length": 2, "hash_ids": []}),
+    ];
+    let mooncake = lines(&desk, "mooncake.jsonl", &mooncake);
+    for more in [
+        &["--num-prompts", "4"][..],
+        &[
+            "--num-prompts",
+            "3",
+            "--mooncake-num-rounds",
+            "2",
+            "--mooncake-slowdown-factor",
+            "0.5",
+        ],
+    ] {
+        let args = [
+            "--dataset-name",
+            "mooncake",
+            "--backend",
+            "sglang",
+            "--use-trace-timestamps",
+        ];
+        compare_on(&tool, &[&args[..], more].concat(), &mooncake);
     }
 }

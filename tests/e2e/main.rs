@@ -6,6 +6,8 @@ mod demo;
 mod faults;
 mod harness;
 mod resume;
+mod rows;
+mod search;
 mod secrets;
 mod stop;
 mod vllm;

@@ -3,7 +3,9 @@
 //! stdout gets what the Python tool prints there, but for its arguments; stderr gets the progress bar and what must be said about
 //! the figures.
 
+mod arrivals;
 mod notes;
+mod points;
 mod result;
 mod wish;
 
@@ -30,6 +32,7 @@ use crate::load::{Progress, Target};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
 use crate::progress::bar::Bar;
+use crate::report::{bench_line, console};
 use crate::results::record::event::Event;
 use crate::run::Events;
 use crate::run::bench::{Measured, Session, Tokenizers};
@@ -116,45 +119,64 @@ async fn bench(wish: &Wish, caches: Caches, stop: &Stop) -> Outcome {
         session,
         model,
     } = prepared;
-    if !warm_up(wish, &session, &stop.asked).await? {
-        return Ok(Exit::Interrupted);
+    points::measure(wish, &server, &session, &model, stop).await
+}
+
+/// What came of a load that was sent.
+struct Driving {
+    measured: Measured,
+    /// What `/server_info` says afterwards.
+    info: Option<Value>,
+    accept_length: Option<f64>,
+    /// When the measurement began.
+    began: String,
+}
+
+/// Warms up, empties the cache and sends one load; `None` if it was stopped before anything was measured.
+async fn once(
+    wish: &Wish,
+    server: &Server,
+    session: &Session,
+    stop: &Stop,
+) -> Result<Option<Driving>, Refusal> {
+    if !warm_up(wish, session, &stop.asked).await? {
+        return Ok(None);
     }
     let is_on = tokio::select! {
         biased;
-        () = stop.asked.cancelled() => return Ok(Exit::Interrupted),
-        is_on = begin(wish, &server) => is_on?,
+        () = stop.asked.cancelled() => return Ok(None),
+        is_on = begin(wish, server) => is_on?,
     };
     let began = clock::timestamp();
-    let mut measured = drive(wish, &session, &stop.asked).await?;
+    let mut measured = drive(wish, session, &stop.asked).await?;
     if is_on {
-        end_profile(wish, &server).await;
+        end_profile(wish, server).await;
     }
     // Both questions of the Python tool in one, and outside of what is timed.
     let info = server.info().await;
-    let accepted = info
+    let accept_length = info
         .as_ref()
         .filter(|_| wish.backend.is_sglang())
         .and_then(accept_length);
-    if wish.profile == Profile::Current && metrics::divides_gaps(&wish.asked.backend, accepted) {
+    if wish.profile == Profile::Current && metrics::divides_gaps(&wish.asked.backend, accept_length) {
         measured = session.count_chunks(measured).await;
     }
-    let ended = Ended {
-        wish,
-        session: &session,
-        model: &model,
-        measured: &measured,
-        info: info.as_ref(),
-        accept_length: accepted,
-        is_interrupted: stop.is_asked(),
+    Ok(Some(Driving {
+        measured,
+        info,
+        accept_length,
         began,
-    };
-    tell(&ended)
+    }))
 }
 
 /// Prints the block, writes the files, and says what must be said.
 fn tell(ended: &Ended<'_>) -> Outcome {
     let figures = ended.figures();
     print(&ended.block(&figures));
+    let steady = ended.steady();
+    if let Some(steady) = &steady {
+        print(&console::steady_block(steady));
+    }
     let notes = ended.notes(&figures);
     let failures = notes::failures(&ended.measured.requests);
     let mut said = failures.join("");
@@ -176,6 +198,10 @@ fn tell(ended: &Ended<'_>) -> Outcome {
     if let Some(path) = &wish.output.vllm_json {
         std::fs::write(path, ended.vllm(&figures, &notes))
             .map_err(|error| unfit(format!("cannot write `{}`: {error}", path.display())))?;
+    }
+    let steady_file = wish.steady.as_ref().and_then(|steady| steady.file.as_ref());
+    if let (Some(steady), Some(path)) = (&steady, steady_file) {
+        append(path, &bench_line::steady_line(steady)).map_err(unfit)?;
     }
     let requests = &ended.measured.requests;
     let has_failed = !requests.is_empty() && requests.iter().all(|request| !request.is_completed());

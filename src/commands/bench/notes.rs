@@ -129,6 +129,11 @@ pub(super) fn doubts(requests: &[Request], basis: &Basis, sheets: &Sheets, lag: 
             "an event carries {tokens:.2} tokens on average, and ITL is the time between events{per_token}"
         ));
     }
+    if let Some(vision) = of_matrix(Metric::Tokens(Count::InputVision)) {
+        notes.push(format!(
+            "{vision} prompt tokens stand for pictures: the server's count (`usage`) less our own of the text"
+        ));
+    }
     let reported = of_matrix(Metric::Tokens(Count::InputReported));
     let input = of_matrix(Metric::Tokens(Count::Input));
     if let (Some(reported), Some(input)) = (reported, input)

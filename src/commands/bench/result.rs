@@ -8,7 +8,7 @@ use super::notes;
 use super::wish::Wish;
 use crate::base::clock;
 use crate::cli;
-use crate::judge::metrics::{self, Basis, CacheHits};
+use crate::judge::metrics::{self, Basis, CacheHits, SteadyState};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
 use crate::report::bench_line::{BenchLine, Details};
@@ -28,6 +28,8 @@ pub(super) struct Ended<'a> {
     pub(super) info: Option<&'a Value>,
     pub(super) accept_length: Option<f64>,
     pub(super) is_interrupted: bool,
+    /// What a search makes of it, where it is one of its points.
+    pub(super) search: Option<Value>,
     /// When the measurement began.
     pub(super) began: String,
 }
@@ -43,7 +45,14 @@ pub(super) struct Sheets {
 }
 
 impl Ended<'_> {
-    fn basis(&self) -> Basis {
+    /// The steady state, where it was asked for.
+    pub(super) fn steady(&self) -> Option<SteadyState> {
+        let ratio = self.wish.steady.as_ref()?.ratio;
+        let (requests, copied) = (&self.measured.requests, self.wish.output.compat_figures);
+        metrics::steady_state(requests, &self.basis(), self.wish.profile, copied, ratio)
+    }
+
+    pub(super) fn basis(&self) -> Basis {
         Basis {
             protocol: self.wish.backend.protocol(),
             backend: self.wish.backend.name(),
@@ -62,7 +71,18 @@ impl Ended<'_> {
             Profile::Current => Definitions::Current,
         };
         let mut take = |definitions| sets.remove(&definitions).unwrap_or_default();
-        let copied = take(copied);
+        let copied = match self.session.is_of_talks() {
+            // Trap T29: the Python tool sums no prompts of conversations.
+            true => {
+                let mut promptless = requests.clone();
+                for request in &mut promptless {
+                    (request.prompt_tokens, request.vision_tokens) = (0, 0);
+                }
+                let mut sets = metrics::summarize(&promptless, &basis);
+                sets.remove(&copied).unwrap_or_default()
+            }
+            false => take(copied),
+        };
         let block = match self.wish.output.compat_figures {
             true => copied.clone(),
             false => metrics::mended(requests, &basis, profile),
@@ -96,6 +116,9 @@ impl Ended<'_> {
     /// What must be said about the figures.
     pub(super) fn notes(&self, sheets: &Sheets) -> Vec<String> {
         let mut notes = Vec::new();
+        if self.wish.steady.is_some() && self.steady().is_none() {
+            notes.push("there is no steady state: no request was ever under way".to_owned());
+        }
         if self.is_interrupted {
             notes.push(
                 "the measurement was stopped early; the figures are those of what had ended".to_owned(),
@@ -145,6 +168,8 @@ impl Ended<'_> {
             model: self.model,
             tokenizer: self.session.tokenizer().0,
             rate: self.wish.asked.rate,
+            pace: self.session.arrival().pace.as_ref(),
+            spacing: self.wish.scenario.arrival.spacing,
             concurrency: self.wish.asked.concurrency,
             block: &sheets.block,
             matrix: &sheets.matrix,
@@ -196,6 +221,9 @@ impl Ended<'_> {
             "send_lag_ms": lag,
             "faults": figures,
             "notes": notes,
+            "arrival": self.session.arrival(),
+            "steady_state": self.steady(),
+            "search": self.search,
             "figures": sheets.matrix,
             "bench_serving_figures": sheets.copied,
         })

@@ -1,5 +1,9 @@
 //! What the flags of `matrix bench` ask for, checked: every mistake is found before anything is asked of a server.
 
+mod contradictions;
+mod request;
+mod rows;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -7,17 +11,19 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::arrivals::{self, Steady};
 use crate::base::units::Span;
-use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, Rules, written};
-use crate::load::{Address, Headers, Scheme};
-use crate::matrix::plan::{Dialect, Protocol, Usage};
-use crate::matrix::spec::arrival::{Arrival, Spacing};
+use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, written};
+use crate::load::{Address, Headers};
+use crate::matrix::plan::{Dialect, Protocol};
+use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::{Limits, Scenario, Slo};
-use crate::matrix::spec::workload::{Dataset, Profile, Workload};
+use crate::matrix::spec::workload::Profile;
 use crate::report::bench_line::Asked;
+use crate::report::traffic::Traffic;
 
 /// A bench that can be begun.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) backend: Backend,
     pub(crate) profile: Profile,
@@ -27,7 +33,12 @@ pub(crate) struct Wish {
     /// The headers of requests.
     pub(crate) headers: Headers,
     pub(crate) dialect: Dialect,
+    /// The load, at its first arrival.
     pub(crate) scenario: Scenario,
+    /// Every arrival that is measured, one after another.
+    pub(crate) arrivals: Vec<Arrival>,
+    /// What is told of the steady state.
+    pub(crate) steady: Option<Steady>,
     pub(crate) model: Option<String>,
     pub(crate) served: Option<String>,
     pub(crate) tokenizer: Option<String>,
@@ -144,19 +155,6 @@ impl Backend {
     }
 }
 
-/// The data set of that name. Here is where those that can be prepared are told from those that cannot yet.
-fn dataset(name: DatasetName) -> Result<Dataset, String> {
-    match name {
-        DatasetName::Sharegpt => Ok(Dataset::Sharegpt),
-        DatasetName::Random => Ok(Dataset::Random),
-        DatasetName::RandomIds => Ok(Dataset::RandomIds),
-        other => Err(format!(
-            "the data set `{}` cannot be sent yet; those that can are `sharegpt`, `random` and `random-ids`",
-            written(&other)
-        )),
-    }
-}
-
 impl Wish {
     /// Checks the flags.
     ///
@@ -164,17 +162,24 @@ impl Wish {
     /// Every mistake, in words.
     pub(crate) fn read(args: &BenchArgs, environment: &Environment) -> Result<Self, Vec<String>> {
         let mut mistakes = args.missing.refusals();
-        mistakes.extend(contradictions(args));
+        mistakes.extend(contradictions::contradictions(args));
         let mut or_say = Collect(&mut mistakes);
         let profile = args.ours.rules.profile();
         let backend = args.server.backend;
-        let address = or_say.take(address(args));
-        let headers = or_say.take(headers(args, environment));
-        let body = or_say.take(body(args));
-        let workload = or_say.take(workload(args, profile));
+        let address = or_say.take(request::address(args));
+        let headers = or_say.take(request::headers(args, environment));
+        let body = or_say.take(request::body(args));
+        let workload = or_say.take(rows::workload(args, profile));
         let slo = or_say.take(slo(args.output.goodput.as_deref()));
-        let (Some(address), Some((auth, headers)), Some(body), Some(workload), Some(slo)) =
-            (address, headers, body, workload, slo)
+        let lora = or_say.take(rows::lora(args));
+        let arrivals = or_say.take(arrivals::arrivals(args));
+        let search = or_say.take(arrivals::search(args));
+        let steady = or_say.take(arrivals::steady(args));
+        let (Some(arrivals), Some(search), Some(steady)) = (arrivals, search, steady) else {
+            return Err(mistakes);
+        };
+        let (Some(address), Some((auth, headers)), Some(body), Some(workload), Some(slo), Some(lora)) =
+            (address, headers, body, workload, slo, lora)
         else {
             return Err(mistakes);
         };
@@ -190,19 +195,14 @@ impl Wish {
             profile,
             seed,
             workload,
-            arrival: Arrival {
-                rate: args.course.request_rate,
-                pace: None,
-                spacing: Spacing::Poisson,
-                concurrency: args.course.max_concurrency.and_then(NonZeroU32::new),
-            },
+            arrival: arrivals[0].clone(),
             limits: Limits::default(),
             slo: slo.clone(),
-            search: None,
+            search,
             body,
             stop_at_eos: args.sampling.disable_ignore_eos,
             keep_text: true,
-            lora: None,
+            lora,
         };
         Ok(Self {
             backend,
@@ -210,7 +210,7 @@ impl Wish {
             address,
             auth,
             headers,
-            dialect: dialect(args, profile),
+            dialect: request::dialect(args, profile),
             scenario,
             model: args.server.model.clone(),
             served: args.server.served_model_name.clone(),
@@ -223,7 +223,9 @@ impl Wish {
             flush: flush(args, environment),
             profiler: profiler(args, environment),
             cache_report: args.output.cache_report,
-            asked: asked(args, profile, slo),
+            asked: asked(args, profile, slo, &arrivals[0]),
+            arrivals,
+            steady,
             output: output(args),
         })
     }
@@ -235,374 +237,6 @@ struct Collect<'a>(&'a mut Vec<String>);
 impl Collect<'_> {
     fn take<T>(&mut self, result: Result<T, Vec<String>>) -> Option<T> {
         result.map_err(|said| self.0.extend(said)).ok()
-    }
-}
-
-/// Flags that cannot stand together, and flags that would have no effect.
-fn contradictions(args: &BenchArgs) -> Vec<String> {
-    let mut found = Vec::new();
-    let backend = args.server.backend;
-    let (name, protocol) = (backend.name(), backend.protocol());
-    let (sampling, course) = (&args.sampling, &args.course);
-    let mut no = |is_wrong: bool, why: String| {
-        if is_wrong {
-            found.push(why);
-        }
-    };
-    let is_native = protocol == Protocol::SglangNative;
-    let without_effect =
-        |flag: &str| format!("`--{flag}` has no effect with the backend `{name}`; leave it out");
-    if backend == Backend::Gserver {
-        no(
-            true,
-            "the backend `gserver` is not implemented; it is not in the Python tool either".to_owned(),
-        );
-        return found;
-    }
-    let is_nameless = matches!(backend, Backend::Trt | Backend::Truss) && args.server.model.is_none();
-    no(
-        is_nameless,
-        format!("the backend `{name}` cannot be asked for its model; give `--model`"),
-    );
-    no(
-        sampling.disable_stream && protocol == Protocol::Trt,
-        without_effect("disable-stream"),
-    );
-    let logprobs = sampling.return_logprob;
-    no(
-        logprobs && !is_native && protocol != Protocol::Completions,
-        without_effect("return-logprob"),
-    );
-    no(
-        logprobs && protocol == Protocol::Completions && sampling.top_logprobs_num == 0,
-        "`--return-logprob` has no effect on completions without `--top-logprobs-num`; give a number above 0"
-            .to_owned(),
-    );
-    let is_useless = match protocol {
-        Protocol::SglangNative => false,
-        Protocol::Completions => !logprobs,
-        _ => true,
-    };
-    no(
-        sampling.top_logprobs_num > 0 && is_useless,
-        without_effect("top-logprobs-num"),
-    );
-    no(
-        sampling.token_ids_logprob.is_some() && !is_native,
-        without_effect("token-ids-logprob"),
-    );
-    no(
-        sampling.logprob_start_len != -1 && !is_native,
-        without_effect("logprob-start-len"),
-    );
-    no(
-        sampling.return_routed_experts && !is_native,
-        without_effect("return-routed-experts"),
-    );
-    let is_vector = protocol == Protocol::Embeddings;
-    no(
-        sampling.temperature.is_some() && is_vector,
-        without_effect("temperature"),
-    );
-    no(sampling.top_p.is_some() && is_vector, without_effect("top-p"));
-    let is_ids = args.dataset.tokenize_prompt;
-    no(
-        is_ids && backend != Backend::Sglang,
-        "`--tokenize-prompt` needs the backend `sglang`".to_owned(),
-    );
-    if let Some(names) = &sampling.lora_name {
-        no(
-            matches!(protocol, Protocol::Trt | Protocol::Truss),
-            without_effect("lora-name"),
-        );
-        no(
-            names.len() > 1,
-            "several adapters cannot be dealt to requests yet; give one name to `--lora-name`".to_owned(),
-        );
-    }
-    let is_dealt = sampling
-        .lora_request_distribution
-        .is_some_and(|how| how != crate::cli::bench::LoraDistribution::Uniform);
-    no(
-        is_dealt,
-        "`--lora-request-distribution` deals several adapters, which cannot be done yet; leave it out"
-            .to_owned(),
-    );
-    no(
-        sampling.lora_zipf_alpha.is_some_and(|alpha| alpha <= 1.0),
-        "`--lora-zipf-alpha` must be above 1".to_owned(),
-    );
-    let timeout = course.flush_cache_timeout;
-    no(
-        !(timeout.is_finite() && timeout > 0.0),
-        format!("`--flush-cache-timeout` must be above 0 seconds, not {timeout}"),
-    );
-    no(
-        course.disable_warmup && course.warmup_requests.is_some_and(|count| count > 0),
-        "`--disable-warmup` and `--warmup-requests` contradict each other; leave one out".to_owned(),
-    );
-    let profiler = &args.profiler;
-    let is_detailed = profiler.profile_start_step.is_some()
-        || profiler.profile_steps.is_some()
-        || profiler.profile_num_steps.is_some()
-        || profiler.profile_by_stage
-        || profiler.profile_stages.is_some()
-        || profiler.profile_output_dir.is_some()
-        || profiler.profile_prefix.is_some();
-    no(
-        is_detailed && !profiler.profile,
-        "flags of the profiler have no effect without `--profile`; add it, or leave them out".to_owned(),
-    );
-    if args.ours.rules == Rules::Classic {
-        no(
-            !backend.is_classic(),
-            format!("the rules `classic` know no backend `{name}`; use `--rules current`"),
-        );
-        no(
-            course.warmup_requests.is_some(),
-            "under the rules `classic` the warm-up is one whole request; use `--disable-warmup`, or leave \
-             `--warmup-requests` out"
-                .to_owned(),
-        );
-        let has_lengths = args.dataset.random_input_len.is_some() || args.dataset.random_output_len.is_some();
-        no(
-            args.dataset.dataset_name == DatasetName::Sharegpt && has_lengths,
-            "under the rules `classic` `sharegpt` takes no `--random-input-len` and `--random-output-len`; leave them out"
-                .to_owned(),
-        );
-    }
-    found
-}
-
-/// Source: spec/bench-serving.md 1.1.
-fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
-    if let Some(url) = &args.server.base_url {
-        return url
-            .parse()
-            .map_err(|error: crate::load::TargetError| vec![error.to_string()]);
-    }
-    let host = args
-        .server
-        .host
-        .trim_start_matches('[')
-        .trim_end_matches(']')
-        .to_owned();
-    Ok(Address {
-        scheme: Scheme::Http,
-        host,
-        port: args.server.port.unwrap_or(args.server.backend.port()),
-        prefix: String::new(),
-    })
-}
-
-type Key = Option<(String, String)>;
-
-/// Source: spec/bench-serving.md 1.3.
-fn headers(args: &BenchArgs, environment: &Environment) -> Result<(Key, Headers), Vec<String>> {
-    let bearer = environment.bearer.as_ref().map(|key| format!("Bearer {key}"));
-    let key = bearer.or_else(|| environment.key.clone());
-    let auth: Key = key.map(|key| ("Authorization".to_owned(), key));
-    let (mut given, mut mistakes) = (Vec::new(), Vec::new());
-    for header in &args.server.header {
-        match header.split_once('=') {
-            Some((name, value)) if !name.is_empty() && !value.is_empty() => {
-                given.push((name.to_owned(), value.to_owned()));
-            }
-            // What it holds may be a secret and is not repeated.
-            _ => {
-                mistakes.push("a `--header` has no name or no value; write `--header Name=value`".to_owned())
-            }
-        }
-    }
-    if !given.is_empty() && args.server.backend == Backend::Trt {
-        mistakes.push("`--header` has no effect with the backend `trt`; leave it out".to_owned());
-    }
-    let mut all: Vec<(String, String)> = Vec::new();
-    // Triton's endpoint gets no key from the Python tool either.
-    if let Some(auth) = auth.clone().filter(|_| args.server.backend != Backend::Trt) {
-        all.push(auth);
-    }
-    for (name, value) in given {
-        all.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
-        all.push((name, value));
-    }
-    let headers = Headers::new(all).map_err(|error| mistakes.push(error.to_string()));
-    match (headers, mistakes.is_empty()) {
-        (Ok(headers), true) => Ok((auth, headers)),
-        _ => Err(mistakes),
-    }
-}
-
-/// What stands in bodies under the user's own fields.
-///
-/// Source: spec/bench-serving.md 2.2, 2.3, 12.1.
-fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
-    let sampling = &args.sampling;
-    let protocol = args.server.backend.protocol();
-    let mut body = Map::new();
-    let mut put = |key: &str, value: Value| drop(body.insert(key.to_owned(), value));
-    if protocol == Protocol::SglangNative {
-        let mut params = Map::new();
-        if let Some(temperature) = sampling.temperature {
-            params.insert("temperature".to_owned(), json!(temperature));
-        }
-        if let Some(top_p) = sampling.top_p.filter(|top_p| *top_p < 1.0) {
-            params.insert("top_p".to_owned(), json!(top_p));
-        }
-        if !params.is_empty() {
-            put("sampling_params", Value::Object(params));
-        }
-        let later = [
-            "lora_path",
-            "return_logprob",
-            "return_routed_experts",
-            "logprob_start_len",
-        ];
-        if profile == Profile::Classic {
-            later.iter().for_each(|key| put(key, Value::Null));
-        }
-        if let Some(name) = lora(args) {
-            put("lora_path", json!(name));
-        }
-        if sampling.return_logprob {
-            put("return_logprob", json!(true));
-        }
-        if sampling.return_routed_experts {
-            put("return_routed_experts", json!(true));
-        }
-        if sampling.logprob_start_len != -1 {
-            put("logprob_start_len", json!(sampling.logprob_start_len));
-        }
-    }
-    if protocol == Protocol::Completions && sampling.return_logprob {
-        put("logprobs", json!(sampling.top_logprobs_num));
-    }
-    let has_stream = !matches!(protocol, Protocol::Trt | Protocol::Embeddings);
-    if sampling.disable_stream && has_stream {
-        put("stream", json!(false));
-    }
-    if matches!(
-        protocol,
-        Protocol::Completions | Protocol::Chat | Protocol::Trt | Protocol::Truss
-    ) {
-        // Trap T25: bench_serving keeps these from OpenAI endpoints, so they go there only when they are asked for.
-        if let Some(temperature) = sampling.temperature {
-            put("temperature", json!(temperature));
-        }
-        if let Some(top_p) = sampling.top_p {
-            put("top_p", json!(top_p));
-        }
-    }
-    Dialect {
-        protocol,
-        path: None,
-        usage: Usage::Unasked,
-        body,
-    }
-}
-
-fn lora(args: &BenchArgs) -> Option<&String> {
-    args.sampling.lora_name.as_ref().and_then(|names| names.first())
-}
-
-/// The user's own fields, and those that win over them.
-///
-/// Source: spec/bench-serving.md 2.2, 2.3 and step 4 of 6.
-fn body(args: &BenchArgs) -> Result<Map<String, Value>, Vec<String>> {
-    let wrong = |why: String| vec![format!("`--extra-request-body` is no JSON object: {why}")];
-    let backend = args.server.backend;
-    let mut body = match &args.sampling.extra_request_body {
-        None => Map::new(),
-        Some(text) => match serde_json::from_str(text) {
-            Ok(Value::Object(body)) => body,
-            Ok(other) => return Err(wrong(format!("it is `{other}`"))),
-            Err(error) => return Err(wrong(error.to_string())),
-        },
-    };
-    let mut put = |key: &str, value: Value| drop(body.insert(key.to_owned(), value));
-    if args.output.cache_report && matches!(backend, Backend::SglangOai | Backend::SglangOaiChat) {
-        put("return_cached_tokens_details", json!(true));
-    }
-    if args.sampling.fake_prefill {
-        put("bootstrap_host", json!("2.2.2.2"));
-        put("bootstrap_room", json!(0));
-    }
-    match (backend.protocol(), lora(args)) {
-        (Protocol::Completions | Protocol::Chat | Protocol::Embeddings, Some(name)) => {
-            put("model", json!(name));
-            put("lora_path", json!(name));
-        }
-        (Protocol::SglangNative, _) => {
-            if args.sampling.top_logprobs_num > 0 {
-                put("top_logprobs_num", json!(args.sampling.top_logprobs_num));
-            }
-            if let Some(ids) = &args.sampling.token_ids_logprob {
-                put("token_ids_logprob", json!(ids));
-            }
-        }
-        _ => {}
-    }
-    Ok(body)
-}
-
-fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, Vec<String>> {
-    let wish = &args.dataset;
-    let dataset = dataset(wish.dataset_name).map_err(|why| vec![why])?;
-    let is_random = matches!(dataset, Dataset::Random | Dataset::RandomIds);
-    let length = |given: Option<u32>| given.or_else(|| usual_length(profile));
-    let workload = Workload {
-        dataset,
-        path: Some(wish.dataset_path.clone()).filter(|path| !path.is_empty()),
-        prompts: wish.num_prompts,
-        input_len: length(wish.random_input_len).filter(|_| is_random),
-        output_len: match is_random {
-            true => length(wish.random_output_len),
-            false => wish.sharegpt_output_len,
-        },
-        range_ratio: if is_random { wish.random_range_ratio } else { 0.0 },
-        context_len: wish
-            .sharegpt_context_len
-            .filter(|tokens| *tokens > 0 && !is_random),
-        prompt_suffix: Some(wish.prompt_suffix.clone()).filter(|suffix| !suffix.is_empty() && !is_random),
-        tokenize_prompt: wish.tokenize_prompt,
-        apply_chat_template: wish.apply_chat_template,
-        ..Workload::of(dataset)
-    };
-    let objections = workload.objections(profile);
-    if objections.is_empty() {
-        return Ok(workload);
-    }
-    Err(objections
-        .into_iter()
-        .map(|objection| match flag(objection.field, is_random) {
-            Some(flag) => format!("`--{flag}`: {}", objection.says),
-            None => objection.says,
-        })
-        .collect())
-}
-
-/// What the Python tool calls a field of the workload.
-fn flag(field: &str, is_random: bool) -> Option<&'static str> {
-    Some(match (field, is_random) {
-        ("prompts", _) => "num-prompts",
-        ("input_len", _) => "random-input-len",
-        ("output_len", true) => "random-output-len",
-        ("output_len", false) => "sharegpt-output-len",
-        ("range_ratio", _) => "random-range-ratio",
-        ("context_len", _) => "sharegpt-context-len",
-        ("prompt_suffix", _) => "prompt-suffix",
-        ("tokenize_prompt", _) => "tokenize-prompt",
-        ("apply_chat_template", _) => "apply-chat-template",
-        ("dataset", _) => "dataset-name",
-        _ => return None,
-    })
-}
-
-/// Source: spec/bench-serving.md 10 and 12.4.
-const fn usual_length(profile: Profile) -> Option<u32> {
-    match profile {
-        Profile::Classic => None,
-        Profile::Current => Some(1024),
     }
 }
 
@@ -712,14 +346,17 @@ fn profiler(args: &BenchArgs, environment: &Environment) -> Option<Profiler> {
     })
 }
 
-fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>) -> Asked {
-    let length = |given: Option<u32>| given.or_else(|| usual_length(profile));
+fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival) -> Asked {
+    let length = |given: Option<u32>| given.or_else(|| rows::usual_length(profile));
     Asked {
         tag: args.output.tag.clone(),
         backend: args.server.backend.name(),
         dataset: written(&args.dataset.dataset_name),
-        rate: args.course.request_rate,
-        concurrency: args.course.max_concurrency.filter(|limit| *limit > 0),
+        rate: match args.dataset.dataset_name {
+            DatasetName::Mooncake => Traffic::Trace,
+            _ => Traffic::at(arrival),
+        },
+        concurrency: arrival.concurrency.map(NonZeroU32::get),
         sharegpt_output_len: args.dataset.sharegpt_output_len,
         random_input_len: length(args.dataset.random_input_len),
         random_output_len: length(args.dataset.random_output_len),

@@ -1,6 +1,7 @@
 //! The names of figures: how they are called on disk and among people, their unit, and which way is better.
 
 use super::parts::{Count, Flow, Sample, Statistic, Target};
+use crate::matrix::spec::search::By;
 use crate::results::record::request::Class;
 
 /// A figure that a cell can have. Its name is stable: reports, comparisons and scripts find it by that.
@@ -50,6 +51,8 @@ pub enum Metric {
     Attainment,
     /// Share of requests that met one target.
     AttainmentOf(Target),
+    /// The highest value that a search found.
+    Found(By),
     /// A statistic of a sample of times.
     Time(Statistic, Sample),
 }
@@ -126,6 +129,7 @@ impl Metric {
             .chain(Flow::ALL.map(Self::PerDevice))
             .chain(flows)
             .chain(Target::ALL.map(Self::AttainmentOf))
+            .chain([By::Rate, By::Concurrency].map(Self::Found))
             .chain(times)
     }
 
@@ -159,6 +163,8 @@ impl Metric {
             Self::Goodput => "goodput_req_s".to_owned(),
             Self::Attainment => "slo_attainment_share".to_owned(),
             Self::AttainmentOf(target) => format!("slo_attainment_{}_share", target.name()),
+            Self::Found(By::Rate) => "found_rate_req_s".to_owned(),
+            Self::Found(By::Concurrency) => "found_concurrency_requests".to_owned(),
             Self::Time(statistic, sample) => format!("{}_{}_ms", statistic.name(), sample.name()),
         }
     }
@@ -174,7 +180,7 @@ impl Metric {
             Self::ErrorShare => "share of failed requests",
             Self::Short => "answers shorter than asked for",
             Self::Tokens(Count::Input) => "prompt tokens",
-            Self::Tokens(Count::InputVision) => "prompt tokens of pictures",
+            Self::Tokens(Count::InputVision) => "prompt tokens of pictures, by the server's count",
             Self::Tokens(Count::InputReported) => "prompt tokens, reported by the server",
             Self::Tokens(Count::InputCached) => "prompt tokens from the prefix cache",
             Self::Tokens(Count::Output) => "output tokens",
@@ -197,6 +203,8 @@ impl Metric {
             Self::AttainmentOf(Target::Ttft) => "TTFT attainment",
             Self::AttainmentOf(Target::Tpot) => "TPOT attainment",
             Self::AttainmentOf(Target::E2e) => "E2E attainment",
+            Self::Found(By::Rate) => "highest rate that holds the SLO",
+            Self::Found(By::Concurrency) => "highest concurrency that holds the SLO",
             Self::Time(statistic, sample) => return format!("{} {}", statistic.name(), sample.label()),
         };
         plain.to_owned()
@@ -213,12 +221,13 @@ impl Metric {
             | Self::Short
             | Self::MeanConcurrency
             | Self::SteadyConcurrency
+            | Self::Found(By::Concurrency)
             | Self::PeakConcurrency => Unit::Requests,
             Self::ErrorShare | Self::Attainment | Self::AttainmentOf(_) => Unit::Share,
             Self::Tokens(_) | Self::TokensPerChunk | Self::AcceptLength => Unit::Tokens,
             Self::Throughput(flow) | Self::PerDevice(flow) => flow.unit().0,
             Self::PerUser | Self::PeakOutput | Self::SteadyOutput => Unit::TokensPerSecond,
-            Self::Goodput => Unit::RequestsPerSecond,
+            Self::Goodput | Self::Found(By::Rate) => Unit::RequestsPerSecond,
             Self::Time(..) => Unit::Millis,
         }
     }
@@ -241,7 +250,8 @@ impl Metric {
             | Self::AcceptLength
             | Self::Goodput
             | Self::Attainment
-            | Self::AttainmentOf(_) => Some(Better::Higher),
+            | Self::AttainmentOf(_)
+            | Self::Found(_) => Some(Better::Higher),
             Self::Due
             | Self::Tokens(_)
             | Self::TokensPerChunk

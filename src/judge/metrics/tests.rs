@@ -305,6 +305,39 @@ fn an_answer_without_any_line_fails_everywhere() {
 }
 
 #[test]
+fn the_first_token_of_reasoning_and_that_of_the_answer_have_times_of_their_own() {
+    let mut thinking = answered(0, 0.0, &[100.0, 200.0, 500.0, 600.0], 610.0);
+    thinking.chunks[0].kind = ChunkKind::Reasoning;
+    thinking.chunks[1].kind = ChunkKind::Reasoning;
+    // It thought and came to no answer.
+    let mut silent = answered(1, 0.0, &[300.0], 310.0);
+    silent.chunks[0].kind = ChunkKind::Reasoning;
+    let figures = &summarize(&[thinking, silent], &basis(Protocol::Chat))[&Definitions::Matrix];
+    let mean = |sample| figure(figures, Metric::Time(Statistic::Mean, sample));
+    assert_eq!(mean(Sample::Ttft), Some(200.0));
+    assert_eq!(mean(Sample::TtftAnswer), Some(500.0));
+}
+
+#[test]
+fn the_steady_state_is_among_our_figures() {
+    // Two requests overlap from 1 s to 3 s; ten tokens of each arrive in the second after they have both begun.
+    let early: Vec<f64> = (1..=10).map(|at| 1000.0 + 100.0 * f64::from(at)).collect();
+    let mut first = answered(0, 0.0, &early, 3000.0);
+    let late: Vec<f64> = (1..=10).map(|at| 100.0 * f64::from(at)).collect();
+    let mut second = answered(1, 1000.0, &late, 4000.0);
+    for request in [&mut first, &mut second] {
+        request.usage = Some(Usage {
+            completion: Some(10),
+            ..Usage::default()
+        });
+    }
+    let figures = &summarize(&[first, second], &basis(Protocol::Completions))[&Definitions::Matrix];
+    assert_eq!(figure(figures, Metric::SteadyDuration), Some(2.0));
+    assert_eq!(figure(figures, Metric::SteadyOutput), Some(10.0));
+    assert_eq!(figure(figures, Metric::SteadyConcurrency), Some(2.0));
+}
+
+#[test]
 fn chat_reads_usage_and_reasoning_but_no_tool_calls() {
     let mut told = answered(0, 0.0, &[10.0, 20.0, 30.0, 40.0], 50.0);
     told.chunks[0].kind = ChunkKind::Reasoning;

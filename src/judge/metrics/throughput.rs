@@ -50,6 +50,11 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], profile: Profile, du
     sheet.put(Metric::Duration, duration_s);
     sheet.put(Metric::Completed, Some(answers.len() as f64));
     sheet.put(Metric::Tokens(Count::Input), Some(input as f64));
+    let vision: u64 = sum(&|answer| answer.vision);
+    sheet.put(
+        Metric::Tokens(Count::InputVision),
+        (vision > 0).then_some(vision as f64),
+    );
     sheet.put(Metric::Tokens(Count::Output), Some(output as f64));
     sheet.put(
         Metric::Tokens(Count::OutputCounted),

@@ -503,10 +503,7 @@ fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_
     let missing = locate(&Workload::of(Dataset::Sharegpt), home.path(), &caches)
         .unwrap_err()
         .to_string();
-    assert!(
-        missing.contains("hf download --repo-type dataset anon8231489123/"),
-        "{missing}"
-    );
+    assert!(missing.contains("matrix fetch --dataset sharegpt"), "{missing}");
 
     let snapshot = home
         .path()

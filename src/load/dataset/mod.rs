@@ -6,15 +6,21 @@ mod agentic;
 mod cache;
 mod conversations;
 mod custom;
+mod image;
 mod jsonl;
 mod kept;
+mod longbench;
+mod mmmu;
 mod mooncake;
 mod openai;
+pub mod pictures;
 mod random;
+mod records;
 pub mod rng;
 mod row;
 mod shared_prefix;
 mod sharegpt;
+mod speed_bench;
 pub mod template;
 pub mod tokenizer;
 
@@ -36,6 +42,7 @@ use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
+use crate::matrix::spec::rows::MooncakeTrace;
 use crate::matrix::spec::workload::{Dataset, Objection, Profile, Workload};
 
 /// The repository and the file that `sharegpt` and `random` use when nobody names another.
@@ -93,12 +100,6 @@ pub enum DatasetError {
         path: PathBuf,
         /// What is wrong, and where in the file.
         reason: String,
-    },
-    /// The data set is known and cannot be prepared.
-    #[error("the data set `{}` is not built yet; choose another", dataset.bench_serving_name())]
-    NotBuilt {
-        /// The data set.
-        dataset: Dataset,
     },
     /// The data set's file does not hold conversations in the ShareGPT format.
     #[error("`{}` does not hold conversations in the ShareGPT format: {reason}", path.display())]
@@ -218,6 +219,11 @@ impl Rows {
     }
 }
 
+/// Where a trace of Mooncake is looked for and put, as by the Python tool.
+pub fn mooncake_place(trace: MooncakeTrace) -> PathBuf {
+    Path::new("/tmp").join(trace.file())
+}
+
 /// The file a data set is read from: its path relative to `base`, else the one in the caches; `None` if it needs none.
 ///
 /// A path that leads nowhere is an error, never a reason to take another file.
@@ -234,8 +240,7 @@ pub fn locate(workload: &Workload, base: &Path, caches: &Caches) -> Result<Optio
             given.is_file().then_some(given)
         }
         None if dataset == Dataset::Mooncake => {
-            // Where the Python tool puts it.
-            let kept = Path::new("/tmp").join(workload.mooncake().trace.file());
+            let kept = mooncake_place(workload.mooncake().trace);
             looked.push(kept.display().to_string());
             kept.is_file().then_some(kept)
         }
@@ -312,9 +317,10 @@ pub fn prepare(
         Dataset::Openai => openai::rows(workload, tokenizer, path()?)?,
         Dataset::AgenticTrace => agentic::rows(workload, path()?)?,
         Dataset::Mooncake => mooncake::rows(workload, tokenizer, path()?)?,
-        Dataset::Image | Dataset::Mmmu | Dataset::LongbenchV2 | Dataset::SpeedBench => {
-            return Err(DatasetError::NotBuilt { dataset });
-        }
+        Dataset::Image => image::rows(workload, tokenizer, &mut draws)?,
+        Dataset::Mmmu => mmmu::rows(workload, tokenizer, path()?, &mut draws)?,
+        Dataset::LongbenchV2 => longbench::rows(workload, tokenizer, path()?, &mut draws)?,
+        Dataset::SpeedBench => speed_bench::rows(workload, tokenizer, path()?, &mut draws)?,
     };
     if rows.prompts.is_empty() {
         return Err(DatasetError::Empty { dataset });
@@ -340,13 +346,13 @@ fn places(looked: &[String]) -> String {
 /// How to come by the file of a data set.
 fn remedy(dataset: Dataset) -> String {
     let named = "name a file of its format as the scenario's `path`";
-    match usual_file(dataset) {
-        Some((repository, file)) => {
-            format!("fetch it with `hf download --repo-type dataset {repository} {file}`, or {named}")
-        }
-        None if dataset == Dataset::Mooncake => format!(
-            "get the trace from the folder `FAST25-release` of https://github.com/kvcache-ai/Mooncake, and {named}"
-        ),
+    let fetched = match dataset {
+        Dataset::Sharegpt | Dataset::Random => Some("sharegpt"),
+        Dataset::Mmmu | Dataset::LongbenchV2 | Dataset::Mooncake => Some(dataset.bench_serving_name()),
+        _ => None,
+    };
+    match fetched {
+        Some(name) => format!("fetch it with `matrix fetch --dataset {name}`, or {named}"),
         None => format!("{named} (in `matrix bench`, `--dataset-path`)"),
     }
 }

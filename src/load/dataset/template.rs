@@ -29,7 +29,7 @@ const TOOL_USE: &str = "tool_use";
 pub enum TemplateError {
     /// The tokenizer has no chat template.
     #[error(
-        "the tokenizer `{name}` has no chat template; looked at{}\nfetch its files with `matrix fetch {name}`, or name the \
+        "the tokenizer `{name}` has no chat template; looked at{}\nfetch its files with `matrix fetch --tokenizer {name}`, or name the \
          tokenizer of a chat model",
         lines(looked)
     )]
@@ -303,18 +303,6 @@ fn tojson(value: &Jinja, options: Kwargs) -> Result<String, Error> {
     let mut text = String::new();
     style.write(&value, 0, &mut text);
     Ok(text)
-}
-
-/// A value as Python's `json.dumps` writes it, other than ASCII escaped or as it is.
-pub fn python_json(value: &Value, ensure_ascii: bool) -> String {
-    let style = Style {
-        quote: if ensure_ascii { quote_ascii } else { quote_json },
-        constants: ["null", "true", "false"],
-        ..Style::PYTHON
-    };
-    let mut text = String::new();
-    style.write(value, 0, &mut text);
-    text
 }
 
 /// How nested values are written.
@@ -802,18 +790,5 @@ mod tests {
             "<|system|>\ns<|end|>\n"
         );
         assert_ne!(plain.digest(), bos.digest());
-    }
-
-    #[test]
-    fn python_writes_json_with_spaces_and_escapes_what_is_not_ascii() {
-        let value = json!([{"type": "function", "é": "😀"}, 1e-7]);
-        assert_eq!(
-            python_json(&value, true),
-            r#"[{"type": "function", "\u00e9": "\ud83d\ude00"}, 1e-07]"#
-        );
-        assert_eq!(
-            python_json(&value, false),
-            r#"[{"type": "function", "é": "😀"}, 1e-07]"#
-        );
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokenizers::{ModelWrapper, PostProcessor};
 
@@ -19,8 +20,7 @@ use crate::base::ids::hex;
 pub enum TokenizerError {
     /// There is no `tokenizer.json` under this name.
     #[error(
-        "no tokenizer for `{name}`; looked at{}\nfetch it with `hf download {name} tokenizer.json \
-         tokenizer_config.json`, or name a `tokenizer.json` or a folder that holds one",
+        "no tokenizer for `{name}`; looked at{}\nfetch it with `matrix fetch --tokenizer {name}`, or name a `tokenizer.json` or a folder that holds one",
         lines(looked)
     )]
     Missing {
@@ -305,6 +305,32 @@ impl Tokenizer {
         ids
     }
 
+    /// The ids that random text beside pictures is made of: [`Self::vocabulary`] without special tokens and without the one that
+    /// stands for a picture.
+    pub fn ids_for_text(&self) -> Vec<u32> {
+        let mut ids = self.vocabulary();
+        let Some(path) = self.path() else {
+            ids.retain(|id| *id != BYTES_BOS);
+            return ids;
+        };
+        let object = |name: &str| -> Option<serde_json::Map<String, Value>> {
+            serde_json::from_slice(&fs::read(path.with_file_name(name)).ok()?).ok()
+        };
+        let settings = object("tokenizer_config.json").unwrap_or_default();
+        let named: Vec<String> = special_texts(&settings);
+        let mut left_out: Vec<u32> = match self.loaded() {
+            Some(Model::Hub(model)) => named.iter().filter_map(|text| model.token_to_id(text)).collect(),
+            _ => Vec::new(),
+        };
+        let config = object("config.json").unwrap_or_default();
+        let image = ["image_token_id", "image_token_index"]
+            .iter()
+            .find_map(|key| config.get(*key)?.as_u64());
+        left_out.extend(image.and_then(|id| u32::try_from(id).ok()));
+        ids.retain(|id| !left_out.contains(id));
+        ids
+    }
+
     /// The size of the vocabulary with added tokens; 0 for a tokenizer that cannot be loaded.
     pub fn vocab_size_with_added(&self) -> usize {
         match self.loaded() {
@@ -381,6 +407,30 @@ fn read_model(path: &Path, digest: &str) -> Result<Model, String> {
     Ok(Model::Hub(Box::new(model)))
 }
 
+/// The special tokens that a tokenizer's settings name, as transformers collects them.
+fn special_texts(settings: &serde_json::Map<String, Value>) -> Vec<String> {
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .or_else(|| value.get("content")?.as_str())
+            .map(str::to_owned)
+    };
+    let single = ["bos", "eos", "unk", "sep", "pad", "cls", "mask"];
+    let single = single
+        .iter()
+        .filter_map(|name| settings.get(&format!("{name}_token")));
+    let listed = ["additional_special_tokens", "extra_special_tokens"];
+    let listed = listed
+        .iter()
+        .filter_map(|name| settings.get(*name))
+        .flat_map(|value| match value {
+            Value::Array(values) => values.iter().collect(),
+            Value::Object(values) => values.values().collect::<Vec<_>>(),
+            _ => Vec::new(),
+        });
+    single.chain(listed).filter_map(text).collect()
+}
+
 fn read_file(path: &Path) -> Result<Vec<u8>, TokenizerError> {
     fs::read(path).map_err(|error| TokenizerError::Unreadable {
         path: path.to_owned(),
@@ -422,7 +472,7 @@ fn is_model_id(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -506,7 +556,7 @@ mod tests {
             "/nowhere/Org/Name\n",
             "/nowhere/Org/Name/tokenizer.json",
             "/nohome/hub/models--Org--Name/snapshots/*/tokenizer.json",
-            "hf download Org/Name tokenizer.json",
+            "matrix fetch --tokenizer Org/Name",
         ] {
             assert!(error.contains(part), "{part} is not in {error}");
         }

@@ -77,6 +77,9 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
             cells.push(added);
         }
     }
+    mistakes.extend(check::uncarried(
+        cells.iter().map(|(cell, launch)| (cell, launch)),
+    ));
     if !mistakes.is_empty() {
         mistakes.dedup();
         return Err(mistakes);

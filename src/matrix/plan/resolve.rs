@@ -476,6 +476,8 @@ impl Site<'_> {
                 shared_prefix: entry.shared_prefix.clone(),
                 agentic_trace: entry.agentic_trace.clone(),
                 mooncake: entry.mooncake.clone(),
+                pictures: entry.pictures.clone(),
+                speed_bench: entry.speed_bench.clone(),
             },
             arrival: Arrival {
                 rate: point.rate,

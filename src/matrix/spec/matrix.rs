@@ -9,6 +9,7 @@ use crate::base::units::{RequestRate, Span};
 use crate::matrix::spec::arrival::{Pace, Ramp, Spacing, Stage};
 use crate::matrix::spec::engine::{Body, Devices, Executor, PatienceRecipe};
 use crate::matrix::spec::lora::Lora;
+use crate::matrix::spec::pictures::{Pictures, SpeedBench};
 use crate::matrix::spec::rows::{AgenticTrace, Mooncake, SharedPrefix};
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::search::Search;
@@ -168,6 +169,10 @@ pub struct ScenarioEntry {
     pub agentic_trace: Option<AgenticTrace>,
     /// How a trace of `mooncake` is sent: `{ slowdown: 2, rounds: 1 }`.
     pub mooncake: Option<Mooncake>,
+    /// The pictures of `image`: `{ count: 2, resolution: 720p, format: png }`.
+    pub pictures: Option<Pictures>,
+    /// Which part of `speed-bench` is sent: `{ category: low_entropy }`.
+    pub speed_bench: Option<SpeedBench>,
     /// The LoRA adapters that requests ask for: `{ names: [a, b], dealt: distinct }`.
     pub lora: Option<Lora>,
     /// Requests per second, one or several that are crossed; `inf`: all at once.

@@ -148,7 +148,7 @@ impl Mooncake {
 }
 
 /// The traces that Mooncake's authors published.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MooncakeTrace {
     /// The one of the first paper.
@@ -163,6 +163,26 @@ pub enum MooncakeTrace {
 }
 
 impl MooncakeTrace {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Mooncake,
+        Self::Conversation,
+        Self::Synthetic,
+        Self::Toolagent,
+    ];
+
+    /// Where its authors put it.
+    pub fn url(self) -> String {
+        let folder = match self {
+            Self::Mooncake => "arxiv-trace",
+            _ => "traces",
+        };
+        format!(
+            "https://raw.githubusercontent.com/kvcache-ai/Mooncake/main/FAST25-release/{folder}/{}",
+            self.file()
+        )
+    }
+
     /// The file's name.
     pub const fn file(self) -> &'static str {
         match self {

@@ -1,12 +1,15 @@
 //! What is searched for: the highest rate or concurrency at which enough requests meet the SLO. Decides no next point.
 
+use std::num::NonZeroU32;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::units::Span;
+use crate::base::units::{RequestRate, Span};
+use crate::matrix::spec::arrival::Arrival;
 
 /// What a search varies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
     /// Requests per second.
@@ -97,6 +100,16 @@ impl Search {
             prompts: None,
             duration: None,
         }
+    }
+
+    /// The arrival at a value. The value must be within the search's range, and the search without objection.
+    pub fn arrival(&self, otherwise: &Arrival, value: f64) -> Arrival {
+        let mut arrival = otherwise.clone();
+        match self.by {
+            By::Rate => arrival.rate = RequestRate::new(value).expect("a range begins above 0"),
+            By::Concurrency => arrival.concurrency = NonZeroU32::new(value as u32),
+        }
+        arrival
     }
 
     /// Why it cannot be; nothing if it can.

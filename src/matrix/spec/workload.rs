@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::matrix::spec::pictures::{Pictures, SpeedBench};
 use crate::matrix::spec::rows::{AgenticTrace, Mooncake, SharedPrefix};
 
 /// Which published generator's rules decide the prompts.
@@ -133,6 +134,12 @@ pub struct Workload {
     /// How a trace of `mooncake` is sent; once and at its own speed without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mooncake: Option<Mooncake>,
+    /// The pictures of `image`; one of 1080p in each request without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pictures: Option<Pictures>,
+    /// Which part of `speed-bench` is sent; all of it without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed_bench: Option<SpeedBench>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
@@ -166,6 +173,17 @@ impl Workload {
             shared_prefix: None,
             agentic_trace: None,
             mooncake: None,
+            pictures: None,
+            speed_bench: None,
+        }
+    }
+
+    /// Whether its rows are chat messages or conversations, which only the chat protocol carries.
+    pub fn is_of_messages(&self) -> bool {
+        match self.dataset {
+            Dataset::Openai | Dataset::AgenticTrace => true,
+            Dataset::GeneratedSharedPrefix => self.shared_prefix().turns > 1,
+            _ => false,
         }
     }
 
@@ -210,10 +228,12 @@ impl Workload {
     }
 
     fn say_what_is_wrong_with_lengths(&self, say: &mut impl FnMut(&'static str, String)) {
-        use Dataset::{AgenticTrace, Custom, Openai, Random, RandomIds, Sharegpt};
+        use Dataset::{
+            AgenticTrace, Custom, Image, LongbenchV2, Mmmu, Openai, Random, RandomIds, Sharegpt, SpeedBench,
+        };
         let name = self.dataset.bench_serving_name();
         match self.dataset {
-            Random | RandomIds => {
+            Random | RandomIds | Image => {
                 for (field, length) in [("input_len", self.input_len), ("output_len", self.output_len)] {
                     if length.is_none() {
                         say(
@@ -237,7 +257,7 @@ impl Workload {
                     );
                 }
             }
-            Openai | AgenticTrace if self.output_len == Some(0) => {
+            Openai | AgenticTrace | Mmmu | LongbenchV2 | SpeedBench if self.output_len == Some(0) => {
                 say(
                     "output_len",
                     "0 tokens are no answer; ask for at least 1".to_owned(),
@@ -264,6 +284,9 @@ impl Workload {
         if let Some(why) = self.mooncake.as_ref().and_then(Mooncake::objection) {
             say("mooncake", why);
         }
+        if let Some(why) = self.pictures.as_ref().and_then(Pictures::objection) {
+            say("pictures", why);
+        }
         if self
             .agentic_trace
             .as_ref()
@@ -280,7 +303,7 @@ impl Workload {
     fn say_what_has_no_effect(&self, say: &mut impl FnMut(&'static str, String)) {
         use Dataset::{
             AgenticTrace, Custom, GeneratedSharedPrefix, Image, LongbenchV2, Mooncake, Random, RandomIds,
-            Sharegpt,
+            Sharegpt, SpeedBench,
         };
         let name = self.dataset.bench_serving_name();
         let is_drawn = matches!(self.dataset, Random | RandomIds | Image);
@@ -339,6 +362,18 @@ impl Workload {
                 self.mooncake.is_some(),
                 self.dataset == Mooncake,
                 "is no trace of `mooncake`",
+            ),
+            (
+                "pictures",
+                self.pictures.is_some(),
+                self.dataset == Image,
+                "draws no pictures, which only `image` does",
+            ),
+            (
+                "speed_bench",
+                self.speed_bench.is_some(),
+                self.dataset == SpeedBench,
+                "is not `speed-bench`",
             ),
         ] {
             if is_given && !is_read {

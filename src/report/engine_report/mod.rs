@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use super::console::{self, Facts};
 use super::markdown::{anchor, draw, escaped, fenced, list};
 use super::tables::engine_results;
+use super::traffic::Traffic;
 use super::{Shown, Value};
 use crate::judge::metrics::{Flow, Metric};
 use crate::matrix::plan::{Launch, Place, command};
@@ -255,10 +256,11 @@ fn workload(shown: &Shown<'_>) -> String {
             Profile::Current => (Profile::Current, Definitions::Current),
         };
         let none = Figures::new();
+        let arrival = summary.arrival(scenario);
         let facts = Facts {
             backend: &shown.launch.engine.backend,
-            rate: scenario.arrival.rate,
-            concurrency: scenario.arrival.concurrency,
+            rate: Traffic::of(scenario, &arrival),
+            concurrency: arrival.concurrency,
             slo: scenario.slo.as_ref(),
             cache: None,
             has_pictures: scenario.workload.dataset.has_pictures(),

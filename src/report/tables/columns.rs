@@ -4,6 +4,7 @@ use super::{Shown, Value, spread, status, value_of};
 use crate::judge::metrics::{Flow, Metric, Sample, Statistic};
 use crate::report::{Align, Column};
 use crate::results::record::client::Point;
+use crate::results::record::search::SearchEnding;
 
 /// A column of a figure: its heading, digits after the point, and rank.
 pub(super) type Measured = (Metric, &'static str, usize, u8);
@@ -102,6 +103,41 @@ pub(super) fn identified(shown: &Shown<'_>) -> [Value; 5] {
         Value::Text(status(shown)),
         requests(shown),
     ]
+}
+
+/// Whether any of the cells searches.
+pub(super) fn searches(group: &[&Shown<'_>]) -> bool {
+    group.iter().any(|one| one.cell.scenario.search.is_some())
+}
+
+/// The column of what searches found.
+pub(super) fn found() -> Column {
+    words("highest that holds the SLO", 0)
+}
+
+/// What a cell's searches found: the value with its attainment, and whether the bound was bracketed.
+pub(super) fn found_by(shown: &Shown<'_>) -> Value {
+    let found: Vec<String> = shown
+        .summaries
+        .iter()
+        .filter_map(|summary| summary.search.as_ref())
+        .map(|record| {
+            let what = match record.found.zip(record.attainment) {
+                Some((found, attainment)) => {
+                    format!("{found} {} ({:.2} %)", record.by.unit(), attainment * 100.0)
+                }
+                None => "none".to_owned(),
+            };
+            match record.ending {
+                SearchEnding::Bracketed => what,
+                _ => format!("{what}, not bracketed"),
+            }
+        })
+        .collect();
+    match found.is_empty() {
+        true => Value::Missing,
+        false => Value::Text(found.join("; ")),
+    }
 }
 
 fn parallel(shown: &Shown<'_>) -> String {

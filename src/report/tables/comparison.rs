@@ -4,6 +4,7 @@ use super::columns::{self, FIGURES};
 use super::{DEFINITIONS, Row, Shown, Table, Value, notes, told_apart};
 use crate::base::ids::ContentHash;
 use crate::judge::metrics::{Flow, Metric};
+use crate::results::record::search::{SearchEnding, SearchRecord};
 
 const COMPARED: Metric = Metric::Throughput(Flow::Output);
 
@@ -33,8 +34,10 @@ fn table(title: String, group: &[&Shown<'_>], reference: Option<&str>) -> Table 
         Some(name) => name,
         None => group.first().map_or("", |first| &first.launch.engine.name),
     };
+    let searches = columns::searches(group);
     let mut columns = vec![columns::words("engine", 0)];
     columns.extend(columns::identity());
+    columns.extend(searches.then(columns::found));
     columns.extend(columns::figures(&FIGURES));
     columns.extend(columns::client());
     columns.push(columns::numbers(&format!("vs {reference}"), 0));
@@ -43,6 +46,7 @@ fn table(title: String, group: &[&Shown<'_>], reference: Option<&str>) -> Table 
     for (one, name) in group.iter().zip(&names) {
         let mut cells = vec![Value::text(name)];
         cells.extend(columns::identified(one));
+        cells.extend(searches.then(|| columns::found_by(one)));
         cells.extend(columns::values(one, &FIGURES));
         cells.extend(columns::client_error(one));
         cells.push(match ratio(one, group, reference) {
@@ -83,7 +87,14 @@ fn names(group: &[&Shown<'_>]) -> Vec<String> {
     names
 }
 
-/// Output throughput relative to the row of the reference engine that this one can be held against.
+/// What a ratio is of: output throughput, or what was found where the cell searches, as the points that were found differ in
+/// their load.
+fn compared(shown: &Shown<'_>) -> Metric {
+    let search = shown.cell.scenario.search.as_ref();
+    search.map_or(COMPARED, |search| Metric::Found(search.by))
+}
+
+/// Output throughput, or what was found, relative to the row of the reference engine that this one can be held against.
 fn ratio(one: &Shown<'_>, group: &[&Shown<'_>], reference: &str) -> Result<f64, String> {
     let references: Vec<&&Shown<'_>> = group
         .iter()
@@ -101,9 +112,10 @@ fn ratio(one: &Shown<'_>, group: &[&Shown<'_>], reference: &str) -> Result<f64, 
     let Some(fit) = fit else {
         return Err(differing[0].join(", "));
     };
-    match (one.median(COMPARED), references[fit].median(COMPARED)) {
+    let compared = compared(one);
+    match (one.median(compared), references[fit].median(compared)) {
         (Some(ours), Some(theirs)) if theirs > 0.0 => Ok(ours / theirs),
-        _ => Err("output throughput is not known".to_owned()),
+        _ => Err(format!("{} is not known", compared.label())),
     }
 }
 
@@ -130,6 +142,16 @@ fn differences(one: &Shown<'_>, reference: &Shown<'_>) -> Vec<String> {
     let (ours, theirs) = (one.launch.devices, reference.launch.devices);
     if ours != theirs {
         found.push(format!("{ours} GPUs against {theirs}"));
+    }
+    for shown in [one, reference] {
+        let is_open = |record: &SearchRecord| record.ending != SearchEnding::Bracketed;
+        let mut records = shown
+            .summaries
+            .iter()
+            .filter_map(|summary| summary.search.as_ref());
+        if records.any(is_open) {
+            found.push(format!("the bound of {} is not bracketed", shown.engine()));
+        }
     }
     if one.origin() != reference.origin() {
         found.push("only one of both is simulated or imported".to_owned());

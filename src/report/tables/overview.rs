@@ -24,13 +24,16 @@ pub fn engine_results(shown: &[Shown<'_>]) -> Vec<Table> {
 }
 
 fn results(engine: String, group: &[&Shown<'_>]) -> Table {
+    let searches = columns::searches(group);
     let mut columns = vec![columns::words("model", 0), columns::words("scenario", 0)];
     columns.extend(columns::identity());
+    columns.extend(searches.then(columns::found));
     columns.extend(columns::figures(&FIGURES));
     columns.extend(columns::client());
     let row = |one: &&Shown<'_>| {
         let mut cells = vec![Value::text(&one.launch.model), Value::Text(one.scenario())];
         cells.extend(columns::identified(one));
+        cells.extend(searches.then(|| columns::found_by(one)));
         cells.extend(columns::values(one, &FIGURES));
         cells.extend(columns::client_error(one));
         Row {
@@ -56,6 +59,9 @@ pub fn overview(shown: &[Shown<'_>]) -> Table {
         columns::numbers("GPUs", 5),
         columns::words("status", 0),
     ];
+    let group: Vec<&Shown<'_>> = shown.iter().collect();
+    let searches = columns::searches(&group);
+    columns.extend(searches.then(columns::found));
     columns.extend(columns::figures(&FEW_FIGURES));
     columns.push(columns::words("failed requests", 3));
     let row = |one: &Shown<'_>| {
@@ -68,6 +74,7 @@ pub fn overview(shown: &[Shown<'_>]) -> Table {
             devices,
             status,
         ];
+        cells.extend(searches.then(|| columns::found_by(one)));
         cells.extend(columns::values(one, &FEW_FIGURES));
         cells.push(failures(one));
         Row {
@@ -75,7 +82,6 @@ pub fn overview(shown: &[Shown<'_>]) -> Table {
             marks: one.marks(),
         }
     };
-    let group: Vec<&Shown<'_>> = shown.iter().collect();
     Table {
         title: "Cells of this run".to_owned(),
         columns,

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::matrix::spec::arrival::Arrival;
+use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::client::ClientFacts;
 use crate::results::record::request::Class;
+use crate::results::record::search::SearchRecord;
 
 /// Everything known about one measurement of a cell but its requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,8 +55,26 @@ pub struct Summary {
     pub failures: BTreeMap<Class, u32>,
     /// The figures, by definition set.
     pub figures: BTreeMap<Definitions, Figures>,
+    /// What was searched for and found; requests, figures and schedule are then those of the point that was found, or of the
+    /// first one if none held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchRecord>,
     /// Doubts that belong beside the figures.
     pub warnings: Vec<String>,
+}
+
+impl Summary {
+    /// The arrival that requests and figures belong to: the scenario's, or that of the point that a search chose.
+    pub fn arrival(&self, scenario: &Scenario) -> Arrival {
+        let chosen = self.search.as_ref().and_then(|record| {
+            let first = record.points.first().map(|point| point.value);
+            record.found.or(first)
+        });
+        match scenario.search.as_ref().zip(chosen) {
+            Some((search, value)) => search.arrival(&scenario.arrival, value),
+            None => scenario.arrival.clone(),
+        }
+    }
 }
 
 /// Figures by name, such as `mean_ttft_ms`; `None` where a figure has no meaning.

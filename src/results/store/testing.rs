@@ -204,6 +204,7 @@ pub fn summary(cell: &Cell) -> Summary {
                 ("mean_tpot_ms".to_owned(), None),
             ]),
         )]),
+        search: None,
         warnings: Vec::new(),
     }
 }

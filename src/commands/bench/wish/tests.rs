@@ -4,6 +4,8 @@ use super::*;
 use crate::cli::{Cli, Command};
 use crate::load::dataset::Content;
 use crate::load::protocol::{self, Ask};
+use crate::matrix::spec::lora::Dealt;
+use crate::matrix::spec::rows::{Popularity, SharedPrefix};
 
 fn wish_in(environment: &Environment, args: &[&str]) -> Result<Wish, Vec<String>> {
     let all = ["matrix", "bench"].iter().chain(args);
@@ -24,7 +26,11 @@ fn refused(args: &[&str], why: &str) {
 
 /// The body of a request for 5 tokens.
 fn body_of(wish: &Wish) -> Value {
-    let ask = Ask::plain("m", 5, wish.scenario.stop_at_eos, &wish.scenario.body);
+    let lora = wish.scenario.lora.as_ref();
+    let ask = Ask {
+        lora: lora.map(|lora| lora.names[0].as_str()),
+        ..Ask::plain("m", 5, wish.scenario.stop_at_eos, &wish.scenario.body)
+    };
     let body = protocol::encode(&wish.dialect, &Content::Text("x".to_owned()), &ask).unwrap();
     serde_json::from_slice(&body).unwrap()
 }
@@ -59,12 +65,23 @@ fn each_backend_has_its_protocol_its_port_and_its_path() {
 fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
     refused(&["--backend", "gserver"], "`gserver` is not implemented");
     refused(&["--backend", "trt"], "give `--model`");
-    refused(&["--dataset-name", "mooncake"], "`mooncake` cannot be sent yet");
+    refused(
+        &["--backend", "vllm", "--dataset-name", "mmmu"],
+        "has pictures, which the backend `vllm` does not take",
+    );
     refused(
         &["--backend", "vllm-chat", "--return-logprob"],
         "`--return-logprob` has no effect",
     );
-    refused(&["--lora-name", "a", "b"], "several adapters");
+    refused(
+        &["--lora-name", "a", "--lora-request-distribution", "distinct"],
+        "only one adapter",
+    );
+    refused(&["--lora-zipf-alpha", "1"], "above 1");
+    refused(
+        &["--lora-request-distribution", "skewed"],
+        "without `--lora-name`",
+    );
     refused(
         &["--backend", "vllm", "--tokenize-prompt"],
         "needs the backend `sglang`",
@@ -219,6 +236,114 @@ fn adapters_and_logprobs_stand_where_the_python_tool_puts_them() {
     assert_eq!(
         (&vllm["model"], &vllm["lora_path"], &vllm["logprobs"]),
         (&json!("a"), &json!("a"), &json!(2))
+    );
+}
+
+#[test]
+fn flags_of_a_data_set_reach_it_and_no_other() {
+    let gsp = ["--dataset-name", "generated-shared-prefix"];
+    let prefix = |more: &[&str]| {
+        let wish = wish(&[&gsp, more].concat()).unwrap();
+        let workload = wish.scenario.workload;
+        (workload.prompts, workload.output_len, workload.shared_prefix())
+    };
+    assert_eq!(prefix(&[]), (1024, None, SharedPrefix::default()));
+    let (prompts, output, given) = prefix(&[
+        "--gsp-num-groups",
+        "3",
+        "--gsp-prompts-per-group",
+        "5",
+        "--gsp-system-prompt-len",
+        "9",
+        "--gsp-question-len",
+        "8",
+        "--gsp-output-len",
+        "7",
+        "--gsp-range-ratio",
+        "0.5",
+        "--gsp-fast-prepare",
+        "--gsp-send-routing-key",
+        "--gsp-ordered",
+        "--gsp-group-distribution",
+        "zipf",
+        "--gsp-zipf-alpha",
+        "1.2",
+    ]);
+    assert_eq!((prompts, output), (15, Some(7)));
+    let asked = SharedPrefix {
+        groups: 3,
+        prompts_per_group: 5,
+        system_len: 9,
+        question_len: 8,
+        range_ratio: 0.5,
+        turns: 1,
+        popularity: Popularity::Zipf { alpha: 1.2 },
+        ordered: true,
+        uncounted: true,
+        routing_key: true,
+    };
+    assert_eq!(given, asked);
+    let refused_there = |more: &[&str], why| refused(&[&gsp, more].concat(), why);
+    refused_there(&["--gsp-group-distribution", "zipf"], "needs `--gsp-zipf-alpha`");
+    refused_there(&["--gsp-zipf-alpha", "1"], "no effect on uniform groups");
+    refused_there(&["--gsp-num-turns", "2"], "use a chat backend");
+    refused_there(&["--gsp-num-groups", "0"], "must be at least 1");
+    refused_there(&["--use-trace-timestamps"], "have no moments");
+    refused(
+        &["--gsp-ordered"],
+        "belong to the data set `generated-shared-prefix`",
+    );
+    refused(
+        &["--dataset-offset", "1"],
+        "belong to the data set `agentic-trace`",
+    );
+    refused(&["--dataset-name", "openai"], "consists of chat messages");
+    let mooncake = ["--dataset-name", "mooncake"];
+    refused(
+        &[&mooncake[..], &["--backend", "vllm-chat"]].concat(),
+        "chat template was applied",
+    );
+    refused(
+        &[&mooncake[..], &["--request-rate", "2"]].concat(),
+        "moments of their own",
+    );
+    let wish = wish(
+        &[
+            &mooncake[..],
+            &[
+                "--mooncake-slowdown-factor",
+                "2",
+                "--mooncake-workload",
+                "toolagent",
+            ],
+        ]
+        .concat(),
+    );
+    let wish = wish.unwrap();
+    assert_eq!(wish.asked.rate, Traffic::Trace);
+    assert_eq!(wish.scenario.workload.mooncake().slowdown, 2.0);
+    assert_eq!(
+        wish.scenario.workload.mooncake().trace.file(),
+        "toolagent_trace.jsonl"
+    );
+}
+
+#[test]
+fn adapters_are_dealt_as_asked() {
+    let dealt = |more: &[&str]| {
+        let wish = wish(&[&["--lora-name", "a", "b"], more].concat()).unwrap();
+        wish.scenario.lora.unwrap().dealt
+    };
+    assert_eq!(dealt(&[]), Dealt::Uniform);
+    assert_eq!(
+        dealt(&["--lora-request-distribution", "distinct"]),
+        Dealt::Distinct
+    );
+    let skewed = ["--lora-request-distribution", "skewed"];
+    assert_eq!(dealt(&skewed), Dealt::Skewed { alpha: 1.5 });
+    assert_eq!(
+        dealt(&[&skewed[..], &["--lora-zipf-alpha", "2"]].concat()),
+        Dealt::Skewed { alpha: 2.0 }
     );
 }
 

@@ -6,7 +6,9 @@ mod texts;
 
 use std::collections::BTreeMap;
 
-pub(crate) use point::{inclusion_names, nothing_left, point, useless_exclusion, useless_inclusion};
+pub(crate) use point::{
+    inclusion_names, nothing_left, point, uncarried, useless_exclusion, useless_inclusion,
+};
 
 use crate::matrix::spec::engine::{Executor, Recipes};
 use crate::matrix::spec::matrix::{Matrix, engine_name};

@@ -1,6 +1,7 @@
 //! Scenarios that cannot be sent.
 
 use super::{at, empty_axis};
+use crate::matrix::spec::arrival::Pace;
 use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::matrix::{Matrix, ScenarioEntry};
 use crate::matrix::spec::shape::Named;
@@ -69,10 +70,10 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
             .help("set `groups` and `prompts_per_group` of `shared_prefix`, whose product it is"),
         );
     }
-    if dataset == Dataset::Mooncake && entry.rate.is_some() {
+    if dataset == Dataset::Mooncake && (entry.rate.is_some() || entry.pace().is_some()) {
         mistakes.push(
             at(
-                Mistake::new(format!("the scenario `{}` cannot be: `rate`", named.name)),
+                Mistake::new(format!("the scenario `{}` cannot have a rate", named.name)),
                 entry.rate.as_ref().and_then(|list| list.place.as_ref()),
                 "`mooncake` has its moments in its trace",
             )
@@ -94,6 +95,9 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
         );
     }
     course(named, standard.as_ref(), mistakes);
+    if dataset == Dataset::Mooncake {
+        replayed(named, mistakes);
+    }
     if entry.rate.as_ref().is_some_and(|list| list.0.is_empty()) {
         mistakes.push(empty_axis(
             entry.rate.as_ref().and_then(|list| list.place.as_ref()),
@@ -103,6 +107,30 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
         mistakes.push(empty_axis(
             entry.concurrency.as_ref().and_then(|list| list.place.as_ref()),
         ));
+    }
+}
+
+/// A trace has moments of its own.
+fn replayed(named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mistake>) {
+    let entry = &named.value;
+    let others = [
+        ("ramp", entry.ramp.as_ref().map(|ramp| ramp.place.as_ref())),
+        (
+            "stages",
+            entry.stages.as_ref().map(|stages| stages.place.as_ref()),
+        ),
+        (
+            "search",
+            entry.search.as_ref().map(|search| search.place.as_ref()),
+        ),
+    ];
+    for (key, place) in others {
+        let Some(place) = place else { continue };
+        let mistake = Mistake::new(format!("the scenario `{}` cannot be: `{key}`", named.name));
+        mistakes.push(
+            at(mistake, place, "a trace is sent at its own moments")
+                .help("leave it out, or change the speed of the trace with `mooncake: { slowdown: 2 }`"),
+        );
     }
 }
 
@@ -128,11 +156,13 @@ fn course(named: &Named<ScenarioEntry>, standard: Option<&ScenarioEntry>, mistak
         let own = |entry: &ScenarioEntry| entry.prompts.as_ref().map(|prompts| prompts.value);
         let prompts = own(entry).or_else(|| standard.and_then(own));
         if let Some(why) = pace.objection(prompts.unwrap_or(u32::MAX)) {
-            mistakes.push(at(
-                Mistake::new(format!("the scenario `{name}` cannot be: `{}`", pace.name())),
-                place,
-                why,
-            ));
+            let mistake = Mistake::new(format!("the scenario `{name}` cannot be: `{}`", pace.name()));
+            mistakes.push(at(mistake, place, why).help(match pace {
+                Pace::Ramp(_) => "for example `ramp: { from: 1, to: 16, over: 60s }`",
+                Pace::Stages(_) => {
+                    "for example `stages: [{ rate: 2, duration: 30s }]`, with `prompts` for all of them"
+                }
+            }));
         }
     }
     let Some(search) = &entry.search else { return };
@@ -178,5 +208,7 @@ fn workload(entry: &ScenarioEntry, standard: Option<&ScenarioEntry>, dataset: Da
         shared_prefix: entry.shared_prefix.clone(),
         agentic_trace: entry.agentic_trace.clone(),
         mooncake: entry.mooncake.clone(),
+        pictures: entry.pictures.clone(),
+        speed_bench: entry.speed_bench.clone(),
     }
 }

@@ -1,0 +1,96 @@
+//! Flags of ours about when requests are sent, what is searched for, and what counts as steady.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use crate::base::units::RequestRate;
+use crate::matrix::spec::arrival::Curve;
+use crate::matrix::spec::search::By;
+
+/// How even the gaps between requests are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Gaps {
+    Poisson,
+    Constant,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Arrivals")]
+pub(crate) struct ArrivalArgs {
+    /// How gaps spread around their mean.
+    #[arg(long, value_enum)]
+    pub(crate) spacing: Option<Gaps>,
+    /// Gamma-distributed gaps: 1 is Poisson, below 1 burstier, above 1 more even.
+    #[arg(long, value_name = "SHAPE")]
+    pub(crate) burstiness: Option<f64>,
+    /// Change the rate steadily, instead of `--request-rate`: by the same amount or by the same factor every second.
+    #[arg(long, value_name = "CURVE", value_parser = curve)]
+    pub(crate) ramp_up_strategy: Option<Curve>,
+    /// Requests per second at the beginning of the ramp.
+    #[arg(long, value_name = "RATE")]
+    pub(crate) ramp_up_start_rps: Option<RequestRate>,
+    /// Requests per second at the end of the ramp.
+    #[arg(long, value_name = "RATE")]
+    pub(crate) ramp_up_end_rps: Option<RequestRate>,
+    /// How long the ramp takes, in seconds; the whole measurement by default.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) ramp_up_seconds: Option<f64>,
+    /// Rates one after another, each with its seconds, instead of `--request-rate`: `2:30 8:30`.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "RATE:SECONDS")]
+    pub(crate) stages: Option<Vec<String>>,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Search for the highest rate or concurrency that meets --goodput")]
+pub(crate) struct SearchArgs {
+    /// What to vary: `rate` or `concurrency`.
+    #[arg(long, value_name = "WHAT", value_parser = by)]
+    pub(crate) search: Option<By>,
+    /// The lowest value, tried first [default: 1].
+    #[arg(long, value_name = "VALUE")]
+    pub(crate) search_from: Option<f64>,
+    /// The highest value that may be tried [default: 1024].
+    #[arg(long, value_name = "VALUE")]
+    pub(crate) search_to: Option<f64>,
+    /// The share of all requests that must be good, failed ones counted [default: 0.99].
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) search_target: Option<f64>,
+    /// How narrow the bound becomes, as a share of it [default: 0.05].
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) search_resolution: Option<f64>,
+    /// The most points that are measured [default: 24].
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) search_points: Option<u32>,
+    /// Requests of each point; all of `--num-prompts` by default.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) search_prompts: Option<u32>,
+    /// How long each point sends, in seconds, instead.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) search_seconds: Option<f64>,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Steady state")]
+pub(crate) struct SteadyArgs {
+    /// Also tell the longest time with at least this share of the peak concurrency, above 0 and at most 1.
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) steady_state_concurrency_ratio: Option<f64>,
+    /// The file that gets a line about it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) steady_state_output_file: Option<PathBuf>,
+}
+
+fn curve(text: &str) -> Result<Curve, String> {
+    [Curve::Linear, Curve::Exponential]
+        .into_iter()
+        .find(|curve| curve.name() == text)
+        .ok_or_else(|| format!("`{text}` is no curve; write `linear` or `exponential`"))
+}
+
+fn by(text: &str) -> Result<By, String> {
+    [By::Rate, By::Concurrency]
+        .into_iter()
+        .find(|by| by.name() == text)
+        .ok_or_else(|| format!("`{text}` cannot be searched for; write `rate` or `concurrency`"))
+}

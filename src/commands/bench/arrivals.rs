@@ -1,0 +1,393 @@
+//! What the flags ask of arrivals: one or several rates and concurrencies, a rate that changes, a search, the steady state.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::wish::Wish;
+use crate::base::units::{RequestRate, Span};
+use crate::cli::bench::{BenchArgs, DatasetName, Gaps};
+use crate::matrix::spec::arrival::{Arrival, Burstiness, Pace, Ramp, Spacing, Stage};
+use crate::matrix::spec::search::{By, Search};
+use crate::report::traffic::Traffic;
+
+/// What is told of the steady state.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Steady {
+    /// The share of the peak concurrency that counts.
+    pub(crate) ratio: f64,
+    /// The file that gets a line.
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl Wish {
+    /// The same load with another arrival.
+    pub(super) fn at(&self, arrival: &Arrival) -> Self {
+        let mut wish = self.clone();
+        wish.asked.rate = Traffic::of(&wish.scenario, arrival);
+        wish.asked.concurrency = arrival.concurrency.map(NonZeroU32::get);
+        wish.scenario.arrival = arrival.clone();
+        wish
+    }
+}
+
+/// Every arrival that is to be measured, concurrencies within rates; at least one.
+pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let spacing = spacing(args).map_err(|why| mistakes.push(why));
+    let pace = pace(args).map_err(|why| mistakes.push(why));
+    let rates = &args.course.request_rate;
+    let users: Vec<Option<NonZeroU32>> = match &args.course.max_concurrency {
+        None => vec![None],
+        Some(users) => users.iter().map(|users| NonZeroU32::new(*users)).collect(),
+    };
+    let is_trace = args.dataset.dataset_name == DatasetName::Mooncake;
+    if is_trace && (!matches!(pace, Ok(None)) || args.search.search.is_some()) {
+        mistakes.push(
+            "a trace is sent at its own moments; leave the ramp, the stages or the search out".to_owned(),
+        );
+    }
+    if matches!(pace, Ok(Some(_))) && rates.iter().any(|rate| !rate.is_infinite()) {
+        mistakes.push(
+            "`--request-rate` contradicts a ramp or stages, which have their own rates; leave it out"
+                .to_owned(),
+        );
+    }
+    let (Ok(spacing), Ok(pace), true) = (spacing, pace, mistakes.is_empty()) else {
+        return Err(mistakes);
+    };
+    if rates.len() * users.len() > 1 && args.ours.vllm_json.is_some() {
+        return Err(vec![
+            "`--vllm-json` holds one result; give one rate and one concurrency, or leave it out".to_owned(),
+        ]);
+    }
+    let arrival = |rate: RequestRate, concurrency: Option<NonZeroU32>| Arrival {
+        rate,
+        pace: pace.clone(),
+        spacing,
+        concurrency,
+    };
+    Ok(rates
+        .iter()
+        .flat_map(|rate| users.iter().map(|users| arrival(*rate, *users)))
+        .collect())
+}
+
+fn spacing(args: &BenchArgs) -> Result<Spacing, String> {
+    let (gaps, shape) = (args.arrival.spacing, args.arrival.burstiness);
+    match (gaps, shape) {
+        (None | Some(Gaps::Poisson), None) => Ok(Spacing::Poisson),
+        (Some(Gaps::Constant), None) => Ok(Spacing::Constant),
+        (None, Some(shape)) => Burstiness::new(shape)
+            .map(|burstiness| Spacing::Gamma { burstiness })
+            .ok_or_else(|| format!("`--burstiness` must be a number above 0 (1 is Poisson), not {shape}")),
+        (Some(_), Some(_)) => {
+            Err("`--spacing` and `--burstiness` contradict each other; leave one out".to_owned())
+        }
+    }
+}
+
+fn pace(args: &BenchArgs) -> Result<Option<Pace>, String> {
+    let flags = &args.arrival;
+    let ramp = (
+        flags.ramp_up_strategy,
+        flags.ramp_up_start_rps,
+        flags.ramp_up_end_rps,
+    );
+    let pace = match (ramp, &flags.stages) {
+        ((None, None, None), None) if flags.ramp_up_seconds.is_none() => return Ok(None),
+        ((None, None, None), Some(stages)) if flags.ramp_up_seconds.is_none() => {
+            Pace::Stages(stages.iter().map(|text| stage(text)).collect::<Result<_, _>>()?)
+        }
+        (_, Some(_)) => return Err("a ramp and `--stages` contradict each other; leave one out".to_owned()),
+        ((Some(curve), Some(from), Some(to)), None) => Pace::Ramp(Ramp {
+            from,
+            to,
+            curve,
+            over: flags
+                .ramp_up_seconds
+                .map(|seconds| span("--ramp-up-seconds", seconds))
+                .transpose()?,
+        }),
+        _ => {
+            return Err(
+                "a ramp needs `--ramp-up-strategy`, `--ramp-up-start-rps` and `--ramp-up-end-rps`; give all three"
+                    .to_owned(),
+            );
+        }
+    };
+    match pace.objection(args.dataset.num_prompts) {
+        Some(why) => Err(format!(
+            "the {} cannot be: {why}; change it, or `--num-prompts`",
+            pace.name()
+        )),
+        None => Ok(Some(pace)),
+    }
+}
+
+fn stage(text: &str) -> Result<Stage, String> {
+    let parts = text.split_once(':').and_then(|(rate, seconds)| {
+        let rate: RequestRate = rate.parse().ok()?;
+        let seconds: f64 = seconds.parse().ok()?;
+        Some((rate, seconds))
+    });
+    let (rate, seconds) = parts.ok_or_else(|| {
+        format!("`--stages {text}` is no stage; write requests per second and seconds, as in `4:30`")
+    })?;
+    let duration = span("--stages", seconds)?;
+    Ok(Stage { rate, duration })
+}
+
+fn span(flag: &str, seconds: f64) -> Result<Span, String> {
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|span| !span.is_zero())
+        .map(Span)
+        .ok_or_else(|| format!("`{flag}` must be above 0 seconds, not {seconds}"))
+}
+
+/// The search that is asked for; none if none is.
+pub(super) fn search(args: &BenchArgs) -> Result<Option<Search>, Vec<String>> {
+    let flags = &args.search;
+    let Some(by) = flags.search else {
+        let is_lost = flags.search_from.is_some()
+            || flags.search_to.is_some()
+            || flags.search_target.is_some()
+            || flags.search_resolution.is_some()
+            || flags.search_points.is_some()
+            || flags.search_prompts.is_some()
+            || flags.search_seconds.is_some();
+        return match is_lost {
+            true => Err(vec![
+                "flags of the search have no effect without `--search`; add it, or leave them out".to_owned(),
+            ]),
+            false => Ok(None),
+        };
+    };
+    let mut mistakes = Vec::new();
+    let usual = Search::by(by);
+    let duration = flags
+        .search_seconds
+        .map(|seconds| span("--search-seconds", seconds));
+    let duration = duration.transpose().unwrap_or_else(|why| {
+        mistakes.push(why);
+        None
+    });
+    let search = Search {
+        from: flags.search_from.unwrap_or(usual.from),
+        to: flags.search_to.unwrap_or(usual.to),
+        target: flags.search_target.unwrap_or(usual.target),
+        resolution: flags.search_resolution.unwrap_or(usual.resolution),
+        points: flags.search_points.unwrap_or(usual.points),
+        prompts: flags.search_prompts,
+        duration,
+        ..usual
+    };
+    mistakes.extend(
+        search
+            .objection()
+            .map(|why| format!("`--search {}` cannot be: {why}", by.name())),
+    );
+    mistakes.extend(beside(args, by));
+    match mistakes.is_empty() {
+        true => Ok(Some(search)),
+        false => Err(mistakes),
+    }
+}
+
+/// What cannot stand beside a search.
+fn beside(args: &BenchArgs, by: By) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut no = |is_wrong: bool, why: &str| {
+        if is_wrong {
+            found.push(why.to_owned());
+        }
+    };
+    let rates = &args.course.request_rate;
+    let users = args.course.max_concurrency.as_deref().unwrap_or_default();
+    no(
+        args.output.goodput.is_none(),
+        "`--search` needs to know what a good request is; add `--goodput`, such as `--goodput ttft:500 tpot:50`",
+    );
+    no(
+        by == By::Rate && rates.iter().any(|rate| !rate.is_infinite()),
+        "`--search rate` varies the rate; leave `--request-rate` out",
+    );
+    no(
+        by == By::Concurrency && !users.is_empty(),
+        "`--search concurrency` varies the concurrency; leave `--max-concurrency` out",
+    );
+    no(
+        rates.len() > 1 || users.len() > 1,
+        "`--search` takes one rate or concurrency beside the one it varies, not several",
+    );
+    no(
+        args.arrival.ramp_up_strategy.is_some() || args.arrival.stages.is_some(),
+        "`--search` needs a rate that holds while a point is measured; leave the ramp or the stages out",
+    );
+    no(
+        args.ours.vllm_json.is_some(),
+        "`--vllm-json` holds one result, and a search has several; leave it out",
+    );
+    found
+}
+
+/// What is to be told of the steady state; nothing if nothing is.
+pub(super) fn steady(args: &BenchArgs) -> Result<Option<Steady>, Vec<String>> {
+    let flags = &args.steady;
+    match (
+        flags.steady_state_concurrency_ratio,
+        &flags.steady_state_output_file,
+    ) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(vec![
+            "`--steady-state-output-file` needs `--steady-state-concurrency-ratio`, such as 0.9; add it"
+                .to_owned(),
+        ]),
+        // Written so that NaN does not pass.
+        (Some(ratio), file) if ratio > 0.0 && ratio <= 1.0 => Ok(Some(Steady {
+            ratio,
+            file: file.clone(),
+        })),
+        (Some(ratio), _) => Err(vec![format!(
+            "`--steady-state-concurrency-ratio` must be above 0 and at most 1, not {ratio}"
+        )]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn args(more: &[&str]) -> BenchArgs {
+        let all = ["matrix", "bench"].iter().chain(more);
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Bench(args) => *args,
+            _ => panic!("`bench` is a command"),
+        }
+    }
+
+    #[test]
+    fn lists_are_crossed_with_concurrencies_within_rates() {
+        let all = arrivals(&args(&[
+            "--request-rate",
+            "2",
+            "4",
+            "--max-concurrency",
+            "8",
+            "0",
+        ]))
+        .unwrap();
+        let told: Vec<_> = all
+            .iter()
+            .map(|one| (one.rate.per_second(), one.concurrency.map(NonZeroU32::get)))
+            .collect();
+        assert_eq!(told, [(2.0, Some(8)), (2.0, None), (4.0, Some(8)), (4.0, None)]);
+        let usual = arrivals(&args(&[])).unwrap();
+        assert_eq!((usual.len(), usual[0].rate.is_infinite()), (1, true));
+    }
+
+    #[test]
+    fn ramps_and_stages_are_read() {
+        let ramp = [
+            "--ramp-up-strategy",
+            "exponential",
+            "--ramp-up-start-rps",
+            "1",
+            "--ramp-up-end-rps",
+            "16",
+            "--burstiness",
+            "0.5",
+        ];
+        let all = arrivals(&args(&ramp)).unwrap();
+        assert_eq!(
+            all[0].pace.as_ref().unwrap().to_string(),
+            "exponential ramp from 1 to 16"
+        );
+        assert!(matches!(all[0].spacing, Spacing::Gamma { .. }));
+        let all = arrivals(&args(&["--stages", "2:30", "8:1.5", "--spacing", "constant"])).unwrap();
+        let pace = all[0].pace.as_ref().unwrap();
+        assert_eq!(pace.to_string(), "stages 2 for 30s, 8 for 1s 500ms");
+        assert_eq!(all[0].spacing, Spacing::Constant);
+    }
+
+    #[test]
+    fn arrivals_that_cannot_be_are_refused() {
+        for (flags, why) in [
+            (&["--ramp-up-strategy", "linear"][..], "give all three"),
+            (&["--ramp-up-seconds", "3"], "give all three"),
+            (&["--stages", "2"], "is no stage"),
+            (&["--stages", "2:0"], "above 0 seconds"),
+            (
+                &["--stages", "200:10"],
+                "come to 2000 requests, and there are 1000 prompts",
+            ),
+            (
+                &["--stages", "2:10", "--request-rate", "4"],
+                "contradicts a ramp or stages",
+            ),
+            (
+                &["--spacing", "poisson", "--burstiness", "2"],
+                "contradict each other",
+            ),
+            (&["--burstiness", "0"], "above 0"),
+            (
+                &["--dataset-name", "mooncake", "--stages", "2:10"],
+                "at its own moments",
+            ),
+            (
+                &["--request-rate", "1", "2", "--vllm-json", "f"],
+                "holds one result",
+            ),
+        ] {
+            let said = arrivals(&args(flags)).unwrap_err().join("\n");
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn searches_that_cannot_be_are_refused() {
+        let usual = ["--search", "rate", "--goodput", "ttft:500"];
+        assert_eq!(search(&args(&usual)).unwrap(), Some(Search::by(By::Rate)));
+        assert_eq!(search(&args(&[])).unwrap(), None);
+        for (flags, why) in [
+            (&["--search-to", "8"][..], "no effect without `--search`"),
+            (&["--search", "rate"], "add `--goodput`"),
+            (
+                &[&usual[..], &["--request-rate", "4"]].concat(),
+                "leave `--request-rate` out",
+            ),
+            (&[&usual[..], &["--search-to", "0.5"]].concat(), "no range"),
+            (
+                &[&usual[..], &["--search-seconds", "0"]].concat(),
+                "above 0 seconds",
+            ),
+            (
+                &[&usual[..], &["--max-concurrency", "4", "8"]].concat(),
+                "not several",
+            ),
+            (
+                &[&usual[..], &["--stages", "2:10"]].concat(),
+                "leave the ramp or the stages out",
+            ),
+            (&[&usual[..], &["--vllm-json", "f"]].concat(), "holds one result"),
+        ] {
+            let said = search(&args(flags)).unwrap_err().join("\n");
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_steady_state_needs_a_ratio_within_its_range() {
+        let file = ["--steady-state-output-file", "f"];
+        assert!(steady(&args(&file)).unwrap_err()[0].contains("needs"));
+        for ratio in ["0", "1.1", "NaN"] {
+            let said = steady(&args(&["--steady-state-concurrency-ratio", ratio])).unwrap_err();
+            assert!(said[0].contains("above 0 and at most 1"), "{said:?}");
+        }
+        assert_eq!(steady(&args(&[])).unwrap(), None);
+    }
+}

@@ -1,0 +1,191 @@
+//! One load after another: every rate and concurrency that was listed, or the points of a search.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::result::Ended;
+use super::wish::Wish;
+use super::{Driving, complain, once, say, tell};
+use crate::commands::{Outcome, print};
+use crate::exit::Exit;
+use crate::judge::search::{Hunt, Next};
+use crate::matrix::spec::search::Search;
+use crate::results::record::search::{Point, SearchEnding, SearchRecord};
+use crate::run::bench::Session;
+use crate::run::search::{counted, judged};
+use crate::run::server::Server;
+use crate::run::stop::Stop;
+
+/// Measures everything that was asked for; a block and a line for each load.
+pub(super) async fn measure(
+    wish: &Wish,
+    server: &Server,
+    session: &Session,
+    model: &str,
+    stop: &Stop,
+) -> Outcome {
+    if let Some(search) = &wish.scenario.search {
+        return hunt(wish, search, server, session, model, stop).await;
+    }
+    let mut exit = Exit::Done;
+    for (place, arrival) in wish.arrivals.iter().enumerate() {
+        if wish.arrivals.len() > 1 {
+            let users = arrival.concurrency.map_or_else(
+                || "any number at once".to_owned(),
+                |users| format!("at most {users} at once"),
+            );
+            let of = wish.arrivals.len();
+            complain(&format!(
+                "point {} of {of}: rate {}, {users}\n",
+                place + 1,
+                arrival.rate
+            ));
+        }
+        let (wish, session) = (wish.at(arrival), session.at(arrival));
+        let Some(driving) = once(&wish, server, &session, stop).await? else {
+            return Ok(Exit::Interrupted);
+        };
+        match tell(&ended(&wish, &session, model, &driving, stop, None))? {
+            Exit::Done => {}
+            Exit::Interrupted => return Ok(Exit::Interrupted),
+            other => exit = other,
+        }
+    }
+    Ok(exit)
+}
+
+fn ended<'a>(
+    wish: &'a Wish,
+    session: &'a Session,
+    model: &'a str,
+    driving: &'a Driving,
+    stop: &Stop,
+    search: Option<Value>,
+) -> Ended<'a> {
+    Ended {
+        wish,
+        session,
+        model,
+        measured: &driving.measured,
+        info: driving.info.as_ref(),
+        accept_length: driving.accept_length,
+        is_interrupted: stop.is_asked(),
+        search,
+        began: driving.began.clone(),
+    }
+}
+
+/// Measures point after point until the search is over, and says what it found.
+async fn hunt(
+    wish: &Wish,
+    search: &Search,
+    server: &Server,
+    session: &Session,
+    model: &str,
+    stop: &Stop,
+) -> Outcome {
+    let mut hunt = Hunt::new(search.clone());
+    let (mut used, mut failed) = (0, None);
+    while let Next::Try(value) = hunt.next() {
+        let (name, unit) = (search.by.name(), search.by.unit());
+        complain(&format!(
+            "point {}: {name} {value} {unit}\n",
+            hunt.record().points.len() + 1
+        ));
+        let session = session.at_point(search, value, used);
+        let wish = wish.at(session.arrival());
+        let Some(mut driving) = once(&wish, server, &session, stop).await? else {
+            break;
+        };
+        driving.measured.requests = counted(driving.measured.requests, search);
+        // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
+        used += session.rows().min(driving.measured.requests.len());
+        if stop.is_asked() {
+            // Half a point says nothing about its value.
+            tell(&ended(&wish, &session, model, &driving, stop, None))?;
+            break;
+        }
+        let schedule = session.digests().1.clone();
+        let basis = ended(&wish, &session, model, &driving, stop, None).basis();
+        let point = judged(search, value, schedule, &driving.measured.requests, &basis);
+        let mut told =
+            json!({"by": search.by, "value": value, "target": search.target, "judged": point.judged});
+        complain(&verdict(&point, search));
+        hunt.take(point);
+        if let Next::Over(_) = hunt.next() {
+            told["result"] = result(&hunt.record());
+        }
+        let exit = tell(&ended(&wish, &session, model, &driving, stop, Some(told)))?;
+        // A server that answers nothing at its first point was not measured.
+        failed = failed.or((exit == Exit::CellFailed && hunt.best().is_none()).then_some(exit));
+    }
+    let record = hunt.record();
+    if used > session.prompts() && wish.flush.is_none() {
+        complain(&format!(
+            "note: the points sent {used} prompts of {}, so that some came twice; raise `--num-prompts`, or have the \
+             cache emptied with `--flush-cache`\n",
+            session.prompts()
+        ));
+    }
+    print(&table(&record));
+    say(&record.says());
+    Ok(match record.ending {
+        SearchEnding::Stopped => Exit::Interrupted,
+        _ => failed.unwrap_or(Exit::Done),
+    })
+}
+
+fn verdict(point: &Point, search: &Search) -> String {
+    let judged = &point.judged;
+    format!(
+        "{} {} {}: {} of {} requests are good, {:.2} % against {} %\n",
+        search.by.name(),
+        point.value,
+        if judged.holds { "holds" } else { "does not hold" },
+        judged.good,
+        judged.requests,
+        judged.attainment * 100.0,
+        search.target * 100.0
+    )
+}
+
+/// What was found, without the points, which have lines of their own.
+fn result(record: &SearchRecord) -> Value {
+    json!({
+        "found": record.found,
+        "attainment": record.attainment,
+        "fails_at": record.fails_at,
+        "ending": record.ending,
+        "points": record.points.len(),
+        "says": record.says(),
+    })
+}
+
+/// A line for each point, in the order of its value.
+fn table(record: &SearchRecord) -> String {
+    let mut points: Vec<&Point> = record.points.iter().collect();
+    points.sort_by(|one, other| one.value.total_cmp(&other.value));
+    let mut text = String::from("\n");
+    let name = record.by.name();
+    let _ = writeln!(
+        text,
+        "{name:<14} {:>9} {:>9} {:>11}  {:<18} holds",
+        "requests", "good", "attainment", "95 % interval"
+    );
+    for point in points {
+        let judged = &point.judged;
+        let [low, high] = judged.interval.map(|share| share * 100.0);
+        let _ = writeln!(
+            text,
+            "{:<14} {:>9} {:>9} {:>9.2} %  {:<18} {}",
+            point.value,
+            judged.requests,
+            judged.good,
+            judged.attainment * 100.0,
+            format!("{low:.2} to {high:.2} %"),
+            if judged.holds { "yes" } else { "no" }
+        );
+    }
+    text
+}

@@ -1,0 +1,315 @@
+//! What the data sets with pictures and SPEED-Bench ask for beside the fields that all data sets share. Draws nothing.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// The pictures of `image`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pictures {
+    /// How many pictures each request has; 1 unless said otherwise.
+    pub count: u32,
+    /// Whether their number is drawn between 1 and `count`.
+    pub is_count_drawn: bool,
+    /// How large they are; `1080p` unless said otherwise.
+    pub resolution: Resolution,
+    /// How they are encoded; as JPEG unless said otherwise.
+    pub format: PictureFormat,
+    /// What they show; noise unless said otherwise.
+    pub content: PictureContent,
+}
+
+impl Default for Pictures {
+    fn default() -> Self {
+        Self {
+            count: 1,
+            is_count_drawn: false,
+            resolution: Resolution::HD,
+            format: PictureFormat::default(),
+            content: PictureContent::default(),
+        }
+    }
+}
+
+impl Pictures {
+    /// What is wrong with it, and how to mend it.
+    pub fn objection(&self) -> Option<String> {
+        (self.count == 0).then(|| "`count` is 0 and must be at least 1".to_owned())
+    }
+}
+
+/// How pictures are encoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PictureFormat {
+    /// JPEG of quality 85.
+    #[default]
+    Jpeg,
+    /// PNG.
+    Png,
+}
+
+impl PictureFormat {
+    /// Its name in a data URI and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Jpeg => "jpeg",
+            Self::Png => "png",
+        }
+    }
+}
+
+/// What pictures show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PictureContent {
+    /// Noise: each channel of each pixel is drawn.
+    #[default]
+    Random,
+    /// Nothing but white.
+    Blank,
+}
+
+impl PictureContent {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Blank => "blank",
+        }
+    }
+}
+
+/// Width and height in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Pixels in a line.
+    pub width: u32,
+    /// Lines.
+    pub height: u32,
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.height, self.width)
+    }
+}
+
+impl FromStr for Size {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (height, width) = text.split_once('x').ok_or(())?;
+        let pixels = |text: &str| {
+            text.parse()
+                .ok()
+                .filter(|pixels| (1..=16_384).contains(pixels))
+                .ok_or(())
+        };
+        Ok(Self {
+            width: pixels(width)?,
+            height: pixels(height)?,
+        })
+    }
+}
+
+/// How large pictures are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Resolution {
+    /// All alike.
+    Fixed(Size),
+    /// Width and height of each are drawn.
+    Drawn {
+        /// The smallest.
+        least: Size,
+        /// The largest.
+        most: Size,
+    },
+}
+
+/// The sizes that have names.
+const NAMED: [(&str, Size); 4] = [
+    (
+        "4k",
+        Size {
+            width: 3840,
+            height: 2160,
+        },
+    ),
+    (
+        "1080p",
+        Size {
+            width: 1920,
+            height: 1080,
+        },
+    ),
+    (
+        "720p",
+        Size {
+            width: 1280,
+            height: 720,
+        },
+    ),
+    (
+        "360p",
+        Size {
+            width: 640,
+            height: 360,
+        },
+    ),
+];
+
+impl Resolution {
+    const HD: Self = Self::Fixed(NAMED[1].1);
+}
+
+impl FromStr for Resolution {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((_, size)) = NAMED.iter().find(|(name, _)| *name == text) {
+            return Ok(Self::Fixed(*size));
+        }
+        let wrong = || {
+            format!(
+                "`{text}` is no resolution; write 4k, 1080p, 720p, 360p, height x width as in `480x640`, or two of these to draw \
+                 between as in `random:240x320-480x640`, each up to 16384"
+            )
+        };
+        let Some(bounds) = text.strip_prefix("random:") else {
+            return text.parse().map(Self::Fixed).map_err(|()| wrong());
+        };
+        let (least, most) = bounds.split_once('-').ok_or_else(wrong)?;
+        let (least, most): (Size, Size) = least
+            .parse()
+            .and_then(|least| Ok((least, most.parse()?)))
+            .map_err(|()| wrong())?;
+        if least.width > most.width || least.height > most.height {
+            return Err(format!(
+                "`{text}` begins with the larger size; write the smaller one first"
+            ));
+        }
+        Ok(Self::Drawn { least, most })
+    }
+}
+
+impl TryFrom<String> for Resolution {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Resolution> for String {
+    fn from(resolution: Resolution) -> Self {
+        match resolution {
+            Resolution::Fixed(size) => match NAMED.iter().find(|(_, named)| *named == size) {
+                Some((name, _)) => (*name).to_owned(),
+                None => size.to_string(),
+            },
+            Resolution::Drawn { least, most } => format!("random:{least}-{most}"),
+        }
+    }
+}
+
+impl JsonSchema for Resolution {
+    fn schema_name() -> Cow<'static, str> {
+        "Resolution".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "How large pictures are: `1080p`, `480x640` (height x width), `random:240x320-480x640`.",
+            "type": "string",
+            "pattern": "^(4k|1080p|720p|360p|[0-9]+x[0-9]+|random:[0-9]+x[0-9]+-[0-9]+x[0-9]+)$"
+        })
+    }
+}
+
+/// Which part of SPEED-Bench is sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpeedBench {
+    /// Only rows of this category; all unless said otherwise.
+    pub category: Option<Entropy>,
+}
+
+/// The categories of SPEED-Bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Entropy {
+    /// Predictable answers.
+    LowEntropy,
+    /// Both kinds.
+    Mixed,
+    /// Unpredictable answers.
+    HighEntropy,
+}
+
+impl Entropy {
+    /// Its name in the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LowEntropy => "low_entropy",
+            Self::Mixed => "mixed",
+            Self::HighEntropy => "high_entropy",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resolutions_are_named_given_or_drawn() {
+        let size = |height, width| Size { width, height };
+        for (text, resolution) in [
+            ("4k", Resolution::Fixed(size(2160, 3840))),
+            ("360p", Resolution::Fixed(size(360, 640))),
+            ("2x3", Resolution::Fixed(size(2, 3))),
+            (
+                "random:2x3-5x7",
+                Resolution::Drawn {
+                    least: size(2, 3),
+                    most: size(5, 7),
+                },
+            ),
+        ] {
+            assert_eq!(text.parse(), Ok(resolution));
+            assert_eq!(String::from(resolution), text);
+        }
+        for wrong in [
+            "",
+            "5k",
+            "0x3",
+            "2x",
+            "2x3x4",
+            "random:2x3",
+            "20000x3",
+            "random:5x7-2x3",
+        ] {
+            assert!(wrong.parse::<Resolution>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn pictures_have_the_usual_settings_unless_others_are_given() {
+        let given: Pictures = serde_json::from_str(r#"{"count": 2, "format": "png"}"#).unwrap();
+        assert_eq!(
+            given,
+            Pictures {
+                count: 2,
+                format: PictureFormat::Png,
+                ..Pictures::default()
+            }
+        );
+        assert!(serde_json::from_str::<Pictures>(r#"{"size": 2}"#).is_err());
+    }
+}

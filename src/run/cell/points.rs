@@ -1,0 +1,88 @@
+//! A cell that searches: many points on one engine, one record.
+
+use std::sync::Arc;
+
+use super::{Course, Measured, Ready, count_tokens, load_of};
+use crate::judge::metrics::{Basis, Metric};
+use crate::judge::search::{Hunt, Next};
+use crate::load::Driven;
+use crate::matrix::spec::search::Search;
+use crate::results::record::cell::{Definitions, FailureClass, Phase};
+use crate::results::record::search::SearchEnding;
+use crate::run::prompts::Stock;
+use crate::run::search::{counted, judged, load_at};
+use crate::run::stop::Stop;
+
+impl Course<'_> {
+    /// Measures point after point until the search is over. Caches are emptied before each.
+    pub(super) async fn search(
+        mut self,
+        search: &Search,
+        ready: &mut Ready,
+        stock: &Arc<Stock>,
+        stop: &Stop,
+    ) -> Measured {
+        let basis = Basis::of(self.launch, self.cell);
+        let mut hunt = Hunt::new(search.clone());
+        let mut used = 0;
+        // The best point so far; the first one as long as none holds.
+        let mut best: Option<Driven> = None;
+        while let Next::Try(value) = hunt.next() {
+            if best.is_some() {
+                self.reset_caches(ready).await;
+            }
+            let point = load_at(&self.cell.scenario, search, stock, value, used);
+            let rows = point.items.len();
+            let load = load_of(&ready.target, &point.scenario, point.items);
+            let (mut driven, cut) = match self.drive(Phase::Measure, ready, load, stop).await {
+                Ok(driven) => driven,
+                Err(error) => {
+                    self.summary.search = Some(hunt.record());
+                    let said = error.to_string();
+                    return self.failed(Phase::Measure, FailureClass::Client, said, Vec::new(), true);
+                }
+            };
+            let requests = count_tokens(std::mem::take(&mut driven.requests), stock).await;
+            if let Some(cut) = cut {
+                self.end_phase(Phase::Measure);
+                self.summary.search = Some(hunt.record());
+                driven.requests = requests;
+                return self.ended(driven, Some(cut), None, stock).await;
+            }
+            let requests = counted(requests, search);
+            // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
+            used += rows.min(requests.len());
+            let point = judged(search, value, point.schedule, &requests, &basis);
+            if point.judged.holds || best.is_none() {
+                driven.requests = requests;
+                best = Some(driven);
+                self.summary.schedule_hash = Some(point.schedule_hash.clone());
+            }
+            hunt.take(point);
+        }
+        self.end_phase(Phase::Measure);
+        let record = hunt.record();
+        self.summary.warnings.dedup();
+        if used > stock.prepared.prompts.len() && !self.empties_caches() {
+            self.summary.warnings.push(format!(
+                "the points sent {used} prompts of {}, so that some came twice, and the caches were not emptied in between",
+                stock.prepared.prompts.len()
+            ));
+        }
+        if record.ending != SearchEnding::Bracketed {
+            self.summary.warnings.push(record.says());
+        }
+        let found = (Metric::Found(search.by).name(), record.found);
+        self.summary.search = Some(record);
+        let driven = best.expect("a search without objection tries at least one point");
+        let mut measured = self.ended(driven, None, None, stock).await;
+        let figures = measured.summary.figures.entry(Definitions::Matrix).or_default();
+        figures.extend([found]);
+        measured
+    }
+
+    fn empties_caches(&self) -> bool {
+        let proof = self.summary.reset.as_ref();
+        proof.is_some_and(|proof| proof.possible && proof.success == Some(true))
+    }
+}

@@ -1,0 +1,298 @@
+//! Several loads in one call, rates that change, searches against an engine of known capacity, the steady state.
+
+use serde_json::Value;
+
+use crate::harness::{Desk, Sim};
+
+/// Four requests run at once, eight steps of 20 ms each: 25 requests a second, and whoever finds all four taken waits.
+const CAPACITY: [&str; 6] = [
+    "--max-running",
+    "4",
+    "--step",
+    "20ms",
+    "--no-prefix-cache",
+    "--step-per-sequence=0ms",
+];
+
+fn ours(line: &serde_json::Map<String, Value>) -> &Value {
+    &line["matrix"]
+}
+
+#[test]
+fn several_rates_and_concurrencies_give_a_block_and_a_line_each() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    let more = ["--request-rate", "50", "100", "--max-concurrency", "2", "4"];
+    let ran = desk.random("vllm", sim.port, &more).exits(0);
+    assert_eq!(ran.stdout.matches("Serving Benchmark Result").count(), 4);
+    let lines = desk.lines();
+    let told: Vec<_> = lines
+        .iter()
+        .map(|line| (line["request_rate"].as_f64(), line["max_concurrency"].as_u64()))
+        .collect();
+    let (slow, fast) = (Some(50.0), Some(100.0));
+    assert_eq!(
+        told,
+        [(slow, Some(2)), (slow, Some(4)), (fast, Some(2)), (fast, Some(4))]
+    );
+    assert!(lines.iter().all(|line| line["completed"] == 10));
+    // The prompts are the same, the schedule is that of the rate.
+    let hash = |at: usize, key: &str| ours(&lines[at])[key].clone();
+    assert_eq!(hash(0, "prompts_hash"), hash(3, "prompts_hash"));
+    assert_eq!(hash(0, "schedule_hash"), hash(1, "schedule_hash"));
+    assert_ne!(hash(0, "schedule_hash"), hash(2, "schedule_hash"));
+}
+
+#[test]
+fn a_ramp_and_stages_send_at_their_rates() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    let ramp = [
+        "--ramp-up-strategy",
+        "linear",
+        "--ramp-up-start-rps",
+        "5",
+        "--ramp-up-end-rps",
+        "15",
+        "--spacing",
+        "constant",
+        "--vllm-json",
+        "vllm.json",
+    ];
+    let ran = desk.random("vllm", sim.port, &ramp).exits(0);
+    assert_eq!(ran.value("Traffic request rate"), "ramp");
+    // Ten requests at 10 per second on average: the last falls due just before a second is over.
+    let seconds: f64 = ran.value("Benchmark duration (s)").parse().unwrap();
+    assert!(seconds > 0.8, "{seconds}");
+    let vllm = std::fs::read_to_string(desk.path().join("vllm.json")).unwrap();
+    let vllm: Value = serde_json::from_str(&vllm).unwrap();
+    assert_eq!(
+        (
+            &vllm["ramp_up_strategy"],
+            &vllm["ramp_up_end_rps"],
+            &vllm["burstiness"]
+        ),
+        (&"linear".into(), &15.0.into(), &"inf".into())
+    );
+    // Three requests in the first second, five in the half after it; nothing falls due after the last stage.
+    let stages = ["--stages", "3:1", "10:0.5", "--spacing", "constant"];
+    let ran = desk.random("vllm", sim.port, &stages).exits(0);
+    assert_eq!(ran.value("Successful requests"), "8");
+    let lines = desk.lines();
+    assert_eq!(
+        (&lines[0]["request_rate"], &lines[1]["request_rate"]),
+        (&"ramp".into(), &"stages".into())
+    );
+    assert_eq!(
+        ours(&lines[1])["arrival"]["pace"]["stages"][1]["duration"],
+        "500ms"
+    );
+    assert_ne!(ours(&lines[0])["schedule_hash"], ours(&lines[1])["schedule_hash"]);
+}
+
+#[test]
+fn a_search_for_a_concurrency_finds_how_many_run_at_once() {
+    let (sim, desk) = (Sim::start("vllm", &CAPACITY), Desk::new());
+    let more = [
+        "--num-prompts",
+        "200",
+        "--search",
+        "concurrency",
+        "--search-prompts",
+        "20",
+        "--search-target",
+        "0.9",
+        "--search-to",
+        "64",
+        "--goodput",
+        "ttft:90",
+        "--disable-warmup",
+    ];
+    let ran = desk.random("vllm", sim.port, &more).exits(0);
+    let lines = desk.lines();
+    let tried: Vec<f64> = lines
+        .iter()
+        .map(|line| ours(line)["search"]["value"].as_f64().unwrap())
+        .collect();
+    assert_eq!(tried[..3], [1.0, 2.0, 4.0], "{}", ran.stderr);
+    let result = &ours(lines.last().unwrap())["search"]["result"];
+    assert_eq!(
+        (&result["ending"], &result["found"]),
+        (&"bracketed".into(), &4.0.into()),
+        "{result}"
+    );
+    assert_eq!(result["fails_at"], 5.0);
+    assert!(
+        ran.stdout
+            .contains("the highest concurrency that holds 90 % attainment is 4 at once, with ")
+    );
+    // Every point has its own prompts.
+    assert!(!ran.stderr.contains("came twice"), "{}", ran.stderr);
+    assert!(
+        lines[..lines.len() - 1]
+            .iter()
+            .all(|line| ours(line)["search"].get("result").is_none())
+    );
+}
+
+#[test]
+fn a_search_for_a_rate_finds_the_capacity() {
+    let (sim, desk) = (Sim::start("vllm", &CAPACITY), Desk::new());
+    let more = [
+        "--num-prompts",
+        "400",
+        "--search",
+        "rate",
+        "--search-from",
+        "10",
+        "--search-seconds",
+        "3",
+        "--search-target",
+        "0.9",
+        "--search-resolution",
+        "0.3",
+        "--spacing",
+        "constant",
+        "--goodput",
+        "ttft:250",
+        "--disable-warmup",
+    ];
+    let ran = desk.random("vllm", sim.port, &more).exits(0);
+    let lines = desk.lines();
+    let result = &ours(lines.last().unwrap())["search"]["result"];
+    assert_eq!(result["ending"], "bracketed", "{}", ran.stdout);
+    let (found, fails) = (
+        result["found"].as_f64().unwrap(),
+        result["fails_at"].as_f64().unwrap(),
+    );
+    // 25 a second is what runs; a queue that has only begun to grow within three seconds may still hold.
+    assert!((15.0..=32.0).contains(&found) && fails <= 41.0, "{}", ran.stdout);
+    // Each point sends for three seconds at its rate.
+    for line in &lines {
+        let rate = line["request_rate"].as_f64().unwrap();
+        assert_eq!(ours(line)["due_requests"], (rate * 3.0).ceil() as u64);
+    }
+}
+
+#[test]
+fn a_bound_outside_of_the_range_is_said_not_to_be_bracketed() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    let search = |more: &[&str]| {
+        let usual = ["--search", "concurrency", "--search-to", "2", "--disable-warmup"];
+        desk.random("vllm", sim.port, &[&usual[..], more].concat())
+            .exits(0)
+    };
+    let above = search(&["--goodput", "ttft:60000"]);
+    assert!(
+        above
+            .stdout
+            .ends_with("that is the highest that was allowed, and the bound is not bracketed\n")
+    );
+    let below = search(&["--goodput", "ttft:0.001"]);
+    assert!(
+        below
+            .stdout
+            .ends_with("already 1 at once does not; the bound lies below and is not bracketed\n")
+    );
+}
+
+#[test]
+fn a_search_by_seconds_does_not_count_what_nobody_came_to() {
+    let (sim, desk) = (Sim::start("vllm", &CAPACITY), Desk::new());
+    let more = [
+        "--num-prompts",
+        "500",
+        "--search",
+        "concurrency",
+        "--search-to",
+        "2",
+        "--search-seconds",
+        "1",
+        "--goodput",
+        "ttft:60000",
+        "--disable-warmup",
+    ];
+    let ran = desk.random("vllm", sim.port, &more).exits(0);
+    let lines = desk.lines();
+    assert_eq!(lines.len(), 2);
+    for line in &lines {
+        let judged = &ours(line)["search"]["judged"];
+        assert_eq!(
+            (&judged["attainment"], &ours(line)["failures"]),
+            (&1.0.into(), &serde_json::json!({}))
+        );
+        let requests = judged["requests"].as_u64().unwrap();
+        assert!((1..100).contains(&requests), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_steady_state_has_a_block_and_a_line() {
+    let (sim, desk) = (Sim::start("vllm", &CAPACITY), Desk::new());
+    let more = [
+        "--max-concurrency",
+        "4",
+        "--steady-state-concurrency-ratio",
+        "0.5",
+        "--steady-state-output-file",
+        "steady.jsonl",
+    ];
+    let ran = desk.random("vllm", sim.port, &more).exits(0);
+    assert!(
+        ran.stdout
+            .contains("\n============== Steady-State Result ===============\nConcurrency ratio:")
+    );
+    let labels: Vec<String> = ran
+        .labels()
+        .into_iter()
+        .skip_while(|label| label != "Steady-State Result")
+        .collect();
+    assert_eq!(
+        labels,
+        [
+            "Steady-State Result",
+            "Concurrency ratio",
+            "Measurement duration (s)",
+            "Minimum concurrency",
+            "Completed requests",
+            "Input tokens",
+            "Input token throughput (tok/s)",
+            "Generated tokens",
+            "Output token throughput (tok/s)",
+            "Output throughput, retokenized (tok/s)",
+            "Average concurrency",
+            "Peak concurrency",
+            "Peak output throughput (tok/s)",
+            ""
+        ]
+    );
+    assert_eq!(
+        (ran.value("Minimum concurrency"), ran.value("Peak concurrency")),
+        ("2", "4")
+    );
+    let line = std::fs::read_to_string(desk.path().join("steady.jsonl")).unwrap();
+    let steady: serde_json::Map<String, Value> = serde_json::from_str(&line).unwrap();
+    let keys: Vec<&str> = steady.keys().map(String::as_str).collect();
+    assert_eq!(
+        keys,
+        [
+            "concurrency_ratio",
+            "window_start",
+            "window_end",
+            "duration",
+            "concurrency_threshold",
+            "completed",
+            "total_input",
+            "input_throughput",
+            "total_output",
+            "total_output_retokenized",
+            "output_throughput",
+            "output_throughput_retokenized",
+            "average_concurrency",
+            "peak_concurrency",
+            "peak_output_throughput"
+        ]
+    );
+    assert_eq!(
+        ours(&desk.lines()[0])["steady_state"]["duration"],
+        steady["duration"]
+    );
+}

@@ -1,0 +1,112 @@
+//! Data sets with more than a prompt in each row, from the matrix file to the records.
+
+use std::fs;
+
+use matrix::results::record::cell::Ending;
+
+use crate::harness::{Bench, sims, summary};
+
+const SCENARIOS: &str = "  - talks:
+      dataset: generated-shared-prefix
+      shared_prefix: { groups: 2, prompts_per_group: 2, system_len: 40, question_len: 8, turns: 3 }
+      output_len: 5
+      concurrency: 2
+  - custom: { dataset: custom, path: custom.jsonl, prompts: 3, lora: { names: [a, b], dealt: distinct } }
+  - trace:
+      dataset: mooncake
+      path: trace.jsonl
+      mooncake: { slowdown: 2 }
+";
+
+/// A bench with the files of these scenarios.
+fn bench(matrix: &str) -> Bench {
+    let bench = Bench::of(matrix);
+    let folder = bench.results();
+    let matrices = folder.parent().expect("it lies in a folder").join("matrices");
+    let custom: String = (0..4)
+        .map(|at| {
+            format!(
+                "{{\"conversations\": [{{\"content\": \"What is {at}?\"}}, {{\"content\": \"It is what it is.\"}}]}}\n"
+            )
+        })
+        .collect();
+    let trace = "{\"timestamp\": 700, \"hash_ids\": [1], \"output_length\": 4}\n\
+                 {\"timestamp\": 500, \"hash_ids\": [1, 2], \"output_length\": 3}\n";
+    fs::write(matrices.join("custom.jsonl"), custom).expect("a file can be written");
+    fs::write(matrices.join("trace.jsonl"), trace).expect("a file can be written");
+    bench
+}
+
+#[test]
+fn conversations_adapters_and_traces_go_from_the_matrix_to_the_records() {
+    // The simulated SGLang answers by whatever name it is called.
+    let matrix = sims(&[("chat", "vllm-chat", ""), ("native", "sglang", "")], SCENARIOS);
+    let excluded = "exclude:
+  - { when: { engine: native, scenario: talks }, why: it holds no conversations }
+  - { when: { engine: chat, scenario: custom }, why: it knows no adapters }
+  - { when: { engine: chat, scenario: trace }, why: its template would be applied twice }
+";
+    let bench = bench(&format!("{matrix}{excluded}"));
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    assert_eq!(run.summaries.len(), 3);
+    assert!(
+        run.summaries
+            .iter()
+            .all(|summary| matches!(summary.ending, Ending::Done))
+    );
+    assert_eq!(summary(&run, "chat", "talks").prompts, Some(4));
+    for measurement in run.plan.starts.iter().flat_map(|start| &start.cells) {
+        let requests = run.read_requests(measurement).expect("requests are kept");
+        let key = measurement.cell.as_str();
+        assert!(requests.iter().all(|request| request.is_completed()), "{key}");
+        if key.contains("talks") {
+            assert_eq!(requests.len(), 12);
+            for talk in requests.chunks(3) {
+                assert!(talk.is_sorted_by(
+                    |one, next| one.end_ns <= next.due_ns && one.prompt_tokens < next.prompt_tokens
+                ));
+            }
+        } else if key.contains("trace") {
+            let due: Vec<u64> = requests.iter().map(|request| request.due_ns).collect();
+            assert_eq!(due, [0, 400_000_000]);
+        } else {
+            assert_eq!(requests.len(), 3);
+        }
+    }
+    bench.leaves_no_process();
+}
+
+#[test]
+fn what_an_engine_cannot_be_sent_is_refused_before_anything_starts() {
+    let native = sims(&[("native", "sglang", "")], SCENARIOS);
+    bench(&native)
+        .run(&[])
+        .exits(2)
+        .says("the scenario `talks` sends chat messages, which the engine `native` does not take");
+    for (scenario, says) in [
+        (
+            "{ dataset: mooncake, path: trace.jsonl, rate: 2 }",
+            "has its moments in its trace",
+        ),
+        (
+            "{ dataset: generated-shared-prefix, prompts: 9 }",
+            "has a number of its own",
+        ),
+        (
+            "{ dataset: custom, shared_prefix: { groups: 2 } }",
+            "which only `generated-shared-prefix` has",
+        ),
+        (
+            "{ dataset: generated-shared-prefix, shared_prefix: { popularity: { zipf: { alpha: 0 } } } }",
+            "`alpha` is 0",
+        ),
+        (
+            "{ dataset: random-ids, input_len: 4, output_len: 2, lora: { names: [a], dealt: distinct } }",
+            "only one adapter",
+        ),
+    ] {
+        let matrix = sims(&[("native", "sglang", "")], &format!("  - wrong: {scenario}\n"));
+        bench(&matrix).run(&[]).exits(2).says(says);
+    }
+}
