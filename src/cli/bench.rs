@@ -49,6 +49,9 @@ pub struct BenchArgs {
 }
 
 /// What the Python tool does not have.
+///
+/// No name here may keep a prefix from being unique that is unique among the Python tool's own flags; where one does, that prefix
+/// is an alias of the Python tool's flag.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Ours")]
 pub(crate) struct OwnArgs {
@@ -69,10 +72,10 @@ pub(crate) struct OwnArgs {
     pub(crate) hf_home: Option<PathBuf>,
     /// The folder that keeps prepared prompts; `~/.cache/matrix` unless set.
     #[arg(long, env = "MATRIX_CACHE", value_name = "DIR")]
-    pub(crate) cache: Option<PathBuf>,
+    pub(crate) keep_prompts_in: Option<PathBuf>,
     /// Prepare prompts anew, and keep none.
     #[arg(long)]
-    pub(crate) no_prompt_cache: bool,
+    pub(crate) fresh_prompts: bool,
 }
 
 /// Whose rules decide prompts, flow and definitions.
@@ -255,12 +258,31 @@ pub(crate) enum LoraDistribution {
     Skewed,
 }
 
+/// Prefixes of `--request-rate` that the fork's `--request-rate-range` would make ambiguous.
+const REQUEST_RATE: [&str; 9] = [
+    "req",
+    "requ",
+    "reque",
+    "reques",
+    "request",
+    "request-",
+    "request-r",
+    "request-ra",
+    "request-rat",
+];
+
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Course")]
 pub(crate) struct CourseArgs {
     /// Requests per second; `inf` sends everything at once.
-    #[arg(long, default_value = "inf", value_name = "RATE")]
+    #[arg(long, default_value = "inf", value_name = "RATE", aliases = REQUEST_RATE)]
     pub(crate) request_rate: RequestRate,
+    /// With the rules `classic`: one measurement after another, at each rate of `--request-rate-range`.
+    #[arg(long)]
+    pub(crate) multi: bool,
+    /// The rates of `--multi`: first, end and step, where the end is left out, or any other number of rates; 2,34,2 by default.
+    #[arg(long, value_name = "RATES")]
+    pub(crate) request_rate_range: Option<String>,
     /// How many requests may be under way at once; 0 for any number.
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_concurrency: Option<u32>,
@@ -291,7 +313,7 @@ pub(crate) struct OutputArgs {
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "KEY:MS")]
     pub(crate) goodput: Option<Vec<String>>,
     /// Tell what came from the prefix cache.
-    #[arg(long)]
+    #[arg(long, alias = "c")]
     pub(crate) cache_report: bool,
     /// Draw no progress bar.
     #[arg(long)]
@@ -331,6 +353,15 @@ pub(crate) struct ProfilerArgs {
     /// How its files' names begin.
     #[arg(long, value_name = "TEXT")]
     pub(crate) profile_prefix: Option<String>,
+    /// Prefill and decode run apart: the workers named by `--profile-prefill-url` or `--profile-decode-url` profile themselves.
+    #[arg(long)]
+    pub(crate) pd_separated: bool,
+    /// The prefill workers that profile themselves.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "URL")]
+    pub(crate) profile_prefill_url: Option<Vec<String>>,
+    /// The decode workers that profile themselves, instead of prefill workers.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "URL")]
+    pub(crate) profile_decode_url: Option<Vec<String>>,
 }
 
 /// What a server profiles.
@@ -366,16 +397,6 @@ pub(crate) struct MissingArgs {
     pub(crate) print_requests: bool,
     #[arg(long, hide = true)]
     pub(crate) plot_throughput: bool,
-    #[arg(long, hide = true)]
-    pub(crate) pd_separated: bool,
-    #[arg(long, hide = true, num_args = 1.., action = ArgAction::Set)]
-    pub(crate) profile_prefill_url: Option<Vec<String>>,
-    #[arg(long, hide = true, num_args = 1.., action = ArgAction::Set)]
-    pub(crate) profile_decode_url: Option<Vec<String>>,
-    #[arg(long, hide = true)]
-    pub(crate) multi: bool,
-    #[arg(long, hide = true)]
-    pub(crate) request_rate_range: Option<String>,
     #[arg(long, hide = true)]
     pub(crate) rust_client: bool,
     #[arg(long, hide = true)]
@@ -414,31 +435,27 @@ impl MissingArgs {
         no(self.random_image_count, "random-image-count", &image);
         no(self.image_format.is_some(), "image-format", &image);
         no(self.image_content.is_some(), "image-content", &image);
-        let print = "every request is in `--output-details`";
-        no(self.print_requests, "print-requests", print);
+        no(
+            self.print_requests,
+            "print-requests",
+            "a line before and after each request would be written while times are taken; `--output-details` tells of every \
+             request afterwards",
+        );
         no(
             self.plot_throughput,
             "plot-throughput",
-            "nothing is drawn in the terminal",
+            "the Python tool draws by its package termplotlib and by gnuplot, which are not used here; `matrix run` and \
+             `matrix report` draw a matrix",
         );
-        let separated =
-            "the profilers of separate prefill and decode servers cannot be started from here yet";
-        no(self.pd_separated, "pd-separated", separated);
-        no(
-            self.profile_prefill_url.is_some(),
-            "profile-prefill-url",
-            separated,
-        );
-        no(self.profile_decode_url.is_some(), "profile-decode-url", separated);
-        let multi = "one rate at a time; a matrix crosses several";
-        no(self.multi, "multi", multi);
-        no(self.request_rate_range.is_some(), "request-rate-range", multi);
         let rust = "this client is written in Rust throughout, and draws what Python draws";
         no(self.rust_client, "rust-client", rust);
         no(self.rust_worker_threads.is_some(), "rust-worker-threads", rust);
         found
     }
 }
+
+#[cfg(test)]
+mod table;
 
 #[cfg(test)]
 mod tests {
@@ -541,7 +558,7 @@ mod tests {
             "4",
             "--rust-client",
             "--print-requests",
-            "--multi",
+            "--plot-throughput",
         ])
         .unwrap();
         let refusals = args.missing.refusals();

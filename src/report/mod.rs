@@ -5,6 +5,7 @@
 //! has an effect: every function gives text back.
 
 pub mod bench_line;
+pub mod classic_csv;
 pub mod calibration;
 pub mod console;
 pub mod engine_report;

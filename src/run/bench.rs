@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::base::ids::ContentHash;
-use crate::load::dataset::Caches;
+use crate::base::units::RequestRate;
+use crate::load::dataset::{Caches, Draws};
 use crate::load::{self, DriveError, Item, Lag, Load, Progress, Stamp, Target};
 use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::request::Request;
@@ -24,6 +25,8 @@ pub struct Session {
     stock: Arc<Stock>,
     items: Vec<Item>,
     schedule: ContentHash,
+    /// Where the draws of arrivals and adapters have come to.
+    draws: Draws,
 }
 
 /// What a measurement came to.
@@ -53,13 +56,15 @@ impl Session {
         for name in tokenizers.0 {
             match library.stock(&scenario, name).await {
                 Ok(stock) => {
-                    let (items, schedule) = items(&scenario, &stock.prepared);
+                    let mut draws = stock.prepared.draws.clone();
+                    let (items, schedule) = items(&scenario, &stock.prepared, &mut draws);
                     return Ok(Self {
                         target,
                         scenario,
                         stock,
                         items,
                         schedule,
+                        draws,
                     });
                 }
                 Err(reason) => said.push(reason),
@@ -77,6 +82,12 @@ impl Session {
     /// How many requests there are: one for each row, or for each round of a conversation.
     pub fn len(&self) -> usize {
         self.items.iter().map(Item::rounds).sum()
+    }
+
+    /// Takes the same rows at another rate, whose gaps are drawn where those of the rate before ended.
+    pub fn at(&mut self, rate: RequestRate) {
+        self.scenario.arrival.rate = rate;
+        (self.items, self.schedule) = items(&self.scenario, &self.stock.prepared, &mut self.draws);
     }
 
     /// Whether rows are conversations.

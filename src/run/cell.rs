@@ -73,7 +73,7 @@ pub(crate) async fn measure(
         Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
     };
     course.prepared(&stock);
-    let (items, schedule_hash) = items(&cell.scenario, &stock.prepared);
+    let (items, schedule_hash) = items(&cell.scenario, &stock.prepared, &mut stock.prepared.draws.clone());
     course.summary.schedule_hash = Some(schedule_hash);
     course.end_phase(Phase::Prepare);
     if let Err(cut) = course.warm_up(ready, &stock, stop).await {

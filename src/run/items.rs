@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use crate::base::ids::ContentHash;
 use crate::base::units::RequestRate;
-use crate::load::dataset::{Extras, Prepared, Prompt};
+use crate::load::dataset::{Draws, Extras, Prepared, Prompt};
 use crate::load::{Item, schedule};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 
-/// What is sent and when: arrivals and adapters are drawn where the data set's draws ended. With a digest of both.
-pub(super) fn items(scenario: &Scenario, prepared: &Prepared) -> (Vec<Item>, ContentHash) {
+/// What is sent and when, with a digest of both: arrivals and adapters are drawn from `draws`, where the data set's draws ended.
+pub(super) fn items(scenario: &Scenario, prepared: &Prepared, draws: &mut Draws) -> (Vec<Item>, ContentHash) {
     let prompts = &prepared.prompts;
-    let mut draws = prepared.draws.clone();
     let moments = moments(prompts);
     let arrival = match moments {
         // A trace has its moments, and no gap is drawn.
@@ -25,7 +24,7 @@ pub(super) fn items(scenario: &Scenario, prepared: &Prepared) -> (Vec<Item>, Con
         None => scenario.arrival.clone(),
     };
     let (due, adapters) = match &scenario.lora {
-        Some(lora) => schedule::dealt(&arrival, lora, prompts.len(), &mut draws),
+        Some(lora) => schedule::dealt(&arrival, lora, prompts.len(), draws),
         None => (
             schedule::due(&arrival, prompts.len(), &mut draws.numpy),
             Vec::new(),

@@ -4,6 +4,7 @@
 //! the figures.
 
 mod notes;
+mod profile;
 mod result;
 mod wish;
 
@@ -14,11 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use self::result::Ended;
-use self::wish::{Environment, Profiler, Warmup, Wish};
+use self::wish::{Environment, Warmup, Wish};
 use crate::base::clock;
 use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
@@ -29,6 +30,7 @@ use crate::load::{Progress, Target};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
 use crate::progress::bar::Bar;
+use crate::report::classic_csv;
 use crate::results::record::event::Event;
 use crate::run::Events;
 use crate::run::bench::{Measured, Session, Tokenizers};
@@ -61,11 +63,11 @@ pub fn execute(args: &BenchArgs) -> Outcome {
     })?;
     let places = Places {
         hf_home: args.ours.hf_home.clone(),
-        cache: args.ours.cache.clone(),
+        cache: args.ours.keep_prompts_in.clone(),
     };
     let caches = Caches {
         hf_home: places.hf_home(),
-        prompts: (!args.ours.no_prompt_cache).then(|| places.prompts()),
+        prompts: (!args.ours.fresh_prompts).then(|| places.prompts()),
     };
     machine::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -84,7 +86,7 @@ pub fn execute(args: &BenchArgs) -> Outcome {
         tokio::select! {
             biased;
             () = stop.now.cancelled() => Ok(Exit::Interrupted),
-            outcome = bench(&wish, caches, &stop) => outcome,
+            outcome = bench(wish, caches, &stop) => outcome,
             never = stop.listen(&mut signals, &events) => match never {},
         }
     })
@@ -103,41 +105,62 @@ fn unfit(message: impl std::fmt::Display) -> Refusal {
     Refusal::unfit(format!("error: {message}\n"))
 }
 
-async fn bench(wish: &Wish, caches: Caches, stop: &Stop) -> Outcome {
+async fn bench(mut wish: Wish, caches: Caches, stop: &Stop) -> Outcome {
     let prepared = tokio::select! {
         biased;
         // Nothing was measured, so nothing is lost.
         () = stop.asked.cancelled() => return Ok(Exit::Interrupted),
-        prepared = prepare(wish, caches) => prepared?,
+        prepared = prepare(&wish, caches) => prepared?,
     };
     let Prepared {
         server,
-        session,
+        mut session,
         model,
     } = prepared;
-    if !warm_up(wish, &session, &stop.asked).await? {
+    let mut exit = Exit::Done;
+    for (place, rate) in wish.rates.clone().into_iter().enumerate() {
+        if place > 0 {
+            (wish.scenario.arrival.rate, wish.asked.rate) = (rate, rate.into());
+            session.at(rate);
+        }
+        let one = once(&wish, &server, &session, &model, stop).await?;
+        exit = match (exit, one) {
+            (_, Exit::Interrupted) => return Ok(one),
+            (Exit::Done, one) => one,
+            (failed, _) => failed,
+        };
+    }
+    Ok(exit)
+}
+
+/// One measurement, from its warm-up to its figures.
+async fn once(wish: &Wish, server: &Server, session: &Session, model: &str, stop: &Stop) -> Outcome {
+    if !warm_up(wish, session, &stop.asked).await? {
         return Ok(Exit::Interrupted);
     }
-    let is_on = tokio::select! {
+    let profiling = tokio::select! {
         biased;
         () = stop.asked.cancelled() => return Ok(Exit::Interrupted),
-        is_on = begin(wish, &server) => is_on?,
+        profiling = begin(wish, server) => profiling?,
     };
     let began = clock::timestamp();
-    let measured = drive(wish, &session, &stop.asked).await?;
-    if is_on {
-        end_profile(wish, &server).await;
+    let measured = drive(wish, session, &stop.asked).await?;
+    if let Some(profiler) = &wish.profiler {
+        profile::stop(profiler, &profiling).await;
     }
-    // Both questions of the Python tool in one, and outside of what is timed.
-    let info = server.info().await;
+    // Both questions of the Python tool in one, and outside of what is timed; the classic one asks nothing.
+    let info = match wish.profile {
+        Profile::Current => server.info().await,
+        Profile::Classic => None,
+    };
     let accepted = info
         .as_ref()
         .filter(|_| wish.backend.is_sglang())
         .and_then(accept_length);
     let ended = Ended {
         wish,
-        session: &session,
-        model: &model,
+        session,
+        model,
         measured: &measured,
         info: info.as_ref(),
         accept_length: accepted,
@@ -168,7 +191,15 @@ fn tell(ended: &Ended<'_>) -> Outcome {
             wish.output.rest
         )),
     };
-    append(&path, &ended.line(&figures, &notes)).map_err(unfit)?;
+    let line = match wish.profile {
+        Profile::Current => format!("{}\n", ended.line(&figures, &notes)),
+        Profile::Classic => {
+            let is_new = std::fs::metadata(&path).map_or(true, |file| file.len() == 0);
+            let header = if is_new { classic_csv::header() } else { String::new() };
+            header + &classic_csv::row(&wish.asked, &figures.block)
+        }
+    };
+    append(&path, &line).map_err(unfit)?;
     if let Some(path) = &wish.output.vllm_json {
         std::fs::write(path, ended.vllm(&figures, &notes))
             .map_err(|error| unfit(format!("cannot write `{}`: {error}", path.display())))?;
@@ -187,7 +218,7 @@ fn append(path: &Path, line: &str) -> Result<(), String> {
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     // One write, so that two benches into one file do not tear each other's lines.
     file.map_err(wrong)?
-        .write_all(format!("{line}\n").as_bytes())
+        .write_all(line.as_bytes())
         .map_err(wrong)
 }
 
@@ -363,8 +394,8 @@ async fn warm_up(wish: &Wish, session: &Session, stop: &CancellationToken) -> Re
     Ok(true)
 }
 
-/// Source: spec/bench-serving.md 6, steps 10 to 12, and 12.2. Whether the server profiles itself now.
-async fn begin(wish: &Wish, server: &Server) -> Result<bool, Refusal> {
+/// Source: spec/bench-serving.md 6, steps 10 to 12, and 12.2. The profilers that run now.
+async fn begin(wish: &Wish, server: &Server) -> Result<Vec<profile::Running>, Refusal> {
     if let Some(path) = &wish.flush {
         server.flush(path).await.map_err(|error| {
             unfit(format!(
@@ -377,41 +408,10 @@ async fn begin(wish: &Wish, server: &Server) -> Result<bool, Refusal> {
         (Profile::Classic, _) => tokio::time::sleep(Duration::from_millis(1500)).await,
         (Profile::Current, _) => tokio::time::sleep(Duration::from_secs(1)).await,
     }
-    let Some(profiler) = &wish.profiler else {
-        return Ok(false);
-    };
-    say("Starting profiler...");
-    let body = start_body(profiler, clock::unix_seconds());
-    match server.profile("/start_profile", &body).await {
-        Ok(()) => {
-            say("Profiler started");
-            Ok(true)
-        }
-        Err(error) => {
-            complain(&format!("note: the profiler was not started: {error}\n"));
-            Ok(false)
-        }
-    }
-}
-
-fn start_body(profiler: &Profiler, unix_s: f64) -> Value {
-    let mut body = profiler.start.clone();
-    let folder = profiler.folder.join(format!("{unix_s}"));
-    body.insert("output_dir".to_owned(), json!(folder.display().to_string()));
-    body.extend(profiler.both.clone());
-    Value::Object(body)
-}
-
-async fn end_profile(wish: &Wish, server: &Server) {
-    let Some(profiler) = wish.profiler.as_ref().filter(|profiler| profiler.is_stopped) else {
-        return;
-    };
-    say("Stopping profiler...");
-    let body = Value::Object(profiler.both.clone());
-    match server.profile("/stop_profile", &body).await {
-        Ok(()) => say("Profiler stopped"),
-        Err(error) => complain(&format!("note: the profiler was not stopped: {error}\n")),
-    }
+    Ok(match &wish.profiler {
+        Some(profiler) => profile::start(profiler, server).await,
+        None => Vec::new(),
+    })
 }
 
 async fn drive(wish: &Wish, session: &Session, stop: &CancellationToken) -> Result<Measured, Refusal> {

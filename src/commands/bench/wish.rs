@@ -1,5 +1,6 @@
 //! What the flags of `matrix bench` ask for, checked: every mistake is found before anything is asked of a server.
 
+mod course;
 mod rows;
 
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::base::units::Span;
+use crate::base::units::{RequestRate, Span};
 use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, Rules, written};
 use crate::load::{Address, Headers, Scheme};
 use crate::matrix::plan::{Dialect, Protocol, Usage};
@@ -18,6 +19,7 @@ use crate::matrix::spec::scenario::{Limits, Scenario, Slo};
 use crate::matrix::spec::workload::Profile;
 use crate::report::bench_line::Asked;
 use crate::report::traffic::Traffic;
+use crate::run::server::Server;
 
 /// A bench that can be begun.
 #[derive(Debug)]
@@ -30,7 +32,10 @@ pub(crate) struct Wish {
     /// The headers of requests.
     pub(crate) headers: Headers,
     pub(crate) dialect: Dialect,
+    /// The load at the first of `rates`.
     pub(crate) scenario: Scenario,
+    /// The rates that are measured one after another; at least one.
+    pub(crate) rates: Vec<RequestRate>,
     pub(crate) model: Option<String>,
     pub(crate) served: Option<String>,
     pub(crate) tokenizer: Option<String>,
@@ -58,7 +63,7 @@ pub(crate) enum Warmup {
 }
 
 /// How the server is told to profile itself.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Profiler {
     /// The body of the start, but for the folder's time.
     pub(crate) start: Map<String, Value>,
@@ -68,6 +73,18 @@ pub(crate) struct Profiler {
     pub(crate) both: Map<String, Value>,
     /// Whether it is stopped from here.
     pub(crate) is_stopped: bool,
+    pub(crate) whom: Profiled,
+}
+
+/// Who profiles itself.
+#[derive(Clone, Debug)]
+pub(crate) enum Profiled {
+    /// The server that gets the load.
+    Server,
+    /// Workers that run apart, whose role is `Prefill` or `Decode`.
+    Workers { role: &'static str, servers: Vec<Server> },
+    /// Nobody was named.
+    Nobody,
 }
 
 /// Where results go.
@@ -164,9 +181,14 @@ impl Wish {
         let workload = or_say.take(rows::workload(args, profile));
         let slo = or_say.take(slo(args.output.goodput.as_deref()));
         let lora = or_say.take(rows::lora(args));
+        let rates = or_say.take(course::rates(args));
+        let profiled = or_say.take(course::profiled(args));
         let (Some(address), Some((auth, headers)), Some(body), Some(workload), Some(slo), Some(lora)) =
             (address, headers, body, workload, slo, lora)
         else {
+            return Err(mistakes);
+        };
+        let (Some(rates), Some(profiled)) = (rates, profiled) else {
             return Err(mistakes);
         };
         if !mistakes.is_empty() {
@@ -182,7 +204,7 @@ impl Wish {
             seed,
             workload,
             arrival: Arrival {
-                rate: args.course.request_rate,
+                rate: rates[0],
                 pace: None,
                 spacing: Spacing::Poisson,
                 concurrency: args.course.max_concurrency.and_then(NonZeroU32::new),
@@ -212,10 +234,11 @@ impl Wish {
             }),
             warmup: warmup(args, profile),
             flush: flush(args, environment),
-            profiler: profiler(args, environment),
+            profiler: profiler(args, environment, profiled),
             cache_report: args.output.cache_report,
-            asked: asked(args, profile, slo),
+            asked: asked(args, profile, slo, rates[0]),
             output: output(args),
+            rates,
         })
     }
 }
@@ -317,11 +340,18 @@ fn contradictions(args: &BenchArgs) -> Vec<String> {
         || profiler.profile_by_stage
         || profiler.profile_stages.is_some()
         || profiler.profile_output_dir.is_some()
-        || profiler.profile_prefix.is_some();
+        || profiler.profile_prefix.is_some()
+        || profiler.pd_separated;
     no(
         is_detailed && !profiler.profile,
         "flags of the profiler have no effect without `--profile`; add it, or leave them out".to_owned(),
     );
+    found.extend(course::without_effect(args));
+    let mut no = |is_wrong: bool, why: String| {
+        if is_wrong {
+            found.push(why);
+        }
+    };
     if args.ours.rules == Rules::Classic {
         no(
             !backend.is_classic(),
@@ -563,7 +593,7 @@ fn flush(args: &BenchArgs, environment: &Environment) -> Option<String> {
 }
 
 /// Source: spec/bench-serving.md 6.1.
-fn profiler(args: &BenchArgs, environment: &Environment) -> Option<Profiler> {
+fn profiler(args: &BenchArgs, environment: &Environment, whom: Profiled) -> Option<Profiler> {
     let wish = &args.profiler;
     if !wish.profile {
         return None;
@@ -602,11 +632,12 @@ fn profiler(args: &BenchArgs, environment: &Environment) -> Option<Profiler> {
             .collect(),
         folder,
         both,
-        is_stopped: wish.profile_steps.is_none() && wish.profile_num_steps.is_none(),
+        is_stopped: wish.profile_steps.is_none() && (wish.pd_separated || wish.profile_num_steps.is_none()),
+        whom,
     })
 }
 
-fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>) -> Asked {
+fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, rate: RequestRate) -> Asked {
     let length = |given: Option<u32>| given.or_else(|| rows::usual_length(profile));
     Asked {
         tag: args.output.tag.clone(),
@@ -614,7 +645,7 @@ fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>) -> Asked {
         dataset: written(&args.dataset.dataset_name),
         rate: match args.dataset.dataset_name {
             DatasetName::Mooncake => Traffic::Trace,
-            _ => args.course.request_rate.into(),
+            _ => rate.into(),
         },
         concurrency: args.course.max_concurrency.filter(|limit| *limit > 0),
         sharegpt_output_len: args.dataset.sharegpt_output_len,
@@ -625,7 +656,7 @@ fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>) -> Asked {
     }
 }
 
-/// Source: spec/bench-serving.md 9.
+/// Source: spec/bench-serving.md 9 and 12.4, whose name for `random` ends in `jsonl` though it is CSV.
 fn output(args: &BenchArgs) -> Output {
     let (wish, prompts) = (&args.dataset, args.dataset.num_prompts);
     let name = written(&wish.dataset_name);
@@ -635,6 +666,7 @@ fn output(args: &BenchArgs) -> Output {
             wish.random_input_len.unwrap_or(1024),
             wish.random_output_len.unwrap_or(1024)
         ),
+        false if args.ours.rules == Rules::Classic => format!("{prompts}_{name}.csv"),
         false => format!("{prompts}_{name}.jsonl"),
     };
     Output {
