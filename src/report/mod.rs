@@ -5,8 +5,8 @@
 //! has an effect: every function gives text back.
 
 pub mod bench_line;
-pub mod classic_csv;
 pub mod calibration;
+pub mod classic_csv;
 pub mod console;
 pub mod engine_report;
 pub mod jsonl;

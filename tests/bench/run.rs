@@ -401,12 +401,13 @@ fn what_is_not_supported_is_refused_and_nothing_is_sent() {
     let desk = Desk::new();
     for (args, why) in [
         (&["--backend", "gserver"][..], "`gserver` is not implemented"),
-        (
-            &["--dataset-name", "generated-shared-prefix"],
-            "`generated-shared-prefix` cannot be sent yet",
-        ),
+        (&["--rust-client"], "`--rust-client` is not supported"),
         (&["--plot-throughput"], "`--plot-throughput` is not supported"),
-        (&["--gsp-num-groups", "3"], "`--gsp-num-groups` is not supported"),
+        (
+            &["--gsp-num-groups", "3"],
+            "belong to the data set `generated-shared-prefix`",
+        ),
+        (&["--pd-separated"], "without `--profile`"),
         (&["--backend", "none"], "invalid value 'none'"),
         (&["--random", "3"], "--random"),
     ] {

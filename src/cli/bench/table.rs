@@ -140,7 +140,11 @@ fn every_flag_of_the_python_tool_is_known_with_its_default() {
     for row in rows {
         let found = bench.get_arguments().find(|arg| arg.get_long() == Some(row.name));
         let arg = found.unwrap_or_else(|| panic!("`--{}` is unknown", row.name));
-        let values: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+        let values: Vec<_> = arg
+            .get_default_values()
+            .iter()
+            .map(|value| value.to_string_lossy())
+            .collect();
         let is_flag = row.value.is_none();
         match row.default {
             "~" => assert!(values.is_empty() || is_flag, "--{}: {values:?}", row.name),

@@ -195,7 +195,11 @@ fn tell(ended: &Ended<'_>) -> Outcome {
         Profile::Current => format!("{}\n", ended.line(&figures, &notes)),
         Profile::Classic => {
             let is_new = std::fs::metadata(&path).map_or(true, |file| file.len() == 0);
-            let header = if is_new { classic_csv::header() } else { String::new() };
+            let header = if is_new {
+                classic_csv::header()
+            } else {
+                String::new()
+            };
             header + &classic_csv::row(&wish.asked, &figures.block)
         }
     };
@@ -217,9 +221,7 @@ fn append(path: &Path, line: &str) -> Result<(), String> {
     let wrong = |error: std::io::Error| format!("cannot append to `{}`: {error}", path.display());
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     // One write, so that two benches into one file do not tear each other's lines.
-    file.map_err(wrong)?
-        .write_all(line.as_bytes())
-        .map_err(wrong)
+    file.map_err(wrong)?.write_all(line.as_bytes()).map_err(wrong)
 }
 
 /// A load that can begin.

@@ -28,7 +28,11 @@ pub(super) async fn start(profiler: &Profiler, server: &Server) -> Vec<Running> 
             literal(&json!(format!("{}/start_profile", worker.server.base()))),
             literal(&Value::Object(told.clone()))
         ));
-        match worker.server.profile("/start_profile", &Value::Object(body.clone())).await {
+        match worker
+            .server
+            .profile("/start_profile", &Value::Object(body.clone()))
+            .await
+        {
             Ok(()) => {
                 match &worker.name {
                     Some(name) => say(&format!(
@@ -67,7 +71,9 @@ pub(super) async fn stop(profiler: &Profiler, running: &[Running]) {
             (Ok(()), Some(name)) => say(&format!("Profiler stopped for {name} worker at {at}")),
             (Ok(()), None) => say("Profiler stopped"),
             (Err(error), Some(name)) => {
-                say(&format!("Failed to stop profiler for {name} worker at {at}: {error}"));
+                say(&format!(
+                    "Failed to stop profiler for {name} worker at {at}: {error}"
+                ));
             }
             (Err(error), None) => complain(&format!("note: the profiler was not stopped: {error}\n")),
         }
@@ -115,7 +121,11 @@ fn literal(value: &Value) -> String {
         Value::Bool(false) => "False".to_owned(),
         Value::Number(number) => number.to_string(),
         Value::String(text) => {
-            let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+            let quote = if text.contains('\'') && !text.contains('"') {
+                '"'
+            } else {
+                '\''
+            };
             let mut out = String::from(quote);
             for character in text.chars() {
                 match character {
@@ -132,7 +142,8 @@ fn literal(value: &Value) -> String {
         }
         Value::Array(values) => format!("[{}]", joined(values.iter().map(literal).collect())),
         Value::Object(fields) => {
-            let field = |(key, value): (&String, &Value)| format!("{}: {}", literal(&json!(key)), literal(value));
+            let field =
+                |(key, value): (&String, &Value)| format!("{}: {}", literal(&json!(key)), literal(value));
             format!("{{{}}}", joined(fields.iter().map(field).collect()))
         }
     }

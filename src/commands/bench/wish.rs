@@ -82,7 +82,10 @@ pub(crate) enum Profiled {
     /// The server that gets the load.
     Server,
     /// Workers that run apart, whose role is `Prefill` or `Decode`.
-    Workers { role: &'static str, servers: Vec<Server> },
+    Workers {
+        role: &'static str,
+        servers: Vec<Server>,
+    },
     /// Nobody was named.
     Nobody,
 }

@@ -18,7 +18,8 @@ pub(super) fn rates(args: &BenchArgs) -> Result<Vec<RequestRate>, Vec<String>> {
         return match course.request_rate_range {
             None => Ok(vec![course.request_rate]),
             Some(_) => Err(vec![
-                "`--request-rate-range` has no effect without `--multi`; add it, or leave the range out".to_owned(),
+                "`--request-rate-range` has no effect without `--multi`; add it, or leave the range out"
+                    .to_owned(),
             ]),
         };
     }
@@ -56,7 +57,10 @@ fn range(text: &str) -> Result<Vec<RequestRate>, String> {
         [first, end, step] => (first..end).step_by(step as usize).collect(),
         _ => numbers,
     };
-    let rates: Option<Vec<RequestRate>> = numbers.iter().map(|rate| RequestRate::new(f64::from(*rate))).collect();
+    let rates: Option<Vec<RequestRate>> = numbers
+        .iter()
+        .map(|rate| RequestRate::new(f64::from(*rate)))
+        .collect();
     rates.filter(|rates| !rates.is_empty()).ok_or_else(wrong)
 }
 
@@ -107,7 +111,11 @@ pub(super) fn without_effect(args: &BenchArgs) -> Vec<String> {
         for (is_given, flag, why) in [
             (output.goodput.is_some(), "goodput", "they print no goodput"),
             (output.cache_report, "cache-report", "they print no cache report"),
-            (output.output_details, "output-details", "their result is a row of CSV"),
+            (
+                output.output_details,
+                "output-details",
+                "their result is a row of CSV",
+            ),
             (output.tag.is_some(), "tag", "their result is a row of CSV"),
             (ours.compat_json, "compat-json", "their result is a row of CSV"),
         ] {
@@ -134,7 +142,13 @@ mod tests {
 
     #[test]
     fn three_numbers_are_a_range_and_others_a_list() {
-        let rates = |text| -> Vec<f64> { range(text).unwrap().into_iter().map(RequestRate::per_second).collect() };
+        let rates = |text| -> Vec<f64> {
+            range(text)
+                .unwrap()
+                .into_iter()
+                .map(RequestRate::per_second)
+                .collect()
+        };
         assert_eq!(rates("2,9,3"), [2.0, 5.0, 8.0]);
         assert_eq!(rates("4,8"), [4.0, 8.0]);
         assert_eq!(rates("1,2,4,8"), [1.0, 2.0, 4.0, 8.0]);

@@ -111,7 +111,10 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
     refused(&["--rules", "classic", "--output-details"], "a row of CSV");
     refused(&["--flush-cache-timeout", "9"], "without `--flush-cache`");
     refused(&["--pd-separated"], "without `--profile`");
-    refused(&["--profile-decode-url", "http://h:1"], "without `--pd-separated`");
+    refused(
+        &["--profile-decode-url", "http://h:1"],
+        "without `--pd-separated`",
+    );
     let both = [
         "--pd-separated",
         "--profile",

@@ -49,7 +49,10 @@ fn unfit(protocol: Protocol, workload: &Workload, has_lora: bool) -> Vec<(String
     let mut found = Vec::new();
     match workload.dataset {
         Dataset::Openai if !is_chat => {
-            found.push((format!("carries no chat messages, of which `{name}` consists"), CHAT));
+            found.push((
+                format!("carries no chat messages, of which `{name}` consists"),
+                CHAT,
+            ));
         }
         Dataset::AgenticTrace if !is_chat => {
             found.push((
