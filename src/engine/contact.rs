@@ -87,16 +87,17 @@ pub async fn facts(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Engin
             .unwrap_or_default(),
         None => Vec::new(),
     };
-    let info = match &contact.info {
-        Some(path) => read(http, endpoint, path).await,
-        None => None,
-    };
     EngineFacts {
         version,
         models,
-        info,
+        info: info(contact, endpoint, http).await,
         ..EngineFacts::default()
     }
+}
+
+/// Its live configuration and state, where the recipe knows a path and the engine answers.
+pub async fn info(contact: &Contact, endpoint: &Endpoint, http: &Client) -> Option<Value> {
+    read(http, endpoint, contact.info.as_deref()?).await
 }
 
 /// Refuses an engine that says what it serves and does not name the model asked for.

@@ -29,7 +29,7 @@ use crate::matrix::spec::text::{Text, Unfilled};
 use crate::results::record::cell::{FailureClass, Phase};
 use crate::results::store;
 
-pub use contact::{check_model, facts, http_client, reset_caches};
+pub use contact::{check_model, facts, http_client, info, reset_caches};
 pub use docker::{Lack, LeftContainer, Refused, Wanted, find as find_containers, lacks as container_lacks};
 pub use group::exec_shim;
 pub use leftovers::{Leftover, find, sweep};

@@ -251,6 +251,7 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
         Some(serde_json::json!({ "a": 1 })),
         "the header was sent"
     );
+    assert_eq!(info(&launch.contact, running.endpoint(), &http).await, facts.info);
     assert!(!format!("{:?}", running.endpoint()).contains(SECRET));
     assert_eq!(check_model(&launch, &facts), Ok(()));
     let other = Launch {

@@ -6,6 +6,8 @@
 use memchr::memchr;
 use thiserror::Error;
 
+use crate::results::record::request::Oddity;
+
 /// A line of a body, stripped of white space at both ends; never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'b> {
@@ -33,6 +35,9 @@ pub struct Scanner {
     partial: Vec<u8>,
     /// Whether `partial` was handed out and may go.
     spent: bool,
+    /// Whether a field other than data, or data without its space, was seen.
+    has_field: bool,
+    has_unspaced: bool,
 }
 
 impl Scanner {
@@ -42,6 +47,8 @@ impl Scanner {
             limit,
             partial: Vec::new(),
             spent: false,
+            has_field: false,
+            has_unspaced: false,
         }
     }
 
@@ -54,11 +61,13 @@ impl Scanner {
             self.bound(line.len())?;
             *input = rest;
             if self.partial.is_empty() {
+                self.note(odd(line));
                 if let Some(line) = classify(line) {
                     return Ok(Some(line));
                 }
             } else {
                 self.partial.extend_from_slice(line);
+                self.note(odd(&self.partial));
                 if classify(&self.partial).is_some() {
                     self.spent = true;
                     return Ok(classify(&self.partial));
@@ -75,7 +84,21 @@ impl Scanner {
     pub fn finish(&mut self) -> Option<Line<'_>> {
         self.forget();
         self.spent = true;
+        self.note(odd(&self.partial));
         classify(&self.partial)
+    }
+
+    /// What was seen that bench_serving cannot read.
+    pub fn oddities(&self) -> impl Iterator<Item = Oddity> {
+        let field = self.has_field.then_some(Oddity::Field);
+        field
+            .into_iter()
+            .chain(self.has_unspaced.then_some(Oddity::Unspaced))
+    }
+
+    fn note(&mut self, oddity: Option<Oddity>) {
+        self.has_field |= oddity == Some(Oddity::Field);
+        self.has_unspaced |= oddity == Some(Oddity::Unspaced);
     }
 
     fn forget(&mut self) {
@@ -107,6 +130,21 @@ fn strip(mut line: &[u8]) -> &[u8] {
         line = rest;
     }
     line
+}
+
+/// What of a line bench_serving cannot read.
+///
+/// Source: spec/bench-serving.md 2.1, reading a stream.
+fn odd(line: &[u8]) -> Option<Oddity> {
+    if line.starts_with(b"data: ") {
+        return None;
+    }
+    let line = strip(line);
+    match line.strip_prefix(b"data:") {
+        Some([b' ', ..]) => None,
+        Some(_) => Some(Oddity::Unspaced),
+        None => (!line.is_empty() && classify(line).is_none()).then_some(Oddity::Field),
+    }
 }
 
 /// What a line says; `None` for one to be passed over.
@@ -203,6 +241,30 @@ mod tests {
             scan(7, [&b"ok\n"[..], b"12345678"]),
             (vec![Owned::Plain(b"ok".to_vec())], huge)
         );
+    }
+
+    #[test]
+    fn what_bench_serving_cannot_read_is_noted() {
+        for (body, expected) in [
+            ("data: {}\n\ndata: [DONE]\n\n", &[][..]),
+            ("{\"plain\": 1}\r\n \n", &[]),
+            (": ping\n\ndata: {}\n", &[Oddity::Field]),
+            ("event: x\nid: 1\ndata: {}\n", &[Oddity::Field]),
+            ("data:{}\n", &[Oddity::Unspaced]),
+            (" data:[DONE]", &[Oddity::Unspaced]),
+            (": ping\ndata:{}\n", &[Oddity::Field, Oddity::Unspaced]),
+        ] {
+            // Cut at every byte, so that lines come whole and in pieces.
+            for cut in 0..=body.len() {
+                let mut scanner = Scanner::new(100);
+                for mut part in [&body.as_bytes()[..cut], &body.as_bytes()[cut..]] {
+                    while scanner.next(&mut part).unwrap().is_some() {}
+                }
+                scanner.finish();
+                let seen: Vec<Oddity> = scanner.oddities().collect();
+                assert_eq!(seen, expected, "{body:?} cut at {cut}");
+            }
+        }
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::jsonl::{goodput, insert, measured};
 use super::python;
 use super::traffic::Traffic;
-use crate::judge::metrics::{self, Held, SteadyState};
+use crate::judge::metrics::{self, CacheHits, Held, SteadyState};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::workload::Profile;
@@ -35,15 +35,6 @@ pub struct Asked {
     pub random_range_ratio: f64,
     /// What makes a request good.
     pub slo: Option<Slo>,
-}
-
-/// What came from the prefix cache, as the server reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheReport {
-    /// Prompt tokens.
-    pub prompt: u64,
-    /// Those from the cache.
-    pub cached: u64,
 }
 
 /// The records of a bench, for its lists of single requests.
@@ -81,7 +72,7 @@ pub struct BenchLine<'a> {
     /// The figures of the block.
     pub figures: &'a Figures,
     /// The cache report, where it was asked for.
-    pub cache: Option<CacheReport>,
+    pub cache: Option<&'a CacheHits>,
     /// The records, where details were asked for, with the protocol that was spoken and the profile.
     pub details: Option<Details<'a>>,
     /// Ours, below `matrix`.
@@ -141,19 +132,18 @@ pub fn steady_line(steady: &SteadyState) -> String {
     python::json(&json!(steady))
 }
 
-fn cache_report(cache: CacheReport) -> Value {
-    let share = match cache.prompt {
-        0 => 0.0,
-        prompt => cache.cached as f64 / prompt as f64 * 100.0,
-    };
+fn cache_report(hits: &CacheHits) -> Value {
+    let percent = format!("{:.2}", CacheHits::percent(hits.cached, hits.prompt));
+    let tiers = hits.tiers.as_ref();
+    let storage = tiers.filter(|tiers| tiers.storage > 0);
     json!({
-        "total_prompt_tokens": cache.prompt,
-        "total_cached_tokens": cache.cached,
-        "cache_hit_rate_pct": (share * 100.0).round() / 100.0,
-        "device_cached_tokens": null,
-        "host_cached_tokens": null,
-        "storage_cached_tokens": null,
-        "storage_backend": null,
+        "total_prompt_tokens": hits.prompt,
+        "total_cached_tokens": hits.cached,
+        "cache_hit_rate_pct": percent.parse::<f64>().unwrap_or_default(),
+        "device_cached_tokens": tiers.map(|tiers| tiers.device),
+        "host_cached_tokens": tiers.map(|tiers| tiers.host),
+        "storage_cached_tokens": storage.map(|tiers| tiers.storage),
+        "storage_backend": storage.and_then(|tiers| tiers.storage_backend.as_ref()),
     })
 }
 
@@ -191,7 +181,7 @@ fn details(line: &mut Map<String, Value>, of: &Details<'_>, has_cache: bool) {
         let cached = |request: &Request| request.usage.and_then(|usage| usage.cached).unwrap_or(0);
         let fields = [
             ("cached_tokens", list(&|request| json!(cached(request)))),
-            ("cached_tokens_details", list(&|_| Value::Null)),
+            ("cached_tokens_details", list(&|request| json!(request.cached))),
         ];
         insert(line, fields);
     }
@@ -204,6 +194,7 @@ mod tests {
     use super::*;
     use crate::base::units::{RequestRate, Span};
     use crate::report::testing::request;
+    use crate::results::record::request::{CachedTokens, Usage};
 
     fn asked() -> Asked {
         Asked {
@@ -225,15 +216,21 @@ mod tests {
     }
 
     fn line(details: Option<Details<'_>>, infinity: bool) -> String {
+        let cache = CacheHits {
+            prompt: 18,
+            cached: 6,
+            tiers: None,
+        };
+        line_with(&cache, details, infinity)
+    }
+
+    fn line_with(cache: &CacheHits, details: Option<Details<'_>>, infinity: bool) -> String {
         let (figures, ours, asked) = (Figures::new(), json!({}), asked());
         BenchLine {
             asked: &asked,
             server_info: None,
             figures: &figures,
-            cache: Some(CacheReport {
-                prompt: 18,
-                cached: 6,
-            }),
+            cache: Some(cache),
             details,
             ours: &ours,
             infinity,
@@ -310,6 +307,64 @@ mod tests {
         );
         assert_eq!(keys, expected);
         assert_eq!(value["cache_report"]["cache_hit_rate_pct"], json!(33.33));
+    }
+
+    #[test]
+    fn the_line_tells_where_cached_tokens_lay() {
+        let mut stored = request(0);
+        stored.usage = Some(Usage {
+            prompt: Some(8),
+            completion: None,
+            cached: Some(6),
+        });
+        stored.cached = Some(CachedTokens {
+            device: Some(1),
+            host: Some(2),
+            storage: Some(3),
+            storage_backend: Some("file".to_owned()),
+        });
+        let mut near = request(1);
+        near.cached = Some(CachedTokens {
+            device: Some(4),
+            host: Some(0),
+            ..CachedTokens::default()
+        });
+        let requests = [stored, near, request(2)];
+        let details = Details {
+            requests: &requests,
+            protocol: Protocol::SglangNative,
+            profile: Profile::Current,
+            copied: false,
+        };
+        let hits = metrics::cache_hits(&requests);
+        let value: Value = serde_json::from_str(&line_with(&hits, Some(details), false)).unwrap();
+        assert_eq!(
+            value["cache_report"],
+            json!({
+                "total_prompt_tokens": 22,
+                "total_cached_tokens": 6,
+                "cache_hit_rate_pct": 27.27,
+                "device_cached_tokens": 5,
+                "host_cached_tokens": 2,
+                "storage_cached_tokens": 3,
+                "storage_backend": "file",
+            })
+        );
+        assert_eq!(value["cached_tokens"], json!([6, 0, 0]));
+        assert_eq!(
+            value["cached_tokens_details"],
+            json!([
+                {"device": 1, "host": 2, "storage": 3, "storage_backend": "file"},
+                {"device": 4, "host": 0},
+                null,
+            ])
+        );
+        let near = metrics::cache_hits(&requests[1..]);
+        let value: Value = serde_json::from_str(&line_with(&near, None, false)).unwrap();
+        let report = &value["cache_report"];
+        assert_eq!(report["device_cached_tokens"], json!(4));
+        assert_eq!(report["storage_cached_tokens"], Value::Null);
+        assert_eq!(report["storage_backend"], Value::Null);
     }
 
     #[test]

@@ -5,9 +5,9 @@
 use std::num::NonZeroU32;
 
 use super::traffic::Traffic;
-use super::{MISSING, python};
+use super::{MISSING, jsonl, python};
 use crate::judge::metrics::{
-    self, Count, Flow, Metric, Sample,
+    self, CacheHits, CacheTiers, Count, Flow, Metric, Sample,
     Statistic::{self, Max, Mean, Median, P90, P95, P99},
     SteadyState, Target,
 };
@@ -29,20 +29,11 @@ pub struct Facts<'a> {
     /// What makes a request good, where that was asked for.
     pub slo: Option<&'a Slo>,
     /// What came from the prefix cache, where that was asked for.
-    pub cache: Option<Cache>,
+    pub cache: Option<&'a CacheHits>,
+    /// Whether the data set shows pictures.
+    pub has_pictures: bool,
     /// Whether answers are vectors, which have neither output tokens nor a first one.
     pub embeds: bool,
-}
-
-/// What came from the prefix cache, in tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cache {
-    /// Prompt tokens in all.
-    pub prompt: u64,
-    /// Those from the cache.
-    pub cached: u64,
-    /// Where the cached ones lay: on the device, on the host; where the server says so.
-    pub details: Option<(u64, u64)>,
 }
 
 /// The block of a profile, the empty line before it included.
@@ -99,13 +90,11 @@ fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
     lines.whole("Successful requests:", Metric::Completed);
     lines.number("Benchmark duration (s):", Metric::Duration);
     lines.whole("Total input tokens:", Metric::Tokens(Count::Input));
-    let vision = lines.figure(Metric::Tokens(Count::InputVision));
-    let text = lines
-        .figure(Metric::Tokens(Count::Input))
-        .map(|input| input - vision.unwrap_or(0.0));
-    lines.value("Total input text tokens:", text, 0);
-    if vision.is_some() {
-        lines.value("Total input vision tokens:", vision, 0);
+    let (text, vision) = jsonl::input_parts(lines.figures).unzip();
+    let count = |tokens: Option<u64>| tokens.map_or_else(|| MISSING.to_owned(), |tokens| tokens.to_string());
+    lines.text("Total input text tokens:", &count(text));
+    if facts.has_pictures {
+        lines.text("Total input vision tokens:", &count(vision));
     }
     if !facts.embeds {
         lines.whole("Total generated tokens:", Metric::Tokens(Count::Output));
@@ -280,28 +269,42 @@ impl Lines<'_> {
         }
     }
 
-    fn cache(&mut self, cache: Cache) {
-        let share = |part: u64, whole: u64| match whole {
-            0 => 0.0,
-            whole => part as f64 / whole as f64 * 100.0,
+    fn cache(&mut self, hits: &CacheHits) {
+        let tiers: Vec<(String, u64)> = match &hits.tiers {
+            Some(tiers) if hits.cached > 0 => rows(tiers),
+            _ => Vec::new(),
         };
-        let details = cache.details.filter(|_| cache.cached > 0);
         self.section('-', "Cache Hit Details");
-        self.text("Total prompt tokens:", &cache.prompt.to_string());
-        self.text("Total cached tokens:", &cache.cached.to_string());
-        if let Some((device, host)) = details {
-            self.text("  Device:", &device.to_string());
-            self.text("  Host:", &host.to_string());
+        self.text("Total prompt tokens:", &hits.prompt.to_string());
+        self.text("Total cached tokens:", &hits.cached.to_string());
+        for (label, tokens) in &tiers {
+            self.text(label, &tokens.to_string());
         }
-        let mut rate = |label: &str, value: f64| {
-            self.text.push_str(&format!("{label:<40} {value:.1}%\n"));
+        let mut rate = |label: &str, part: u64, whole: u64| {
+            let percent = CacheHits::percent(part, whole);
+            self.text.push_str(&format!("{label:<40} {percent:.1}%\n"));
         };
-        rate("Cache hit rate:", share(cache.cached, cache.prompt));
-        if let Some((device, host)) = details {
-            rate("  Device:", share(device, cache.cached));
-            rate("  Host:", share(host, cache.cached));
+        rate("Cache hit rate:", hits.cached, hits.prompt);
+        for (label, tokens) in &tiers {
+            rate(label, *tokens, hits.cached);
         }
     }
+}
+
+/// A line for each place where cached tokens lay; storage only where some did.
+fn rows(tiers: &CacheTiers) -> Vec<(String, u64)> {
+    let mut rows = vec![
+        ("  Device:".to_owned(), tiers.device),
+        ("  Host:".to_owned(), tiers.host),
+    ];
+    if tiers.storage > 0 {
+        let label = match &tiers.storage_backend {
+            Some(name) => format!("  Storage ({name}):"),
+            None => "  Storage:".to_owned(),
+        };
+        rows.push((label, tiers.storage));
+    }
+    rows
 }
 
 #[cfg(test)]
@@ -325,6 +328,7 @@ mod tests {
             concurrency: None,
             slo: None,
             cache: None,
+            has_pictures: false,
             embeds: false,
         }
     }
@@ -380,15 +384,20 @@ mod tests {
             tpot: span(50),
             e2e: None,
         };
+        let cache = CacheHits {
+            prompt: 18,
+            cached: 6,
+            tiers: Some(CacheTiers {
+                device: 3,
+                host: 3,
+                ..CacheTiers::default()
+            }),
+        };
         let facts = Facts {
             rate: RequestRate::new(20.0).unwrap().into(),
             concurrency: NonZeroU32::new(2),
             slo: Some(&slo),
-            cache: Some(Cache {
-                prompt: 18,
-                cached: 6,
-                details: Some((3, 3)),
-            }),
+            cache: Some(&cache),
             ..facts("sglang")
         };
         assert_eq!(block(Profile::Current, &facts, &figures), EXAMPLE);
@@ -435,6 +444,118 @@ mod tests {
         assert!(text.contains("Max request concurrency:                 not set   \n"));
         assert!(text.contains("Traffic request rate:                    inf       \n"));
         assert!(!text.contains("Goodput") && !text.contains("Accept length") && !text.contains("Cache"));
+    }
+
+    #[test]
+    fn cached_tokens_in_storage_have_a_line_with_its_name() {
+        let lines = |tiers: Option<CacheTiers>, cached: u64| {
+            let cache = CacheHits {
+                prompt: 80,
+                cached,
+                tiers,
+            };
+            let facts = Facts {
+                cache: Some(&cache),
+                ..facts("sglang")
+            };
+            let text = block(Profile::Current, &facts, &Figures::new());
+            let (_, details) = text.split_once("Cache Hit Details-----------------\n").unwrap();
+            details.to_owned()
+        };
+        let tiers = CacheTiers {
+            device: 10,
+            host: 5,
+            storage: 5,
+            storage_backend: Some("mooncake".to_owned()),
+        };
+        let end = "=".repeat(WIDTH);
+        assert_eq!(
+            lines(Some(tiers.clone()), 20),
+            format!(
+                "Total prompt tokens:                     80        \n\
+                 Total cached tokens:                     20        \n\
+                 \x20 Device:                                10        \n\
+                 \x20 Host:                                  5         \n\
+                 \x20 Storage (mooncake):                    5         \n\
+                 Cache hit rate:                          25.0%\n\
+                 \x20 Device:                                50.0%\n\
+                 \x20 Host:                                  25.0%\n\
+                 \x20 Storage (mooncake):                    25.0%\n\
+                 {end}\n"
+            )
+        );
+        let unnamed = CacheTiers {
+            storage_backend: None,
+            ..tiers.clone()
+        };
+        assert!(lines(Some(unnamed), 20).contains("  Storage:                               25.0%\n"));
+        for (tiers, cached) in [(Some(tiers), 0), (None, 20)] {
+            assert!(!lines(tiers, cached).contains("Device"));
+        }
+    }
+
+    /// Source: spec/bench-serving.md 14.3, what is printed of its goodput, and its text and vision tokens.
+    #[test]
+    fn the_golden_goodput_and_pictures_print_as_in_python() {
+        let figures = figures(&[
+            ("input_tokens", 41.0),
+            ("vision_input_tokens", 5.0),
+            ("goodput_req_s", 0.6666666666666666),
+            ("slo_attainment_share", 0.6),
+            ("slo_attainment_ttft_share", 0.6),
+            ("slo_attainment_tpot_share", 0.8),
+            ("slo_attainment_e2e_share", 0.6),
+        ]);
+        let span = |ms| Some(Span(Duration::from_millis(ms)));
+        let slo = Slo {
+            ttft: span(600),
+            tpot: span(500),
+            e2e: span(3000),
+        };
+        let facts = Facts {
+            slo: Some(&slo),
+            has_pictures: true,
+            ..facts("vllm")
+        };
+        let text = block(Profile::Current, &facts, &figures);
+        for lines in [
+            "Total input tokens:                      41        \n\
+             Total input text tokens:                 36        \n\
+             Total input vision tokens:               5         \n",
+            "---------------------Goodput----------------------\n\
+             SLOs (ms):                               ttft:600 tpot:500 e2el:3000\n\
+             Request goodput (req/s):                 0.67      \n\
+             SLO attainment (%):                      60.00     \n\
+             TTFT SLO attainment (%):                 60.00     \n\
+             TPOT SLO attainment (%):                 80.00     \n\
+             E2EL SLO attainment (%):                 60.00     \n\
+             ----------------End-to-End Latency----------------\n",
+        ] {
+            assert!(text.contains(lines), "{text}");
+        }
+    }
+
+    /// Source: spec/bench-serving.md 14.4.
+    #[test]
+    fn values_fill_ten_columns_and_longer_ones_are_not_cut() {
+        for (rate, expected) in [
+            (None, "inf       "),
+            (Some(4.0), "4.0       "),
+            (Some(1e16), "1e+16     "),
+            (Some(1e-5), "1e-05     "),
+        ] {
+            let rate = rate.map_or(RequestRate::INFINITE, |rate| RequestRate::new(rate).unwrap());
+            let facts = Facts {
+                rate: rate.into(),
+                ..facts("vllm")
+            };
+            let text = block(Profile::Classic, &facts, &Figures::new());
+            let line = format!("Traffic request rate:                    {expected}\n");
+            assert!(text.contains(&line), "{text}");
+        }
+        let figures = figures(&[("input_tokens", 12_345_678_901.0)]);
+        let text = block(Profile::Classic, &facts("vllm"), &figures);
+        assert!(text.contains("Total input tokens:                      12345678901\n"));
     }
 
     #[test]

@@ -69,17 +69,13 @@ pub(super) fn measured(line: &mut Map<String, Value>, figures: &Figures) {
         Some(value) => json!(value as u64),
         None => Value::Null,
     };
-    let input = metrics::figure(figures, Metric::Tokens(Count::Input));
-    let vision = metrics::figure(figures, Metric::Tokens(Count::InputVision)).unwrap_or(0.0);
+    let (text, vision) = input_parts(figures).unzip();
     let fields = [
         ("duration", float(Metric::Duration)),
         ("completed", whole(Metric::Completed)),
         ("total_input_tokens", whole(Metric::Tokens(Count::Input))),
-        (
-            "total_input_text_tokens",
-            json!(input.map(|input| (input - vision) as u64)),
-        ),
-        ("total_input_vision_tokens", json!(input.map(|_| vision as u64))),
+        ("total_input_text_tokens", json!(text)),
+        ("total_input_vision_tokens", json!(vision)),
         ("total_output_tokens", whole(Metric::Tokens(Count::Output))),
         (
             "total_output_tokens_retokenized",
@@ -118,6 +114,13 @@ pub(super) fn measured(line: &mut Map<String, Value>, figures: &Figures) {
         ("max_concurrent_requests", whole(Metric::PeakConcurrency)),
     ];
     insert(line, fields);
+}
+
+/// Prompt tokens of text and of pictures; runs of old had no pictures and no figure for them.
+pub(super) fn input_parts(figures: &Figures) -> Option<(u64, u64)> {
+    let tokens = |count| metrics::figure(figures, Metric::Tokens(count)).map(|tokens| tokens as u64);
+    let (input, vision) = (tokens(Count::Input)?, tokens(Count::InputVision).unwrap_or(0));
+    Some((input.saturating_sub(vision), vision))
 }
 
 pub(super) fn goodput(line: &mut Map<String, Value>, figures: &Figures, slo: &Slo) {

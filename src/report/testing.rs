@@ -253,6 +253,7 @@ pub(super) fn request(index: u32) -> Request {
         index,
         prompt_tokens: 7,
         vision_tokens: 0,
+        round: None,
         asked_tokens: 2,
         due_ns: 0,
         sent_ns: Some(0),
@@ -265,8 +266,11 @@ pub(super) fn request(index: u32) -> Request {
         failure: None,
         status: Some(200),
         usage: None,
+        cached: None,
+        oddities: Vec::new(),
         finish: Some("length".to_owned()),
         counted_tokens: Some(2),
+        counted_chunks: None,
         text: Some("abcd".to_owned()),
     }
 }

@@ -12,7 +12,7 @@ use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::search::Search;
 use crate::results::record::request::Request;
-use crate::run::cell::{count_tokens, load_of};
+use crate::run::cell::{count_chunks, count_tokens, load_of};
 use crate::run::items::{items, placed, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::search::load_at;
@@ -178,6 +178,14 @@ impl Session {
             lag: driven.lag,
             stamp: driven.stamp,
         })
+    }
+
+    /// Counts the tokens of each chunk's text by itself, which some figures divide gaps by.
+    pub async fn count_chunks(&self, measured: Measured) -> Measured {
+        Measured {
+            requests: count_chunks(measured.requests, &self.stock).await,
+            ..measured
+        }
     }
 
     fn load(&self, items: Vec<Item>) -> Load {

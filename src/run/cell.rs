@@ -19,9 +19,10 @@ use crate::results::record::cell::{
     Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, ResetProof, Summary,
 };
 use crate::results::record::event::Event;
-use crate::results::record::request::{Class, Request};
+use crate::results::record::request::{ChunkKind, Class, Request};
 use crate::run::items::{items, placed, see, warm_up};
 use crate::run::prompts::{Library, Stock};
+use crate::run::server::accept_length;
 use crate::run::stop::Stop;
 use crate::run::watch::{self, Cut};
 use crate::run::{Job, calibrate};
@@ -112,7 +113,11 @@ pub(crate) async fn measure(
         None
     };
     course.count_hits(before.as_ref(), after.as_ref());
-    course.ended(driven, cut, &stock).await
+    let accepted = match &cut {
+        None => accepted(job, launch, ready).await,
+        Some(_) => None,
+    };
+    course.ended(driven, cut, accepted, &stock).await
 }
 
 impl<'a> Course<'a> {
@@ -280,10 +285,23 @@ impl<'a> Course<'a> {
         });
     }
 
-    async fn ended(mut self, driven: Driven, cut: Option<Cut>, stock: &Arc<Stock>) -> Measured {
+    async fn ended(
+        mut self,
+        driven: Driven,
+        cut: Option<Cut>,
+        accept_length: Option<f64>,
+        stock: &Arc<Stock>,
+    ) -> Measured {
         let client = calibrate::facts(&driven, self.job.calibration);
         let mut requests = driven.requests;
         requests = count_tokens(requests, stock).await;
+        let basis = Basis {
+            accept_length,
+            ..Basis::of(self.launch, self.cell)
+        };
+        if metrics::divides_gaps(&basis.backend, accept_length) {
+            requests = count_chunks(requests, stock).await;
+        }
         if !self.cell.scenario.keep_text {
             requests.iter_mut().for_each(|request| request.text = None);
         }
@@ -301,7 +319,7 @@ impl<'a> Course<'a> {
             );
             self.summary.warnings.push(warning);
         }
-        self.summary.figures = metrics::summarize(&requests, &Basis::of(self.launch, self.cell));
+        self.summary.figures = metrics::summarize(&requests, &basis);
         if let Some(cut) = cut {
             return self.cut(Phase::Measure, cut, requests);
         }
@@ -474,6 +492,49 @@ pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>)
     counting.await.expect("counting tokens does not panic")
 }
 
+/// Our own count of the tokens of each chunk's text by itself, off the timed path; `None` where the text was not kept.
+pub(super) async fn count_chunks(mut requests: Vec<Request>, stock: &Arc<Stock>) -> Vec<Request> {
+    let stock = Arc::clone(stock);
+    let counting = tokio::task::spawn_blocking(move || {
+        for request in &mut requests {
+            request.counted_chunks = pieces(request).and_then(|pieces| {
+                let counts = stock.tokenizer.count_batch(&pieces, false).ok()?;
+                let counts = counts.into_iter().map(|count| u32::try_from(count).ok());
+                counts.collect()
+            });
+        }
+        requests
+    });
+    counting.await.expect("counting tokens does not panic")
+}
+
+/// The text of each chunk; nothing for a piece of a tool call, which the text leaves out.
+fn pieces(request: &Request) -> Option<Vec<&str>> {
+    let mut rest = request.text.as_deref()?;
+    let chunks = request.chunks.iter();
+    chunks
+        .map(|chunk| {
+            if chunk.kind == ChunkKind::Tool {
+                return Some("");
+            }
+            let (piece, after) = rest.split_at_checked(usize::try_from(chunk.bytes).ok()?)?;
+            rest = after;
+            Some(piece)
+        })
+        .collect()
+}
+
+/// Tokens that the engine accepted per step of speculative decoding; asked of those that bench_serving asks.
+///
+/// Source: spec/bench-serving.md 6, step 17.
+async fn accepted(job: &Job<'_>, launch: &Launch, ready: &Ready) -> Option<f64> {
+    if !launch.engine.backend.contains("sglang") {
+        return None;
+    }
+    let info = engine::info(&launch.contact, ready.running.endpoint(), &job.host.http).await?;
+    accept_length(&info)
+}
+
 /// The engine's counters, where it has some and answers in time.
 async fn scrape(job: &Job<'_>, launch: &Launch, ready: &Ready) -> Option<Scrape> {
     let metrics = launch.contact.metrics.as_ref()?;
@@ -488,4 +549,34 @@ async fn scrape(job: &Job<'_>, launch: &Launch, ready: &Ready) -> Option<Scrape>
         .ok()?;
     let scrape = Scrape::parse(&answer.error_for_status().ok()?.text().await.ok()?);
     (!scrape.is_empty()).then_some(scrape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(text: Option<&str>, chunks: &[(&str, u32)]) -> Request {
+        let chunks: Vec<_> = chunks
+            .iter()
+            .map(|(kind, bytes)| serde_json::json!([0, kind, null, bytes]))
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "index": 0, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": 0, "end_ns": 0,
+            "chunks": chunks, "text": text,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_text_is_cut_where_its_chunks_meet_and_tool_calls_are_not_in_it() {
+        let told = request(Some("hméllo"), &[("r", 1), ("t", 9), ("a", 3), ("a", 3)]);
+        assert_eq!(pieces(&told).unwrap(), ["h", "", "mé", "llo"]);
+    }
+
+    #[test]
+    fn a_text_that_does_not_fit_its_chunks_is_not_cut() {
+        assert_eq!(pieces(&request(None, &[("a", 1)])), None);
+        assert_eq!(pieces(&request(Some("é"), &[("a", 1)])), None);
+        assert_eq!(pieces(&request(Some("e"), &[("a", 2)])), None);
+    }
 }

@@ -7,4 +7,5 @@ mod python;
 mod recorder;
 mod rows;
 mod run;
+mod sharegpt;
 mod vllm;

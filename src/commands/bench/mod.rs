@@ -26,6 +26,7 @@ use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
 use crate::commands::{Outcome, Refusal, print};
 use crate::exit::Exit;
+use crate::judge::metrics;
 use crate::load::dataset::Caches;
 use crate::load::{Progress, Target};
 use crate::matrix::plan::Protocol;
@@ -147,7 +148,7 @@ async fn once(
         is_on = begin(wish, server) => is_on?,
     };
     let began = clock::timestamp();
-    let measured = drive(wish, session, &stop.asked).await?;
+    let mut measured = drive(wish, session, &stop.asked).await?;
     if is_on {
         end_profile(wish, server).await;
     }
@@ -157,6 +158,9 @@ async fn once(
         .as_ref()
         .filter(|_| wish.backend.is_sglang())
         .and_then(accept_length);
+    if wish.profile == Profile::Current && metrics::divides_gaps(&wish.asked.backend, accept_length) {
+        measured = session.count_chunks(measured).await;
+    }
     Ok(Some(Driving {
         measured,
         info,

@@ -49,9 +49,12 @@ pub(super) fn mended(requests: &[Request], sheets: &Sheets) -> Vec<String> {
     if let (Some(ours), Some(theirs)) = pair(Metric::Completed)
         && ours != theirs
     {
+        let why = match theirs > ours {
+            true => "it takes answers without output, or with an error in them, for complete ones",
+            false => "it fails at lines and events of a stream that it does not know",
+        };
         notes.push(format!(
-            "bench_serving would count {theirs} requests as successful instead of {ours}: it takes answers without output, or \
-             with an error in them, for complete ones"
+            "bench_serving would count {theirs} requests as successful instead of {ours}: {why}"
         ));
     }
     if let (Some(ours), Some(theirs)) = pair(Metric::Tokens(Count::Output))

@@ -8,11 +8,11 @@ use super::notes;
 use super::wish::Wish;
 use crate::base::clock;
 use crate::cli;
-use crate::judge::metrics::{self, Basis, SteadyState};
+use crate::judge::metrics::{self, Basis, CacheHits, SteadyState};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
-use crate::report::bench_line::{BenchLine, CacheReport, Details};
-use crate::report::console::{self, Cache, Facts};
+use crate::report::bench_line::{BenchLine, Details};
+use crate::report::console::{self, Facts};
 use crate::report::vllm_json::VllmResult;
 use crate::results::record::cell::{Definitions, Figures};
 use crate::run::bench::{Measured, Session};
@@ -94,35 +94,20 @@ impl Ended<'_> {
         }
     }
 
-    fn cache(&self) -> Option<CacheReport> {
-        let completed = || {
-            self.measured
-                .requests
-                .iter()
-                .filter(|request| request.is_completed())
-        };
-        let usage = |request: &crate::results::record::request::Request| request.usage.unwrap_or_default();
-        self.wish.cache_report.then(|| CacheReport {
-            prompt: completed()
-                .map(|request| u64::from(usage(request).prompt.unwrap_or(request.prompt_tokens)))
-                .sum(),
-            cached: completed()
-                .map(|request| u64::from(usage(request).cached.unwrap_or(0)))
-                .sum(),
-        })
+    fn cache(&self) -> Option<CacheHits> {
+        let is_asked = self.wish.cache_report;
+        is_asked.then(|| metrics::cache_hits(&self.measured.requests))
     }
 
     pub(super) fn block(&self, sheets: &Sheets) -> String {
+        let cache = self.cache();
         let facts = Facts {
             backend: &self.wish.asked.backend,
             rate: self.wish.asked.rate,
             concurrency: self.wish.scenario.arrival.concurrency,
             slo: self.wish.asked.slo.as_ref(),
-            cache: self.cache().map(|cache| Cache {
-                prompt: cache.prompt,
-                cached: cache.cached,
-                details: None,
-            }),
+            cache: cache.as_ref(),
+            has_pictures: self.wish.scenario.workload.dataset.has_pictures(),
             embeds: self.wish.backend.protocol() == Protocol::Embeddings,
         };
         console::block(self.wish.profile, &facts, &sheets.block)
@@ -159,11 +144,12 @@ impl Ended<'_> {
     /// The line, without its line break.
     pub(super) fn line(&self, sheets: &Sheets, notes: &[String]) -> String {
         let ours = self.ours(sheets, notes);
+        let cache = self.cache();
         let line = BenchLine {
             asked: &self.wish.asked,
             server_info: self.info,
             figures: &sheets.block,
-            cache: self.cache(),
+            cache: cache.as_ref(),
             details: self.wish.output.details.then(|| self.details()),
             ours: &ours,
             infinity: self.wish.output.infinity,

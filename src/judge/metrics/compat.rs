@@ -5,7 +5,7 @@
 
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
-use crate::results::record::request::{Chunk, ChunkKind, Class, Request};
+use crate::results::record::request::{Chunk, ChunkKind, Class, Oddity, Request};
 
 /// A request that bench_serving takes for a success. Times in seconds.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,8 @@ pub(super) struct Answer {
     pub(super) latency: f64,
     /// Between tokens or events.
     pub(super) itl: Vec<f64>,
+    /// Tokens of the text before each of these, counted by itself; `None` where nobody counted.
+    pub(super) itl_tokens: Option<Vec<u32>>,
     /// Output tokens, as it believes them to be.
     pub(super) output: u32,
     /// Prompt tokens of the data set.
@@ -54,11 +56,11 @@ fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Ans
     let sent = request.sent_ns?;
     // Source: spec/bench-serving.md 2.1: an answer without a single line fails.
     let last_line = request.last_line_ns?;
-    let chunks: Vec<&Chunk> = request
-        .chunks
-        .iter()
-        .filter(|chunk| is_read(chunk.kind, profile))
-        .collect();
+    let read = |chunk: &&Chunk| is_read(chunk.kind, profile);
+    let chunks: Vec<&Chunk> = request.chunks.iter().filter(read).collect();
+    // Source: spec/bench-serving.md 7.1 and trap T29: rounds of conversations have no prompt tokens.
+    let stands_alone = request.round.is_none();
+    let prompt = |tokens: u32| if stands_alone { tokens } else { 0 };
     let itl = match (protocol, profile) {
         (Protocol::SglangNative, Profile::Current) => native_gaps(&chunks)?,
         _ => chunks
@@ -71,9 +73,10 @@ fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Ans
         ttft: chunks.first().map_or(0.0, |first| seconds(sent, first.at_ns)),
         latency: seconds(sent, last_line),
         itl,
+        itl_tokens: gap_tokens(request, profile),
         output: output_tokens(request, &chunks, protocol, profile),
-        prompt: request.prompt_tokens,
-        vision: request.vision_tokens,
+        prompt: prompt(request.prompt_tokens),
+        vision: prompt(request.vision_tokens),
         counted: match request.counted_tokens {
             None if request.chunks.is_empty() => Some(0),
             counted => counted,
@@ -84,6 +87,9 @@ fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Ans
 /// Source: spec/bench-serving.md 2.1 to 2.4, 12.1, traps T8 and T9: a stream that ends well is a success, whatever it held;
 /// an error event is noticed only where the event must have other fields.
 fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
+    if request.oddities.iter().any(|oddity| breaks(*oddity, protocol)) {
+        return false;
+    }
     match request.failure.as_ref().map(|failure| failure.class) {
         None | Some(Class::Empty) => true,
         Some(Class::ErrorEvent) => match protocol {
@@ -92,6 +98,15 @@ fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
             Protocol::Chat => true,
         },
         Some(_) => false,
+    }
+}
+
+/// Source: spec/bench-serving.md 2.1, 2.3, 2.5 to 2.7, traps T10 and T11.
+fn breaks(oddity: Oddity, protocol: Protocol) -> bool {
+    match oddity {
+        Oddity::Field => protocol != Protocol::Embeddings,
+        Oddity::Unspaced => !matches!(protocol, Protocol::Embeddings | Protocol::Trt),
+        Oddity::NoChoice => matches!(protocol, Protocol::Completions | Protocol::Truss),
     }
 }
 
@@ -123,6 +138,14 @@ fn native_gaps(chunks: &[&Chunk]) -> Option<Vec<f64>> {
         (before, known) = (chunk.at_ns, tokens);
     }
     Some(gaps)
+}
+
+/// How many tokens the text before each gap's end has by itself.
+fn gap_tokens(request: &Request, profile: Profile) -> Option<Vec<u32>> {
+    let counts = request.counted_chunks.as_ref()?;
+    let read = request.chunks.iter().zip(counts);
+    let read = read.filter(|(chunk, _)| is_read(chunk.kind, profile));
+    Some(read.skip(1).map(|(_, count)| *count).collect())
 }
 
 /// Source: spec/bench-serving.md 2.2 to 2.7 and 12.1: the requested length unless usage is read where the protocol has it.

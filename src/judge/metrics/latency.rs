@@ -101,17 +101,25 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
     }
 }
 
-/// The statistics that bench_serving prints. `has_itl` is false where it would divide gaps by counts that records lack.
+/// The statistics that bench_serving prints, with gaps divided by tokens of their texts where it does so.
 ///
 /// With its faults mended, an answer without output has no TTFT and no TPOT, and an empty sample no statistics.
-pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], profile: Profile, has_itl: bool, faults: Faults) {
+pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], profile: Profile, gaps: Gaps, faults: Faults) {
     let is_read = |answer: &&Answer| faults == Faults::Copied || answer.ttft > 0.0;
     let ttft: Vec<f64> = answers.iter().filter(is_read).map(|answer| answer.ttft).collect();
     let tpot: Vec<f64> = answers.iter().filter(is_read).filter_map(Answer::tpot).collect();
-    let itl: Vec<f64> = answers
-        .iter()
-        .flat_map(|answer| answer.itl.iter().copied())
-        .collect();
+    let itl: Option<Vec<f64>> = match gaps {
+        Gaps::PerEvent => Some(
+            answers
+                .iter()
+                .flat_map(|answer| answer.itl.iter().copied())
+                .collect(),
+        ),
+        Gaps::PerToken => {
+            let each = answers.iter().map(|answer| divided(answer, faults));
+            each.collect::<Option<Vec<_>>>().map(|gaps| gaps.concat())
+        }
+    };
     let e2e: Vec<f64> = answers.iter().map(|answer| answer.latency).collect();
     let wanted = match profile {
         Profile::Classic => &COMPAT_CLASSIC[..],
@@ -137,11 +145,46 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], profile: Profile, ha
     put(Sample::Ttft, Statistics::of(&ttft).or(zero), wanted);
     put(Sample::Tpot, Statistics::of(&tpot).or(zero), wanted);
     put(Sample::E2e, Statistics::of(&e2e), wanted);
-    let gaps = Statistics::of(&itl).or(zero).filter(|_| has_itl);
+    let gaps = itl.and_then(|itl| Statistics::of(&itl).or(zero));
     put(Sample::Itl, gaps, wanted);
     if profile == Profile::Current {
         put(Sample::Itl, gaps, &[Statistic::Max]);
     }
+}
+
+/// What bench_serving takes for ITL under `current`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gaps {
+    /// A gap as it is.
+    PerEvent,
+    /// A gap divided by the tokens of the text that ends it, as many times as there are tokens.
+    PerToken,
+}
+
+/// The gaps of an answer in seconds, each divided among the tokens of its text. `None` where nobody counted, and where a text has
+/// no token: there bench_serving divides by zero. With its faults mended, the next gap reaches over such a text.
+///
+/// Source: spec/bench-serving.md 7.2, retokenized ITL.
+fn divided(answer: &Answer, faults: Faults) -> Option<Vec<f64>> {
+    let tokens = match &answer.itl_tokens {
+        Some(tokens) => tokens.as_slice(),
+        None if answer.itl.is_empty() => &[],
+        None => return None,
+    };
+    let mut gaps = Vec::new();
+    let mut carried = 0.0;
+    for (gap, &tokens) in answer.itl.iter().zip(tokens) {
+        match (tokens, faults) {
+            (0, Faults::Copied) => return None,
+            (0, Faults::Mended) => carried += gap,
+            (tokens, _) => {
+                let share = (carried + gap) / f64::from(tokens);
+                gaps.extend((0..tokens).map(|_| share));
+                carried = 0.0;
+            }
+        }
+    }
+    Some(gaps)
 }
 
 /// Gaps per token in milliseconds: the gap before an event, shared evenly by the tokens it carries. An event that adds no
@@ -230,10 +273,7 @@ pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, O
     let output = total(&Request::output_tokens);
     for (count, value) in [
         (Count::Input, input),
-        (
-            Count::InputVision,
-            total(&|request| Some(request.vision_tokens)).filter(|tokens| *tokens > 0),
-        ),
+        (Count::InputVision, total(&|request| Some(request.vision_tokens))),
         (Count::InputReported, total(&|request| usage(request).prompt)),
         (Count::InputCached, total(&|request| usage(request).cached)),
         (Count::Output, output),

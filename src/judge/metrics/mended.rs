@@ -98,6 +98,7 @@ fn shell(request: &Request) -> Request {
         index: request.index,
         prompt_tokens: request.prompt_tokens,
         vision_tokens: request.vision_tokens,
+        round: None,
         asked_tokens: request.asked_tokens,
         due_ns: request.due_ns,
         sent_ns: request.sent_ns,
@@ -110,8 +111,11 @@ fn shell(request: &Request) -> Request {
         failure: None,
         status: request.status,
         usage: request.usage,
+        cached: None,
+        oddities: Vec::new(),
         finish: None,
         counted_tokens: request.counted_tokens,
+        counted_chunks: request.counted_chunks.clone(),
         text: None,
     }
 }

@@ -4,6 +4,7 @@
 //! bench_serving of that profile would compute them, faults included, `matrix` with every fault mended. A figure without
 //! meaning is `None`, never 0. Nothing here judges whether a figure can be trusted.
 
+mod cache;
 mod compat;
 mod goodput;
 mod latency;
@@ -21,6 +22,7 @@ mod throughput;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use cache::{CacheHits, CacheTiers, cache_hits};
 pub use mended::{Held, generated_tokens, held, mended};
 pub use metric::{Better, Metric, Unit};
 pub use parts::{Count, Flow, Sample, Statistic, Target};
@@ -64,6 +66,13 @@ impl Basis {
             accept_length: None,
         }
     }
+}
+
+/// Whether `current` divides gaps by the tokens of each chunk's text, which then must be counted.
+///
+/// Source: spec/bench-serving.md 7.2, retokenized ITL.
+pub fn divides_gaps(backend: &str, accept_length: Option<f64>) -> bool {
+    accept_length.is_some_and(|length| length > 0.0) && ["sglang-oai", "sglang-oai-chat"].contains(&backend)
 }
 
 /// Every figure of one measurement, by definition set.
@@ -158,11 +167,12 @@ fn compat_sheet(
         .filter(|duration| !duration.is_zero())
         .map(|duration| duration.as_nanos() as f64 / 1e9);
     throughput::compat(&mut sheet, &answers, profile, duration_s);
-    // Source: spec/bench-serving.md 7.2: gaps are then divided by token counts of each chunk's text.
-    let is_retokenized = profile == Profile::Current
-        && basis.accept_length.is_some_and(|length| length > 0.0)
-        && ["sglang-oai", "sglang-oai-chat"].contains(&basis.backend.as_str());
-    latency::compat(&mut sheet, &answers, profile, !is_retokenized, faults);
+    let is_divided = profile == Profile::Current && divides_gaps(&basis.backend, basis.accept_length);
+    let gaps = match is_divided {
+        true => latency::Gaps::PerToken,
+        false => latency::Gaps::PerEvent,
+    };
+    latency::compat(&mut sheet, &answers, profile, gaps, faults);
     if profile == Profile::Current {
         sheet.put(Metric::AcceptLength, basis.accept_length);
         match faults {

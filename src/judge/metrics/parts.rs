@@ -7,7 +7,7 @@ use super::metric::Unit;
 pub enum Count {
     /// Of prompts, as the data set counts.
     Input,
-    /// Of prompts, those that stand for pictures; there is none where no request had pictures.
+    /// Of prompts, those that stand for pictures.
     InputVision,
     /// Of prompts, as the server reports.
     InputReported,

@@ -250,6 +250,7 @@ mod tests {
             prompt_tokens: 1,
             asked_tokens: 1,
             vision_tokens: 0,
+            round: None,
             due_ns: sent_us * 1000,
             sent_ns: Some(sent_us * 1000),
             connected_ns: None,
@@ -264,8 +265,11 @@ mod tests {
                 ..Usage::default()
             }),
             chunks,
+            cached: None,
+            oddities: Vec::new(),
             finish: None,
             counted_tokens: None,
+            counted_chunks: None,
             text: None,
         }
     }

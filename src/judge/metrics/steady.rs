@@ -200,6 +200,7 @@ mod tests {
             ttft: 1.0,
             latency: f64::from(events),
             itl: vec![1.0; events as usize - 1],
+            itl_tokens: None,
             output: tokens,
             prompt: 10,
             vision: 0,

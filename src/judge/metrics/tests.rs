@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::units::Span;
-use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Usage};
+use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Oddity, Usage};
 
 const MS: u64 = 1_000_000;
 
@@ -11,6 +11,7 @@ fn request(index: u32) -> Request {
         index,
         prompt_tokens: 10,
         vision_tokens: 0,
+        round: None,
         asked_tokens: 5,
         due_ns: 0,
         sent_ns: Some(0),
@@ -23,8 +24,11 @@ fn request(index: u32) -> Request {
         failure: None,
         status: Some(200),
         usage: None,
+        cached: None,
+        oddities: Vec::new(),
         finish: None,
         counted_tokens: None,
+        counted_chunks: None,
         text: None,
     }
 }
@@ -101,15 +105,18 @@ fn golden() -> Vec<Request> {
         row(0, 0.0, &[500.0, 1000.0, 1250.0, 2000.0, 2500.0], 2500.0, 5, 5, 10),
         row(1, 250.0, &[125.0], 187.5, 1, 1, 7),
         failed(row(2, 500.0, &[], 10.0, 9, 0, 9), Class::Reset),
-        row(
-            3,
-            750.0,
-            &[1000.0, 1000.0, 1000.0, 2500.0, 3000.0],
-            4000.0,
-            8,
-            4,
-            20,
-        ),
+        Request {
+            vision_tokens: 5,
+            ..row(
+                3,
+                750.0,
+                &[1000.0, 1000.0, 1000.0, 2500.0, 3000.0],
+                4000.0,
+                8,
+                4,
+                20,
+            )
+        },
         // A stream that ended well and held nothing: a success for bench_serving, a failure for us.
         failed(row(4, 1000.0, &[], 300.0, 16, 0, 4), Class::Empty),
     ]
@@ -130,6 +137,7 @@ fn the_golden_results_give_the_golden_figures_to_the_last_digit() {
         ("duration_s", 4.5),
         ("completed_requests", 4.0),
         ("input_tokens", 41.0),
+        ("vision_input_tokens", 5.0),
         ("output_tokens", 30.0),
         ("counted_output_tokens", 10.0),
         ("request_throughput_req_s", 0.8888888888888888),
@@ -364,6 +372,164 @@ fn gaps_that_bench_serving_would_divide_by_counts_we_lack_have_no_value() {
     let figures = figures_of(&requests, &basis, Definitions::Current);
     assert_eq!(get(&figures, "mean_itl_ms"), None);
     assert_eq!(get(&figures, "mean_ttft_ms"), Some(10.0));
+}
+
+#[test]
+fn the_golden_results_have_the_golden_lengths() {
+    let tokens = |request: &Request| held(request, Protocol::Completions, Profile::Current, true).tokens;
+    let lengths: Vec<u32> = golden().iter().map(tokens).collect();
+    assert_eq!(lengths, [5, 1, 0, 8, 16]);
+}
+
+/// Source: spec/bench-serving.md 14.3, steady state; its moments counted from 100.0 s.
+#[test]
+fn the_golden_results_have_the_golden_steady_states() {
+    let steady = |ratio| steady_state(&golden(), &golden_basis(), Profile::Current, true, ratio).unwrap();
+    let half = steady(0.5);
+    assert_eq!(
+        (half.window_start, half.window_end, half.duration),
+        (0.75, 2.5, 1.75)
+    );
+    assert_eq!((half.concurrency_threshold, half.peak_concurrency), (2, 3));
+    assert_eq!((half.completed, half.total_input), (2, 24));
+    for (value, expected) in [
+        (half.input_throughput, 13.714285714285714),
+        (half.total_output, 24.8),
+        (half.output_throughput, 14.171428571428573),
+        (half.total_output_retokenized.unwrap(), 6.4),
+        (half.output_throughput_retokenized.unwrap(), 3.6571428571428575),
+        (half.average_concurrency, 2.17142857142857),
+        (half.peak_output_throughput, 22.8),
+    ] {
+        assert!((value - expected).abs() < 1e-12, "{value} for {expected}");
+    }
+    for ratio in [0.8, 1.0] {
+        let most = steady(ratio);
+        assert_eq!((most.window_start, most.window_end), (1.0, 1.3));
+        assert_eq!((most.concurrency_threshold, most.completed), (3, 1));
+        assert_eq!((most.total_input, most.total_output), (4, 18.0));
+        assert_eq!(most.total_output_retokenized, Some(2.0));
+        assert!((most.average_concurrency - 3.0).abs() < 1e-12);
+        assert_eq!(most.peak_output_throughput, 18.0);
+    }
+}
+
+/// Source: spec/bench-serving.md 14.2, the rows of a usage-only event and of `: ping`.
+#[test]
+fn what_bench_serving_cannot_read_fails_in_its_columns_alone() {
+    let with = |oddity| {
+        let mut request = answered(0, 0.0, &[10.0, 20.0], 50.0);
+        request.oddities = vec![oddity];
+        [request]
+    };
+    let is_success =
+        |oddity, protocol, profile| !compat::answers(&with(oddity), protocol, profile).is_empty();
+    for profile in [Profile::Classic, Profile::Current] {
+        assert!(!is_success(Oddity::NoChoice, Protocol::Completions, profile));
+        assert!(is_success(Oddity::NoChoice, Protocol::Chat, profile));
+        for protocol in [Protocol::Completions, Protocol::Chat, Protocol::SglangNative] {
+            assert!(!is_success(Oddity::Field, protocol, profile));
+            assert!(!is_success(Oddity::Unspaced, protocol, profile));
+        }
+        assert!(is_success(Oddity::Unspaced, Protocol::Trt, profile));
+    }
+    let requests = with(Oddity::NoChoice);
+    let basis = basis(Protocol::Completions);
+    for figures in [
+        figures_of(&requests, &basis, Definitions::Matrix),
+        mended(&requests, &basis, Profile::Current),
+    ] {
+        assert_eq!(get(&figures, "completed_requests"), Some(1.0));
+    }
+}
+
+/// Source: spec/bench-serving.md 5.4 and trap T29.
+#[test]
+fn prompts_of_conversations_count_for_us_and_are_0_for_bench_serving() {
+    let mut requests = [
+        answered(0, 0.0, &[10.0], 500.0),
+        answered(1, 500.0, &[10.0], 500.0),
+    ];
+    for (request, round) in requests.iter_mut().zip(0..) {
+        request.round = Some(round);
+        request.prompt_tokens = 10 + 20 * round;
+        request.vision_tokens = 4 * (1 - round);
+        request.counted_tokens = Some(5);
+    }
+    let basis = basis(Protocol::Chat);
+    let copied = figures_of(&requests, &basis, Definitions::Current);
+    for (figures, input, vision) in [
+        (&copied, 0.0, 0.0),
+        (&figures_of(&requests, &basis, Definitions::Matrix), 40.0, 4.0),
+        (&mended(&requests, &basis, Profile::Current), 40.0, 4.0),
+    ] {
+        assert_eq!(get(figures, "input_tokens"), Some(input));
+        assert_eq!(get(figures, "vision_input_tokens"), Some(vision));
+        assert_eq!(get(figures, "input_throughput_tok_s"), Some(input));
+        assert_eq!(get(figures, "total_throughput_tok_s"), Some(input + 10.0));
+    }
+}
+
+/// The example of spec/bench-serving.md 7.2: gaps 0.2 and 0.4 with chunks of 2 and 3 tokens.
+fn speculated() -> (Request, Basis) {
+    let mut request = answered(0, 0.0, &[100.0, 300.0, 700.0], 750.0);
+    request.counted_chunks = Some(vec![7, 2, 3]);
+    let basis = Basis {
+        backend: "sglang-oai-chat".to_owned(),
+        accept_length: Some(2.5),
+        ..basis(Protocol::Chat)
+    };
+    (request, basis)
+}
+
+#[test]
+fn gaps_of_a_speculating_server_are_divided_by_the_tokens_of_their_texts() {
+    let (request, basis) = speculated();
+    let requests = [request];
+    let figures = figures_of(&requests, &basis, Definitions::Current);
+    for (name, expected) in [
+        ("mean_itl_ms", 120.0),
+        ("median_itl_ms", 133.33333333333334),
+        ("max_itl_ms", 133.33333333333334),
+        ("peak_output_throughput_tok_s", 3.0),
+    ] {
+        assert_eq!(get(&figures, name), Some(expected), "{name}");
+    }
+    let mended = mended(&requests, &basis, Profile::Current);
+    assert_eq!(get(&mended, "mean_itl_ms"), Some(120.0));
+    // Neither another profile, nor another backend, nor a server that accepts nothing.
+    let is_per_event = |figures: &Figures| (get(figures, "mean_itl_ms").unwrap() - 300.0).abs() < 1e-9;
+    let classic = figures_of(&requests, &basis, Definitions::Classic);
+    assert!(is_per_event(&classic));
+    for other in [
+        Basis {
+            backend: "sglang".to_owned(),
+            ..basis.clone()
+        },
+        Basis {
+            accept_length: Some(0.0),
+            ..basis.clone()
+        },
+        Basis {
+            accept_length: None,
+            ..basis
+        },
+    ] {
+        let figures = figures_of(&requests, &other, Definitions::Current);
+        assert!(is_per_event(&figures));
+    }
+}
+
+#[test]
+fn a_text_without_a_token_breaks_the_division_unless_that_is_mended() {
+    let (mut request, basis) = speculated();
+    request.counted_chunks = Some(vec![7, 0, 3]);
+    let requests = [request];
+    let figures = figures_of(&requests, &basis, Definitions::Current);
+    assert_eq!(get(&figures, "mean_itl_ms"), None);
+    let mended = mended(&requests, &basis, Profile::Current);
+    let mean = get(&mended, "mean_itl_ms").unwrap();
+    assert!((mean - 200.0).abs() < 1e-9, "{mean}");
 }
 
 #[test]

@@ -71,6 +71,8 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], profile: Profile, du
     rate(Flow::Output, output);
     if profile == Profile::Current {
         rate(Flow::Total, input + output);
+        let vision: u64 = sum(&|answer| answer.vision);
+        sheet.put(Metric::Tokens(Count::InputVision), Some(vision as f64));
         let latencies: Vec<f64> = answers.iter().map(|answer| answer.latency).collect();
         let concurrency = duration_s.map(|duration| stats::sum(&latencies) / duration);
         sheet.put(Metric::MeanConcurrency, concurrency);

@@ -479,7 +479,8 @@ impl Round {
         let took = answer.end.since(answer.sent);
         self.typical = Some(self.typical.map_or(took, |typical| typical * 7 / 8 + took / 8));
         let mut request = blank(&stream.job);
-        fill(&mut request, answer, self.zero);
+        let usage = self.inner.shared.target.dialect.usage;
+        fill(&mut request, answer, usage, self.zero);
         let ready_ns = nanos(stream.ready, self.zero);
         let lag = request
             .sent_ns

@@ -19,8 +19,9 @@ use crate::load::dataset::Content;
 use crate::load::exchange::{Answer, Bounds, Exchange, nanos};
 use crate::load::protocol::{self, Ask, EncodeError};
 use crate::load::target::Target;
+use crate::matrix::plan::Usage;
 use crate::matrix::spec::scenario::Limits;
-use crate::results::record::request::{Class, Failure, Request};
+use crate::results::record::request::{Class, Failure, Oddity, Request};
 
 /// How many connections a thread may have in the making; servers with a short accept queue answer a flood of them with
 /// seconds of retries. The wait is not hidden: a request counts as sent before it.
@@ -55,6 +56,8 @@ pub(super) struct Job {
     pub(super) place: usize,
     pub(super) prompt_tokens: u32,
     pub(super) vision_tokens: u32,
+    /// Which round of its conversation it is.
+    pub(super) round: Option<u32>,
     pub(super) asked_tokens: u32,
     pub(super) due: Duration,
     pub(super) bytes: Vec<u8>,
@@ -78,15 +81,17 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
                 .map_err(|source| DriveError::Encode { index, source })?;
             let place = next;
             next += item.rounds();
+            let talk = Talk::begin(&item);
             Ok(Job {
                 index,
                 place,
                 prompt_tokens: item.prompt_tokens,
                 vision_tokens: item.vision_tokens(),
+                round: talk.as_ref().map(|_| 0),
                 asked_tokens: item.asked_tokens,
                 due: item.due,
                 bytes,
-                talk: Talk::begin(&item),
+                talk,
             })
         })
         .collect()
@@ -301,7 +306,7 @@ async fn one(job: Job, ready: Moment, way: &Way) -> Sent {
         .run(job.bytes, protocol, Bounds::of(job.asked_tokens, limits))
         .await;
     let stamp = answer.stamp;
-    fill(&mut record, answer, zero);
+    fill(&mut record, answer, way.shared.target.dialect.usage, zero);
     progress.running.fetch_sub(1, Ordering::Relaxed);
     progress.end(&record);
     let lag = record
@@ -328,6 +333,7 @@ pub(super) fn give_up(job: &Job, closed: Closed, zero: Moment, progress: &Progre
     for round in 0..=rounds {
         let mut request = unsent(job, closed, at_ns);
         request.index += round;
+        request.round = request.round.map(|first| first + round);
         progress.end(&request);
         done.push(Sent {
             request,
@@ -343,6 +349,7 @@ pub(super) fn blank(job: &Job) -> Request {
         index: job.index,
         prompt_tokens: job.prompt_tokens,
         vision_tokens: job.vision_tokens,
+        round: job.round,
         asked_tokens: job.asked_tokens,
         due_ns: u64::try_from(job.due.as_nanos()).unwrap_or(u64::MAX),
         sent_ns: None,
@@ -355,13 +362,17 @@ pub(super) fn blank(job: &Job) -> Request {
         failure: None,
         status: None,
         usage: None,
+        cached: None,
+        oddities: Vec::new(),
         finish: None,
         counted_tokens: None,
+        counted_chunks: None,
         text: None,
     }
 }
 
-pub(super) fn fill(record: &mut Request, answer: Answer, zero: Moment) {
+/// Takes the facts of an answer into its record; `usage` is how its token counts were asked for.
+pub(super) fn fill(record: &mut Request, answer: Answer, usage: Usage, zero: Moment) {
     let told = |at: Option<Moment>| at.map(|at| nanos(at, zero));
     record.sent_ns = Some(nanos(answer.sent, zero));
     record.connected_ns = told(answer.connected);
@@ -374,6 +385,12 @@ pub(super) fn fill(record: &mut Request, answer: Answer, zero: Moment) {
     record.chunks = decoded.chunks;
     record.failure = decoded.failure;
     record.usage = decoded.usage;
+    record.cached = decoded.cached;
+    record.oddities = decoded.oddities;
+    // bench_serving does not ask for the event of usage, and would not have got it.
+    if usage == Usage::StreamOptions {
+        record.oddities.retain(|oddity| *oddity != Oddity::NoChoice);
+    }
     record.finish = decoded.finish;
     record.text = Some(decoded.text);
 }
@@ -403,6 +420,7 @@ pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) 
                 place: 0,
                 prompt_tokens: item.prompt_tokens,
                 vision_tokens: if round == 0 { item.vision_tokens() } else { 0 },
+                round: (item.rounds() > 1).then(|| u32::try_from(round).unwrap_or(u32::MAX)),
                 asked_tokens: item.asked_tokens,
                 due: item.due,
                 bytes: Vec::new(),

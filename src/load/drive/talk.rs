@@ -70,6 +70,7 @@ impl Talk {
             place: place + 1,
             prompt_tokens: self.item.prompt_tokens,
             vision_tokens: 0,
+            round: u32::try_from(self.said).ok(),
             asked_tokens: self.item.asked_tokens,
             due: Duration::from_nanos(last.end_ns),
             bytes,

@@ -251,6 +251,7 @@ impl Trace {
         self.lines.fold(&mut self.decoder, self.zero);
         let status = self.status();
         let mut decoded = self.decoder.finish(is_whole && status == Some(200));
+        self.scanner.oddities().for_each(|oddity| decoded.note(oddity));
         let transport = self.transport(ending, &decoded);
         // An error event or garbage explains the break that follows it; a status explains everything.
         decoded.failure = match (self.status_failure(), decoded.failure.take()) {

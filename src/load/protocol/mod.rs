@@ -21,7 +21,7 @@ use thiserror::Error;
 use self::known::Known;
 use crate::load::dataset::{Content, Extras};
 use crate::matrix::plan::{Dialect, Protocol, Usage as UsageRequest};
-use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Usage};
+use crate::results::record::request::{CachedTokens, Chunk, ChunkKind, Class, Failure, Oddity, Usage};
 
 /// A prompt that a dialect cannot carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -250,6 +250,10 @@ pub struct Decoded {
     pub chunks: Vec<Chunk>,
     /// What the server reported of its token counts.
     pub usage: Option<Usage>,
+    /// Where the cached tokens of the prompt lay.
+    pub cached: Option<CachedTokens>,
+    /// What bench_serving cannot read, each kind once.
+    pub oddities: Vec<Oddity>,
     /// Why the server says the answer ended.
     pub finish: Option<String>,
     /// The text: reasoning and answer in order of arrival, tool calls left out.
@@ -413,7 +417,38 @@ impl Decoder {
     }
 }
 
+/// Where cached tokens lay, as SGLang tells it under either protocol.
+#[derive(Deserialize)]
+struct CachedDetails<'a> {
+    #[serde(default)]
+    device: Option<u32>,
+    #[serde(default)]
+    host: Option<u32>,
+    #[serde(default)]
+    storage: Option<u32>,
+    #[serde(borrow, default)]
+    storage_backend: Option<Words<'a>>,
+}
+
+impl From<CachedDetails<'_>> for CachedTokens {
+    fn from(details: CachedDetails<'_>) -> Self {
+        Self {
+            device: details.device,
+            host: details.host,
+            storage: details.storage,
+            storage_backend: details.storage_backend.map(|name| name.0.into_owned()),
+        }
+    }
+}
+
 impl Decoded {
+    /// Notes something that bench_serving cannot read.
+    pub fn note(&mut self, oddity: Oddity) {
+        if !self.oddities.contains(&oddity) {
+            self.oddities.push(oddity);
+        }
+    }
+
     fn chunk(&mut self, at_ns: u64, kind: ChunkKind, tokens: Option<u32>, bytes: usize) {
         self.chunks.push(Chunk {
             at_ns,

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::known::Known;
-use super::{Decoded, Words, error_words};
-use crate::results::record::request::ChunkKind;
+use super::{CachedDetails, Decoded, Words, error_words};
+use crate::results::record::request::{ChunkKind, Oddity};
 
 #[derive(Deserialize)]
 struct Event<'a> {
@@ -22,8 +22,8 @@ struct Event<'a> {
     /// `error` in the flat errors of older servers, which keep their words in `message`.
     #[serde(borrow, default)]
     object: Option<Words<'a>>,
-    #[serde(default)]
-    sglext: Option<Extension>,
+    #[serde(borrow, default)]
+    sglext: Option<Extension<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -81,19 +81,9 @@ struct PromptDetails {
 }
 
 #[derive(Deserialize)]
-struct Extension {
-    #[serde(default)]
-    cached_tokens_details: Option<CachedDetails>,
-}
-
-#[derive(Deserialize)]
-struct CachedDetails {
-    #[serde(default)]
-    device: Option<u32>,
-    #[serde(default)]
-    host: Option<u32>,
-    #[serde(default)]
-    storage: Option<u32>,
+struct Extension<'a> {
+    #[serde(borrow, default)]
+    cached_tokens_details: Option<CachedDetails<'a>>,
 }
 
 /// Reads one event; the server's words, if it tells of an error.
@@ -117,6 +107,7 @@ pub(super) fn read(
         decoded.model = Some(model.0.into_owned());
     }
     let Some(choice) = event.choices.and_then(|choices| choices.into_iter().next()) else {
+        decoded.note(Oddity::NoChoice);
         return Ok(None);
     };
     if let Some((kind, bytes)) = note_output(&choice, &mut decoded.text) {
@@ -138,7 +129,7 @@ pub(super) fn read(
     Ok(error)
 }
 
-fn note_usage(counts: Option<Counts>, extension: Option<Extension>, decoded: &mut Decoded) {
+fn note_usage(counts: Option<Counts>, extension: Option<Extension<'_>>, decoded: &mut Decoded) {
     let details = extension.and_then(|extension| extension.cached_tokens_details);
     if counts.is_none() && details.is_none() {
         return;
@@ -155,6 +146,7 @@ fn note_usage(counts: Option<Counts>, extension: Option<Extension>, decoded: &mu
     if let Some(details) = details {
         let tiers = [details.device, details.host, details.storage];
         usage.cached = Some(tiers.into_iter().flatten().fold(0, u32::saturating_add));
+        decoded.cached = Some(details.into());
     }
 }
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Content, Decoded, EncodeError, Words, error_words, prompt_value};
+use super::{Ask, CachedDetails, Content, Decoded, EncodeError, Words, error_words, prompt_value};
 use crate::results::record::request::{ChunkKind, Usage};
 
 pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
@@ -49,6 +49,8 @@ struct Meta<'a> {
     #[serde(default)]
     cached_tokens: Option<u32>,
     #[serde(borrow, default)]
+    cached_tokens_details: Option<CachedDetails<'a>>,
+    #[serde(borrow, default)]
     finish_reason: Option<&'a RawValue>,
 }
 
@@ -70,6 +72,9 @@ pub(super) fn read(
             completion: meta.completion_tokens.or(before.completion),
             cached: meta.cached_tokens.or(before.cached),
         });
+    }
+    if let Some(details) = meta.cached_tokens_details {
+        decoded.cached = Some(details.into());
     }
     let text = Words::of(&event.text);
     let added = text.len().saturating_sub(decoded.text.len());

@@ -391,6 +391,33 @@ fn a_completions_stream_may_end_with_usage_alone() {
         (decoded.finish.as_deref(), decoded.failure),
         (Some("length"), None)
     );
+    // The usage-only event, which bench_serving fails at.
+    assert_eq!(decoded.oddities, [Oddity::NoChoice]);
+}
+
+#[test]
+fn where_cached_tokens_lay_is_read_from_both_of_sglangs_places() {
+    let lay = r#"{"device":1,"host":2,"storage":3,"storage_backend":"file"}"#;
+    let native = format!(
+        r#"{{"text":"a","meta_info":{{"completion_tokens":1,"cached_tokens":6,"cached_tokens_details":{lay}}}}}"#
+    );
+    let told = format!(r#"{{"choices":[{{"text":"a"}}],"sglext":{{"cached_tokens_details":{lay}}}}}"#);
+    for (protocol, event) in [(Protocol::SglangNative, native), (Protocol::Completions, told)] {
+        let decoded = decode(protocol, [(10, event.as_str())]);
+        let cached = decoded.cached.unwrap();
+        assert_eq!(
+            (cached.device, cached.host, cached.storage),
+            (Some(1), Some(2), Some(3))
+        );
+        assert_eq!(cached.storage_backend.as_deref(), Some("file"));
+        assert_eq!(decoded.usage.unwrap().cached, Some(6));
+        assert_eq!(decoded.failure, None);
+    }
+    let without = decode(
+        Protocol::SglangNative,
+        [(10, r#"{"text":"a","meta_info":{"cached_tokens_details":null}}"#)],
+    );
+    assert_eq!((without.cached, without.failure), (None, None));
 }
 
 #[test]

@@ -66,6 +66,11 @@ impl Dataset {
         }
     }
 
+    /// Whether its prompts show pictures.
+    pub const fn has_pictures(self) -> bool {
+        matches!(self, Self::Image | Self::Mmmu)
+    }
+
     /// Whether the prompts come from a file.
     pub const fn needs_file(self) -> bool {
         !matches!(self, Self::RandomIds | Self::GeneratedSharedPrefix | Self::Image)

@@ -263,6 +263,7 @@ fn workload(shown: &Shown<'_>) -> String {
             concurrency: arrival.concurrency,
             slo: scenario.slo.as_ref(),
             cache: None,
+            has_pictures: scenario.workload.dataset.has_pictures(),
             embeds: false,
         };
         let figures = summary.figures.get(&definitions).unwrap_or(&none);

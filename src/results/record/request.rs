@@ -15,6 +15,9 @@ pub struct Request {
     /// How many of them stand for pictures.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub vision_tokens: u32,
+    /// Which round of its conversation it is, from 0; absent for a request that stands alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u32>,
     /// Output tokens asked for.
     pub asked_tokens: u32,
     /// When it should have gone.
@@ -39,10 +42,20 @@ pub struct Request {
     pub status: Option<u16>,
     /// What the server reported of its token counts.
     pub usage: Option<Usage>,
+    /// Where the cached tokens of the prompt lay, where the server says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached: Option<CachedTokens>,
+    /// What the answer held that bench_serving cannot read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub oddities: Vec<Oddity>,
     /// Why the server says the answer ended, such as `length` or `stop`.
     pub finish: Option<String>,
     /// Output tokens as our tokenizer counts the text, without special tokens; `None` where nobody counted.
     pub counted_tokens: Option<u32>,
+    /// Tokens of each chunk's text by itself as our tokenizer counts them, 0 for a piece of a tool call; only where a figure
+    /// divides by them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_chunks: Option<Vec<u32>>,
     /// The text of the answer, where the scenario keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -125,6 +138,33 @@ pub struct Usage {
     pub completion: Option<u32>,
     /// Tokens of the prompt that came from the prefix cache.
     pub cached: Option<u32>,
+}
+
+/// Where the tokens of a prompt lay that came from the prefix cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CachedTokens {
+    /// On the device; `None` where the server does not say.
+    pub device: Option<u32>,
+    /// In the host's memory.
+    pub host: Option<u32>,
+    /// In storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<u32>,
+    /// The storage's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_backend: Option<String>,
+}
+
+/// Something in an answer that is allowed and that bench_serving fails at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Oddity {
+    /// A comment, or a field of an event other than its data.
+    Field,
+    /// `data:` without the space after it.
+    Unspaced,
+    /// An event of completions without a choice, such as a usage event that we did not ask for.
+    NoChoice,
 }
 
 /// How a request failed, with the server's or the system's own words.

@@ -221,6 +221,7 @@ fn request(index: u32) -> Request {
         index,
         prompt_tokens: 8,
         vision_tokens: 0,
+        round: None,
         asked_tokens: 4,
         due_ns: 0,
         sent_ns: Some(sent),
@@ -245,8 +246,11 @@ fn request(index: u32) -> Request {
             completion: Some(4),
             cached: Some(0),
         }),
+        cached: None,
+        oddities: Vec::new(),
         finish: (!cut).then(|| "length".to_owned()),
         counted_tokens: Some(4),
+        counted_chunks: None,
         text: Some("an answer".to_owned()),
     }
 }

@@ -47,7 +47,7 @@ impl Course<'_> {
                 self.end_phase(Phase::Measure);
                 self.summary.search = Some(hunt.record());
                 driven.requests = requests;
-                return self.ended(driven, Some(cut), stock).await;
+                return self.ended(driven, Some(cut), None, stock).await;
             }
             let requests = counted(requests, search);
             // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
@@ -75,7 +75,7 @@ impl Course<'_> {
         let found = (Metric::Found(search.by).name(), record.found);
         self.summary.search = Some(record);
         let driven = best.expect("a search without objection tries at least one point");
-        let mut measured = self.ended(driven, None, stock).await;
+        let mut measured = self.ended(driven, None, None, stock).await;
         let figures = measured.summary.figures.entry(Definitions::Matrix).or_default();
         figures.extend([found]);
         measured

@@ -67,6 +67,10 @@ async fn driven(load: Load, is_bare: bool) -> Vec<Request> {
     sent.into_iter().map(|sent| sent.request).collect()
 }
 
+fn rounds(requests: &[Request]) -> Vec<u32> {
+    requests.iter().map(|request| request.round.unwrap()).collect()
+}
+
 /// A server that answers the round that ends in `x1` with an error, and keeps all messages that it hears.
 async fn listening() -> (Server, Arc<Mutex<Vec<Value>>>) {
     let heard: Arc<Mutex<Vec<Value>>> = Arc::default();
@@ -124,6 +128,7 @@ async fn each_round_hears_all_that_was_said_and_a_slot_is_held_to_the_end() {
         assert!(requests[2].sent_ns >= Some(requests[2].due_ns));
         let prompts: Vec<u32> = requests.iter().map(|request| request.prompt_tokens).collect();
         assert_eq!(prompts, [50, 3, 50, 50, 50]);
+        assert_eq!(rounds(&requests), [0, 1, 2, 0, 1]);
     }
 }
 
@@ -154,6 +159,7 @@ async fn rounds_that_the_end_leaves_unsent_have_records_too() {
             })
             .collect();
         assert_eq!(unsent, [false, true, true, true, true], "{is_bare}");
+        assert_eq!(rounds(&requests), [0, 1, 2, 0, 1]);
         assert!(requests[0].is_completed());
         assert_eq!(server.seen.all(), 1);
     }
