@@ -127,7 +127,7 @@ fn host(
         path: cli::variable("PATH"),
         hf_home: args.places.hf_home(),
         cache: args.places.cache(),
-        prompts: (!args.no_prompt_cache).then(|| args.places.prompts()),
+        prompts: (!args.fresh_prompts).then(|| args.places.prompts()),
         docker_host: cli::docker_host(),
         secrets,
         redactor,

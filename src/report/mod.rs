@@ -6,6 +6,7 @@
 
 pub mod bench_line;
 pub mod calibration;
+pub mod classic_csv;
 pub mod console;
 pub mod engine_report;
 pub mod jsonl;

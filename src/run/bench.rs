@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::base::ids::ContentHash;
-use crate::load::dataset::Caches;
+use crate::load::dataset::{Caches, Draws};
 use crate::load::{self, DriveError, Item, Lag, Load, Progress, Stamp, Target};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
@@ -27,6 +27,8 @@ pub struct Session {
     stock: Arc<Stock>,
     items: Vec<Item>,
     schedule: ContentHash,
+    /// Where the draws of arrivals and adapters have come to.
+    draws: Draws,
 }
 
 /// What a measurement came to.
@@ -56,7 +58,8 @@ impl Session {
         for name in tokenizers.0 {
             match library.stock(&scenario, name).await {
                 Ok(stock) => {
-                    let (items, schedule) = items(&scenario, &stock.prepared);
+                    let mut draws = stock.prepared.draws.clone();
+                    let (items, schedule) = items(&scenario, &stock.prepared, &mut draws);
                     let items = placed(items, target.dialect.protocol, &stock.tokenizer)?;
                     return Ok(Self {
                         target,
@@ -64,6 +67,7 @@ impl Session {
                         stock,
                         items,
                         schedule,
+                        draws,
                     });
                 }
                 Err(reason) => said.push(reason),
@@ -73,30 +77,52 @@ impl Session {
         Err(said.join("\n"))
     }
 
-    /// The same prompts at another arrival.
-    #[must_use]
-    pub fn at(&self, arrival: &Arrival) -> Self {
+    /// The same prompts at another arrival, drawn as if it were the only one.
+    ///
+    /// # Errors
+    /// In words, why pictures have no place in the prompts.
+    pub fn at(&self, arrival: &Arrival) -> Result<Self, String> {
+        self.drawn(arrival, self.stock.prepared.draws.clone())
+    }
+
+    /// The same prompts at another arrival, drawn where the draws of this one ended.
+    ///
+    /// # Errors
+    /// In words, why pictures have no place in the prompts.
+    pub fn on_at(&self, arrival: &Arrival) -> Result<Self, String> {
+        self.drawn(arrival, self.draws.clone())
+    }
+
+    fn drawn(&self, arrival: &Arrival, mut draws: Draws) -> Result<Self, String> {
         let mut scenario = self.scenario.clone();
         scenario.arrival = arrival.clone();
-        let (items, schedule) = items(&scenario, &self.stock.prepared);
-        self.with(scenario, items, schedule)
-    }
-
-    /// What a point of a search sends at a value, when earlier points have `used` so many prompts.
-    #[must_use]
-    pub fn at_point(&self, search: &Search, value: f64, used: usize) -> Self {
-        let point = load_at(&self.scenario, search, &self.stock, value, used);
-        self.with(point.scenario, point.items, point.schedule)
-    }
-
-    fn with(&self, scenario: Scenario, items: Vec<Item>, schedule: ContentHash) -> Self {
-        Self {
+        let (items, schedule) = items(&scenario, &self.stock.prepared, &mut draws);
+        let items = placed(items, self.target.dialect.protocol, &self.stock.tokenizer)?;
+        Ok(Self {
             target: self.target.clone(),
             scenario,
             stock: Arc::clone(&self.stock),
             items,
             schedule,
-        }
+            draws,
+        })
+    }
+
+    /// What a point of a search sends at a value, when earlier points have `used` so many prompts.
+    ///
+    /// # Errors
+    /// In words, why pictures have no place in the prompts.
+    pub fn at_point(&self, search: &Search, value: f64, used: usize) -> Result<Self, String> {
+        let protocol = self.target.dialect.protocol;
+        let point = load_at(&self.scenario, search, &self.stock, protocol, value, used)?;
+        Ok(Self {
+            target: self.target.clone(),
+            scenario: point.scenario,
+            stock: Arc::clone(&self.stock),
+            items: point.items,
+            schedule: point.schedule,
+            draws: self.draws.clone(),
+        })
     }
 
     /// The arrival at which it sends.

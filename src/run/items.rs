@@ -8,21 +8,21 @@ use crate::base::units::RequestRate;
 use crate::load::dataset::pictures::with_placeholders;
 use crate::load::dataset::template::{ChatTemplate, TemplateError};
 use crate::load::dataset::tokenizer::Tokenizer;
-use crate::load::dataset::{Content, Extras, Prepared, Prompt};
+use crate::load::dataset::{Content, Draws, Extras, Prepared, Prompt};
 use crate::load::{Item, schedule};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::request::Request;
 
-/// What is sent and when: arrivals and adapters are drawn where the data set's draws ended. With a digest of both.
-pub(super) fn items(scenario: &Scenario, prepared: &Prepared) -> (Vec<Item>, ContentHash) {
+/// What is sent and when, with a digest of both: arrivals and adapters are drawn from `draws`, where the data set's draws ended.
+pub(super) fn items(scenario: &Scenario, prepared: &Prepared, draws: &mut Draws) -> (Vec<Item>, ContentHash) {
     let all = Part {
         from: 0,
         count: prepared.prompts.len(),
         before: None,
     };
-    part(scenario, prepared, all)
+    part(scenario, prepared, all, draws)
 }
 
 /// Some of the prompts, as if the data set began with them and had no more.
@@ -37,9 +37,13 @@ pub(super) struct Part {
 }
 
 /// What is sent of a part, and when.
-pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part) -> (Vec<Item>, ContentHash) {
+pub(super) fn part(
+    scenario: &Scenario,
+    prepared: &Prepared,
+    part: Part,
+    draws: &mut Draws,
+) -> (Vec<Item>, ContentHash) {
     let prompts = &prepared.prompts;
-    let mut draws = prepared.draws.clone();
     let moments = moments(prompts);
     let arrival = match moments {
         // A trace has its moments, and no gap is drawn.
@@ -51,7 +55,7 @@ pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part) -> (Vec
         None => scenario.arrival.clone(),
     };
     let (due, mut adapters) = match &scenario.lora {
-        Some(lora) => schedule::dealt(&arrival, lora, part.count, &mut draws),
+        Some(lora) => schedule::dealt(&arrival, lora, part.count, draws),
         None => (schedule::due(&arrival, part.count, &mut draws.numpy), Vec::new()),
     };
     let mut due = match moments {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::result::Ended;
 use super::wish::Wish;
-use super::{Driving, complain, once, say, tell};
+use super::{Driving, complain, once, say, tell, unfit};
 use crate::commands::{Outcome, print};
 use crate::exit::Exit;
 use crate::judge::search::{Hunt, Next};
@@ -29,6 +29,7 @@ pub(super) async fn measure(
         return hunt(wish, search, server, session, model, stop).await;
     }
     let mut exit = Exit::Done;
+    let mut before: Option<Session> = None;
     for (place, arrival) in wish.arrivals.iter().enumerate() {
         if wish.arrivals.len() > 1 {
             let users = arrival.concurrency.map_or_else(
@@ -42,7 +43,12 @@ pub(super) async fn measure(
                 arrival.rate
             ));
         }
-        let (wish, session) = (wish.at(arrival), session.at(arrival));
+        let wish = wish.at(arrival);
+        let session = match before.filter(|_| wish.runs_on) {
+            Some(before) => before.on_at(arrival),
+            None => session.at(arrival),
+        };
+        let session = session.map_err(unfit)?;
         let Some(driving) = once(&wish, server, &session, stop).await? else {
             return Ok(Exit::Interrupted);
         };
@@ -51,6 +57,7 @@ pub(super) async fn measure(
             Exit::Interrupted => return Ok(Exit::Interrupted),
             other => exit = other,
         }
+        before = Some(session);
     }
     Ok(exit)
 }
@@ -93,7 +100,7 @@ async fn hunt(
             "point {}: {name} {value} {unit}\n",
             hunt.record().points.len() + 1
         ));
-        let session = session.at_point(search, value, used);
+        let session = session.at_point(search, value, used).map_err(unfit)?;
         let wish = wish.at(session.arrival());
         let Some(mut driving) = once(&wish, server, &session, stop).await? else {
             break;

@@ -178,15 +178,6 @@ impl Workload {
         }
     }
 
-    /// Whether its rows are chat messages or conversations, which only the chat protocol carries.
-    pub fn is_of_messages(&self) -> bool {
-        match self.dataset {
-            Dataset::Openai | Dataset::AgenticTrace => true,
-            Dataset::GeneratedSharedPrefix => self.shared_prefix().turns > 1,
-            _ => false,
-        }
-    }
-
     /// How many requests are asked for, each conversation counted once; `None` for all that there are.
     pub fn asked(&self) -> Option<u64> {
         match self.dataset {

@@ -1,0 +1,89 @@
+//! Rates one after another under the classic rules, and profilers of workers that run apart.
+
+use crate::harness::{Desk, Sim};
+use crate::recorder::Recorder;
+
+#[test]
+fn classic_rates_are_measured_one_after_another_into_rows_of_csv() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    let more = [
+        "--rules",
+        "classic",
+        "--multi",
+        "--request-rate-range",
+        "100,301,100",
+    ];
+    let ran = desk.random("vllm", sim.port, &more).exits(0);
+    assert_eq!(
+        ran.stdout
+            .matches("Starting initial single prompt test run...")
+            .count(),
+        3
+    );
+    let text = std::fs::read_to_string(desk.path().join("out.jsonl")).expect("the file is there");
+    let lines: Vec<&str> = text.split("\r\n").collect();
+    assert_eq!(lines.len(), 5, "{text}");
+    assert!(
+        lines[0].starts_with("backend,dataset_name,sharegpt_output_len,")
+            && lines[0].ends_with(",mean_itl_ms"),
+        "{text}"
+    );
+    for (line, rate) in lines[1..4].iter().zip(["100.0", "200.0", "300.0"]) {
+        let start = format!("vllm,random,,32,8,1.0,{rate},10,320,80,");
+        assert!(line.starts_with(&start), "{line}");
+        assert_eq!(line.split(',').count(), 18, "{line}");
+        assert!(
+            line.split(',')
+                .all(|cell| !cell.is_empty() || line.starts_with("vllm,random,,")),
+            "{line}"
+        );
+    }
+    // A second bench goes on below the same header.
+    desk.random("vllm", sim.port, &["--rules", "classic"]).exits(0);
+    let text = std::fs::read_to_string(desk.path().join("out.jsonl")).expect("the file is there");
+    assert_eq!(text.matches("backend,").count(), 1);
+    assert!(
+        text.lines()
+            .last()
+            .is_some_and(|line| line.contains(",inf,10,320,80,")),
+        "{text}"
+    );
+}
+
+#[test]
+fn profilers_of_workers_are_asked_at_their_own_addresses() {
+    let (recorder, worker, desk) = (Recorder::start(), Recorder::start(), Desk::new());
+    let url = format!("http://127.0.0.1:{}", worker.port);
+    let more = [
+        "--num-prompts",
+        "2",
+        "--profile",
+        "--profile-num-steps",
+        "3",
+        "--pd-separated",
+        "--profile-decode-url",
+        &url,
+    ];
+    desk.random("sglang", recorder.port, &more)
+        .exits(0)
+        .shows(&format!("Profiler started for Decode-0 worker at {url}\n"))
+        .shows(&format!(
+            "async_request_profile api_url='{url}/start_profile' body={{'activities': ['CPU', 'GPU'], 'num_steps': 3, "
+        ))
+        .shows(&format!("Profiler stopped for Decode-0 worker at {url}\n"));
+    let asked = |recorder: &Recorder| -> Vec<String> {
+        recorder.take().into_iter().map(|heard| heard.path).collect()
+    };
+    assert_eq!(asked(&worker), ["/start_profile", "/stop_profile"]);
+    assert!(asked(&recorder).iter().all(|path| path == "/generate"));
+}
+
+#[test]
+fn without_a_worker_nobody_profiles_and_that_is_said() {
+    let (recorder, desk) = (Recorder::start(), Desk::new());
+    let more = ["--num-prompts", "2", "--profile", "--pd-separated"];
+    desk.random("sglang", recorder.port, &more)
+        .exits(0)
+        .shows("Warning: PD separated mode requires --profile-prefill-url or --profile-decode-url\n")
+        .shows("Skipping profiler start. Please specify worker URLs for profiling.\n");
+}
