@@ -159,3 +159,46 @@ fn item(prompt: &Prompt, due: Duration, lora: Option<Arc<str>>) -> Item {
         extras: prompt.extras.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::dataset::rng;
+    use crate::results::store::testing;
+
+    fn prepared(count: usize) -> Prepared {
+        Prepared {
+            prompts: vec![
+                Prompt {
+                    content: Content::Text("a".to_owned()),
+                    prompt_tokens: 1,
+                    output_tokens: 1,
+                    extras: None,
+                };
+                count
+            ],
+            hash: ContentHash::of(&"a"),
+            draws: Draws {
+                python: rng::Python::new(1),
+                numpy: rng::Numpy::new(1),
+            },
+            input_tokens: 0,
+            output_tokens: 0,
+            said: Vec::new(),
+            warmup: None,
+        }
+    }
+
+    /// Source: spec/bench-serving.md 5.1, whose third gap is the first that the second load waits for.
+    #[test]
+    fn draws_run_on_from_one_load_to_the_next() {
+        let plan = testing::plan();
+        let mut scenario = plan.cells[0].scenario.clone();
+        scenario.arrival.rate = RequestRate::new(4.0).unwrap();
+        let prepared = prepared(2);
+        let mut draws = prepared.draws.clone();
+        let mut second = || items(&scenario, &prepared, &mut draws).0[1].due.as_secs_f64();
+        assert!((second() - 0.134_901_459_314_796_36).abs() < 1e-9);
+        assert!((second() - 2.859_533_966_077_148e-5).abs() < 1e-9);
+    }
+}
