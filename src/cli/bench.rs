@@ -325,6 +325,13 @@ pub(crate) struct OutputArgs {
     /// What makes a request good, in milliseconds: `ttft:500 tpot:50 e2el:3000`.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "KEY:MS")]
     pub(crate) goodput: Option<Vec<String>>,
+    /// With the backend `sglang-oai-chat`: print a line for the beginning and one for the end of each request, after the last
+    /// has ended.
+    #[arg(long)]
+    pub(crate) print_requests: bool,
+    /// Draw output tokens and requests under way, second by second.
+    #[arg(long)]
+    pub(crate) plot_throughput: bool,
     /// Tell what came from the prefix cache.
     #[arg(long, alias = "c")]
     pub(crate) cache_report: bool,
@@ -393,10 +400,6 @@ pub(crate) enum Activity {
 #[command(next_help_heading = "Flags of the Python tool that are refused")]
 pub(crate) struct MissingArgs {
     #[arg(long, hide = true)]
-    pub(crate) print_requests: bool,
-    #[arg(long, hide = true)]
-    pub(crate) plot_throughput: bool,
-    #[arg(long, hide = true)]
     pub(crate) rust_client: bool,
     #[arg(long, hide = true)]
     pub(crate) rust_worker_threads: Option<String>,
@@ -415,18 +418,6 @@ impl MissingArgs {
         let known = [
             (self.rust_client, "rust-client", rust),
             (self.rust_worker_threads.is_some(), "rust-worker-threads", rust),
-            (
-                self.print_requests,
-                "print-requests",
-                "a line before and after each request would be written while times are taken; `--output-details` tells of \
-                 every request afterwards",
-            ),
-            (
-                self.plot_throughput,
-                "plot-throughput",
-                "the Python tool draws by its package termplotlib and by gnuplot, which are not used here; `matrix run` and \
-                 `matrix report` draw a matrix",
-            ),
         ];
         let given = known.into_iter().filter(|(is_given, ..)| *is_given);
         given
@@ -534,9 +525,9 @@ mod tests {
 
     #[test]
     fn what_is_known_and_not_supported_is_refused_with_its_reason() {
-        let args = parsed(&["--rust-client", "--print-requests", "--plot-throughput"]).unwrap();
+        let args = parsed(&["--rust-client", "--rust-worker-threads", "4"]).unwrap();
         let refusals = args.missing.refusals();
-        assert_eq!(refusals.len(), 3);
-        assert!(refusals[1].contains("`--output-details`"), "{refusals:?}");
+        assert_eq!(refusals.len(), 2);
+        assert!(refusals[0].contains("written in Rust"), "{refusals:?}");
     }
 }

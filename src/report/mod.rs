@@ -11,7 +11,8 @@ pub mod console;
 pub mod engine_report;
 pub mod jsonl;
 pub mod markdown;
-mod python;
+pub mod plot;
+pub(crate) mod python;
 pub mod tables;
 pub mod terminal;
 #[cfg(test)]

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::base::clock::Moment;
 use crate::base::ids::ContentHash;
 use crate::load::dataset::{Caches, Draws};
-use crate::load::{self, DriveError, Item, Lag, Load, Progress, Stamp, Target};
+use crate::load::protocol::path;
+use crate::load::{self, DriveError, Driven, Item, Lag, Load, Progress, Stamp, Target};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::search::Search;
@@ -35,6 +37,8 @@ pub struct Session {
 pub struct Measured {
     /// A record for each request, with our own count of its tokens.
     pub requests: Vec<Request>,
+    /// The moment from which the moments in records are told.
+    pub zero: Moment,
     /// How late requests were sent by our own fault.
     pub lag: Option<Lag>,
     /// Whose clock took the moments of arrival.
@@ -156,6 +160,21 @@ impl Session {
         &self.stock.prepared.said
     }
 
+    /// What is sent, in order.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// Where requests go.
+    pub fn url(&self) -> String {
+        format!("{}{}", self.target.address, path(&self.target.dialect))
+    }
+
+    /// The model as requests name it.
+    pub fn model(&self) -> &str {
+        &self.target.model
+    }
+
     /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
@@ -171,22 +190,18 @@ impl Session {
         (&self.stock.prepared.hash, &self.schedule)
     }
 
-    /// Sends the first request so many times at once, its answer cut to `limit` tokens. Their records.
+    /// What warms up: the first request so many times, its answer cut to `limit` tokens.
+    pub fn warm_items(&self, count: u32, limit: Option<u32>) -> Vec<Item> {
+        let warm = warm_up(&self.scenario, &self.stock.prepared, limit);
+        warm.map_or_else(Vec::new, |warm| vec![warm; count as usize])
+    }
+
+    /// Sends these items at once.
     ///
     /// # Errors
     /// No request can be written or sent at all.
-    pub async fn warm_up(
-        &self,
-        count: u32,
-        limit: Option<u32>,
-        stop: CancellationToken,
-    ) -> Result<Vec<Request>, DriveError> {
-        let Some(warm) = warm_up(&self.scenario, &self.stock.prepared, limit) else {
-            return Ok(Vec::new());
-        };
-        let load = self.load(vec![warm; count as usize]);
-        let driven = load::drive(load, Arc::default(), stop).await?;
-        Ok(driven.requests)
+    pub async fn warm_up(&self, items: Vec<Item>, stop: CancellationToken) -> Result<Driven, DriveError> {
+        load::drive(self.load(items), Arc::default(), stop).await
     }
 
     /// Sends every request at its due time, follows it to its end, and counts the tokens of all answers after the last one.
@@ -201,6 +216,7 @@ impl Session {
         let driven = load::drive(self.load(self.items.clone()), progress, stop).await?;
         Ok(Measured {
             requests: count_tokens(driven.requests, &self.stock).await,
+            zero: driven.zero,
             lag: driven.lag,
             stamp: driven.stamp,
         })

@@ -87,3 +87,46 @@ fn without_a_worker_nobody_profiles_and_that_is_said() {
         .shows("Warning: PD separated mode requires --profile-prefill-url or --profile-decode-url\n")
         .shows("Skipping profiler start. Please specify worker URLs for profiling.\n");
 }
+
+#[test]
+fn each_request_gets_a_line_when_it_begins_and_one_when_it_ends() {
+    let (sim, desk) = (Sim::start("sglang", &[]), Desk::new());
+    let more = ["--num-prompts", "2", "--print-requests", "--max-concurrency", "1"];
+    let ran = desk.random("sglang-oai-chat", sim.port, &more).exits(0);
+    let lines: Vec<&str> = ran
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("rid="))
+        .collect();
+    // One request warms up, and with one at a time each ends before the next begins.
+    assert_eq!(lines.len(), 6, "{}", ran.stdout);
+    for pair in lines.chunks(2) {
+        let id = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+        assert_eq!(id(pair[0]), id(pair[1]));
+        let begun = " message=\"request start\" request_func_input=\"RequestFuncInput(prompt='...', api_url='http://127.0.0.1:";
+        assert!(pair[0].contains(begun), "{}", pair[0]);
+        assert!(
+            pair[0].ends_with(
+                "lora_name=None, image_data=None, extra_request_body={}, timestamp=None, routing_key=None)\""
+            ),
+            "{}",
+            pair[0]
+        );
+        let ended = " message=\"request end\" output=\"RequestFuncOutput(generated_text='...', success=True, latency=0.";
+        assert!(pair[1].contains(ended), "{}", pair[1]);
+    }
+    let place = |text: &str| ran.stdout.find(text).expect("it is printed");
+    assert!(place("Starting warmup") < place("rid=") && place("rid=") < place("Warmup completed"));
+}
+
+#[test]
+fn the_load_is_drawn_over_time_before_the_block() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    let ran = desk.random("vllm", sim.port, &["--plot-throughput"]).exits(0);
+    let place = |text: &str| ran.stdout.find(text).expect("it is printed");
+    assert!(place("Output tokens per second") < place("Concurrent requests per second"));
+    assert!(place("Concurrent requests per second") < place("Serving Benchmark Result"));
+    // All ten begin at once and ask for eight tokens each within the first second.
+    assert!(ran.stdout.contains("\n80 │█\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("\n10 │█\n"), "{}", ran.stdout);
+}

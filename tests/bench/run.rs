@@ -402,7 +402,7 @@ fn what_is_not_supported_is_refused_and_nothing_is_sent() {
     for (args, why) in [
         (&["--backend", "gserver"][..], "`gserver` is not implemented"),
         (&["--rust-client"], "`--rust-client` is not supported"),
-        (&["--plot-throughput"], "`--plot-throughput` is not supported"),
+        (&["--print-requests"], "needs the backend `sglang-oai-chat`"),
         (
             &["--gsp-num-groups", "3"],
             "belong to the data set `generated-shared-prefix`",

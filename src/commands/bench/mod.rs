@@ -7,6 +7,7 @@ mod arrivals;
 mod notes;
 mod points;
 mod profile;
+mod requests;
 mod result;
 mod wish;
 
@@ -150,6 +151,7 @@ async fn once(
     };
     let began = clock::timestamp();
     let mut measured = drive(wish, session, &stop.asked).await?;
+    requests::tell(wish, session, session.items(), &measured.requests, measured.zero);
     if let Some(profiler) = &wish.profiler {
         profile::stop(profiler, &profiling).await;
     }
@@ -176,6 +178,9 @@ async fn once(
 /// Prints the block, writes the files, and says what must be said.
 fn tell(ended: &Ended<'_>) -> Outcome {
     let figures = ended.figures();
+    if ended.wish.output.plot {
+        print(&ended.plots());
+    }
     print(&ended.block(&figures));
     let steady = ended.steady();
     if let Some(steady) = &steady {
@@ -372,10 +377,13 @@ async fn warm_up(wish: &Wish, session: &Session, stop: &CancellationToken) -> Re
         Profile::Current => format!("Starting warmup with {count} sequences..."),
     });
     let began = clock::now();
+    let warm = session.warm_items(count, limit);
     let sent = session
-        .warm_up(count, limit, stop.clone())
+        .warm_up(warm.clone(), stop.clone())
         .await
         .map_err(|error| unfit(error.to_string()))?;
+    let (sent, zero) = (sent.requests, sent.zero);
+    requests::tell(wish, session, &warm, &sent, zero);
     if stop.is_cancelled() {
         return Ok(false);
     }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::wish::{Profiled, Profiler};
 use super::{complain, say};
 use crate::base::clock;
+use crate::report::python::literal;
 use crate::run::server::Server;
 
 /// One profiler: where it is, and what a worker is called.
@@ -110,55 +111,4 @@ fn start_body(profiler: &Profiler, unix_s: f64) -> Body {
     let folder = profiler.folder.join(format!("{unix_s}"));
     body.insert("output_dir".to_owned(), json!(folder.display().to_string()));
     body
-}
-
-/// A value as Python's `repr` writes it.
-fn literal(value: &Value) -> String {
-    let joined = |parts: Vec<String>| parts.join(", ");
-    match value {
-        Value::Null => "None".to_owned(),
-        Value::Bool(true) => "True".to_owned(),
-        Value::Bool(false) => "False".to_owned(),
-        Value::Number(number) => number.to_string(),
-        Value::String(text) => {
-            let quote = if text.contains('\'') && !text.contains('"') {
-                '"'
-            } else {
-                '\''
-            };
-            let mut out = String::from(quote);
-            for character in text.chars() {
-                match character {
-                    '\\' => out.push_str("\\\\"),
-                    '\n' => out.push_str("\\n"),
-                    '\r' => out.push_str("\\r"),
-                    '\t' => out.push_str("\\t"),
-                    same if same == quote => out.extend(['\\', same]),
-                    other => out.push(other),
-                }
-            }
-            out.push(quote);
-            out
-        }
-        Value::Array(values) => format!("[{}]", joined(values.iter().map(literal).collect())),
-        Value::Object(fields) => {
-            let field =
-                |(key, value): (&String, &Value)| format!("{}: {}", literal(&json!(key)), literal(value));
-            format!("{{{}}}", joined(fields.iter().map(field).collect()))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_literal_is_what_python_would_print() {
-        let value = json!({"activities": ["CPU", "GPU"], "num_steps": 5, "by": false, "none": null, "q": "it's", "b": "a\\b"});
-        assert_eq!(
-            literal(&value),
-            r#"{'activities': ['CPU', 'GPU'], 'num_steps': 5, 'by': False, 'none': None, 'q': "it's", 'b': 'a\\b'}"#
-        );
-    }
 }

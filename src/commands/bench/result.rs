@@ -13,6 +13,7 @@ use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
 use crate::report::bench_line::{BenchLine, Details};
 use crate::report::console::{self, Facts};
+use crate::report::plot::plot;
 use crate::report::vllm_json::VllmResult;
 use crate::results::record::cell::{Definitions, Figures};
 use crate::run::bench::{Measured, Session};
@@ -111,6 +112,19 @@ impl Ended<'_> {
             embeds: self.wish.backend.protocol() == Protocol::Embeddings,
         };
         console::block(self.wish.profile, &facts, &sheets.block)
+    }
+
+    /// The load over time, drawn.
+    pub(super) fn plots(&self) -> String {
+        let (protocol, copied) = (self.wish.backend.protocol(), self.wish.output.compat_figures);
+        let each = metrics::each_second(&self.measured.requests, protocol, self.wish.profile, copied);
+        let each = each.unwrap_or_default();
+        let tokens = match &each.tokens {
+            Some(tokens) => plot("Output tokens per second", tokens),
+            None => "\nOutput tokens per second are unknown: nobody counted the tokens of every answer\n"
+                .to_owned(),
+        };
+        tokens + &plot("Concurrent requests per second", &each.requests)
     }
 
     /// What must be said about the figures.

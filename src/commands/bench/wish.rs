@@ -109,6 +109,10 @@ pub(crate) struct Output {
     pub(crate) infinity: bool,
     pub(crate) compat_figures: bool,
     pub(crate) bar: bool,
+    /// Whether a line tells of each beginning and each end of a request.
+    pub(crate) requests: bool,
+    /// Whether the load is drawn over time.
+    pub(crate) plot: bool,
 }
 
 /// What the environment says.
@@ -410,6 +414,8 @@ fn output(args: &BenchArgs) -> Output {
         infinity: args.ours.compat_json,
         compat_figures: args.ours.compat_figures,
         bar: !args.output.disable_tqdm,
+        requests: args.output.print_requests,
+        plot: args.output.plot_throughput,
     }
 }
 

@@ -26,6 +26,7 @@ pub use cache::{CacheHits, CacheTiers, cache_hits};
 pub use mended::{Held, generated_tokens, held, mended};
 pub use metric::{Better, Metric, Unit};
 pub use parts::{Count, Flow, Sample, Statistic, Target};
+pub use peaks::{EachSecond, each_second};
 pub use seconds::{Cut, CutError, Quantiles, cut, seconds};
 pub use stats::Statistics;
 pub use steady::{SteadyState, steady_state};

@@ -76,6 +76,11 @@ pub(super) fn contradictions(args: &BenchArgs) -> Vec<String> {
         is_ids && backend != Backend::Sglang,
         "`--tokenize-prompt` needs the backend `sglang`".to_owned(),
     );
+    no(
+        args.output.print_requests && backend != Backend::SglangOaiChat,
+        "`--print-requests` needs the backend `sglang-oai-chat`; `--output-details` tells of single requests with every backend"
+            .to_owned(),
+    );
     let timeout = course.flush_cache_timeout;
     no(
         !(timeout.is_finite() && timeout > 0.0),
