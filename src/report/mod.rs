@@ -18,6 +18,7 @@ pub mod terminal;
 #[cfg(test)]
 mod testing;
 pub mod traffic;
+pub mod traps;
 pub mod vllm_json;
 
 use std::fmt;

@@ -7,11 +7,11 @@ use super::result::Sheets;
 use crate::judge::metrics::{self, Basis, Count, Metric, Sample, Statistic};
 use crate::load::Lag;
 use crate::matrix::plan::Protocol;
+use crate::matrix::spec::workload::Profile;
+use crate::report::traps::{Itl, traps};
 use crate::results::record::cell::Figures;
 use crate::results::record::request::{Class, Request};
 
-/// From this many tokens per event on, ITL is no longer the time of a token.
-const MERGED: f64 = 1.05;
 /// A client that sends later than this measures itself.
 const LATE: Duration = Duration::from_millis(10);
 /// How much of a server's words is repeated.
@@ -115,20 +115,18 @@ fn is_counted(request: &Request) -> bool {
 }
 
 /// What qualifies the figures, whoever computes them.
-pub(super) fn doubts(requests: &[Request], basis: &Basis, sheets: &Sheets, lag: Option<Lag>) -> Vec<String> {
+pub(super) fn doubts(
+    requests: &[Request],
+    basis: &Basis,
+    profile: Profile,
+    sheets: &Sheets,
+    lag: Option<Lag>,
+) -> Vec<String> {
     let mut notes = Vec::new();
     let of_matrix = |metric: Metric| metrics::figure(&sheets.matrix, metric);
-    if let Some(tokens) = of_matrix(Metric::TokensPerChunk).filter(|tokens| *tokens > MERGED)
-        && basis.protocol != Protocol::SglangNative
-    {
-        let per_token = of_matrix(Metric::Time(Statistic::Mean, Sample::Itl));
-        let per_token = per_token.map_or_else(String::new, |itl| {
-            format!("; per token it is {itl:.2} ms on average")
-        });
-        notes.push(format!(
-            "an event carries {tokens:.2} tokens on average, and ITL is the time between events{per_token}"
-        ));
-    }
+    let (backend, accepted) = (basis.backend.as_str(), basis.accept_length);
+    let itl = Itl::of_block(profile, basis.protocol, backend, accepted);
+    notes.extend(traps(&of_matrix, itl));
     if let Some(vision) = of_matrix(Metric::Tokens(Count::InputVision)) {
         notes.push(format!(
             "{vision} prompt tokens stand for pictures: the server's count (`usage`) less our own of the text"

@@ -142,7 +142,13 @@ impl Ended<'_> {
         if !self.wish.output.compat_figures {
             notes.extend(notes::mended(requests, sheets));
         }
-        notes.extend(notes::doubts(requests, &basis, sheets, self.measured.lag));
+        notes.extend(notes::doubts(
+            requests,
+            &basis,
+            self.wish.profile,
+            sheets,
+            self.measured.lag,
+        ));
         notes
     }
 

@@ -178,7 +178,7 @@ fn compat_sheet(
         sheet.put(Metric::AcceptLength, basis.accept_length);
         match faults {
             Faults::Copied => peaks::compat(&mut sheet, &answers),
-            Faults::Mended => peaks::matrix(&mut sheet, all),
+            Faults::Mended => peaks::mended(&mut sheet, requests, all),
         }
         if let Some(slo) = &basis.slo {
             goodput::compat(&mut sheet, &answers, slo, all.len(), duration_s);

@@ -3,6 +3,7 @@
 use super::Sheet;
 use super::compat::{Answer, answers};
 use super::latency::chunk_tokens;
+use super::mended::sound;
 use super::metric::Metric;
 use super::throughput::window_s;
 use crate::matrix::plan::Protocol;
@@ -17,6 +18,13 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
     sheet.put(Metric::PeakConcurrency, overlap(requests).map(|peak| peak as f64));
     sheet.put(Metric::PeakOutput, peak_output(requests));
+}
+
+/// The same for a block, whose tokens are those that were generated: `sound` are the completed requests as the profile should
+/// have read them.
+pub(super) fn mended(sheet: &mut Sheet, sound: &[Request], all: &[Request]) {
+    sheet.put(Metric::PeakConcurrency, overlap(all).map(|peak| peak as f64));
+    sheet.put(Metric::PeakOutput, peak_output(sound));
 }
 
 /// Peaks as bench_serving counts them: events and requests that touch the same second.
@@ -72,7 +80,7 @@ pub fn each_second(
     }
     let tokens = || {
         let mut tokens = vec![0.0; count];
-        for request in requests.iter().filter(|request| request.is_completed()) {
+        for request in &sound(requests, protocol) {
             for (chunk, carried) in request.chunks.iter().zip(chunk_tokens(request)?) {
                 tokens[second(chunk.at_ns).min(count - 1)] += f64::from(carried);
             }
