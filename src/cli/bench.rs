@@ -61,6 +61,13 @@ pub struct BenchArgs {
     pub(crate) missing: MissingArgs,
 }
 
+impl BenchArgs {
+    /// Whether rows are sent at moments of their own.
+    pub(crate) fn is_replayed(&self) -> bool {
+        self.dataset.dataset_name == DatasetName::Mooncake || self.trace.use_trace_timestamps
+    }
+}
+
 /// What the Python tool does not have.
 ///
 /// No name here may keep a prefix from being unique that is unique among the Python tool's own flags; where one does, that prefix

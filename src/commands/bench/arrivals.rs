@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::wish::Wish;
 use crate::base::units::{RequestRate, Span};
-use crate::cli::bench::{BenchArgs, DatasetName, Gaps};
+use crate::cli::bench::{BenchArgs, Gaps};
 use crate::matrix::spec::arrival::{Arrival, Burstiness, Pace, Ramp, Spacing, Stage};
 use crate::matrix::spec::search::{By, Search};
 use crate::report::traffic::Traffic;
@@ -43,7 +43,7 @@ pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
         None => vec![None],
         Some(users) => users.iter().map(|users| NonZeroU32::new(*users)).collect(),
     };
-    let is_trace = args.dataset.dataset_name == DatasetName::Mooncake;
+    let is_trace = args.is_replayed();
     if is_trace && (!matches!(pace, Ok(None)) || args.search.search.is_some()) {
         mistakes.push(
             "a trace is sent at its own moments; leave the ramp, the stages or the search out".to_owned(),

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::arrivals::{self, Steady};
 use crate::base::units::Span;
-use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, Rules, written};
+use crate::cli::bench::{Activity, Backend, BenchArgs, Rules, written};
 use crate::load::{Address, Headers};
 use crate::matrix::plan::{Dialect, Protocol};
 use crate::matrix::spec::arrival::Arrival;
@@ -380,9 +380,9 @@ fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival
         tag: args.output.tag.clone(),
         backend: args.server.backend.name(),
         dataset: written(&args.dataset.dataset_name),
-        rate: match args.dataset.dataset_name {
-            DatasetName::Mooncake => Traffic::Trace,
-            _ => Traffic::at(arrival),
+        rate: match args.is_replayed() {
+            true => Traffic::Trace,
+            false => Traffic::at(arrival),
         },
         concurrency: arrival.concurrency.map(NonZeroU32::get),
         sharegpt_output_len: args.dataset.sharegpt_output_len,
