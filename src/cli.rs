@@ -96,6 +96,9 @@ pub struct CheckArgs {
     /// Print the mistakes as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Where caches are.
+    #[command(flatten)]
+    pub places: Places,
 }
 
 /// `matrix plan`.

@@ -193,6 +193,11 @@ impl Workload {
         }
     }
 
+    /// Whether its prompts cannot be made or counted without the tokenizer's chat template.
+    pub fn needs_template(&self) -> bool {
+        self.apply_chat_template || matches!(self.dataset, Dataset::Image | Dataset::Mmmu | Dataset::Openai)
+    }
+
     /// Whether rows are sent at moments of their own.
     pub fn is_replayed(&self) -> bool {
         self.dataset == Dataset::Mooncake || self.trace_timestamps
