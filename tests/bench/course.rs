@@ -130,3 +130,33 @@ fn the_load_is_drawn_over_time_before_the_block() {
     assert!(ran.stdout.contains("\n80 │█\n"), "{}", ran.stdout);
     assert!(ran.stdout.contains("\n10 │█\n"), "{}", ran.stdout);
 }
+
+#[test]
+fn the_error_of_a_calibrated_client_is_told_beside_the_block_and_not_in_it() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    let note = "note: the client's own error at ";
+    assert!(!desk.random("vllm", sim.port, &[]).exits(0).stderr.contains(note));
+    let mut calibrate = std::process::Command::new(env!("CARGO_BIN_EXE_matrix"));
+    let kept = calibrate
+        .args(["calibrate", "--streams", "4", "--tokens", "3"])
+        .env("MATRIX_CACHE", desk.path().join("cache"))
+        .output()
+        .expect("the binary runs");
+    assert!(kept.status.success(), "{kept:?}");
+    let ran = desk
+        .random("vllm", sim.port, &["--max-concurrency", "2"])
+        .exits(0);
+    assert!(!ran.stdout.contains("own error"), "{}", ran.stdout);
+    let ran = ran.says(&format!(
+        "{note}4 streams, by the calibration of this machine: TTFT ±"
+    ));
+    assert!(!ran.stderr.contains("under way at once"), "{}", ran.stderr);
+    desk.random("vllm", sim.port, &[]).exits(0).says(", though ");
+    // Of another machine it says nothing.
+    let path = desk.path().join("cache/calibration.json");
+    let mut other: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).expect("it is kept")).expect("it is JSON");
+    other["machine"] = "another".into();
+    std::fs::write(&path, other.to_string()).expect("a file can be written");
+    assert!(!desk.random("vllm", sim.port, &[]).exits(0).stderr.contains(note));
+}

@@ -26,7 +26,7 @@ use self::wish::{Environment, Warmup, Wish};
 use crate::base::clock;
 use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
-use crate::commands::{Outcome, Refusal, print};
+use crate::commands::{Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::metrics;
 use crate::load::dataset::Caches;
@@ -35,11 +35,12 @@ use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
 use crate::progress::bar::Bar;
 use crate::report::{bench_line, classic_csv, console};
+use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
-use crate::run::Events;
 use crate::run::bench::{Measured, Session, Tokenizers};
 use crate::run::server::{Server, accept_length};
 use crate::run::stop::{Signals, Stop};
+use crate::run::{Events, calibrate};
 use crate::telemetry::machine;
 
 /// A warm-up answer has at most so many tokens.
@@ -74,6 +75,8 @@ pub fn execute(args: &BenchArgs) -> Outcome {
         prompts: (!args.ours.fresh_prompts).then(|| places.prompts()),
     };
     machine::raise_open_files();
+    let about = || machine::read(&format!("matrix {}", cli::VERSION));
+    let calibration = calibrate::kept(&places.cache(), about);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -90,15 +93,10 @@ pub fn execute(args: &BenchArgs) -> Outcome {
         tokio::select! {
             biased;
             () = stop.now.cancelled() => Ok(Exit::Interrupted),
-            outcome = bench(&wish, caches, &stop) => outcome,
+            outcome = bench(&wish, caches, calibration, &stop) => outcome,
             never = stop.listen(&mut signals, &events) => match never {},
         }
     })
-}
-
-/// Writes to stderr; a terminal that went away is no reason to stop measuring.
-fn complain(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 fn say(line: &str) {
@@ -109,7 +107,7 @@ fn unfit(message: impl std::fmt::Display) -> Refusal {
     Refusal::unfit(format!("error: {message}\n"))
 }
 
-async fn bench(wish: &Wish, caches: Caches, stop: &Stop) -> Outcome {
+async fn bench(wish: &Wish, caches: Caches, calibration: Option<Calibration>, stop: &Stop) -> Outcome {
     let prepared = tokio::select! {
         biased;
         // Nothing was measured, so nothing is lost.
@@ -121,7 +119,16 @@ async fn bench(wish: &Wish, caches: Caches, stop: &Stop) -> Outcome {
         session,
         model,
     } = prepared;
-    points::measure(wish, &server, &session, &model, stop).await
+    let known = Known { model, calibration };
+    points::measure(wish, &server, &session, &known, stop).await
+}
+
+/// What is known of both sides beside the load.
+struct Known {
+    /// The model in the words of the command line or of the server.
+    model: String,
+    /// How far this client's moments lie from the truth on this machine, if that was measured.
+    calibration: Option<Calibration>,
 }
 
 /// What came of a load that was sent.
@@ -191,6 +198,9 @@ fn tell(ended: &Ended<'_>) -> Outcome {
     let mut said = failures.join("");
     for note in &notes {
         let _ = writeln!(said, "note: {note}");
+    }
+    if let Some(error) = ended.client_error() {
+        let _ = writeln!(said, "note: {error}");
     }
     complain(&said);
     let wish = ended.wish;

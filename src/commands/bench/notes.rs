@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::result::Sheets;
+use crate::judge::client;
 use crate::judge::metrics::{self, Basis, Count, Metric, Sample, Statistic};
-use crate::load::Lag;
+use crate::load::{Lag, Stamp};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
 use crate::report::traps::{Itl, traps};
 use crate::results::record::cell::Figures;
+use crate::results::record::client::Calibration;
 use crate::results::record::request::{Class, Request};
 
 /// A client that sends later than this measures itself.
@@ -112,6 +114,21 @@ fn is_counted(request: &Request) -> bool {
     let is_reported = request.usage.and_then(|usage| usage.completion).is_some()
         || request.chunks.iter().any(|chunk| chunk.tokens.is_some());
     !is_reported && request.finish.as_deref() != Some("length")
+}
+
+/// How far 99 of 100 of the client's moments lie from the truth at most, by a calibration with the same clock.
+pub(super) fn client_error(requests: &[Request], stamp: Stamp, calibration: &Calibration) -> Option<String> {
+    let most = client::most_at_once(requests);
+    let point = client::point(calibration, most).filter(|_| stamp.name() == calibration.stamps)?;
+    let beyond = match most > point.streams {
+        true => format!(", though {most} were under way at once; `matrix calibrate --streams` measures more"),
+        false => String::new(),
+    };
+    Some(format!(
+        "the client's own error at {} streams, by the calibration of this machine: TTFT ±{:.2} ms, ITL ±{:.3} ms for 99 of \
+         100{beyond}",
+        point.streams, point.ttft_ms.p99, point.itl_ms.p99
+    ))
 }
 
 /// What qualifies the figures, whoever computes them.

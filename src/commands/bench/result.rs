@@ -16,6 +16,7 @@ use crate::report::console::{self, Facts};
 use crate::report::plot::plot;
 use crate::report::vllm_json::VllmResult;
 use crate::results::record::cell::{Definitions, Figures};
+use crate::results::record::client::Calibration;
 use crate::run::bench::{Measured, Session};
 
 /// A bench that has ended.
@@ -24,6 +25,7 @@ pub(super) struct Ended<'a> {
     pub(super) session: &'a Session,
     /// The model in the words of the command line or of the server.
     pub(super) model: &'a str,
+    pub(super) calibration: Option<&'a Calibration>,
     pub(super) measured: &'a Measured,
     /// What `/server_info` says.
     pub(super) info: Option<&'a Value>,
@@ -112,6 +114,11 @@ impl Ended<'_> {
             embeds: self.wish.backend.protocol() == Protocol::Embeddings,
         };
         console::block(self.wish.profile, &facts, &sheets.block)
+    }
+
+    /// How far the client's own moments may lie from the truth, if this machine was calibrated.
+    pub(super) fn client_error(&self) -> Option<String> {
+        notes::client_error(&self.measured.requests, self.measured.stamp, self.calibration?)
     }
 
     /// The load over time, drawn.
