@@ -210,13 +210,12 @@ fn unfit_backend(args: &BenchArgs, dataset: Dataset) -> Vec<String> {
              backend, such as `sglang-oai-chat` or `vllm-chat`"
         ));
     }
-    if dataset == Dataset::Mooncake {
-        if !matches!(protocol, Protocol::SglangNative | Protocol::Completions) {
-            found.push(format!(
+    let takes_text = matches!(protocol, Protocol::SglangNative | Protocol::Completions);
+    if dataset == Dataset::Mooncake && !takes_text {
+        found.push(format!(
                 "the data set `mooncake` consists of prompts that a chat template was applied to, which the backend `{backend}` \
                  does not take as they are; use `sglang`, or a backend of completions"
-            ));
-        }
+        ));
     }
     if args.is_replayed() && args.course.request_rate.iter().any(|rate| !rate.is_infinite()) {
         let instead = match dataset {
