@@ -115,6 +115,8 @@ fn each_request_gets_a_line_when_it_begins_and_one_when_it_ends() {
         let ended = " message=\"request end\" output=\"RequestFuncOutput(generated_text='...', success=True, latency=0.";
         assert!(pair[1].contains(ended), "{}", pair[1]);
     }
+    // Nothing is said of pictures where there are none.
+    assert!(!ran.stderr.contains("stand for pictures"), "{}", ran.stderr);
     let place = |text: &str| ran.stdout.find(text).expect("it is printed");
     assert!(place("Starting warmup") < place("rid=") && place("rid=") < place("Warmup completed"));
 }

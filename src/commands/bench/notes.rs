@@ -144,7 +144,7 @@ pub(super) fn doubts(
     let (backend, accepted) = (basis.backend.as_str(), basis.accept_length);
     let itl = Itl::of_block(profile, basis.protocol, backend, accepted);
     notes.extend(traps(&of_matrix, itl));
-    if let Some(vision) = of_matrix(Metric::Tokens(Count::InputVision)) {
+    if let Some(vision) = of_matrix(Metric::Tokens(Count::InputVision)).filter(|vision| *vision > 0.0) {
         notes.push(format!(
             "{vision} prompt tokens stand for pictures: the server's count (`usage`) less our own of the text"
         ));
