@@ -28,6 +28,10 @@ use matrix::telemetry::machine;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
+/// The binary's own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const SERVER_CORE: usize = 0;
 const CLIENT_CORE: usize = 1;
 

@@ -434,10 +434,12 @@ async fn begin(wish: &Wish, server: &Server) -> Result<Vec<profile::Running>, Re
             ))
         })?;
     }
-    match (wish.profile, wish.warmup) {
-        (Profile::Classic, Warmup::None) => {}
-        (Profile::Classic, _) => tokio::time::sleep(Duration::from_millis(1500)).await,
-        (Profile::Current, _) => tokio::time::sleep(Duration::from_secs(1)).await,
+    // The server is to settle. Where nothing was asked of it before, there is nothing to settle from.
+    let is_stirred = !matches!(wish.warmup, Warmup::None) || wish.flush.is_some();
+    match wish.profile {
+        _ if !is_stirred => {}
+        Profile::Classic => tokio::time::sleep(Duration::from_millis(1500)).await,
+        Profile::Current => tokio::time::sleep(Duration::from_secs(1)).await,
     }
     Ok(match &wish.profiler {
         Some(profiler) => profile::start(profiler, server).await,

@@ -3,6 +3,7 @@
 //! Everything is drawn before the measurement starts. Downloads nothing, and sends nothing.
 
 mod agentic;
+mod byte_level;
 mod cache;
 mod conversations;
 mod custom;
