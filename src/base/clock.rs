@@ -51,6 +51,15 @@ pub fn now() -> Moment {
     Moment(u64::try_from(now.saturating_duration_since(zero).as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// The time since the machine was started, as the kernel's log tells it.
+pub fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}
+
 /// Processor time of the calling thread so far.
 pub fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

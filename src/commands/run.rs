@@ -208,11 +208,13 @@ fn begin(
     Ok(store.finished(whole).context("cannot read what is finished")?)
 }
 
-/// What is still to be done: interrupted cells are, failed ones only when they are asked for.
+/// What is still to be done: interrupted cells are and those that failed by the host's fault, other failed ones only when they are
+/// asked for.
 fn remaining(plan: &Plan, finished: &BTreeMap<Measurement, Summary>, failed: bool) -> Vec<Start> {
     let is_open = |measurement: &Measurement| match finished.get(measurement).map(|summary| &summary.ending) {
         None | Some(Ending::Interrupted | Ending::Skipped { .. }) => true,
-        Some(Ending::Failed { .. }) => failed,
+        // A failure of the host says nothing about the engine.
+        Some(Ending::Failed { class, .. }) => failed || class.is_retried(),
         Some(Ending::Done) => false,
     };
     let open = |start: &Start| Start {

@@ -209,6 +209,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
             .map(|definitions| (definitions, figures(tok_s, launch.devices)))
             .into(),
         search: None,
+        retries: Vec::new(),
         warnings: Vec::new(),
     }
 }

@@ -7,6 +7,7 @@ mod items;
 mod launch;
 pub mod lease;
 pub mod preflight;
+mod post_mortem;
 mod prompts;
 pub mod search;
 pub mod server;
@@ -15,16 +16,19 @@ mod target;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::path::PathBuf;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
 use crate::load::dataset::Caches;
 use crate::matrix::plan::{Plan, Start};
+use crate::results::record::cell::Ending;
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::store::{Store, StoreError};
+use crate::run::launch::Order;
 use crate::run::lease::Pool;
 use crate::run::prompts::Library;
 use crate::run::stop::Stop;
@@ -119,6 +123,31 @@ pub struct Tally {
     pub above_error_share: usize,
 }
 
+impl Tally {
+    /// Counts a measurement that ended.
+    fn count(&mut self, ending: &Ending, is_above_error_share: bool) {
+        match ending {
+            Ending::Done => {
+                self.done += 1;
+                self.above_error_share += usize::from(is_above_error_share);
+            }
+            Ending::Failed { .. } => self.failed += 1,
+            Ending::Skipped { .. } => self.skipped += 1,
+            Ending::Interrupted => self.interrupted += 1,
+        }
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.done += other.done;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.interrupted += other.interrupted;
+        self.above_error_share += other.above_error_share;
+    }
+}
+
 /// Runs what is to be done, launch by launch. It returns when nothing that it started is left.
 ///
 /// # Errors
@@ -134,7 +163,15 @@ pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
         let launch = job.plan.launch(&start.launch);
         // Preflight has seen that the host has enough; a lease waits for its turn all the same.
         let lease = pool.acquire(launch.devices).await;
-        launch::launch(job, launch, start, &lease, &library, stop, &mut tally).await?;
+        tally += launch::launch(Order {
+            job,
+            launch,
+            start,
+            lease: &lease,
+            library: &library,
+            stop,
+        })
+        .await?;
     }
     Ok(tally)
 }

@@ -363,6 +363,14 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
         if let Some(client) = &summary.client {
             remarks.push(format!("{which}{}", client_words(client)));
         }
+        for retry in &summary.retries {
+            remarks.push(format!(
+                "{which}tried again after a failure of class {} in {}: {}",
+                retry.class.name(),
+                retry.phase.name(),
+                retry.reason
+            ));
+        }
         for warning in &summary.warnings {
             remarks.push(format!("{which}warning: {warning}"));
         }

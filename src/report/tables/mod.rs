@@ -113,7 +113,8 @@ impl<'a> Shown<'a> {
             Origin::Imported => marks.push(Mark::Imported),
             Origin::Simulated => marks.push(Mark::Simulated),
         }
-        if self.summaries.iter().any(|summary| !summary.warnings.is_empty()) {
+        let is_doubtful = |summary: &&Summary| !summary.warnings.is_empty() || !summary.retries.is_empty();
+        if self.summaries.iter().any(is_doubtful) {
             marks.push(Mark::Warned);
         }
         let is_failed = |summary: &&Summary| matches!(summary.ending, Ending::Failed { .. });
@@ -190,6 +191,14 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
                     ));
                 }
                 Ending::Skipped { reason } => notes.push(format!("{name}{which}: skipped: {reason}")),
+            }
+            for retry in &summary.retries {
+                notes.push(format!(
+                    "{name}{which}: tried again after a failure of class {} in {}: {}",
+                    retry.class.name(),
+                    retry.phase.name(),
+                    retry.reason
+                ));
             }
             for warning in &summary.warnings {
                 notes.push(format!("{name}{which}: {warning}"));

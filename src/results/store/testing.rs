@@ -205,6 +205,7 @@ pub fn summary(cell: &Cell) -> Summary {
             ]),
         )]),
         search: None,
+        retries: Vec::new(),
         warnings: Vec::new(),
     }
 }
