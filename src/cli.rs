@@ -50,7 +50,7 @@ pub enum Color {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Read a matrix and its recipes, and name every mistake.
+    /// Read a matrix and its recipes, and name every mistake, also flags that an engine at hand does not know.
     Check(CheckArgs),
     /// Print every cell in order, with the command that each launch stands for.
     Plan(PlanArgs),
@@ -96,6 +96,9 @@ pub struct CheckArgs {
     /// Print the mistakes as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Where caches are.
+    #[command(flatten)]
+    pub places: Places,
 }
 
 /// `matrix plan`.

@@ -11,7 +11,7 @@ use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::Redactor;
 use crate::cli::{self, RunArgs};
 use crate::commands::plan::{minutes, select};
-use crate::commands::{Colors, Outcome, Read, Refusal, log, print, read, refused, report};
+use crate::commands::{Colors, Outcome, Read, Refusal, flags, log, print, read, refused, report};
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::plan::{Measurement, Plan, Start};
@@ -44,6 +44,10 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     if let Some(only) = &args.only {
         select(&mut read.plan, only)?;
     }
+    let unknown = flags::unknown(&read, &args.places)?;
+    if !unknown.is_empty() {
+        return Err(refused(&unknown, &read.sources, colors.stderr));
+    }
     let open_files = machine::raise_open_files();
     let mut about = machine::read(&format!("matrix {}", cli::VERSION));
     about.open_files = open_files.or(about.open_files);
@@ -52,7 +56,12 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         .enable_all()
         .build()
         .context("cannot start a runtime")?;
-    runtime.block_on(fit(&read.plan, &host, &args.results))?;
+    // Before the machine is looked at: what a killed run left may hold the very port or the GPUs that are wanted now.
+    let swept = runtime.block_on(engine::sweep(GRACE, host.docker_host.as_deref()));
+    if let Err(unfit) = runtime.block_on(fit(&read.plan, &host, &args.results)) {
+        let told = swept.iter().map(|what| format!("note: removed {what}\n"));
+        return Err(Refusal::unfit(told.collect::<String>() + &unfit.message));
+    }
     let store = Arc::new(open(args, &whole.matrix, &redactor)?);
     let host = Host {
         run: store.run().clone(),
@@ -72,6 +81,7 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         &stop,
         Work {
             todo,
+            swept,
             finished: finished.len(),
             calibrates: !args.no_calibration,
         },
@@ -280,6 +290,8 @@ fn listeners(
 /// What is to be done.
 struct Work {
     todo: Vec<Start>,
+    /// What an earlier run had left.
+    swept: Vec<String>,
     /// Measurements that are finished already.
     finished: usize,
     /// Whether the client is measured first.
@@ -296,11 +308,12 @@ async fn conduct(
 ) -> anyhow::Result<Tally> {
     let Work {
         todo,
+        swept,
         finished,
         calibrates,
     } = work;
     let mut signals = Signals::catch().context("cannot listen to signals")?;
-    for what in engine::sweep(GRACE, host.docker_host.as_deref()).await {
+    for what in swept {
         events.tell(Event::Swept { what });
     }
     let measurements = todo.iter().map(|start| start.cells.len()).sum::<usize>() + finished;

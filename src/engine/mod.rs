@@ -6,6 +6,7 @@
 mod attach;
 mod contact;
 mod docker;
+mod flags;
 mod group;
 mod leftovers;
 mod log;
@@ -31,6 +32,7 @@ use crate::results::record::post_mortem::End;
 use crate::results::store;
 
 pub use contact::{check_model, facts, http_client, info, reset_caches};
+pub use flags::{Asking, Flags, UnknownFlag, check_flags};
 pub use docker::{Lack, LeftContainer, Refused, Wanted, find as find_containers, lacks as container_lacks};
 pub use group::exec_shim;
 pub use leftovers::{Leftover, find, sweep};

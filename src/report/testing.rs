@@ -124,6 +124,7 @@ fn launch(engine: &str, precision: &str, devices: u32) -> Launch {
             command: command.to_vec(),
             ..Container::default()
         })),
+        help: Vec::new(),
         contact: Contact {
             port: Port {
                 default: 8000,

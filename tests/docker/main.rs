@@ -5,6 +5,7 @@
 
 mod chaos;
 mod daemon;
+mod flags;
 #[path = "../e2e/harness.rs"]
 #[expect(dead_code, reason = "the tests of processes use the rest")]
 mod harness;

@@ -8,6 +8,7 @@ mod body;
 mod daemon;
 mod errors;
 mod fit;
+mod help;
 mod image;
 mod inquest;
 mod left;
@@ -36,6 +37,7 @@ use crate::matrix::plan::{Container, Launch, command};
 
 pub use daemon::Refused;
 pub use fit::{Lack, Wanted, lacks};
+pub(in crate::engine) use help::{Dry, help, image_at_hand};
 pub use left::{LeftContainer, find, sweep};
 
 /// How long to wait for last words once a container has ended: its log ends with it.

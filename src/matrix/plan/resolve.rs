@@ -160,6 +160,7 @@ impl Site<'_> {
             parallel: point.parallel,
             devices,
             place: filled(place, &fill),
+            help: self.help(point.executor).iter().map(|text| text.fill(&fill)).collect(),
             contact: self.contact(&patches, &overrides, &fill),
             signs: Signs {
                 phases: self.recipe.signs.phases.clone(),
@@ -281,6 +282,17 @@ impl Site<'_> {
             .map(text)
             .chain(tail.iter().cloned())
             .collect()
+    }
+
+    /// What makes the engine print its flags.
+    fn help(&self, executor: Executor) -> Vec<Text> {
+        let own = match executor {
+            Executor::Container => self.recipe.container.as_ref().and_then(|place| place.help.as_ref()),
+            Executor::Process => self.recipe.process.as_ref().and_then(|place| place.help.as_ref()),
+            Executor::Attach => return Vec::new(),
+        };
+        let words = own.or(self.recipe.help.as_ref());
+        words.into_iter().flatten().map(text).collect()
     }
 
     fn container(

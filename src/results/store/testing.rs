@@ -116,6 +116,7 @@ fn launch_of(id: &LaunchId) -> Launch {
         place: Place::Attach(Attach {
             url: Text::new("http://127.0.0.1:8000"),
         }),
+        help: Vec::new(),
         contact: Contact {
             port: Port {
                 default: 8000,
