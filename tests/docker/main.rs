@@ -13,3 +13,4 @@ mod leftovers;
 mod pasted;
 mod refusals;
 mod runs;
+mod table;
