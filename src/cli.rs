@@ -278,6 +278,21 @@ pub fn docker_host() -> Option<String> {
     variable("DOCKER_HOST")
 }
 
+/// How many GPUs are to be pretended, where `MATRIX_PRETEND_GPUS` says so: to try out matrices for GPUs on a host without, and for
+/// tests. Rows measured on them say so.
+///
+/// # Errors
+/// In words, what is wrong with the number.
+pub fn pretended_gpus() -> Result<Option<u32>, String> {
+    let Some(text) = variable("MATRIX_PRETEND_GPUS") else {
+        return Ok(None);
+    };
+    match text.parse() {
+        Ok(count) if (1..=64).contains(&count) => Ok(Some(count)),
+        _ => Err(format!("MATRIX_PRETEND_GPUS is `{text}`; give a number from 1 to 64, or unset it")),
+    }
+}
+
 /// Reads a variable of the environment: for secrets, which are named in files and never written there.
 pub fn variable(name: &str) -> Option<String> {
     #[expect(

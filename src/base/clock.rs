@@ -31,6 +31,14 @@ impl Moment {
         )
     }
 
+    /// This moment, `by` earlier; the process's zero at the earliest.
+    pub fn before(self, by: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+
     /// The same moment for tokio's timers.
     pub fn to_tokio(self) -> tokio::time::Instant {
         tokio::time::Instant::from_std(zero() + Duration::from_nanos(self.0))

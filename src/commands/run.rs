@@ -19,8 +19,10 @@ use crate::progress::Progress;
 use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
+use crate::results::record::machine::Machine;
 use crate::results::store::{self, Beginning, Store};
 use crate::run::calibrate::Wanted;
+use crate::run::claim::Claim;
 use crate::run::stop::{Signals, Stop};
 use crate::run::{self, Events, Host, Job, Tally, preflight};
 use crate::telemetry::machine;
@@ -51,6 +53,7 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     let open_files = machine::raise_open_files();
     let mut about = machine::read(&format!("matrix {}", cli::VERSION));
     about.open_files = open_files.or(about.open_files);
+    pretend(&mut about)?;
     let host = host(args, &read, secrets, redactor.clone(), about)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -62,6 +65,7 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         let told = swept.iter().map(|what| format!("note: removed {what}\n"));
         return Err(Refusal::unfit(told.collect::<String>() + &unfit.message));
     }
+    let _claim = claim(&read.plan, &host)?;
     let store = Arc::new(open(args, &whole.matrix, &redactor)?);
     let host = Host {
         run: store.run().clone(),
@@ -102,6 +106,31 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     Ok(verdict(&stop, tally))
 }
 
+/// Puts GPUs that are only pretended in the place of the machine's own.
+fn pretend(about: &mut Machine) -> Result<(), Refusal> {
+    let pretended = cli::pretended_gpus().map_err(|wrong| Refusal::usage(format!("error: {wrong}\n")))?;
+    if let Some(count) = pretended {
+        about.gpus = vec!["pretended GPU".to_owned(); count as usize];
+        about.gpus_pretended = true;
+    }
+    Ok(())
+}
+
+/// Keeps other runs from the GPUs of this host, where this one uses any. Pretended ones are no more shared than the cache is.
+fn claim(plan: &Plan, host: &Host) -> Result<Option<Claim>, Refusal> {
+    if plan.launches.iter().all(|launch| launch.devices == 0) {
+        return Ok(None);
+    }
+    let count = u32::try_from(host.machine.gpus.len()).unwrap_or(u32::MAX);
+    let folder = host.machine.gpus_pretended.then_some(host.cache.as_path());
+    Claim::take(count, folder).map(Some).map_err(|error| {
+        Refusal::unfit(format!(
+            "error: {error}\n  = help: wait until it is over, or stop it; two runs at once would measure each other\n\
+             the machine is not fit; nothing was started\n"
+        ))
+    })
+}
+
 fn verdict(stop: &Stop, tally: Tally) -> Exit {
     if stop.is_asked() {
         Exit::Interrupted
@@ -126,7 +155,7 @@ fn host(
     read: &Read,
     secrets: BTreeMap<String, String>,
     redactor: Redactor,
-    about: crate::results::record::machine::Machine,
+    about: Machine,
 ) -> Result<Host, Refusal> {
     let matrix = std::env::current_exe().context("cannot find the program's own file")?;
     let folder = std::path::absolute(&read.folder).context("cannot find the folder of the matrix file")?;

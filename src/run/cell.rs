@@ -461,6 +461,7 @@ pub(crate) fn blank(
         figures: BTreeMap::new(),
         search: None,
         retries: Vec::new(),
+        beside: Vec::new(),
         warnings: Vec::new(),
     }
 }

@@ -17,6 +17,7 @@ use crate::results::record::cell::{
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::{End, Retry};
 use crate::results::store::{Said, StoreError};
+use crate::run::beside::Roster;
 use crate::run::cell::{self, Measured, Ready};
 use crate::run::lease::Lease;
 use crate::run::post_mortem::{self, Remains};
@@ -68,6 +69,7 @@ pub(crate) struct Order<'a> {
     pub(crate) start: &'a Start,
     pub(crate) lease: &'a Lease<'a>,
     pub(crate) library: &'a Arc<Library>,
+    pub(crate) roster: &'a Roster,
     pub(crate) stop: &'a Stop,
 }
 
@@ -84,6 +86,7 @@ struct Course<'a> {
 /// Does one start with all its cells. An engine that dies or hangs under load is started anew for the rest, so that one bad cell
 /// never takes the others with it; what fails by the host's fault is tried again after a pause.
 pub(crate) async fn launch(order: Order<'_>) -> Result<Tally, StoreError> {
+    let _turn = order.roster.enter(&order.launch.id);
     let mut course = Course {
         order,
         began: clock::now(),
@@ -267,6 +270,12 @@ impl<'a> Course<'a> {
         } = measured;
         let job = self.order.job;
         summary.retries.clone_from(&self.retries);
+        let from = clock::now().before(Duration::from_secs_f64(seconds));
+        summary.beside = self.order.roster.beside(&self.order.launch.id, from);
+        if job.host.machine.gpus_pretended && self.order.launch.devices > 0 {
+            let pretended = "its GPUs are pretended (MATRIX_PRETEND_GPUS): nothing was computed on one";
+            summary.warnings.push(pretended.to_owned());
+        }
         let histograms = metrics::seconds(&requests);
         let failed = requests.iter().filter(|request| !request.is_completed()).count();
         let bound = job.plan.cell(&measurement.cell).scenario.limits.error_share;

@@ -1,8 +1,10 @@
 //! The conductor: Plan -> events. It hands to each wing what another made, and sees to it that what was started is stopped.
 
 pub mod bench;
+mod beside;
 pub mod calibrate;
 mod cell;
+pub mod claim;
 mod items;
 mod launch;
 pub mod lease;
@@ -19,15 +21,19 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::path::PathBuf;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
 use crate::load::dataset::Caches;
-use crate::matrix::plan::{Plan, Start};
+use crate::matrix::plan::{Launch, Plan, Start};
 use crate::results::record::cell::Ending;
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::store::{Store, StoreError};
+use crate::run::beside::Roster;
 use crate::run::launch::Order;
 use crate::run::lease::Pool;
 use crate::run::prompts::Library;
@@ -148,30 +154,50 @@ impl AddAssign for Tally {
     }
 }
 
-/// Runs what is to be done, launch by launch. It returns when nothing that it started is left.
+/// Runs what is to be done, launch by launch, or side by side where the plan allows it. It returns when nothing that it started is
+/// left.
 ///
 /// # Errors
 /// The disk refuses what must be kept.
 pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
-    let pool = Pool::new(u32::try_from(job.host.machine.gpus.len()).unwrap_or(u32::MAX));
+    let devices = u32::try_from(job.host.machine.gpus.len()).unwrap_or(u32::MAX);
+    let pool = Pool::new(devices);
     let library = Library::new(job.host.folder.clone(), job.host.caches());
+    let roster = Roster::default();
+    let mut waiting = job.todo.clone();
+    let mut at_work = FuturesUnordered::new();
+    let mut running: Vec<&Launch> = Vec::new();
     let mut tally = Tally::default();
-    for start in &job.todo {
-        if stop.is_asked() {
-            break;
+    loop {
+        let next = match stop.is_asked() {
+            true => None,
+            false => beside::next(job.plan, &waiting, &running, devices, pool.free()),
+        };
+        if let Some(at) = next {
+            let start = waiting.remove(at);
+            let launch = job.plan.launch(&start.launch);
+            running.push(launch);
+            // Preflight has seen that the host has enough; and what fits is free.
+            let lease = pool.acquire(launch.devices).await;
+            let (library, roster) = (&library, &roster);
+            at_work.push(async move {
+                let order = Order {
+                    job,
+                    launch,
+                    start: &start,
+                    lease: &lease,
+                    library,
+                    roster,
+                    stop,
+                };
+                (&launch.id, launch::launch(order).await)
+            });
+            continue;
         }
-        let launch = job.plan.launch(&start.launch);
-        // Preflight has seen that the host has enough; a lease waits for its turn all the same.
-        let lease = pool.acquire(launch.devices).await;
-        tally += launch::launch(Order {
-            job,
-            launch,
-            start,
-            lease: &lease,
-            library: &library,
-            stop,
-        })
-        .await?;
+        let Some((ended, told)) = at_work.next().await else {
+            return Ok(tally);
+        };
+        tally += told?;
+        running.retain(|launch| launch.id != *ended);
     }
-    Ok(tally)
 }

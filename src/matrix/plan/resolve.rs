@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::base::ids::{ContentHash, LaunchId};
 use crate::base::units::Span;
 use crate::matrix::plan::launch::{
-    Attach, Contact, Container, Dialect, Engine, Launch, Metrics, Mount, Patience, Place, Port, Process,
+    Attach, Contact, Container, Dialect, Engine, Gpus, Launch, Metrics, Mount, Patience, Place, Port, Process,
     Signs, Venv,
 };
 use crate::matrix::plan::point::Point;
@@ -332,7 +332,11 @@ impl Site<'_> {
                 })
                 .collect(),
             runtime: recipe.runtime.clone(),
-            gpus: recipe.gpus,
+            // Beside a neighbour nobody may have them all.
+            gpus: match recipe.gpus {
+                Gpus::All if self.matrix.parallel => Gpus::Leased,
+                gpus => gpus,
+            },
             ipc: recipe.ipc.clone(),
             network: recipe.network,
             shm_size: recipe.shm_size,

@@ -11,6 +11,7 @@ pub use comparison::comparison;
 pub use overview::{engine_results, overview};
 
 use super::{Mark, Row, Table, Value};
+use crate::base::ids::LaunchId;
 use crate::judge::metrics::{self, Metric};
 use crate::matrix::plan::{Cell, Launch, Plan};
 use crate::results::record::cell::{Definitions, Ending, Origin, Phase, Summary};
@@ -113,7 +114,9 @@ impl<'a> Shown<'a> {
             Origin::Imported => marks.push(Mark::Imported),
             Origin::Simulated => marks.push(Mark::Simulated),
         }
-        let is_doubtful = |summary: &&Summary| !summary.warnings.is_empty() || !summary.retries.is_empty();
+        let is_doubtful = |summary: &&Summary| {
+            !summary.warnings.is_empty() || !summary.retries.is_empty() || !summary.beside.is_empty()
+        };
         if self.summaries.iter().any(is_doubtful) {
             marks.push(Mark::Warned);
         }
@@ -192,6 +195,9 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
                 }
                 Ending::Skipped { reason } => notes.push(format!("{name}{which}: skipped: {reason}")),
             }
+            if !summary.beside.is_empty() {
+                notes.push(format!("{name}{which}: {}", beside(&summary.beside)));
+            }
             for retry in &summary.retries {
                 notes.push(format!(
                     "{name}{which}: tried again after a failure of class {} in {}: {}",
@@ -219,6 +225,12 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         );
     }
     notes
+}
+
+/// That a row was measured beside others, in words.
+pub(crate) fn beside(launches: &[LaunchId]) -> String {
+    let names: Vec<&str> = launches.iter().map(LaunchId::as_str).collect();
+    format!("measured beside {} on the same host", names.join(", "))
 }
 
 const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, 99 of 100 moments lie within it";

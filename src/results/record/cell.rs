@@ -63,6 +63,9 @@ pub struct Summary {
     /// Tries before this one that failed by the host's fault.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retries: Vec<Retry>,
+    /// Other launches that ran on this host meanwhile, on other devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<LaunchId>,
     /// Doubts that belong beside the figures.
     pub warnings: Vec<String>,
 }

@@ -45,6 +45,7 @@ pub fn plan() -> Plan {
             cells: measured,
         }],
         left_out: Vec::new(),
+        parallel: false,
         reference: Some("sim".to_owned()),
     }
 }
@@ -207,6 +208,7 @@ pub fn summary(cell: &Cell) -> Summary {
         )]),
         search: None,
         retries: Vec::new(),
+        beside: Vec::new(),
         warnings: Vec::new(),
     }
 }
