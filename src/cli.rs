@@ -289,7 +289,9 @@ pub fn pretended_gpus() -> Result<Option<u32>, String> {
     };
     match text.parse() {
         Ok(count) if (1..=64).contains(&count) => Ok(Some(count)),
-        _ => Err(format!("MATRIX_PRETEND_GPUS is `{text}`; give a number from 1 to 64, or unset it")),
+        _ => Err(format!(
+            "MATRIX_PRETEND_GPUS is `{text}`; give a number from 1 to 64, or unset it"
+        )),
     }
 }
 

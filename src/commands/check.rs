@@ -38,10 +38,7 @@ fn wrong(args: &CheckArgs, mistakes: &[Mistake], sources: &[Source], colors: Col
     if !args.json {
         return Err(refused(mistakes, sources, colors.stderr));
     }
-    let list: Vec<_> = mistakes
-        .iter()
-        .map(|mistake| as_json(mistake, sources))
-        .collect();
+    let list: Vec<_> = mistakes.iter().map(|mistake| as_json(mistake, sources)).collect();
     print(&format!(
         "{}\n",
         serde_json::to_string_pretty(&list).expect("JSON values are always written")

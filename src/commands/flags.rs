@@ -48,7 +48,9 @@ fn mistake(unknown: &UnknownFlag, sources: &[Source]) -> Mistake {
         .note("its own `--help` does not name it")
         .help(match nearest {
             Some(nearest) => format!("did you mean `{nearest}`?"),
-            None => "take it out; if the engine takes it all the same, take `help:` out of the recipe".to_owned(),
+            None => {
+                "take it out; if the engine takes it all the same, take `help:` out of the recipe".to_owned()
+            }
         });
     match place(flag, recipe, sources) {
         None => mistake,

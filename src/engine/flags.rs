@@ -81,16 +81,14 @@ pub async fn check_flags(launches: &[Launch], asking: &Asking<'_>) -> Flags {
             answers.insert(key.clone(), answer);
         }
         match &answers[&key] {
-            Ok(known) => unknown.extend(
-                long.into_iter()
-                    .filter(|flag| !read::is_known(flag, known))
-                    .map(|flag| UnknownFlag {
-                        recipe: launch.engine.recipe.clone(),
-                        nearest: nearest(&flag, known.iter().map(String::as_str)).map(str::to_owned),
-                        asked: asked.clone(),
-                        flag,
-                    }),
-            ),
+            Ok(known) => unknown.extend(long.into_iter().filter(|flag| !read::is_known(flag, known)).map(
+                |flag| UnknownFlag {
+                    recipe: launch.engine.recipe.clone(),
+                    nearest: nearest(&flag, known.iter().map(String::as_str)).map(str::to_owned),
+                    asked: asked.clone(),
+                    flag,
+                },
+            )),
             Err(why) => {
                 notes.insert(format!(
                     "the flags of engine `{}` are not checked: {why}",
@@ -171,7 +169,11 @@ async fn of_program(
     }
     let mut command = tokio::process::Command::new(&file);
     command.args(&words).stdin(Stdio::null()).kill_on_drop(true);
-    if let Some(dir) = process.dir.as_ref().and_then(|dir| plain(std::slice::from_ref(dir), asking).ok()) {
+    if let Some(dir) = process
+        .dir
+        .as_ref()
+        .and_then(|dir| plain(std::slice::from_ref(dir), asking).ok())
+    {
         command.current_dir(asking.folder.join(&dir[0]));
     }
     let said = tokio::time::timeout(PATIENCE, command.output())

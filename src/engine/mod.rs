@@ -32,8 +32,8 @@ use crate::results::record::post_mortem::End;
 use crate::results::store;
 
 pub use contact::{check_model, facts, http_client, info, reset_caches};
-pub use flags::{Asking, Flags, UnknownFlag, check_flags};
 pub use docker::{Lack, LeftContainer, Refused, Wanted, find as find_containers, lacks as container_lacks};
+pub use flags::{Asking, Flags, UnknownFlag, check_flags};
 pub use group::exec_shim;
 pub use leftovers::{Leftover, find, sweep};
 pub use log::{Log, Omen};

@@ -112,7 +112,10 @@ pub(crate) async fn launch(order: Order<'_>) -> Result<Tally, StoreError> {
                     start: order.start.start,
                     reason: fallen.reason.clone(),
                 });
-                if !course.tries_again(fallen.phase, fallen.class, &fallen.reason).await {
+                if !course
+                    .tries_again(fallen.phase, fallen.class, &fallen.reason)
+                    .await
+                {
                     course.give_up(&fallen)?;
                 }
             }

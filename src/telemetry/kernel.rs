@@ -79,7 +79,8 @@ mod tests {
     #[test]
     fn only_young_lines_about_gpus_and_memory_are_kept() {
         let from = Duration::from_secs(100);
-        let xid = "3,1,100500000,-;NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus\n SUBSYSTEM=pci\n";
+        let xid =
+            "3,1,100500000,-;NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus\n SUBSYSTEM=pci\n";
         assert_eq!(
             telling(xid, from).as_deref(),
             Some("[100.500000] NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus")

@@ -47,17 +47,27 @@ fn two_launches_run_on_gpus_of_their_own_and_a_third_waits() {
     for name in ["one", "two", "three"] {
         assert_eq!(of(name).ending, Ending::Done);
         assert_eq!(of(name).engine.devices.len(), 1);
-        let is_pretended = of(name).warnings.iter().any(|said| said.contains("are pretended"));
+        let is_pretended = of(name)
+            .warnings
+            .iter()
+            .any(|said| said.contains("are pretended"));
         assert!(is_pretended, "{:?}", of(name).warnings);
     }
-    assert!(of("one").beside.contains(&of("two").launch), "{:?}", of("one").beside);
-    assert!(of("two").beside.contains(&of("one").launch), "{:?}", of("two").beside);
+    assert!(
+        of("one").beside.contains(&of("two").launch),
+        "{:?}",
+        of("one").beside
+    );
+    assert!(
+        of("two").beside.contains(&of("one").launch),
+        "{:?}",
+        of("two").beside
+    );
     assert!(ran.stdout.contains("measured beside besidetwo"), "{}", ran.stdout);
     // The third begins only when one of the others is gone.
     let at = |is: &dyn Fn(&Event) -> bool| run.journal.iter().position(|(_, event)| is(event));
-    let begins = at(
-        &|event| matches!(event, Event::LaunchBegan { launch, .. } if *launch == of("three").launch),
-    );
+    let begins =
+        at(&|event| matches!(event, Event::LaunchBegan { launch, .. } if *launch == of("three").launch));
     let stops = at(&|event| matches!(event, Event::EngineStopped { .. }));
     assert!(stops.is_some() && stops < begins, "{stops:?} {begins:?}");
     assert!(daemon.of_run(&bench).is_empty());
@@ -67,6 +77,5 @@ fn devices(daemon: &Daemon, id: &str) -> Vec<String> {
     let seen = daemon.inspect(id);
     let ids = &seen["HostConfig"]["DeviceRequests"][0]["DeviceIDs"];
     let ids = ids.as_array().expect("devices are asked for by id").iter();
-    ids.map(|id| id.as_str().unwrap_or_default().to_owned())
-        .collect()
+    ids.map(|id| id.as_str().unwrap_or_default().to_owned()).collect()
 }

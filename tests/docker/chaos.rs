@@ -21,8 +21,7 @@ use crate::harness::{Bench, repository, summary};
 const CELLS: &str = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 60 }\n  - random-2k-6k: { prompts: 4, input_len: 16, output_len: 40 }\n";
 const STEADY: &str = "--ttft, 10ms, --itl, 10ms";
 /// Long enough to do something to the engine that comes next.
-const LONG: &str =
-    "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 250, warmup: 0 }\n";
+const LONG: &str = "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 250, warmup: 0 }\n";
 
 /// Says it even where the test passes.
 fn say(text: &str) {
@@ -85,7 +84,8 @@ fn killed_and_robbed_at_random_moments_a_run_is_completed_and_leaves_nothing() {
     end(go_on(&bench)).exits(0);
     complete(&daemon, &bench, seed);
     assert_eq!(
-        daemon.inspect(&stranger)["State"]["Running"], true,
+        daemon.inspect(&stranger)["State"]["Running"],
+        true,
         "a stranger was touched"
     );
     daemon.docker(&["rm", "-f", &stranger]);
@@ -117,15 +117,28 @@ fn restarted(signal: &str) {
     own.script(&["restart", &own.dir(), signal]);
     let ran = end(child).exits(0);
     let run = bench.finished();
-    let retries: Vec<_> = run.summaries.iter().flat_map(|summary| &summary.retries).collect();
+    let retries: Vec<_> = run
+        .summaries
+        .iter()
+        .flat_map(|summary| &summary.retries)
+        .collect();
     assert!(!retries.is_empty(), "{}", ran.stderr);
-    assert!(retries.iter().all(|retry| retry.class == FailureClass::Infrastructure));
     assert!(
-        retries.iter().any(|retry| retry.reason.contains("container daemon broke off")),
+        retries
+            .iter()
+            .all(|retry| retry.class == FailureClass::Infrastructure)
+    );
+    assert!(
+        retries
+            .iter()
+            .any(|retry| retry.reason.contains("container daemon broke off")),
         "{retries:?}"
     );
     assert!(run.summaries.iter().all(|summary| summary.ending == Ending::Done));
-    assert!(own.daemon.containers("label=matrix.run").is_empty(), "nothing is left");
+    assert!(
+        own.daemon.containers("label=matrix.run").is_empty(),
+        "nothing is left"
+    );
 }
 
 #[test]
@@ -197,7 +210,12 @@ fn a_port_that_is_taken_between_the_check_and_its_launch_fails_as_written() {
     until_measuring(&bench, &mut child);
     let taken = TcpListener::bind(("0.0.0.0", port)).expect("it was free");
     end(child).exits(3);
-    fails(&bench, "late", FailureClass::Spec, &format!("port {port} is taken"));
+    fails(
+        &bench,
+        "late",
+        FailureClass::Spec,
+        &format!("port {port} is taken"),
+    );
     drop(taken);
     bench.run(&["--resume", "--failed"]).exits(0);
     assert!(daemon.of_run(&bench).is_empty());
@@ -282,7 +300,13 @@ fn shared_memory() -> BTreeSet<String> {
 fn peak_memory(child: &Child) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
     text.lines()
-        .find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok())
+        .find_map(|line| {
+            line.strip_prefix("VmHWM:")?
+                .split_whitespace()
+                .next()?
+                .parse()
+                .ok()
+        })
         .unwrap_or(0)
 }
 

@@ -151,7 +151,10 @@ fn a_container_that_is_killed_from_outside_is_seen_dead_within_a_second_and_trie
     assert!(page.contains("- class: infrastructure"), "{page}");
     assert!(page.contains("- exit code: 137"), "{page}");
     assert!(page.contains("- killed for memory: no"), "{page}");
-    assert!(page.contains("\ndocker run --runtime nvidia --gpus all"), "{page}");
+    assert!(
+        page.contains("\ndocker run --runtime nvidia --gpus all"),
+        "{page}"
+    );
     assert!(page.contains("- image: sha256:"), "{page}");
     assert!(page.contains("Uvicorn running on"), "{page}");
     // The second try is under way, with another container.

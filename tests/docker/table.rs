@@ -13,17 +13,35 @@ use crate::daemon::{Daemon, IMAGE};
 /// are those of a newer one, and the test is one of the explanation.
 const ROWS: &[(&str, &str)] = &[
     ("GPUs asked for, no hook", "gpus_without_a_driver_are_explained"),
-    ("wrong driver or capability", "a_wrong_driver_or_capability_is_explained"),
-    ("count and ids of GPUs at once", "count_and_ids_at_once_are_explained"),
-    ("runtime not registered", "an_unknown_runtime_is_found_before_the_run"),
-    ("program of the runtime missing", "a_runtime_without_its_program_is_explained"),
+    (
+        "wrong driver or capability",
+        "a_wrong_driver_or_capability_is_explained",
+    ),
+    (
+        "count and ids of GPUs at once",
+        "count_and_ids_at_once_are_explained",
+    ),
+    (
+        "runtime not registered",
+        "an_unknown_runtime_is_found_before_the_run",
+    ),
+    (
+        "program of the runtime missing",
+        "a_runtime_without_its_program_is_explained",
+    ),
     ("hook fails", "a_hook_that_fails_is_quoted"),
-    ("CDI at a daemon without it", "cdi_at_a_daemon_without_it_is_explained"),
+    (
+        "CDI at a daemon without it",
+        "cdi_at_a_daemon_without_it_is_explained",
+    ),
     (
         "CDI name unknown (28)",
         "every_known_text_is_given_a_cause_a_place_and_a_mend",
     ),
-    ("image missing, no network", "a_missing_image_is_found_before_the_run"),
+    (
+        "image missing, no network",
+        "a_missing_image_is_found_before_the_run",
+    ),
     ("name taken", "a_taken_name_is_explained"),
     ("port taken", "a_port_that_another_container_has_is_explained"),
     ("device node absent", "a_missing_device_node_is_explained"),
@@ -38,12 +56,18 @@ const ROWS: &[(&str, &str)] = &[
         "out of memory",
         "a_container_that_the_kernel_kills_for_memory_is_a_matter_of_capacity",
     ),
-    ("API version", "a_version_that_the_daemon_does_not_speak_is_explained"),
+    (
+        "API version",
+        "a_version_that_the_daemon_does_not_speak_is_explained",
+    ),
     (
         "API version too old (28)",
         "every_known_text_is_given_a_cause_a_place_and_a_mend",
     ),
-    ("socket without permission", "a_socket_without_permission_says_which_group"),
+    (
+        "socket without permission",
+        "a_socket_without_permission_says_which_group",
+    ),
     ("no daemon", "a_daemon_that_is_not_there_is_found_before_the_run"),
 ];
 
@@ -100,7 +124,11 @@ fn a_wrong_driver_or_capability_is_explained() {
     explains(
         "amd",
         &json!({ "HostConfig": { "DeviceRequests": [{ "Driver": "amd", "Count": 1, "Capabilities": [["gpu"]] }] } }),
-        &["device driver \"amd\"", "cannot give GPUs to a container", "container: gpus"],
+        &[
+            "device driver \"amd\"",
+            "cannot give GPUs to a container",
+            "container: gpus",
+        ],
     );
 }
 
@@ -110,7 +138,11 @@ fn count_and_ids_at_once_are_explained() {
         "both",
         &json!({ "HostConfig": { "DeviceRequests": [
             { "Driver": "", "Count": 1, "DeviceIDs": ["0"], "Capabilities": [["gpu"]] }] } }),
-        &["by number and by id at once", "container: gpus", "please report it"],
+        &[
+            "by number and by id at once",
+            "container: gpus",
+            "please report it",
+        ],
     );
 }
 
@@ -130,7 +162,10 @@ fn a_taken_name_is_explained() {
     let first = daemon.docker(&["create", "--name", name, IMAGE]);
     let said = refused(&daemon, name, &json!({}));
     daemon.docker(&["rm", &first]);
-    says(&said, &["name is taken", "docker rm", "is already in use by container"]);
+    says(
+        &said,
+        &["name is taken", "docker rm", "is already in use by container"],
+    );
 }
 
 #[test]
@@ -146,7 +181,14 @@ fn a_port_that_another_container_has_is_explained() {
     });
     let said = refused(&daemon, "matrix-table-port", &body);
     daemon.docker(&["rm", "-f", &first]);
-    says(&said, &[&format!("127.0.0.1:{port}"), "(`port` of the recipe)", "take `port:` out"]);
+    says(
+        &said,
+        &[
+            &format!("127.0.0.1:{port}"),
+            "(`port` of the recipe)",
+            "take `port:` out",
+        ],
+    );
 }
 
 #[test]
@@ -184,7 +226,11 @@ fn a_version_that_the_daemon_does_not_speak_is_explained() {
     let raw = answer["message"].as_str().expect("a refusal has a message");
     says(
         &Refused::saying("version", raw.to_owned()).to_string(),
-        &["another version of the API", "update the daemon", "Maximum supported API version"],
+        &[
+            "another version of the API",
+            "update the daemon",
+            "Maximum supported API version",
+        ],
     );
 }
 

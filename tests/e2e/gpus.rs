@@ -10,7 +10,8 @@ fn a_second_run_refuses_gpus_that_another_one_has_and_says_whose_they_are() {
         &[("a", "vllm", "--step, 20ms")],
         "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4000, warmup: 0 }\n",
     );
-    let bench = Bench::of(&matrix.replace("as: a,", "as: a, devices: gpu,")).variable("MATRIX_PRETEND_GPUS", "1");
+    let bench =
+        Bench::of(&matrix.replace("as: a,", "as: a, devices: gpu,")).variable("MATRIX_PRETEND_GPUS", "1");
     let mut first = bench
         .command(&["run", "matrices/m.yaml", "--no-calibration"])
         .stdout(Stdio::null())
@@ -23,7 +24,10 @@ fn a_second_run_refuses_gpus_that_another_one_has_and_says_whose_they_are() {
     }
     let said = bench.run(&[]).exits(4).stderr;
     let whose = format!("another run of matrix on this host (process {})", first.id());
-    assert!(said.contains("GPU 0 belongs to") && said.contains(&whose), "{said}");
+    assert!(
+        said.contains("GPU 0 belongs to") && said.contains(&whose),
+        "{said}"
+    );
     assert!(said.contains("help: wait until it is over"), "{said}");
     first.kill().expect("it can be killed");
     first.wait().expect("it ends");

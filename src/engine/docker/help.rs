@@ -38,8 +38,13 @@ pub(in crate::engine) struct Dry<'a> {
 ///
 /// # Errors
 /// In words, why there is none.
-pub(in crate::engine) async fn image_at_hand(docker_host: Option<&str>, image: &str) -> Result<String, String> {
-    let daemon = Daemon::connect(docker_host).await.map_err(|refused| refused.what())?;
+pub(in crate::engine) async fn image_at_hand(
+    docker_host: Option<&str>,
+    image: &str,
+) -> Result<String, String> {
+    let daemon = Daemon::connect(docker_host)
+        .await
+        .map_err(|refused| refused.what())?;
     match daemon.docker.inspect_image(image).await {
         Ok(found) => found.id.ok_or_else(|| format!("the image `{image}` has no id")),
         Err(error) if is_missing(&error) => Err(format!("the image `{image}` is not here yet")),
@@ -107,7 +112,9 @@ async fn run(docker: &Docker, id: &str) -> Result<String, String> {
     match Box::pin(docker.wait_container(id, Some(options))).next().await {
         Some(Ok(_)) => {}
         Some(Err(Error::DockerContainerWaitError { code, .. })) => {
-            return Err(format!("its program ends with code {code} instead of printing its help"));
+            return Err(format!(
+                "its program ends with code {code} instead of printing its help"
+            ));
         }
         Some(Err(error)) => return Err(words(&error)),
         None => return Err("the container daemon broke off".to_owned()),

@@ -12,6 +12,7 @@ mod help;
 mod image;
 mod inquest;
 mod left;
+mod trial;
 mod watch;
 
 use std::collections::HashMap;

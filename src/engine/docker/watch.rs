@@ -13,9 +13,9 @@ use tokio::sync::watch::{self, Receiver};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::engine::{Ended, Omen};
 use crate::engine::docker::daemon::{is_missing, words};
 use crate::engine::docker::inquest;
+use crate::engine::{Ended, Omen};
 use crate::matrix::plan::{Blame, DeadSign};
 use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::End;
@@ -264,7 +264,10 @@ mod tests {
         assert!(oom.words().contains("out of memory"));
         assert_eq!(oom.ended().class(), FailureClass::Capacity);
         assert_eq!(oom.ended().end.out_of_memory, Some(true));
-        assert_eq!(Exit::of(&state(1, false, "")).ended().class(), FailureClass::Engine);
+        assert_eq!(
+            Exit::of(&state(1, false, "")).ended().class(),
+            FailureClass::Engine
+        );
         let gone = Exit::foreign("somebody removed the container").ended();
         assert_eq!(gone.class(), FailureClass::Infrastructure);
         assert_eq!(gone.end.out_of_memory, None);

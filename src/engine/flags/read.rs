@@ -20,10 +20,13 @@ pub(super) fn known(text: &str) -> Option<BTreeSet<String>> {
     let mut known = BTreeSet::new();
     for (at, _) in text.match_indices("--") {
         // Within a word, or the middle of a rule, it begins no flag.
-        if text[..at].chars().next_back().is_some_and(|c| is_letter(c)) {
+        if text[..at].chars().next_back().is_some_and(is_letter) {
             continue;
         }
-        let letters = text[at + 2..].split(|c: char| !is_letter(c)).next().unwrap_or_default();
+        let letters = text[at + 2..]
+            .split(|c: char| !is_letter(c))
+            .next()
+            .unwrap_or_default();
         // A sentence may end with a flag.
         let word = format!("--{}", letters.trim_end_matches(['.', '-', '_']));
         known.extend(flag(&word).map(str::to_owned));

@@ -74,7 +74,10 @@ impl PostMortem {
     pub fn page(&self) -> String {
         let mut page = format!("# Why this cell failed\n\n{}\n\n", one_line(&self.reason));
         let mut tell = |what: &str, value: &str| page.push_str(&format!("- {what}: {value}\n"));
-        tell("class", &format!("{} ({})", self.class.name(), self.class.means()));
+        tell(
+            "class",
+            &format!("{} ({})", self.class.name(), self.class.means()),
+        );
         tell("phase", self.phase.name());
         tell("cell", &format!("`{}`", one_line(self.cell.as_str())));
         tell("start, repeat", &format!("{}, {}", self.start, self.repeat));

@@ -159,7 +159,10 @@ impl Drop for Log {
 }
 
 fn name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn beside(path: &Path, what: &str) -> PathBuf {
@@ -186,11 +189,17 @@ mod tests {
         let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
         let (head, tail) = (read(path.clone()), read(beside(&path, "tail")));
         let before = read(beside(&path, "tail-before"));
-        assert!(head.starts_with("line 0\nline 1\n") && head.contains("`log.tail`"), "{head}");
+        assert!(
+            head.starts_with("line 0\nline 1\n") && head.contains("`log.tail`"),
+            "{head}"
+        );
         assert!(tail.ends_with("line 9999\n"), "{tail}");
         assert!(before.len() as u64 <= 300 && tail.len() as u64 <= 300 && head.len() < 1200);
         let next: u32 = before.lines().last().unwrap()[5..].parse().unwrap();
-        assert!(tail.starts_with(&format!("line {}\n", next + 1)), "nothing is lost between the two");
+        assert!(
+            tail.starts_with(&format!("line {}\n", next + 1)),
+            "nothing is lost between the two"
+        );
     }
 
     #[test]

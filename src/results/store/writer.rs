@@ -259,10 +259,7 @@ impl Store {
         if !seconds.is_empty() {
             self.write_lines(&folder.join(layout::HISTOGRAMS), seconds)?;
         }
-        put(
-            &folder.join(layout::ENGINE_LOG),
-            &self.redactor.redact(said.log),
-        )?;
+        put(&folder.join(layout::ENGINE_LOG), &self.redactor.redact(said.log))?;
         if let Some(post_mortem) = said.post_mortem {
             let page = post_mortem.page();
             put(&folder.join(layout::POST_MORTEM), &self.redactor.redact(&page))?;
