@@ -144,7 +144,7 @@ pub struct RunArgs {
     pub json: bool,
     /// Prepare prompts anew, and keep none.
     #[arg(long)]
-    pub no_prompt_cache: bool,
+    pub fresh_prompts: bool,
     /// Where caches are.
     #[command(flatten)]
     pub places: Places,

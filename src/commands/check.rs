@@ -1,9 +1,12 @@
-//! `matrix check`: every mistake of a matrix and its recipes, and every flag that an engine at hand does not know.
+//! `matrix check`: every mistake of a matrix and its recipes, every flag that an engine at hand does not know, and a note where a
+//! tokenizer that is at hand has no chat template. Nothing else of the machine is looked at.
 
 use crate::cli::CheckArgs;
-use crate::commands::{Colors, Outcome, Refusal, flags, print, read, refused};
+use crate::commands::{Colors, Outcome, Refusal, complain, flags, print, read, refused};
 use crate::exit::Exit;
+use crate::load::dataset::Caches;
 use crate::matrix::spec::source::{Mistake, Source};
+use crate::run::preflight;
 
 /// Reads the matrix and says what is wrong, or what it comes to.
 ///
@@ -16,6 +19,14 @@ pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
             let unknown = flags::unknown(&read, &args.places)?;
             if !unknown.is_empty() {
                 return wrong(args, &unknown, &read.sources, colors);
+            }
+            let caches = Caches {
+                hf_home: args.places.hf_home(),
+                prompts: None,
+            };
+            let lacking = preflight::templates(plan, &read.folder, &caches);
+            for finding in lacking.needed.iter().chain(&lacking.expected) {
+                complain(&finding.note());
             }
             if args.json {
                 print("[]\n");

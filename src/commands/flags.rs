@@ -1,12 +1,11 @@
 //! Flags that an engine does not know, as mistakes with the place where somebody wrote them.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::Context;
 
 use crate::cli::{self, Places};
-use crate::commands::{Read, Refusal};
+use crate::commands::{Read, Refusal, complain};
 use crate::engine::{self, Asking, UnknownFlag};
 use crate::matrix::spec::source::{Mistake, Place, Source};
 
@@ -31,7 +30,7 @@ pub(crate) fn unknown(read: &Read, places: &Places) -> Result<Vec<Mistake>, Refu
         .context("cannot start a runtime")?;
     let found = runtime.block_on(engine::check_flags(&read.plan.launches, &asking));
     for note in &found.notes {
-        let _ = writeln!(std::io::stderr().lock(), "note: {note}");
+        complain(&format!("note: {note}\n"));
     }
     let mistakes = found.unknown.iter();
     Ok(mistakes.map(|flag| mistake(flag, &read.sources)).collect())

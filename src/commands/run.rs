@@ -11,7 +11,7 @@ use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::Redactor;
 use crate::cli::{self, RunArgs};
 use crate::commands::plan::{minutes, select};
-use crate::commands::{Colors, Outcome, Read, Refusal, flags, log, print, read, refused, report};
+use crate::commands::{Colors, Outcome, Read, Refusal, complain, flags, log, print, read, refused, report};
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::plan::{Measurement, Plan, Start};
@@ -166,7 +166,7 @@ fn host(
         path: cli::variable("PATH"),
         hf_home: args.places.hf_home(),
         cache: args.places.cache(),
-        prompts: (!args.no_prompt_cache).then(|| args.places.prompts()),
+        prompts: (!args.fresh_prompts).then(|| args.places.prompts()),
         docker_host: cli::docker_host(),
         secrets,
         redactor,
@@ -177,6 +177,9 @@ fn host(
 
 /// Everything that keeps the machine from measuring, named at once.
 async fn fit(plan: &Plan, host: &Host, results: &Path) -> Result<(), Refusal> {
+    for finding in preflight::templates(plan, &host.folder, &host.caches()).expected {
+        complain(&host.redactor.redact(&finding.note()));
+    }
     let findings = preflight::findings(plan, host, results).await;
     if findings.is_empty() {
         return Ok(());

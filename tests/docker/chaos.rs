@@ -64,7 +64,11 @@ fn killed_and_robbed_at_random_moments_a_run_is_completed_and_leaves_nothing() {
             continue;
         }
         if robs {
-            for id in has_run(&bench).then(|| daemon.of_run(&bench)).unwrap_or_default() {
+            let ours = match has_run(&bench) {
+                true => daemon.of_run(&bench),
+                false => Vec::new(),
+            };
+            for id in ours {
                 // It may end by itself at this very moment.
                 daemon.try_docker(&["kill", &id]);
             }
