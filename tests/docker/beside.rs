@@ -3,6 +3,7 @@
 use matrix::results::record::cell::Ending;
 use matrix::results::record::event::Event;
 
+use crate::chaos::has_run;
 use crate::daemon::{Daemon, begin, end, until};
 use crate::harness::summary;
 
@@ -31,7 +32,7 @@ fn two_launches_run_on_gpus_of_their_own_and_a_third_waits() {
     let mut seen: Vec<Vec<String>> = Vec::new();
     until("two containers at once", || {
         assert!(child.try_wait().expect("it can be asked").is_none(), "it goes on");
-        if !bench.results().exists() {
+        if !has_run(&bench) {
             return false;
         }
         let ours = daemon.of_run(&bench);

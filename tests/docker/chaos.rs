@@ -265,7 +265,8 @@ fn go_on(bench: &Bench) -> Child {
         .expect("the binary runs")
 }
 
-fn has_run(bench: &Bench) -> bool {
+/// Whether a run has begun.
+pub fn has_run(bench: &Bench) -> bool {
     let Ok(runs) = fs::read_dir(bench.results()) else {
         return false;
     };
