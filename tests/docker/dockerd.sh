@@ -96,6 +96,8 @@ down() {
     say "the daemon $pid does not end by SIGTERM; it is killed"
     kill -KILL "$pid"
   fi
+  # A daemon that was killed leaves its data mounted on itself.
+  { grep -o " $dir/data[^ ]*" /proc/mounts || true; } | xargs -r umount -l
   if [ -f "$dir/exec-root" ]; then
     exec_root=$(cat "$dir/exec-root")
     # The daemon leaves a mount for its network namespace, and one for a container that it did not see end.
