@@ -50,7 +50,7 @@ pub enum Color {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Read a matrix and its recipes, and name every mistake.
+    /// Read a matrix and its recipes, and name every mistake, also flags that an engine at hand does not know.
     Check(CheckArgs),
     /// Print every cell in order, with the command that each launch stands for.
     Plan(PlanArgs),
@@ -276,6 +276,23 @@ pub struct ExecArgs {
 /// Where the container daemon listens, where the environment says so.
 pub fn docker_host() -> Option<String> {
     variable("DOCKER_HOST")
+}
+
+/// How many GPUs are to be pretended, where `MATRIX_PRETEND_GPUS` says so: to try out matrices for GPUs on a host without, and for
+/// tests. Rows measured on them say so.
+///
+/// # Errors
+/// In words, what is wrong with the number.
+pub fn pretended_gpus() -> Result<Option<u32>, String> {
+    let Some(text) = variable("MATRIX_PRETEND_GPUS") else {
+        return Ok(None);
+    };
+    match text.parse() {
+        Ok(count) if (1..=64).contains(&count) => Ok(Some(count)),
+        _ => Err(format!(
+            "MATRIX_PRETEND_GPUS is `{text}`; give a number from 1 to 64, or unset it"
+        )),
+    }
 }
 
 /// Reads a variable of the environment: for secrets, which are named in files and never written there.

@@ -31,6 +31,14 @@ impl Moment {
         )
     }
 
+    /// This moment, `by` earlier; the process's zero at the earliest.
+    pub fn before(self, by: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+
     /// The same moment for tokio's timers.
     pub fn to_tokio(self) -> tokio::time::Instant {
         tokio::time::Instant::from_std(zero() + Duration::from_nanos(self.0))
@@ -49,6 +57,15 @@ pub fn now() -> Moment {
     #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
     let now = Instant::now();
     Moment(u64::try_from(now.saturating_duration_since(zero).as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The time since the machine was started, as the kernel's log tells it.
+pub fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }
 
 /// Processor time of the calling thread so far.

@@ -200,6 +200,9 @@ struct FaultArgs {
     /// Leaves a child process behind that runs for ten minutes in the same process group.
     #[arg(long)]
     leak_child: bool,
+    /// Writes this much to the log as soon as it is ready, such as `1GB`, as fast as the log takes it.
+    #[arg(long, value_name = "SIZE")]
+    log_flood: Option<Bytes>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -338,6 +341,7 @@ impl FaultArgs {
             wrong_model: self.wrong_model,
             ignore_sigterm: self.ignore_sigterm,
             leak_child: self.leak_child,
+            log_flood: self.log_flood.map(|bytes| bytes.0),
         }
     }
 }

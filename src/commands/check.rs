@@ -1,8 +1,8 @@
-//! `matrix check`: every mistake of a matrix and its recipes, and a note where a tokenizer that is at hand has no chat template.
-//! Nothing else of the machine is looked at.
+//! `matrix check`: every mistake of a matrix and its recipes, every flag that an engine at hand does not know, and a note where a
+//! tokenizer that is at hand has no chat template. Nothing else of the machine is looked at.
 
 use crate::cli::CheckArgs;
-use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
+use crate::commands::{Colors, Outcome, Refusal, complain, flags, print, read, refused};
 use crate::exit::Exit;
 use crate::load::dataset::Caches;
 use crate::matrix::spec::source::{Mistake, Source};
@@ -16,6 +16,10 @@ pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
     match read(&args.matrix) {
         Ok(read) => {
             let plan = &read.plan;
+            let unknown = flags::unknown(&read, &args.places)?;
+            if !unknown.is_empty() {
+                return wrong(args, &unknown, &read.sources, colors);
+            }
             let caches = Caches {
                 hf_home: args.places.hf_home(),
                 prompts: None,
@@ -37,19 +41,20 @@ pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
             }
             Ok(Exit::Done)
         }
-        Err((mistakes, sources)) if args.json => {
-            let list: Vec<_> = mistakes
-                .iter()
-                .map(|mistake| as_json(mistake, &sources))
-                .collect();
-            print(&format!(
-                "{}\n",
-                serde_json::to_string_pretty(&list).expect("JSON values are always written")
-            ));
-            Err(Refusal::usage(String::new()))
-        }
-        Err((mistakes, sources)) => Err(refused(&mistakes, &sources, colors.stderr)),
+        Err((mistakes, sources)) => wrong(args, &mistakes, &sources, colors),
     }
+}
+
+fn wrong(args: &CheckArgs, mistakes: &[Mistake], sources: &[Source], colors: Colors) -> Outcome {
+    if !args.json {
+        return Err(refused(mistakes, sources, colors.stderr));
+    }
+    let list: Vec<_> = mistakes.iter().map(|mistake| as_json(mistake, sources)).collect();
+    print(&format!(
+        "{}\n",
+        serde_json::to_string_pretty(&list).expect("JSON values are always written")
+    ));
+    Err(Refusal::usage(String::new()))
 }
 
 fn as_json(mistake: &Mistake, sources: &[Source]) -> serde_json::Value {

@@ -5,6 +5,7 @@ pub mod calibrate;
 pub mod check;
 pub mod clean;
 pub mod fetch;
+mod flags;
 
 pub mod init;
 pub mod log;

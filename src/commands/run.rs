@@ -11,7 +11,7 @@ use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::Redactor;
 use crate::cli::{self, RunArgs};
 use crate::commands::plan::{minutes, select};
-use crate::commands::{Colors, Outcome, Read, Refusal, complain, log, print, read, refused, report};
+use crate::commands::{Colors, Outcome, Read, Refusal, complain, flags, log, print, read, refused, report};
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::plan::{Measurement, Plan, Start};
@@ -19,8 +19,10 @@ use crate::progress::Progress;
 use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
+use crate::results::record::machine::Machine;
 use crate::results::store::{self, Beginning, Store};
 use crate::run::calibrate::Wanted;
+use crate::run::claim::Claim;
 use crate::run::stop::{Signals, Stop};
 use crate::run::{self, Events, Host, Job, Tally, preflight};
 use crate::telemetry::machine;
@@ -44,15 +46,26 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     if let Some(only) = &args.only {
         select(&mut read.plan, only)?;
     }
+    let unknown = flags::unknown(&read, &args.places)?;
+    if !unknown.is_empty() {
+        return Err(refused(&unknown, &read.sources, colors.stderr));
+    }
     let open_files = machine::raise_open_files();
     let mut about = machine::read(&format!("matrix {}", cli::VERSION));
     about.open_files = open_files.or(about.open_files);
+    pretend(&mut about)?;
     let host = host(args, &read, secrets, redactor.clone(), about)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start a runtime")?;
-    runtime.block_on(fit(&read.plan, &host, &args.results))?;
+    // Before the machine is looked at: what a killed run left may hold the very port or the GPUs that are wanted now.
+    let swept = runtime.block_on(engine::sweep(GRACE, host.docker_host.as_deref()));
+    if let Err(unfit) = runtime.block_on(fit(&read.plan, &host, &args.results)) {
+        let told = swept.iter().map(|what| format!("note: removed {what}\n"));
+        return Err(Refusal::unfit(told.collect::<String>() + &unfit.message));
+    }
+    let _claim = claim(&read.plan, &host)?;
     let store = Arc::new(open(args, &whole.matrix, &redactor)?);
     let host = Host {
         run: store.run().clone(),
@@ -72,6 +85,7 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         &stop,
         Work {
             todo,
+            swept,
             finished: finished.len(),
             calibrates: !args.no_calibration,
         },
@@ -90,6 +104,31 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         }
     }
     Ok(verdict(&stop, tally))
+}
+
+/// Puts GPUs that are only pretended in the place of the machine's own.
+fn pretend(about: &mut Machine) -> Result<(), Refusal> {
+    let pretended = cli::pretended_gpus().map_err(|wrong| Refusal::usage(format!("error: {wrong}\n")))?;
+    if let Some(count) = pretended {
+        about.gpus = vec!["pretended GPU".to_owned(); count as usize];
+        about.gpus_pretended = true;
+    }
+    Ok(())
+}
+
+/// Keeps other runs from the GPUs of this host, where this one uses any. Pretended ones are no more shared than the cache is.
+fn claim(plan: &Plan, host: &Host) -> Result<Option<Claim>, Refusal> {
+    if plan.launches.iter().all(|launch| launch.devices == 0) {
+        return Ok(None);
+    }
+    let count = u32::try_from(host.machine.gpus.len()).unwrap_or(u32::MAX);
+    let folder = host.machine.gpus_pretended.then_some(host.cache.as_path());
+    Claim::take(count, folder).map(Some).map_err(|error| {
+        Refusal::unfit(format!(
+            "error: {error}\n  = help: wait until it is over, or stop it; two runs at once would measure each other\n\
+             the machine is not fit; nothing was started\n"
+        ))
+    })
 }
 
 fn verdict(stop: &Stop, tally: Tally) -> Exit {
@@ -116,7 +155,7 @@ fn host(
     read: &Read,
     secrets: BTreeMap<String, String>,
     redactor: Redactor,
-    about: crate::results::record::machine::Machine,
+    about: Machine,
 ) -> Result<Host, Refusal> {
     let matrix = std::env::current_exe().context("cannot find the program's own file")?;
     let folder = std::path::absolute(&read.folder).context("cannot find the folder of the matrix file")?;
@@ -211,11 +250,13 @@ fn begin(
     Ok(store.finished(whole).context("cannot read what is finished")?)
 }
 
-/// What is still to be done: interrupted cells are, failed ones only when they are asked for.
+/// What is still to be done: interrupted cells are and those that failed by the host's fault, other failed ones only when they are
+/// asked for.
 fn remaining(plan: &Plan, finished: &BTreeMap<Measurement, Summary>, failed: bool) -> Vec<Start> {
     let is_open = |measurement: &Measurement| match finished.get(measurement).map(|summary| &summary.ending) {
         None | Some(Ending::Interrupted | Ending::Skipped { .. }) => true,
-        Some(Ending::Failed { .. }) => failed,
+        // A failure of the host says nothing about the engine.
+        Some(Ending::Failed { class, .. }) => failed || class.is_retried(),
         Some(Ending::Done) => false,
     };
     let open = |start: &Start| Start {
@@ -281,6 +322,8 @@ fn listeners(
 /// What is to be done.
 struct Work {
     todo: Vec<Start>,
+    /// What an earlier run had left.
+    swept: Vec<String>,
     /// Measurements that are finished already.
     finished: usize,
     /// Whether the client is measured first.
@@ -297,11 +340,12 @@ async fn conduct(
 ) -> anyhow::Result<Tally> {
     let Work {
         todo,
+        swept,
         finished,
         calibrates,
     } = work;
     let mut signals = Signals::catch().context("cannot listen to signals")?;
-    for what in engine::sweep(GRACE, host.docker_host.as_deref()).await {
+    for what in swept {
         events.tell(Event::Swept { what });
     }
     let measurements = todo.iter().map(|start| start.cells.len()).sum::<usize>() + finished;

@@ -143,8 +143,13 @@ impl Log {
 
     /// The last lines, shortened: what an error quotes.
     pub fn tail(&self) -> Vec<String> {
+        self.last(TAIL)
+    }
+
+    /// The last `count` lines, shortened, as far as they are at hand.
+    pub fn last(&self, count: usize) -> Vec<String> {
         let state = self.shared.state();
-        let from = state.lines.len().saturating_sub(TAIL);
+        let from = state.lines.len().saturating_sub(count);
         state
             .lines
             .range(from..)

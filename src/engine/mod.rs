@@ -6,6 +6,7 @@
 mod attach;
 mod contact;
 mod docker;
+mod flags;
 mod group;
 mod leftovers;
 mod log;
@@ -27,10 +28,12 @@ use crate::base::secrets::Redactor;
 use crate::matrix::plan::{Launch, Place};
 use crate::matrix::spec::text::{Text, Unfilled};
 use crate::results::record::cell::{FailureClass, Phase};
+use crate::results::record::post_mortem::End;
 use crate::results::store;
 
 pub use contact::{check_model, facts, http_client, info, reset_caches};
 pub use docker::{Lack, LeftContainer, Refused, Wanted, find as find_containers, lacks as container_lacks};
+pub use flags::{Asking, Flags, UnknownFlag, check_flags};
 pub use group::exec_shim;
 pub use leftovers::{Leftover, find, sweep};
 pub use log::{Log, Omen};
@@ -165,8 +168,29 @@ pub struct Death {
     pub tail: Vec<String>,
     /// The line that explains it, where the recipe knows one or the container daemon tells.
     pub omen: Option<Omen>,
-    /// Whether its process has ended; otherwise only its log says that it is dead.
-    pub is_ended: bool,
+    /// How its process ended; `None` where it has not, and only its log says that it is dead.
+    pub end: Option<End>,
+    /// Whose fault it is.
+    pub class: FailureClass,
+}
+
+/// How an executor saw an engine end.
+struct Ended {
+    /// In words.
+    how: String,
+    /// What explains it, where the executor knows.
+    omen: Option<Omen>,
+    end: End,
+    /// Whose fault it is, where the executor knows that it is not the engine's.
+    blame: Option<FailureClass>,
+}
+
+impl Ended {
+    /// Whose fault it is as far as the executor knows.
+    fn class(&self) -> FailureClass {
+        let omen = self.omen.as_ref().map(Omen::class);
+        self.blame.or(omen).unwrap_or(FailureClass::Engine)
+    }
 }
 
 /// How an engine was stopped.
@@ -244,25 +268,46 @@ impl Running {
     /// Waits until it is dead: its process ended, or its log has a line that means so. An engine that someone else started is
     /// never seen dead. Nothing is lost when this is dropped; later calls give the same answer.
     pub async fn exited(&mut self) -> Death {
-        let says = |omen: Omen| (format!("its log says `{}`", omen.line.trim()), None);
-        let ((status, known), is_ended) = match &mut self.executor {
+        let ended = match &mut self.executor {
             Executor::Process(engine) => tokio::select! {
                 biased;
-                status = engine.exited(&self.log) => ((status, None), true),
-                omen = self.log.fatal() => (says(omen), false),
+                ended = engine.exited(&self.log) => Ok(ended),
+                omen = self.log.fatal() => Err(omen),
             },
             Executor::Docker(engine) => tokio::select! {
                 biased;
-                exit = engine.exited(&self.log) => (exit, true),
-                omen = self.log.fatal() => (says(omen), false),
+                ended = engine.exited(&self.log) => Ok(ended),
+                omen = self.log.fatal() => Err(omen),
             },
             Executor::Attach(_) => std::future::pending().await,
         };
-        Death {
-            status,
-            tail: self.log.tail(),
-            omen: known.or_else(|| self.log.omen()),
-            is_ended,
+        let tail = self.log.tail();
+        match ended {
+            Ok(mut ended) => {
+                ended.omen = ended.omen.or_else(|| self.log.omen());
+                Death {
+                    class: ended.class(),
+                    status: ended.how,
+                    tail,
+                    omen: ended.omen,
+                    end: Some(ended.end),
+                }
+            }
+            Err(omen) => Death {
+                class: omen.class(),
+                status: format!("its log says `{}`", omen.line.trim()),
+                tail,
+                omen: Some(omen),
+                end: None,
+            },
+        }
+    }
+
+    /// Whether nobody can tell at the moment if it lives, as when the container daemon is away.
+    pub fn is_unheard(&self) -> bool {
+        match &self.executor {
+            Executor::Docker(engine) => engine.is_unheard(),
+            Executor::Process(_) | Executor::Attach(_) => false,
         }
     }
 

@@ -9,8 +9,11 @@ use crate::base::ids::RunId;
 use crate::engine::group::{Group, Order};
 use crate::engine::marks::Marks;
 use crate::engine::venv::{self, Made, Make};
-use crate::engine::{Context, Devices, Endpoint, Executor, Log, Logs, Running, StartError, contact, port};
+use crate::engine::{
+    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, contact, port,
+};
 use crate::matrix::plan::{Launch, Process};
+use crate::results::record::post_mortem::End;
 
 /// How long to wait for last words once a process has ended; descendants that live on keep its output open.
 const LAST_WORDS: Duration = Duration::from_millis(300);
@@ -73,13 +76,28 @@ impl Engine {
     }
 
     /// Waits until the process ended and, a moment, for its last words.
-    pub(super) async fn exited(&mut self, log: &Log) -> String {
+    pub(super) async fn exited(&mut self, log: &Log) -> Ended {
+        use std::os::unix::process::ExitStatusExt;
         let status = self.group.exited().await;
         log.over(LAST_WORDS).await;
-        status.map_or_else(
-            |error| format!("its status cannot be read: {error}"),
-            |status| status.to_string(),
-        )
+        let (how, end) = match status {
+            Ok(status) => {
+                let end = End {
+                    code: status.code().map(i64::from),
+                    signal: status.signal(),
+                    // Who killed a process nobody tells; the kernel's log may.
+                    out_of_memory: None,
+                };
+                (status.to_string(), end)
+            }
+            Err(error) => (format!("its status cannot be read: {error}"), End::default()),
+        };
+        Ended {
+            how,
+            omen: None,
+            end,
+            blame: None,
+        }
     }
 
     pub(super) async fn stop(mut self, log: &Log) -> String {

@@ -14,6 +14,7 @@ use crate::engine::contact::is_healthy;
 use crate::engine::{Death, Log, Omen, Running};
 use crate::matrix::plan::Launch;
 use crate::results::record::cell::FailureClass;
+use crate::results::record::post_mortem::End;
 
 /// The first pause between two looks at the health path; each one is longer, up to [`SLOWEST`].
 const QUICKEST: Duration = Duration::from_millis(100);
@@ -58,6 +59,10 @@ pub enum NotReady {
         status: String,
         /// The line that explains it.
         omen: Option<Box<Omen>>,
+        /// How it ended, in numbers.
+        end: End,
+        /// Whose fault it is.
+        class: FailureClass,
         /// Its last words.
         tail: Vec<String>,
     },
@@ -128,13 +133,20 @@ impl NotReady {
     /// Whose fault it seems.
     pub fn class(&self) -> FailureClass {
         let omen = match self {
-            Self::Ended { omen, .. } | Self::Stalled { omen, .. } | Self::Late { omen, .. } => {
-                omen.as_deref()
-            }
+            Self::Ended { class, .. } => return *class,
+            Self::Stalled { omen, .. } | Self::Late { omen, .. } => omen.as_deref(),
             Self::Fatal { omen, .. } => Some(&**omen),
             Self::Liar { .. } => None,
         };
         omen.map_or(FailureClass::Engine, Omen::class)
+    }
+
+    /// How it ended, where it did.
+    pub const fn end(&self) -> Option<End> {
+        match self {
+            Self::Ended { end, .. } => Some(*end),
+            Self::Fatal { .. } | Self::Stalled { .. } | Self::Late { .. } | Self::Liar { .. } => None,
+        }
     }
 
     /// The engine's last words.
@@ -153,11 +165,18 @@ impl NotReady {
             status,
             tail,
             omen,
-            is_ended,
+            end,
+            class,
         } = death;
-        match omen.map(Box::new) {
-            Some(omen) if !is_ended => Self::Fatal { omen, tail },
-            omen => Self::Ended { status, omen, tail },
+        match (omen.map(Box::new), end) {
+            (Some(omen), None) => Self::Fatal { omen, tail },
+            (omen, end) => Self::Ended {
+                status,
+                omen,
+                end: end.unwrap_or_default(),
+                class,
+                tail,
+            },
         }
     }
 }

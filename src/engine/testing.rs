@@ -142,6 +142,7 @@ pub(crate) fn command(words: &[&str]) -> Launch {
         parallel: Parallel::default(),
         devices: 0,
         place: Place::Process(process),
+        help: Vec::new(),
         contact: Contact {
             port: Port {
                 default: 8000,

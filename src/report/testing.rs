@@ -124,6 +124,7 @@ fn launch(engine: &str, precision: &str, devices: u32) -> Launch {
             command: command.to_vec(),
             ..Container::default()
         })),
+        help: Vec::new(),
         contact: Contact {
             port: Port {
                 default: 8000,
@@ -209,6 +210,8 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
             .map(|definitions| (definitions, figures(tok_s, launch.devices)))
             .into(),
         search: None,
+        retries: Vec::new(),
+        beside: Vec::new(),
         warnings: Vec::new(),
     }
 }

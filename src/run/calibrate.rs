@@ -361,6 +361,7 @@ fn launch(flags: &[String]) -> Launch {
             command: words,
             ..Process::default()
         }),
+        help: Vec::new(),
         contact: Contact {
             port: Port {
                 default: 8000,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock::{self, Moment};
-use crate::engine::{self, Omen, Running};
+use crate::engine::{self, Running};
 use crate::judge::metrics::{self, Basis};
 use crate::load::{DriveError, Driven, Item, Load, Progress, Target};
 use crate::matrix::plan::{Cell, Launch, Measurement};
@@ -19,6 +19,7 @@ use crate::results::record::cell::{
     Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, ResetProof, Summary,
 };
 use crate::results::record::event::Event;
+use crate::results::record::post_mortem::End;
 use crate::results::record::request::{ChunkKind, Class, Request};
 use crate::run::items::{items, placed, see, warm_up};
 use crate::run::prompts::{Library, Stock};
@@ -42,6 +43,8 @@ pub(crate) struct Measured {
     pub(crate) requests: Vec<Request>,
     /// Whether the engine can measure another cell.
     pub(crate) engine_is_well: bool,
+    /// How the engine ended, where it did.
+    pub(crate) end: Option<End>,
 }
 
 /// A measurement under way: what it has gone through so far.
@@ -352,6 +355,7 @@ impl<'a> Course<'a> {
             summary: self.summary,
             requests,
             engine_is_well: true,
+            end: None,
         }
     }
 
@@ -364,6 +368,7 @@ impl<'a> Course<'a> {
                     summary: self.summary.clone(),
                     requests: Vec::new(),
                     engine_is_well: true,
+                    end: None,
                 }
             }
             Cut::Died(death) => {
@@ -371,9 +376,10 @@ impl<'a> Course<'a> {
                     .omen
                     .as_ref()
                     .map_or_else(String::new, |omen| format!(": {}", omen.explains()));
-                let class = death.omen.as_ref().map_or(FailureClass::Engine, Omen::class);
                 let reason = format!("the engine ended ({}) under load{means}", death.status);
-                self.failed_here(phase, class, reason, death.tail, false)
+                let mut measured = self.failed_here(phase, death.class, reason, death.tail, false);
+                measured.end = death.end;
+                measured
             }
             Cut::Hung { seconds } => {
                 let reason = format!("the engine hangs: no stream moved for {seconds}s");
@@ -414,6 +420,7 @@ impl<'a> Course<'a> {
             summary: self.summary.clone(),
             requests: Vec::new(),
             engine_is_well: well,
+            end: None,
         }
     }
 }
@@ -453,6 +460,8 @@ pub(crate) fn blank(
         failures: BTreeMap::new(),
         figures: BTreeMap::new(),
         search: None,
+        retries: Vec::new(),
+        beside: Vec::new(),
         warnings: Vec::new(),
     }
 }

@@ -2,19 +2,25 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::base::clock;
+use crate::base::clock::{self, Moment};
 use crate::engine::{self, Context, Logs, NotReady, Running, StartError};
 use crate::judge::metrics;
 use crate::load::{self, Target};
 use crate::matrix::plan::{Launch, Measurement, Start, command};
-use crate::results::record::cell::{Definitions, Ending, EngineFacts, FailureClass, Phase, PhaseTime};
+use crate::results::record::cell::{
+    Definitions, Ending, EngineFacts, FailureClass, Phase, PhaseTime, Summary,
+};
 use crate::results::record::event::Event;
-use crate::results::store::StoreError;
+use crate::results::record::post_mortem::{End, Retry};
+use crate::results::store::{Said, StoreError};
+use crate::run::beside::Roster;
 use crate::run::cell::{self, Measured, Ready};
 use crate::run::lease::Lease;
+use crate::run::post_mortem::{self, Remains};
 use crate::run::prompts::Library;
 use crate::run::stop::Stop;
 use crate::run::{Job, Tally, target};
@@ -22,12 +28,23 @@ use crate::run::{Job, Tally, target};
 /// How often an engine that died under load is started again for the cells that remain.
 const RESTARTS: u32 = 16;
 
+/// The pauses before another try where the host was at fault; then it is given up.
+const PAUSES: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(4),
+    Duration::from_secs(16),
+];
+
 /// A start that came to nothing: the cells fail with it.
 struct Fallen {
     phase: Phase,
     class: FailureClass,
     reason: String,
     tail: Vec<String>,
+    /// What is left of it, where it was begun.
+    end: Option<End>,
+    log: Vec<String>,
+    image_digest: Option<String>,
 }
 
 impl Fallen {
@@ -37,91 +54,286 @@ impl Fallen {
             class,
             reason,
             tail: Vec::new(),
+            end: None,
+            log: Vec::new(),
+            image_digest: None,
         }
     }
 }
 
+/// A launch on its devices, with the cells that one start is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Order<'a> {
+    pub(crate) job: &'a Job<'a>,
+    pub(crate) launch: &'a Launch,
+    pub(crate) start: &'a Start,
+    pub(crate) lease: &'a Lease<'a>,
+    pub(crate) library: &'a Arc<Library>,
+    pub(crate) roster: &'a Roster,
+    pub(crate) stop: &'a Stop,
+}
+
+/// What became of an order so far.
+struct Course<'a> {
+    order: Order<'a>,
+    began: Moment,
+    rest: VecDeque<&'a Measurement>,
+    /// Tries of the first measurement of the rest that failed by the host's fault.
+    retries: Vec<Retry>,
+    tally: Tally,
+}
+
 /// Does one start with all its cells. An engine that dies or hangs under load is started anew for the rest, so that one bad cell
-/// never takes the others with it.
-pub(crate) async fn launch(
-    job: &Job<'_>,
-    launch: &Launch,
-    start: &Start,
-    lease: &Lease<'_>,
-    library: &Arc<Library>,
-    stop: &Stop,
-    tally: &mut Tally,
-) -> Result<(), StoreError> {
-    let mut rest: VecDeque<&Measurement> = start.cells.iter().collect();
-    let mut preparing = prepare(job, launch, start, library);
-    for attempt in 0..=RESTARTS {
-        if rest.is_empty() || stop.is_asked() {
-            break;
-        }
-        let line = command::line(launch).joined();
-        job.events.tell(Event::LaunchBegan {
-            launch: launch.id.clone(),
-            start: start.start,
-            command: line,
-        });
-        let mut ready = match raise(job, launch, start, lease, stop).await {
-            Ok(Some(ready)) => ready,
+/// never takes the others with it; what fails by the host's fault is tried again after a pause.
+pub(crate) async fn launch(order: Order<'_>) -> Result<Tally, StoreError> {
+    let _turn = order.roster.enter(&order.launch.id);
+    let mut course = Course {
+        order,
+        began: clock::now(),
+        rest: order.start.cells.iter().collect(),
+        retries: Vec::new(),
+        tally: Tally::default(),
+    };
+    let mut preparing = prepare(&order);
+    let mut restarts = 0;
+    while !course.rest.is_empty() && !order.stop.is_asked() {
+        order.tell_began();
+        match raise(&order).await {
+            Ok(Some(ready)) => {
+                let retries = course.retries.len();
+                course.measure(ready).await?;
+                // Another try after the host's fault is no restart of the engine.
+                restarts += u32::from(course.retries.len() <= retries);
+            }
             Ok(None) => break,
             Err(fallen) => {
-                job.events.tell(Event::LaunchFailed {
-                    launch: launch.id.clone(),
-                    start: start.start,
+                order.job.events.tell(Event::LaunchFailed {
+                    launch: order.launch.id.clone(),
+                    start: order.start.start,
                     reason: fallen.reason.clone(),
                 });
-                for measurement in rest.drain(..) {
-                    give_up(job, launch, measurement, &fallen, tally)?;
+                if !course
+                    .tries_again(fallen.phase, fallen.class, &fallen.reason)
+                    .await
+                {
+                    course.give_up(&fallen)?;
                 }
-                break;
             }
-        };
+        }
+        if restarts > RESTARTS {
+            let reason = format!("the engine died under load {RESTARTS} times");
+            course.give_up(&Fallen::new(FailureClass::Engine, reason))?;
+        } else if restarts > 0 && course.retries.is_empty() && !course.rest.is_empty() {
+            course.tell_restart(RESTARTS + 1 - restarts);
+        }
+    }
+    preparing.abort_all();
+    Ok(course.tally)
+}
+
+impl<'a> Course<'a> {
+    /// Measures cells on a ready engine until none is left, or one is that it cannot measure; then stops it.
+    async fn measure(&mut self, mut ready: Ready) -> Result<(), StoreError> {
+        let Order {
+            job,
+            launch,
+            library,
+            stop,
+            ..
+        } = self.order;
         let mut log_from = 0;
-        while let Some(measurement) = rest.pop_front() {
+        let mut failed = None;
+        while let Some(measurement) = self.rest.pop_front() {
             let began = clock::now();
             let measured = cell::measure(job, launch, measurement, &mut ready, library, stop).await;
             let log = ready.running.log().slice_from(&mut log_from);
             let is_well = measured.engine_is_well;
-            keep(
-                job,
-                measurement,
-                measured,
-                &log,
-                clock::now().since(began).as_secs_f64(),
-                tally,
-            )?;
-            if !is_well || stop.is_asked() {
+            if let Ending::Failed {
+                phase, class, reason, ..
+            } = &measured.summary.ending
+                && class.is_retried()
+            {
+                failed = Some((measurement, *phase, *class, reason.clone()));
+            }
+            let remains = Remains {
+                end: measured.end,
+                log: ready.running.log().last(post_mortem::LINES),
+            };
+            let seconds = clock::now().since(began).as_secs_f64();
+            self.keep(measurement, measured, &log, remains, seconds)?;
+            if failed.is_none() {
+                self.retries.clear();
+            }
+            if !is_well || failed.is_some() || stop.is_asked() {
                 break;
             }
         }
-        halt(job, launch, start, ready.running, stop).await;
-        if !rest.is_empty() && !stop.is_asked() {
-            let left = RESTARTS - attempt;
-            job.events.tell(Event::Warning {
-                message: format!(
-                    "engine `{}` is started again for {} more cells ({left} restarts left)",
-                    launch.engine.name,
-                    rest.len()
-                ),
-            });
+        halt(&self.order, ready.running).await;
+        if let Some((measurement, phase, class, reason)) = failed {
+            match self.tries_again(phase, class, &reason).await {
+                true => {
+                    self.tally.failed -= 1;
+                    self.rest.push_front(measurement);
+                }
+                false => self.retries.clear(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what failed is worth another try: only by the host's fault, and not for ever. It has paused then.
+    async fn tries_again(&mut self, phase: Phase, class: FailureClass, reason: &str) -> bool {
+        let stop = self.order.stop;
+        let pause = PAUSES.get(self.retries.len()).filter(|_| class.is_retried());
+        let Some(pause) = pause.filter(|_| !stop.is_asked()) else {
+            return false;
+        };
+        self.order.job.events.tell(Event::Warning {
+            message: format!(
+                "engine `{}` failed by the fault of the host (try {} of {}); it is tried again in {} s",
+                self.order.launch.engine.name,
+                self.retries.len() + 1,
+                PAUSES.len() + 1,
+                pause.as_secs()
+            ),
+        });
+        self.retries.push(Retry {
+            phase,
+            class,
+            reason: reason.to_owned(),
+            pause_s: pause.as_secs_f64(),
+        });
+        tokio::select! {
+            () = tokio::time::sleep(*pause) => true,
+            () = stop.asked.cancelled() => false,
         }
     }
-    preparing.abort_all();
-    let reason = format!("the engine died under load {RESTARTS} times");
-    let out_of_restarts = Fallen::new(FailureClass::Engine, reason);
-    if !stop.is_asked() {
-        for measurement in rest.drain(..) {
-            give_up(job, launch, measurement, &out_of_restarts, tally)?;
+
+    fn tell_restart(&self, left: u32) {
+        if self.order.stop.is_asked() {
+            return;
         }
+        self.order.job.events.tell(Event::Warning {
+            message: format!(
+                "engine `{}` is started again for {} more cells ({left} restarts left)",
+                self.order.launch.engine.name,
+                self.rest.len()
+            ),
+        });
     }
-    Ok(())
+
+    /// Writes what remains as failed, because its engine did not start.
+    fn give_up(&mut self, fallen: &Fallen) -> Result<(), StoreError> {
+        let Order {
+            job, launch, lease, ..
+        } = self.order;
+        while let Some(measurement) = self.rest.pop_front() {
+            let cell = job.plan.cell(&measurement.cell);
+            let facts = EngineFacts {
+                command: Some(command::line(launch).joined()),
+                image_digest: fallen.image_digest.clone(),
+                devices: lease.devices().to_vec(),
+                ..EngineFacts::default()
+            };
+            let mut summary = cell::blank(launch, cell, measurement, facts, Vec::new());
+            summary.ending = Ending::Failed {
+                phase: fallen.phase,
+                class: fallen.class,
+                reason: fallen.reason.clone(),
+                tail: fallen.tail.clone(),
+            };
+            let measured = Measured {
+                summary,
+                requests: Vec::new(),
+                engine_is_well: false,
+                end: fallen.end,
+            };
+            let remains = Remains {
+                end: fallen.end,
+                log: fallen.log.clone(),
+            };
+            self.keep(measurement, measured, &fallen.tail.join("\n"), remains, 0.0)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a measurement to disk, counts it and tells it.
+    fn keep(
+        &mut self,
+        measurement: &Measurement,
+        measured: Measured,
+        log: &str,
+        remains: Remains,
+        seconds: f64,
+    ) -> Result<(), StoreError> {
+        let Measured {
+            mut summary,
+            requests,
+            ..
+        } = measured;
+        let job = self.order.job;
+        summary.retries.clone_from(&self.retries);
+        let from = clock::now().before(Duration::from_secs_f64(seconds));
+        summary.beside = self.order.roster.beside(&self.order.launch.id, from);
+        if job.host.machine.gpus_pretended && self.order.launch.devices > 0 {
+            let pretended = "its GPUs are pretended (MATRIX_PRETEND_GPUS): nothing was computed on one";
+            summary.warnings.push(pretended.to_owned());
+        }
+        let histograms = metrics::seconds(&requests);
+        let failed = requests.iter().filter(|request| !request.is_completed()).count();
+        let bound = job.plan.cell(&measurement.cell).scenario.limits.error_share;
+        let is_above = failed as f64 > bound * requests.len() as f64;
+        let doubt = is_above.then(|| format!("{failed} of {} requests failed", requests.len()));
+        let post_mortem = post_mortem::of(&summary, doubt, remains, self.began);
+        let said = Said {
+            log,
+            post_mortem: post_mortem.as_ref(),
+        };
+        job.store.write_cell(&summary, &requests, &histograms, said)?;
+        self.tally.count(&summary.ending, is_above);
+        job.events.tell(Event::CellEnded {
+            measurement: measurement.clone(),
+            ending: summary.ending.word().to_owned(),
+            reason: why(&summary),
+            seconds,
+            output_tokens_per_s: summary
+                .figures
+                .get(&Definitions::Matrix)
+                .and_then(|figures| figures.get("output_throughput_tok_s").copied().flatten()),
+        });
+        Ok(())
+    }
+}
+
+impl Order<'_> {
+    fn tell_began(&self) {
+        self.job.events.tell(Event::LaunchBegan {
+            launch: self.launch.id.clone(),
+            start: self.start.start,
+            command: command::line(self.launch).joined(),
+        });
+    }
+}
+
+/// Why a measurement is not simply done.
+fn why(summary: &Summary) -> Option<String> {
+    match &summary.ending {
+        Ending::Done => summary.warnings.first().cloned(),
+        Ending::Failed { phase, reason, .. } => Some(format!("{}: {reason}", phase.name())),
+        Ending::Skipped { reason } => Some(reason.clone()),
+        Ending::Interrupted => Some("the run was asked to stop".to_owned()),
+    }
 }
 
 /// Prompts are prepared while the engine loads.
-fn prepare(job: &Job<'_>, launch: &Launch, start: &Start, library: &Arc<Library>) -> JoinSet<()> {
+fn prepare(order: &Order<'_>) -> JoinSet<()> {
+    let Order {
+        job,
+        launch,
+        start,
+        library,
+        ..
+    } = order;
     let scenarios: Vec<_> = start
         .cells
         .iter()
@@ -139,13 +351,15 @@ fn prepare(job: &Job<'_>, launch: &Launch, start: &Start, library: &Arc<Library>
 }
 
 /// Starts an engine and waits until it gave one real token; `None` where the run was asked to stop meanwhile.
-async fn raise(
-    job: &Job<'_>,
-    launch: &Launch,
-    start: &Start,
-    lease: &Lease<'_>,
-    stop: &Stop,
-) -> Result<Option<Ready>, Fallen> {
+async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
+    let Order {
+        job,
+        launch,
+        start,
+        lease,
+        stop,
+        ..
+    } = *order;
     let infrastructure = FailureClass::Infrastructure;
     let port = match launch.contact.port.fixed {
         Some(port) => port,
@@ -170,7 +384,7 @@ async fn raise(
     let proved = tokio::select! {
         biased;
         () = stop.asked.cancelled() => {
-            halt(job, launch, start, running, stop).await;
+            halt(order, running).await;
             return Ok(None);
         }
         proved = prove(job, launch, &mut running) => proved,
@@ -178,8 +392,14 @@ async fn raise(
     let (target, mut facts, phases) = match proved {
         Ok(proved) => proved,
         Err(fallen) => {
-            halt(job, launch, start, running, stop).await;
-            return Err(fallen);
+            let log = running.log().clone();
+            let image_digest = running.image_digest().map(str::to_owned);
+            halt(order, running).await;
+            return Err(Fallen {
+                log: log.last(post_mortem::LINES),
+                image_digest,
+                ..fallen
+            });
         }
     };
     facts.command = Some(command::line(launch).joined());
@@ -269,23 +489,29 @@ fn logs(job: &Job<'_>, launch: &Launch, start: &Start) -> Result<Logs, StoreErro
 fn not_started(error: &StartError) -> Fallen {
     Fallen {
         phase: error.phase(),
-        class: error.class(),
-        reason: error.to_string(),
         tail: error.tail(),
+        log: error.tail(),
+        ..Fallen::new(error.class(), error.to_string())
     }
 }
 
 fn not_ready(error: &NotReady) -> Fallen {
     Fallen {
-        phase: Phase::Launch,
-        class: error.class(),
-        reason: error.to_string(),
         tail: error.tail().to_vec(),
+        end: error.end(),
+        ..Fallen::new(error.class(), error.to_string())
     }
 }
 
 /// Stops an engine. Once the run is told to kill, dropping the engine kills what is left of it.
-async fn halt(job: &Job<'_>, launch: &Launch, start: &Start, running: Running, stop: &Stop) {
+async fn halt(order: &Order<'_>, running: Running) {
+    let Order {
+        job,
+        launch,
+        start,
+        stop,
+        ..
+    } = order;
     let stopped = tokio::select! {
         biased;
         () = stop.now.cancelled() => return,
@@ -297,88 +523,4 @@ async fn halt(job: &Job<'_>, launch: &Launch, start: &Start, running: Running, s
         how: stopped.how,
         seconds: stopped.seconds,
     });
-}
-
-/// Writes a measurement that could not be made because its engine did not start.
-fn give_up(
-    job: &Job<'_>,
-    launch: &Launch,
-    measurement: &Measurement,
-    fallen: &Fallen,
-    tally: &mut Tally,
-) -> Result<(), StoreError> {
-    let cell = job.plan.cell(&measurement.cell);
-    let facts = EngineFacts {
-        command: Some(command::line(launch).joined()),
-        ..EngineFacts::default()
-    };
-    let mut summary = cell::blank(launch, cell, measurement, facts, Vec::new());
-    summary.ending = Ending::Failed {
-        phase: fallen.phase,
-        class: fallen.class,
-        reason: fallen.reason.clone(),
-        tail: fallen.tail.clone(),
-    };
-    let log = fallen.tail.join("\n");
-    keep(
-        job,
-        measurement,
-        Measured {
-            summary,
-            requests: Vec::new(),
-            engine_is_well: false,
-        },
-        &log,
-        0.0,
-        tally,
-    )
-}
-
-/// Writes a measurement to disk, counts it and tells it.
-fn keep(
-    job: &Job<'_>,
-    measurement: &Measurement,
-    measured: Measured,
-    log: &str,
-    seconds: f64,
-    tally: &mut Tally,
-) -> Result<(), StoreError> {
-    let Measured {
-        summary, requests, ..
-    } = measured;
-    let histograms = metrics::seconds(&requests);
-    job.store.write_cell(&summary, &requests, &histograms, log)?;
-    let failed = requests.iter().filter(|request| !request.is_completed()).count();
-    let bound = job.plan.cell(&measurement.cell).scenario.limits.error_share;
-    let reason = match &summary.ending {
-        Ending::Done => {
-            tally.done += 1;
-            tally.above_error_share += usize::from(failed as f64 > bound * requests.len() as f64);
-            summary.warnings.first().cloned()
-        }
-        Ending::Failed { phase, reason, .. } => {
-            tally.failed += 1;
-            Some(format!("{}: {reason}", phase.name()))
-        }
-        Ending::Skipped { reason } => {
-            tally.skipped += 1;
-            Some(reason.clone())
-        }
-        Ending::Interrupted => {
-            tally.interrupted += 1;
-            Some("the run was asked to stop".to_owned())
-        }
-    };
-    let throughput = summary
-        .figures
-        .get(&Definitions::Matrix)
-        .and_then(|figures| figures.get("output_throughput_tok_s").copied().flatten());
-    job.events.tell(Event::CellEnded {
-        measurement: measurement.clone(),
-        ending: summary.ending.word().to_owned(),
-        reason,
-        seconds,
-        output_tokens_per_s: throughput,
-    });
-    Ok(())
 }

@@ -46,6 +46,14 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// How many are free now.
+    pub fn free(&self) -> u32 {
+        let free = self.free.lock().expect("leasing does not panic");
+        u32::try_from(free.len()).unwrap_or(u32::MAX)
+    }
+}
+
 impl Lease<'_> {
     /// The devices, lowest first.
     pub fn devices(&self) -> &[u32] {

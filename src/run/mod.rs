@@ -1,11 +1,14 @@
 //! The conductor: Plan -> events. It hands to each wing what another made, and sees to it that what was started is stopped.
 
 pub mod bench;
+mod beside;
 pub mod calibrate;
 mod cell;
+pub mod claim;
 mod items;
 mod launch;
 pub mod lease;
+mod post_mortem;
 pub mod preflight;
 mod prompts;
 pub mod search;
@@ -15,16 +18,23 @@ mod target;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::path::PathBuf;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
 use crate::load::dataset::Caches;
-use crate::matrix::plan::{Plan, Start};
+use crate::matrix::plan::{Launch, Plan, Start};
+use crate::results::record::cell::Ending;
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::store::{Store, StoreError};
+use crate::run::beside::Roster;
+use crate::run::launch::Order;
 use crate::run::lease::Pool;
 use crate::run::prompts::Library;
 use crate::run::stop::Stop;
@@ -119,22 +129,75 @@ pub struct Tally {
     pub above_error_share: usize,
 }
 
-/// Runs what is to be done, launch by launch. It returns when nothing that it started is left.
+impl Tally {
+    /// Counts a measurement that ended.
+    fn count(&mut self, ending: &Ending, is_above_error_share: bool) {
+        match ending {
+            Ending::Done => {
+                self.done += 1;
+                self.above_error_share += usize::from(is_above_error_share);
+            }
+            Ending::Failed { .. } => self.failed += 1,
+            Ending::Skipped { .. } => self.skipped += 1,
+            Ending::Interrupted => self.interrupted += 1,
+        }
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.done += other.done;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.interrupted += other.interrupted;
+        self.above_error_share += other.above_error_share;
+    }
+}
+
+/// Runs what is to be done, launch by launch, or side by side where the plan allows it. It returns when nothing that it started is
+/// left.
 ///
 /// # Errors
 /// The disk refuses what must be kept.
 pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
-    let pool = Pool::new(u32::try_from(job.host.machine.gpus.len()).unwrap_or(u32::MAX));
+    let devices = u32::try_from(job.host.machine.gpus.len()).unwrap_or(u32::MAX);
+    let pool = Pool::new(devices);
     let library = Library::new(job.host.folder.clone(), job.host.caches());
+    let roster = Roster::default();
+    let mut waiting = job.todo.clone();
+    let mut at_work = FuturesUnordered::new();
+    let mut running: Vec<&Launch> = Vec::new();
     let mut tally = Tally::default();
-    for start in &job.todo {
-        if stop.is_asked() {
-            break;
+    loop {
+        let next = match stop.is_asked() {
+            true => None,
+            false => beside::next(job.plan, &waiting, &running, devices, pool.free()),
+        };
+        if let Some(at) = next {
+            let start = waiting.remove(at);
+            let launch = job.plan.launch(&start.launch);
+            running.push(launch);
+            // Preflight has seen that the host has enough; and what fits is free.
+            let lease = pool.acquire(launch.devices).await;
+            let (library, roster) = (&library, &roster);
+            at_work.push(async move {
+                let order = Order {
+                    job,
+                    launch,
+                    start: &start,
+                    lease: &lease,
+                    library,
+                    roster,
+                    stop,
+                };
+                (&launch.id, launch::launch(order).await)
+            });
+            continue;
         }
-        let launch = job.plan.launch(&start.launch);
-        // Preflight has seen that the host has enough; a lease waits for its turn all the same.
-        let lease = pool.acquire(launch.devices).await;
-        launch::launch(job, launch, start, &lease, &library, stop, &mut tally).await?;
+        let Some((ended, told)) = at_work.next().await else {
+            return Ok(tally);
+        };
+        tally += told?;
+        running.retain(|launch| launch.id != *ended);
     }
-    Ok(tally)
 }

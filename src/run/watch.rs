@@ -85,10 +85,14 @@ fn lost_connections(requests: &[Request]) -> bool {
         .any(|failure| lost(failure.class))
 }
 
-/// The death of an engine whose connections broke: they are gone a moment before its process is.
+/// The death of an engine whose connections broke: they are gone a moment before its process is. While nobody can tell whether it
+/// lives, as long as its container daemon restarts, the wait goes on; whoever watches it ends that in time.
 async fn death(running: &mut Running) -> Option<Cut> {
-    tokio::time::timeout(LAST_BREATH, running.exited())
-        .await
-        .ok()
-        .map(Cut::Died)
+    loop {
+        match tokio::time::timeout(LAST_BREATH, running.exited()).await {
+            Ok(death) => return Some(Cut::Died(death)),
+            Err(_) if running.is_unheard() => {}
+            Err(_) => return None,
+        }
+    }
 }

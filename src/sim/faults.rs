@@ -107,6 +107,8 @@ pub struct Faults {
     pub ignore_sigterm: bool,
     /// A child process is left behind.
     pub leak_child: bool,
+    /// This many bytes are written to the log as soon as the engine is ready, as fast as the log takes them.
+    pub log_flood: Option<u64>,
 }
 
 /// What happens in the middle of a stream.

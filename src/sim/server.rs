@@ -159,6 +159,11 @@ async fn live(
 fn tell_ready(bound: SocketAddr, engine: &Engine, log: &Log) {
     startup::say(&**log, &format!("Uvicorn running on http://{bound} (simulated)"));
     startup::say(&**log, startup::ready_line(engine.options.dialect));
+    if let Some(bytes) = engine.options.faults.log_flood {
+        let log = Arc::clone(log);
+        // It blocks as long as whoever reads the log is slow, and ends with the process.
+        std::thread::spawn(move || startup::flood(&*log, bytes));
+    }
 }
 
 async fn accept(listener: TcpListener, engine: &Arc<Engine>, tasks: &TaskTracker) -> Infallible {

@@ -55,6 +55,17 @@ pub(crate) fn say(log: &(dyn Fn(&str) + Send + Sync), text: &str) {
     log(&format!("INFO {} {text}", clock::timestamp()));
 }
 
+/// Tells lines until they are so many bytes.
+pub(crate) fn flood(log: &(dyn Fn(&str) + Send + Sync), bytes: u64) {
+    let filler = "x".repeat(180);
+    let mut told = 0;
+    while told < bytes {
+        let line = format!("DEBUG flood at byte {told} {filler}");
+        log(&line);
+        told += line.len() as u64 + 1;
+    }
+}
+
 /// What is told once the engine answers.
 pub(crate) fn ready_line(dialect: Dialect) -> &'static str {
     match dialect {

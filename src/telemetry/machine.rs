@@ -25,6 +25,7 @@ pub fn read(tool: &str) -> Machine {
             .and_then(|count| u32::try_from(count.get()).ok()),
         memory_bytes: procfs::Meminfo::current().ok().map(|memory| memory.mem_total),
         gpus: gpus(),
+        gpus_pretended: false,
         driver: line("/sys/module/nvidia/version"),
         open_files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
         tool: tool.to_owned(),

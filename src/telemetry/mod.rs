@@ -1,6 +1,7 @@
 //! What is known of the machine and the engine while figures are taken: sources to samples.
 //!
-//! So far: the machine as it is, and an engine's Prometheus counters read before and after a window.
+//! So far: the machine as it is, what its kernel said, and an engine's Prometheus counters read before and after a window.
 
+pub mod kernel;
 pub mod machine;
 pub mod prometheus;

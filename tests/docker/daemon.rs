@@ -37,14 +37,7 @@ impl Daemon {
             );
             return None;
         };
-        IMAGE_MADE.get_or_init(|| {
-            let made = Command::new(repository().join("tests/docker/dockerd.sh"))
-                .args(["image", env!("CARGO_BIN_EXE_matrix"), IMAGE])
-                .env("DOCKER_HOST", &host)
-                .output()
-                .expect("the script runs");
-            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        });
+        IMAGE_MADE.get_or_init(|| make_image(&host));
         Some(Self { host })
     }
 
@@ -138,6 +131,16 @@ fn recipe(more: &[&str]) -> String {
     )
 }
 
+/// Makes the image of the simulated engine at a daemon.
+pub fn make_image(host: &str) {
+    let made = Command::new(repository().join("tests/docker/dockerd.sh"))
+        .args(["image", env!("CARGO_BIN_EXE_matrix"), IMAGE])
+        .env("DOCKER_HOST", host)
+        .output()
+        .expect("the script runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
 /// The folder of a bench.
 pub fn folder(bench: &Bench) -> PathBuf {
     let results = bench.results();
@@ -176,6 +179,17 @@ pub fn begin(bench: &Bench) -> std::process::Child {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs")
+}
+
+/// The post-mortem of the one cell that has one.
+pub fn post_mortem(bench: &Bench) -> String {
+    let cells = fs::read_dir(bench.run_folder().join("cells")).expect("there are cells");
+    let pages: Vec<String> = cells
+        .flatten()
+        .filter_map(|cell| fs::read_to_string(cell.path().join("post-mortem.md")).ok())
+        .collect();
+    assert_eq!(pages.len(), 1, "one post-mortem is expected: {pages:?}");
+    pages.into_iter().next().expect("it was counted")
 }
 
 /// Whether the first cell of a run is being measured.

@@ -3,6 +3,7 @@
 #
 #     tests/docker/dockerd.sh up [DIR]             install what is missing (as root, by apt-get), start, print its DOCKER_HOST
 #     tests/docker/dockerd.sh down [DIR]           remove its containers, stop it
+#     tests/docker/dockerd.sh restart DIR [SIGNAL] end it by SIGNAL (TERM unless given) and start it again, as it was
 #     tests/docker/dockerd.sh image BINARY NAME    make the image NAME of a program and its libraries (DOCKER_HOST says where)
 #
 # DIR defaults to $MATRIX_DOCKER_DIR, else target/docker. The daemon knows a pretend runtime `nvidia` (runc itself) and a
@@ -95,12 +96,29 @@ down() {
     say "the daemon $pid does not end by SIGTERM; it is killed"
     kill -KILL "$pid"
   fi
+  # A daemon that was killed leaves its data mounted on itself.
+  { grep -o " $dir/data[^ ]*" /proc/mounts || true; } | xargs -r umount -l
   if [ -f "$dir/exec-root" ]; then
     exec_root=$(cat "$dir/exec-root")
     # The daemon leaves a mount for its network namespace, and one for a container that it did not see end.
     { grep -o " $exec_root/[^ ]*" /proc/mounts || true; } | xargs -r umount -l
     rm -rf "$exec_root" "$dir/exec-root"
   fi
+}
+
+restart() { # SIGNAL
+  local pid driver
+  dir=$(cd "$dir" && pwd)
+  pid=$(cat "$dir/dockerd.pid")
+  exec_root=$(cat "$dir/exec-root")
+  driver=$(docker -H "unix://$dir/docker.sock" info -f '{{.Driver}}')
+  kill "-$1" "$pid"
+  for _ in $(seq 120); do
+    kill -0 "$pid" 2>/dev/null || break
+    sleep 0.25
+  done
+  rm -f "$dir/dockerd.pid"
+  launch "$driver" || { say "the daemon does not come up again:"; tail -30 "$dir/dockerd.log" >&2; exit 1; }
 }
 
 image() { # BINARY NAME
@@ -122,12 +140,17 @@ case $verb in
     dir=${2:-$dir}
     "$verb"
     ;;
+  restart)
+    [ $# -ge 2 ] || { say "usage: $0 restart DIR [SIGNAL]"; exit 2; }
+    dir=$2
+    restart "${3:-TERM}"
+    ;;
   image)
     [ $# -eq 3 ] || { say "usage: $0 image BINARY NAME"; exit 2; }
     image "$2" "$3"
     ;;
   *)
-    sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -3,8 +3,11 @@
 //! `tests/docker/dockerd.sh up` starts a daemon of our own, and `MATRIX_DOCKER_HOST` says where it listens. Without it the tests are
 //! skipped by name, and where `MATRIX_REQUIRE_DOCKER` is set, as CI does, that is a failure.
 
+mod beside;
+mod chaos;
 mod daemon;
 mod engines;
+mod flags;
 #[path = "../e2e/harness.rs"]
 #[expect(dead_code, reason = "the tests of processes use the rest")]
 mod harness;
@@ -12,3 +15,4 @@ mod leftovers;
 mod pasted;
 mod refusals;
 mod runs;
+mod table;

@@ -5,7 +5,7 @@ use std::fs;
 use matrix::results::record::cell::{Ending, FailureClass, Phase};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::daemon::{Daemon, begin, end, folder, until_measuring};
+use crate::daemon::{Daemon, begin, end, folder, post_mortem, until, until_measuring};
 use crate::harness::{failure, summary};
 
 const TWO: &str = "  - random-1k-1k: { prompts: 6, input_len: 32, output_len: 12 }\n  - random-2k-6k: { prompts: 4, input_len: 16, output_len: 8 }\n";
@@ -120,7 +120,7 @@ fn an_engine_that_dies_under_load_is_started_again_for_the_rest() {
 }
 
 #[test]
-fn a_container_that_is_killed_from_outside_is_seen_dead_within_a_second() {
+fn a_container_that_is_killed_from_outside_is_seen_dead_within_a_second_and_tried_again() {
     let Some(daemon) = Daemon::or_skip() else { return };
     let bench = daemon.bench("killed", &[], "", LONG);
     let mut child = begin(&bench);
@@ -128,19 +128,67 @@ fn a_container_that_is_killed_from_outside_is_seen_dead_within_a_second() {
     let id = daemon.of_run(&bench).remove(0);
     daemon.docker(&["kill", &id]);
     let killed = matrix::base::clock::unix_seconds();
-    let ran = end(child).exits(3);
-    assert!(ran.stderr.contains("exit code 137"), "{}", ran.stderr);
+    until("the failed cell", || bench.finished().summaries.len() == 1);
     let run = bench.finished();
-    let ended: jiff::Timestamp = summary(&run, "killed", "random-1k-1k")
-        .ended
-        .parse()
-        .expect("it is a moment");
+    let failed = summary(&run, "killed", "random-1k-1k");
+    let ended: jiff::Timestamp = failed.ended.parse().expect("it is a moment");
     let seconds = ended.as_nanosecond() as f64 / 1e9 - killed;
     println!("the cell ended {seconds:.3} s after the container was killed");
     assert!(seconds < 1.0, "it took {seconds} s");
-    let (phase, reason, _) = failure(summary(&bench.finished(), "killed", "random-1k-1k"));
-    assert_eq!(phase, Phase::Measure);
-    assert!(reason.contains("SIGKILL"), "{reason}");
+    let Ending::Failed {
+        phase, class, reason, ..
+    } = &failed.ending
+    else {
+        panic!("it ended as {:?}", failed.ending);
+    };
+    assert_eq!((*phase, *class), (Phase::Measure, FailureClass::Infrastructure));
+    assert!(reason.contains("exit code 137"), "{reason}");
+    assert!(
+        reason.contains("somebody ended it through the container daemon (signal 9)"),
+        "{reason}"
+    );
+    let page = post_mortem(&bench);
+    assert!(page.contains("- class: infrastructure"), "{page}");
+    assert!(page.contains("- exit code: 137"), "{page}");
+    assert!(page.contains("- killed for memory: no"), "{page}");
+    assert!(
+        page.contains("\ndocker run --runtime nvidia --gpus all"),
+        "{page}"
+    );
+    assert!(page.contains("- image: sha256:"), "{page}");
+    assert!(page.contains("Uvicorn running on"), "{page}");
+    // The second try is under way, with another container.
+    until("the next try", || {
+        let ours = daemon.of_run(&bench);
+        ours.len() == 1 && ours[0] != id
+    });
+    interrupt(&child);
+    let ran = end(child).exits(130);
+    assert!(ran.stderr.contains("tried again in 1 s"), "{}", ran.stderr);
+    assert!(daemon.of_run(&bench).is_empty());
+}
+
+#[test]
+fn what_the_host_broke_is_measured_again_and_the_tables_say_so() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let bench = daemon.bench(
+        "again",
+        &[],
+        "--ttft, 20ms, --itl, 20ms",
+        "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 100, warmup: 0 }\n",
+    );
+    let mut child = begin(&bench);
+    until_measuring(&bench, &mut child);
+    daemon.docker(&["rm", "-f", &daemon.of_run(&bench)[0]]);
+    let ran = end(child).exits(0);
+    let note = "tried again after a failure of class infrastructure in measure";
+    assert!(ran.stdout.contains(note), "{}", ran.stdout);
+    let run = bench.finished();
+    let done = summary(&run, "again", "random-1k-1k");
+    assert_eq!(done.ending, Ending::Done);
+    assert_eq!(done.retries.len(), 1);
+    let reason = &done.retries[0].reason;
+    assert!(reason.contains("somebody"), "{reason}");
     assert!(daemon.of_run(&bench).is_empty());
 }
 
@@ -167,6 +215,11 @@ fn a_container_that_the_kernel_kills_for_memory_is_a_matter_of_capacity() {
         }
         other => panic!("it ended as {other:?}"),
     }
+    let page = post_mortem(&bench);
+    assert!(page.contains("- class: capacity"), "{page}");
+    assert!(page.contains("- killed for memory: yes"), "{page}");
+    let kernel = "It cannot be read";
+    assert!(page.contains("Killed process") || page.contains(kernel), "{page}");
     assert!(daemon.of_run(&bench).is_empty());
 }
 

@@ -4,6 +4,7 @@ mod calibrate;
 mod chaos;
 mod demo;
 mod faults;
+mod gpus;
 mod harness;
 mod resume;
 mod rows;

@@ -126,7 +126,7 @@ fn host(container: &Container, context: &Context, port: String) -> Result<HostCo
     })
 }
 
-fn gpus(wanted: Gpus, leased: &[u32]) -> Option<DeviceRequest> {
+pub(super) fn gpus(wanted: Gpus, leased: &[u32]) -> Option<DeviceRequest> {
     let request = DeviceRequest {
         // Whoever registered for the capability; a name would have to be the daemon's.
         driver: Some(String::new()),

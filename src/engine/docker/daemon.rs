@@ -159,7 +159,8 @@ impl Refused {
         Self::saying(step, words(error))
     }
 
-    pub(super) fn saying(step: &'static str, raw: String) -> Self {
+    /// What these words of a daemon mean, said at a step such as `create`.
+    pub fn saying(step: &'static str, raw: String) -> Self {
         Self {
             step,
             meaning: Box::new(errors::read(&raw)),

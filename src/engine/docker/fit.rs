@@ -1,11 +1,11 @@
-//! Can the container daemon do what the launches ask for: everything that it lacks, before the first engine starts. It creates
-//! nothing and pulls nothing.
+//! Can the container daemon do what the launches ask for: everything that it lacks, before the first engine starts. It pulls
+//! nothing, and creates nothing but a trial container that is gone when it returns.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::engine::docker::daemon::{Daemon, Refused, is_missing};
-use crate::engine::docker::image;
+use crate::engine::docker::{image, trial};
 use crate::matrix::plan::{Container, Gpus, Launch, Place};
 
 /// What is to run in containers, and where.
@@ -73,6 +73,10 @@ pub async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
                 help: "use Docker, or name the GPUs as `device_nodes` (CDI) and take `runtime` and `gpus` out".to_owned(),
             });
         }
+    }
+    // What is missing already would only be said twice.
+    if found.is_empty() {
+        found = trial::lacks(&daemon, &launches).await;
     }
     found.into_iter().collect()
 }

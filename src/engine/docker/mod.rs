@@ -8,14 +8,18 @@ mod body;
 mod daemon;
 mod errors;
 mod fit;
+mod help;
 mod image;
+mod inquest;
 mod left;
+mod trial;
 mod watch;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bollard::Docker;
-use bollard::models::ContainerCreateBody;
+use bollard::models::{ContainerCreateBody, HostConfigLogConfig};
 use bollard::query_parameters::{
     CreateContainerOptions, InspectContainerOptions, KillContainerOptions, RemoveContainerOptions,
 };
@@ -25,15 +29,16 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::clock;
 use crate::engine::docker::daemon::{Address, Daemon, is_missing};
-use crate::engine::docker::watch::Exit;
+use crate::engine::docker::watch::{Exit, Life};
 use crate::engine::marks::Marks;
 use crate::engine::{
-    Context, Devices, Endpoint, Executor, Log, Logs, Omen, Running, StartError, contact, port,
+    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, contact, port,
 };
 use crate::matrix::plan::{Container, Launch, command};
 
 pub use daemon::Refused;
 pub use fit::{Lack, Wanted, lacks};
+pub(in crate::engine) use help::{Dry, help, image_at_hand};
 pub use left::{LeftContainer, find, sweep};
 
 /// How long to wait for last words once a container has ended: its log ends with it.
@@ -41,6 +46,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How long the daemon may take to end a container that was killed.
 const KILLED: Duration = Duration::from_secs(20);
+
+/// How much of what a container says one file of the daemon holds.
+const LOG_FILE: &str = "64m";
 
 /// How long the daemon may take to remove a container.
 const REMOVED: Duration = Duration::from_secs(30);
@@ -51,7 +59,7 @@ pub(super) struct Engine {
     container: Created,
     grace: Duration,
     digest: Option<String>,
-    exit: Receiver<Option<Exit>>,
+    life: Receiver<Life>,
     /// What follows its log and its life; ends with this.
     _following: JoinSet<()>,
 }
@@ -85,12 +93,13 @@ pub(super) async fn start(
     let (reader, writer) = std::io::pipe().map_err(pipe)?;
     let writer = tokio::net::unix::pipe::Sender::from_owned_fd(writer.into()).map_err(pipe)?;
     let log = Log::follow(reader, logs.engine, launch.signs.clone(), &context.redactor).map_err(pipe)?;
+    let body = body_with_short_log(body, daemon.is_podman);
     let names = names(&command::container_name(launch), context);
     let created = create(&daemon, &names, body).await.map_err(refused)?;
     let docker = daemon.docker.clone();
     let started = docker.start_container(&created.id, None).await;
     started.map_err(|error| refused(Refused::of("start", &error)))?;
-    let (following, exit) = watch::follow(&docker, &created.id, writer);
+    let (following, life) = watch::follow(&docker, &created.id, writer);
     // What was started, whatever the tag means by now.
     let digest = match docker
         .inspect_container(&created.id, None::<InspectContainerOptions>)
@@ -119,10 +128,26 @@ pub(super) async fn start(
             container: created,
             grace: launch.patience.stop.duration(),
             digest,
-            exit,
+            life,
             _following: following,
         })),
     })
+}
+
+/// The daemon keeps what the container says until it is removed. It is copied to the run's own log meanwhile, so that the last of it
+/// is enough there; a flood must not fill the daemon's disk. Podman keeps its own bounds and refuses these.
+fn body_with_short_log(mut body: ContainerCreateBody, is_podman: bool) -> ContainerCreateBody {
+    let bounds = HashMap::from([
+        ("max-size".to_owned(), LOG_FILE.to_owned()),
+        ("max-file".to_owned(), "2".to_owned()),
+    ]);
+    if let Some(host) = body.host_config.as_mut().filter(|_| !is_podman) {
+        host.log_config = Some(HostConfigLogConfig {
+            typ: Some("json-file".to_owned()),
+            config: Some(bounds),
+        });
+    }
+    body
 }
 
 /// The names to try: the one that `matrix plan` prints, else with the run and the start, else with a number of ours.
@@ -190,24 +215,30 @@ impl Engine {
     }
 
     /// Waits until the container ended and, a moment, for its last words.
-    pub(super) async fn exited(&mut self, log: &Log) -> (String, Option<Omen>) {
+    pub(super) async fn exited(&mut self, log: &Log) -> Ended {
         let exit = self.ended().await;
         log.over(LAST_WORDS).await;
-        (exit.words(), exit.omen())
+        exit.ended()
+    }
+
+    /// Whether nobody can tell at the moment if it lives: the daemon is not heard.
+    pub(super) fn is_unheard(&self) -> bool {
+        *self.life.borrow() == Life::Unheard
     }
 
     async fn ended(&mut self) -> Exit {
-        match self.exit.wait_for(Option::is_some).await {
-            Ok(exit) => exit.clone().expect("it was waited for"),
-            Err(_) => Exit::unknown("nobody watches it any more"),
+        let ended = |life: &Life| matches!(life, Life::Ended(_));
+        match self.life.wait_for(ended).await.map(|life| life.clone()) {
+            Ok(Life::Ended(exit)) => exit,
+            Ok(_) | Err(_) => Exit::foreign("nobody watches it any more"),
         }
     }
 
     pub(super) async fn stop(mut self, log: &Log) -> String {
-        let before = self.exit.borrow().clone();
+        let before = self.life.borrow().clone();
         let how = match before {
-            Some(exit) => format!("it had ended before ({})", exit.words()),
-            None => self.end().await,
+            Life::Ended(exit) => format!("it had ended before ({})", exit.words()),
+            Life::Lives | Life::Unheard => self.end().await,
         };
         log.over(LAST_WORDS).await;
         match remove(&self.docker, &self.container.id).await {

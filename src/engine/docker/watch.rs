@@ -13,15 +13,30 @@ use tokio::sync::watch::{self, Receiver};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::engine::Omen;
 use crate::engine::docker::daemon::{is_missing, words};
+use crate::engine::docker::inquest;
+use crate::engine::{Ended, Omen};
 use crate::matrix::plan::{Blame, DeadSign};
+use crate::results::record::cell::FailureClass;
+use crate::results::record::post_mortem::End;
 
 /// The pause before a daemon that did not answer is asked again.
 const AGAIN: Duration = Duration::from_millis(300);
 
 /// How long a daemon may be away, as when it restarts, until its containers are taken for dead.
 const AWAY: Duration = Duration::from_secs(30);
+
+/// What is known of a container's life.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Life {
+    /// It lives, as far as the daemon was heard.
+    #[default]
+    Lives,
+    /// The daemon is not heard, so nobody knows.
+    Unheard,
+    /// It ended.
+    Ended(Exit),
+}
 
 /// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,15 +45,30 @@ pub(super) struct Exit {
     is_out_of_memory: bool,
     /// What the daemon or we have to say about it.
     note: String,
+    /// Whether somebody else than the engine ended it.
+    is_foreign: bool,
 }
 
 impl Exit {
-    pub(super) fn unknown(note: impl Into<String>) -> Self {
+    /// An end that only the host or a stranger can have brought.
+    pub(super) fn foreign(note: impl Into<String>) -> Self {
         Self {
             code: None,
             is_out_of_memory: false,
             note: note.into(),
+            is_foreign: true,
         }
+    }
+
+    /// The same, brought by somebody else.
+    fn by(mut self, stranger: &str) -> Self {
+        let note = std::mem::take(&mut self.note);
+        self.note = match note.is_empty() {
+            true => stranger.to_owned(),
+            false => format!("{note}; {stranger}"),
+        };
+        self.is_foreign = true;
+        self
     }
 
     fn of(state: &ContainerState) -> Self {
@@ -46,6 +76,7 @@ impl Exit {
             code: state.exit_code,
             is_out_of_memory: state.oom_killed == Some(true),
             note: state.error.clone().unwrap_or_default(),
+            is_foreign: false,
         }
     }
 
@@ -69,8 +100,22 @@ impl Exit {
         text
     }
 
+    /// The end as an engine's.
+    pub(super) fn ended(&self) -> Ended {
+        Ended {
+            how: self.words(),
+            omen: self.omen(),
+            end: End {
+                code: self.code,
+                signal: None,
+                out_of_memory: self.code.is_some().then_some(self.is_out_of_memory),
+            },
+            blame: self.is_foreign.then_some(FailureClass::Infrastructure),
+        }
+    }
+
     /// What explains it, where the daemon knows.
-    pub(super) fn omen(&self) -> Option<Omen> {
+    fn omen(&self) -> Option<Omen> {
         self.is_out_of_memory.then(|| Omen {
             sign: DeadSign {
                 pattern: String::new(),
@@ -85,23 +130,23 @@ impl Exit {
 }
 
 /// Begins to follow a container that was started. It never removes itself, so even one that has ended already tells how.
-pub(super) fn follow(docker: &Docker, id: &str, log: Sender) -> (JoinSet<()>, Receiver<Option<Exit>>) {
-    let (told, exit) = watch::channel(None);
+pub(super) fn follow(docker: &Docker, id: &str, log: Sender) -> (JoinSet<()>, Receiver<Life>) {
+    let (told, life) = watch::channel(Life::Lives);
     let mut following = JoinSet::new();
     let (reader, reading) = (docker.clone(), id.to_owned());
     following.spawn(async move { copy(&reader, &reading, log).await });
     let (watcher, watched) = (docker.clone(), id.to_owned());
     following.spawn(async move {
-        let exit = end(&watcher, &watched).await;
-        // Whoever waited may be gone, and nobody needs it then.
-        let _ = told.send(Some(exit));
+        let exit = end(&watcher, &watched, &told).await;
+        told.send_replace(Life::Ended(exit));
     });
-    (following, exit)
+    (following, life)
 }
 
-/// Waits until a container has ended.
-async fn end(docker: &Docker, id: &str) -> Exit {
+/// Waits until a container has ended, and tells meanwhile whether the daemon is heard.
+async fn end(docker: &Docker, id: &str, told: &watch::Sender<Life>) -> Exit {
     let mut heard = Instant::now();
+    let mut was_away = false;
     loop {
         let options = WaitContainerOptions {
             condition: "not-running".to_owned(),
@@ -111,9 +156,13 @@ async fn end(docker: &Docker, id: &str) -> Exit {
             Some(Ok(answer)) => Some(answer.status_code),
             // An exit with another code than 0 comes as an error.
             Some(Err(Error::DockerContainerWaitError { code, .. })) => Some(code),
-            Some(Err(error)) if is_missing(&error) => return Exit::unknown("somebody removed the container"),
+            Some(Err(error)) if is_missing(&error) => return Exit::foreign("somebody removed the container"),
             // The daemon went away, or says what cannot be read: only the state tells.
-            Some(Err(_)) | None => None,
+            Some(Err(_)) | None => {
+                was_away = true;
+                told.send_replace(Life::Unheard);
+                None
+            }
         };
         match docker
             .inspect_container(id, None::<InspectContainerOptions>)
@@ -123,19 +172,37 @@ async fn end(docker: &Docker, id: &str) -> Exit {
                 heard = Instant::now();
                 let state = seen.state.unwrap_or_default();
                 if state.running != Some(true) {
-                    return Exit::of(&state);
+                    return judged(docker, id, Exit::of(&state), was_away).await;
                 }
+                was_away = false;
+                told.send_replace(Life::Lives);
             }
             Err(error) if is_missing(&error) => {
-                let gone = Exit::unknown("somebody removed the container");
+                let gone = Exit::foreign("somebody removed the container");
                 return Exit { code, ..gone };
             }
             Err(error) if heard.elapsed() >= AWAY => {
-                return Exit::unknown(format!("the container daemon went away: {}", words(&error)));
+                return Exit::foreign(format!("the container daemon went away: {}", words(&error)));
             }
             Err(_) => {}
         }
         sleep(AGAIN).await;
+    }
+}
+
+/// The exit with whoever brought it, where that was not the engine or its memory.
+async fn judged(docker: &Docker, id: &str, exit: Exit, was_away: bool) -> Exit {
+    // A daemon that goes ends what it has started.
+    if was_away {
+        return exit.by("the container daemon broke off meanwhile");
+    }
+    let by_signal = exit.code.is_none_or(|code| code == 0 || code > 128);
+    if exit.is_out_of_memory || !by_signal {
+        return exit;
+    }
+    match inquest::signals(docker, id).await {
+        Some(stranger) => exit.by(&stranger),
+        None => exit,
     }
 }
 
@@ -195,10 +262,18 @@ mod tests {
         assert_eq!(Exit::of(&state(3, false, "")).words(), "exit code 3");
         let oom = Exit::of(&state(137, true, ""));
         assert!(oom.words().contains("out of memory"));
+        assert_eq!(oom.ended().class(), FailureClass::Capacity);
+        assert_eq!(oom.ended().end.out_of_memory, Some(true));
         assert_eq!(
-            oom.omen().map(|omen| omen.class()),
-            Some(crate::results::record::cell::FailureClass::Capacity)
+            Exit::of(&state(1, false, "")).ended().class(),
+            FailureClass::Engine
         );
+        let gone = Exit::foreign("somebody removed the container").ended();
+        assert_eq!(gone.class(), FailureClass::Infrastructure);
+        assert_eq!(gone.end.out_of_memory, None);
+        let killed = Exit::of(&state(137, false, "")).by("somebody ended it").ended();
+        assert_eq!(killed.class(), FailureClass::Infrastructure);
+        assert!(killed.how.ends_with(": somebody ended it"), "{}", killed.how);
         let killed = Exit::of(&state(137, false, "")).words();
         assert!(killed.contains("SIGKILL"), "{killed}");
         assert!(

@@ -116,6 +116,7 @@ fn assemble(matrix: &Matrix, cells: Vec<(Cell, super::Launch)>, left_out: Vec<Le
         launches,
         cells,
         left_out,
+        parallel: matrix.parallel,
     }
 }
 

@@ -35,6 +35,9 @@ pub struct Launch {
     pub devices: u32,
     /// Where and how it runs.
     pub place: Place,
+    /// The command that makes it print every flag that it knows: of a container what follows its entrypoint. Empty: nobody knows one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub help: Vec<Text>,
     /// How to talk to it.
     pub contact: Contact,
     /// What its log says about its state.

@@ -34,6 +34,9 @@ pub struct Plan {
     pub starts: Vec<Start>,
     /// What the matrix crosses but leaves out, with the reason.
     pub left_out: Vec<LeftOut>,
+    /// Whether launches may run side by side on devices of their own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub parallel: bool,
     /// The engine that comparisons refer to, by its name in the matrix.
     pub reference: Option<String>,
 }

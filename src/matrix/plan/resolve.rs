@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use crate::base::ids::{ContentHash, LaunchId};
 use crate::base::units::Span;
 use crate::matrix::plan::launch::{
-    Attach, Contact, Container, Dialect, Engine, Launch, Metrics, Mount, Patience, Place, Port, Process,
-    Signs, Venv,
+    Attach, Contact, Container, Dialect, Engine, Gpus, Launch, Metrics, Mount, Patience, Place, Port,
+    Process, Signs, Venv,
 };
 use crate::matrix::plan::point::Point;
 use crate::matrix::spec::arrival::{Arrival, Pace, Ramp};
@@ -160,6 +160,11 @@ impl Site<'_> {
             parallel: point.parallel,
             devices,
             place: filled(place, &fill),
+            help: self
+                .help(point.executor)
+                .iter()
+                .map(|text| text.fill(&fill))
+                .collect(),
             contact: self.contact(&patches, &overrides, &fill),
             signs: Signs {
                 phases: self.recipe.signs.phases.clone(),
@@ -283,6 +288,21 @@ impl Site<'_> {
             .collect()
     }
 
+    /// What makes the engine print its flags.
+    fn help(&self, executor: Executor) -> Vec<Text> {
+        let own = match executor {
+            Executor::Container => self
+                .recipe
+                .container
+                .as_ref()
+                .and_then(|place| place.help.as_ref()),
+            Executor::Process => self.recipe.process.as_ref().and_then(|place| place.help.as_ref()),
+            Executor::Attach => return Vec::new(),
+        };
+        let words = own.or(self.recipe.help.as_ref());
+        words.into_iter().flatten().map(text).collect()
+    }
+
     fn container(
         &self,
         point: &Point,
@@ -320,7 +340,11 @@ impl Site<'_> {
                 })
                 .collect(),
             runtime: recipe.runtime.clone(),
-            gpus: recipe.gpus,
+            // Beside a neighbour nobody may have them all.
+            gpus: match recipe.gpus {
+                Gpus::All if self.matrix.parallel => Gpus::Leased,
+                gpus => gpus,
+            },
             ipc: recipe.ipc.clone(),
             network: recipe.network,
             shm_size: recipe.shm_size,

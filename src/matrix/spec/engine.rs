@@ -77,6 +77,10 @@ pub struct Recipe {
     /// The command that starts it, where process and container share it.
     #[serde(default)]
     pub command: Option<Vec<Raw>>,
+    /// The command that makes it print every flag that it knows, such as `[vllm, serve, --help=all]`: flags of a launch that are not
+    /// among them are refused before anything starts.
+    #[serde(default)]
+    pub help: Option<Vec<Raw>>,
     /// How it runs in a container.
     #[serde(default)]
     pub container: Option<ContainerRecipe>,
@@ -125,6 +129,8 @@ pub struct ContainerRecipe {
     pub entrypoint: Option<Vec<Raw>>,
     /// The command, where it differs from the recipe's: what follows the image's entrypoint.
     pub command: Option<Vec<Raw>>,
+    /// What makes it print every flag that it knows, where it differs from the recipe's: what follows the image's entrypoint.
+    pub help: Option<Vec<Raw>>,
     /// Environment variables.
     pub env: OrderedMap<Raw>,
     /// Directories of the host that it sees.
@@ -168,6 +174,8 @@ pub struct MountRecipe {
 pub struct ProcessRecipe {
     /// The command, where it differs from the recipe's.
     pub command: Option<Vec<Raw>>,
+    /// The command that makes it print every flag that it knows, where it differs from the recipe's.
+    pub help: Option<Vec<Raw>>,
     /// Environment variables set on top of our own.
     pub env: OrderedMap<Raw>,
     /// Working directory.

@@ -58,6 +58,9 @@ pub struct Matrix {
     /// How often each cell is measured.
     #[serde(default)]
     pub repeats: Repeats,
+    /// Whether launches that need fewer GPUs than the host has run side by side on others; rows measured beside a neighbour say so.
+    #[serde(default)]
+    pub parallel: bool,
     /// The engine that comparisons refer to; the first one unless said otherwise.
     #[serde(default)]
     pub reference: Option<Spanned<String>>,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::console::{self, Facts};
 use super::markdown::{anchor, draw, escaped, fenced, list};
-use super::tables::engine_results;
+use super::tables::{self, engine_results};
 use super::traffic::Traffic;
 use super::traps::{Itl, traps};
 use super::{Shown, Value};
@@ -324,7 +324,7 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
     }
     if let Some(summary) = chosen.filter(|_| shown.summaries.len() > 1) {
         let values = shown.values(COMPARED);
-        let spread = super::tables::spread(&values, 2);
+        let spread = tables::spread(&values, 2);
         let word = if matches!(spread, Value::Spread { .. }) {
             "median and range of output throughput"
         } else {
@@ -363,6 +363,17 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
         }
         if let Some(client) = &summary.client {
             remarks.push(format!("{which}{}", client_words(client)));
+        }
+        if !summary.beside.is_empty() {
+            remarks.push(format!("{which}{}", tables::beside(&summary.beside)));
+        }
+        for retry in &summary.retries {
+            remarks.push(format!(
+                "{which}tried again after a failure of class {} in {}: {}",
+                retry.class.name(),
+                retry.phase.name(),
+                retry.reason
+            ));
         }
         for warning in &summary.warnings {
             remarks.push(format!("{which}warning: {warning}"));

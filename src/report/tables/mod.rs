@@ -12,6 +12,7 @@ pub use overview::{engine_results, overview};
 
 use super::traps::{Itl, traps};
 use super::{Mark, Row, Table, Value};
+use crate::base::ids::LaunchId;
 use crate::judge::metrics::{self, Metric};
 use crate::matrix::plan::{Cell, Launch, Plan};
 use crate::results::record::cell::{Definitions, Ending, Origin, Phase, Summary};
@@ -114,7 +115,10 @@ impl<'a> Shown<'a> {
             Origin::Imported => marks.push(Mark::Imported),
             Origin::Simulated => marks.push(Mark::Simulated),
         }
-        if self.summaries.iter().any(|summary| !summary.warnings.is_empty()) {
+        let is_doubtful = |summary: &&Summary| {
+            !summary.warnings.is_empty() || !summary.retries.is_empty() || !summary.beside.is_empty()
+        };
+        if self.summaries.iter().any(is_doubtful) {
             marks.push(Mark::Warned);
         }
         let is_failed = |summary: &&Summary| matches!(summary.ending, Ending::Failed { .. });
@@ -192,6 +196,17 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
                 }
                 Ending::Skipped { reason } => notes.push(format!("{name}{which}: skipped: {reason}")),
             }
+            if !summary.beside.is_empty() {
+                notes.push(format!("{name}{which}: {}", beside(&summary.beside)));
+            }
+            for retry in &summary.retries {
+                notes.push(format!(
+                    "{name}{which}: tried again after a failure of class {} in {}: {}",
+                    retry.class.name(),
+                    retry.phase.name(),
+                    retry.reason
+                ));
+            }
             for warning in &summary.warnings {
                 notes.push(format!("{name}{which}: {warning}"));
             }
@@ -211,6 +226,12 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         );
     }
     notes
+}
+
+/// That a row was measured beside others, in words.
+pub(crate) fn beside(launches: &[LaunchId]) -> String {
+    let names: Vec<&str> = launches.iter().map(LaunchId::as_str).collect();
+    format!("measured beside {} on the same host", names.join(", "))
 }
 
 /// What must be said of rows that show latencies.

@@ -212,6 +212,7 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         cells: cases.iter().map(|case| case.cell.clone()).collect(),
         starts: Vec::new(),
         left_out: Vec::new(),
+        parallel: false,
         reference: None,
     };
     let summaries = cases[0].summaries.clone();

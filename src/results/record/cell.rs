@@ -8,6 +8,7 @@ use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::client::ClientFacts;
+use crate::results::record::post_mortem::Retry;
 use crate::results::record::request::Class;
 use crate::results::record::search::SearchRecord;
 
@@ -59,6 +60,12 @@ pub struct Summary {
     /// first one if none held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<SearchRecord>,
+    /// Tries before this one that failed by the host's fault.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retries: Vec<Retry>,
+    /// Other launches that ran on this host meanwhile, on other devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<LaunchId>,
     /// Doubts that belong beside the figures.
     pub warnings: Vec<String>,
 }
@@ -193,6 +200,41 @@ pub enum FailureClass {
     Infrastructure,
     /// Our own.
     Client,
+    /// It was measured to its end, and what came is worth no figure.
+    Validity,
+}
+
+impl FailureClass {
+    /// The class as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spec => "spec",
+            Self::Image => "image",
+            Self::Capacity => "capacity",
+            Self::Engine => "engine",
+            Self::Infrastructure => "infrastructure",
+            Self::Client => "client",
+            Self::Validity => "validity",
+        }
+    }
+
+    /// What it means, in a few words.
+    pub const fn means(self) -> &'static str {
+        match self {
+            Self::Spec => "what the matrix asks for cannot be",
+            Self::Image => "the image or environment could not be had",
+            Self::Capacity => "too little memory or too few devices",
+            Self::Engine => "the engine died, hung or lied",
+            Self::Infrastructure => "the host or its container runtime; such a try is made again",
+            Self::Client => "our own fault",
+            Self::Validity => "measured to its end, and worth no figure",
+        }
+    }
+
+    /// Whether another try may end otherwise though nothing is changed.
+    pub const fn is_retried(self) -> bool {
+        matches!(self, Self::Infrastructure)
+    }
 }
 
 /// How long a part took.

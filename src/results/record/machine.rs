@@ -19,6 +19,9 @@ pub struct Machine {
     pub memory_bytes: Option<u64>,
     /// GPUs by index: name, as far as the host tells without a driver library.
     pub gpus: Vec<String>,
+    /// Whether the GPUs are only pretended, to try things out; rows measured on them say so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gpus_pretended: bool,
     /// The GPU driver's version.
     pub driver: Option<String>,
     /// The limit of open files after it was raised.

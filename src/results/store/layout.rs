@@ -21,6 +21,7 @@ pub const CELLS: &str = "cells";
 pub const ENGINE_LOG: &str = "engine.log";
 pub const INSTALL_LOG: &str = "install.log";
 pub const SUMMARY: &str = "summary.json";
+pub const POST_MORTEM: &str = "post-mortem.md";
 pub const REQUESTS: &str = "requests.jsonl.zst";
 pub const HISTOGRAMS: &str = "histograms.jsonl.zst";
 
@@ -63,6 +64,10 @@ pub fn described() -> BTreeMap<String, String> {
         (
             "histograms",
             format!("{CELLS}/<cell>-s<start>-r<repeat>/{HISTOGRAMS}"),
+        ),
+        (
+            "post-mortem",
+            format!("{CELLS}/<cell>-s<start>-r<repeat>/{POST_MORTEM}"),
         ),
     ]
     .into_iter()

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Result, Tried};
 use crate::base::secrets::Redactor;
@@ -13,12 +13,32 @@ const LONGEST_LINE: usize = 256 << 10;
 /// How much of such a line waits for more, lest a secret be cut in two.
 const HELD_BACK: usize = 8 << 10;
 
+/// How much of a log its own file holds; what comes later goes to its tail, of which only the end is kept.
+const HEAD: u64 = 64 << 20;
+
+/// How much one file of the tail holds. There are two, so that at least this much of the end is always there.
+const TAIL: u64 = 16 << 20;
+
 /// A log file. What has no line end yet waits for it, or for the drop; bytes that are no UTF-8 become `U+FFFD`.
+///
+/// However much is written, it takes no more than 96 MiB: the first 64 stay in the file, and the end goes on in `<name>.tail`, with
+/// what was there before in `<name>.tail-before`.
 #[derive(Debug)]
 pub struct Log {
     file: File,
+    path: PathBuf,
     redactor: Redactor,
     waiting: Vec<u8>,
+    /// Bytes in the file that is being written.
+    held: u64,
+    limits: Limits,
+    is_tail: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    head: u64,
+    tail: u64,
 }
 
 impl Log {
@@ -28,17 +48,58 @@ impl Log {
             .append(true)
             .open(path)
             .tried("open", path)?;
+        let held = file.metadata().map_or(0, |about| about.len());
         Ok(Self {
             file,
+            path: path.to_owned(),
             redactor: redactor.clone(),
             waiting: Vec::new(),
+            held,
+            limits: Limits {
+                head: HEAD,
+                tail: TAIL,
+            },
+            is_tail: false,
         })
+    }
+
+    /// Writes clean text, in the file where it belongs.
+    fn put(&mut self, text: &[u8]) -> io::Result<()> {
+        let limit = match self.is_tail {
+            true => self.limits.tail,
+            false => self.limits.head,
+        };
+        if self.held > 0 && self.held + text.len() as u64 > limit {
+            self.turn()?;
+        }
+        self.held += text.len() as u64;
+        self.file.write_all(text)
+    }
+
+    /// Goes on in an empty file of the tail.
+    fn turn(&mut self) -> io::Result<()> {
+        let tail = beside(&self.path, "tail");
+        match self.is_tail {
+            true => std::fs::rename(&tail, beside(&self.path, "tail-before"))?,
+            false => writeln!(
+                self.file,
+                "[matrix: the log is too long: its end is in `{}` and `{}`, and what lies between is lost]",
+                name(&tail),
+                name(&beside(&self.path, "tail-before"))
+            )?,
+        }
+        self.file.sync_all()?;
+        self.file = File::create(&tail)?;
+        self.held = 0;
+        self.is_tail = true;
+        Ok(())
     }
 
     fn write_out(&mut self, end: usize) -> io::Result<()> {
         let text = String::from_utf8_lossy(&self.waiting[..end]).into_owned();
         self.waiting.drain(..end);
-        self.file.write_all(self.redactor.redact(&text).as_bytes())
+        let clean = self.redactor.redact(&text).into_owned();
+        self.put(clean.as_bytes())
     }
 
     /// Writes the line so far but for its end, which may be the beginning of a secret.
@@ -60,7 +121,8 @@ impl Log {
             cut -= 1;
         }
         let waiting = [&clean.as_bytes()[cut..], rest].concat();
-        self.file.write_all(&clean.as_bytes()[..cut])?;
+        let clean = clean.into_owned();
+        self.put(&clean.as_bytes()[..cut])?;
         self.waiting = waiting;
         Ok(())
     }
@@ -96,9 +158,49 @@ impl Drop for Log {
     }
 }
 
+fn name(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn beside(path: &Path, what: &str) -> PathBuf {
+    path.with_file_name(format!("{}.{what}", name(path)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flood_leaves_its_beginning_and_its_end_and_takes_no_more_than_it_may() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut log = Log::open(&path, &Redactor::default()).unwrap();
+        log.limits = Limits {
+            head: 1000,
+            tail: 300,
+        };
+        for number in 0..10_000 {
+            writeln!(log, "line {number}").unwrap();
+        }
+        drop(log);
+        let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
+        let (head, tail) = (read(path.clone()), read(beside(&path, "tail")));
+        let before = read(beside(&path, "tail-before"));
+        assert!(
+            head.starts_with("line 0\nline 1\n") && head.contains("`log.tail`"),
+            "{head}"
+        );
+        assert!(tail.ends_with("line 9999\n"), "{tail}");
+        assert!(before.len() as u64 <= 300 && tail.len() as u64 <= 300 && head.len() < 1200);
+        let next: u32 = before.lines().last().unwrap()[5..].parse().unwrap();
+        assert!(
+            tail.starts_with(&format!("line {}\n", next + 1)),
+            "nothing is lost between the two"
+        );
+    }
 
     #[test]
     fn a_secret_that_arrives_in_pieces_is_still_found() {

@@ -46,7 +46,7 @@ pub use journal::Journal;
 pub use lock::writer_of;
 pub use log::Log;
 pub use reader::{Listed, Run, Unfinished, latest, list};
-pub use writer::{Beginning, Store};
+pub use writer::{Beginning, Said, Store};
 
 /// Why the store could not do its job.
 #[derive(Debug, thiserror::Error)]

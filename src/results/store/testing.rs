@@ -45,6 +45,7 @@ pub fn plan() -> Plan {
             cells: measured,
         }],
         left_out: Vec::new(),
+        parallel: false,
         reference: Some("sim".to_owned()),
     }
 }
@@ -116,6 +117,7 @@ fn launch_of(id: &LaunchId) -> Launch {
         place: Place::Attach(Attach {
             url: Text::new("http://127.0.0.1:8000"),
         }),
+        help: Vec::new(),
         contact: Contact {
             port: Port {
                 default: 8000,
@@ -205,6 +207,8 @@ pub fn summary(cell: &Cell) -> Summary {
             ]),
         )]),
         search: None,
+        retries: Vec::new(),
+        beside: Vec::new(),
         warnings: Vec::new(),
     }
 }

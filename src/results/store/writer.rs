@@ -20,6 +20,7 @@ use crate::results::record::FORMAT;
 use crate::results::record::cell::Summary;
 use crate::results::record::client::Calibration;
 use crate::results::record::machine::Machine;
+use crate::results::record::post_mortem::PostMortem;
 use crate::results::record::request::Request;
 use crate::results::record::run::About;
 use crate::results::record::second::Second;
@@ -47,6 +48,24 @@ pub struct Beginning<'a> {
     pub plan: &'a Plan,
     /// Where it runs.
     pub machine: &'a Machine,
+}
+
+/// What belongs to a measurement beside its records.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Said<'a> {
+    /// What the engine said meanwhile.
+    pub log: &'a str,
+    /// Why it failed, where it did.
+    pub post_mortem: Option<&'a PostMortem>,
+}
+
+impl<'a> From<&'a str> for Said<'a> {
+    fn from(log: &'a str) -> Self {
+        Self {
+            log,
+            post_mortem: None,
+        }
+    }
 }
 
 impl Store {
@@ -217,13 +236,14 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses; then the measurement is not finished.
-    pub fn write_cell(
+    pub fn write_cell<'s>(
         &self,
         summary: &Summary,
         requests: &[Request],
         seconds: &[Second],
-        engine_log: &str,
+        said: impl Into<Said<'s>>,
     ) -> Result<()> {
+        let said = said.into();
         let folder = self.cell_dir(&Measurement {
             cell: summary.cell.clone(),
             start: summary.start,
@@ -239,10 +259,11 @@ impl Store {
         if !seconds.is_empty() {
             self.write_lines(&folder.join(layout::HISTOGRAMS), seconds)?;
         }
-        put(
-            &folder.join(layout::ENGINE_LOG),
-            &self.redactor.redact(engine_log),
-        )?;
+        put(&folder.join(layout::ENGINE_LOG), &self.redactor.redact(said.log))?;
+        if let Some(post_mortem) = said.post_mortem {
+            let page = post_mortem.page();
+            put(&folder.join(layout::POST_MORTEM), &self.redactor.redact(&page))?;
+        }
         put(&folder.join(layout::SUMMARY), &self.pretty(summary))?;
         let cells = self.folder.join(layout::CELLS);
         atomic::sync_folder(&cells).tried("sync", &cells)

@@ -332,7 +332,12 @@ fn a_planted_secret_reaches_no_file_and_no_name() {
     requests[1].text = Some(planted.clone());
     requests[2].failure.as_mut().unwrap().message = planted.clone();
     store
-        .write_cell(&summary, &requests, &seconds(), &format!("log {planted}\n"))
+        .write_cell(
+            &summary,
+            &requests,
+            &seconds(),
+            format!("log {planted}\n").as_str(),
+        )
         .unwrap();
     let message = planted.clone();
     store.journal().unwrap().append(&Event::Note { message }).unwrap();

@@ -1,0 +1,102 @@
+//! Flags as they stand in a command and in a help text. Pure.
+
+use std::collections::BTreeSet;
+
+/// A help text with fewer flags than this is none: an error, a summary of subcommands.
+const FEWEST: usize = 3;
+
+/// The long flag of a word, without its value.
+pub(super) fn flag(word: &str) -> Option<&str> {
+    let name = word.split(['=', ' ']).next().unwrap_or_default();
+    let letters = name.strip_prefix("--")?;
+    let is_name = letters.starts_with(|c: char| c.is_ascii_alphabetic())
+        && letters.chars().all(is_letter)
+        && letters.len() > 1;
+    is_name.then_some(name)
+}
+
+/// Every long flag that a help text names; `None` if it does not look like one.
+pub(super) fn known(text: &str) -> Option<BTreeSet<String>> {
+    let mut known = BTreeSet::new();
+    for (at, _) in text.match_indices("--") {
+        // Within a word, or the middle of a rule, it begins no flag.
+        if text[..at].chars().next_back().is_some_and(is_letter) {
+            continue;
+        }
+        let letters = text[at + 2..]
+            .split(|c: char| !is_letter(c))
+            .next()
+            .unwrap_or_default();
+        // A sentence may end with a flag.
+        let word = format!("--{}", letters.trim_end_matches(['.', '-', '_']));
+        known.extend(flag(&word).map(str::to_owned));
+    }
+    (known.len() >= FEWEST).then_some(known)
+}
+
+/// Whether a flag is among those known. Python's argparse takes any beginning of a flag, some engines take `_` for `-`, and
+/// `--config.key` for a key of `--config`; where a flag may be known it is.
+pub(super) fn is_known(flag: &str, known: &BTreeSet<String>) -> bool {
+    let alike = |text: &str| text.replace('_', "-");
+    let whole = alike(flag);
+    let base = whole.split('.').next().unwrap_or_default();
+    known
+        .iter()
+        .map(|known| alike(known))
+        .any(|known| known.starts_with(&whole) || known == base)
+}
+
+fn is_letter(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ARGPARSE: &str = "usage: vllm serve [-h] [--host HOST] [--port PORT]\n  --tensor-parallel-size TENSOR_PARALLEL_SIZE, -tp TENSOR_PARALLEL_SIZE\n  --enable-prefix-caching, --no-enable-prefix-caching\n                        Same as --caching.\n  --compilation-config COMPILATION_CONFIG, -O COMPILATION_CONFIG\n----------\n  a--b\n";
+
+    #[test]
+    fn the_flags_of_a_help_text_are_found_and_nothing_else() {
+        let known = known(ARGPARSE).unwrap();
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        assert_eq!(
+            known,
+            [
+                "--caching",
+                "--compilation-config",
+                "--enable-prefix-caching",
+                "--host",
+                "--no-enable-prefix-caching",
+                "--port",
+                "--tensor-parallel-size"
+            ]
+        );
+        assert_eq!(super::known("error: unrecognized arguments: --help=all"), None);
+    }
+
+    #[test]
+    fn what_an_engine_may_take_is_known() {
+        let known = known(ARGPARSE).unwrap();
+        for taken in [
+            "--host",
+            "--tensor-parallel",
+            "--tensor_parallel_size",
+            "--compilation-config.level",
+        ] {
+            assert!(is_known(taken, &known), "{taken}");
+        }
+        for not in ["--hosts", "--enable-metrics", "--compilation.level"] {
+            assert!(!is_known(not, &known), "{not}");
+        }
+    }
+
+    #[test]
+    fn a_flag_is_told_from_its_value_and_from_other_words() {
+        assert_eq!(flag("--port=8000"), Some("--port"));
+        assert_eq!(flag("--tp"), Some("--tp"));
+        for none in ["-tp", "--", "---", "a", "--{x}", "{\"--a\": 1}"] {
+            assert_eq!(flag(none), None, "{none}");
+        }
+    }
+}

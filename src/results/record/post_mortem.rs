@@ -1,0 +1,215 @@
+//! Why a cell failed, for whoever looks into it: everything that was at hand at that moment, as one page. Pure.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::ids::CellKey;
+use crate::results::record::cell::{FailureClass, Phase};
+
+/// How an engine's process or container ended, as far as anyone tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct End {
+    /// The code it gave.
+    pub code: Option<i64>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Whether the kernel killed it for want of memory; `None` where nobody tells.
+    pub out_of_memory: Option<bool>,
+}
+
+/// A try that failed by the host's fault and was made again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Retry {
+    /// Where it failed.
+    pub phase: Phase,
+    /// Whose fault it was.
+    pub class: FailureClass,
+    /// What happened.
+    pub reason: String,
+    /// Seconds of pause before the next try.
+    pub pause_s: f64,
+}
+
+/// What the kernel said meanwhile of GPUs and memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelLog {
+    /// The lines, oldest first; often none.
+    Lines(Vec<String>),
+    /// It cannot be read, and why.
+    Unreadable(String),
+}
+
+/// Everything known of a failure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PostMortem {
+    /// The cell.
+    pub cell: CellKey,
+    /// Which start of the launch, from 1.
+    pub start: u32,
+    /// Which repeat on that start, from 1.
+    pub repeat: u32,
+    /// Where it failed.
+    pub phase: Phase,
+    /// Whose fault it seems.
+    pub class: FailureClass,
+    /// What happened, in one sentence.
+    pub reason: String,
+    /// How the engine ended, where it did.
+    pub end: Option<End>,
+    /// The tries before this one.
+    pub retries: Vec<Retry>,
+    /// The line that starts the engine.
+    pub command: String,
+    /// The image's digest, for a container that was made.
+    pub image_digest: Option<String>,
+    /// The devices it had.
+    pub devices: Vec<u32>,
+    /// What the kernel said since the launch began.
+    pub kernel: KernelLog,
+    /// The engine's last lines.
+    pub log: Vec<String>,
+}
+
+impl PostMortem {
+    /// The page, as Markdown.
+    pub fn page(&self) -> String {
+        let mut page = format!("# Why this cell failed\n\n{}\n\n", one_line(&self.reason));
+        let mut tell = |what: &str, value: &str| page.push_str(&format!("- {what}: {value}\n"));
+        tell(
+            "class",
+            &format!("{} ({})", self.class.name(), self.class.means()),
+        );
+        tell("phase", self.phase.name());
+        tell("cell", &format!("`{}`", one_line(self.cell.as_str())));
+        tell("start, repeat", &format!("{}, {}", self.start, self.repeat));
+        self.tell_end(&mut tell);
+        tell("image", self.image_digest.as_deref().unwrap_or("–"));
+        let devices: Vec<String> = self.devices.iter().map(u32::to_string).collect();
+        tell(
+            "devices",
+            match devices.is_empty() {
+                true => "none leased".to_owned(),
+                false => devices.join(", "),
+            }
+            .as_str(),
+        );
+        tell("tries before this one", &self.retries.len().to_string());
+        for retry in &self.retries {
+            page.push_str(&format!(
+                "  - {} in {}, tried again after {} s: {}\n",
+                retry.class.name(),
+                retry.phase.name(),
+                retry.pause_s,
+                one_line(&retry.reason)
+            ));
+        }
+        page.push_str("\n## How the engine was started\n\n");
+        page.push_str(&fenced("sh", &self.command));
+        page.push_str("\n## What the kernel said since then of GPUs and memory\n\n");
+        match &self.kernel {
+            KernelLog::Lines(lines) if lines.is_empty() => page.push_str("Nothing.\n"),
+            KernelLog::Lines(lines) => page.push_str(&fenced("", &lines.join("\n"))),
+            KernelLog::Unreadable(why) => page.push_str(&format!("It cannot be read: {why}.\n")),
+        }
+        page.push_str(&format!("\n## The engine's last {} lines\n\n", self.log.len()));
+        match self.log.is_empty() {
+            true => page.push_str("It said nothing.\n"),
+            false => page.push_str(&fenced("", &self.log.join("\n"))),
+        }
+        page
+    }
+
+    fn tell_end(&self, tell: &mut impl FnMut(&str, &str)) {
+        let Some(end) = self.end else {
+            tell("exit code", "– (the engine had not ended)");
+            tell("killed for memory", "–");
+            return;
+        };
+        match (end.code, end.signal) {
+            (Some(code), _) => tell("exit code", &code.to_string()),
+            (None, Some(signal)) => tell("exit code", &format!("– (signal {signal})")),
+            (None, None) => tell("exit code", "– (nobody tells)"),
+        }
+        tell(
+            "killed for memory",
+            match end.out_of_memory {
+                Some(true) => "yes",
+                Some(false) => "no",
+                None => "– (nobody tells)",
+            },
+        );
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A block that no text can end early: its fence is longer than any in it.
+fn fenced(language: &str, text: &str) -> String {
+    let mut longest = 2;
+    let mut run = 0;
+    for letter in text.chars() {
+        run = if letter == '`' { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    let fence = "`".repeat(longest + 1);
+    format!("{fence}{language}\n{text}\n{fence}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_tells_everything_and_no_log_can_break_it() {
+        let page = PostMortem {
+            cell: CellKey::new("engine=vllm"),
+            start: 1,
+            repeat: 2,
+            phase: Phase::Measure,
+            class: FailureClass::Capacity,
+            reason: "the engine ended\nunder load".into(),
+            end: Some(End {
+                code: Some(137),
+                signal: None,
+                out_of_memory: Some(true),
+            }),
+            retries: vec![Retry {
+                phase: Phase::Launch,
+                class: FailureClass::Infrastructure,
+                reason: "the daemon was away".into(),
+                pause_s: 1.0,
+            }],
+            command: "docker run x".into(),
+            image_digest: Some("sha256:00".into()),
+            devices: vec![0, 3],
+            kernel: KernelLog::Lines(vec!["NVRM: Xid 79".into()]),
+            log: vec!["a".into(), "```` b".into()],
+        }
+        .page();
+        insta::assert_snapshot!(page);
+    }
+
+    #[test]
+    fn what_nobody_tells_is_a_dash() {
+        let page = PostMortem {
+            cell: CellKey::new("c"),
+            start: 1,
+            repeat: 1,
+            phase: Phase::Launch,
+            class: FailureClass::Spec,
+            reason: "no".into(),
+            end: None,
+            retries: Vec::new(),
+            command: String::new(),
+            image_digest: None,
+            devices: Vec::new(),
+            kernel: KernelLog::Unreadable("permission denied".into()),
+            log: Vec::new(),
+        }
+        .page();
+        assert!(page.contains("- exit code: –"), "{page}");
+        assert!(page.contains("It cannot be read: permission denied."), "{page}");
+        assert!(page.contains("It said nothing."), "{page}");
+    }
+}

@@ -1,0 +1,101 @@
+//! What the kernel says of GPU faults and memory: lines of its log, read when an engine has failed.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+
+use crate::base::clock;
+use crate::results::record::post_mortem::KernelLog;
+
+/// What a line must hold to be kept, in lower case.
+const TELLING: &[&str] = &[
+    "xid",
+    "nvrm",
+    "nvidia-",
+    "out of memory",
+    "oom-kill",
+    "oom_reaper",
+    "killed process",
+    "segfault",
+    "machine check",
+    "pcieport",
+];
+
+/// How many lines are kept at most: the last ones.
+const MOST: usize = 50;
+
+/// The longest record that the kernel gives.
+const RECORD: usize = 8 << 10;
+
+/// The telling lines of the last `ago`. They may be about processes that have nothing to do with us.
+pub fn told_since(ago: Duration) -> KernelLog {
+    let from = clock::since_boot().saturating_sub(ago);
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblock)
+        .open("/dev/kmsg");
+    let mut log = match opened {
+        Ok(log) => log,
+        Err(error) => return KernelLog::Unreadable(format!("/dev/kmsg: {error}")),
+    };
+    let mut lines = Vec::new();
+    let mut record = vec![0; RECORD];
+    loop {
+        match log.read(&mut record) {
+            Ok(0) => break,
+            Ok(count) => lines.extend(telling(&String::from_utf8_lossy(&record[..count]), from)),
+            // The record was overwritten while it was read; the next one is there.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if lines.is_empty() => {
+                return KernelLog::Unreadable(format!("/dev/kmsg: {error}"));
+            }
+            Err(_) => break,
+        }
+    }
+    let older = lines.len().saturating_sub(MOST);
+    lines.drain(..older);
+    KernelLog::Lines(lines)
+}
+
+/// The line of a record, `priority,sequence,microseconds,flags;text`, if it is young enough and tells something.
+fn telling(record: &str, from: Duration) -> Option<String> {
+    let (head, text) = record.split_once(';')?;
+    let micros: u64 = head.split(',').nth(2)?.parse().ok()?;
+    let at = Duration::from_micros(micros);
+    let line = text.lines().next()?;
+    let lower = line.to_ascii_lowercase();
+    let tells = at >= from && TELLING.iter().any(|word| lower.contains(word));
+    tells.then(|| format!("[{:.6}] {line}", at.as_secs_f64()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_young_lines_about_gpus_and_memory_are_kept() {
+        let from = Duration::from_secs(100);
+        let xid =
+            "3,1,100500000,-;NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus\n SUBSYSTEM=pci\n";
+        assert_eq!(
+            telling(xid, from).as_deref(),
+            Some("[100.500000] NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus")
+        );
+        assert_eq!(telling("3,1,99000000,-;NVRM: Xid 79\n", from), None);
+        assert_eq!(telling("6,1,100500000,-;eth0: link up\n", from), None);
+        let oom = "3,1,100500000,-;Memory cgroup out of memory: Killed process 7 (matrix)\n";
+        assert!(telling(oom, from).is_some());
+    }
+
+    #[test]
+    fn the_log_is_read_or_it_is_said_why_not() {
+        match told_since(Duration::from_secs(3600)) {
+            KernelLog::Lines(lines) => assert!(lines.len() <= MOST),
+            KernelLog::Unreadable(why) => assert!(why.starts_with("/dev/kmsg: "), "{why}"),
+        }
+    }
+}
