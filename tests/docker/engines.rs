@@ -140,7 +140,7 @@ fn shared_memory() -> Vec<String> {
 fn real_llama_server_runs_the_four_workloads() {
     runs(
         "llama.cpp",
-        "llama.cpp: { version: 0.7.0, devices: none, image: \"matrix-test/llama-server:1\", args: [-c, 2048] }",
+        "llama.cpp: { version: 0.7.0, devices: none, image: \"matrix-test/llama-server:1\", args: [-c, 8192] }",
         ", checkpoint: /models/tiny-qwen3.gguf",
     );
 }

@@ -44,7 +44,7 @@ if ! has matrix-test/llama-server:1; then
 fi
 if ! has matrix-test/vllm:1 || ! has matrix-test/sglang:1; then
   # The environment lies at the same path inside, for its scripts and its Python are named by it. Engines compile, hence gcc.
-  root python bookworm base-files,coreutils,dash,gcc,libc6-dev,libgomp1,libnuma1,libstdc++6,procps,python3
+  root python bookworm base-files,coreutils,dash,gcc,libc6-dev,libgomp1,libnuma1,libstdc++6,procps,python3,util-linux
   # A compiler's sources that came along are left out: they are the tenth part of it, and no engine here compiles them.
   tar --exclude='*/tilelang/3rdparty' -C "$roots/python" -c . -C / "${venv#/}" |
     docker import \
