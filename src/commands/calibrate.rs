@@ -35,7 +35,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         hf_home: None,
         cache: cache.clone(),
         prompts: None,
-        docker_host: None,
+        whereabouts: engine::Whereabouts::default(),
         secrets: BTreeMap::new(),
         redactor: Redactor::default(),
         http: engine::http_client(),

@@ -20,6 +20,7 @@ pub mod sim;
 use std::io::{IsTerminal, Write};
 
 use crate::cli::{Cli, Color, Command};
+use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::spec::source::{self, Mistake, Source};
 pub(crate) use read::{Read, read};
@@ -108,6 +109,20 @@ impl Colors {
                 stderr: auto(std::io::stderr().is_terminal()),
             },
         }
+    }
+}
+
+/// Where the container daemon is, as the environment tells Docker's own client.
+pub(crate) fn whereabouts() -> engine::Whereabouts {
+    let said = crate::cli::DockerVariables::read();
+    engine::Whereabouts {
+        host: said.host,
+        context: said.context,
+        config: said.config,
+        tls_verify: said.tls_verify,
+        tls: said.tls,
+        cert_path: said.cert_path,
+        path: crate::cli::variable("PATH"),
     }
 }
 

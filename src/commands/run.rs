@@ -11,7 +11,7 @@ use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::Redactor;
 use crate::cli::{self, RunArgs};
 use crate::commands::plan::{minutes, select};
-use crate::commands::{Colors, Outcome, Read, Refusal, log, print, read, refused, report};
+use crate::commands::{Colors, Outcome, Read, Refusal, log, print, read, refused, report, whereabouts};
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::plan::{Measurement, Plan, Start};
@@ -128,7 +128,7 @@ fn host(
         hf_home: args.places.hf_home(),
         cache: args.places.cache(),
         prompts: (!args.no_prompt_cache).then(|| args.places.prompts()),
-        docker_host: cli::docker_host(),
+        whereabouts: whereabouts(),
         secrets,
         redactor,
         http: engine::http_client(),
@@ -298,7 +298,7 @@ async fn conduct(
         calibrates,
     } = work;
     let mut signals = Signals::catch().context("cannot listen to signals")?;
-    for what in engine::sweep(GRACE, host.docker_host.as_deref()).await {
+    for what in engine::sweep(GRACE, &host.whereabouts).await {
         events.tell(Event::Swept { what });
     }
     let measurements = todo.iter().map(|start| start.cells.len()).sum::<usize>() + finished;

@@ -30,7 +30,9 @@ use crate::results::record::cell::{FailureClass, Phase};
 use crate::results::store;
 
 pub use contact::{check_model, facts, http_client, info, reset_caches};
-pub use docker::{Lack, LeftContainer, Refused, Wanted, find as find_containers, lacks as container_lacks};
+pub use docker::{
+    Lack, LeftContainer, Refused, Wanted, Whereabouts, find as find_containers, lacks as container_lacks,
+};
 pub use group::exec_shim;
 pub use leftovers::{Leftover, find, sweep};
 pub use log::{Log, Omen};
@@ -61,8 +63,8 @@ pub struct Context {
     pub hf_home: Option<PathBuf>,
     /// Where environments are kept.
     pub cache: PathBuf,
-    /// Where the container daemon listens, as `DOCKER_HOST` says it; `None`: where Docker does unless told otherwise.
-    pub docker_host: Option<String>,
+    /// Where the container daemon is.
+    pub whereabouts: Whereabouts,
     /// The folder of the matrix file, for `{dir}` and relative paths.
     pub folder: PathBuf,
     /// The port that the engine is to listen on.

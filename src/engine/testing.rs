@@ -57,7 +57,7 @@ impl Bench {
             path: Some(String::from_utf8(path.stdout).unwrap()),
             hf_home: None,
             cache: self.path().join("cache"),
-            docker_host: None,
+            whereabouts: crate::engine::Whereabouts::default(),
             folder: self.path().to_owned(),
             port: free_port().unwrap(),
         }

@@ -398,7 +398,11 @@ async fn only_what_a_dead_owner_left_is_swept() {
     })
     .await;
     until(|| find(true).iter().any(|leftover| leftover.pid.to_string() == bare)).await;
-    let swept = sweep(Duration::from_millis(300), Some("unix:///no/such/daemon")).await;
+    let swept = sweep(
+        Duration::from_millis(300),
+        &Whereabouts::at("unix:///no/such/daemon"),
+    )
+    .await;
     let named = |pid: u32| {
         swept
             .iter()

@@ -155,7 +155,7 @@ impl<'a> Yardstick<'a> {
             path: host.path.clone(),
             hf_home: None,
             cache: host.cache.clone(),
-            docker_host: None,
+            whereabouts: engine::Whereabouts::default(),
             folder: host.folder.clone(),
             port,
         };

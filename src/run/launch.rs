@@ -253,7 +253,7 @@ fn context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> Contex
         path: host.path.clone(),
         hf_home: host.hf_home.clone(),
         cache: host.cache.clone(),
-        docker_host: host.docker_host.clone(),
+        whereabouts: host.whereabouts.clone(),
         folder: host.folder.clone(),
         port,
     }

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
+use crate::engine::Whereabouts;
 use crate::load::dataset::Caches;
 use crate::matrix::plan::{Plan, Start};
 use crate::results::record::client::Calibration;
@@ -46,8 +47,8 @@ pub struct Host {
     pub cache: PathBuf,
     /// The folder that keeps prepared prompts; without it they are prepared anew.
     pub prompts: Option<PathBuf>,
-    /// Where the container daemon listens, as `DOCKER_HOST` says it.
-    pub docker_host: Option<String>,
+    /// Where the container daemon is.
+    pub whereabouts: Whereabouts,
     /// The values of the secrets that the plan names.
     pub secrets: BTreeMap<String, String>,
     /// Takes those values out of everything that is written.

@@ -10,4 +10,5 @@ mod harness;
 mod leftovers;
 mod pasted;
 mod refusals;
+mod remote;
 mod runs;

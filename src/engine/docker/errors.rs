@@ -71,11 +71,60 @@ fn machine(raw: &str) -> Option<Meaning> {
             "use unix:///path or tcp://host:port; tunnel others, as in `ssh -L /tmp/docker.sock:/var/run/docker.sock host`",
             Infrastructure,
         )
+    } else if has("no Docker context") {
+        means(
+            "the Docker context does not exist",
+            None,
+            "`docker context ls` shows those that do; mend DOCKER_CONTEXT, or choose one with `docker context use`",
+            Infrastructure,
+        )
+    } else if has("Docker's configuration") {
+        means(
+            "the configuration of Docker's client cannot be read",
+            None,
+            "mend the file, or say by DOCKER_HOST where the daemon is",
+            Infrastructure,
+        )
+    } else if has("TLS without a look at who answers") {
+        means(
+            "the daemon is to be spoken to by TLS without a look at who answers, which matrix does not do",
+            None,
+            "give the authority that signed its certificate: `ca.pem` in DOCKER_CERT_PATH with DOCKER_TLS_VERIFY=1, or in the context (`docker context update --docker host=…,ca=ca.pem`)",
+            Infrastructure,
+        )
+    } else if has("certificate file ") {
+        means(
+            "a file for TLS to the container daemon cannot be used",
+            None,
+            "mend it; `ca.pem`, `cert.pem` and `key.pem` lie in DOCKER_CERT_PATH, or with the context",
+            Infrastructure,
+        )
     } else if has("HTTP request to an HTTPS server") {
         means(
-            "the container daemon wants TLS, which matrix does not speak to it",
+            "the container daemon wants TLS",
             None,
-            "tunnel its socket: `ssh -L /tmp/docker.sock:/var/run/docker.sock host`, then DOCKER_HOST=unix:///tmp/docker.sock",
+            "set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to the folder of ca.pem, cert.pem and key.pem, or use a Docker context that has them",
+            Infrastructure,
+        )
+    } else if has("received corrupt message") {
+        means(
+            "the container daemon does not speak TLS",
+            None,
+            "take DOCKER_TLS_VERIFY out, or mend the port: 2376 is usual with TLS, 2375 without",
+            Infrastructure,
+        )
+    } else if let Some(why) = between(raw, "invalid peer certificate: ", "\n") {
+        means(
+            format!("the container daemon's certificate is not trusted ({why})"),
+            None,
+            "check that `ca.pem` signed it, that it is of the host in the address, and that it is still valid",
+            Infrastructure,
+        )
+    } else if has("received fatal alert") {
+        means(
+            "the container daemon does not accept our certificate",
+            None,
+            "put `cert.pem` and `key.pem`, signed by an authority that the daemon trusts, into DOCKER_CERT_PATH or the context",
             Infrastructure,
         )
     } else if has("Maximum supported API version") || has("Minimum supported API version") {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::engine::docker::address::Whereabouts;
 use crate::engine::docker::daemon::{Daemon, Refused, is_missing};
 use crate::engine::docker::image;
 use crate::matrix::plan::{Container, Gpus, Launch, Place};
@@ -12,8 +13,8 @@ use crate::matrix::plan::{Container, Gpus, Launch, Place};
 pub struct Wanted<'a> {
     /// The launches; those of other executors are passed over.
     pub launches: Vec<&'a Launch>,
-    /// Where the daemon listens, as `DOCKER_HOST` says it.
-    pub docker_host: Option<&'a str>,
+    /// Where the daemon is.
+    pub whereabouts: &'a Whereabouts,
     /// Where Hugging Face's cache is, for `{hf_home}`.
     pub hf_home: Option<&'a Path>,
     /// The folder of the matrix file, for `{dir}` and relative paths.
@@ -53,7 +54,7 @@ pub async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
     if launches.is_empty() {
         return Vec::new();
     }
-    let daemon = match Daemon::connect(wanted.docker_host).await {
+    let daemon = match Daemon::connect(wanted.whereabouts).await {
         Ok(daemon) => daemon,
         Err(refused) => return vec![Lack::from(&refused)],
     };

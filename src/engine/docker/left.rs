@@ -9,8 +9,9 @@ use bollard::query_parameters::{ListContainersOptions, StopContainerOptions};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::engine::docker::address::{Address, Whereabouts};
 use crate::engine::docker::body::{OWNER, RUN, START};
-use crate::engine::docker::daemon::{Address, Daemon};
+use crate::engine::docker::daemon::Daemon;
 use crate::engine::docker::remove;
 use crate::engine::marks::Owner;
 
@@ -44,8 +45,8 @@ impl LeftContainer {
 }
 
 /// Containers with labels of `matrix`: all of them, or only those whose owner lives no more. None where there is no daemon.
-pub async fn find(docker_host: Option<&str>, owner_is_dead_only: bool) -> Vec<LeftContainer> {
-    let daemon = timeout(LIST, Daemon::connect(docker_host)).await;
+pub async fn find(whereabouts: &Whereabouts, owner_is_dead_only: bool) -> Vec<LeftContainer> {
+    let daemon = timeout(LIST, Daemon::connect(whereabouts)).await;
     let Ok(Ok(daemon)) = daemon else {
         return Vec::new();
     };
@@ -53,8 +54,8 @@ pub async fn find(docker_host: Option<&str>, owner_is_dead_only: bool) -> Vec<Le
 }
 
 /// Removes every container whose owner lives no more: its stop signal, after `grace` SIGKILL. Says what it was.
-pub async fn sweep(grace: Duration, docker_host: Option<&str>) -> Vec<String> {
-    let Ok(Ok(daemon)) = timeout(LIST, Daemon::connect(docker_host)).await else {
+pub async fn sweep(grace: Duration, whereabouts: &Whereabouts) -> Vec<String> {
+    let Ok(Ok(daemon)) = timeout(LIST, Daemon::connect(whereabouts)).await else {
         return Vec::new();
     };
     let mut ending = JoinSet::new();
@@ -132,8 +133,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_daemon_that_is_not_there_has_no_containers() {
-        let nowhere = Some("unix:///no/such/docker.sock");
-        assert!(find(nowhere, false).await.is_empty());
-        assert!(sweep(Duration::ZERO, nowhere).await.is_empty());
+        let nowhere = Whereabouts::at("unix:///no/such/docker.sock");
+        assert!(find(&nowhere, false).await.is_empty());
+        assert!(sweep(Duration::ZERO, &nowhere).await.is_empty());
     }
 }

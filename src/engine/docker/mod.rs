@@ -4,7 +4,9 @@
 //! A container never removes itself, so that its exit code and its last words can be read; it carries labels by which the next run
 //! finds it when this one is killed. Nothing here touches a container without our labels.
 
+mod address;
 mod body;
+mod config;
 mod daemon;
 mod errors;
 mod fit;
@@ -24,7 +26,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::clock;
-use crate::engine::docker::daemon::{Address, Daemon, is_missing};
+use crate::engine::docker::address::Address;
+use crate::engine::docker::daemon::{Daemon, is_missing};
 use crate::engine::docker::watch::Exit;
 use crate::engine::marks::Marks;
 use crate::engine::{
@@ -32,6 +35,7 @@ use crate::engine::{
 };
 use crate::matrix::plan::{Container, Launch, command};
 
+pub use address::Whereabouts;
 pub use daemon::Refused;
 pub use fit::{Lack, Wanted, lacks};
 pub use left::{LeftContainer, find, sweep};
@@ -66,9 +70,7 @@ pub(super) async fn start(
     let headers = contact::headers(launch, context)?;
     let marks = Marks::new(&context.run, &launch.id, context.start)?;
     let body = body::body(launch, container, context, &marks)?;
-    let daemon = Daemon::connect(context.docker_host.as_deref())
-        .await
-        .map_err(refused)?;
+    let daemon = Daemon::connect(&context.whereabouts).await.map_err(refused)?;
     let preparing = clock::now();
     let is_pulled = image::ensure(&daemon.docker, &container.image, logs.install)
         .await
