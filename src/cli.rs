@@ -133,6 +133,9 @@ pub struct RunArgs {
     /// With `--resume`: measure the cells that failed again.
     #[arg(long, requires = "resume")]
     pub failed: bool,
+    /// When images are pulled. Whatever a name means when the run begins it means for the whole run.
+    #[arg(long, value_enum, default_value_t = PullWish::Missing, value_name = "WHEN")]
+    pub pull: PullWish,
     /// Do not measure the client before the first cell: rows then carry no client error.
     #[arg(long)]
     pub no_calibration: bool,
@@ -145,6 +148,17 @@ pub struct RunArgs {
     /// Where caches are.
     #[command(flatten)]
     pub places: Places,
+}
+
+/// When images are pulled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PullWish {
+    /// Never: an image that is not here is a finding.
+    Never,
+    /// Where they are not here.
+    Missing,
+    /// Always: the registry is asked what their names mean now.
+    Always,
 }
 
 /// `matrix calibrate`.

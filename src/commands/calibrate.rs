@@ -1,6 +1,7 @@
 //! `matrix calibrate`: what the client is worth on this machine, measured against the simulated engine with exact timing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::Context;
 
@@ -36,6 +37,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         cache: cache.clone(),
         prompts: None,
         whereabouts: engine::Whereabouts::default(),
+        images: Arc::default(),
         secrets: BTreeMap::new(),
         redactor: Redactor::default(),
         http: engine::http_client(),

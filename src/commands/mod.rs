@@ -19,7 +19,7 @@ pub mod sim;
 
 use std::io::{IsTerminal, Write};
 
-use crate::cli::{Cli, Color, Command};
+use crate::cli::{Cli, Color, Command, PullWish};
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::spec::source::{self, Mistake, Source};
@@ -123,6 +123,16 @@ pub(crate) fn whereabouts() -> engine::Whereabouts {
         tls: said.tls,
         cert_path: said.cert_path,
         path: crate::cli::variable("PATH"),
+    }
+}
+
+impl From<PullWish> for engine::Pull {
+    fn from(wish: PullWish) -> Self {
+        match wish {
+            PullWish::Never => Self::Never,
+            PullWish::Missing => Self::Missing,
+            PullWish::Always => Self::Always,
+        }
     }
 }
 

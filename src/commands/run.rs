@@ -14,7 +14,7 @@ use crate::commands::plan::{minutes, select};
 use crate::commands::{Colors, Outcome, Read, Refusal, log, print, read, refused, report, whereabouts};
 use crate::engine;
 use crate::exit::Exit;
-use crate::matrix::plan::{Measurement, Plan, Start};
+use crate::matrix::plan::{Measurement, Place, Plan, Start};
 use crate::progress::Progress;
 use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::client::Calibration;
@@ -59,6 +59,7 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         ..host
     };
     let finished = begin(&store, &read, &whole, &host)?;
+    hold_images(&whole, &finished, &host);
     let todo = remaining(&read.plan, &finished, args.failed);
     log::into(store.log().context("cannot open the log")?);
     let journal = Mutex::new(store.journal().context("cannot open the journal")?);
@@ -129,6 +130,7 @@ fn host(
         cache: args.places.cache(),
         prompts: (!args.no_prompt_cache).then(|| args.places.prompts()),
         whereabouts: whereabouts(),
+        images: Arc::new(engine::Images::new(args.pull.into())),
         secrets,
         redactor,
         http: engine::http_client(),
@@ -206,6 +208,18 @@ fn begin(
     };
     store.begin_run(&beginning).context("cannot begin the run")?;
     Ok(store.finished(whole).context("cannot read what is finished")?)
+}
+
+/// A run that is taken up again goes on with the images that it began with, whatever their names mean by now.
+fn hold_images(plan: &Plan, finished: &BTreeMap<Measurement, Summary>, host: &Host) {
+    for summary in finished.values() {
+        let launch = plan.launches.iter().find(|launch| launch.id == summary.launch);
+        if let Some(Place::Container(container)) = launch.map(|launch| &launch.place)
+            && let Some(digest) = &summary.engine.image_digest
+        {
+            host.images.hold(&container.image, digest);
+        }
+    }
 }
 
 /// What is still to be done: interrupted cells are, failed ones only when they are asked for.

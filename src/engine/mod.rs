@@ -31,7 +31,8 @@ use crate::results::store;
 
 pub use contact::{check_model, facts, http_client, info, reset_caches};
 pub use docker::{
-    Lack, LeftContainer, Refused, Wanted, Whereabouts, find as find_containers, lacks as container_lacks,
+    Images, Lack, LeftContainer, Pull, Refused, Wanted, Whereabouts, find as find_containers,
+    lacks as container_lacks,
 };
 pub use group::exec_shim;
 pub use leftovers::{Leftover, find, sweep};
@@ -65,6 +66,8 @@ pub struct Context {
     pub cache: PathBuf,
     /// Where the container daemon is.
     pub whereabouts: Whereabouts,
+    /// The images of the run.
+    pub images: Arc<Images>,
     /// The folder of the matrix file, for `{dir}` and relative paths.
     pub folder: PathBuf,
     /// The port that the engine is to listen on.
@@ -78,6 +81,9 @@ pub struct Logs {
     /// What its installation says.
     pub install: store::Log,
 }
+
+/// Hears how far a start is.
+pub type Tell<'a> = &'a (dyn Fn(Progress) + Sync);
 
 /// Gives the value of a secret.
 pub type Secrets = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -180,18 +186,24 @@ pub struct Stopped {
     pub seconds: f64,
 }
 
-/// Starts the engine of a launch, its environment first where it needs one. It does not wait until the engine answers.
+/// Starts the engine of a launch, its environment first where it needs one. It does not wait until the engine answers. How far a
+/// pull is goes to `tell`.
 ///
 /// Dropping the future ends what was begun. Call it on a thread that lives as long as the runtime (not in `spawn_blocking`): with a
 /// shim the engine ends with the thread that started it.
 ///
 /// # Errors
 /// What the launch asks for cannot be had here.
-pub async fn start(launch: &Launch, context: &Context, logs: Logs) -> Result<Running, StartError> {
+pub async fn start(
+    launch: &Launch,
+    context: &Context,
+    logs: Logs,
+    tell: Tell<'_>,
+) -> Result<Running, StartError> {
     match &launch.place {
         Place::Process(process) => process::start(launch, process, context, logs).await,
         Place::Attach(attach) => attach::start(launch, attach, context),
-        Place::Container(container) => docker::start(launch, container, context, logs).await,
+        Place::Container(container) => docker::start(launch, container, context, logs, tell).await,
     }
 }
 
@@ -233,7 +245,15 @@ impl Running {
     /// The digest of the image that was started, for a container; the image's own id where it came from no registry.
     pub fn image_digest(&self) -> Option<&str> {
         match &self.executor {
-            Executor::Docker(engine) => engine.digest(),
+            Executor::Docker(engine) => Some(engine.digest()),
+            Executor::Process(_) | Executor::Attach(_) => None,
+        }
+    }
+
+    /// The size of that image on the daemon's disk, in bytes.
+    pub const fn image_bytes(&self) -> Option<u64> {
+        match &self.executor {
+            Executor::Docker(engine) => engine.image_bytes(),
             Executor::Process(_) | Executor::Attach(_) => None,
         }
     }

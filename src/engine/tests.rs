@@ -77,7 +77,9 @@ async fn a_process_gets_its_marks_devices_folder_and_variables() {
         devices: vec![3, 5],
         ..bench.context()
     };
-    let mut running = start(&launch, &context, bench.logs(&launch)).await.unwrap();
+    let mut running = start(&launch, &context, bench.logs(&launch), &|_| {})
+        .await
+        .unwrap();
     running.exited().await;
     let mut from = 0;
     let said = running.log().slice_from(&mut from);
@@ -348,7 +350,9 @@ async fn what_cannot_start_says_what_is_missing() {
     let context = bench.context();
     let _taken = std::net::TcpListener::bind(("127.0.0.1", context.port)).unwrap();
     let launch = shell("true");
-    let taken = start(&launch, &context, bench.logs(&launch)).await.unwrap_err();
+    let taken = start(&launch, &context, bench.logs(&launch), &|_| {})
+        .await
+        .unwrap_err();
     assert!(matches!(taken, StartError::PortTaken { port } if port == context.port));
 }
 

@@ -156,6 +156,7 @@ impl<'a> Yardstick<'a> {
             hf_home: None,
             cache: host.cache.clone(),
             whereabouts: engine::Whereabouts::default(),
+            images: Arc::default(),
             folder: host.folder.clone(),
             port,
         };
@@ -166,7 +167,7 @@ impl<'a> Yardstick<'a> {
             })
         };
         let logs = logs().map_err(|error| error.to_string())?;
-        let running = engine::start(&launch, &context, logs)
+        let running = engine::start(&launch, &context, logs, &|_| {})
             .await
             .map_err(|error| error.to_string())?;
         let mut this = Self {

@@ -155,10 +155,11 @@ async fn raise(
     let context = context(job, start, lease, port);
     let logs = logs(job, launch, start).map_err(|error| Fallen::new(infrastructure, error.to_string()))?;
     let began = clock::now();
+    let tell = |progress: engine::Progress| tell(job, launch, progress);
     let running = tokio::select! {
         biased;
         () = stop.asked.cancelled() => return Ok(None),
-        running = engine::start(launch, &context, logs) => running.map_err(|error| not_started(&error))?,
+        running = engine::start(launch, &context, logs, &tell) => running.map_err(|error| not_started(&error))?,
     };
     job.events.tell(Event::EngineStarted {
         launch: launch.id.clone(),
@@ -184,6 +185,7 @@ async fn raise(
     };
     facts.command = Some(command::line(launch).joined());
     facts.image_digest = running.image_digest().map(str::to_owned);
+    facts.image_bytes = running.image_bytes();
     facts.devices = lease.devices().to_vec();
     job.events.tell(Event::EngineReady {
         launch: launch.id.clone(),
@@ -214,14 +216,7 @@ async fn prove(
             .map(|_| ())
             .map_err(|error| error.to_string())
     };
-    let tell = |progress: engine::Progress| {
-        job.events.tell(Event::LaunchProgress {
-            launch: launch.id.clone(),
-            phase: progress.phase,
-            elapsed_s: progress.elapsed.as_secs_f64(),
-            last_line: progress.last_line,
-        });
-    };
+    let tell = |progress: engine::Progress| tell(job, launch, progress);
     let readiness = engine::ready(running, launch, &job.host.http, ask, tell)
         .await
         .map_err(|error| not_ready(&error))?;
@@ -239,6 +234,15 @@ async fn prove(
     Ok((target, facts, phases))
 }
 
+fn tell(job: &Job<'_>, launch: &Launch, progress: engine::Progress) {
+    job.events.tell(Event::LaunchProgress {
+        launch: launch.id.clone(),
+        phase: progress.phase,
+        elapsed_s: progress.elapsed.as_secs_f64(),
+        last_line: progress.last_line,
+    });
+}
+
 fn context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> Context {
     let host = job.host;
     let secrets = host.secrets.clone();
@@ -254,6 +258,7 @@ fn context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> Contex
         hf_home: host.hf_home.clone(),
         cache: host.cache.clone(),
         whereabouts: host.whereabouts.clone(),
+        images: Arc::clone(&host.images),
         folder: host.folder.clone(),
         port,
     }

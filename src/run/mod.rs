@@ -16,10 +16,11 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
-use crate::engine::Whereabouts;
+use crate::engine::{Images, Whereabouts};
 use crate::load::dataset::Caches;
 use crate::matrix::plan::{Plan, Start};
 use crate::results::record::client::Calibration;
@@ -49,6 +50,8 @@ pub struct Host {
     pub prompts: Option<PathBuf>,
     /// Where the container daemon is.
     pub whereabouts: Whereabouts,
+    /// The images of the run.
+    pub images: Arc<Images>,
     /// The values of the secrets that the plan names.
     pub secrets: BTreeMap<String, String>,
     /// Takes those values out of everything that is written.

@@ -104,6 +104,7 @@ async fn containers(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
     let wanted = Wanted {
         launches: plan.launches.iter().collect(),
         whereabouts: &host.whereabouts,
+        images: &host.images,
         hf_home: host.hf_home.as_deref(),
         folder: &host.folder,
         secrets: &|name| host.secrets.get(name).cloned(),

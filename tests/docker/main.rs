@@ -7,8 +7,10 @@ mod daemon;
 #[path = "../e2e/harness.rs"]
 #[expect(dead_code, reason = "the tests of processes use the rest")]
 mod harness;
+mod images;
 mod leftovers;
 mod pasted;
 mod refusals;
+mod registry;
 mod remote;
 mod runs;

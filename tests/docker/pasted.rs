@@ -15,6 +15,8 @@ const OWN: &[&str] = &[
     "/Created",
     "/State",
     "/Config/Labels",
+    // We start by the id what the line names; that both are one image "/Image" tells.
+    "/Config/Image",
     "/Config/Hostname",
     "/HostConfig/LogConfig",
     // The size of the terminal that `docker` was called from.

@@ -186,7 +186,7 @@ fn interrupt(child: &std::process::Child) {
 }
 
 /// All text below a folder.
-fn written(folder: &std::path::Path) -> String {
+pub fn written(folder: &std::path::Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(folder).expect("the folder can be read").flatten() {
         let path = entry.path();

@@ -20,6 +20,8 @@ pub(super) const RUN: &str = "matrix.run";
 pub(super) const START: &str = "matrix.start";
 /// The label that names the `matrix` process that owns it.
 pub(super) const OWNER: &str = "matrix.owner";
+/// The label that names its image as the recipe does; it is started by the image's id.
+pub(super) const IMAGE: &str = "matrix.image";
 
 /// What is created for a launch.
 pub(super) fn body(
@@ -65,6 +67,7 @@ pub(super) fn body(
             (RUN.to_owned(), marks.run.clone()),
             (START.to_owned(), marks.start.clone()),
             (OWNER.to_owned(), marks.owner.to_string()),
+            (IMAGE.to_owned(), container.image.clone()),
         ])),
         host_config: Some(host(container, context, port)?),
         ..ContainerCreateBody::default()

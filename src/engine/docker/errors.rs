@@ -235,7 +235,22 @@ fn image(raw: &str) -> Option<Meaning> {
                 "load it by hand (`docker pull`, or `docker load` on a host without network), or check the network and the proxy",
                 Image,
             )
+        } else if has("and pulling is forbidden") {
+            means(
+                "the image is not here, and `--pull never` forbids to get it",
+                "container: image",
+                "`docker pull` it by hand, or leave `--pull never` out",
+                Image,
+            )
+        } else if has("meant when the run began is gone") {
+            means(
+                "the image that the run began with is gone, and it came from no registry",
+                "container: image",
+                "begin a new run: it takes what the name means now",
+                Image,
+            )
         } else if has("unauthorized")
+            || has("no basic auth credentials")
             || has("denied: requested access")
             || has("pull access denied")
             || has("authentication required")
@@ -243,7 +258,7 @@ fn image(raw: &str) -> Option<Meaning> {
             means(
                 "the registry does not give out the image",
                 "container: image",
-                "check its name; for a private one `docker login` and `docker pull` it by hand",
+                "check its name; for a private one `docker login` to its registry, whose password is then taken from Docker's configuration",
                 Image,
             )
         } else if has("manifest unknown") || (has("manifest for") && has("not found")) {
@@ -354,6 +369,35 @@ fn written(raw: &str) -> Option<Meaning> {
             return None;
         },
     )
+}
+
+/// Whether a registry, or the way to it, may do better in a moment. What it refuses (no such image, no permission) it will refuse again.
+pub(super) fn is_transient(raw: &str) -> bool {
+    const SIGNS: &[&str] = &[
+        "connection reset",
+        "Connection reset",
+        "broken pipe",
+        "unexpected EOF",
+        ": EOF",
+        "i/o timeout",
+        "TLS handshake timeout",
+        "Client.Timeout exceeded",
+        "context deadline exceeded",
+        "Timeout error",
+        "Too Many Requests",
+        "toomanyrequests",
+        "server misbehaving",
+        "Temporary failure in name resolution",
+        "500 Internal Server Error",
+        "502 Bad Gateway",
+        "503 Service Unavailable",
+        "504 Gateway",
+        // The daemon itself went away, as when it restarts.
+        "error reading a body",
+        "connection closed before message completed",
+        "client error (Connect)",
+    ];
+    SIGNS.iter().any(|sign| raw.contains(sign))
 }
 
 fn after(raw: &str, mark: &str) -> Option<String> {
@@ -523,6 +567,29 @@ mod tests {
             assert!(meaning.what.contains(what), "{raw}\n{meaning:?}");
             assert_eq!(meaning.place, *place, "{raw}\n{meaning:?}");
             assert!(!meaning.help.is_empty());
+        }
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        for raw in [
+            "received unexpected HTTP status: 503 Service Unavailable",
+            r#"Get "http://r/v2/": read tcp 1.1.1.1:2->3.3.3.3:4: read: connection reset by peer"#,
+            "net/http: TLS handshake timeout",
+            r#"Get "http://127.0.0.1:5000/v2/": EOF"#,
+            "unexpected EOF",
+        ] {
+            assert!(is_transient(raw), "{raw}");
+        }
+        let refused = SAID
+            .iter()
+            .map(|(raw, _, _)| *raw)
+            .filter(|raw| !raw.contains("(Connect)"));
+        for raw in refused.chain([
+            "unauthorized: authentication required",
+            "manifest for x:1 not found: manifest unknown: manifest unknown",
+        ]) {
+            assert!(!is_transient(raw), "{raw}");
         }
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::engine::docker::address::Whereabouts;
-use crate::engine::docker::daemon::{Daemon, Refused, is_missing};
-use crate::engine::docker::image;
+use crate::engine::docker::daemon::{Daemon, Refused};
+use crate::engine::docker::image::Images;
 use crate::matrix::plan::{Container, Gpus, Launch, Place};
 
 /// What is to run in containers, and where.
@@ -15,6 +15,8 @@ pub struct Wanted<'a> {
     pub launches: Vec<&'a Launch>,
     /// Where the daemon is.
     pub whereabouts: &'a Whereabouts,
+    /// The images of the run, which are resolved here.
+    pub images: &'a Images,
     /// Where Hugging Face's cache is, for `{hf_home}`.
     pub hf_home: Option<&'a Path>,
     /// The folder of the matrix file, for `{dir}` and relative paths.
@@ -60,7 +62,7 @@ pub async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
     };
     let mut found = BTreeSet::new();
     runtimes(&daemon, &launches, &mut found).await;
-    images(&daemon, &launches, &mut found).await;
+    images(&daemon, wanted, &launches, &mut found).await;
     for (launch, container) in &launches {
         if daemon.address.is_local() {
             sources(wanted, launch, container, &mut found);
@@ -106,33 +108,25 @@ async fn runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], found: &m
     }
 }
 
-async fn images(daemon: &Daemon, launches: &[(&Launch, &Container)], found: &mut BTreeSet<Lack>) {
+/// Finds out what every image's name means, and says which cannot be had.
+async fn images(
+    daemon: &Daemon,
+    wanted: &Wanted<'_>,
+    launches: &[(&Launch, &Container)],
+    found: &mut BTreeSet<Lack>,
+) {
     let images: BTreeSet<&str> = launches
         .iter()
         .map(|(_, container)| container.image.as_str())
         .collect();
     for image in images {
-        let refused = match daemon.docker.inspect_image(image).await {
-            Ok(_) => continue,
-            // Podman cannot ask a registry; there only the pull shows it.
-            Err(error) if is_missing(&error) && daemon.is_podman => continue,
-            Err(error) if is_missing(&error) => {
-                match daemon
-                    .docker
-                    .inspect_registry_image(&image::whole(image), None)
-                    .await
-                {
-                    Ok(_) => continue,
-                    Err(error) => Refused::of("ask the registry", &error),
-                }
-            }
-            Err(error) => Refused::of("inspect the image", &error),
-        };
-        let lack = Lack::from(&refused);
-        found.insert(Lack {
-            what: format!("image `{image}`: {}", lack.what),
-            ..lack
-        });
+        if let Err(refused) = wanted.images.resolve(daemon, wanted.whereabouts, image).await {
+            let lack = Lack::from(&refused);
+            found.insert(Lack {
+                what: format!("image `{image}`: {}", lack.what),
+                ..lack
+            });
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::engine::docker::address::{Address, Whereabouts};
-use crate::engine::docker::body::{OWNER, RUN, START};
+use crate::engine::docker::body::{IMAGE, OWNER, RUN, START};
 use crate::engine::docker::daemon::Daemon;
 use crate::engine::docker::remove;
 use crate::engine::marks::Owner;
@@ -106,7 +106,8 @@ async fn listed(daemon: &Daemon, owner_is_dead_only: bool) -> Vec<LeftContainer>
                 .first()
                 .map_or_else(|| id.clone(), |name| name.trim_start_matches('/').to_owned()),
             id,
-            image: container.image.unwrap_or_default(),
+            // One of an earlier version has no such label.
+            image: labels.get(IMAGE).cloned().or(container.image).unwrap_or_default(),
             run: label(RUN),
             start: label(START),
             owner,

@@ -7,11 +7,14 @@
 mod address;
 mod body;
 mod config;
+mod credentials;
 mod daemon;
 mod errors;
 mod fit;
 mod image;
 mod left;
+mod name;
+mod pull;
 mod watch;
 
 use std::time::Duration;
@@ -28,16 +31,18 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::base::clock;
 use crate::engine::docker::address::Address;
 use crate::engine::docker::daemon::{Daemon, is_missing};
+use crate::engine::docker::image::Had;
 use crate::engine::docker::watch::Exit;
 use crate::engine::marks::Marks;
 use crate::engine::{
-    Context, Devices, Endpoint, Executor, Log, Logs, Omen, Running, StartError, contact, port,
+    Context, Devices, Endpoint, Executor, Log, Logs, Omen, Running, StartError, Tell, contact, port,
 };
 use crate::matrix::plan::{Container, Launch, command};
 
 pub use address::Whereabouts;
 pub use daemon::Refused;
 pub use fit::{Lack, Wanted, lacks};
+pub use image::{Images, Pull};
 pub use left::{LeftContainer, find, sweep};
 
 /// How long to wait for last words once a container has ended: its log ends with it.
@@ -54,7 +59,7 @@ pub(super) struct Engine {
     docker: Docker,
     container: Created,
     grace: Duration,
-    digest: Option<String>,
+    image: Had,
     exit: Receiver<Option<Exit>>,
     /// What follows its log and its life; ends with this.
     _following: JoinSet<()>,
@@ -65,17 +70,26 @@ pub(super) async fn start(
     container: &Container,
     context: &Context,
     logs: Logs,
+    tell: Tell<'_>,
 ) -> Result<Running, StartError> {
     let refused = |refused: Refused| StartError::Container(Box::new(refused.redacted(&context.redactor)));
     let headers = contact::headers(launch, context)?;
     let marks = Marks::new(&context.run, &launch.id, context.start)?;
-    let body = body::body(launch, container, context, &marks)?;
+    let mut body = body::body(launch, container, context, &marks)?;
     let daemon = Daemon::connect(&context.whereabouts).await.map_err(refused)?;
-    let preparing = clock::now();
-    let is_pulled = image::ensure(&daemon.docker, &container.image, logs.install)
+    let image = context
+        .images
+        .ensure(
+            &daemon,
+            &context.whereabouts,
+            &container.image,
+            logs.install,
+            tell,
+        )
         .await
         .map_err(refused)?;
-    let install_seconds = is_pulled.then(|| clock::now().since(preparing).as_secs_f64());
+    // The name may mean another image by now.
+    body.image = Some(image.id.clone());
     if daemon.address.is_local() && !port::is_free(context.port) {
         return Err(StartError::PortTaken { port: context.port });
     }
@@ -93,14 +107,6 @@ pub(super) async fn start(
     let started = docker.start_container(&created.id, None).await;
     started.map_err(|error| refused(Refused::of("start", &error)))?;
     let (following, exit) = watch::follow(&docker, &created.id, writer);
-    // What was started, whatever the tag means by now.
-    let digest = match docker
-        .inspect_container(&created.id, None::<InspectContainerOptions>)
-        .await
-    {
-        Ok(seen) => image::digest(&docker, seen.image.as_deref().unwrap_or(&container.image)).await,
-        Err(_) => None,
-    };
     let host = daemon.address.host();
     Ok(Running {
         endpoint: Endpoint {
@@ -115,12 +121,12 @@ pub(super) async fn start(
             false => Devices::Remote,
         },
         began,
-        install_seconds,
+        install_seconds: image.pulled_seconds,
         executor: Executor::Docker(Box::new(Engine {
             docker,
             container: created,
             grace: launch.patience.stop.duration(),
-            digest,
+            image,
             exit,
             _following: following,
         })),
@@ -187,8 +193,12 @@ impl Engine {
         format!("container {} ({id})", self.container.name)
     }
 
-    pub(super) fn digest(&self) -> Option<&str> {
-        self.digest.as_deref()
+    pub(super) fn digest(&self) -> &str {
+        &self.image.digest
+    }
+
+    pub(super) const fn image_bytes(&self) -> Option<u64> {
+        self.image.bytes
     }
 
     /// Waits until the container ended and, a moment, for its last words.
