@@ -182,6 +182,13 @@ fn devices(raw: &str) -> Option<Meaning> {
             "mend `runtimes` in /etc/docker/daemon.json and restart the daemon",
             Infrastructure,
         )
+    } else if has("could not select device driver \"cdi\"") {
+        means(
+            "the daemon does not know CDI, by which the GPUs are asked for",
+            "container: gpus",
+            "update Docker to 28.2 or later (25 to 28.1 know it with `features: {cdi: true}` in /etc/docker/daemon.json) and run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; or say `gpus: leased`",
+            Infrastructure,
+        )
     } else if has("could not select device driver") {
         means(
             "the daemon cannot give GPUs to a container",
@@ -347,15 +354,22 @@ fn written(raw: &str) -> Option<Meaning> {
         } else if has("Requested CPUs are not available") {
             means(
                 "the host has not the CPUs that are asked for",
-                "container",
+                "container: cpuset",
                 "name CPUs that it has",
                 Spec,
             )
         } else if has("Minimum memory limit") {
             means(
                 "the memory limit is too low for a container",
-                "container",
+                "container: memory",
                 "raise it",
+                Spec,
+            )
+        } else if has("Memoryswap limit") || has("emory swap limit") {
+            means(
+                "the limit of memory and swap does not fit the limit of memory",
+                "container: memory_swap",
+                "it is of both together: at least as much as `memory`, which must be given too",
                 Spec,
             )
         } else if has("No command specified") || has("no command specified") {
@@ -434,7 +448,7 @@ mod tests {
         ),
         (
             r#"could not select device driver "cdi" with capabilities: []"#,
-            "cannot give GPUs",
+            "does not know CDI",
             Some("container: gpus"),
         ),
         (
@@ -526,12 +540,12 @@ mod tests {
         (
             "Requested CPUs are not available - requested 0-7, available: 0-1",
             "CPUs",
-            Some("container"),
+            Some("container: cpuset"),
         ),
         (
             "Minimum memory limit allowed is 6MB",
             "memory limit",
-            Some("container"),
+            Some("container: memory"),
         ),
         (
             "client version 1.52 is too new. Maximum supported API version is 1.41",

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use bollard::models::SystemInfo;
+
 use crate::engine::docker::address::Whereabouts;
 use crate::engine::docker::daemon::{Daemon, Refused};
 use crate::engine::docker::image::Images;
@@ -81,13 +83,15 @@ pub async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
 }
 
 async fn runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], found: &mut BTreeSet<Lack>) {
-    let known = match daemon.docker.info().await {
-        Ok(info) => info.runtimes.unwrap_or_default(),
+    let info = match daemon.docker.info().await {
+        Ok(info) => info,
         Err(error) => {
             found.insert(Lack::from(&Refused::of("info", &error)));
             return;
         }
     };
+    cdi(&info, launches, found);
+    let known = info.runtimes.unwrap_or_default();
     for (launch, container) in launches {
         let Some(runtime) = container.runtime.as_ref().filter(|_| !daemon.is_podman) else {
             continue;
@@ -105,6 +109,35 @@ async fn runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], found: &m
                 help: said.meaning.help,
             });
         }
+    }
+}
+
+/// GPUs that are asked for by CDI at a daemon that knows none by it.
+fn cdi(info: &SystemInfo, launches: &[(&Launch, &Container)], found: &mut BTreeSet<Lack>) {
+    let knows_cdi = info
+        .cdi_spec_dirs
+        .as_ref()
+        .is_some_and(|folders| !folders.is_empty());
+    // Newer daemons say what they found; older ones only that they look.
+    let has_gpus = info.discovered_devices.as_ref().is_none_or(|devices| {
+        let ids = devices.iter().filter_map(|device| device.id.as_deref());
+        ids.into_iter().any(|id| id.starts_with("nvidia.com/gpu="))
+    });
+    for (launch, container) in launches {
+        if !matches!(container.gpus, Gpus::Cdi | Gpus::CdiAll) || (knows_cdi && has_gpus) {
+            continue;
+        }
+        let said = Refused::saying(
+            "info",
+            match knows_cdi {
+                false => r#"could not select device driver "cdi""#.to_owned(),
+                true => "no CDI device of nvidia.com/gpu".to_owned(),
+            },
+        );
+        found.insert(Lack {
+            what: format!("{} of engine `{}`", said.what(), launch.engine.name),
+            help: said.meaning.help,
+        });
     }
 }
 
@@ -149,5 +182,43 @@ fn sources(wanted: &Wanted<'_>, launch: &Launch, container: &Container, found: &
                 help: said.meaning.help,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::testing::contained;
+    use bollard::models::DeviceInfo;
+
+    #[test]
+    fn a_daemon_without_cdi_or_without_gpus_in_it_is_told_before_the_run() {
+        let launch = contained(Container {
+            gpus: Gpus::Cdi,
+            ..Container::default()
+        });
+        let Place::Container(container) = &launch.place else {
+            panic!("it is a container");
+        };
+        let told = |info: SystemInfo| {
+            let mut found = BTreeSet::new();
+            cdi(&info, &[(&launch, &**container)], &mut found);
+            found.into_iter().map(|lack| lack.what).collect::<String>()
+        };
+        assert!(told(SystemInfo::default()).contains("does not know CDI"));
+        let knows = |ids: Option<&[&str]>| SystemInfo {
+            cdi_spec_dirs: Some(vec!["/etc/cdi".into()]),
+            discovered_devices: ids.map(|ids| {
+                let device = |id: &&str| DeviceInfo {
+                    id: Some((*id).to_owned()),
+                    ..DeviceInfo::default()
+                };
+                ids.iter().map(device).collect()
+            }),
+            ..SystemInfo::default()
+        };
+        assert!(told(knows(Some(&["amd.com/gpu=0"]))).contains("by its CDI name"));
+        assert_eq!(told(knows(Some(&["nvidia.com/gpu=0"]))), "");
+        assert_eq!(told(knows(None)), "");
     }
 }
