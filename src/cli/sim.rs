@@ -200,6 +200,9 @@ struct FaultArgs {
     /// Leaves a child process behind that runs for ten minutes in the same process group.
     #[arg(long)]
     leak_child: bool,
+    /// Leaves a file of this size in `/dev/shm`, as engines that share memory do when they are stopped.
+    #[arg(long, value_name = "SIZE")]
+    leave_shm: Option<Bytes>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -338,6 +341,7 @@ impl FaultArgs {
             wrong_model: self.wrong_model,
             ignore_sigterm: self.ignore_sigterm,
             leak_child: self.leak_child,
+            leave_shm: self.leave_shm.map(|size| size.0),
         }
     }
 }

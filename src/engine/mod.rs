@@ -13,6 +13,7 @@ mod marks;
 mod port;
 mod process;
 mod ready;
+mod shm;
 mod venv;
 
 use std::fmt;
@@ -156,6 +157,8 @@ pub struct Running {
     began: clock::Moment,
     install_seconds: Option<f64>,
     executor: Executor,
+    /// Shared memory before it was started, where it shares this host's.
+    shm: Option<(shm::Before, Whereabouts)>,
 }
 
 enum Executor {
@@ -182,6 +185,8 @@ pub struct Death {
 pub struct Stopped {
     /// How it ended, in words.
     pub how: String,
+    /// The bytes of shared memory that it left behind and that were freed, where it left any.
+    pub shm_freed_bytes: Option<u64>,
     /// Seconds it took.
     pub seconds: f64,
 }
@@ -200,11 +205,20 @@ pub async fn start(
     logs: Logs,
     tell: Tell<'_>,
 ) -> Result<Running, StartError> {
-    match &launch.place {
-        Place::Process(process) => process::start(launch, process, context, logs).await,
-        Place::Attach(attach) => attach::start(launch, attach, context),
-        Place::Container(container) => docker::start(launch, container, context, logs, tell).await,
-    }
+    let before = shm::Before::look();
+    let (running, shares_memory) = match &launch.place {
+        Place::Process(process) => (process::start(launch, process, context, logs).await?, true),
+        Place::Attach(attach) => (attach::start(launch, attach, context)?, false),
+        Place::Container(container) => {
+            let running = docker::start(launch, container, context, logs, tell).await?;
+            (running, container.ipc.as_deref() == Some("host"))
+        }
+    };
+    let is_here = matches!(running.devices, Devices::Local(_));
+    Ok(Running {
+        shm: (shares_memory && is_here).then(|| (before, context.whereabouts.clone())),
+        ..running
+    })
 }
 
 impl Running {
@@ -296,8 +310,13 @@ impl Running {
             Executor::Docker(engine) => engine.stop(&self.log).await,
             Executor::Attach(engine) => engine.stop(),
         };
+        let freed = match &self.shm {
+            Some((before, whereabouts)) => before.clean(whereabouts).await,
+            None => shm::Freed::default(),
+        };
         Stopped {
-            how,
+            how: format!("{how}{}", freed.words()),
+            shm_freed_bytes: (freed.files > 0).then_some(freed.bytes),
             seconds: clock::now().since(began).as_secs_f64(),
         }
     }

@@ -300,6 +300,7 @@ async fn halt(job: &Job<'_>, launch: &Launch, start: &Start, running: Running, s
         launch: launch.id.clone(),
         start: start.start,
         how: stopped.how,
+        shm_freed_bytes: stopped.shm_freed_bytes,
         seconds: stopped.seconds,
     });
 }

@@ -107,6 +107,8 @@ pub struct Faults {
     pub ignore_sigterm: bool,
     /// A child process is left behind.
     pub leak_child: bool,
+    /// A file of this many bytes is left in `/dev/shm`.
+    pub leave_shm: Option<u64>,
 }
 
 /// What happens in the middle of a stream.

@@ -180,6 +180,57 @@ fn an_engine_that_ignores_sigterm_is_killed_after_its_grace() {
     assert!(daemon.of_run(&bench).is_empty());
 }
 
+#[test]
+fn shared_memory_that_an_engine_leaves_is_freed_and_what_others_use_stays() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    // It lies there before the start: whoever's it is, it is not the engine's.
+    let older = std::path::PathBuf::from(format!("/dev/shm/matrix-test-older-{}", std::process::id()));
+    fs::write(&older, "mine").expect("a file can be written");
+    let bench = daemon.bench("shm", &[], "--leave-shm, 2MiB", TWO);
+    let newer = std::path::PathBuf::from(format!("/dev/shm/matrix-test-newer-{}", std::process::id()));
+    let mut child = begin(&bench);
+    until_measuring(&bench, &mut child);
+    // One that another process uses while the engine runs and when it is stopped.
+    fs::write(&newer, "mine").expect("a file can be written");
+    let held = fs::File::open(&newer).expect("it can be read");
+    let ours = |suffix: &str| {
+        let entries = fs::read_dir("/dev/shm").expect("it can be read").flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names
+            .filter(|name| name.starts_with("matrix-sim-") && name.contains(suffix))
+            .count()
+    };
+    let port = daemon.inspect(&daemon.of_run(&bench)[0])["Config"]["Cmd"].clone();
+    let words: Vec<&str> = port
+        .as_array()
+        .expect("it has a command")
+        .iter()
+        .filter_map(|word| word.as_str())
+        .collect();
+    let at = words
+        .iter()
+        .position(|word| *word == "--port")
+        .map_or("8000", |at| words[at + 1]);
+    let of_it = format!("-{at}-");
+    assert_eq!(ours(&of_it), 1, "the engine has made it");
+    end(child).exits(0);
+    let journal = fs::read_to_string(bench.run_folder().join("journal.jsonl")).expect("it can be read");
+    let is_freed = journal.contains("\"shm_freed_bytes\":2097152");
+    let (is_older, is_newer) = (older.exists(), newer.exists());
+    let left = ours(&of_it);
+    drop(held);
+    for path in [&older, &newer] {
+        fs::remove_file(path).expect("it is ours");
+    }
+    assert!(is_older && is_newer, "what is not the engine's stays");
+    assert!(is_freed, "{journal}");
+    assert!(
+        journal.contains("2.1 MB that it left in /dev/shm are freed (1 file)"),
+        "{journal}"
+    );
+    assert_eq!(left, 0);
+}
+
 fn interrupt(child: &std::process::Child) {
     let pid = Pid::from_child(child);
     kill_process(pid, Signal::INT).expect("it lives");

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bollard::Docker;
+use bollard::models::ContainerSummaryStateEnum;
 use bollard::query_parameters::{ListContainersOptions, StopContainerOptions};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -33,6 +34,8 @@ pub struct LeftContainer {
     pub start: String,
     /// The `matrix` process that created it.
     pub owner: Owner,
+    /// Whether it runs.
+    pub is_running: bool,
 }
 
 impl LeftContainer {
@@ -111,6 +114,7 @@ async fn listed(daemon: &Daemon, owner_is_dead_only: bool) -> Vec<LeftContainer>
             run: label(RUN),
             start: label(START),
             owner,
+            is_running: container.state == Some(ContainerSummaryStateEnum::RUNNING),
         });
     }
     left

@@ -130,6 +130,7 @@ pub(super) async fn start(
             exit,
             _following: following,
         })),
+        shm: None,
     })
 }
 
