@@ -33,7 +33,7 @@ use crate::results::store;
 pub use contact::{check_model, facts, http_client, info, reset_caches};
 pub use docker::{
     Images, Lack, LeftContainer, Pull, Refused, Wanted, Whereabouts, find as find_containers,
-    lacks as container_lacks,
+    lacks as container_lacks, pull_ahead,
 };
 pub use group::exec_shim;
 pub use leftovers::{Leftover, find, sweep};

@@ -13,6 +13,7 @@ use crate::matrix::plan::{Launch, Measurement, Start, command};
 use crate::results::record::cell::{Definitions, Ending, EngineFacts, FailureClass, Phase, PhaseTime};
 use crate::results::record::event::Event;
 use crate::results::store::StoreError;
+use crate::run::ahead::Ahead;
 use crate::run::cell::{self, Measured, Ready};
 use crate::run::lease::Lease;
 use crate::run::prompts::Library;
@@ -50,6 +51,7 @@ pub(crate) async fn launch(
     lease: &Lease<'_>,
     library: &Arc<Library>,
     stop: &Stop,
+    ahead: &mut Ahead,
     tally: &mut Tally,
 ) -> Result<(), StoreError> {
     let mut rest: VecDeque<&Measurement> = start.cells.iter().collect();
@@ -79,10 +81,17 @@ pub(crate) async fn launch(
                 break;
             }
         };
+        if attempt == 0 {
+            ahead.begin(job, start, &ready.running);
+        }
         let mut log_from = 0;
         while let Some(measurement) = rest.pop_front() {
-            let began = clock::now();
-            let measured = cell::measure(job, launch, measurement, &mut ready, library, stop).await;
+            let (began, pulled) = (clock::now(), ahead.mark());
+            let mut measured = cell::measure(job, launch, measurement, &mut ready, library, stop).await;
+            if ahead.mark() > pulled {
+                let beside = "the image of the next engine was pulled meanwhile";
+                measured.summary.warnings.push(beside.to_owned());
+            }
             let log = ready.running.log().slice_from(&mut log_from);
             let is_well = measured.engine_is_well;
             keep(

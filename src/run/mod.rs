@@ -1,5 +1,6 @@
 //! The conductor: Plan -> events. It hands to each wing what another made, and sees to it that what was started is stopped.
 
+mod ahead;
 pub mod bench;
 pub mod calibrate;
 mod cell;
@@ -27,6 +28,7 @@ use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::store::{Store, StoreError};
+use crate::run::ahead::Ahead;
 use crate::run::lease::Pool;
 use crate::run::prompts::Library;
 use crate::run::stop::Stop;
@@ -131,6 +133,7 @@ pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
     let pool = Pool::new(u32::try_from(job.host.machine.gpus.len()).unwrap_or(u32::MAX));
     let library = Library::new(job.host.folder.clone(), job.host.caches());
     let mut tally = Tally::default();
+    let mut ahead = Ahead::default();
     for start in &job.todo {
         if stop.is_asked() {
             break;
@@ -138,7 +141,7 @@ pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
         let launch = job.plan.launch(&start.launch);
         // Preflight has seen that the host has enough; a lease waits for its turn all the same.
         let lease = pool.acquire(launch.devices).await;
-        launch::launch(job, launch, start, &lease, &library, stop, &mut tally).await?;
+        launch::launch(job, launch, start, &lease, &library, stop, &mut ahead, &mut tally).await?;
     }
     Ok(tally)
 }

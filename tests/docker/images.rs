@@ -11,7 +11,7 @@ use crate::registry::{Registry, keeper};
 use crate::runs::written;
 
 const ONE: &str = "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 4 }\n";
-const LONG: &str = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 400, warmup: 0 }\n";
+const LONG: &str = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 3000, warmup: 0 }\n";
 
 /// Takes an image of a test away again.
 struct Gone<'a>(&'a Daemon, String);
@@ -130,6 +130,57 @@ fn a_name_that_moves_during_the_run_starts_the_image_that_it_meant() {
         digest.as_deref().unwrap_or_default().ends_with(&third),
         "{digest:?}"
     );
+}
+
+#[test]
+fn the_next_image_comes_while_a_cell_runs_only_where_the_matrix_allows_it() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let (registry, image) = Registry::with_layers(&daemon);
+    registry.push("ahead:1", &image, "ahead");
+    let name = registry.name("ahead:1");
+    for allows in [true, false] {
+        let _gone = Gone(&daemon, repository(&registry, "ahead"));
+        let bench = daemon.bench("ahead", &[], "", ONE);
+        bench.rewrite(&format!(
+            "name: ahead\npull_ahead: {allows}\nengines:\n  - box: {{ as: ahead }}\n  - box: {{ as: ahead2, image: \"{name}\" }}\n\
+             models:\n  - m: {{ tokenizer: data/tokenizer.json }}\nscenarios:\n{LONG}datasets: {{ sharegpt: data/conversations.json }}\n"
+        ));
+        let before = registry.asked().len();
+        let mut child = begin(&bench);
+        until_measuring(&bench, &mut child);
+        let pulls = || {
+            let asked = registry.asked();
+            asked[before..]
+                .iter()
+                .filter(|line| line.contains("/blobs/"))
+                .count()
+        };
+        if allows {
+            until("the next image", || pulls() > 0);
+            assert_eq!(ended(&bench), 0, "the first cell is not over");
+        } else {
+            until("the end of the first cell", || {
+                let (pulls, ended) = (pulls(), ended(&bench));
+                assert!(pulls == 0 || ended > 0, "nothing comes while it runs");
+                ended > 0
+            });
+        }
+        end(child).exits(0);
+        let run = bench.finished();
+        let warnings = summary(&run, "ahead", "random-1k-1k").warnings.join("\n");
+        assert_eq!(warnings.contains("was pulled meanwhile"), allows, "{warnings}");
+        let digest = summary(&run, "ahead2", "random-1k-1k")
+            .engine
+            .image_digest
+            .clone();
+        assert!(digest.is_some_and(|digest| digest.contains("ahead@sha256:")));
+    }
+}
+
+/// How many cells of the one run have ended.
+fn ended(bench: &Bench) -> usize {
+    let journal = fs::read_to_string(bench.run_folder().join("journal.jsonl")).expect("it can be read");
+    journal.matches("cell-ended").count()
 }
 
 #[test]

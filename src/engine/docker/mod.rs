@@ -38,6 +38,7 @@ use crate::engine::{
     Context, Devices, Endpoint, Executor, Log, Logs, Omen, Running, StartError, Tell, contact, port,
 };
 use crate::matrix::plan::{Container, Launch, command};
+use crate::results::store;
 
 pub use address::Whereabouts;
 pub use daemon::Refused;
@@ -132,6 +133,20 @@ pub(super) async fn start(
         })),
         shm: None,
     })
+}
+
+/// Gets the image of a start to come. What goes wrong is told by that start.
+pub async fn pull_ahead(
+    whereabouts: &Whereabouts,
+    images: &Images,
+    image: &str,
+    log: store::Log,
+    tell: Tell<'_>,
+) {
+    if let Ok(daemon) = Daemon::connect(whereabouts).await {
+        // The start asks again, and says why it cannot be had.
+        let _ = images.ensure(&daemon, whereabouts, image, log, tell).await;
+    }
 }
 
 /// The names to try: the one that `matrix plan` prints, else with the run and the start, else with a number of ours.

@@ -61,6 +61,9 @@ pub struct Matrix {
     /// The engine that comparisons refer to; the first one unless said otherwise.
     #[serde(default)]
     pub reference: Option<Spanned<String>>,
+    /// Whether the next engine's image is pulled while cells run; rows beside a pull say so.
+    #[serde(default)]
+    pub pull_ahead: bool,
     /// Files of data sets, relative to this file: `sharegpt: data/ShareGPT.json`.
     #[serde(default)]
     pub datasets: OrderedMap<Spanned<String>>,

@@ -212,6 +212,7 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         starts: Vec::new(),
         left_out: Vec::new(),
         reference: None,
+        pull_ahead: false,
     };
     let summaries = cases[0].summaries.clone();
     let counts: Vec<usize> = Shown::of_plan(&plan, &summaries)

@@ -46,6 +46,7 @@ pub fn plan() -> Plan {
         }],
         left_out: Vec::new(),
         reference: Some("sim".to_owned()),
+        pull_ahead: false,
     }
 }
 
