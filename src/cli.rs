@@ -96,6 +96,9 @@ pub struct CheckArgs {
     /// Print the mistakes as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Where caches are.
+    #[command(flatten)]
+    pub places: Places,
 }
 
 /// `matrix plan`.
@@ -144,7 +147,7 @@ pub struct RunArgs {
     pub json: bool,
     /// Prepare prompts anew, and keep none.
     #[arg(long)]
-    pub no_prompt_cache: bool,
+    pub fresh_prompts: bool,
     /// Where caches are.
     #[command(flatten)]
     pub places: Places,

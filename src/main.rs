@@ -7,6 +7,9 @@ use clap::Parser;
 use matrix::cli::Cli;
 use matrix::commands;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     commands::log::start(&cli.log);

@@ -8,16 +8,37 @@ use std::net::{TcpListener, TcpStream};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 /// So many different events, all of one length.
-const EVENTS: usize = 512;
+pub const EVENTS: usize = 512;
+/// What an answer begins with.
+pub const HEAD: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+/// The event that it ends with.
+pub const ENDING: &str = "data: [DONE]\n\n";
 
-struct Peer {
-    stream: TcpStream,
+/// A client of such a server.
+pub struct Peer {
+    pub stream: TcpStream,
     request: Vec<u8>,
-    /// Bytes still to be sent of the present piece, and where they begin in the pattern or in the ending.
-    sent: usize,
-    total: usize,
-    has_begun: bool,
+    /// Bytes of tokens that were sent, and that are to be sent.
+    pub sent: usize,
+    pub total: usize,
+    pub has_begun: bool,
     is_queued: bool,
+}
+
+impl Peer {
+    pub fn new(stream: TcpStream) -> Self {
+        stream.set_nonblocking(true).expect("a socket can do that");
+        stream.set_nodelay(true).expect("a socket can do that");
+        Self {
+            stream,
+            request: Vec::new(),
+            sent: 0,
+            total: 0,
+            has_begun: false,
+            is_queued: false,
+        }
+    }
 }
 
 /// Serves until it is killed; prints its port first. `burst` is the most that one write takes; 0 for an event each.
@@ -26,7 +47,7 @@ pub fn serve(burst: usize) -> ! {
     println!("{}", listener.local_addr().expect("it is bound").port());
     listener.set_nonblocking(true).expect("a socket can do that");
     let (pattern, length) = pattern();
-    let ending = framed("data: [DONE]\n\n") + "0\r\n\r\n";
+    let ending = framed(ENDING) + "0\r\n\r\n";
     let epoll = epoll::create(CreateFlags::CLOEXEC).expect("epoll");
     epoll::add(&epoll, &listener, EventData::new_u64(u64::MAX), EventFlags::IN).expect("epoll");
     let mut peers: Vec<Option<Peer>> = Vec::new();
@@ -42,19 +63,11 @@ pub fn serve(burst: usize) -> ! {
         for event in &events {
             if event.data.u64() == u64::MAX {
                 while let Ok((stream, _)) = listener.accept() {
-                    stream.set_nonblocking(true).expect("a socket can do that");
-                    stream.set_nodelay(true).expect("a socket can do that");
                     let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
-                    epoll::add(&epoll, &stream, EventData::new_u64(peers.len() as u64), flags)
-                        .expect("epoll");
-                    peers.push(Some(Peer {
-                        stream,
-                        request: Vec::new(),
-                        sent: 0,
-                        total: 0,
-                        has_begun: false,
-                        is_queued: false,
-                    }));
+                    let data = EventData::new_u64(peers.len() as u64);
+                    let peer = Peer::new(stream);
+                    epoll::add(&epoll, &peer.stream, data, flags).expect("epoll");
+                    peers.push(Some(peer));
                 }
                 continue;
             }
@@ -66,9 +79,7 @@ pub fn serve(burst: usize) -> ! {
                     sending.push_back(place);
                 }
             } else if let Some(tokens) = asked(peer) {
-                let head =
-                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-                peer.stream.write_all(head).expect("an empty buffer takes a head");
+                peer.stream.write_all(HEAD).expect("an empty buffer takes a head");
                 (peer.total, peer.has_begun, peer.is_queued) = (tokens * length, true, true);
                 sending.push_back(place);
             }
@@ -109,7 +120,7 @@ pub fn serve(burst: usize) -> ! {
     }
 }
 
-fn listen() -> TcpListener {
+pub fn listen() -> TcpListener {
     use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, listen, socket};
     use std::os::fd::AsRawFd;
     let fd = socket(
@@ -125,7 +136,7 @@ fn listen() -> TcpListener {
 }
 
 /// The tokens that a whole request asks for.
-fn asked(peer: &mut Peer) -> Option<usize> {
+pub fn asked(peer: &mut Peer) -> Option<usize> {
     let mut buffer = [0; 8192];
     while let Ok(length @ 1..) = peer.stream.read(&mut buffer) {
         peer.request.extend_from_slice(&buffer[..length]);
@@ -137,7 +148,7 @@ fn asked(peer: &mut Peer) -> Option<usize> {
 }
 
 /// Events one after another, their number doubled so that a burst may begin anywhere, and the length of one.
-fn pattern() -> (Vec<u8>, usize) {
+pub fn pattern() -> (Vec<u8>, usize) {
     let events: Vec<String> = (0..EVENTS)
         .map(|word| {
             framed(&format!(
@@ -151,6 +162,6 @@ fn pattern() -> (Vec<u8>, usize) {
     (events.concat().into_bytes().repeat(2), length)
 }
 
-fn framed(event: &str) -> String {
+pub fn framed(event: &str) -> String {
     format!("{:x}\r\n{event}\r\n", event.len())
 }

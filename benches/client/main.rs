@@ -13,6 +13,7 @@
 
 mod flood;
 mod ours;
+mod paced;
 mod raw;
 mod start;
 
@@ -26,6 +27,10 @@ use matrix::base::clock::Moment;
 use matrix::telemetry::machine;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
+
+/// The binary's own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const SERVER_CORE: usize = 0;
 const CLIENT_CORE: usize = 1;
@@ -110,6 +115,10 @@ fn main() {
             pin(SERVER_CORE);
             flood::serve(burst.parse().expect("this bench wrote it"))
         }
+        ["as", "paced"] => {
+            pin(SERVER_CORE);
+            paced::serve()
+        }
         ["as", "sim", ref flags @ ..] => {
             pin(SERVER_CORE);
             let error = Command::new(env!("CARGO_BIN_EXE_matrix"))
@@ -142,9 +151,11 @@ fn bench(words: &[&str]) {
         }
     }
     if wants("paced") {
-        for (name, spread) in [("aligned", "0%"), ("spread 30 %", "30%")] {
-            paced(name, spread, if is_quick { 150 } else { 300 }, rounds);
-        }
+        let tokens = if is_quick { 150 } else { 300 };
+        let aligned = Server::sim(&["--ttft", "200ms", "--itl", "20ms"]);
+        paced("aligned", &aligned, tokens, rounds);
+        drop(aligned);
+        paced("spread 30 %", &Server::paced(), tokens, rounds);
     }
     if wants("truth") {
         for streams in [256, 1024, 2048] {
@@ -178,8 +189,7 @@ fn flooded(name: &str, burst: usize, streams: usize, tokens: usize, rounds: usiz
     );
 }
 
-fn paced(name: &str, spread: &str, tokens: usize, rounds: usize) {
-    let server = Server::sim(&["--ttft", "200ms", "--itl", "20ms", "--spread", spread]);
+fn paced(name: &str, server: &Server, tokens: usize, rounds: usize) {
     let work = server.work(1024, tokens);
     let (raw, ours) = take_turns(&work, rounds, |_| {});
     let cpu = |all: &[Measured]| median(all.iter().map(Measured::cpu_per_million));
@@ -276,6 +286,10 @@ struct Told {
 impl Server {
     fn flood(burst: usize) -> Self {
         Self::start(this().args(["flood", &burst.to_string()]), false)
+    }
+
+    fn paced() -> Self {
+        Self::start(this().arg("paced"), false)
     }
 
     fn sim(flags: &[&str]) -> Self {

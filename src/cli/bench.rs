@@ -61,7 +61,17 @@ pub struct BenchArgs {
     pub(crate) missing: MissingArgs,
 }
 
+impl BenchArgs {
+    /// Whether rows are sent at moments of their own.
+    pub(crate) fn is_replayed(&self) -> bool {
+        self.dataset.dataset_name == DatasetName::Mooncake || self.trace.use_trace_timestamps
+    }
+}
+
 /// What the Python tool does not have.
+///
+/// No name here may keep a prefix from being unique that is unique among the Python tool's own flags; where one does, that prefix
+/// is an alias of the Python tool's flag.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Ours")]
 pub(crate) struct OwnArgs {
@@ -82,10 +92,10 @@ pub(crate) struct OwnArgs {
     pub(crate) hf_home: Option<PathBuf>,
     /// The folder that keeps prepared prompts; `~/.cache/matrix` unless set.
     #[arg(long, env = "MATRIX_CACHE", value_name = "DIR")]
-    pub(crate) cache: Option<PathBuf>,
+    pub(crate) keep_prompts_in: Option<PathBuf>,
     /// Prepare prompts anew, and keep none.
     #[arg(long)]
-    pub(crate) no_prompt_cache: bool,
+    pub(crate) fresh_prompts: bool,
 }
 
 /// Whose rules decide prompts, flow and definitions.
@@ -268,12 +278,31 @@ pub(crate) enum LoraDistribution {
     Skewed,
 }
 
+/// Prefixes of `--request-rate` that the fork's `--request-rate-range` would make ambiguous.
+const REQUEST_RATE: [&str; 9] = [
+    "req",
+    "requ",
+    "reque",
+    "reques",
+    "request",
+    "request-",
+    "request-r",
+    "request-ra",
+    "request-rat",
+];
+
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Course")]
 pub(crate) struct CourseArgs {
     /// Requests per second; `inf` sends everything at once. Several are measured one after another.
-    #[arg(long, num_args = 1.., action = ArgAction::Set, default_value = "inf", value_name = "RATE")]
+    #[arg(long, num_args = 1.., action = ArgAction::Set, default_value = "inf", value_name = "RATE", aliases = REQUEST_RATE)]
     pub(crate) request_rate: Vec<RequestRate>,
+    /// With the rules `classic`: one measurement after another, at each rate of `--request-rate-range`.
+    #[arg(long)]
+    pub(crate) multi: bool,
+    /// The rates of `--multi`: first, end and step, where the end is left out, or any other number of rates; 2,34,2 by default.
+    #[arg(long, value_name = "RATES")]
+    pub(crate) request_rate_range: Option<String>,
     /// How many requests may be under way at once; 0 for any number. Several are measured one after another.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "COUNT")]
     pub(crate) max_concurrency: Option<Vec<u32>>,
@@ -303,8 +332,15 @@ pub(crate) struct OutputArgs {
     /// What makes a request good, in milliseconds: `ttft:500 tpot:50 e2el:3000`.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "KEY:MS")]
     pub(crate) goodput: Option<Vec<String>>,
-    /// Tell what came from the prefix cache.
+    /// With the backend `sglang-oai-chat`: print a line for the beginning and one for the end of each request, after the last
+    /// has ended.
     #[arg(long)]
+    pub(crate) print_requests: bool,
+    /// Draw output tokens and requests under way, second by second.
+    #[arg(long)]
+    pub(crate) plot_throughput: bool,
+    /// Tell what came from the prefix cache.
+    #[arg(long, alias = "c")]
     pub(crate) cache_report: bool,
     /// Draw no progress bar.
     #[arg(long)]
@@ -344,6 +380,15 @@ pub(crate) struct ProfilerArgs {
     /// How its files' names begin.
     #[arg(long, value_name = "TEXT")]
     pub(crate) profile_prefix: Option<String>,
+    /// Prefill and decode run apart: the workers named by `--profile-prefill-url` or `--profile-decode-url` profile themselves.
+    #[arg(long)]
+    pub(crate) pd_separated: bool,
+    /// The prefill workers that profile themselves.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "URL")]
+    pub(crate) profile_prefill_url: Option<Vec<String>>,
+    /// The decode workers that profile themselves, instead of prefill workers.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "URL")]
+    pub(crate) profile_decode_url: Option<Vec<String>>,
 }
 
 /// What a server profiles.
@@ -362,20 +407,6 @@ pub(crate) enum Activity {
 #[command(next_help_heading = "Flags of the Python tool that are refused")]
 pub(crate) struct MissingArgs {
     #[arg(long, hide = true)]
-    pub(crate) print_requests: bool,
-    #[arg(long, hide = true)]
-    pub(crate) plot_throughput: bool,
-    #[arg(long, hide = true)]
-    pub(crate) pd_separated: bool,
-    #[arg(long, hide = true, num_args = 1.., action = ArgAction::Set)]
-    pub(crate) profile_prefill_url: Option<Vec<String>>,
-    #[arg(long, hide = true, num_args = 1.., action = ArgAction::Set)]
-    pub(crate) profile_decode_url: Option<Vec<String>>,
-    #[arg(long, hide = true)]
-    pub(crate) multi: bool,
-    #[arg(long, hide = true)]
-    pub(crate) request_rate_range: Option<String>,
-    #[arg(long, hide = true)]
     pub(crate) rust_client: bool,
     #[arg(long, hide = true)]
     pub(crate) rust_worker_threads: Option<String>,
@@ -390,74 +421,20 @@ pub(crate) fn written(value: &impl ValueEnum) -> String {
 impl MissingArgs {
     /// Every flag here that was given, and why it is refused.
     pub(crate) fn refusals(&self) -> Vec<String> {
-        let lists = [
-            (
-                self.of_separated(),
-                "the profilers of separate prefill and decode servers cannot be started from here yet"
-                    .to_owned(),
-            ),
-            (
-                self.of_several(),
-                "give several rates to `--request-rate`, or let `--search` find one".to_owned(),
-            ),
-            (
-                self.of_rust(),
-                "this client is written in Rust throughout, and draws what Python draws".to_owned(),
-            ),
+        let rust = "this client is written in Rust throughout, and draws what Python draws";
+        let known = [
+            (self.rust_client, "rust-client", rust),
+            (self.rust_worker_threads.is_some(), "rust-worker-threads", rust),
         ];
-        let lists = lists.into_iter().flat_map(|(flags, why)| {
-            flags
-                .into_iter()
-                .map(move |(is_given, flag)| (is_given, flag, why.clone()))
-        });
-        let alone = self
-            .alone()
-            .map(|(is_given, flag, why)| (is_given, flag, why.to_owned()));
-        lists
-            .chain(alone)
-            .filter(|(is_given, ..)| *is_given)
+        let given = known.into_iter().filter(|(is_given, ..)| *is_given);
+        given
             .map(|(_, flag, why)| format!("`--{flag}` is not supported: {why}"))
             .collect()
     }
-
-    fn of_separated(&self) -> Vec<(bool, &'static str)> {
-        vec![
-            (self.pd_separated, "pd-separated"),
-            (self.profile_prefill_url.is_some(), "profile-prefill-url"),
-            (self.profile_decode_url.is_some(), "profile-decode-url"),
-        ]
-    }
-
-    fn of_several(&self) -> Vec<(bool, &'static str)> {
-        vec![
-            (self.multi, "multi"),
-            (self.request_rate_range.is_some(), "request-rate-range"),
-        ]
-    }
-
-    fn of_rust(&self) -> Vec<(bool, &'static str)> {
-        vec![
-            (self.rust_client, "rust-client"),
-            (self.rust_worker_threads.is_some(), "rust-worker-threads"),
-        ]
-    }
-
-    /// Flags that belong to no group, each with its own reason.
-    fn alone(&self) -> [(bool, &'static str, &'static str); 2] {
-        [
-            (
-                self.print_requests,
-                "print-requests",
-                "every request is in `--output-details`",
-            ),
-            (
-                self.plot_throughput,
-                "plot-throughput",
-                "nothing is drawn in the terminal",
-            ),
-        ]
-    }
 }
+
+#[cfg(test)]
+mod table;
 
 #[cfg(test)]
 mod tests {
@@ -555,9 +532,9 @@ mod tests {
 
     #[test]
     fn what_is_known_and_not_supported_is_refused_with_its_reason() {
-        let args = parsed(&["--rust-client", "--print-requests", "--multi"]).unwrap();
+        let args = parsed(&["--rust-client", "--rust-worker-threads", "4"]).unwrap();
         let refusals = args.missing.refusals();
-        assert_eq!(refusals.len(), 3);
-        assert!(refusals[2].contains("`--output-details`"), "{refusals:?}");
+        assert_eq!(refusals.len(), 2);
+        assert!(refusals[0].contains("written in Rust"), "{refusals:?}");
     }
 }

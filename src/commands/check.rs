@@ -1,9 +1,12 @@
-//! `matrix check`: every mistake of a matrix and its recipes, and nothing else.
+//! `matrix check`: every mistake of a matrix and its recipes, and a note where a tokenizer that is at hand has no chat template.
+//! Nothing else of the machine is looked at.
 
 use crate::cli::CheckArgs;
-use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
+use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
 use crate::exit::Exit;
+use crate::load::dataset::Caches;
 use crate::matrix::spec::source::{Mistake, Source};
+use crate::run::preflight;
 
 /// Reads the matrix and says what is wrong, or what it comes to.
 ///
@@ -13,6 +16,14 @@ pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
     match read(&args.matrix) {
         Ok(read) => {
             let plan = &read.plan;
+            let caches = Caches {
+                hf_home: args.places.hf_home(),
+                prompts: None,
+            };
+            let lacking = preflight::templates(plan, &read.folder, &caches);
+            for finding in lacking.needed.iter().chain(&lacking.expected) {
+                complain(&finding.note());
+            }
             if args.json {
                 print("[]\n");
             } else {

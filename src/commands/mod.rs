@@ -142,6 +142,11 @@ pub(crate) fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
+/// Writes to stderr; a terminal that went away is no reason to stop measuring.
+pub(crate) fn complain(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
 /// All mistakes drawn in the order of their places, with a last line that counts them.
 pub(crate) fn refused(mistakes: &[Mistake], sources: &[Source], color: bool) -> Refusal {
     let mut mistakes = mistakes.to_vec();

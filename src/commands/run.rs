@@ -11,7 +11,9 @@ use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::Redactor;
 use crate::cli::{self, RunArgs};
 use crate::commands::plan::{minutes, select};
-use crate::commands::{Colors, Outcome, Read, Refusal, log, print, read, refused, report, whereabouts};
+use crate::commands::{
+    Colors, Outcome, Read, Refusal, complain, log, print, read, refused, report, whereabouts,
+};
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::plan::{Measurement, Place, Plan, Start};
@@ -128,9 +130,9 @@ fn host(
         path: cli::variable("PATH"),
         hf_home: args.places.hf_home(),
         cache: args.places.cache(),
-        prompts: (!args.no_prompt_cache).then(|| args.places.prompts()),
         whereabouts: whereabouts(),
         images: Arc::new(engine::Images::new(args.pull.into())),
+        prompts: (!args.fresh_prompts).then(|| args.places.prompts()),
         secrets,
         redactor,
         http: engine::http_client(),
@@ -140,6 +142,9 @@ fn host(
 
 /// Everything that keeps the machine from measuring, named at once.
 async fn fit(plan: &Plan, host: &Host, results: &Path) -> Result<(), Refusal> {
+    for finding in preflight::templates(plan, &host.folder, &host.caches()).expected {
+        complain(&host.redactor.redact(&finding.note()));
+    }
     let findings = preflight::findings(plan, host, results).await;
     if findings.is_empty() {
         return Ok(());

@@ -6,16 +6,19 @@
 
 pub mod bench_line;
 pub mod calibration;
+pub mod classic_csv;
 pub mod console;
 pub mod engine_report;
 pub mod jsonl;
 pub mod markdown;
-mod python;
+pub mod plot;
+pub(crate) mod python;
 pub mod tables;
 pub mod terminal;
 #[cfg(test)]
 mod testing;
 pub mod traffic;
+pub mod traps;
 pub mod vllm_json;
 
 use std::fmt;

@@ -44,6 +44,47 @@ pub(super) fn json(value: &Value) -> String {
     text
 }
 
+/// A value as Python's `repr` writes it.
+pub(crate) fn literal(value: &Value) -> String {
+    let joined = |parts: Vec<String>| parts.join(", ");
+    match value {
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => repr(float),
+            None => number.to_string(),
+        },
+        Value::String(text) => {
+            let quote = if text.contains('\'') && !text.contains('"') {
+                '"'
+            } else {
+                '\''
+            };
+            let mut out = String::from(quote);
+            for character in text.chars() {
+                match character {
+                    '\\' => out.push_str("\\\\"),
+                    '\n' => out.push_str("\\n"),
+                    '\r' => out.push_str("\\r"),
+                    '\t' => out.push_str("\\t"),
+                    same if same == quote => out.extend(['\\', same]),
+                    other => out.push(other),
+                }
+            }
+            out.push(quote);
+            out
+        }
+        Value::Array(values) => format!("[{}]", joined(values.iter().map(literal).collect())),
+        Value::Object(fields) => {
+            let field = |(key, value): (&String, &Value)| {
+                format!("{}: {}", literal(&Value::String(key.clone())), literal(value))
+            };
+            format!("{{{}}}", joined(fields.iter().map(field).collect()))
+        }
+    }
+}
+
 fn write(out: &mut String, value: &Value) {
     match value {
         Value::Null => out.push_str("null"),
@@ -169,6 +210,15 @@ mod tests {
         assert_eq!(
             json(&value),
             r#"{"a": [1, 2.0, null, true], "\u00e9\"\n": "\ud83d\ude00\u007f"}"#
+        );
+    }
+
+    #[test]
+    fn a_literal_is_what_python_would_print() {
+        let value = json!({"activities": ["CPU", "GPU"], "num_steps": 5, "by": false, "none": null, "q": "it's", "b": "a\\b", "f": 1.0});
+        assert_eq!(
+            literal(&value),
+            r#"{'activities': ['CPU', 'GPU'], 'num_steps': 5, 'by': False, 'none': None, 'q': "it's", 'b': 'a\\b', 'f': 1.0}"#
         );
     }
 

@@ -6,7 +6,6 @@ use super::python;
 use crate::base::units::RequestRate;
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
-use crate::matrix::spec::workload::Dataset;
 
 /// How requests arrived.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,9 +42,9 @@ impl Traffic {
 impl Traffic {
     /// How the requests of a scenario arrived at this arrival, its own or the one that a search found.
     pub fn of(scenario: &Scenario, arrival: &Arrival) -> Self {
-        match scenario.workload.dataset {
-            Dataset::Mooncake => Self::Trace,
-            _ => Self::at(arrival),
+        match scenario.workload.is_replayed() {
+            true => Self::Trace,
+            false => Self::at(arrival),
         }
     }
 

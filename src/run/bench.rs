@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::base::clock::Moment;
 use crate::base::ids::ContentHash;
-use crate::load::dataset::Caches;
-use crate::load::{self, DriveError, Item, Lag, Load, Progress, Stamp, Target};
+use crate::load::dataset::{Caches, Draws};
+use crate::load::protocol::path;
+use crate::load::{self, DriveError, Driven, Item, Lag, Load, Progress, Stamp, Target};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::search::Search;
@@ -27,12 +29,16 @@ pub struct Session {
     stock: Arc<Stock>,
     items: Vec<Item>,
     schedule: ContentHash,
+    /// Where the draws of arrivals and adapters have come to.
+    draws: Draws,
 }
 
 /// What a measurement came to.
 pub struct Measured {
     /// A record for each request, with our own count of its tokens.
     pub requests: Vec<Request>,
+    /// The moment from which the moments in records are told.
+    pub zero: Moment,
     /// How late requests were sent by our own fault.
     pub lag: Option<Lag>,
     /// Whose clock took the moments of arrival.
@@ -56,7 +62,8 @@ impl Session {
         for name in tokenizers.0 {
             match library.stock(&scenario, name).await {
                 Ok(stock) => {
-                    let (items, schedule) = items(&scenario, &stock.prepared);
+                    let mut draws = stock.prepared.draws.clone();
+                    let (items, schedule) = items(&scenario, &stock.prepared, &mut draws);
                     let items = placed(items, target.dialect.protocol, &stock.tokenizer)?;
                     return Ok(Self {
                         target,
@@ -64,6 +71,7 @@ impl Session {
                         stock,
                         items,
                         schedule,
+                        draws,
                     });
                 }
                 Err(reason) => said.push(reason),
@@ -73,30 +81,52 @@ impl Session {
         Err(said.join("\n"))
     }
 
-    /// The same prompts at another arrival.
-    #[must_use]
-    pub fn at(&self, arrival: &Arrival) -> Self {
+    /// The same prompts at another arrival, drawn as if it were the only one.
+    ///
+    /// # Errors
+    /// In words, why pictures have no place in the prompts.
+    pub fn at(&self, arrival: &Arrival) -> Result<Self, String> {
+        self.drawn(arrival, self.stock.prepared.draws.clone())
+    }
+
+    /// The same prompts at another arrival, drawn where the draws of this one ended.
+    ///
+    /// # Errors
+    /// In words, why pictures have no place in the prompts.
+    pub fn on_at(&self, arrival: &Arrival) -> Result<Self, String> {
+        self.drawn(arrival, self.draws.clone())
+    }
+
+    fn drawn(&self, arrival: &Arrival, mut draws: Draws) -> Result<Self, String> {
         let mut scenario = self.scenario.clone();
         scenario.arrival = arrival.clone();
-        let (items, schedule) = items(&scenario, &self.stock.prepared);
-        self.with(scenario, items, schedule)
-    }
-
-    /// What a point of a search sends at a value, when earlier points have `used` so many prompts.
-    #[must_use]
-    pub fn at_point(&self, search: &Search, value: f64, used: usize) -> Self {
-        let point = load_at(&self.scenario, search, &self.stock, value, used);
-        self.with(point.scenario, point.items, point.schedule)
-    }
-
-    fn with(&self, scenario: Scenario, items: Vec<Item>, schedule: ContentHash) -> Self {
-        Self {
+        let (items, schedule) = items(&scenario, &self.stock.prepared, &mut draws);
+        let items = placed(items, self.target.dialect.protocol, &self.stock.tokenizer)?;
+        Ok(Self {
             target: self.target.clone(),
             scenario,
             stock: Arc::clone(&self.stock),
             items,
             schedule,
-        }
+            draws,
+        })
+    }
+
+    /// What a point of a search sends at a value, when earlier points have `used` so many prompts.
+    ///
+    /// # Errors
+    /// In words, why pictures have no place in the prompts.
+    pub fn at_point(&self, search: &Search, value: f64, used: usize) -> Result<Self, String> {
+        let protocol = self.target.dialect.protocol;
+        let point = load_at(&self.scenario, search, &self.stock, protocol, value, used)?;
+        Ok(Self {
+            target: self.target.clone(),
+            scenario: point.scenario,
+            stock: Arc::clone(&self.stock),
+            items: point.items,
+            schedule: point.schedule,
+            draws: self.draws.clone(),
+        })
     }
 
     /// The arrival at which it sends.
@@ -130,6 +160,21 @@ impl Session {
         &self.stock.prepared.said
     }
 
+    /// What is sent, in order.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// Where requests go.
+    pub fn url(&self) -> String {
+        format!("{}{}", self.target.address, path(&self.target.dialect))
+    }
+
+    /// The model as requests name it.
+    pub fn model(&self) -> &str {
+        &self.target.model
+    }
+
     /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
@@ -145,22 +190,18 @@ impl Session {
         (&self.stock.prepared.hash, &self.schedule)
     }
 
-    /// Sends the first request so many times at once, its answer cut to `limit` tokens. Their records.
+    /// What warms up: the first request so many times, its answer cut to `limit` tokens.
+    pub fn warm_items(&self, count: u32, limit: Option<u32>) -> Vec<Item> {
+        let warm = warm_up(&self.scenario, &self.stock.prepared, limit);
+        warm.map_or_else(Vec::new, |warm| vec![warm; count as usize])
+    }
+
+    /// Sends these items at once.
     ///
     /// # Errors
     /// No request can be written or sent at all.
-    pub async fn warm_up(
-        &self,
-        count: u32,
-        limit: Option<u32>,
-        stop: CancellationToken,
-    ) -> Result<Vec<Request>, DriveError> {
-        let Some(warm) = warm_up(&self.scenario, &self.stock.prepared, limit) else {
-            return Ok(Vec::new());
-        };
-        let load = self.load(vec![warm; count as usize]);
-        let driven = load::drive(load, Arc::default(), stop).await?;
-        Ok(driven.requests)
+    pub async fn warm_up(&self, items: Vec<Item>, stop: CancellationToken) -> Result<Driven, DriveError> {
+        load::drive(self.load(items), Arc::default(), stop).await
     }
 
     /// Sends every request at its due time, follows it to its end, and counts the tokens of all answers after the last one.
@@ -175,6 +216,7 @@ impl Session {
         let driven = load::drive(self.load(self.items.clone()), progress, stop).await?;
         Ok(Measured {
             requests: count_tokens(driven.requests, &self.stock).await,
+            zero: driven.zero,
             lag: driven.lag,
             stamp: driven.stamp,
         })

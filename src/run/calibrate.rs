@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::matrix::spec::scenario::Limits;
 use crate::matrix::spec::text::Text;
 use crate::results::record::client::{Calibration, ClientFacts, Flood, Point, SendLag};
 use crate::results::record::machine::Machine;
-use crate::results::store::Store;
+use crate::results::store::{self, Store};
 use crate::run::Host;
 use crate::run::stop::Stop;
 
@@ -118,6 +119,13 @@ pub fn streams(plan: &Plan, todo: &[Start]) -> Vec<u32> {
     picked.into_iter().collect()
 }
 
+/// The calibration in the cache folder, if it is of this machine and of this version of `matrix`, which `machine` names.
+pub fn kept(cache: &Path, machine: impl FnOnce() -> Machine) -> Option<Calibration> {
+    let kept = store::calibration::kept(cache)?;
+    let machine = machine();
+    (kept.tool == machine.tool && kept.machine == identity(&machine)).then_some(kept)
+}
+
 /// By what a machine is known again.
 fn identity(machine: &Machine) -> String {
     let cpus = machine.cpus.map(|count| format!("{count} CPUs"));
@@ -160,7 +168,7 @@ impl<'a> Yardstick<'a> {
             folder: host.folder.clone(),
             port,
         };
-        let logs = || -> Result<Logs, crate::results::store::StoreError> {
+        let logs = || -> Result<Logs, store::StoreError> {
             Ok(Logs {
                 engine: store.engine_log(&launch.id, start)?,
                 install: store.install_log(&launch.id, start)?,

@@ -76,7 +76,7 @@ pub(crate) async fn measure(
         Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
     };
     course.prepared(&stock);
-    let (items, schedule_hash) = items(&cell.scenario, &stock.prepared);
+    let (items, schedule_hash) = items(&cell.scenario, &stock.prepared, &mut stock.prepared.draws.clone());
     let items = match placed(items, ready.target.dialect.protocol, &stock.tokenizer) {
         Ok(items) => items,
         Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),

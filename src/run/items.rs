@@ -8,21 +8,21 @@ use crate::base::units::RequestRate;
 use crate::load::dataset::pictures::with_placeholders;
 use crate::load::dataset::template::{ChatTemplate, TemplateError};
 use crate::load::dataset::tokenizer::Tokenizer;
-use crate::load::dataset::{Content, Extras, Prepared, Prompt};
+use crate::load::dataset::{Content, Draws, Extras, Prepared, Prompt};
 use crate::load::{Item, schedule};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::request::Request;
 
-/// What is sent and when: arrivals and adapters are drawn where the data set's draws ended. With a digest of both.
-pub(super) fn items(scenario: &Scenario, prepared: &Prepared) -> (Vec<Item>, ContentHash) {
+/// What is sent and when, with a digest of both: arrivals and adapters are drawn from `draws`, where the data set's draws ended.
+pub(super) fn items(scenario: &Scenario, prepared: &Prepared, draws: &mut Draws) -> (Vec<Item>, ContentHash) {
     let all = Part {
         from: 0,
         count: prepared.prompts.len(),
         before: None,
     };
-    part(scenario, prepared, all)
+    part(scenario, prepared, all, draws)
 }
 
 /// Some of the prompts, as if the data set began with them and had no more.
@@ -37,9 +37,13 @@ pub(super) struct Part {
 }
 
 /// What is sent of a part, and when.
-pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part) -> (Vec<Item>, ContentHash) {
+pub(super) fn part(
+    scenario: &Scenario,
+    prepared: &Prepared,
+    part: Part,
+    draws: &mut Draws,
+) -> (Vec<Item>, ContentHash) {
     let prompts = &prepared.prompts;
-    let mut draws = prepared.draws.clone();
     let moments = moments(prompts);
     let arrival = match moments {
         // A trace has its moments, and no gap is drawn.
@@ -51,7 +55,7 @@ pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part) -> (Vec
         None => scenario.arrival.clone(),
     };
     let (due, mut adapters) = match &scenario.lora {
-        Some(lora) => schedule::dealt(&arrival, lora, part.count, &mut draws),
+        Some(lora) => schedule::dealt(&arrival, lora, part.count, draws),
         None => (schedule::due(&arrival, part.count, &mut draws.numpy), Vec::new()),
     };
     let mut due = match moments {
@@ -153,5 +157,48 @@ fn item(prompt: &Prompt, due: Duration, lora: Option<Arc<str>>) -> Item {
         due,
         lora,
         extras: prompt.extras.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::dataset::rng;
+    use crate::results::store::testing;
+
+    fn prepared(count: usize) -> Prepared {
+        Prepared {
+            prompts: vec![
+                Prompt {
+                    content: Content::Text("a".to_owned()),
+                    prompt_tokens: 1,
+                    output_tokens: 1,
+                    extras: None,
+                };
+                count
+            ],
+            hash: ContentHash::of(&"a"),
+            draws: Draws {
+                python: rng::Python::new(1),
+                numpy: rng::Numpy::new(1),
+            },
+            input_tokens: 0,
+            output_tokens: 0,
+            said: Vec::new(),
+            warmup: None,
+        }
+    }
+
+    /// Source: spec/bench-serving.md 5.1, whose third gap is the first that the second load waits for.
+    #[test]
+    fn draws_run_on_from_one_load_to_the_next() {
+        let plan = testing::plan();
+        let mut scenario = plan.cells[0].scenario.clone();
+        scenario.arrival.rate = RequestRate::new(4.0).unwrap();
+        let prepared = prepared(2);
+        let mut draws = prepared.draws.clone();
+        let mut second = || items(&scenario, &prepared, &mut draws).0[1].due.as_secs_f64();
+        assert!((second() - 0.134_901_459_314_796_36).abs() < 1e-9);
+        assert!((second() - 2.859_533_966_077_148e-5).abs() < 1e-9);
     }
 }

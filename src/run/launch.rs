@@ -13,12 +13,11 @@ use crate::matrix::plan::{Launch, Measurement, Start, command};
 use crate::results::record::cell::{Definitions, Ending, EngineFacts, FailureClass, Phase, PhaseTime};
 use crate::results::record::event::Event;
 use crate::results::store::StoreError;
-use crate::run::ahead::Ahead;
 use crate::run::cell::{self, Measured, Ready};
 use crate::run::lease::Lease;
 use crate::run::prompts::Library;
 use crate::run::stop::Stop;
-use crate::run::{Job, Tally, target};
+use crate::run::{Course, Job, Tally, target};
 
 /// How often an engine that died under load is started again for the cells that remain.
 const RESTARTS: u32 = 16;
@@ -49,11 +48,10 @@ pub(crate) async fn launch(
     launch: &Launch,
     start: &Start,
     lease: &Lease<'_>,
-    library: &Arc<Library>,
     stop: &Stop,
-    ahead: &mut Ahead,
-    tally: &mut Tally,
+    course: &mut Course,
 ) -> Result<(), StoreError> {
+    let library = &Arc::clone(&course.library);
     let mut rest: VecDeque<&Measurement> = start.cells.iter().collect();
     let mut preparing = prepare(job, launch, start, library);
     for attempt in 0..=RESTARTS {
@@ -76,19 +74,19 @@ pub(crate) async fn launch(
                     reason: fallen.reason.clone(),
                 });
                 for measurement in rest.drain(..) {
-                    give_up(job, launch, measurement, &fallen, tally)?;
+                    give_up(job, launch, measurement, &fallen, &mut course.tally)?;
                 }
                 break;
             }
         };
         if attempt == 0 {
-            ahead.begin(job, start, &ready.running);
+            course.ahead.begin(job, start, &ready.running);
         }
         let mut log_from = 0;
         while let Some(measurement) = rest.pop_front() {
-            let (began, pulled) = (clock::now(), ahead.mark());
+            let (began, pulled) = (clock::now(), course.ahead.mark());
             let mut measured = cell::measure(job, launch, measurement, &mut ready, library, stop).await;
-            if ahead.mark() > pulled {
+            if course.ahead.mark() > pulled {
                 let beside = "the image of the next engine was pulled meanwhile";
                 measured.summary.warnings.push(beside.to_owned());
             }
@@ -100,7 +98,7 @@ pub(crate) async fn launch(
                 measured,
                 &log,
                 clock::now().since(began).as_secs_f64(),
-                tally,
+                &mut course.tally,
             )?;
             if !is_well || stop.is_asked() {
                 break;
@@ -123,7 +121,7 @@ pub(crate) async fn launch(
     let out_of_restarts = Fallen::new(FailureClass::Engine, reason);
     if !stop.is_asked() {
         for measurement in rest.drain(..) {
-            give_up(job, launch, measurement, &out_of_restarts, tally)?;
+            give_up(job, launch, measurement, &out_of_restarts, &mut course.tally)?;
         }
     }
     Ok(())

@@ -125,15 +125,24 @@ pub struct Tally {
     pub above_error_share: usize,
 }
 
+/// What the launches of a run share, one after another.
+struct Course {
+    library: Arc<Library>,
+    ahead: Ahead,
+    tally: Tally,
+}
+
 /// Runs what is to be done, launch by launch. It returns when nothing that it started is left.
 ///
 /// # Errors
 /// The disk refuses what must be kept.
 pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
     let pool = Pool::new(u32::try_from(job.host.machine.gpus.len()).unwrap_or(u32::MAX));
-    let library = Library::new(job.host.folder.clone(), job.host.caches());
-    let mut tally = Tally::default();
-    let mut ahead = Ahead::default();
+    let mut course = Course {
+        library: Library::new(job.host.folder.clone(), job.host.caches()),
+        ahead: Ahead::default(),
+        tally: Tally::default(),
+    };
     for start in &job.todo {
         if stop.is_asked() {
             break;
@@ -141,7 +150,7 @@ pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
         let launch = job.plan.launch(&start.launch);
         // Preflight has seen that the host has enough; a lease waits for its turn all the same.
         let lease = pool.acquire(launch.devices).await;
-        launch::launch(job, launch, start, &lease, &library, stop, &mut ahead, &mut tally).await?;
+        launch::launch(job, launch, start, &lease, stop, &mut course).await?;
     }
-    Ok(tally)
+    Ok(course.tally)
 }

@@ -5,9 +5,10 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use crate::engine::{self, Wanted};
+use crate::load::dataset::template::ChatTemplate;
 use crate::load::dataset::tokenizer::Tokenizer;
-use crate::load::dataset::{self};
-use crate::matrix::plan::{Launch, Place, Plan};
+use crate::load::dataset::{self, Caches};
+use crate::matrix::plan::{Launch, Place, Plan, Protocol};
 use crate::run::Host;
 
 /// Something that keeps the machine from measuring.
@@ -25,6 +26,11 @@ impl Finding {
             what: what.into(),
             help: help.into(),
         }
+    }
+
+    /// It as a note, for where it keeps nobody from anything.
+    pub fn note(&self) -> String {
+        format!("note: {}\n  = help: {}\n", self.what, self.help)
     }
 }
 
@@ -57,6 +63,7 @@ pub async fn findings(plan: &Plan, host: &Host, results: &Path) -> Vec<Finding> 
         }
     }
     inputs(plan, host, &mut found);
+    found.extend(templates(plan, &host.folder, &host.caches()).needed);
     if let Some(limit) = host.machine.open_files {
         let wanted = plan.cells.iter().map(|cell| {
             let all = u64::from(cell.scenario.workload.prompts);
@@ -174,6 +181,63 @@ fn inputs(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
             ));
         }
     }
+}
+
+/// Chat templates that tokenizers at hand do not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Untemplated {
+    /// A data set needs one here.
+    pub needed: BTreeSet<Finding>,
+    /// An engine that speaks `chat` is to apply one, and may have it from elsewhere.
+    pub expected: BTreeSet<Finding>,
+}
+
+/// Which chat templates are missing for a plan, as far as its tokenizers are at hand; `folder` is where paths begin.
+pub fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untemplated {
+    let mut found = Untemplated::default();
+    for cell in &plan.cells {
+        let launch = plan.launch(&cell.launch);
+        let workload = &cell.scenario.workload;
+        let is_chat = launch.contact.dialect.protocol == Protocol::Chat && !launch.engine.simulated;
+        if !is_chat && !workload.needs_template() {
+            continue;
+        }
+        // One that is not there is told of by itself.
+        let Ok(tokenizer) = Tokenizer::find(&launch.tokenizer, folder, caches) else {
+            continue;
+        };
+        let Err(error) = ChatTemplate::open(&tokenizer) else {
+            continue;
+        };
+        if workload.needs_template() {
+            let field = match workload.apply_chat_template {
+                true => "`apply_chat_template`".to_owned(),
+                false => format!("the data set `{}`", workload.dataset.bench_serving_name()),
+            };
+            found.needed.insert(Finding::new(
+                format!(
+                    "{field} of the scenario `{}` needs a chat template: {error}",
+                    cell.scenario.name
+                ),
+                "or name another one with `tokenizer:` at the model, or leave the scenario out with `--only` or `exclude`",
+            ));
+        } else if !names_template(launch) {
+            found.expected.insert(Finding::new(
+                format!(
+                    "the engine `{}` is asked by `chat`, and answers nothing if it finds no chat template either: {error}",
+                    launch.engine.name
+                ),
+                "or give the engine one in its arguments, such as `--chat-template`, or use a variant with the protocol `completions`",
+            ));
+        }
+    }
+    found
+}
+
+/// Whether the engine's arguments say where a chat template is.
+fn names_template(launch: &Launch) -> bool {
+    let words = launch.argv(launch.usual_port());
+    words.iter().any(|word| word.as_str().contains("template"))
 }
 
 /// Whether a program can be found: by its path, or in `PATH`.

@@ -5,6 +5,7 @@ use crate::base::units::Span;
 use crate::judge::metrics::{self, Basis};
 use crate::judge::search::judge;
 use crate::load::Item;
+use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::{Scenario, Slo};
 use crate::matrix::spec::search::{By, Search};
 use crate::results::record::cell::Definitions;
@@ -22,13 +23,17 @@ pub(crate) struct PointLoad {
 
 /// The load of a point at a value. Prompts go on after the `used` that earlier points have sent, and begin again at the end of
 /// the data set: as long as there are enough, no point finds the prompts of another in a cache.
+///
+/// # Errors
+/// In words, why pictures have no place in the prompts.
 pub(crate) fn load_at(
     scenario: &Scenario,
     search: &Search,
     stock: &Stock,
+    protocol: Protocol,
     value: f64,
     used: usize,
-) -> PointLoad {
+) -> Result<PointLoad, String> {
     let mut scenario = scenario.clone();
     scenario.arrival = search.arrival(&scenario.arrival, value);
     let prompts = stock.prepared.prompts.len();
@@ -46,12 +51,17 @@ pub(crate) fn load_at(
             .filter(|_| search.by == By::Rate)
             .map(Span::duration),
     };
-    let (items, schedule) = items::part(&scenario, &stock.prepared, part);
-    PointLoad {
+    let (items, schedule) = items::part(
+        &scenario,
+        &stock.prepared,
+        part,
+        &mut stock.prepared.draws.clone(),
+    );
+    Ok(PointLoad {
         scenario,
-        items,
+        items: items::placed(items, protocol, &stock.tokenizer)?,
         schedule,
-    }
+    })
 }
 
 /// The requests of a point that count. Where users send one request after another for some time, those that nobody came to

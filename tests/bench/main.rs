@@ -1,6 +1,7 @@
 //! `matrix bench` as people use it: the real binary against the simulated engine, as processes, over real sockets.
 
 mod arrivals;
+mod course;
 mod harness;
 mod pictures;
 mod python;

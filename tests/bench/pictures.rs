@@ -116,7 +116,7 @@ fn speed_bench_is_sampled_and_kept_for_the_next_time() {
         "7",
     ];
     let kept = || std::fs::read_dir(desk.path().join("cache/prompts")).map_or(0, Iterator::count);
-    let anew = [&args[..], &["--no-prompt-cache"]].concat();
+    let anew = [&args[..], &["--fresh-prompts"]].concat();
     bench(&desk, "vllm", sim.port, "speed-bench", &anew).exits(0);
     assert_eq!(kept(), 0);
     let figures: Vec<(String, String)> = (0..2)

@@ -242,3 +242,33 @@ fn recorded_requests_and_agents_are_sent_to_chats_only() {
         .exits(2)
         .says("belong to the data set `generated-shared-prefix`");
 }
+
+#[test]
+fn rows_of_a_file_are_replayed_at_their_moments() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    let row = |at: u32| json!({"timestamp": at, "conversations": [{"content": format!("row {at} asks")}, {"content": "it answers this"}]});
+    let path = lines(&desk, &[row(5700), row(5000), row(5300)]);
+    let replay = [
+        "--dataset-path",
+        &path,
+        "--use-trace-timestamps",
+        "--num-prompts",
+        "3",
+    ];
+    let ran = bench(&desk, "vllm", sim.port, "custom", &replay).exits(0);
+    assert_eq!(ran.value("Traffic request rate"), "trace");
+    let seconds: f64 = ran.value("Benchmark duration (s)").parse().expect("a number");
+    assert!(seconds >= 0.7, "{seconds}");
+    bench(
+        &desk,
+        "vllm",
+        sim.port,
+        "custom",
+        &[&replay[..], &["--request-rate", "4"]].concat(),
+    )
+    .exits(2)
+    .says("leave it or `--use-trace-timestamps` out");
+    bench(&desk, "vllm", sim.port, "sharegpt", &["--use-trace-timestamps"])
+        .exits(2)
+        .says("whose rows have no moments");
+}

@@ -402,11 +402,12 @@ fn what_is_not_supported_is_refused_and_nothing_is_sent() {
     for (args, why) in [
         (&["--backend", "gserver"][..], "`gserver` is not implemented"),
         (&["--rust-client"], "`--rust-client` is not supported"),
-        (&["--plot-throughput"], "`--plot-throughput` is not supported"),
+        (&["--print-requests"], "needs the backend `sglang-oai-chat`"),
         (
             &["--gsp-num-groups", "3"],
             "belong to the data set `generated-shared-prefix`",
         ),
+        (&["--pd-separated"], "without `--profile`"),
         (&["--backend", "none"], "invalid value 'none'"),
         (&["--random", "3"], "--random"),
     ] {
@@ -598,7 +599,8 @@ fn the_profiler_and_the_cache_are_asked_between_warm_up_and_measurement() {
     ];
     desk.random("sglang", recorder.port, &more)
         .exits(0)
-        .shows("Starting profiler...\nProfiler started\n")
+        .shows("Starting profiler...\nasync_request_profile api_url='http://127.0.0.1:")
+        .shows("\nProfiler started\n")
         .shows("Stopping profiler...\nProfiler stopped\n");
     let heard = recorder.take();
     let paths: Vec<&str> = heard.iter().map(|heard| heard.path.as_str()).collect();

@@ -84,9 +84,10 @@ impl Remote {
         let at = listener.local_addr().expect("it has an address");
         let acceptor = TlsAcceptor::from(Arc::new(config));
         runtime.spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, socket) = (acceptor.clone(), socket.clone());
-                tokio::spawn(async move {
+                connections.spawn(async move {
                     let Ok(mut outside) = acceptor.accept(stream).await else {
                         return;
                     };

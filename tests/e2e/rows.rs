@@ -83,7 +83,7 @@ fn what_an_engine_cannot_be_sent_is_refused_before_anything_starts() {
     bench(&native)
         .run(&[])
         .exits(2)
-        .says("the scenario `talks` sends chat messages, which the engine `native` does not take");
+        .says("the protocol `sglang-native` of the engine `native` carries no conversations, which `turns: 3` makes");
     for (scenario, says) in [
         (
             "{ dataset: mooncake, path: trace.jsonl, rate: 2 }",
@@ -109,4 +109,31 @@ fn what_an_engine_cannot_be_sent_is_refused_before_anything_starts() {
         let matrix = sims(&[("native", "sglang", "")], &format!("  - wrong: {scenario}\n"));
         bench(&matrix).run(&[]).exits(2).says(says);
     }
+}
+
+#[test]
+fn a_tokenizer_without_a_chat_template_is_told_before_anything_starts() {
+    // The tokenizer of these tests is a file of its own.
+    let templated =
+        "  - own: { dataset: custom, path: custom.jsonl, prompts: 2, apply_chat_template: true }\n";
+    let bench = bench(&sims(&[("native", "sglang", "")], templated));
+    let needed = "`apply_chat_template` of the scenario `own` needs a chat template: the tokenizer";
+    let check = || bench.call(&["check", "matrices/m.yaml"]);
+    check()
+        .exits(0)
+        .says(&format!("note: {needed}"))
+        .says("fetch its files with `matrix fetch");
+    bench.run(&[]).exits(4).says(&format!("error: {needed}"));
+    bench.rewrite(
+        "name: t\nengines:\n  - vllm: { variant: chat }\nmodels:\n  - m: { tokenizer: data/tokenizer.json }\nscenarios:\n  \
+         - ids: { dataset: random-ids, input_len: 8, output_len: 2, prompts: 2 }\n",
+    );
+    let expected =
+        "note: the engine `vllm` is asked by `chat`, and answers nothing if it finds no chat template either";
+    check().exits(0).says(expected).says("such as `--chat-template`");
+    bench.rewrite(
+        "name: t\nengines:\n  - vllm: { variant: chat, args: [--chat-template, own.jinja] }\nmodels:\n  - m: { tokenizer: \
+         data/tokenizer.json }\nscenarios:\n  - ids: { dataset: random-ids, input_len: 8, output_len: 2, prompts: 2 }\n",
+    );
+    assert!(!check().exits(0).stderr.contains("note:"));
 }

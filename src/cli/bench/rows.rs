@@ -61,7 +61,8 @@ pub(crate) struct TraceArgs {
     /// The most turns of each conversation of `agentic-trace`.
     #[arg(long, value_name = "COUNT")]
     pub(crate) agentic_max_turns: Option<u32>,
-    /// Send requests at the moments of the trace, as is always done with `mooncake`.
+    /// Send the rows of `custom`, `openai` or `agentic-trace` at their moments, as is always done with `mooncake`: each line, or the
+    /// first turn of each conversation, has a `timestamp` in milliseconds.
     #[arg(long)]
     pub(crate) use_trace_timestamps: bool,
     /// By how much the time of a trace of `mooncake` is stretched; 1 by default.

@@ -1,12 +1,14 @@
 //! What the flags ask of arrivals: one or several rates and concurrencies, a rate that changes, a search, the steady state.
 
+mod multi;
+
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::wish::Wish;
 use crate::base::units::{RequestRate, Span};
-use crate::cli::bench::{BenchArgs, DatasetName, Gaps};
+use crate::cli::bench::{BenchArgs, Gaps};
 use crate::matrix::spec::arrival::{Arrival, Burstiness, Pace, Ramp, Spacing, Stage};
 use crate::matrix::spec::search::{By, Search};
 use crate::report::traffic::Traffic;
@@ -36,24 +38,24 @@ pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
     let mut mistakes = Vec::new();
     let spacing = spacing(args).map_err(|why| mistakes.push(why));
     let pace = pace(args).map_err(|why| mistakes.push(why));
-    let rates = &args.course.request_rate;
+    let rates = multi::rates(args).map_err(|why| mistakes.extend(why));
     let users: Vec<Option<NonZeroU32>> = match &args.course.max_concurrency {
         None => vec![None],
         Some(users) => users.iter().map(|users| NonZeroU32::new(*users)).collect(),
     };
-    let is_trace = args.dataset.dataset_name == DatasetName::Mooncake;
+    let is_trace = args.is_replayed();
     if is_trace && (!matches!(pace, Ok(None)) || args.search.search.is_some()) {
         mistakes.push(
             "a trace is sent at its own moments; leave the ramp, the stages or the search out".to_owned(),
         );
     }
-    if matches!(pace, Ok(Some(_))) && rates.iter().any(|rate| !rate.is_infinite()) {
+    if matches!(pace, Ok(Some(_))) && args.course.request_rate.iter().any(|rate| !rate.is_infinite()) {
         mistakes.push(
             "`--request-rate` contradicts a ramp or stages, which have their own rates; leave it out"
                 .to_owned(),
         );
     }
-    let (Ok(spacing), Ok(pace), true) = (spacing, pace, mistakes.is_empty()) else {
+    let (Ok(rates), Ok(spacing), Ok(pace), true) = (rates, spacing, pace, mistakes.is_empty()) else {
         return Err(mistakes);
     };
     if rates.len() * users.len() > 1 && args.ours.vllm_json.is_some() {

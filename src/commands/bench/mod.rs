@@ -6,6 +6,8 @@
 mod arrivals;
 mod notes;
 mod points;
+mod profile;
+mod requests;
 mod result;
 mod wish;
 
@@ -16,15 +18,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use self::result::Ended;
-use self::wish::{Environment, Profiler, Warmup, Wish};
+use self::wish::{Environment, Warmup, Wish};
 use crate::base::clock;
 use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
-use crate::commands::{Outcome, Refusal, print};
+use crate::commands::{Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::metrics;
 use crate::load::dataset::Caches;
@@ -32,12 +34,13 @@ use crate::load::{Progress, Target};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
 use crate::progress::bar::Bar;
-use crate::report::{bench_line, console};
+use crate::report::{bench_line, classic_csv, console};
+use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
-use crate::run::Events;
 use crate::run::bench::{Measured, Session, Tokenizers};
 use crate::run::server::{Server, accept_length};
 use crate::run::stop::{Signals, Stop};
+use crate::run::{Events, calibrate};
 use crate::telemetry::machine;
 
 /// A warm-up answer has at most so many tokens.
@@ -65,13 +68,15 @@ pub fn execute(args: &BenchArgs) -> Outcome {
     })?;
     let places = Places {
         hf_home: args.ours.hf_home.clone(),
-        cache: args.ours.cache.clone(),
+        cache: args.ours.keep_prompts_in.clone(),
     };
     let caches = Caches {
         hf_home: places.hf_home(),
-        prompts: (!args.ours.no_prompt_cache).then(|| places.prompts()),
+        prompts: (!args.ours.fresh_prompts).then(|| places.prompts()),
     };
     machine::raise_open_files();
+    let about = || machine::read(&format!("matrix {}", cli::VERSION));
+    let calibration = calibrate::kept(&places.cache(), about);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -88,15 +93,10 @@ pub fn execute(args: &BenchArgs) -> Outcome {
         tokio::select! {
             biased;
             () = stop.now.cancelled() => Ok(Exit::Interrupted),
-            outcome = bench(&wish, caches, &stop) => outcome,
+            outcome = bench(&wish, caches, calibration, &stop) => outcome,
             never = stop.listen(&mut signals, &events) => match never {},
         }
     })
-}
-
-/// Writes to stderr; a terminal that went away is no reason to stop measuring.
-fn complain(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 fn say(line: &str) {
@@ -107,7 +107,7 @@ fn unfit(message: impl std::fmt::Display) -> Refusal {
     Refusal::unfit(format!("error: {message}\n"))
 }
 
-async fn bench(wish: &Wish, caches: Caches, stop: &Stop) -> Outcome {
+async fn bench(wish: &Wish, caches: Caches, calibration: Option<Calibration>, stop: &Stop) -> Outcome {
     let prepared = tokio::select! {
         biased;
         // Nothing was measured, so nothing is lost.
@@ -119,7 +119,16 @@ async fn bench(wish: &Wish, caches: Caches, stop: &Stop) -> Outcome {
         session,
         model,
     } = prepared;
-    points::measure(wish, &server, &session, &model, stop).await
+    let known = Known { model, calibration };
+    points::measure(wish, &server, &session, &known, stop).await
+}
+
+/// What is known of both sides beside the load.
+struct Known {
+    /// The model in the words of the command line or of the server.
+    model: String,
+    /// How far this client's moments lie from the truth on this machine, if that was measured.
+    calibration: Option<Calibration>,
 }
 
 /// What came of a load that was sent.
@@ -142,18 +151,22 @@ async fn once(
     if !warm_up(wish, session, &stop.asked).await? {
         return Ok(None);
     }
-    let is_on = tokio::select! {
+    let profiling = tokio::select! {
         biased;
         () = stop.asked.cancelled() => return Ok(None),
-        is_on = begin(wish, server) => is_on?,
+        profiling = begin(wish, server) => profiling?,
     };
     let began = clock::timestamp();
     let mut measured = drive(wish, session, &stop.asked).await?;
-    if is_on {
-        end_profile(wish, server).await;
+    requests::tell(wish, session, session.items(), &measured.requests, measured.zero);
+    if let Some(profiler) = &wish.profiler {
+        profile::stop(profiler, &profiling).await;
     }
-    // Both questions of the Python tool in one, and outside of what is timed.
-    let info = server.info().await;
+    // Both questions of the Python tool in one, and outside of what is timed; the classic one asks nothing.
+    let info = match wish.profile {
+        Profile::Current => server.info().await,
+        Profile::Classic => None,
+    };
     let accept_length = info
         .as_ref()
         .filter(|_| wish.backend.is_sglang())
@@ -172,6 +185,9 @@ async fn once(
 /// Prints the block, writes the files, and says what must be said.
 fn tell(ended: &Ended<'_>) -> Outcome {
     let figures = ended.figures();
+    if ended.wish.output.plot {
+        print(&ended.plots());
+    }
     print(&ended.block(&figures));
     let steady = ended.steady();
     if let Some(steady) = &steady {
@@ -182,6 +198,9 @@ fn tell(ended: &Ended<'_>) -> Outcome {
     let mut said = failures.join("");
     for note in &notes {
         let _ = writeln!(said, "note: {note}");
+    }
+    if let Some(error) = ended.client_error() {
+        let _ = writeln!(said, "note: {error}");
     }
     complain(&said);
     let wish = ended.wish;
@@ -194,14 +213,26 @@ fn tell(ended: &Ended<'_>) -> Outcome {
             wish.output.rest
         )),
     };
-    append(&path, &ended.line(&figures, &notes)).map_err(unfit)?;
+    let line = match wish.profile {
+        Profile::Current => format!("{}\n", ended.line(&figures, &notes)),
+        Profile::Classic => {
+            let is_new = std::fs::metadata(&path).map_or(true, |file| file.len() == 0);
+            let header = if is_new {
+                classic_csv::header()
+            } else {
+                String::new()
+            };
+            header + &classic_csv::row(&wish.asked, &figures.block)
+        }
+    };
+    append(&path, &line).map_err(unfit)?;
     if let Some(path) = &wish.output.vllm_json {
         std::fs::write(path, ended.vllm(&figures, &notes))
             .map_err(|error| unfit(format!("cannot write `{}`: {error}", path.display())))?;
     }
     let steady_file = wish.steady.as_ref().and_then(|steady| steady.file.as_ref());
     if let (Some(steady), Some(path)) = (&steady, steady_file) {
-        append(path, &bench_line::steady_line(steady)).map_err(unfit)?;
+        append(path, &format!("{}\n", bench_line::steady_line(steady))).map_err(unfit)?;
     }
     let requests = &ended.measured.requests;
     let has_failed = !requests.is_empty() && requests.iter().all(|request| !request.is_completed());
@@ -216,9 +247,7 @@ fn append(path: &Path, line: &str) -> Result<(), String> {
     let wrong = |error: std::io::Error| format!("cannot append to `{}`: {error}", path.display());
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     // One write, so that two benches into one file do not tear each other's lines.
-    file.map_err(wrong)?
-        .write_all(format!("{line}\n").as_bytes())
-        .map_err(wrong)
+    file.map_err(wrong)?.write_all(line.as_bytes()).map_err(wrong)
 }
 
 /// A load that can begin.
@@ -358,10 +387,13 @@ async fn warm_up(wish: &Wish, session: &Session, stop: &CancellationToken) -> Re
         Profile::Current => format!("Starting warmup with {count} sequences..."),
     });
     let began = clock::now();
+    let warm = session.warm_items(count, limit);
     let sent = session
-        .warm_up(count, limit, stop.clone())
+        .warm_up(warm.clone(), stop.clone())
         .await
         .map_err(|error| unfit(error.to_string()))?;
+    let (sent, zero) = (sent.requests, sent.zero);
+    requests::tell(wish, session, &warm, &sent, zero);
     if stop.is_cancelled() {
         return Ok(false);
     }
@@ -393,8 +425,8 @@ async fn warm_up(wish: &Wish, session: &Session, stop: &CancellationToken) -> Re
     Ok(true)
 }
 
-/// Source: spec/bench-serving.md 6, steps 10 to 12, and 12.2. Whether the server profiles itself now.
-async fn begin(wish: &Wish, server: &Server) -> Result<bool, Refusal> {
+/// Source: spec/bench-serving.md 6, steps 10 to 12, and 12.2. The profilers that run now.
+async fn begin(wish: &Wish, server: &Server) -> Result<Vec<profile::Running>, Refusal> {
     if let Some(path) = &wish.flush {
         server.flush(path).await.map_err(|error| {
             unfit(format!(
@@ -402,46 +434,17 @@ async fn begin(wish: &Wish, server: &Server) -> Result<bool, Refusal> {
             ))
         })?;
     }
-    match (wish.profile, wish.warmup) {
-        (Profile::Classic, Warmup::None) => {}
-        (Profile::Classic, _) => tokio::time::sleep(Duration::from_millis(1500)).await,
-        (Profile::Current, _) => tokio::time::sleep(Duration::from_secs(1)).await,
+    // The server is to settle. Where nothing was asked of it before, there is nothing to settle from.
+    let is_stirred = !matches!(wish.warmup, Warmup::None) || wish.flush.is_some();
+    match wish.profile {
+        _ if !is_stirred => {}
+        Profile::Classic => tokio::time::sleep(Duration::from_millis(1500)).await,
+        Profile::Current => tokio::time::sleep(Duration::from_secs(1)).await,
     }
-    let Some(profiler) = &wish.profiler else {
-        return Ok(false);
-    };
-    say("Starting profiler...");
-    let body = start_body(profiler, clock::unix_seconds());
-    match server.profile("/start_profile", &body).await {
-        Ok(()) => {
-            say("Profiler started");
-            Ok(true)
-        }
-        Err(error) => {
-            complain(&format!("note: the profiler was not started: {error}\n"));
-            Ok(false)
-        }
-    }
-}
-
-fn start_body(profiler: &Profiler, unix_s: f64) -> Value {
-    let mut body = profiler.start.clone();
-    let folder = profiler.folder.join(format!("{unix_s}"));
-    body.insert("output_dir".to_owned(), json!(folder.display().to_string()));
-    body.extend(profiler.both.clone());
-    Value::Object(body)
-}
-
-async fn end_profile(wish: &Wish, server: &Server) {
-    let Some(profiler) = wish.profiler.as_ref().filter(|profiler| profiler.is_stopped) else {
-        return;
-    };
-    say("Stopping profiler...");
-    let body = Value::Object(profiler.both.clone());
-    match server.profile("/stop_profile", &body).await {
-        Ok(()) => say("Profiler stopped"),
-        Err(error) => complain(&format!("note: the profiler was not stopped: {error}\n")),
-    }
+    Ok(match &wish.profiler {
+        Some(profiler) => profile::start(profiler, server).await,
+        None => Vec::new(),
+    })
 }
 
 async fn drive(wish: &Wish, session: &Session, stop: &CancellationToken) -> Result<Measured, Refusal> {

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::result::Sheets;
+use crate::judge::client;
 use crate::judge::metrics::{self, Basis, Count, Metric, Sample, Statistic};
-use crate::load::Lag;
+use crate::load::{Lag, Stamp};
 use crate::matrix::plan::Protocol;
+use crate::matrix::spec::workload::Profile;
+use crate::report::traps::{Itl, traps};
 use crate::results::record::cell::Figures;
+use crate::results::record::client::Calibration;
 use crate::results::record::request::{Class, Request};
 
-/// From this many tokens per event on, ITL is no longer the time of a token.
-const MERGED: f64 = 1.05;
 /// A client that sends later than this measures itself.
 const LATE: Duration = Duration::from_millis(10);
 /// How much of a server's words is repeated.
@@ -114,22 +116,35 @@ fn is_counted(request: &Request) -> bool {
     !is_reported && request.finish.as_deref() != Some("length")
 }
 
+/// How far 99 of 100 of the client's moments lie from the truth at most, by a calibration with the same clock.
+pub(super) fn client_error(requests: &[Request], stamp: Stamp, calibration: &Calibration) -> Option<String> {
+    let most = client::most_at_once(requests);
+    let point = client::point(calibration, most).filter(|_| stamp.name() == calibration.stamps)?;
+    let beyond = match most > point.streams {
+        true => format!(", though {most} were under way at once; `matrix calibrate --streams` measures more"),
+        false => String::new(),
+    };
+    Some(format!(
+        "the client's own error at {} streams, by the calibration of this machine: TTFT ±{:.2} ms, ITL ±{:.3} ms for 99 of \
+         100{beyond}",
+        point.streams, point.ttft_ms.p99, point.itl_ms.p99
+    ))
+}
+
 /// What qualifies the figures, whoever computes them.
-pub(super) fn doubts(requests: &[Request], basis: &Basis, sheets: &Sheets, lag: Option<Lag>) -> Vec<String> {
+pub(super) fn doubts(
+    requests: &[Request],
+    basis: &Basis,
+    profile: Profile,
+    sheets: &Sheets,
+    lag: Option<Lag>,
+) -> Vec<String> {
     let mut notes = Vec::new();
     let of_matrix = |metric: Metric| metrics::figure(&sheets.matrix, metric);
-    if let Some(tokens) = of_matrix(Metric::TokensPerChunk).filter(|tokens| *tokens > MERGED)
-        && basis.protocol != Protocol::SglangNative
-    {
-        let per_token = of_matrix(Metric::Time(Statistic::Mean, Sample::Itl));
-        let per_token = per_token.map_or_else(String::new, |itl| {
-            format!("; per token it is {itl:.2} ms on average")
-        });
-        notes.push(format!(
-            "an event carries {tokens:.2} tokens on average, and ITL is the time between events{per_token}"
-        ));
-    }
-    if let Some(vision) = of_matrix(Metric::Tokens(Count::InputVision)) {
+    let (backend, accepted) = (basis.backend.as_str(), basis.accept_length);
+    let itl = Itl::of_block(profile, basis.protocol, backend, accepted);
+    notes.extend(traps(&of_matrix, itl));
+    if let Some(vision) = of_matrix(Metric::Tokens(Count::InputVision)).filter(|vision| *vision > 0.0) {
         notes.push(format!(
             "{vision} prompt tokens stand for pictures: the server's count (`usage`) less our own of the text"
         ));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::result::Ended;
 use super::wish::Wish;
-use super::{Driving, complain, once, say, tell};
+use super::{Driving, Known, complain, once, say, tell, unfit};
 use crate::commands::{Outcome, print};
 use crate::exit::Exit;
 use crate::judge::search::{Hunt, Next};
@@ -22,13 +22,14 @@ pub(super) async fn measure(
     wish: &Wish,
     server: &Server,
     session: &Session,
-    model: &str,
+    known: &Known,
     stop: &Stop,
 ) -> Outcome {
     if let Some(search) = &wish.scenario.search {
-        return hunt(wish, search, server, session, model, stop).await;
+        return hunt(wish, search, server, session, known, stop).await;
     }
     let mut exit = Exit::Done;
+    let mut before: Option<Session> = None;
     for (place, arrival) in wish.arrivals.iter().enumerate() {
         if wish.arrivals.len() > 1 {
             let users = arrival.concurrency.map_or_else(
@@ -42,15 +43,21 @@ pub(super) async fn measure(
                 arrival.rate
             ));
         }
-        let (wish, session) = (wish.at(arrival), session.at(arrival));
+        let wish = wish.at(arrival);
+        let session = match before.filter(|_| wish.runs_on) {
+            Some(before) => before.on_at(arrival),
+            None => session.at(arrival),
+        };
+        let session = session.map_err(unfit)?;
         let Some(driving) = once(&wish, server, &session, stop).await? else {
             return Ok(Exit::Interrupted);
         };
-        match tell(&ended(&wish, &session, model, &driving, stop, None))? {
+        match tell(&ended(&wish, &session, known, &driving, stop, None))? {
             Exit::Done => {}
             Exit::Interrupted => return Ok(Exit::Interrupted),
             other => exit = other,
         }
+        before = Some(session);
     }
     Ok(exit)
 }
@@ -58,7 +65,7 @@ pub(super) async fn measure(
 fn ended<'a>(
     wish: &'a Wish,
     session: &'a Session,
-    model: &'a str,
+    known: &'a Known,
     driving: &'a Driving,
     stop: &Stop,
     search: Option<Value>,
@@ -66,7 +73,8 @@ fn ended<'a>(
     Ended {
         wish,
         session,
-        model,
+        model: &known.model,
+        calibration: known.calibration.as_ref(),
         measured: &driving.measured,
         info: driving.info.as_ref(),
         accept_length: driving.accept_length,
@@ -82,7 +90,7 @@ async fn hunt(
     search: &Search,
     server: &Server,
     session: &Session,
-    model: &str,
+    known: &Known,
     stop: &Stop,
 ) -> Outcome {
     let mut hunt = Hunt::new(search.clone());
@@ -93,7 +101,7 @@ async fn hunt(
             "point {}: {name} {value} {unit}\n",
             hunt.record().points.len() + 1
         ));
-        let session = session.at_point(search, value, used);
+        let session = session.at_point(search, value, used).map_err(unfit)?;
         let wish = wish.at(session.arrival());
         let Some(mut driving) = once(&wish, server, &session, stop).await? else {
             break;
@@ -103,11 +111,11 @@ async fn hunt(
         used += session.rows().min(driving.measured.requests.len());
         if stop.is_asked() {
             // Half a point says nothing about its value.
-            tell(&ended(&wish, &session, model, &driving, stop, None))?;
+            tell(&ended(&wish, &session, known, &driving, stop, None))?;
             break;
         }
         let schedule = session.digests().1.clone();
-        let basis = ended(&wish, &session, model, &driving, stop, None).basis();
+        let basis = ended(&wish, &session, known, &driving, stop, None).basis();
         let point = judged(search, value, schedule, &driving.measured.requests, &basis);
         let mut told =
             json!({"by": search.by, "value": value, "target": search.target, "judged": point.judged});
@@ -116,7 +124,7 @@ async fn hunt(
         if let Next::Over(_) = hunt.next() {
             told["result"] = result(&hunt.record());
         }
-        let exit = tell(&ended(&wish, &session, model, &driving, stop, Some(told)))?;
+        let exit = tell(&ended(&wish, &session, known, &driving, stop, Some(told)))?;
         // A server that answers nothing at its first point was not measured.
         failed = failed.or((exit == Exit::CellFailed && hunt.best().is_none()).then_some(exit));
     }

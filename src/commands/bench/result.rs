@@ -13,8 +13,10 @@ use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
 use crate::report::bench_line::{BenchLine, Details};
 use crate::report::console::{self, Facts};
+use crate::report::plot::plot;
 use crate::report::vllm_json::VllmResult;
 use crate::results::record::cell::{Definitions, Figures};
+use crate::results::record::client::Calibration;
 use crate::run::bench::{Measured, Session};
 
 /// A bench that has ended.
@@ -23,6 +25,7 @@ pub(super) struct Ended<'a> {
     pub(super) session: &'a Session,
     /// The model in the words of the command line or of the server.
     pub(super) model: &'a str,
+    pub(super) calibration: Option<&'a Calibration>,
     pub(super) measured: &'a Measured,
     /// What `/server_info` says.
     pub(super) info: Option<&'a Value>,
@@ -113,6 +116,24 @@ impl Ended<'_> {
         console::block(self.wish.profile, &facts, &sheets.block)
     }
 
+    /// How far the client's own moments may lie from the truth, if this machine was calibrated.
+    pub(super) fn client_error(&self) -> Option<String> {
+        notes::client_error(&self.measured.requests, self.measured.stamp, self.calibration?)
+    }
+
+    /// The load over time, drawn.
+    pub(super) fn plots(&self) -> String {
+        let (protocol, copied) = (self.wish.backend.protocol(), self.wish.output.compat_figures);
+        let each = metrics::each_second(&self.measured.requests, protocol, self.wish.profile, copied);
+        let each = each.unwrap_or_default();
+        let tokens = match &each.tokens {
+            Some(tokens) => plot("Output tokens per second", tokens),
+            None => "\nOutput tokens per second are unknown: nobody counted the tokens of every answer\n"
+                .to_owned(),
+        };
+        tokens + &plot("Concurrent requests per second", &each.requests)
+    }
+
     /// What must be said about the figures.
     pub(super) fn notes(&self, sheets: &Sheets) -> Vec<String> {
         let mut notes = Vec::new();
@@ -128,7 +149,13 @@ impl Ended<'_> {
         if !self.wish.output.compat_figures {
             notes.extend(notes::mended(requests, sheets));
         }
-        notes.extend(notes::doubts(requests, &basis, sheets, self.measured.lag));
+        notes.extend(notes::doubts(
+            requests,
+            &basis,
+            self.wish.profile,
+            sheets,
+            self.measured.lag,
+        ));
         notes
     }
 

@@ -1,6 +1,7 @@
 //! What the flags of `matrix bench` ask for, checked: every mistake is found before anything is asked of a server.
 
 mod contradictions;
+mod course;
 mod request;
 mod rows;
 
@@ -13,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::arrivals::{self, Steady};
 use crate::base::units::Span;
-use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, written};
+use crate::cli::bench::{Activity, Backend, BenchArgs, Rules, written};
 use crate::load::{Address, Headers};
 use crate::matrix::plan::{Dialect, Protocol};
 use crate::matrix::spec::arrival::Arrival;
@@ -21,6 +22,7 @@ use crate::matrix::spec::scenario::{Limits, Scenario, Slo};
 use crate::matrix::spec::workload::Profile;
 use crate::report::bench_line::Asked;
 use crate::report::traffic::Traffic;
+use crate::run::server::Server;
 
 /// A bench that can be begun.
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub(crate) struct Wish {
     pub(crate) scenario: Scenario,
     /// Every arrival that is measured, one after another.
     pub(crate) arrivals: Vec<Arrival>,
+    /// Whether an arrival is drawn where the draws of the one before ended, instead of anew.
+    pub(crate) runs_on: bool,
     /// What is told of the steady state.
     pub(crate) steady: Option<Steady>,
     pub(crate) model: Option<String>,
@@ -66,7 +70,7 @@ pub(crate) enum Warmup {
 }
 
 /// How the server is told to profile itself.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Profiler {
     /// The body of the start, but for the folder's time.
     pub(crate) start: Map<String, Value>,
@@ -76,6 +80,21 @@ pub(crate) struct Profiler {
     pub(crate) both: Map<String, Value>,
     /// Whether it is stopped from here.
     pub(crate) is_stopped: bool,
+    pub(crate) whom: Profiled,
+}
+
+/// Who profiles itself.
+#[derive(Clone, Debug)]
+pub(crate) enum Profiled {
+    /// The server that gets the load.
+    Server,
+    /// Workers that run apart, whose role is `Prefill` or `Decode`.
+    Workers {
+        role: &'static str,
+        servers: Vec<Server>,
+    },
+    /// Nobody was named.
+    Nobody,
 }
 
 /// Where results go.
@@ -90,6 +109,10 @@ pub(crate) struct Output {
     pub(crate) infinity: bool,
     pub(crate) compat_figures: bool,
     pub(crate) bar: bool,
+    /// Whether a line tells of each beginning and each end of a request.
+    pub(crate) requests: bool,
+    /// Whether the load is drawn over time.
+    pub(crate) plot: bool,
 }
 
 /// What the environment says.
@@ -175,7 +198,10 @@ impl Wish {
         let arrivals = or_say.take(arrivals::arrivals(args));
         let search = or_say.take(arrivals::search(args));
         let steady = or_say.take(arrivals::steady(args));
-        let (Some(arrivals), Some(search), Some(steady)) = (arrivals, search, steady) else {
+        let profiled = or_say.take(course::profiled(args));
+        let (Some(arrivals), Some(search), Some(steady), Some(profiled)) =
+            (arrivals, search, steady, profiled)
+        else {
             return Err(mistakes);
         };
         let (Some(address), Some((auth, headers)), Some(body), Some(workload), Some(slo), Some(lora)) =
@@ -221,10 +247,11 @@ impl Wish {
             }),
             warmup: warmup(args, profile),
             flush: flush(args, environment),
-            profiler: profiler(args, environment),
+            profiler: profiler(args, environment, profiled),
             cache_report: args.output.cache_report,
             asked: asked(args, profile, slo, &arrivals[0]),
             arrivals,
+            runs_on: args.course.multi,
             steady,
             output: output(args),
         })
@@ -303,7 +330,7 @@ fn flush(args: &BenchArgs, environment: &Environment) -> Option<String> {
 }
 
 /// Source: spec/bench-serving.md 6.1.
-fn profiler(args: &BenchArgs, environment: &Environment) -> Option<Profiler> {
+fn profiler(args: &BenchArgs, environment: &Environment, whom: Profiled) -> Option<Profiler> {
     let wish = &args.profiler;
     if !wish.profile {
         return None;
@@ -342,7 +369,8 @@ fn profiler(args: &BenchArgs, environment: &Environment) -> Option<Profiler> {
             .collect(),
         folder,
         both,
-        is_stopped: wish.profile_steps.is_none() && wish.profile_num_steps.is_none(),
+        is_stopped: wish.profile_steps.is_none() && (wish.pd_separated || wish.profile_num_steps.is_none()),
+        whom,
     })
 }
 
@@ -352,9 +380,9 @@ fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival
         tag: args.output.tag.clone(),
         backend: args.server.backend.name(),
         dataset: written(&args.dataset.dataset_name),
-        rate: match args.dataset.dataset_name {
-            DatasetName::Mooncake => Traffic::Trace,
-            _ => Traffic::at(arrival),
+        rate: match args.is_replayed() {
+            true => Traffic::Trace,
+            false => Traffic::at(arrival),
         },
         concurrency: arrival.concurrency.map(NonZeroU32::get),
         sharegpt_output_len: args.dataset.sharegpt_output_len,
@@ -365,7 +393,7 @@ fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival
     }
 }
 
-/// Source: spec/bench-serving.md 9.
+/// Source: spec/bench-serving.md 9 and 12.4, whose name for `random` ends in `jsonl` though it is CSV.
 fn output(args: &BenchArgs) -> Output {
     let (wish, prompts) = (&args.dataset, args.dataset.num_prompts);
     let name = written(&wish.dataset_name);
@@ -375,6 +403,7 @@ fn output(args: &BenchArgs) -> Output {
             wish.random_input_len.unwrap_or(1024),
             wish.random_output_len.unwrap_or(1024)
         ),
+        false if args.ours.rules == Rules::Classic => format!("{prompts}_{name}.csv"),
         false => format!("{prompts}_{name}.jsonl"),
     };
     Output {
@@ -385,6 +414,8 @@ fn output(args: &BenchArgs) -> Output {
         infinity: args.ours.compat_json,
         compat_figures: args.ours.compat_figures,
         bar: !args.output.disable_tqdm,
+        requests: args.output.print_requests,
+        plot: args.output.plot_throughput,
     }
 }
 

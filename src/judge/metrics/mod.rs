@@ -26,6 +26,7 @@ pub use cache::{CacheHits, CacheTiers, cache_hits};
 pub use mended::{Held, generated_tokens, held, mended};
 pub use metric::{Better, Metric, Unit};
 pub use parts::{Count, Flow, Sample, Statistic, Target};
+pub use peaks::{EachSecond, each_second};
 pub use seconds::{Cut, CutError, Quantiles, cut, seconds};
 pub use stats::Statistics;
 pub use steady::{SteadyState, steady_state};
@@ -177,7 +178,7 @@ fn compat_sheet(
         sheet.put(Metric::AcceptLength, basis.accept_length);
         match faults {
             Faults::Copied => peaks::compat(&mut sheet, &answers),
-            Faults::Mended => peaks::matrix(&mut sheet, all),
+            Faults::Mended => peaks::mended(&mut sheet, requests, all),
         }
         if let Some(slo) = &basis.slo {
             goodput::compat(&mut sheet, &answers, slo, all.len(), duration_s);

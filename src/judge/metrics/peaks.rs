@@ -1,10 +1,13 @@
-//! The most that ever was: requests under way at once, output tokens within one second.
+//! The most that ever was: requests under way at once, output tokens within one second. And both over time.
 
 use super::Sheet;
-use super::compat::Answer;
+use super::compat::{Answer, answers};
 use super::latency::chunk_tokens;
+use super::mended::sound;
 use super::metric::Metric;
 use super::throughput::window_s;
+use crate::matrix::plan::Protocol;
+use crate::matrix::spec::workload::Profile;
 use crate::results::record::request::Request;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -17,29 +20,98 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
     sheet.put(Metric::PeakOutput, peak_output(requests));
 }
 
+/// The same for a block, whose tokens are those that were generated: `sound` are the completed requests as the profile should
+/// have read them.
+pub(super) fn mended(sheet: &mut Sheet, sound: &[Request], all: &[Request]) {
+    sheet.put(Metric::PeakConcurrency, overlap(all).map(|peak| peak as f64));
+    sheet.put(Metric::PeakOutput, peak_output(sound));
+}
+
 /// Peaks as bench_serving counts them: events and requests that touch the same second.
 ///
 /// Source: spec/bench-serving.md 7.4.
 pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer]) {
     let peaks = buckets(answers);
-    sheet.put(Metric::PeakOutput, peaks.map(|(tokens, _)| f64::from(tokens)));
-    sheet.put(
-        Metric::PeakConcurrency,
-        peaks.map(|(_, running)| f64::from(running)),
-    );
+    let largest = |buckets: &Vec<f64>| buckets.iter().copied().fold(0.0, f64::max);
+    let tokens = peaks.as_ref().and_then(|seconds| seconds.tokens.as_ref());
+    sheet.put(Metric::PeakOutput, tokens.map(largest));
+    let requests = peaks.as_ref().map(|seconds| &seconds.requests);
+    sheet.put(Metric::PeakConcurrency, requests.map(largest));
+}
+
+/// A load over time: a value for each second, from when the first request was sent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EachSecond {
+    /// Output tokens that arrived; `None` where nobody counted.
+    pub tokens: Option<Vec<f64>>,
+    /// The most requests that were under way at once.
+    pub requests: Vec<f64>,
+}
+
+/// The load over time; `None` if no request was sent. `copied` has events for tokens, and every request that touches a second, as
+/// bench_serving has.
+pub fn each_second(
+    requests: &[Request],
+    protocol: Protocol,
+    profile: Profile,
+    copied: bool,
+) -> Option<EachSecond> {
+    if copied {
+        return buckets(&answers(requests, protocol, profile));
+    }
+    let sent: Vec<(u64, u64)> = requests
+        .iter()
+        .filter_map(|request| Some((request.sent_ns?, request.end_ns)))
+        .collect();
+    let start = sent.iter().map(|(sent, _)| *sent).min()?;
+    let end = sent.iter().map(|(_, end)| *end).max()?;
+    let second = |at_ns: u64| (at_ns.saturating_sub(start) / SECOND_NS) as usize;
+    let count = second(end) + 1;
+    let mut under_way = vec![0.0f64; count];
+    let (mut running, mut since) = (0i64, start);
+    for (at, step) in turns(&sent) {
+        // What ends with a second is not under way in the next one.
+        if at > since {
+            for most in &mut under_way[second(since)..=second(at - 1)] {
+                *most = most.max(running as f64);
+            }
+        }
+        (running, since) = (running + step, at);
+    }
+    let tokens = || {
+        let mut tokens = vec![0.0; count];
+        for request in &sound(requests, protocol) {
+            for (chunk, carried) in request.chunks.iter().zip(chunk_tokens(request)?) {
+                tokens[second(chunk.at_ns).min(count - 1)] += f64::from(carried);
+            }
+        }
+        Some(tokens)
+    };
+    Some(EachSecond {
+        tokens: tokens(),
+        requests: under_way,
+    })
+}
+
+/// When requests begin and end, in order.
+fn turns(sent: &[(u64, u64)]) -> Vec<(u64, i64)> {
+    let mut turns: Vec<(u64, i64)> = sent
+        .iter()
+        .flat_map(|(sent, end)| [(*sent, 1), (*end, -1)])
+        .collect();
+    // At one moment ends sort before beginnings.
+    turns.sort_unstable();
+    turns
 }
 
 /// The largest number of requests that were under way at one moment; one that ends as another begins does not meet it.
 fn overlap(requests: &[Request]) -> Option<i64> {
-    let mut turns: Vec<(u64, i64)> = requests
+    let sent: Vec<(u64, u64)> = requests
         .iter()
         .filter_map(|request| Some((request.sent_ns?, request.end_ns)))
-        .flat_map(|(sent, end)| [(sent, 1), (end, -1)])
         .collect();
-    // At one moment ends sort before beginnings.
-    turns.sort_unstable();
     let mut running = 0;
-    let peak = turns.iter().map(|(_, step)| {
+    let peak = turns(&sent).into_iter().map(|(_, step)| {
         running += step;
         running
     });
@@ -69,19 +141,19 @@ fn peak_output(requests: &[Request]) -> Option<f64> {
     Some(peak as f64)
 }
 
-fn buckets(answers: &[Answer]) -> Option<(u32, u32)> {
+fn buckets(answers: &[Answer]) -> Option<EachSecond> {
     let start = answers.iter().map(|answer| answer.start).reduce(f64::min)?;
     let end = answers
         .iter()
         .map(|answer| answer.start + answer.latency)
         .reduce(f64::max)?;
     let count = (end - start).ceil() as usize + 1;
-    let (mut tokens, mut running) = (vec![0u32; count], vec![0u32; count]);
+    let (mut tokens, mut running) = (vec![0.0; count], vec![0.0; count]);
     for answer in answers {
         let mut arrival = answer.start + answer.ttft;
         let mut arrive = |at: f64| {
             if let Some(bucket) = tokens.get_mut((at - start) as usize) {
-                *bucket += 1;
+                *bucket += 1.0;
             }
         };
         arrive(arrival);
@@ -92,9 +164,50 @@ fn buckets(answers: &[Answer]) -> Option<(u32, u32)> {
         let from = (answer.start - start) as usize;
         let to = ((answer.start + answer.latency - start) as usize).min(count - 1);
         for bucket in &mut running[from..=to] {
-            *bucket += 1;
+            *bucket += 1.0;
         }
     }
-    let largest = |buckets: Vec<u32>| buckets.into_iter().max().unwrap_or(0);
-    Some((largest(tokens), largest(running)))
+    Some(EachSecond {
+        tokens: Some(tokens),
+        requests: running,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(sent_ns: u64, end_ns: u64, chunks: &[(u64, u32)]) -> Request {
+        let chunks: Vec<_> = chunks
+            .iter()
+            .scan(0, |tokens, (at_ns, carried)| {
+                *tokens += carried;
+                Some((at_ns, "a", *tokens, 1))
+            })
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "index": 0, "prompt_tokens": 1, "asked_tokens": 9, "due_ns": sent_ns, "sent_ns": sent_ns, "chunks": chunks,
+            "last_line_ns": end_ns, "end_ns": end_ns,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn each_second_has_its_tokens_and_the_most_that_were_under_way() {
+        const S: u64 = SECOND_NS;
+        // The second one begins in the very moment in which the first ends.
+        let requests = [
+            request(S, 2 * S, &[(S + 1, 2), (2 * S - 1, 1)]),
+            request(2 * S, 4 * S + 1, &[(3 * S, 4)]),
+        ];
+        let each = |copied| {
+            each_second(&requests, Protocol::SglangNative, Profile::Current, copied).expect("both were sent")
+        };
+        let ours = each(false);
+        assert_eq!(ours.requests, [1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(ours.tokens.unwrap(), [3.0, 0.0, 4.0, 0.0]);
+        // bench_serving has both of them in the second in which one ends and the other begins, and one second more.
+        assert_eq!(each(true).requests, [1.0, 2.0, 1.0, 1.0, 0.0]);
+        assert_eq!(each_second(&[], Protocol::Chat, Profile::Current, false), None);
+    }
 }

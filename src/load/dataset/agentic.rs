@@ -39,9 +39,15 @@ pub(super) fn rows(workload: &Workload, path: &Path) -> Result<Rows, DatasetErro
         if prompts.len() == workload.prompts as usize {
             break;
         }
-        let prompt = prompt(conversation, longest, output_tokens)
-            .map_err(|reason| wrong(format!("conversation {number}: {reason}")))?;
-        if let Some((prompt, count)) = prompt {
+        let of_this = |reason: &str| wrong(format!("conversation {number}: {reason}"));
+        let prompt = prompt(conversation, longest, output_tokens).map_err(|reason| of_this(&reason))?;
+        if let Some((mut prompt, count)) = prompt {
+            if workload.trace_timestamps {
+                let begins = conversation.get(0).and_then(|turn| turn.get("timestamp"));
+                let at = jsonl::moment(begins)
+                    .map_err(|_| of_this("its first turn has no `timestamp` in milliseconds"))?;
+                prompt.extras_mut().at = Some(at);
+            }
             prompts.push(prompt);
             turns.push(count);
         }

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -20,6 +21,8 @@ pub(super) struct Pair<'a> {
     pub prompt: Said<'a>,
     /// The second turn.
     pub completion: Said<'a>,
+    /// When it took place, where the file says so and somebody asked.
+    pub at: Option<Duration>,
 }
 
 /// What was said in a turn.
@@ -100,6 +103,7 @@ fn parse(bytes: &[u8], profile: Profile) -> Result<Vec<Pair<'_>>, String> {
             pairs.push(Pair {
                 prompt: Said::Quoted(turns.first.ok_or_else(silent)?),
                 completion: Said::Quoted(turns.second.ok_or_else(silent)?),
+                at: None,
             });
         }
     }

@@ -6,11 +6,12 @@ use serde_json::Value;
 
 use super::DatasetError;
 use super::conversations::Pair;
-use super::jsonl::{Lines, malformed};
-use crate::matrix::spec::workload::Dataset;
+use super::jsonl::{Lines, malformed, moment};
+use crate::matrix::spec::workload::{Dataset, Workload};
 
-/// The first two turns of every line that has two; lines that are no JSON are passed over, as the Python tool does.
-pub(super) fn read(path: &Path) -> Result<Vec<Pair<'static>>, DatasetError> {
+/// The first two turns of every line that has two, with its moment if rows are sent at theirs; lines that are no JSON are passed
+/// over, as the Python tool does.
+pub(super) fn read(workload: &Workload, path: &Path) -> Result<Vec<Pair<'static>>, DatasetError> {
     let mut pairs = Vec::new();
     for (number, record) in Lines::read(path)?.values() {
         let wrong = |reason: &str| malformed(Dataset::Custom, path, number, reason);
@@ -25,9 +26,13 @@ pub(super) fn read(path: &Path) -> Result<Vec<Pair<'static>>, DatasetError> {
         };
         if let [first, second, ..] = &turns[..] {
             let silent = "a turn says nothing that is text under `content` or `value`";
+            let at = workload
+                .trace_timestamps
+                .then(|| moment(record.get("timestamp")).map_err(wrong));
             pairs.push(Pair {
                 prompt: said(first).ok_or_else(|| wrong(silent))?.into(),
                 completion: said(second).ok_or_else(|| wrong(silent))?.into(),
+                at: at.transpose()?,
             });
         }
     }

@@ -363,3 +363,51 @@ fn a_trace_is_sorted_and_its_rounds_grow() {
         .to_string();
     assert!(error.contains("line 1: it has no `timestamp`"), "{error}");
 }
+
+#[test]
+fn rows_with_moments_are_sent_in_their_order_where_that_is_asked_for() {
+    let said = |dataset: Dataset, timestamp: Option<u32>| {
+        let mut row = match dataset {
+            Dataset::Custom => json!({"conversations": [{"content": "question"}, {"content": "answer"}]}),
+            Dataset::Openai => json!({"messages": [{"role": "user", "content": "question"}]}),
+            _ => json!({"messages": [{"role": "user", "content": "question"}], "prompt_tokens": 8}),
+        };
+        if let Some(timestamp) = timestamp {
+            row["timestamp"] = json!(timestamp);
+        }
+        row
+    };
+    for dataset in [Dataset::Custom, Dataset::Openai, Dataset::AgenticTrace] {
+        let file = |moments: &[Option<u32>]| {
+            let rows: Vec<Value> = moments.iter().map(|moment| said(dataset, *moment)).collect();
+            match dataset {
+                Dataset::AgenticTrace => {
+                    let talks: Vec<Value> = rows.into_iter().map(|row| json!([row])).collect();
+                    json!({ "conversations": talks }).to_string()
+                }
+                _ => lines(&rows),
+            }
+        };
+        let at_rate = Workload::of(dataset);
+        let workload = Workload {
+            trace_timestamps: true,
+            ..at_rate.clone()
+        };
+        let replayed = rows(&workload, &file(&[Some(1500), Some(200), Some(900)]));
+        let moments: Vec<_> = replayed
+            .prompts
+            .iter()
+            .map(|prompt| prompt.extras.as_ref().unwrap())
+            .map(|extras| (extras.at.unwrap().as_millis(), extras.body.len()))
+            .collect();
+        assert_eq!(moments, [(200, 0), (900, 0), (1500, 0)], "{dataset:?}");
+        let at_rate = rows(&at_rate, &file(&[Some(1), None]));
+        let has_moment = |prompt: &Prompt| prompt.extras.as_ref().is_some_and(|extras| extras.at.is_some());
+        assert!(!at_rate.prompts.iter().any(has_moment), "{dataset:?}");
+        let error = prepared(&workload, &Tokenizer::bytes(), &file(&[Some(1), None])).unwrap_err();
+        assert!(
+            error.to_string().contains("has no `timestamp` in milliseconds"),
+            "{error}"
+        );
+    }
+}

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -41,6 +42,14 @@ impl Lines {
         self.iter()
             .filter_map(|(number, line)| Some((number, value(line).ok()?)))
     }
+}
+
+/// When a row took place, on the clock of its file: its `timestamp`, in milliseconds.
+pub(super) fn moment(timestamp: Option<&Value>) -> Result<Duration, &'static str> {
+    timestamp
+        .and_then(Value::as_f64)
+        .and_then(|at_ms| Duration::try_from_secs_f64(at_ms / 1000.0).ok())
+        .ok_or("it has no `timestamp` in milliseconds")
 }
 
 /// A text of JSON, lone surrogates allowed.

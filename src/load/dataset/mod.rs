@@ -3,6 +3,7 @@
 //! Everything is drawn before the measurement starts. Downloads nothing, and sends nothing.
 
 mod agentic;
+mod byte_level;
 mod cache;
 mod conversations;
 mod custom;
@@ -305,13 +306,13 @@ pub fn prepare(
         Some(file) => file.pairs(profile),
         None => path().map(|_| Vec::new()),
     };
-    let rows = match dataset {
+    let mut rows = match dataset {
         Dataset::Sharegpt => sharegpt::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
         Dataset::Random => random::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
         Dataset::RandomIds => random::id_rows(workload, profile, tokenizer, &mut draws)?,
         Dataset::GeneratedSharedPrefix => shared_prefix::rows(workload, seed, tokenizer, &mut draws)?,
         Dataset::Custom => {
-            let pairs = custom::read(path()?)?;
+            let pairs = custom::read(workload, path()?)?;
             sharegpt::rows(workload, profile, tokenizer, pairs, &mut draws)?
         }
         Dataset::Openai => openai::rows(workload, tokenizer, path()?)?,
@@ -324,6 +325,12 @@ pub fn prepare(
     };
     if rows.prompts.is_empty() {
         return Err(DatasetError::Empty { dataset });
+    }
+    if workload.trace_timestamps {
+        // The first row of the file warms up, whenever it is sent.
+        rows.warmup = rows.warmup.or_else(|| rows.prompts.first().cloned());
+        rows.prompts
+            .sort_by_key(|prompt| prompt.extras.as_ref().and_then(|extras| extras.at));
     }
     Ok(Prepared {
         hash: hash(&rows.prompts),

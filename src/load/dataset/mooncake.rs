@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::jsonl::{Lines, malformed, value};
+use super::jsonl::{Lines, malformed, moment, value};
 use super::template::{ChatTemplate, TemplateError};
 use super::tokenizer::Tokenizer;
 use super::{Content, DatasetError, Extras, Prompt, Rows, tokens};
@@ -23,7 +23,7 @@ const BLOCK: usize = 256;
 
 /// An entry of the trace.
 struct Entry {
-    at_ms: f64,
+    at: Duration,
     blocks: Vec<String>,
     output_tokens: u32,
 }
@@ -46,7 +46,7 @@ pub(super) fn rows(workload: &Workload, tokenizer: &Tokenizer, path: &Path) -> R
         let text = text(entry, WORDS.1, "Can you tell me a detailed story in 1000 words?");
         Prompt::plain(Content::Text(text), 0, entry.output_tokens)
     });
-    entries.sort_by(|one, other| one.at_ms.total_cmp(&other.at_ms));
+    entries.sort_by_key(|entry| entry.at);
     let mut prompts = Vec::with_capacity(entries.len() * wish.rounds as usize);
     for entries in entries.chunks(BLOCK) {
         let mut texts = Vec::new();
@@ -61,7 +61,7 @@ pub(super) fn rows(workload: &Workload, tokenizer: &Tokenizer, path: &Path) -> R
         for ((text, length), entry) in texts.into_iter().zip(lengths).zip(owners) {
             let mut prompt = Prompt::plain(Content::Text(text), tokens(length), entry.output_tokens);
             prompt.extras = Some(Arc::new(Extras {
-                at: Some(Duration::try_from_secs_f64(entry.at_ms / 1000.0).unwrap_or(Duration::MAX)),
+                at: Some(entry.at),
                 ..Extras::default()
             }));
             prompts.push(prompt);
@@ -74,11 +74,7 @@ pub(super) fn rows(workload: &Workload, tokenizer: &Tokenizer, path: &Path) -> R
 }
 
 fn entry(line: &Value) -> Result<Entry, &'static str> {
-    let at_ms = line
-        .get("timestamp")
-        .and_then(Value::as_f64)
-        .filter(|at| at.is_finite() && *at >= 0.0)
-        .ok_or("it has no `timestamp` in milliseconds")?;
+    let at = moment(line.get("timestamp"))?;
     let blocks = match line.get("hash_ids") {
         None => Vec::new(),
         Some(ids) => ids
@@ -96,7 +92,7 @@ fn entry(line: &Value) -> Result<Entry, &'static str> {
             .ok_or("its `output_length` is no number of tokens")?,
     };
     Ok(Entry {
-        at_ms,
+        at,
         blocks,
         output_tokens,
     })

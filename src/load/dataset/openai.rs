@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::jsonl::{Lines, malformed, python_json};
+use super::jsonl::{Lines, malformed, moment, python_json};
 use super::template::ChatTemplate;
 use super::tokenizer::Tokenizer;
 use super::{Content, DatasetError, Extras, Prompt, Rows, tokens};
@@ -33,11 +33,16 @@ pub(super) fn rows(workload: &Workload, tokenizer: &Tokenizer, path: &Path) -> R
     let template = ChatTemplate::open(tokenizer)?;
     let mut prompts = Vec::new();
     for (number, line) in Lines::read(path)?.values().take(asked) {
-        let record = record(line, workload.output_len)
-            .map_err(|reason| malformed(Dataset::Openai, path, number, &reason))?;
+        let wrong = |reason: &str| malformed(Dataset::Openai, path, number, reason);
+        let mut record = record(line, workload.output_len).map_err(|reason| wrong(&reason))?;
         if record.messages.is_empty() {
             continue;
         }
+        let at = match workload.trace_timestamps {
+            // It belongs to the file then, not to the request.
+            true => Some(moment(record.more.shift_remove("timestamp").as_ref()).map_err(wrong)?),
+            false => None,
+        };
         let text = template.render(&record.messages, None, true)?;
         // The template writes the special tokens itself.
         let mut length = tokenizer.count(&text, false)?;
@@ -49,8 +54,9 @@ pub(super) fn rows(workload: &Workload, tokenizer: &Tokenizer, path: &Path) -> R
             tokens(length),
             record.output_tokens,
         );
-        if !record.more.is_empty() {
+        if at.is_some() || !record.more.is_empty() {
             prompt.extras = Some(Arc::new(Extras {
+                at,
                 body: record.more,
                 ..Extras::default()
             }));

@@ -69,6 +69,11 @@ impl Prompt {
             extras: None,
         }
     }
+
+    /// What it carries beside its prompt, to be filled in.
+    pub(super) fn extras_mut(&mut self) -> &mut Extras {
+        Arc::make_mut(self.extras.get_or_insert_default())
+    }
 }
 
 /// The digest of all prompts.

@@ -1,9 +1,11 @@
 //! The `sharegpt` data set: first turns as they are, second turns for their lengths.
 
+use std::sync::Arc;
+
 use super::conversations::Pair;
 use super::template::{ChatTemplate, TemplateError};
 use super::tokenizer::Tokenizer;
-use super::{Content, DatasetError, Draws, Prompt, Rows, tokens};
+use super::{Content, DatasetError, Draws, Extras, Prompt, Rows, tokens};
 use crate::matrix::spec::workload::{Profile, Workload};
 
 /// How many conversations are tokenized at once, at least and at most.
@@ -69,10 +71,12 @@ pub(super) fn rows(
     let mut pairs = pairs.into_iter();
     while prompts.len() < asked && pairs.len() > 0 {
         let block = (asked - prompts.len()).clamp(BLOCK.0, BLOCK.1);
+        let mut moments = Vec::with_capacity(block);
         let (texts, completions): (Vec<String>, Vec<String>) = pairs
             .by_ref()
             .take(block)
             .map(|pair| {
+                moments.push(pair.at);
                 let completion = match workload.output_len {
                     Some(_) => String::new(),
                     None => pair.completion.into_text(),
@@ -87,9 +91,17 @@ pub(super) fn rows(
             Some(fixed) => vec![fixed; texts.len()],
             None => count(tokenizer, &completions)?,
         };
-        for ((text, prompt_tokens), output_tokens) in texts.into_iter().zip(inputs).zip(outputs) {
+        let rows = texts.into_iter().zip(inputs).zip(outputs).zip(moments);
+        for (((text, prompt_tokens), output_tokens), at) in rows {
             if prompts.len() < asked && limits.allow(prompt_tokens, output_tokens) {
-                prompts.push(Prompt::plain(Content::Text(text), prompt_tokens, output_tokens));
+                let mut prompt = Prompt::plain(Content::Text(text), prompt_tokens, output_tokens);
+                prompt.extras = at.map(|at| {
+                    Arc::new(Extras {
+                        at: Some(at),
+                        ..Extras::default()
+                    })
+                });
+                prompts.push(prompt);
             }
         }
     }

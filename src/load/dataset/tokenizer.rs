@@ -12,6 +12,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokenizers::{ModelWrapper, PostProcessor};
 
+use super::byte_level;
 use super::cache::{Caches, Repository, lines};
 use crate::base::ids::hex;
 
@@ -262,9 +263,12 @@ impl Tokenizer {
     pub fn decode_batch(&self, ids: &[&[u32]], clean_up: CleanUp) -> Result<Vec<String>, TokenizerError> {
         match self.model()? {
             Model::Hub(model) => {
-                let texts = model
-                    .decode_batch(ids, false)
-                    .map_err(|error| self.failed(&error))?;
+                let texts = match byte_level::decode_batch(model, ids) {
+                    Some(texts) => texts,
+                    None => model
+                        .decode_batch(ids, false)
+                        .map_err(|error| self.failed(&error))?,
+                };
                 Ok(texts
                     .into_iter()
                     .map(|text| self.cleaned(text, clean_up))

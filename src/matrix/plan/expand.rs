@@ -56,7 +56,14 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
                             why: exclusion.why.clone(),
                         });
                     } else {
-                        cells.push(cell(&site, &point, &values, None));
+                        let (cell, launch) = cell(&site, &point, &values, None);
+                        for mistake in check::carry(&site, launch.contact.dialect.protocol, &cell.scenario) {
+                            // Every point says the same, and once is enough.
+                            if !mistakes.contains(&mistake) {
+                                mistakes.push(mistake);
+                            }
+                        }
+                        cells.push((cell, launch));
                     }
                 }
             }
@@ -77,9 +84,6 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
             cells.push(added);
         }
     }
-    mistakes.extend(check::uncarried(
-        cells.iter().map(|(cell, launch)| (cell, launch)),
-    ));
     if !mistakes.is_empty() {
         mistakes.dedup();
         return Err(mistakes);
@@ -242,9 +246,12 @@ fn include(
         point.concurrency = added.concurrency;
     }
     let values = site.axis_values(&point);
-    let mistakes = check::point(&site, &point);
-    (
-        Some(cell(&site, &point, &values, Some(added.why.clone()))),
-        mistakes,
-    )
+    let (cell, launch) = cell(&site, &point, &values, Some(added.why.clone()));
+    let mut mistakes = check::point(&site, &point);
+    mistakes.extend(check::carry(
+        &site,
+        launch.contact.dialect.protocol,
+        &cell.scenario,
+    ));
+    (Some((cell, launch)), mistakes)
 }

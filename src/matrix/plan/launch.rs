@@ -398,6 +398,20 @@ pub enum Protocol {
     Embeddings,
 }
 
+impl Protocol {
+    /// Its name, as recipes write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SglangNative => "sglang-native",
+            Self::Completions => "completions",
+            Self::Chat => "chat",
+            Self::Trt => "trt",
+            Self::Truss => "truss",
+            Self::Embeddings => "embeddings",
+        }
+    }
+}
+
 /// How an engine is asked for its token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -491,6 +491,7 @@ impl Site<'_> {
                 prompt_suffix: entry.prompt_suffix.clone(),
                 tokenize_prompt: entry.tokenize_prompt,
                 apply_chat_template: entry.apply_chat_template,
+                trace_timestamps: false,
                 shared_prefix: entry.shared_prefix.clone(),
                 agentic_trace: entry.agentic_trace.clone(),
                 mooncake: entry.mooncake.clone(),

@@ -125,6 +125,10 @@ pub struct Workload {
     /// Send the text that the tokenizer's chat template makes of each prompt; for `sharegpt` and `custom`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub apply_chat_template: bool,
+    /// Send each row at the moment that its `timestamp` says; for `custom`, `openai` and `agentic-trace`. A trace of `mooncake`
+    /// is always sent so.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub trace_timestamps: bool,
     /// What `generated-shared-prefix` draws; its own usual numbers without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_prefix: Option<SharedPrefix>,
@@ -170,20 +174,12 @@ impl Workload {
             prompt_suffix: None,
             tokenize_prompt: false,
             apply_chat_template: false,
+            trace_timestamps: false,
             shared_prefix: None,
             agentic_trace: None,
             mooncake: None,
             pictures: None,
             speed_bench: None,
-        }
-    }
-
-    /// Whether its rows are chat messages or conversations, which only the chat protocol carries.
-    pub fn is_of_messages(&self) -> bool {
-        match self.dataset {
-            Dataset::Openai | Dataset::AgenticTrace => true,
-            Dataset::GeneratedSharedPrefix => self.shared_prefix().turns > 1,
-            _ => false,
         }
     }
 
@@ -195,6 +191,16 @@ impl Workload {
             Dataset::Openai if self.prompts == 0 => None,
             _ => Some(u64::from(self.prompts)),
         }
+    }
+
+    /// Whether its prompts cannot be made or counted without the tokenizer's chat template.
+    pub fn needs_template(&self) -> bool {
+        self.apply_chat_template || matches!(self.dataset, Dataset::Image | Dataset::Mmmu | Dataset::Openai)
+    }
+
+    /// Whether rows are sent at moments of their own.
+    pub fn is_replayed(&self) -> bool {
+        self.dataset == Dataset::Mooncake || self.trace_timestamps
     }
 
     /// What `generated-shared-prefix` draws.

@@ -8,6 +8,7 @@ use super::console::{self, Facts};
 use super::markdown::{anchor, draw, escaped, fenced, list};
 use super::tables::engine_results;
 use super::traffic::Traffic;
+use super::traps::{Itl, traps};
 use super::{Shown, Value};
 use crate::judge::metrics::{Flow, Metric};
 use crate::matrix::plan::{Launch, Place, command};
@@ -367,6 +368,22 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
         for warning in &summary.warnings {
             remarks.push(format!("{which}warning: {warning}"));
         }
+    }
+    if let Some(figures) = chosen.and_then(|summary| summary.figures.get(&Definitions::Matrix)) {
+        let launch = shown.launch;
+        let protocol = launch.contact.dialect.protocol;
+        let itl = Itl::of_block(
+            shown.cell.scenario.profile,
+            protocol,
+            &launch.engine.backend,
+            None,
+        );
+        let figure = |metric| crate::judge::metrics::figure(figures, metric);
+        remarks.extend(
+            traps(&figure, itl)
+                .into_iter()
+                .map(|trap| format!("note: {trap}")),
+        );
     }
     if shown.summaries.is_empty() {
         remarks.push("not measured".to_owned());

@@ -1,7 +1,7 @@
 //! Engines side by side, one table for each model and scenario.
 
 use super::columns::{self, FIGURES};
-use super::{DEFINITIONS, Row, Shown, Table, Value, notes, told_apart};
+use super::{DEFINITIONS, Row, Shown, Table, Value, misread, notes, told_apart};
 use crate::base::ids::ContentHash;
 use crate::judge::metrics::{Flow, Metric};
 use crate::results::record::search::{SearchEnding, SearchRecord};
@@ -65,6 +65,7 @@ fn table(title: String, group: &[&Shown<'_>], reference: Option<&str>) -> Table 
     }
     let named: Vec<(String, &Shown<'_>)> = names.into_iter().zip(group.iter().copied()).collect();
     let mut notes = notes(&named);
+    notes.extend(misread(&named));
     notes.extend(refusals);
     notes.push(DEFINITIONS.to_owned());
     Table {

@@ -10,6 +10,7 @@ mod overview;
 pub use comparison::comparison;
 pub use overview::{engine_results, overview};
 
+use super::traps::{Itl, traps};
 use super::{Mark, Row, Table, Value};
 use crate::judge::metrics::{self, Metric};
 use crate::matrix::plan::{Cell, Launch, Plan};
@@ -210,6 +211,15 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         );
     }
     notes
+}
+
+/// What must be said of rows that show latencies.
+fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
+    let told = |(name, shown): &(String, &Shown<'_>)| {
+        let told = traps(&|metric| shown.median(metric), Itl::Token).into_iter();
+        told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
+    };
+    named.iter().flat_map(told).collect()
 }
 
 const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, 99 of 100 moments lie within it";

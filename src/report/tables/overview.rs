@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::columns::{self, FEW_FIGURES, FIGURES};
-use super::{DEFINITIONS, Row, Shown, Table, Value, notes};
+use super::{DEFINITIONS, Row, Shown, Table, Value, misread, notes};
 use crate::results::record::cell::Summary;
 use crate::results::record::request::Class;
 
@@ -45,7 +45,7 @@ fn results(engine: String, group: &[&Shown<'_>]) -> Table {
         title: engine,
         columns,
         rows: group.iter().map(row).collect(),
-        notes: noted(group),
+        notes: noted(group, misread),
     }
 }
 
@@ -86,13 +86,15 @@ pub fn overview(shown: &[Shown<'_>]) -> Table {
         title: "Cells of this run".to_owned(),
         columns,
         rows: shown.iter().map(row).collect(),
-        notes: noted(&group),
+        notes: noted(&group, |_| Vec::new()),
     }
 }
 
-fn noted(group: &[&Shown<'_>]) -> Vec<String> {
+/// The notes of a table; `more` are those on the figures that it shows.
+fn noted(group: &[&Shown<'_>], more: fn(&[(String, &Shown<'_>)]) -> Vec<String>) -> Vec<String> {
     let named: Vec<(String, &Shown<'_>)> = group.iter().map(|one| (one.cell.key.to_string(), *one)).collect();
     let mut notes = notes(&named);
+    notes.extend(more(&named));
     notes.push(DEFINITIONS.to_owned());
     notes
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::judge::metrics::{Sample, Statistic};
 use crate::report::markdown;
 use crate::report::testing::{Case, shown};
 use crate::results::record::cell::Phase;
@@ -220,4 +221,30 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         .map(|shown| shown.summaries.len())
         .collect();
     assert_eq!(counts, [2, 0]);
+}
+
+#[test]
+fn a_row_whose_latencies_are_easily_misread_says_so_where_they_are_shown() {
+    let mut case = Case::new("lmdeploy", "bf16", 1, 1.0);
+    let figures = case.summaries[0].figures.entry(Definitions::Matrix).or_default();
+    let mean = |sample| Metric::Time(Statistic::Mean, sample).name();
+    figures.insert(Metric::TokensPerChunk.name(), Some(2.1));
+    figures.insert(mean(Sample::Tpot), Some(60.0));
+    figures.insert(mean(Sample::Itl), Some(40.0));
+    let cases = [case];
+    let has = |notes: &[String], words: &str| notes.iter().any(|note| note.contains(words));
+    let table = compared(&cases, None);
+    for words in [
+        "lmdeploy@1.0: an event carries 2.10 tokens on average, and ITL shares",
+        "lmdeploy@1.0: mean TPOT is 60.00 ms and the mean time per token 40.00 ms",
+    ] {
+        assert!(has(&table.notes, words), "{:?}", table.notes);
+    }
+    let report = crate::report::engine_report::engine_report(&shown(&cases), None);
+    assert!(
+        report.contains("note: an event carries 2.10 tokens on average, and ITL is the time between events"),
+        "{report}"
+    );
+    // No latency of a token is in the overview.
+    assert!(!has(&overview(&shown(&cases)).notes, "an event carries"));
 }

@@ -31,7 +31,13 @@ impl Course<'_> {
             if best.is_some() {
                 self.reset_caches(ready).await;
             }
-            let point = load_at(&self.cell.scenario, search, stock, value, used);
+            let protocol = ready.target.dialect.protocol;
+            let point = match load_at(&self.cell.scenario, search, stock, protocol, value, used) {
+                Ok(point) => point,
+                Err(reason) => {
+                    return self.failed(Phase::Measure, FailureClass::Spec, reason, Vec::new(), true);
+                }
+            };
             let rows = point.items.len();
             let load = load_of(&ready.target, &point.scenario, point.items);
             let (mut driven, cut) = match self.drive(Phase::Measure, ready, load, stop).await {

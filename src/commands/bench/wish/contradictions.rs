@@ -1,5 +1,6 @@
 //! Flags that cannot stand together, and flags that would have no effect.
 
+use super::course;
 use crate::cli::bench::{Backend, BenchArgs, DatasetName, Rules};
 use crate::matrix::plan::Protocol;
 
@@ -75,6 +76,11 @@ pub(super) fn contradictions(args: &BenchArgs) -> Vec<String> {
         is_ids && backend != Backend::Sglang,
         "`--tokenize-prompt` needs the backend `sglang`".to_owned(),
     );
+    no(
+        args.output.print_requests && backend != Backend::SglangOaiChat,
+        "`--print-requests` needs the backend `sglang-oai-chat`; `--output-details` tells of single requests with every backend"
+            .to_owned(),
+    );
     let timeout = course.flush_cache_timeout;
     no(
         !(timeout.is_finite() && timeout > 0.0),
@@ -91,7 +97,8 @@ pub(super) fn contradictions(args: &BenchArgs) -> Vec<String> {
         || profiler.profile_by_stage
         || profiler.profile_stages.is_some()
         || profiler.profile_output_dir.is_some()
-        || profiler.profile_prefix.is_some();
+        || profiler.profile_prefix.is_some()
+        || profiler.pd_separated;
     no(
         is_detailed && !profiler.profile,
         "flags of the profiler have no effect without `--profile`; add it, or leave them out".to_owned(),
@@ -114,5 +121,6 @@ pub(super) fn contradictions(args: &BenchArgs) -> Vec<String> {
                 .to_owned(),
         );
     }
+    found.extend(course::without_effect(args));
     found
 }

@@ -63,6 +63,7 @@ pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, V
         tokenize_prompt: wish.tokenize_prompt,
         // The Python tool applies it to these whatever is said.
         apply_chat_template: wish.apply_chat_template && !matches!(dataset, Dataset::Image | Dataset::Mmmu),
+        trace_timestamps: args.trace.use_trace_timestamps && dataset != Dataset::Mooncake,
         ..Workload::of(dataset)
     };
     match dataset {
@@ -176,7 +177,13 @@ fn strangers(args: &BenchArgs, dataset: Dataset) -> Vec<String> {
         "the flags `--speed-bench-…`",
         Dataset::SpeedBench,
     );
-    if trace.use_trace_timestamps && dataset != Dataset::Mooncake {
+    let has_moments = [
+        Dataset::Mooncake,
+        Dataset::Custom,
+        Dataset::Openai,
+        Dataset::AgenticTrace,
+    ];
+    if trace.use_trace_timestamps && !has_moments.contains(&dataset) {
         found.push(format!(
             "`--use-trace-timestamps` has no effect on `{name}`, whose rows have no moments; leave it out"
         ));
@@ -203,20 +210,21 @@ fn unfit_backend(args: &BenchArgs, dataset: Dataset) -> Vec<String> {
              backend, such as `sglang-oai-chat` or `vllm-chat`"
         ));
     }
-    if dataset == Dataset::Mooncake {
-        if !matches!(protocol, Protocol::SglangNative | Protocol::Completions) {
-            found.push(format!(
+    let takes_text = matches!(protocol, Protocol::SglangNative | Protocol::Completions);
+    if dataset == Dataset::Mooncake && !takes_text {
+        found.push(format!(
                 "the data set `mooncake` consists of prompts that a chat template was applied to, which the backend `{backend}` \
                  does not take as they are; use `sglang`, or a backend of completions"
-            ));
-        }
-        if args.course.request_rate.iter().any(|rate| !rate.is_infinite()) {
-            found.push(
-                "`--request-rate` has no effect on `mooncake`, whose rows have moments of their own; use \
-                 `--mooncake-slowdown-factor`"
-                    .to_owned(),
-            );
-        }
+        ));
+    }
+    if args.is_replayed() && args.course.request_rate.iter().any(|rate| !rate.is_infinite()) {
+        let instead = match dataset {
+            Dataset::Mooncake => "use `--mooncake-slowdown-factor`",
+            _ => "leave it or `--use-trace-timestamps` out",
+        };
+        found.push(format!(
+            "`--request-rate` has no effect on `{name}`, whose rows have moments of their own; {instead}"
+        ));
     }
     let has_pictures = matches!(dataset, Dataset::Image | Dataset::Mmmu);
     if has_pictures && !(is_chat || protocol == Protocol::SglangNative) {

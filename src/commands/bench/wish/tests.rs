@@ -101,6 +101,32 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
         &["--dataset-name", "random", "--random-range-ratio", "2"],
         "`--random-range-ratio`",
     );
+    refused(&["--multi"], "`--rules classic`");
+    refused(&["--request-rate-range", "1,2"], "without `--multi`");
+    refused(
+        &["--rules", "classic", "--multi", "--request-rate", "4"],
+        "beside `--multi`",
+    );
+    refused(
+        &["--rules", "classic", "--goodput", "ttft:1"],
+        "`--goodput` has no effect",
+    );
+    refused(&["--rules", "classic", "--output-details"], "a row of CSV");
+    refused(&["--flush-cache-timeout", "9"], "without `--flush-cache`");
+    refused(&["--pd-separated"], "without `--profile`");
+    refused(
+        &["--profile-decode-url", "http://h:1"],
+        "without `--pd-separated`",
+    );
+    let both = [
+        "--pd-separated",
+        "--profile",
+        "--profile-prefill-url",
+        "http://h:1",
+        "--profile-decode-url",
+        "http://h:2",
+    ];
+    refused(&both, "exclude each other");
     refused(&["--header", "novalue"], "no name or no value");
     refused(&["--base-url", "host:1"], "must begin with");
     let all = wish(&[

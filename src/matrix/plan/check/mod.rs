@@ -1,14 +1,14 @@
 //! What a matrix says that cannot be: every mistake with its place, before anything starts.
 
+mod carry;
 mod point;
 mod scenario;
 mod texts;
 
 use std::collections::BTreeMap;
 
-pub(crate) use point::{
-    inclusion_names, nothing_left, point, uncarried, useless_exclusion, useless_inclusion,
-};
+pub(crate) use carry::carry;
+pub(crate) use point::{inclusion_names, nothing_left, point, useless_exclusion, useless_inclusion};
 
 use crate::matrix::spec::engine::{Executor, Recipes};
 use crate::matrix::spec::matrix::{Matrix, engine_name};

@@ -1,12 +1,9 @@
 //! Points of the axes at which no cell can stand, and cells left out or added to no effect.
 
-use std::collections::BTreeSet;
-
 use super::{at, unknown};
 use crate::base::ids::CellKey;
 use crate::matrix::plan::point::Point;
 use crate::matrix::plan::resolve::Site;
-use crate::matrix::plan::{Cell, Launch, Protocol};
 use crate::matrix::spec::engine::Executor;
 use crate::matrix::spec::matrix::{Exclusion, Inclusion, Matrix, engine_name};
 use crate::matrix::spec::search::By;
@@ -76,28 +73,6 @@ pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
     }
     mistakes.extend(fixed(site, point));
     mistakes
-}
-
-/// What the protocols of engines cannot carry of the rows that cells send; once for each scenario and engine.
-pub(crate) fn uncarried<'c>(cells: impl Iterator<Item = (&'c Cell, &'c Launch)>) -> Vec<Mistake> {
-    let wrong: BTreeSet<(&str, &str)> = cells
-        .filter(|(cell, launch)| {
-            let protocol = launch.contact.dialect.protocol;
-            cell.scenario.workload.is_of_messages() && protocol != Protocol::Chat
-        })
-        .map(|(cell, launch)| (cell.scenario.name.as_str(), launch.engine.name.as_str()))
-        .collect();
-    wrong
-        .into_iter()
-        .map(|(scenario, engine)| {
-            Mistake::new(format!(
-                "the scenario `{scenario}` sends chat messages, which the engine `{engine}` does not take"
-            ))
-            .help(
-                "use an engine or a variant of it that speaks the protocol `chat`, or leave the cell out under `exclude`",
-            )
-        })
-        .collect()
 }
 
 /// Axes that give a value for what the scenario varies by itself.

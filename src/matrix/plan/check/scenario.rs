@@ -205,6 +205,7 @@ fn workload(entry: &ScenarioEntry, standard: Option<&ScenarioEntry>, dataset: Da
         prompt_suffix: entry.prompt_suffix.clone(),
         tokenize_prompt: entry.tokenize_prompt,
         apply_chat_template: entry.apply_chat_template,
+        trace_timestamps: false,
         shared_prefix: entry.shared_prefix.clone(),
         agentic_trace: entry.agentic_trace.clone(),
         mooncake: entry.mooncake.clone(),

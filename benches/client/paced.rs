@@ -1,0 +1,98 @@
+//! A server that sends each token in a write of its own at the moment it is due, streams out of step with one another: it spins
+//! rather than sleeps, so that tokens that are due singly leave singly. The simulated engine sleeps, and wakes for several at once.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::Write;
+use std::time::Duration;
+
+use matrix::base::clock::{self, Moment};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+
+use crate::flood::{ENDING, EVENTS, HEAD, Peer, asked, framed, listen, pattern};
+
+/// Mean time to the first token and between tokens, and how far each is drawn to either side.
+const TTFT: Duration = Duration::from_millis(200);
+const ITL: Duration = Duration::from_millis(20);
+const SPREAD: f64 = 0.3;
+/// How often it looks for requests.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// Serves until it is killed; prints its port first.
+pub fn serve() -> ! {
+    let listener = listen();
+    println!("{}", listener.local_addr().expect("it is bound").port());
+    listener.set_nonblocking(true).expect("a socket can do that");
+    let (pattern, length) = pattern();
+    let ending = framed(ENDING) + "0\r\n\r\n";
+    let epoll = epoll::create(CreateFlags::CLOEXEC).expect("epoll");
+    epoll::add(&epoll, &listener, EventData::new_u64(u64::MAX), EventFlags::IN).expect("epoll");
+    let mut peers: Vec<Option<Peer>> = Vec::new();
+    let mut due: BinaryHeap<Reverse<(Moment, usize)>> = BinaryHeap::new();
+    let mut events: Vec<Event> = Vec::with_capacity(1024);
+    let mut spread = spread();
+    let mut next_look = clock::now();
+    loop {
+        while let Some(Reverse((at, place))) =
+            due.peek().copied().filter(|Reverse((at, _))| *at <= clock::now())
+        {
+            due.pop();
+            let Some(peer) = &mut peers[place] else { continue };
+            let from = peer.sent % (EVENTS * length);
+            let written = peer.stream.write(&pattern[from..from + length]);
+            peer.sent += length;
+            if written.is_ok() && peer.sent < peer.total {
+                due.push(Reverse((at.plus(ITL.mul_f64(spread())), place)));
+            } else {
+                let _ = peer.stream.write_all(ending.as_bytes());
+                peers[place] = None;
+            }
+        }
+        if clock::now() < next_look {
+            std::hint::spin_loop();
+            continue;
+        }
+        // Nothing is under way: there is no hurry.
+        let wait = if due.is_empty() { 1_000_000 } else { 0 };
+        next_look = clock::now().plus(LOOK);
+        events.clear();
+        let wait = rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: wait,
+        };
+        let _ = epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait));
+        for event in &events {
+            if event.data.u64() == u64::MAX {
+                while let Ok((stream, _)) = listener.accept() {
+                    let flags = EventFlags::IN | EventFlags::ET;
+                    let data = EventData::new_u64(peers.len() as u64);
+                    let peer = Peer::new(stream);
+                    epoll::add(&epoll, &peer.stream, data, flags).expect("epoll");
+                    peers.push(Some(peer));
+                }
+                continue;
+            }
+            let place = event.data.u64() as usize;
+            let Some(peer) = peers[place].as_mut().filter(|peer| !peer.has_begun) else {
+                continue;
+            };
+            if let Some(tokens) = asked(peer) {
+                peer.stream.write_all(HEAD).expect("an empty buffer takes a head");
+                (peer.total, peer.has_begun) = (tokens * length, true);
+                due.push(Reverse((clock::now().plus(TTFT.mul_f64(spread())), place)));
+            }
+        }
+    }
+}
+
+/// Draws factors about 1; the same ones every time.
+fn spread() -> impl FnMut() -> f64 {
+    let mut state = 1_u64;
+    move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let unit = (state >> 11) as f64 / (1_u64 << 53) as f64;
+        1.0 + SPREAD * (2.0 * unit - 1.0)
+    }
+}

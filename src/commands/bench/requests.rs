@@ -1,0 +1,161 @@
+//! `--print-requests`: a line for the beginning and one for the end of every request.
+//!
+//! The Python tool writes them while it measures. Here they are written when the last request has ended, from the records and in
+//! the order of their moments, so that nothing is written while times are taken.
+
+use serde_json::{Map, Value, json};
+
+use super::print;
+use super::wish::Wish;
+use crate::base::clock::{self, Moment};
+use crate::base::ids::ContentHash;
+use crate::judge::metrics;
+use crate::load::{Content, Item};
+use crate::report::python::literal;
+use crate::results::record::request::Request;
+use crate::run::bench::Session;
+
+/// Prints the lines of requests, whose moments are told from `zero`, if they were asked for.
+///
+/// Source: spec/bench-serving.md 2.4.
+pub(super) fn tell(wish: &Wish, session: &Session, items: &[Item], requests: &[Request], zero: Moment) {
+    if wish.output.requests {
+        let zero_s = clock::unix_seconds() - clock::now().since(zero).as_secs_f64();
+        print(&lines(wish, session, items, requests, zero_s));
+    }
+}
+
+fn lines(wish: &Wish, session: &Session, items: &[Item], requests: &[Request], zero_s: f64) -> String {
+    // A conversation is one item and a request for each of its rounds.
+    let rounds: Vec<&Item> = items
+        .iter()
+        .flat_map(|item| std::iter::repeat_n(item, item.rounds()))
+        .collect();
+    let mut lines: Vec<(u64, String)> = Vec::new();
+    for request in requests {
+        let item = rounds.get(request.index as usize);
+        // One that never began says nothing.
+        let (Some(sent), Some(item)) = (request.sent_ns, item) else {
+            continue;
+        };
+        let id = id(zero_s, request.index);
+        let at = |moment_ns: u64| zero_s + seconds(moment_ns);
+        let asked = asked(wish, session, item, request);
+        lines.push((
+            sent,
+            format!(
+                "rid={id} time={} message=\"request start\" request_func_input=\"{}\"\n",
+                at(sent),
+                object("RequestFuncInput", &asked)
+            ),
+        ));
+        lines.push((
+            request.end_ns,
+            format!(
+                "rid={id} time={} time_delta={} message=\"request end\" output=\"{}\"\n",
+                at(request.end_ns),
+                seconds(request.end_ns.saturating_sub(sent)),
+                object("RequestFuncOutput", &answered(wish, request, sent))
+            ),
+        ));
+    }
+    lines.sort_by_key(|(at, _)| *at);
+    lines.into_iter().map(|(_, line)| line).collect()
+}
+
+/// What was asked for; the prompt itself is left out, as there.
+fn asked(wish: &Wish, session: &Session, item: &Item, request: &Request) -> Value {
+    let extras = item.extras.as_deref();
+    let mut body = wish.scenario.body.clone();
+    body.extend(extras.map(|extras| extras.body.clone()).unwrap_or_default());
+    let pictures = match &item.content {
+        Content::Pictures { images, .. } => json!(vec!["..."; images.len()]),
+        _ => Value::Null,
+    };
+    json!({
+        "prompt": "...",
+        "api_url": session.url(),
+        "prompt_len": request.prompt_tokens,
+        "output_len": request.asked_tokens,
+        "model": session.model(),
+        "lora_name": item.lora.as_deref(),
+        "image_data": pictures,
+        "extra_request_body": body,
+        "timestamp": extras.and_then(|extras| extras.at).map(|at| at.as_secs_f64() * 1000.0),
+        "routing_key": extras.and_then(|extras| extras.routing_key.as_ref()),
+    })
+}
+
+/// What came. Left out is what no record holds: the texts of chunks, and what single requests say of speculative decoding.
+fn answered(wish: &Wish, request: &Request, sent_ns: u64) -> Value {
+    let held = metrics::held(
+        request,
+        wish.backend.protocol(),
+        wish.profile,
+        wish.output.compat_figures,
+    );
+    let latency_ns = request.last_line_ns.filter(|_| request.is_completed());
+    let usage = request.usage.unwrap_or_default();
+    let failure = request.failure.as_ref();
+    json!({
+        "generated_text": "...",
+        "success": request.is_completed(),
+        "latency": latency_ns.map_or(0.0, |end| seconds(end.saturating_sub(sent_ns))),
+        "ttft": held.ttft_s,
+        "tpot": null,
+        "itl": held.itl_s,
+        "prompt_len": usage.prompt.unwrap_or(request.prompt_tokens),
+        "error": failure.map_or_else(String::new, |failure| failure.message.clone()),
+        "output_len": held.tokens,
+        "start_time": seconds(sent_ns),
+        "cached_tokens": usage.cached.unwrap_or(0),
+        "cached_tokens_details": request.cached,
+    })
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// An object as the `repr` of Python's data classes writes it.
+fn object(class: &str, fields: &Value) -> String {
+    let none = Map::new();
+    let fields = fields.as_object().unwrap_or(&none).iter();
+    let fields: Vec<String> = fields
+        .map(|(key, value)| format!("{key}={}", literal(value)))
+        .collect();
+    format!("{class}({})", fields.join(", "))
+}
+
+/// A name in the form of a UUID that ties the two lines of a request together. It is drawn from nothing, so that no draw of the
+/// load depends on whether lines are printed.
+fn id(zero_s: f64, index: u32) -> String {
+    let hex = ["a", "b"].map(|half| ContentHash::of(&(half, zero_s.to_bits(), index)).to_string());
+    let hex = hex.concat();
+    format!(
+        "{}-{}-4{}-8{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[13..16],
+        &hex[17..20],
+        &hex[20..32]
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_what_python_prints_and_a_name_has_the_form_of_a_uuid() {
+        let fields = json!({"prompt": "...", "lora_name": null, "itl": [0.5, 1.0], "error": "it's"});
+        assert_eq!(
+            object("Request", &fields),
+            r#"Request(prompt='...', lora_name=None, itl=[0.5, 1.0], error="it's")"#
+        );
+        let id = id(1.5, 3);
+        let parts: Vec<usize> = id.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12], "{id}");
+        assert_ne!(id, super::id(1.5, 4));
+    }
+}

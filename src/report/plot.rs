@@ -1,0 +1,91 @@
+//! A series over time as columns of text, for a terminal.
+
+use std::fmt::Write as _;
+
+/// Rows of a plot.
+const HEIGHT: usize = 8;
+/// Columns of a plot at most.
+const WIDTH: usize = 72;
+/// A cell filled by so many eighths.
+const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// A value for each second from 0, drawn from 0 to the largest one; where there are more seconds than columns, a column is the
+/// largest of several.
+pub fn plot(title: &str, values: &[f64]) -> String {
+    let per = values.len().div_ceil(WIDTH).max(1);
+    let columns: Vec<f64> = values
+        .chunks(per)
+        .map(|some| some.iter().copied().fold(0.0, f64::max))
+        .collect();
+    let top = columns.iter().copied().fold(0.0, f64::max);
+    let filled: Vec<usize> = columns
+        .iter()
+        .map(|value| match top > 0.0 {
+            // What is above 0 is never drawn as nothing.
+            true if *value > 0.0 => ((value / top * (HEIGHT * 8) as f64).round() as usize).max(1),
+            _ => 0,
+        })
+        .collect();
+    let labels = [format!("{top:.0}"), format!("{:.0}", top / 2.0), "0".to_owned()];
+    let margin = labels[0].len();
+    let mut text = format!("\n{title}");
+    if per > 1 {
+        let _ = write!(text, ", a column being the largest of {per} s");
+    }
+    text.push('\n');
+    for row in (0..HEIGHT).rev() {
+        let label = match row {
+            _ if row == HEIGHT - 1 => &labels[0],
+            _ if row == HEIGHT / 2 - 1 => &labels[1],
+            _ => "",
+        };
+        let bar: String = filled
+            .iter()
+            .map(|eighths| EIGHTHS[eighths.saturating_sub(row * 8).min(8)])
+            .collect();
+        let _ = writeln!(text, "{}", format!("{label:>margin$} │{bar}").trim_end());
+    }
+    let _ = writeln!(text, "{:>margin$} └{}", labels[2], "─".repeat(columns.len()));
+    let end = format!("{} s", values.len());
+    let room = columns.len().saturating_sub(1).max(end.len() + 1);
+    let _ = writeln!(text, "{:>margin$}  0{end:>room$}", "");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_is_drawn_from_nothing_to_its_largest_value() {
+        insta::assert_snapshot!(plot("Output tokens per second", &[0.0, 25.0, 50.0, 100.0, 75.0, 0.1]), @"
+
+        Output tokens per second
+        100 │   █
+            │   █
+            │   ██
+            │   ██
+         50 │  ███
+            │  ███
+            │ ████
+            │ ████▁
+          0 └──────
+             0  6 s
+        ");
+    }
+
+    #[test]
+    fn a_long_series_keeps_its_peak_and_an_empty_one_is_flat() {
+        let mut long = vec![1.0; 200];
+        long[130] = 9.0;
+        let drawn = plot("Requests", &long);
+        assert!(drawn.contains("a column being the largest of 3 s"), "{drawn}");
+        assert_eq!(drawn.matches('█').count(), 8, "{drawn}");
+        assert!(
+            drawn.lines().all(|line| line.chars().count() <= WIDTH + 4),
+            "{drawn}"
+        );
+        assert!(!plot("Requests", &[0.0, 0.0]).contains('▁'));
+        assert!(plot("Requests", &[]).contains("0 s"));
+    }
+}
