@@ -41,7 +41,7 @@ impl Registry {
     pub fn with_layers(daemon: &Daemon) -> (Self, Image) {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let mut save = Command::new("docker")
-            .args(["save", IMAGE])
+            .args(["save", &IMAGE])
             .env("DOCKER_HOST", &daemon.host)
             .stdout(Stdio::piped())
             .spawn()
