@@ -136,6 +136,9 @@ pub struct RunArgs {
     /// With `--resume`: measure the cells that failed again.
     #[arg(long, requires = "resume")]
     pub failed: bool,
+    /// When images are pulled. Whatever a name means when the run begins it means for the whole run.
+    #[arg(long, value_enum, default_value_t = PullWish::Missing, value_name = "WHEN")]
+    pub pull: PullWish,
     /// Do not measure the client before the first cell: rows then carry no client error.
     #[arg(long)]
     pub no_calibration: bool,
@@ -148,6 +151,17 @@ pub struct RunArgs {
     /// Where caches are.
     #[command(flatten)]
     pub places: Places,
+}
+
+/// When images are pulled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PullWish {
+    /// Never: an image that is not here is a finding.
+    Never,
+    /// Where they are not here.
+    Missing,
+    /// Always: the registry is asked what their names mean now.
+    Always,
 }
 
 /// `matrix calibrate`.
@@ -273,9 +287,36 @@ pub struct ExecArgs {
     pub command: Vec<std::ffi::OsString>,
 }
 
-/// Where the container daemon listens, where the environment says so.
-pub fn docker_host() -> Option<String> {
-    variable("DOCKER_HOST")
+/// The variables of the environment that Docker's own client reads.
+#[derive(Clone, Debug)]
+pub struct DockerVariables {
+    /// DOCKER_HOST: where the daemon listens.
+    pub host: Option<String>,
+    /// DOCKER_CONTEXT: the context to use, where there is no DOCKER_HOST.
+    pub context: Option<String>,
+    /// DOCKER_CONFIG: the folder of the client's configuration; `~/.docker` unless set.
+    pub config: Option<PathBuf>,
+    /// DOCKER_TLS_VERIFY: any value asks for TLS.
+    pub tls_verify: bool,
+    /// DOCKER_TLS: any value asks for TLS without a look at who answers.
+    pub tls: bool,
+    /// DOCKER_CERT_PATH: the folder of ca.pem, cert.pem and key.pem.
+    pub cert_path: Option<PathBuf>,
+}
+
+impl DockerVariables {
+    /// Reads them.
+    pub fn read() -> Self {
+        let home = || Some(PathBuf::from(variable("HOME")?).join(".docker"));
+        Self {
+            host: variable("DOCKER_HOST"),
+            context: variable("DOCKER_CONTEXT"),
+            config: variable("DOCKER_CONFIG").map(PathBuf::from).or_else(home),
+            tls_verify: variable("DOCKER_TLS_VERIFY").is_some(),
+            tls: variable("DOCKER_TLS").is_some(),
+            cert_path: variable("DOCKER_CERT_PATH").map(PathBuf::from),
+        }
+    }
 }
 
 /// How many GPUs are to be pretended, where `MATRIX_PRETEND_GPUS` says so: to try out matrices for GPUs on a host without, and for

@@ -203,6 +203,9 @@ struct FaultArgs {
     /// Writes this much to the log as soon as it is ready, such as `1GB`, as fast as the log takes it.
     #[arg(long, value_name = "SIZE")]
     log_flood: Option<Bytes>,
+    /// Leaves a file of this size in `/dev/shm`, as engines that share memory do when they are stopped.
+    #[arg(long, value_name = "SIZE")]
+    leave_shm: Option<Bytes>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -342,6 +345,7 @@ impl FaultArgs {
             ignore_sigterm: self.ignore_sigterm,
             leak_child: self.leak_child,
             log_flood: self.log_flood.map(|bytes| bytes.0),
+            leave_shm: self.leave_shm.map(|size| size.0),
         }
     }
 }

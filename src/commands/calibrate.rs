@@ -1,6 +1,7 @@
 //! `matrix calibrate`: what the client is worth on this machine, measured against the simulated engine with exact timing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::Context;
 
@@ -35,7 +36,8 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         hf_home: None,
         cache: cache.clone(),
         prompts: None,
-        docker_host: None,
+        whereabouts: engine::Whereabouts::default(),
+        images: Arc::default(),
         secrets: BTreeMap::new(),
         redactor: Redactor::default(),
         http: engine::http_client(),

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cli;
-use crate::commands::{Outcome, Refusal, print};
+use crate::commands::{Outcome, Refusal, print, whereabouts};
 use crate::engine;
 use crate::exit::Exit;
 
@@ -19,7 +18,7 @@ pub fn execute() -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| Refusal::unfit(format!("error: cannot start a runtime: {error}\n")))?;
-    let swept = runtime.block_on(engine::sweep(GRACE, cli::docker_host().as_deref()));
+    let swept = runtime.block_on(engine::sweep(GRACE, &whereabouts()));
     if swept.is_empty() {
         print("nothing was left\n");
     }

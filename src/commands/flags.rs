@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use crate::cli::{self, Places};
-use crate::commands::{Read, Refusal, complain};
+use crate::commands::{Read, Refusal, complain, whereabouts};
 use crate::engine::{self, Asking, UnknownFlag};
 use crate::matrix::spec::source::{Mistake, Place, Source};
 
@@ -14,11 +14,11 @@ pub(crate) fn unknown(read: &Read, places: &Places) -> Result<Vec<Mistake>, Refu
     if read.plan.launches.iter().all(|launch| launch.help.is_empty()) {
         return Ok(Vec::new());
     }
-    let docker_host = cli::docker_host();
+    let whereabouts = whereabouts();
     let path = cli::variable("PATH");
     let matrix = std::env::current_exe().context("cannot find the program's own file")?;
     let asking = Asking {
-        docker_host: docker_host.as_deref(),
+        whereabouts: &whereabouts,
         cache: &places.cache(),
         matrix: &matrix,
         folder: &read.folder,

@@ -20,7 +20,8 @@ pub mod sim;
 
 use std::io::{IsTerminal, Write};
 
-use crate::cli::{Cli, Color, Command};
+use crate::cli::{Cli, Color, Command, PullWish};
+use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::spec::source::{self, Mistake, Source};
 pub(crate) use read::{Read, read};
@@ -108,6 +109,30 @@ impl Colors {
                 stdout: auto(std::io::stdout().is_terminal()),
                 stderr: auto(std::io::stderr().is_terminal()),
             },
+        }
+    }
+}
+
+/// Where the container daemon is, as the environment tells Docker's own client.
+pub(crate) fn whereabouts() -> engine::Whereabouts {
+    let said = crate::cli::DockerVariables::read();
+    engine::Whereabouts {
+        host: said.host,
+        context: said.context,
+        config: said.config,
+        tls_verify: said.tls_verify,
+        tls: said.tls,
+        cert_path: said.cert_path,
+        path: crate::cli::variable("PATH"),
+    }
+}
+
+impl From<PullWish> for engine::Pull {
+    fn from(wish: PullWish) -> Self {
+        match wish {
+            PullWish::Never => Self::Never,
+            PullWish::Missing => Self::Missing,
+            PullWish::Always => Self::Always,
         }
     }
 }

@@ -11,10 +11,12 @@ use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::Redactor;
 use crate::cli::{self, RunArgs};
 use crate::commands::plan::{minutes, select};
-use crate::commands::{Colors, Outcome, Read, Refusal, complain, flags, log, print, read, refused, report};
+use crate::commands::{
+    Colors, Outcome, Read, Refusal, complain, flags, log, print, read, refused, report, whereabouts,
+};
 use crate::engine;
 use crate::exit::Exit;
-use crate::matrix::plan::{Measurement, Plan, Start};
+use crate::matrix::plan::{Measurement, Place, Plan, Start};
 use crate::progress::Progress;
 use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::client::Calibration;
@@ -60,7 +62,7 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         .build()
         .context("cannot start a runtime")?;
     // Before the machine is looked at: what a killed run left may hold the very port or the GPUs that are wanted now.
-    let swept = runtime.block_on(engine::sweep(GRACE, host.docker_host.as_deref()));
+    let swept = runtime.block_on(engine::sweep(GRACE, &host.whereabouts));
     if let Err(unfit) = runtime.block_on(fit(&read.plan, &host, &args.results)) {
         let told = swept.iter().map(|what| format!("note: removed {what}\n"));
         return Err(Refusal::unfit(told.collect::<String>() + &unfit.message));
@@ -72,6 +74,7 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         ..host
     };
     let finished = begin(&store, &read, &whole, &host)?;
+    hold_images(&whole, &finished, &host);
     let todo = remaining(&read.plan, &finished, args.failed);
     log::into(store.log().context("cannot open the log")?);
     let journal = Mutex::new(store.journal().context("cannot open the journal")?);
@@ -166,8 +169,9 @@ fn host(
         path: cli::variable("PATH"),
         hf_home: args.places.hf_home(),
         cache: args.places.cache(),
+        whereabouts: whereabouts(),
+        images: Arc::new(engine::Images::new(args.pull.into())),
         prompts: (!args.fresh_prompts).then(|| args.places.prompts()),
-        docker_host: cli::docker_host(),
         secrets,
         redactor,
         http: engine::http_client(),
@@ -248,6 +252,18 @@ fn begin(
     };
     store.begin_run(&beginning).context("cannot begin the run")?;
     Ok(store.finished(whole).context("cannot read what is finished")?)
+}
+
+/// A run that is taken up again goes on with the images that it began with, whatever their names mean by now.
+fn hold_images(plan: &Plan, finished: &BTreeMap<Measurement, Summary>, host: &Host) {
+    for summary in finished.values() {
+        let launch = plan.launches.iter().find(|launch| launch.id == summary.launch);
+        if let Some(Place::Container(container)) = launch.map(|launch| &launch.place)
+            && let Some(digest) = &summary.engine.image_digest
+        {
+            host.images.hold(&container.image, digest);
+        }
+    }
 }
 
 /// What is still to be done: interrupted cells are and those that failed by the host's fault, other failed ones only when they are

@@ -27,6 +27,7 @@ pub(super) fn start(launch: &Launch, attach: &Attach, context: &Context) -> Resu
         devices: Devices::Remote,
         began: clock::now(),
         install_seconds: None,
+        shm: None,
     })
 }
 

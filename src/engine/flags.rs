@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::base::ids::{ContentHash, RunId};
 use crate::base::secrets::Redactor;
+use crate::engine::Whereabouts;
 use crate::engine::docker;
 use crate::engine::process::find_program;
 use crate::matrix::plan::{Container, Launch, Place, Process};
@@ -22,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Where and how engines are asked for their help.
 pub struct Asking<'a> {
     /// Where the container daemon listens, as `DOCKER_HOST` says it.
-    pub docker_host: Option<&'a str>,
+    pub whereabouts: &'a Whereabouts,
     /// Where answers are kept, by image or program.
     pub cache: &'a Path,
     /// The `matrix` binary, for `{matrix}`.
@@ -126,7 +127,7 @@ async fn of_image(
         Some(parts) => Some(plain(parts, asking)?),
         None => None,
     };
-    let image = docker::image_at_hand(asking.docker_host, &container.image).await?;
+    let image = docker::image_at_hand(asking.whereabouts, &container.image).await?;
     let kept = kept(asking, &(&image, &entrypoint, &words));
     if let Some(known) = recall(&kept) {
         return Ok(known);
@@ -139,7 +140,7 @@ async fn of_image(
         launch: &launch.id,
         patience: PATIENCE,
     };
-    let text = docker::help(asking.docker_host, dry).await?;
+    let text = docker::help(asking.whereabouts, dry).await?;
     learn(&kept, &text)
 }
 

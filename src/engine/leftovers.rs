@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::engine::docker;
+use crate::engine::docker::{self, Whereabouts};
 use crate::engine::marks::{self, Owner, Seen};
 
 /// How long the system may take to remove killed processes.
@@ -100,10 +100,10 @@ fn lineage(all: &[Seen]) -> BTreeSet<i32> {
     spared
 }
 
-/// Ends everything whose owner lives no more: SIGTERM, then after `grace` SIGKILL; containers at the daemon that `docker_host` names
-/// (`DOCKER_HOST`; `None`: the usual place) are removed. Says what it was, once it is gone. Without a daemon there are no containers.
-pub async fn sweep(grace: Duration, docker_host: Option<&str>) -> Vec<String> {
-    let (mut swept, containers) = tokio::join!(processes(grace), docker::sweep(grace, docker_host));
+/// Ends everything whose owner lives no more: SIGTERM, then after `grace` SIGKILL; containers at the daemon of `whereabouts` are
+/// removed. Says what it was, once it is gone. Without a daemon there are no containers.
+pub async fn sweep(grace: Duration, whereabouts: &Whereabouts) -> Vec<String> {
+    let (mut swept, containers) = tokio::join!(processes(grace), docker::sweep(grace, whereabouts));
     swept.extend(containers);
     swept
 }

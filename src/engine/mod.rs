@@ -14,6 +14,7 @@ mod marks;
 mod port;
 mod process;
 mod ready;
+mod shm;
 mod venv;
 
 use std::fmt;
@@ -32,7 +33,10 @@ use crate::results::record::post_mortem::End;
 use crate::results::store;
 
 pub use contact::{check_model, facts, http_client, info, reset_caches};
-pub use docker::{Lack, LeftContainer, Refused, Wanted, find as find_containers, lacks as container_lacks};
+pub use docker::{
+    Images, Lack, LeftContainer, Pull, Refused, Wanted, Whereabouts, find as find_containers,
+    lacks as container_lacks, pull_ahead,
+};
 pub use flags::{Asking, Flags, UnknownFlag, check_flags};
 pub use group::exec_shim;
 pub use leftovers::{Leftover, find, sweep};
@@ -64,8 +68,10 @@ pub struct Context {
     pub hf_home: Option<PathBuf>,
     /// Where environments are kept.
     pub cache: PathBuf,
-    /// Where the container daemon listens, as `DOCKER_HOST` says it; `None`: where Docker does unless told otherwise.
-    pub docker_host: Option<String>,
+    /// Where the container daemon is.
+    pub whereabouts: Whereabouts,
+    /// The images of the run.
+    pub images: Arc<Images>,
     /// The folder of the matrix file, for `{dir}` and relative paths.
     pub folder: PathBuf,
     /// The port that the engine is to listen on.
@@ -79,6 +85,9 @@ pub struct Logs {
     /// What its installation says.
     pub install: store::Log,
 }
+
+/// Hears how far a start is.
+pub type Tell<'a> = &'a (dyn Fn(Progress) + Sync);
 
 /// Gives the value of a secret.
 pub type Secrets = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -151,6 +160,8 @@ pub struct Running {
     began: clock::Moment,
     install_seconds: Option<f64>,
     executor: Executor,
+    /// Shared memory before it was started, where it shares this host's.
+    shm: Option<(shm::Before, Whereabouts)>,
 }
 
 enum Executor {
@@ -198,23 +209,40 @@ impl Ended {
 pub struct Stopped {
     /// How it ended, in words.
     pub how: String,
+    /// The bytes of shared memory that it left behind and that were freed, where it left any.
+    pub shm_freed_bytes: Option<u64>,
     /// Seconds it took.
     pub seconds: f64,
 }
 
-/// Starts the engine of a launch, its environment first where it needs one. It does not wait until the engine answers.
+/// Starts the engine of a launch, its environment first where it needs one. It does not wait until the engine answers. How far a
+/// pull is goes to `tell`.
 ///
 /// Dropping the future ends what was begun. Call it on a thread that lives as long as the runtime (not in `spawn_blocking`): with a
 /// shim the engine ends with the thread that started it.
 ///
 /// # Errors
 /// What the launch asks for cannot be had here.
-pub async fn start(launch: &Launch, context: &Context, logs: Logs) -> Result<Running, StartError> {
-    match &launch.place {
-        Place::Process(process) => process::start(launch, process, context, logs).await,
-        Place::Attach(attach) => attach::start(launch, attach, context),
-        Place::Container(container) => docker::start(launch, container, context, logs).await,
-    }
+pub async fn start(
+    launch: &Launch,
+    context: &Context,
+    logs: Logs,
+    tell: Tell<'_>,
+) -> Result<Running, StartError> {
+    let before = shm::Before::look();
+    let (running, shares_memory) = match &launch.place {
+        Place::Process(process) => (process::start(launch, process, context, logs).await?, true),
+        Place::Attach(attach) => (attach::start(launch, attach, context)?, false),
+        Place::Container(container) => {
+            let running = docker::start(launch, container, context, logs, tell).await?;
+            (running, container.ipc.as_deref() == Some("host"))
+        }
+    };
+    let is_here = matches!(running.devices, Devices::Local(_));
+    Ok(Running {
+        shm: (shares_memory && is_here).then(|| (before, context.whereabouts.clone())),
+        ..running
+    })
 }
 
 impl Running {
@@ -255,7 +283,15 @@ impl Running {
     /// The digest of the image that was started, for a container; the image's own id where it came from no registry.
     pub fn image_digest(&self) -> Option<&str> {
         match &self.executor {
-            Executor::Docker(engine) => engine.digest(),
+            Executor::Docker(engine) => Some(engine.digest()),
+            Executor::Process(_) | Executor::Attach(_) => None,
+        }
+    }
+
+    /// The size of that image on the daemon's disk, in bytes.
+    pub const fn image_bytes(&self) -> Option<u64> {
+        match &self.executor {
+            Executor::Docker(engine) => engine.image_bytes(),
             Executor::Process(_) | Executor::Attach(_) => None,
         }
     }
@@ -319,8 +355,13 @@ impl Running {
             Executor::Docker(engine) => engine.stop(&self.log).await,
             Executor::Attach(engine) => engine.stop(),
         };
+        let freed = match &self.shm {
+            Some((before, whereabouts)) => before.clean(whereabouts).await,
+            None => shm::Freed::default(),
+        };
         Stopped {
-            how,
+            how: format!("{how}{}", freed.words()),
+            shm_freed_bytes: (freed.files > 0).then_some(freed.bytes),
             seconds: clock::now().since(began).as_secs_f64(),
         }
     }

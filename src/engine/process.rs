@@ -67,6 +67,7 @@ pub(super) async fn start(
             group,
             grace: launch.patience.stop.duration(),
         })),
+        shm: None,
     })
 }
 

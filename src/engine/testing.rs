@@ -57,7 +57,8 @@ impl Bench {
             path: Some(String::from_utf8(path.stdout).unwrap()),
             hf_home: None,
             cache: self.path().join("cache"),
-            docker_host: None,
+            whereabouts: crate::engine::Whereabouts::default(),
+            images: Arc::default(),
             folder: self.path().to_owned(),
             port: free_port().unwrap(),
         }
@@ -71,7 +72,7 @@ impl Bench {
     }
 
     pub(crate) async fn start(&self, launch: &Launch) -> Result<Running, StartError> {
-        start(launch, &self.context(), self.logs(launch)).await
+        start(launch, &self.context(), self.logs(launch), &|_| {}).await
     }
 
     /// All that was written below the results, file by file.

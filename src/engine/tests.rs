@@ -78,7 +78,9 @@ async fn a_process_gets_its_marks_devices_folder_and_variables() {
         devices: vec![3, 5],
         ..bench.context()
     };
-    let mut running = start(&launch, &context, bench.logs(&launch)).await.unwrap();
+    let mut running = start(&launch, &context, bench.logs(&launch), &|_| {})
+        .await
+        .unwrap();
     running.exited().await;
     let mut from = 0;
     let said = running.log().slice_from(&mut from);
@@ -349,7 +351,9 @@ async fn what_cannot_start_says_what_is_missing() {
     let context = bench.context();
     let _taken = std::net::TcpListener::bind(("127.0.0.1", context.port)).unwrap();
     let launch = shell("true");
-    let taken = start(&launch, &context, bench.logs(&launch)).await.unwrap_err();
+    let taken = start(&launch, &context, bench.logs(&launch), &|_| {})
+        .await
+        .unwrap_err();
     assert!(matches!(taken, StartError::PortTaken { port } if port == context.port));
 }
 
@@ -399,7 +403,11 @@ async fn only_what_a_dead_owner_left_is_swept() {
     })
     .await;
     until(|| find(true).iter().any(|leftover| leftover.pid.to_string() == bare)).await;
-    let swept = sweep(Duration::from_millis(300), Some("unix:///no/such/daemon")).await;
+    let swept = sweep(
+        Duration::from_millis(300),
+        &Whereabouts::at("unix:///no/such/daemon"),
+    )
+    .await;
     let named = |pid: u32| {
         swept
             .iter()

@@ -163,7 +163,8 @@ impl<'a> Yardstick<'a> {
             path: host.path.clone(),
             hf_home: None,
             cache: host.cache.clone(),
-            docker_host: None,
+            whereabouts: engine::Whereabouts::default(),
+            images: Arc::default(),
             folder: host.folder.clone(),
             port,
         };
@@ -174,7 +175,7 @@ impl<'a> Yardstick<'a> {
             })
         };
         let logs = logs().map_err(|error| error.to_string())?;
-        let running = engine::start(&launch, &context, logs)
+        let running = engine::start(&launch, &context, logs, &|_| {})
             .await
             .map_err(|error| error.to_string())?;
         let mut this = Self {

@@ -17,6 +17,7 @@ use crate::results::record::cell::{
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::{End, Retry};
 use crate::results::store::{Said, StoreError};
+use crate::run::ahead::Ahead;
 use crate::run::beside::Roster;
 use crate::run::cell::{self, Measured, Ready};
 use crate::run::lease::Lease;
@@ -70,6 +71,7 @@ pub(crate) struct Order<'a> {
     pub(crate) lease: &'a Lease<'a>,
     pub(crate) library: &'a Arc<Library>,
     pub(crate) roster: &'a Roster,
+    pub(crate) ahead: &'a Ahead,
     pub(crate) stop: &'a Stop,
 }
 
@@ -100,6 +102,7 @@ pub(crate) async fn launch(order: Order<'_>) -> Result<Tally, StoreError> {
         order.tell_began();
         match raise(&order).await {
             Ok(Some(ready)) => {
+                order.ahead.begin(order.job, order.start, &ready.running);
                 let retries = course.retries.len();
                 course.measure(ready).await?;
                 // Another try after the host's fault is no restart of the engine.
@@ -138,14 +141,19 @@ impl<'a> Course<'a> {
             job,
             launch,
             library,
+            ahead,
             stop,
             ..
         } = self.order;
         let mut log_from = 0;
         let mut failed = None;
         while let Some(measurement) = self.rest.pop_front() {
-            let began = clock::now();
-            let measured = cell::measure(job, launch, measurement, &mut ready, library, stop).await;
+            let (began, pulled) = (clock::now(), ahead.mark());
+            let mut measured = cell::measure(job, launch, measurement, &mut ready, library, stop).await;
+            if ahead.mark() > pulled {
+                let beside = "the image of the next engine was pulled meanwhile";
+                measured.summary.warnings.push(beside.to_owned());
+            }
             let log = ready.running.log().slice_from(&mut log_from);
             let is_well = measured.engine_is_well;
             if let Ending::Failed {
@@ -369,10 +377,11 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     let context = context(job, start, lease, port);
     let logs = logs(job, launch, start).map_err(|error| Fallen::new(infrastructure, error.to_string()))?;
     let began = clock::now();
+    let tell = |progress: engine::Progress| tell(job, launch, progress);
     let running = tokio::select! {
         biased;
         () = stop.asked.cancelled() => return Ok(None),
-        running = engine::start(launch, &context, logs) => running.map_err(|error| not_started(&error))?,
+        running = engine::start(launch, &context, logs, &tell) => running.map_err(|error| not_started(&error))?,
     };
     job.events.tell(Event::EngineStarted {
         launch: launch.id.clone(),
@@ -404,6 +413,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     };
     facts.command = Some(command::line(launch).joined());
     facts.image_digest = running.image_digest().map(str::to_owned);
+    facts.image_bytes = running.image_bytes();
     facts.devices = lease.devices().to_vec();
     job.events.tell(Event::EngineReady {
         launch: launch.id.clone(),
@@ -434,14 +444,7 @@ async fn prove(
             .map(|_| ())
             .map_err(|error| error.to_string())
     };
-    let tell = |progress: engine::Progress| {
-        job.events.tell(Event::LaunchProgress {
-            launch: launch.id.clone(),
-            phase: progress.phase,
-            elapsed_s: progress.elapsed.as_secs_f64(),
-            last_line: progress.last_line,
-        });
-    };
+    let tell = |progress: engine::Progress| tell(job, launch, progress);
     let readiness = engine::ready(running, launch, &job.host.http, ask, tell)
         .await
         .map_err(|error| not_ready(&error))?;
@@ -459,6 +462,15 @@ async fn prove(
     Ok((target, facts, phases))
 }
 
+fn tell(job: &Job<'_>, launch: &Launch, progress: engine::Progress) {
+    job.events.tell(Event::LaunchProgress {
+        launch: launch.id.clone(),
+        phase: progress.phase,
+        elapsed_s: progress.elapsed.as_secs_f64(),
+        last_line: progress.last_line,
+    });
+}
+
 fn context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> Context {
     let host = job.host;
     let secrets = host.secrets.clone();
@@ -473,7 +485,8 @@ fn context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> Contex
         path: host.path.clone(),
         hf_home: host.hf_home.clone(),
         cache: host.cache.clone(),
-        docker_host: host.docker_host.clone(),
+        whereabouts: host.whereabouts.clone(),
+        images: Arc::clone(&host.images),
         folder: host.folder.clone(),
         port,
     }
@@ -521,6 +534,7 @@ async fn halt(order: &Order<'_>, running: Running) {
         launch: launch.id.clone(),
         start: start.start,
         how: stopped.how,
+        shm_freed_bytes: stopped.shm_freed_bytes,
         seconds: stopped.seconds,
     });
 }

@@ -1,5 +1,6 @@
 //! The conductor: Plan -> events. It hands to each wing what another made, and sees to it that what was started is stopped.
 
+mod ahead;
 pub mod bench;
 mod beside;
 pub mod calibrate;
@@ -20,12 +21,14 @@ mod watch;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
+use crate::engine::{Images, Whereabouts};
 use crate::load::dataset::Caches;
 use crate::matrix::plan::{Launch, Plan, Start};
 use crate::results::record::cell::Ending;
@@ -33,6 +36,7 @@ use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::store::{Store, StoreError};
+use crate::run::ahead::Ahead;
 use crate::run::beside::Roster;
 use crate::run::launch::Order;
 use crate::run::lease::Pool;
@@ -56,8 +60,10 @@ pub struct Host {
     pub cache: PathBuf,
     /// The folder that keeps prepared prompts; without it they are prepared anew.
     pub prompts: Option<PathBuf>,
-    /// Where the container daemon listens, as `DOCKER_HOST` says it.
-    pub docker_host: Option<String>,
+    /// Where the container daemon is.
+    pub whereabouts: Whereabouts,
+    /// The images of the run.
+    pub images: Arc<Images>,
     /// The values of the secrets that the plan names.
     pub secrets: BTreeMap<String, String>,
     /// Takes those values out of everything that is written.
@@ -164,6 +170,7 @@ pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
     let pool = Pool::new(devices);
     let library = Library::new(job.host.folder.clone(), job.host.caches());
     let roster = Roster::default();
+    let ahead = Ahead::default();
     let mut waiting = job.todo.clone();
     let mut at_work = FuturesUnordered::new();
     let mut running: Vec<&Launch> = Vec::new();
@@ -179,7 +186,7 @@ pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
             running.push(launch);
             // Preflight has seen that the host has enough; and what fits is free.
             let lease = pool.acquire(launch.devices).await;
-            let (library, roster) = (&library, &roster);
+            let (library, roster, ahead) = (&library, &roster, &ahead);
             at_work.push(async move {
                 let order = Order {
                     job,
@@ -188,6 +195,7 @@ pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
                     lease: &lease,
                     library,
                     roster,
+                    ahead,
                     stop,
                 };
                 (&launch.id, launch::launch(order).await)

@@ -110,7 +110,8 @@ pub async fn findings(plan: &Plan, host: &Host, results: &Path) -> Vec<Finding> 
 async fn containers(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
     let wanted = Wanted {
         launches: plan.launches.iter().collect(),
-        docker_host: host.docker_host.as_deref(),
+        whereabouts: &host.whereabouts,
+        images: &host.images,
         hf_home: host.hf_home.as_deref(),
         folder: &host.folder,
         secrets: &|name| host.secrets.get(name).cloned(),

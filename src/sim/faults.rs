@@ -109,6 +109,8 @@ pub struct Faults {
     pub leak_child: bool,
     /// This many bytes are written to the log as soon as the engine is ready, as fast as the log takes them.
     pub log_flood: Option<u64>,
+    /// A file of this many bytes is left in `/dev/shm`.
+    pub leave_shm: Option<u64>,
 }
 
 /// What happens in the middle of a stream.

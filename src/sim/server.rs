@@ -71,6 +71,9 @@ pub async fn serve(
     if options.faults.leak_child {
         leak_child(&log)?;
     }
+    if let Some(bytes) = options.faults.leave_shm {
+        leave_shm(bytes, bound.port())?;
+    }
     let tasks = TaskTracker::new();
     let engine = start(options, &tasks)?;
     let _close = engine.closing.clone().drop_guard();
@@ -93,6 +96,20 @@ pub async fn serve(
     // A connection that does not end in time ends with the process.
     let _ = tokio::time::timeout(PARTING, tasks.wait()).await;
     result
+}
+
+/// Writes shared memory that nobody will remove.
+fn leave_shm(bytes: u64, port: u16) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = format!("/dev/shm/matrix-sim-{port}-{}", std::process::id());
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    std::io::copy(&mut std::io::Read::take(std::io::repeat(1), bytes), &mut file)?;
+    Ok(())
 }
 
 fn bind(address: SocketAddr) -> std::io::Result<(TcpSocket, SocketAddr)> {

@@ -47,7 +47,7 @@ fn killed_and_robbed_at_random_moments_a_run_is_completed_and_leaves_nothing() {
     ));
     let mut draws = Python::new(seed);
     let before = shared_memory();
-    let stranger = daemon.docker(&["run", "-d", "--network", "host", IMAGE, "--preset", "fast"]);
+    let stranger = daemon.docker(&["run", "-d", "--network", "host", &IMAGE, "--preset", "fast"]);
     let port = matrix::engine::free_port().expect("a port can be had");
     let fresh = || daemon.bench_with("chaos", &[], &format!("port: {port}, args: [{STEADY}]"), CELLS);
     let mut bench = fresh();
@@ -192,14 +192,14 @@ fn a_flood_of_log_fills_neither_memory_nor_disk() {
 fn an_image_that_goes_between_the_check_and_its_launch_fails_as_an_image() {
     let Some(daemon) = Daemon::or_skip() else { return };
     let image = "127.0.0.1:1/matrix-gone:test";
-    daemon.docker(&["tag", IMAGE, image]);
+    daemon.docker(&["tag", &IMAGE, image]);
     let bench = after_the_first(&daemon, "gone", &format!("image: \"{image}\""));
     let mut child = begin(&bench);
     until_measuring(&bench, &mut child);
     daemon.docker(&["rmi", image]);
     end(child).exits(3);
     fails(&bench, "gone", FailureClass::Image, "the image is not here");
-    daemon.docker(&["tag", IMAGE, image]);
+    daemon.docker(&["tag", &IMAGE, image]);
     bench.run(&["--resume", "--failed"]).exits(0);
     daemon.docker(&["rmi", image]);
     assert!(daemon.of_run(&bench).is_empty());

@@ -4,16 +4,21 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use matrix::cli::variable;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::harness::{Bench, Ran, repository};
 
-/// The image of the simulated engine.
-pub const IMAGE: &str = "matrix-sim:test";
+/// The image of the simulated engine. The tests of another checkout may use the same daemon: theirs is another image.
+pub static IMAGE: LazyLock<String> = LazyLock::new(|| {
+    let place = Sha256::digest(env!("CARGO_MANIFEST_DIR").as_bytes());
+    let tag: String = place[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("matrix-sim:{tag}")
+});
 
 /// A daemon for tests.
 pub struct Daemon {
@@ -103,8 +108,9 @@ impl Daemon {
 
 /// The recipe, with more lines of its `container:`; a line replaces the usual one of the same key.
 fn recipe(more: &[&str]) -> String {
+    let image = format!("image: {}", *IMAGE);
     let usual = [
-        "image: matrix-sim:test",
+        image.as_str(),
         "runtime: nvidia",
         "gpus: all",
         "ipc: host",
@@ -134,7 +140,7 @@ fn recipe(more: &[&str]) -> String {
 /// Makes the image of the simulated engine at a daemon.
 pub fn make_image(host: &str) {
     let made = Command::new(repository().join("tests/docker/dockerd.sh"))
-        .args(["image", env!("CARGO_BIN_EXE_matrix"), IMAGE])
+        .args(["image", env!("CARGO_BIN_EXE_matrix"), &IMAGE])
         .env("DOCKER_HOST", host)
         .output()
         .expect("the script runs");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::daemon::{Daemon, folder};
+use crate::daemon::{Daemon, IMAGE, folder};
 
 const ONE: &str = "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 4 }\n";
 const HELP: &[&str] = &["help: [--help]"];
@@ -11,8 +11,9 @@ const HELP: &[&str] = &["help: [--help]"];
 fn a_misspelt_flag_is_named_with_its_place_and_the_nearest_one_and_nothing_starts() {
     let Some(daemon) = Daemon::or_skip() else { return };
     let bench = daemon.bench("misspelt", HELP, "--prefil-rate, 5000", ONE);
+    let unknown = format!("`{}` knows no flag `--prefil-rate`", IMAGE.as_str());
     let says = [
-        "`matrix-sim:test` knows no flag `--prefil-rate`",
+        unknown.as_str(),
         "matrices/m.yaml:3:",
         "--prefill-rate",
         "nothing was started",

@@ -13,7 +13,7 @@ fn a_killed_run_is_cleaned_up_and_live_runs_and_strangers_are_not() {
         "-d",
         "--label",
         "matrix.run=mine",
-        IMAGE,
+        &IMAGE,
         "--preset",
         "fast",
     ]);
@@ -74,7 +74,7 @@ fn a_name_that_a_stranger_has_is_left_to_it() {
         .expect("the line names its container")
         .to_owned();
     daemon.try_docker(&["rm", "-f", &name]);
-    let stranger = daemon.docker(&["create", "--name", &name, IMAGE]);
+    let stranger = daemon.docker(&["create", "--name", &name, &IMAGE]);
     bench.run(&[]).exits(0);
     assert!(daemon.of_run(&bench).is_empty());
     assert_eq!(

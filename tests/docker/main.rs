@@ -11,8 +11,11 @@ mod flags;
 #[path = "../e2e/harness.rs"]
 #[expect(dead_code, reason = "the tests of processes use the rest")]
 mod harness;
+mod images;
 mod leftovers;
 mod pasted;
 mod refusals;
+mod registry;
+mod remote;
 mod runs;
 mod table;

@@ -15,6 +15,8 @@ const OWN: &[&str] = &[
     "/Created",
     "/State",
     "/Config/Labels",
+    // We start by the id what the line names; that both are one image "/Image" tells.
+    "/Config/Image",
     "/Config/Hostname",
     "/HostConfig/LogConfig",
     // The size of the terminal that `docker` was called from.
@@ -36,6 +38,7 @@ fn a_container_on_the_host_network_is_the_same() {
             "mounts: [{ source: \"{hf_home}\", target: /root/.cache }, { source: /usr, target: /x y, read_only: true }]",
             "ulimits: { nofile: 4096, stack: 8388608 }",
         ],
+        "container: { ulimits: { nofile: 2048 }, cpuset: \"0\", memory: 1GiB, init: true }, ",
     );
 }
 
@@ -50,15 +53,23 @@ fn a_container_on_a_bridge_is_the_same() {
             "shm_size: 64MiB",
             "init: true",
             "device_nodes: [/dev/null]",
+            "cpuset: \"0\"",
+            "memory: 2GiB",
+            "memory_swap: 3GiB",
+            "extra_hosts: [\"hub:10.0.0.1\", \"away:10.0.0.2\"]",
+            "cap_add: [SYS_PTRACE, net_admin]",
+            "security_opt: [seccomp=unconfined]",
+            "group_add: [\"44\"]",
             "entrypoint: [/usr/bin/matrix, sim]",
         ],
+        "",
     );
 }
 
-fn same(name: &str, more: &[&str]) {
+fn same(name: &str, more: &[&str], changed: &str) {
     let Some(daemon) = Daemon::or_skip() else { return };
     let port = matrix::engine::free_port().expect("a port can be had");
-    let entry = format!("port: {port}");
+    let entry = format!("{changed}port: {port}");
     let bench = daemon
         .bench_with(name, more, &entry, LONG)
         .variable("MATRIX_TEST_TOKEN", "hunter2-hunter2");
@@ -130,6 +141,8 @@ fn same(name: &str, more: &[&str]) {
         ours["HostConfig"]["DeviceRequests"].is_array(),
         "there is something to compare"
     );
+    assert_eq!(ours["HostConfig"]["CpusetCpus"], "0", "limits are set");
+    assert!(ours["HostConfig"]["Memory"].is_number(), "limits are set");
 }
 
 /// Without what differs by nature, and without what says nothing: one client leaves a field out where another writes its zero.
@@ -147,6 +160,7 @@ fn bare(mut value: Value) -> Value {
         "/HostConfig/Mounts",
         "/HostConfig/Ulimits",
         "/HostConfig/Binds",
+        "/HostConfig/CapAdd",
     ] {
         if let Some(Value::Array(items)) = value.pointer_mut(unordered) {
             items.sort_by_key(Value::to_string);

@@ -117,6 +117,28 @@ fn a_taken_port_is_found_before_the_run() {
 }
 
 #[test]
+fn cdi_at_a_daemon_that_does_not_know_it_is_found_before_the_run() {
+    refuses(
+        "cdi",
+        &["gpus: cdi-all"],
+        4,
+        &["does not know CDI", "container: gpus", "nvidia-ctk cdi generate"],
+    );
+}
+
+#[test]
+fn limits_that_the_host_cannot_keep_are_explained() {
+    let limits: &[(&str, &str, &str)] = &[
+        ("cpus", "cpuset: \"4000\"", "container: cpuset"),
+        ("little", "memory: 1MiB", "container: memory"),
+        ("swap", "memory_swap: 1GiB", "container: memory_swap"),
+    ];
+    for (name, line, place) in limits {
+        refuses(name, &[line], 3, &[place]);
+    }
+}
+
+#[test]
 fn a_hook_that_fails_is_quoted() {
     refuses(
         "hook",

@@ -1,6 +1,7 @@
 //! Runs that start, measure, die and stop.
 
 use std::fs;
+use std::path::PathBuf;
 
 use matrix::results::record::cell::{Ending, FailureClass, Phase};
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,7 +24,7 @@ fn an_engine_runs_in_a_container_as_the_published_lines_start_it() {
         assert_eq!(summary.ending, Ending::Done);
         assert!(summary.failures.is_empty());
         let digest = summary.engine.image_digest.clone().unwrap_or_default();
-        let id = daemon.docker(&["image", "inspect", "-f", "{{.Id}}", crate::daemon::IMAGE]);
+        let id = daemon.docker(&["image", "inspect", "-f", "{{.Id}}", &crate::daemon::IMAGE]);
         assert_eq!(digest, id, "it came from no registry, so its id is its digest");
         let command = summary.engine.command.clone().unwrap_or_default();
         assert!(
@@ -233,13 +234,58 @@ fn an_engine_that_ignores_sigterm_is_killed_after_its_grace() {
     assert!(daemon.of_run(&bench).is_empty());
 }
 
+#[test]
+fn shared_memory_that_an_engine_leaves_is_freed_and_what_others_use_stays() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    // While any other engine of ours runs on this host nothing is freed: its tests may run beside this one.
+    let is_freed = (0..10).any(|attempt| {
+        std::thread::sleep(std::time::Duration::from_secs(attempt));
+        frees_shared_memory(&daemon)
+    });
+    assert!(is_freed, "nothing was freed in any of the runs");
+}
+
+/// A run whose engine leaves shared memory; says whether that was freed. What is not the engine's stays in any case.
+fn frees_shared_memory(daemon: &Daemon) -> bool {
+    let file = |name: &str| PathBuf::from(format!("/dev/shm/matrix-test-{name}-{}", std::process::id()));
+    let (older, newer) = (file("older"), file("newer"));
+    fs::write(&older, "there before the start").expect("a file can be written");
+    let bench = daemon.bench("shm", &[], "--leave-shm, 2MiB", TWO);
+    let mut child = begin(&bench);
+    until_measuring(&bench, &mut child);
+    fs::write(&newer, "used by another process").expect("a file can be written");
+    let held = fs::File::open(&newer).expect("it can be read");
+    end(child).exits(0);
+    let journal = fs::read_to_string(bench.run_folder().join("journal.jsonl")).expect("it can be read");
+    let (_, after) = journal.split_once("\"port\":").expect("an engine was started");
+    let port: String = after.chars().take_while(char::is_ascii_digit).collect();
+    let mut left: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir("/dev/shm").expect("it can be read").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        left.extend(
+            name.starts_with(&format!("matrix-sim-{port}-"))
+                .then(|| entry.path()),
+        );
+    }
+    let stays = older.exists() && newer.exists();
+    drop(held);
+    for path in left.iter().chain([&older, &newer]) {
+        fs::remove_file(path).expect("it is ours");
+    }
+    assert!(stays, "what is not the engine's stays");
+    let is_told = journal.contains("\"shm_freed_bytes\":2097152")
+        && journal.contains("2.1 MB that it left in /dev/shm are freed (1 file)");
+    assert_eq!(is_told, left.is_empty(), "{journal}");
+    is_told
+}
+
 fn interrupt(child: &std::process::Child) {
     let pid = Pid::from_child(child);
     kill_process(pid, Signal::INT).expect("it lives");
 }
 
 /// All text below a folder.
-fn written(folder: &std::path::Path) -> String {
+pub fn written(folder: &std::path::Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(folder).expect("the folder can be read").flatten() {
         let path = entry.path();

@@ -159,7 +159,7 @@ fn cdi_at_a_daemon_without_it_is_explained() {
 fn a_taken_name_is_explained() {
     let Some(daemon) = Daemon::or_skip() else { return };
     let name = "matrix-table-name";
-    let first = daemon.docker(&["create", "--name", name, IMAGE]);
+    let first = daemon.docker(&["create", "--name", name, &IMAGE]);
     let said = refused(&daemon, name, &json!({}));
     daemon.docker(&["rm", &first]);
     says(
@@ -173,7 +173,7 @@ fn a_port_that_another_container_has_is_explained() {
     let Some(daemon) = Daemon::or_skip() else { return };
     let port = matrix::engine::free_port().expect("a port can be had");
     let taken = format!("127.0.0.1:{port}:{port}");
-    let first = daemon.docker(&["run", "-d", "-p", &taken, IMAGE, "--preset", "fast"]);
+    let first = daemon.docker(&["run", "-d", "-p", &taken, &IMAGE, "--preset", "fast"]);
     let binding = json!([{ "HostIp": "127.0.0.1", "HostPort": port.to_string() }]);
     let body = json!({
         "ExposedPorts": { format!("{port}/tcp"): {} },
@@ -249,7 +249,7 @@ fn says(said: &str, parts: &[&str]) {
 /// The explanation of what the daemon refuses at `create` or at `start`; nothing is left.
 fn refused(daemon: &Daemon, name: &str, body: &Value) -> String {
     let mut body = body.clone();
-    body["Image"] = IMAGE.into();
+    body["Image"] = IMAGE.as_str().into();
     let (status, made) = ask(daemon, "POST", &format!("/containers/create?name={name}"), &body);
     let (step, answer) = match made["Id"].as_str() {
         None => {

@@ -9,6 +9,7 @@ use bollard::models::{
     ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
 
+use crate::base::units::Bytes;
 use crate::engine::marks::Marks;
 use crate::engine::{Context, StartError};
 use crate::matrix::plan::{Container, Gpus, Launch, Network};
@@ -20,6 +21,8 @@ pub(super) const RUN: &str = "matrix.run";
 pub(super) const START: &str = "matrix.start";
 /// The label that names the `matrix` process that owns it.
 pub(super) const OWNER: &str = "matrix.owner";
+/// The label that names its image as the recipe does; it is started by the image's id.
+pub(super) const IMAGE: &str = "matrix.image";
 
 /// What is created for a launch.
 pub(super) fn body(
@@ -65,6 +68,7 @@ pub(super) fn body(
             (RUN.to_owned(), marks.run.clone()),
             (START.to_owned(), marks.start.clone()),
             (OWNER.to_owned(), marks.owner.to_string()),
+            (IMAGE.to_owned(), container.image.clone()),
         ])),
         host_config: Some(host(container, context, port)?),
         ..ContainerCreateBody::default()
@@ -95,13 +99,17 @@ fn host(container: &Container, context: &Context, port: String) -> Result<HostCo
     Ok(HostConfig {
         runtime: container.runtime.clone(),
         device_requests: gpus(container.gpus, &context.devices).map(|request| vec![request]),
+        cpuset_cpus: container.cpuset.clone(),
+        memory: container.memory.map(bytes),
+        memory_swap: container.memory_swap.map(bytes),
+        extra_hosts: some(container.extra_hosts.clone()),
+        cap_add: some(container.cap_add.iter().map(|name| capability(name)).collect()),
+        security_opt: some(container.security_opt.clone()),
+        group_add: some(container.group_add.clone()),
         mounts: (!mounts.is_empty()).then_some(mounts),
         ipc_mode: container.ipc.clone(),
         // Beside host IPC Docker ignores a size and Podman refuses it.
-        shm_size: container
-            .shm_size
-            .filter(|_| !is_host_ipc)
-            .map(|size| i64::try_from(size.0).unwrap_or(i64::MAX)),
+        shm_size: container.shm_size.filter(|_| !is_host_ipc).map(bytes),
         network_mode: Some(if is_bridge { "default" } else { "host" }.to_owned()),
         port_bindings: is_bridge.then(bindings),
         ulimits: (!container.ulimits.is_empty()).then(|| {
@@ -126,6 +134,23 @@ fn host(container: &Container, context: &Context, port: String) -> Result<HostCo
     })
 }
 
+fn bytes(size: Bytes) -> i64 {
+    i64::try_from(size.0).unwrap_or(i64::MAX)
+}
+
+fn some(values: Vec<String>) -> Option<Vec<String>> {
+    (!values.is_empty()).then_some(values)
+}
+
+/// A capability as Docker's client sends it: `SYS_PTRACE` and `cap_sys_ptrace` are one.
+fn capability(name: &str) -> String {
+    let name = name.trim().to_ascii_uppercase();
+    match name == "ALL" || name.starts_with("CAP_") {
+        true => name,
+        false => format!("CAP_{name}"),
+    }
+}
+
 pub(super) fn gpus(wanted: Gpus, leased: &[u32]) -> Option<DeviceRequest> {
     let request = DeviceRequest {
         // Whoever registered for the capability; a name would have to be the daemon's.
@@ -135,6 +160,15 @@ pub(super) fn gpus(wanted: Gpus, leased: &[u32]) -> Option<DeviceRequest> {
     };
     match wanted {
         Gpus::None => None,
+        Gpus::Cdi | Gpus::CdiAll => {
+            let names = wanted.cdi(leased);
+            // As Docker's client asks for what `--device` names by CDI.
+            (!names.is_empty()).then(|| DeviceRequest {
+                driver: Some("cdi".to_owned()),
+                device_ids: Some(names),
+                ..DeviceRequest::default()
+            })
+        }
         Gpus::All => Some(DeviceRequest {
             count: Some(-1),
             ..request
@@ -167,7 +201,6 @@ fn absolute(folder: &Path, source: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::units::Bytes;
     use crate::engine::testing::{Bench, SECRET, contained};
     use crate::matrix::plan::Place;
 
@@ -245,6 +278,26 @@ mod tests {
         let request = &made["HostConfig"]["DeviceRequests"][0];
         assert_eq!(request["DeviceIDs"], serde_json::json!(["2", "3"]));
         assert!(request.get("Count").is_none());
+    }
+
+    #[test]
+    fn cdi_names_the_leased_devices_and_nothing_else() {
+        let asked = |gpus, leased: &[u32]| {
+            let container = Container {
+                gpus,
+                ..Container::default()
+            };
+            made(container, leased)["HostConfig"]["DeviceRequests"].clone()
+        };
+        assert_eq!(
+            asked(Gpus::Cdi, &[2, 3]),
+            serde_json::json!([{ "Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=2", "nvidia.com/gpu=3"] }])
+        );
+        assert!(asked(Gpus::Cdi, &[]).is_null());
+        assert_eq!(
+            asked(Gpus::CdiAll, &[])[0]["DeviceIDs"],
+            serde_json::json!(["nvidia.com/gpu=all"])
+        );
     }
 
     #[test]

@@ -1,105 +1,18 @@
 //! A container daemon: where it is, whether it answers, and what its refusals mean.
 
 use std::error::Error as _;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::path::Path;
 
 use bollard::errors::Error;
 use bollard::models::SystemVersion;
 use bollard::{API_DEFAULT_VERSION, Docker};
 
+use crate::engine::docker::address::{Address, Keys, Whereabouts};
 use crate::engine::docker::errors::{self, Meaning};
 use crate::results::record::cell::{FailureClass, Phase};
 
-/// Where Docker listens unless DOCKER_HOST says otherwise.
-const SOCKET: &str = "/var/run/docker.sock";
-
 /// Seconds until an answer of the daemon must have begun.
 const ANSWER: u64 = 120;
-
-/// How long the last request of a start that was dropped may take.
-const PARTING: Duration = Duration::from_secs(10);
-
-/// Where a daemon listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Address {
-    Unix(String),
-    Tcp(String),
-}
-
-impl Address {
-    /// Reads what DOCKER_HOST says; where it says nothing, Docker's own socket.
-    pub(super) fn of(host: Option<&str>) -> Result<Self, Refused> {
-        let Some(host) = host.filter(|host| !host.is_empty()) else {
-            return Ok(Self::Unix(SOCKET.to_owned()));
-        };
-        if let Some(path) = host.strip_prefix("unix://") {
-            return Ok(Self::Unix(path.to_owned()));
-        }
-        let tcp = host
-            .strip_prefix("tcp://")
-            .or_else(|| host.strip_prefix("http://"));
-        match tcp {
-            Some(address) => Ok(Self::Tcp(address.trim_end_matches('/').to_owned())),
-            None => Err(Refused::saying(
-                "connect",
-                format!("URI scheme is not supported: {host}"),
-            )),
-        }
-    }
-
-    /// Whether the daemon shares this host's folders and ports, as far as an address tells.
-    pub(super) const fn is_local(&self) -> bool {
-        matches!(self, Self::Unix(_))
-    }
-
-    /// The host whose ports are those of the daemon's containers.
-    pub(super) fn host(&self) -> String {
-        match self {
-            Self::Unix(_) => "127.0.0.1".to_owned(),
-            Self::Tcp(address) => address
-                .rsplit_once(':')
-                .map_or(address.as_str(), |(host, _)| host)
-                .to_owned(),
-        }
-    }
-
-    /// Removes a container at once. It blocks, for it serves a `drop`, and says nothing: whatever it leaves the next sweep finds.
-    pub(super) fn remove_now(&self, id: &str) {
-        let request = format!("DELETE /containers/{id}?force=true&v=true HTTP/1.0\r\nHost: docker\r\n\r\n");
-        let ask = |mut stream: Box<dyn Wire>| {
-            let mut answer = Vec::new();
-            stream
-                .write_all(request.as_bytes())
-                .and_then(|()| stream.read_to_end(&mut answer))
-        };
-        let _ = match self {
-            Self::Unix(path) => UnixStream::connect(path).and_then(|stream| {
-                stream.set_read_timeout(Some(PARTING))?;
-                ask(Box::new(stream))
-            }),
-            Self::Tcp(address) => TcpStream::connect(address).and_then(|stream| {
-                stream.set_read_timeout(Some(PARTING))?;
-                ask(Box::new(stream))
-            }),
-        };
-    }
-}
-
-/// What can be written to and read from.
-trait Wire: Read + Write {}
-impl<S: Read + Write> Wire for S {}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix://{path}"),
-            Self::Tcp(address) => write!(f, "tcp://{address}"),
-        }
-    }
-}
 
 /// A daemon that answered.
 #[derive(Clone, Debug)]
@@ -112,8 +25,8 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Connects and agrees on a version of the API.
-    pub(super) async fn connect(host: Option<&str>) -> Result<Self, Refused> {
-        let address = Address::of(host)?;
+    pub(super) async fn connect(whereabouts: &Whereabouts) -> Result<Self, Refused> {
+        let address = Address::of(whereabouts)?;
         let refused = |error: Error| Refused {
             address: Some(address.to_string()),
             ..Refused::of("connect", &error)
@@ -121,6 +34,7 @@ impl Daemon {
         let docker = match &address {
             Address::Unix(path) => Docker::connect_with_unix(path, ANSWER, API_DEFAULT_VERSION),
             Address::Tcp(at) => Docker::connect_with_http(at, ANSWER, API_DEFAULT_VERSION),
+            Address::Tls(at, keys) => secured(at, keys),
         };
         let docker = docker
             .map_err(refused)?
@@ -134,6 +48,20 @@ impl Daemon {
             address,
         })
     }
+}
+
+/// A client that speaks TLS. It trusts the system's authorities beside the one that is named.
+fn secured(at: &str, keys: &Keys) -> Result<Docker, Error> {
+    // An empty file stands for what is not there: no further authority, no certificate of ours.
+    let nothing = || Path::new("/dev/null");
+    let ca = keys.ca.as_deref().unwrap_or_else(nothing);
+    let (cert, key) = match &keys.client {
+        Some((cert, key)) => (cert.as_path(), key.as_path()),
+        None => (nothing(), nothing()),
+    };
+    // It fails only where a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Docker::connect_with_ssl(at, key, cert, ca, ANSWER, API_DEFAULT_VERSION)
 }
 
 fn is_podman(version: &SystemVersion) -> bool {
@@ -248,19 +176,9 @@ pub(super) const fn is_missing(error: &Error) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_address_is_read_as_docker_host_writes_it() {
-        let of = |host| Address::of(host).ok();
-        assert_eq!(of(None), Some(Address::Unix("/var/run/docker.sock".into())));
-        assert_eq!(of(Some("unix:///x")), Some(Address::Unix("/x".into())));
-        assert_eq!(of(Some("tcp://h:2375/")), Some(Address::Tcp("h:2375".into())));
-        let refused = Address::of(Some("ssh://h")).unwrap_err();
-        assert!(refused.to_string().contains("unix:///path"), "{refused}");
-    }
-
     #[tokio::test]
     async fn a_daemon_that_is_not_there_is_named_with_a_mend() {
-        let refused = Daemon::connect(Some("unix:///no/such/docker.sock"))
+        let refused = Daemon::connect(&Whereabouts::at("unix:///no/such/docker.sock"))
             .await
             .unwrap_err();
         let text = refused.to_string();
@@ -269,7 +187,9 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("systemctl start docker"), "{text}");
-        let closed = Daemon::connect(Some("tcp://127.0.0.1:1")).await.unwrap_err();
+        let closed = Daemon::connect(&Whereabouts::at("tcp://127.0.0.1:1"))
+            .await
+            .unwrap_err();
         assert!(closed.to_string().contains("does not answer"), "{closed}");
     }
 }

@@ -71,11 +71,60 @@ fn machine(raw: &str) -> Option<Meaning> {
             "use unix:///path or tcp://host:port; tunnel others, as in `ssh -L /tmp/docker.sock:/var/run/docker.sock host`",
             Infrastructure,
         )
+    } else if has("no Docker context") {
+        means(
+            "the Docker context does not exist",
+            None,
+            "`docker context ls` shows those that do; mend DOCKER_CONTEXT, or choose one with `docker context use`",
+            Infrastructure,
+        )
+    } else if has("Docker's configuration") {
+        means(
+            "the configuration of Docker's client cannot be read",
+            None,
+            "mend the file, or say by DOCKER_HOST where the daemon is",
+            Infrastructure,
+        )
+    } else if has("TLS without a look at who answers") {
+        means(
+            "the daemon is to be spoken to by TLS without a look at who answers, which matrix does not do",
+            None,
+            "give the authority that signed its certificate: `ca.pem` in DOCKER_CERT_PATH with DOCKER_TLS_VERIFY=1, or in the context (`docker context update --docker host=…,ca=ca.pem`)",
+            Infrastructure,
+        )
+    } else if has("certificate file ") {
+        means(
+            "a file for TLS to the container daemon cannot be used",
+            None,
+            "mend it; `ca.pem`, `cert.pem` and `key.pem` lie in DOCKER_CERT_PATH, or with the context",
+            Infrastructure,
+        )
     } else if has("HTTP request to an HTTPS server") {
         means(
-            "the container daemon wants TLS, which matrix does not speak to it",
+            "the container daemon wants TLS",
             None,
-            "tunnel its socket: `ssh -L /tmp/docker.sock:/var/run/docker.sock host`, then DOCKER_HOST=unix:///tmp/docker.sock",
+            "set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to the folder of ca.pem, cert.pem and key.pem, or use a Docker context that has them",
+            Infrastructure,
+        )
+    } else if has("received corrupt message") {
+        means(
+            "the container daemon does not speak TLS",
+            None,
+            "take DOCKER_TLS_VERIFY out, or mend the port: 2376 is usual with TLS, 2375 without",
+            Infrastructure,
+        )
+    } else if let Some(why) = between(raw, "invalid peer certificate: ", "\n") {
+        means(
+            format!("the container daemon's certificate is not trusted ({why})"),
+            None,
+            "check that `ca.pem` signed it, that it is of the host in the address, and that it is still valid",
+            Infrastructure,
+        )
+    } else if has("received fatal alert") {
+        means(
+            "the container daemon does not accept our certificate",
+            None,
+            "put `cert.pem` and `key.pem`, signed by an authority that the daemon trusts, into DOCKER_CERT_PATH or the context",
             Infrastructure,
         )
     } else if has("Maximum supported API version") || has("Minimum supported API version") {
@@ -133,6 +182,13 @@ fn devices(raw: &str) -> Option<Meaning> {
             "mend `runtimes` in /etc/docker/daemon.json and restart the daemon",
             Infrastructure,
         )
+    } else if has("could not select device driver \"cdi\"") {
+        means(
+            "the daemon does not know CDI, by which the GPUs are asked for",
+            "container: gpus",
+            "update Docker to 28.2 or later (25 to 28.1 know it with `features: {cdi: true}` in /etc/docker/daemon.json) and run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; or say `gpus: leased`",
+            Infrastructure,
+        )
     } else if has("could not select device driver") {
         means(
             "the daemon cannot give GPUs to a container",
@@ -186,7 +242,22 @@ fn image(raw: &str) -> Option<Meaning> {
                 "load it by hand (`docker pull`, or `docker load` on a host without network), or check the network and the proxy",
                 Image,
             )
+        } else if has("and pulling is forbidden") {
+            means(
+                "the image is not here, and `--pull never` forbids to get it",
+                "container: image",
+                "`docker pull` it by hand, or leave `--pull never` out",
+                Image,
+            )
+        } else if has("meant when the run began is gone") {
+            means(
+                "the image that the run began with is gone, and it came from no registry",
+                "container: image",
+                "begin a new run: it takes what the name means now",
+                Image,
+            )
         } else if has("unauthorized")
+            || has("no basic auth credentials")
             || has("denied: requested access")
             || has("pull access denied")
             || has("authentication required")
@@ -194,7 +265,7 @@ fn image(raw: &str) -> Option<Meaning> {
             means(
                 "the registry does not give out the image",
                 "container: image",
-                "check its name; for a private one `docker login` and `docker pull` it by hand",
+                "check its name; for a private one `docker login` to its registry, whose password is then taken from Docker's configuration",
                 Image,
             )
         } else if has("manifest unknown") || (has("manifest for") && has("not found")) {
@@ -283,15 +354,22 @@ fn written(raw: &str) -> Option<Meaning> {
         } else if has("Requested CPUs are not available") {
             means(
                 "the host has not the CPUs that are asked for",
-                "container",
+                "container: cpuset",
                 "name CPUs that it has",
                 Spec,
             )
         } else if has("Minimum memory limit") {
             means(
                 "the memory limit is too low for a container",
-                "container",
+                "container: memory",
                 "raise it",
+                Spec,
+            )
+        } else if has("Memoryswap limit") || has("emory swap limit") {
+            means(
+                "the limit of memory and swap does not fit the limit of memory",
+                "container: memory_swap",
+                "it is of both together: at least as much as `memory`, which must be given too",
                 Spec,
             )
         } else if has("No command specified") || has("no command specified") {
@@ -305,6 +383,35 @@ fn written(raw: &str) -> Option<Meaning> {
             return None;
         },
     )
+}
+
+/// Whether a registry, or the way to it, may do better in a moment. What it refuses (no such image, no permission) it will refuse again.
+pub(super) fn is_transient(raw: &str) -> bool {
+    const SIGNS: &[&str] = &[
+        "connection reset",
+        "Connection reset",
+        "broken pipe",
+        "unexpected EOF",
+        ": EOF",
+        "i/o timeout",
+        "TLS handshake timeout",
+        "Client.Timeout exceeded",
+        "context deadline exceeded",
+        "Timeout error",
+        "Too Many Requests",
+        "toomanyrequests",
+        "server misbehaving",
+        "Temporary failure in name resolution",
+        "500 Internal Server Error",
+        "502 Bad Gateway",
+        "503 Service Unavailable",
+        "504 Gateway",
+        // The daemon itself went away, as when it restarts.
+        "error reading a body",
+        "connection closed before message completed",
+        "client error (Connect)",
+    ];
+    SIGNS.iter().any(|sign| raw.contains(sign))
 }
 
 fn after(raw: &str, mark: &str) -> Option<String> {
@@ -341,7 +448,7 @@ mod tests {
         ),
         (
             r#"could not select device driver "cdi" with capabilities: []"#,
-            "cannot give GPUs",
+            "does not know CDI",
             Some("container: gpus"),
         ),
         (
@@ -433,12 +540,12 @@ mod tests {
         (
             "Requested CPUs are not available - requested 0-7, available: 0-1",
             "CPUs",
-            Some("container"),
+            Some("container: cpuset"),
         ),
         (
             "Minimum memory limit allowed is 6MB",
             "memory limit",
-            Some("container"),
+            Some("container: memory"),
         ),
         (
             "client version 1.52 is too new. Maximum supported API version is 1.41",
@@ -474,6 +581,29 @@ mod tests {
             assert!(meaning.what.contains(what), "{raw}\n{meaning:?}");
             assert_eq!(meaning.place, *place, "{raw}\n{meaning:?}");
             assert!(!meaning.help.is_empty());
+        }
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        for raw in [
+            "received unexpected HTTP status: 503 Service Unavailable",
+            r#"Get "http://r/v2/": read tcp 1.1.1.1:2->3.3.3.3:4: read: connection reset by peer"#,
+            "net/http: TLS handshake timeout",
+            r#"Get "http://127.0.0.1:5000/v2/": EOF"#,
+            "unexpected EOF",
+        ] {
+            assert!(is_transient(raw), "{raw}");
+        }
+        let refused = SAID
+            .iter()
+            .map(|(raw, _, _)| *raw)
+            .filter(|raw| !raw.contains("(Connect)"));
+        for raw in refused.chain([
+            "unauthorized: authentication required",
+            "manifest for x:1 not found: manifest unknown: manifest unknown",
+        ]) {
+            assert!(!is_transient(raw), "{raw}");
         }
     }
 

@@ -4,16 +4,22 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::engine::docker::daemon::{Daemon, Refused, is_missing};
-use crate::engine::docker::{image, trial};
+use bollard::models::SystemInfo;
+
+use crate::engine::docker::address::Whereabouts;
+use crate::engine::docker::daemon::{Daemon, Refused};
+use crate::engine::docker::image::Images;
+use crate::engine::docker::trial;
 use crate::matrix::plan::{Container, Gpus, Launch, Place};
 
 /// What is to run in containers, and where.
 pub struct Wanted<'a> {
     /// The launches; those of other executors are passed over.
     pub launches: Vec<&'a Launch>,
-    /// Where the daemon listens, as `DOCKER_HOST` says it.
-    pub docker_host: Option<&'a str>,
+    /// Where the daemon is.
+    pub whereabouts: &'a Whereabouts,
+    /// The images of the run, which are resolved here.
+    pub images: &'a Images,
     /// Where Hugging Face's cache is, for `{hf_home}`.
     pub hf_home: Option<&'a Path>,
     /// The folder of the matrix file, for `{dir}` and relative paths.
@@ -53,13 +59,13 @@ pub async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
     if launches.is_empty() {
         return Vec::new();
     }
-    let daemon = match Daemon::connect(wanted.docker_host).await {
+    let daemon = match Daemon::connect(wanted.whereabouts).await {
         Ok(daemon) => daemon,
         Err(refused) => return vec![Lack::from(&refused)],
     };
     let mut found = BTreeSet::new();
     runtimes(&daemon, &launches, &mut found).await;
-    images(&daemon, &launches, &mut found).await;
+    images(&daemon, wanted, &launches, &mut found).await;
     for (launch, container) in &launches {
         if daemon.address.is_local() {
             sources(wanted, launch, container, &mut found);
@@ -82,13 +88,15 @@ pub async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
 }
 
 async fn runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], found: &mut BTreeSet<Lack>) {
-    let known = match daemon.docker.info().await {
-        Ok(info) => info.runtimes.unwrap_or_default(),
+    let info = match daemon.docker.info().await {
+        Ok(info) => info,
         Err(error) => {
             found.insert(Lack::from(&Refused::of("info", &error)));
             return;
         }
     };
+    cdi(&info, launches, found);
+    let known = info.runtimes.unwrap_or_default();
     for (launch, container) in launches {
         let Some(runtime) = container.runtime.as_ref().filter(|_| !daemon.is_podman) else {
             continue;
@@ -109,33 +117,54 @@ async fn runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], found: &m
     }
 }
 
-async fn images(daemon: &Daemon, launches: &[(&Launch, &Container)], found: &mut BTreeSet<Lack>) {
+/// GPUs that are asked for by CDI at a daemon that knows none by it.
+fn cdi(info: &SystemInfo, launches: &[(&Launch, &Container)], found: &mut BTreeSet<Lack>) {
+    let knows_cdi = info
+        .cdi_spec_dirs
+        .as_ref()
+        .is_some_and(|folders| !folders.is_empty());
+    // Newer daemons say what they found; older ones only that they look.
+    let has_gpus = info.discovered_devices.as_ref().is_none_or(|devices| {
+        let ids = devices.iter().filter_map(|device| device.id.as_deref());
+        ids.into_iter().any(|id| id.starts_with("nvidia.com/gpu="))
+    });
+    for (launch, container) in launches {
+        if !matches!(container.gpus, Gpus::Cdi | Gpus::CdiAll) || (knows_cdi && has_gpus) {
+            continue;
+        }
+        let said = Refused::saying(
+            "info",
+            match knows_cdi {
+                false => r#"could not select device driver "cdi""#.to_owned(),
+                true => "no CDI device of nvidia.com/gpu".to_owned(),
+            },
+        );
+        found.insert(Lack {
+            what: format!("{} of engine `{}`", said.what(), launch.engine.name),
+            help: said.meaning.help,
+        });
+    }
+}
+
+/// Finds out what every image's name means, and says which cannot be had.
+async fn images(
+    daemon: &Daemon,
+    wanted: &Wanted<'_>,
+    launches: &[(&Launch, &Container)],
+    found: &mut BTreeSet<Lack>,
+) {
     let images: BTreeSet<&str> = launches
         .iter()
         .map(|(_, container)| container.image.as_str())
         .collect();
     for image in images {
-        let refused = match daemon.docker.inspect_image(image).await {
-            Ok(_) => continue,
-            // Podman cannot ask a registry; there only the pull shows it.
-            Err(error) if is_missing(&error) && daemon.is_podman => continue,
-            Err(error) if is_missing(&error) => {
-                match daemon
-                    .docker
-                    .inspect_registry_image(&image::whole(image), None)
-                    .await
-                {
-                    Ok(_) => continue,
-                    Err(error) => Refused::of("ask the registry", &error),
-                }
-            }
-            Err(error) => Refused::of("inspect the image", &error),
-        };
-        let lack = Lack::from(&refused);
-        found.insert(Lack {
-            what: format!("image `{image}`: {}", lack.what),
-            ..lack
-        });
+        if let Err(refused) = wanted.images.resolve(daemon, wanted.whereabouts, image).await {
+            let lack = Lack::from(&refused);
+            found.insert(Lack {
+                what: format!("image `{image}`: {}", lack.what),
+                ..lack
+            });
+        }
     }
 }
 
@@ -158,5 +187,43 @@ fn sources(wanted: &Wanted<'_>, launch: &Launch, container: &Container, found: &
                 help: said.meaning.help,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::testing::contained;
+    use bollard::models::DeviceInfo;
+
+    #[test]
+    fn a_daemon_without_cdi_or_without_gpus_in_it_is_told_before_the_run() {
+        let launch = contained(Container {
+            gpus: Gpus::Cdi,
+            ..Container::default()
+        });
+        let Place::Container(container) = &launch.place else {
+            panic!("it is a container");
+        };
+        let told = |info: SystemInfo| {
+            let mut found = BTreeSet::new();
+            cdi(&info, &[(&launch, &**container)], &mut found);
+            found.into_iter().map(|lack| lack.what).collect::<String>()
+        };
+        assert!(told(SystemInfo::default()).contains("does not know CDI"));
+        let knows = |ids: Option<&[&str]>| SystemInfo {
+            cdi_spec_dirs: Some(vec!["/etc/cdi".into()]),
+            discovered_devices: ids.map(|ids| {
+                let device = |id: &&str| DeviceInfo {
+                    id: Some((*id).to_owned()),
+                    ..DeviceInfo::default()
+                };
+                ids.iter().map(device).collect()
+            }),
+            ..SystemInfo::default()
+        };
+        assert!(told(knows(Some(&["amd.com/gpu=0"]))).contains("by its CDI name"));
+        assert_eq!(told(knows(Some(&["nvidia.com/gpu=0"]))), "");
+        assert_eq!(told(knows(None)), "");
     }
 }

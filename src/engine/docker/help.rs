@@ -12,6 +12,7 @@ use futures_util::StreamExt;
 use tokio::time::timeout;
 
 use crate::base::ids::{LaunchId, RunId};
+use crate::engine::docker::address::Whereabouts;
 use crate::engine::docker::body::{OWNER, RUN, START};
 use crate::engine::docker::daemon::{Daemon, Refused, is_missing, words};
 use crate::engine::docker::{Created, remove};
@@ -39,10 +40,10 @@ pub(in crate::engine) struct Dry<'a> {
 /// # Errors
 /// In words, why there is none.
 pub(in crate::engine) async fn image_at_hand(
-    docker_host: Option<&str>,
+    whereabouts: &Whereabouts,
     image: &str,
 ) -> Result<String, String> {
-    let daemon = Daemon::connect(docker_host)
+    let daemon = Daemon::connect(whereabouts)
         .await
         .map_err(|refused| refused.what())?;
     match daemon.docker.inspect_image(image).await {
@@ -56,9 +57,9 @@ pub(in crate::engine) async fn image_at_hand(
 ///
 /// # Errors
 /// In words, why it says nothing: it cannot be started, ends with an error, or takes too long.
-pub(in crate::engine) async fn help(docker_host: Option<&str>, dry: Dry<'_>) -> Result<String, String> {
+pub(in crate::engine) async fn help(whereabouts: &Whereabouts, dry: Dry<'_>) -> Result<String, String> {
     let said = |refused: Refused| format!("{}: {}", refused.what(), refused.raw.trim());
-    let daemon = Daemon::connect(docker_host).await.map_err(said)?;
+    let daemon = Daemon::connect(whereabouts).await.map_err(said)?;
     let patience = dry.patience;
     let marks = Marks::new(&dry.run, dry.launch, 0).map_err(|error| error.to_string())?;
     let made = daemon

@@ -1,81 +1,241 @@
-//! Images: had already, or pulled while the install log says how far it is.
+//! Images: each name is resolved to a digest once, before the run, and every start of the run takes that very image, whatever the
+//! name means by then. A missing one is pulled.
 
-use std::collections::HashMap;
-use std::io::Write;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use bollard::Docker;
-use bollard::models::CreateImageInfo;
-use bollard::query_parameters::CreateImageOptions;
-use futures_util::StreamExt;
+use bollard::models::ImageInspect;
+use bollard::query_parameters::TagImageOptions;
+use tokio::time::sleep;
 
-use crate::engine::docker::daemon::{Refused, is_missing};
+use crate::base::clock;
+use crate::engine::Tell;
+use crate::engine::docker::address::Whereabouts;
+use crate::engine::docker::daemon::{Daemon, Refused, is_missing};
+use crate::engine::docker::{credentials, errors, name, pull};
 use crate::results::store;
 
-/// Sees to it that an image is there. Says whether it was pulled.
-pub(super) async fn ensure(docker: &Docker, image: &str, mut log: store::Log) -> Result<bool, Refused> {
-    match docker.inspect_image(image).await {
-        Ok(_) => return Ok(false),
-        Err(error) if is_missing(&error) => {}
-        Err(error) => return Err(Refused::of("inspect the image", &error)),
-    }
-    let name = whole(image);
-    let mut say = |line: &str| {
-        // A full disk is told by whoever keeps results; an image is pulled all the same.
-        let _ = writeln!(log, "{line}").and_then(|()| log.flush());
-    };
-    say(&format!("pulling {name}"));
-    let options = CreateImageOptions {
-        from_image: Some(name),
-        ..CreateImageOptions::default()
-    };
-    let mut told: HashMap<String, String> = HashMap::new();
-    let mut pull = docker.create_image(Some(options), None, None);
-    while let Some(step) = pull.next().await {
-        let step = step.map_err(|error| {
-            let refused = Refused::of("pull", &error);
-            say(&refused.raw);
-            refused
-        })?;
-        if let Some(line) = progress(&step, &mut told) {
-            say(&line);
+/// The pauses before a registry that failed for a moment is asked again for a digest.
+const PAUSES: [u64; 2] = [1, 3];
+
+/// When images are pulled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pull {
+    /// Never: what is not here is missing.
+    Never,
+    /// Where they are not here.
+    #[default]
+    Missing,
+    /// Always: the registry is asked what the name means now.
+    Always,
+}
+
+/// What every image of a run is.
+#[derive(Debug, Default)]
+pub struct Images {
+    pull: Pull,
+    /// By name: the digest with its repository, or the id of an image that came from no registry.
+    pins: Mutex<BTreeMap<String, Pin>>,
+}
+
+/// What a name means for the whole run, once that is known. Whoever gets the image holds it, so that nobody pulls it twice.
+type Pin = Arc<tokio::sync::Mutex<Option<String>>>;
+
+/// An image that is here.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Had {
+    /// Its id, by which it is started.
+    pub(super) id: String,
+    /// Its digest in a registry, or its id where it came from none.
+    pub(super) digest: String,
+    /// Its size in bytes.
+    pub(super) bytes: Option<u64>,
+    /// How long the pull took, where there was one.
+    pub(super) pulled_seconds: Option<f64>,
+}
+
+impl Images {
+    /// Images that are pulled at those times.
+    pub fn new(pull: Pull) -> Self {
+        Self {
+            pull,
+            pins: Mutex::default(),
         }
     }
-    Ok(true)
-}
 
-/// A line for a step that is new: a layer is told once per state, not once per kilobyte.
-fn progress(step: &CreateImageInfo, told: &mut HashMap<String, String>) -> Option<String> {
-    let status = step.status.clone()?;
-    let id = step.id.clone().unwrap_or_default();
-    if told.insert(id.clone(), status.clone()).as_ref() == Some(&status) {
-        return None;
+    /// Says what a name meant when the run began, where it is taken up again.
+    pub fn hold(&self, image: &str, digest: &str) {
+        let held = Arc::new(tokio::sync::Mutex::new(Some(digest.to_owned())));
+        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        pins.insert(image.to_owned(), held);
     }
-    let size = step
-        .progress_detail
-        .as_ref()
-        .and_then(|detail| detail.total)
-        .filter(|total| *total > 0)
-        .map_or_else(String::new, |total| format!(" ({:.1} MB)", total as f64 / 1e6));
-    Some(match id.is_empty() {
-        true => status,
-        false => format!("{id}: {status}{size}"),
-    })
-}
 
-/// The name with a tag: without one a daemon would pull them all.
-pub(super) fn whole(image: &str) -> String {
-    let last = image.rsplit('/').next().unwrap_or(image);
-    match image.contains('@') || last.contains(':') {
-        true => image.to_owned(),
-        false => format!("{image}:latest"),
+    fn pin(&self, image: &str) -> Pin {
+        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(pins.entry(image.to_owned()).or_default())
+    }
+
+    /// Finds out what a name means, without pulling it.
+    pub(super) async fn resolve(
+        &self,
+        daemon: &Daemon,
+        whereabouts: &Whereabouts,
+        image: &str,
+    ) -> Result<(), Refused> {
+        let pin = self.pin(image);
+        let mut pin = pin.lock().await;
+        if pin.is_some() {
+            return Ok(());
+        }
+        let here = inspect(daemon, image).await?;
+        match (here, self.pull) {
+            (Some(seen), Pull::Never | Pull::Missing) => *pin = Some(digest(&seen, image)),
+            (None, Pull::Never) => return Err(forbidden(image)),
+            // Podman cannot ask a registry; there only the pull shows it.
+            (_, Pull::Missing | Pull::Always) if daemon.is_podman || image.contains('@') => {}
+            (_, Pull::Missing | Pull::Always) => {
+                *pin = Some(ask_registry(daemon, whereabouts, image).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees to it that an image is here: the one that the run began with.
+    pub(super) async fn ensure(
+        &self,
+        daemon: &Daemon,
+        whereabouts: &Whereabouts,
+        image: &str,
+        mut log: store::Log,
+        tell: Tell<'_>,
+    ) -> Result<Had, Refused> {
+        let pin = self.pin(image);
+        let mut pin = pin.lock().await;
+        let reference = pin.clone().unwrap_or_else(|| image.to_owned());
+        // Whether the name was pulled already in this run is what its pin says.
+        let is_stale = pin.is_none() && self.pull == Pull::Always;
+        let here = match is_stale {
+            true => None,
+            false => inspect(daemon, &reference).await?,
+        };
+        let began = clock::now();
+        let mut pulled_seconds = None;
+        let seen = match here {
+            Some(seen) => seen,
+            None if self.pull == Pull::Never => return Err(forbidden(image)),
+            None if reference.starts_with("sha256:") => {
+                let raw = format!("the image {reference} that `{image}` meant when the run began is gone");
+                return Err(Refused::saying("inspect the image", raw));
+            }
+            None => {
+                let login = credentials::of(whereabouts, image).await;
+                let login = login.unwrap_or_else(|reason| {
+                    use std::io::Write;
+                    // An image may be public: only the registry knows, and says so.
+                    let _ = writeln!(log, "no login: {reason}");
+                    None
+                });
+                let wanted = name::whole(&reference);
+                pull::pull(daemon, &wanted, login, &mut log, tell).await?;
+                pulled_seconds = Some(clock::now().since(began).as_secs_f64());
+                let seen = inspect(daemon, &wanted).await?;
+                let seen = seen.ok_or_else(|| {
+                    Refused::saying("pull", format!("No such image: {wanted}, though it was pulled"))
+                })?;
+                self.name(daemon, image, &seen).await;
+                seen
+            }
+        };
+        let digest = digest(&seen, image);
+        *pin = Some(digest.clone());
+        Ok(Had {
+            id: seen.id.clone().unwrap_or(reference),
+            digest,
+            bytes: seen.size.and_then(|size| u64::try_from(size).ok()),
+            pulled_seconds,
+        })
+    }
+
+    /// Gives an image that was pulled by its digest the name by which it was asked for, as `docker pull` would have: else the next
+    /// run would not find it. A name that means something by now is left alone, unless it is always to mean the newest.
+    async fn name(&self, daemon: &Daemon, image: &str, seen: &ImageInspect) {
+        let (Some(tag), Some(id)) = (name::tag(image), &seen.id) else {
+            return;
+        };
+        let is_taken = matches!(inspect(daemon, image).await, Ok(Some(_)));
+        if is_taken && self.pull != Pull::Always {
+            return;
+        }
+        let options = TagImageOptions {
+            repo: Some(name::repository(image).to_owned()),
+            tag: Some(tag),
+        };
+        // Without a name it is found by its digest all the same.
+        let _ = daemon.docker.tag_image(id, Some(options)).await;
     }
 }
 
-/// What an image is for ever: its digest in a registry, or its own id where it came from none.
-pub(super) async fn digest(docker: &Docker, id: &str) -> Option<String> {
-    let image = docker.inspect_image(id).await.ok()?;
-    let named = image.repo_digests.unwrap_or_default().into_iter().next();
-    named.or(image.id)
+/// An image as the daemon knows it; `None`: it does not.
+async fn inspect(daemon: &Daemon, image: &str) -> Result<Option<ImageInspect>, Refused> {
+    match daemon.docker.inspect_image(image).await {
+        Ok(seen) => Ok(Some(seen)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(Refused::of("inspect the image", &error)),
+    }
+}
+
+/// What the registry says that a name means.
+async fn ask_registry(daemon: &Daemon, whereabouts: &Whereabouts, image: &str) -> Result<String, Refused> {
+    let (login, why_not) = match credentials::of(whereabouts, image).await {
+        Ok(login) => (login, None),
+        Err(reason) => (None, Some(reason)),
+    };
+    let mut pauses = PAUSES.iter();
+    loop {
+        let wanted = name::whole(image);
+        let asked = daemon.docker.inspect_registry_image(&wanted, login.clone());
+        let mut refused = match asked.await {
+            Ok(found) => {
+                let digest = found.descriptor.digest.unwrap_or_default();
+                if digest.starts_with("sha256:") {
+                    return Ok(name::by_digest(image, &digest));
+                }
+                Refused::saying(
+                    "ask the registry",
+                    format!("manifest unknown: no digest of {wanted}"),
+                )
+            }
+            Err(error) => Refused::of("ask the registry", &error),
+        };
+        match pauses.next().filter(|_| errors::is_transient(&refused.raw)) {
+            Some(pause) => sleep(Duration::from_secs(*pause)).await,
+            None => {
+                if let Some(reason) = &why_not {
+                    refused.raw.push_str(&format!(" (without a login: {reason})"));
+                }
+                return Err(refused);
+            }
+        }
+    }
+}
+
+fn forbidden(image: &str) -> Refused {
+    Refused::saying(
+        "inspect the image",
+        format!("No such image: {image}, and pulling is forbidden"),
+    )
+}
+
+/// What an image is for ever: its digest in the registry that its name says, else in any, else its own id.
+fn digest(seen: &ImageInspect, image: &str) -> String {
+    let named = seen.repo_digests.iter().flatten();
+    let own = format!("{}@", name::repository(image));
+    let ours = named.clone().find(|digest| digest.starts_with(&own));
+    ours.or_else(|| named.clone().next())
+        .or(seen.id.as_ref())
+        .cloned()
+        .unwrap_or_else(|| image.to_owned())
 }
 
 #[cfg(test)]
@@ -83,26 +243,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_without_a_tag_is_the_latest_and_never_all() {
-        assert_eq!(whole("a/b"), "a/b:latest");
-        assert_eq!(whole("h:5000/a/b"), "h:5000/a/b:latest");
-        assert_eq!(whole("a/b:1"), "a/b:1");
-        assert_eq!(whole("a/b@sha256:00"), "a/b@sha256:00");
+    fn an_image_is_known_by_the_digest_of_its_own_registry_else_by_its_id() {
+        let mut seen = ImageInspect {
+            id: Some("sha256:1".into()),
+            repo_digests: Some(vec!["a@sha256:2".into(), "h:5/a@sha256:3".into()]),
+            ..ImageInspect::default()
+        };
+        assert_eq!(digest(&seen, "h:5/a:1"), "h:5/a@sha256:3");
+        assert_eq!(digest(&seen, "b"), "a@sha256:2");
+        seen.repo_digests = None;
+        assert_eq!(digest(&seen, "a"), "sha256:1");
     }
 
     #[test]
-    fn a_layer_is_told_once_per_state() {
-        let step = |id: &str, status: &str| CreateImageInfo {
-            id: Some(id.into()),
-            status: Some(status.into()),
-            ..CreateImageInfo::default()
-        };
-        let mut told = HashMap::new();
-        assert_eq!(
-            progress(&step("a", "Downloading"), &mut told).as_deref(),
-            Some("a: Downloading")
-        );
-        assert_eq!(progress(&step("a", "Downloading"), &mut told), None);
-        assert!(progress(&step("a", "Extracting"), &mut told).is_some());
+    fn what_the_run_began_with_is_held() {
+        let images = Images::default();
+        images.hold("a:1", "a@sha256:2");
+        let pin = images.pin("a:1");
+        assert_eq!(pin.try_lock().unwrap().as_deref(), Some("a@sha256:2"));
+        assert!(images.pin("b").try_lock().unwrap().is_none());
     }
 }

@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bollard::Docker;
+use bollard::models::ContainerSummaryStateEnum;
 use bollard::query_parameters::{ListContainersOptions, StopContainerOptions};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::engine::docker::body::{OWNER, RUN, START};
-use crate::engine::docker::daemon::{Address, Daemon};
+use crate::engine::docker::address::{Address, Whereabouts};
+use crate::engine::docker::body::{IMAGE, OWNER, RUN, START};
+use crate::engine::docker::daemon::Daemon;
 use crate::engine::docker::remove;
 use crate::engine::marks::Owner;
 
@@ -32,6 +34,8 @@ pub struct LeftContainer {
     pub start: String,
     /// The `matrix` process that created it.
     pub owner: Owner,
+    /// Whether it runs.
+    pub is_running: bool,
 }
 
 impl LeftContainer {
@@ -44,8 +48,8 @@ impl LeftContainer {
 }
 
 /// Containers with labels of `matrix`: all of them, or only those whose owner lives no more. None where there is no daemon.
-pub async fn find(docker_host: Option<&str>, owner_is_dead_only: bool) -> Vec<LeftContainer> {
-    let daemon = timeout(LIST, Daemon::connect(docker_host)).await;
+pub async fn find(whereabouts: &Whereabouts, owner_is_dead_only: bool) -> Vec<LeftContainer> {
+    let daemon = timeout(LIST, Daemon::connect(whereabouts)).await;
     let Ok(Ok(daemon)) = daemon else {
         return Vec::new();
     };
@@ -53,8 +57,8 @@ pub async fn find(docker_host: Option<&str>, owner_is_dead_only: bool) -> Vec<Le
 }
 
 /// Removes every container whose owner lives no more: its stop signal, after `grace` SIGKILL. Says what it was.
-pub async fn sweep(grace: Duration, docker_host: Option<&str>) -> Vec<String> {
-    let Ok(Ok(daemon)) = timeout(LIST, Daemon::connect(docker_host)).await else {
+pub async fn sweep(grace: Duration, whereabouts: &Whereabouts) -> Vec<String> {
+    let Ok(Ok(daemon)) = timeout(LIST, Daemon::connect(whereabouts)).await else {
         return Vec::new();
     };
     let mut ending = JoinSet::new();
@@ -105,10 +109,12 @@ async fn listed(daemon: &Daemon, owner_is_dead_only: bool) -> Vec<LeftContainer>
                 .first()
                 .map_or_else(|| id.clone(), |name| name.trim_start_matches('/').to_owned()),
             id,
-            image: container.image.unwrap_or_default(),
+            // One of an earlier version has no such label.
+            image: labels.get(IMAGE).cloned().or(container.image).unwrap_or_default(),
             run: label(RUN),
             start: label(START),
             owner,
+            is_running: container.state == Some(ContainerSummaryStateEnum::RUNNING),
         });
     }
     left
@@ -132,8 +138,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_daemon_that_is_not_there_has_no_containers() {
-        let nowhere = Some("unix:///no/such/docker.sock");
-        assert!(find(nowhere, false).await.is_empty());
-        assert!(sweep(Duration::ZERO, nowhere).await.is_empty());
+        let nowhere = Whereabouts::at("unix:///no/such/docker.sock");
+        assert!(find(&nowhere, false).await.is_empty());
+        assert!(sweep(Duration::ZERO, &nowhere).await.is_empty());
     }
 }

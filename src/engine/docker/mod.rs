@@ -4,7 +4,10 @@
 //! A container never removes itself, so that its exit code and its last words can be read; it carries labels by which the next run
 //! finds it when this one is killed. Nothing here touches a container without our labels.
 
+mod address;
 mod body;
+mod config;
+mod credentials;
 mod daemon;
 mod errors;
 mod fit;
@@ -12,6 +15,8 @@ mod help;
 mod image;
 mod inquest;
 mod left;
+mod name;
+mod pull;
 mod trial;
 mod watch;
 
@@ -28,17 +33,22 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::clock;
-use crate::engine::docker::daemon::{Address, Daemon, is_missing};
+use crate::engine::docker::address::Address;
+use crate::engine::docker::daemon::{Daemon, is_missing};
+use crate::engine::docker::image::Had;
 use crate::engine::docker::watch::{Exit, Life};
 use crate::engine::marks::Marks;
 use crate::engine::{
-    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, contact, port,
+    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, Tell, contact, port,
 };
 use crate::matrix::plan::{Container, Launch, command};
+use crate::results::store;
 
+pub use address::Whereabouts;
 pub use daemon::Refused;
 pub use fit::{Lack, Wanted, lacks};
 pub(in crate::engine) use help::{Dry, help, image_at_hand};
+pub use image::{Images, Pull};
 pub use left::{LeftContainer, find, sweep};
 
 /// How long to wait for last words once a container has ended: its log ends with it.
@@ -58,7 +68,7 @@ pub(super) struct Engine {
     docker: Docker,
     container: Created,
     grace: Duration,
-    digest: Option<String>,
+    image: Had,
     life: Receiver<Life>,
     /// What follows its log and its life; ends with this.
     _following: JoinSet<()>,
@@ -69,19 +79,26 @@ pub(super) async fn start(
     container: &Container,
     context: &Context,
     logs: Logs,
+    tell: Tell<'_>,
 ) -> Result<Running, StartError> {
     let refused = |refused: Refused| StartError::Container(Box::new(refused.redacted(&context.redactor)));
     let headers = contact::headers(launch, context)?;
     let marks = Marks::new(&context.run, &launch.id, context.start)?;
-    let body = body::body(launch, container, context, &marks)?;
-    let daemon = Daemon::connect(context.docker_host.as_deref())
+    let mut body = body::body(launch, container, context, &marks)?;
+    let daemon = Daemon::connect(&context.whereabouts).await.map_err(refused)?;
+    let image = context
+        .images
+        .ensure(
+            &daemon,
+            &context.whereabouts,
+            &container.image,
+            logs.install,
+            tell,
+        )
         .await
         .map_err(refused)?;
-    let preparing = clock::now();
-    let is_pulled = image::ensure(&daemon.docker, &container.image, logs.install)
-        .await
-        .map_err(refused)?;
-    let install_seconds = is_pulled.then(|| clock::now().since(preparing).as_secs_f64());
+    // The name may mean another image by now.
+    body.image = Some(image.id.clone());
     if daemon.address.is_local() && !port::is_free(context.port) {
         return Err(StartError::PortTaken { port: context.port });
     }
@@ -100,14 +117,6 @@ pub(super) async fn start(
     let started = docker.start_container(&created.id, None).await;
     started.map_err(|error| refused(Refused::of("start", &error)))?;
     let (following, life) = watch::follow(&docker, &created.id, writer);
-    // What was started, whatever the tag means by now.
-    let digest = match docker
-        .inspect_container(&created.id, None::<InspectContainerOptions>)
-        .await
-    {
-        Ok(seen) => image::digest(&docker, seen.image.as_deref().unwrap_or(&container.image)).await,
-        Err(_) => None,
-    };
     let host = daemon.address.host();
     Ok(Running {
         endpoint: Endpoint {
@@ -122,15 +131,16 @@ pub(super) async fn start(
             false => Devices::Remote,
         },
         began,
-        install_seconds,
+        install_seconds: image.pulled_seconds,
         executor: Executor::Docker(Box::new(Engine {
             docker,
             container: created,
             grace: launch.patience.stop.duration(),
-            digest,
+            image,
             life,
             _following: following,
         })),
+        shm: None,
     })
 }
 
@@ -148,6 +158,20 @@ fn body_with_short_log(mut body: ContainerCreateBody, is_podman: bool) -> Contai
         });
     }
     body
+}
+
+/// Gets the image of a start to come. What goes wrong is told by that start.
+pub async fn pull_ahead(
+    whereabouts: &Whereabouts,
+    images: &Images,
+    image: &str,
+    log: store::Log,
+    tell: Tell<'_>,
+) {
+    if let Ok(daemon) = Daemon::connect(whereabouts).await {
+        // The start asks again, and says why it cannot be had.
+        let _ = images.ensure(&daemon, whereabouts, image, log, tell).await;
+    }
 }
 
 /// The names to try: the one that `matrix plan` prints, else with the run and the start, else with a number of ours.
@@ -210,8 +234,12 @@ impl Engine {
         format!("container {} ({id})", self.container.name)
     }
 
-    pub(super) fn digest(&self) -> Option<&str> {
-        self.digest.as_deref()
+    pub(super) fn digest(&self) -> &str {
+        &self.image.digest
+    }
+
+    pub(super) const fn image_bytes(&self) -> Option<u64> {
+        self.image.bytes
     }
 
     /// Waits until the container ended and, a moment, for its last words.

@@ -43,7 +43,7 @@ fn docker(launch: &Launch, container: &Container) -> Line {
         .as_ref()
         .map(|runtime| format!("--runtime {}", quoted(runtime)));
     let gpus = match container.gpus {
-        Gpus::None => None,
+        Gpus::None | Gpus::Cdi | Gpus::CdiAll => None,
         Gpus::All => Some("--gpus all".to_owned()),
         Gpus::Leased if launch.devices == 0 => None,
         Gpus::Leased => Some(format!("--gpus '\"device={}\"'", first_devices(launch))),
@@ -64,6 +64,10 @@ fn docker(launch: &Launch, container: &Container) -> Line {
             false => format!("-e {}", word(&Text::new(format!("{name}={value}")), launch, port)),
         });
     }
+    let leased: Vec<u32> = (0..launch.devices).collect();
+    for name in container.gpus.cdi(&leased) {
+        groups.push(format!("--device {name}"));
+    }
     for device in &container.devices {
         groups.push(format!("--device {}", quoted(device)));
     }
@@ -82,6 +86,7 @@ fn docker(launch: &Launch, container: &Container) -> Line {
             .iter()
             .map(|(name, limit)| format!("--ulimit {name}={limit}")),
     );
+    rest.extend(limits(container));
     rest.extend(container.init.then(|| "--init".to_owned()));
     rest.extend(container.privileged.then(|| "--privileged".to_owned()));
     let mut command = launch.argv(port);
@@ -99,6 +104,29 @@ fn docker(launch: &Launch, container: &Container) -> Line {
         groups.push(words(&command, launch, port));
     }
     Line(groups)
+}
+
+/// What limits a container, and what opens it.
+fn limits(container: &Container) -> Vec<String> {
+    let mut flags = Vec::new();
+    let cpuset = container.cpuset.as_ref();
+    flags.extend(cpuset.map(|cpus| format!("--cpuset-cpus {}", quoted(cpus))));
+    flags.extend(container.memory.map(|most| format!("--memory {}", most.0)));
+    flags.extend(
+        container
+            .memory_swap
+            .map(|most| format!("--memory-swap {}", most.0)),
+    );
+    let lists = [
+        ("--add-host", &container.extra_hosts),
+        ("--cap-add", &container.cap_add),
+        ("--security-opt", &container.security_opt),
+        ("--group-add", &container.group_add),
+    ];
+    for (flag, values) in lists {
+        flags.extend(values.iter().map(|value| format!("{flag} {}", quoted(value))));
+    }
+    flags
 }
 
 /// The devices that a line names, which no lease has given it: the first ones.

@@ -112,6 +112,7 @@ fn assemble(matrix: &Matrix, cells: Vec<(Cell, super::Launch)>, left_out: Vec<Le
     Plan {
         matrix: matrix.name.value.clone(),
         starts: order::starts(&ids, &cells, matrix.repeats),
+        pull_ahead: matrix.pull_ahead,
         reference: reference.or_else(|| launches.first().map(|launch| launch.engine.name.clone())),
         launches,
         cells,

@@ -191,6 +191,27 @@ pub struct Container {
     pub devices: Vec<String>,
     /// Whether it may do anything to the host.
     pub privileged: bool,
+    /// The CPUs that it may use, such as `0-7,16`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpuset: Option<String>,
+    /// The most memory that it may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// The most memory and swap together; as much as `memory` means no swap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_swap: Option<Bytes>,
+    /// Names of hosts that it knows, such as `hub:10.0.0.1`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extra_hosts: Vec<String>,
+    /// Capabilities that it has beside the usual ones, such as `SYS_PTRACE`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cap_add: Vec<String>,
+    /// Security options, such as `seccomp=unconfined`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub security_opt: Vec<String>,
+    /// Groups that its processes belong to as well, such as `video`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub group_add: Vec<String>,
 }
 
 /// A directory of the host in a container.
@@ -215,6 +236,24 @@ pub enum Gpus {
     All,
     /// Those that the launch leased, by id.
     Leased,
+    /// Those that the launch leased, by their CDI names, such as `nvidia.com/gpu=0`.
+    Cdi,
+    /// All of the host's, by the CDI name `nvidia.com/gpu=all`.
+    CdiAll,
+}
+
+impl Gpus {
+    /// The CDI names by which a launch with these devices asks for GPUs; none where it asks otherwise, or for none.
+    pub fn cdi(self, devices: &[u32]) -> Vec<String> {
+        match self {
+            Self::Cdi => devices
+                .iter()
+                .map(|device| format!("nvidia.com/gpu={device}"))
+                .collect(),
+            Self::CdiAll => vec!["nvidia.com/gpu=all".to_owned()],
+            Self::None | Self::All | Self::Leased => Vec::new(),
+        }
+    }
 }
 
 /// How a container is reached.

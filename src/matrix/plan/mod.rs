@@ -39,6 +39,9 @@ pub struct Plan {
     pub parallel: bool,
     /// The engine that comparisons refer to, by its name in the matrix.
     pub reference: Option<String>,
+    /// Whether the next launch's image is pulled while cells run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pull_ahead: bool,
 }
 
 impl Plan {

@@ -11,7 +11,9 @@ use crate::matrix::plan::launch::{
 };
 use crate::matrix::plan::point::Point;
 use crate::matrix::spec::arrival::{Arrival, Pace, Ramp};
-use crate::matrix::spec::engine::{Devices, Executor, Patch, PatienceRecipe, ProcessRecipe, Recipe};
+use crate::matrix::spec::engine::{
+    ContainerChange, Devices, Executor, Patch, PatienceRecipe, ProcessRecipe, Recipe,
+};
 use crate::matrix::spec::matrix::{EngineEntry, Matrix, ModelEntry, Override, ScenarioEntry};
 use crate::matrix::spec::scenario::{Limits, Scenario};
 use crate::matrix::spec::select::{AxisValues, fits};
@@ -322,6 +324,16 @@ impl Site<'_> {
             .or(recipe.images.get(version))
             .or(patched)
             .unwrap_or(&recipe.image);
+        let unchanged = ContainerChange::default();
+        let change = self
+            .entry
+            .container
+            .as_ref()
+            .map_or(&unchanged, |change| &change.value);
+        let mut limits = recipe.ulimits.clone();
+        for (name, limit) in change.ulimits.iter() {
+            limits.insert(name.clone(), *limit);
+        }
         Container {
             image: image.replace("{version}", version),
             entrypoint: recipe
@@ -339,23 +351,29 @@ impl Site<'_> {
                     read_only: mount.read_only,
                 })
                 .collect(),
-            runtime: recipe.runtime.clone(),
+            runtime: change.runtime.as_ref().or(recipe.runtime.as_ref()).cloned(),
             // Beside a neighbour nobody may have them all.
-            gpus: match recipe.gpus {
+            gpus: match change.gpus.unwrap_or(recipe.gpus) {
                 Gpus::All if self.matrix.parallel => Gpus::Leased,
                 gpus => gpus,
             },
-            ipc: recipe.ipc.clone(),
+            ipc: change.ipc.as_ref().or(recipe.ipc.as_ref()).cloned(),
             network: recipe.network,
-            shm_size: recipe.shm_size,
-            ulimits: recipe
-                .ulimits
+            shm_size: change.shm_size.or(recipe.shm_size),
+            ulimits: limits
                 .iter()
                 .map(|(name, limit)| (name.value.clone(), *limit))
                 .collect(),
-            init: recipe.init,
+            init: change.init.unwrap_or(recipe.init),
             devices: recipe.device_nodes.clone(),
             privileged: recipe.privileged,
+            cpuset: change.cpuset.as_ref().or(recipe.cpuset.as_ref()).cloned(),
+            memory: change.memory.or(recipe.memory),
+            memory_swap: change.memory_swap.or(recipe.memory_swap),
+            extra_hosts: [&recipe.extra_hosts[..], &change.extra_hosts].concat(),
+            cap_add: [&recipe.cap_add[..], &change.cap_add].concat(),
+            security_opt: [&recipe.security_opt[..], &change.security_opt].concat(),
+            group_add: [&recipe.group_add[..], &change.group_add].concat(),
         }
     }
 

@@ -153,6 +153,52 @@ pub struct ContainerRecipe {
     pub device_nodes: Vec<String>,
     /// Whether it may do anything to the host.
     pub privileged: bool,
+    /// The CPUs that it may use, such as `0-7,16`.
+    pub cpuset: Option<String>,
+    /// The most memory that it may have.
+    pub memory: Option<Bytes>,
+    /// The most memory and swap together; as much as `memory` means no swap.
+    pub memory_swap: Option<Bytes>,
+    /// Names of hosts that it knows, such as `hub:10.0.0.1`.
+    pub extra_hosts: Vec<String>,
+    /// Capabilities that it has beside the usual ones, such as `SYS_PTRACE`.
+    pub cap_add: Vec<String>,
+    /// Security options, such as `seccomp=unconfined`.
+    pub security_opt: Vec<String>,
+    /// Groups that its processes belong to as well, such as `video`.
+    pub group_add: Vec<String>,
+}
+
+/// What a matrix changes of how an engine runs in a container: what belongs to the host at hand rather than to the engine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ContainerChange {
+    /// Another container runtime.
+    pub runtime: Option<String>,
+    /// Other GPUs.
+    pub gpus: Option<Gpus>,
+    /// Another IPC namespace.
+    pub ipc: Option<String>,
+    /// Another size of `/dev/shm`.
+    pub shm_size: Option<Bytes>,
+    /// Resource limits added; one of the same name replaces the recipe's.
+    pub ulimits: OrderedMap<i64>,
+    /// Whether an init process forwards signals and reaps.
+    pub init: Option<bool>,
+    /// The CPUs that it may use, such as `0-7,16`.
+    pub cpuset: Option<String>,
+    /// The most memory that it may have.
+    pub memory: Option<Bytes>,
+    /// The most memory and swap together; as much as `memory` means no swap.
+    pub memory_swap: Option<Bytes>,
+    /// Names of hosts added, such as `hub:10.0.0.1`.
+    pub extra_hosts: Vec<String>,
+    /// Capabilities added, such as `SYS_PTRACE`.
+    pub cap_add: Vec<String>,
+    /// Security options added, such as `seccomp=unconfined`.
+    pub security_opt: Vec<String>,
+    /// Groups added, such as `video`.
+    pub group_add: Vec<String>,
 }
 
 /// A directory of the host in a container.

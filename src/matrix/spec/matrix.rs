@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::{RequestRate, Span};
 use crate::matrix::spec::arrival::{Pace, Ramp, Spacing, Stage};
-use crate::matrix::spec::engine::{Body, Devices, Executor, PatienceRecipe};
+use crate::matrix::spec::engine::{Body, ContainerChange, Devices, Executor, PatienceRecipe};
 use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::pictures::{Pictures, SpeedBench};
 use crate::matrix::spec::rows::{AgenticTrace, Mooncake, SharedPrefix};
@@ -64,6 +64,9 @@ pub struct Matrix {
     /// The engine that comparisons refer to; the first one unless said otherwise.
     #[serde(default)]
     pub reference: Option<Spanned<String>>,
+    /// Whether the next engine's image is pulled while cells run; rows beside a pull say so.
+    #[serde(default)]
+    pub pull_ahead: bool,
     /// Files of data sets, relative to this file: `sharegpt: data/ShareGPT.json`.
     #[serde(default)]
     pub datasets: OrderedMap<Spanned<String>>,
@@ -95,6 +98,8 @@ pub struct EngineEntry {
     pub image: Option<String>,
     /// Another command.
     pub command: Option<Vec<Raw>>,
+    /// What is changed of its container on this host, such as `{ cpuset: 0-15, memory: 64GiB }`.
+    pub container: Option<Spanned<ContainerChange>>,
     /// Where it already runs, for `attach`.
     pub url: Option<Text>,
     /// The port it must have.

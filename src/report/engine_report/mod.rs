@@ -229,7 +229,8 @@ fn launched(cells: &[&Shown<'_>]) -> String {
         facts.push(format!("version that the engine reports: {version}"));
     }
     if let Some(digest) = said(&|summary| summary.engine.image_digest.clone()) {
-        facts.push(format!("image digest: {digest}"));
+        let size = said(&|summary| Some(format!(" ({:.2} GB)", summary.engine.image_bytes? as f64 / 1e9)));
+        facts.push(format!("image digest: {digest}{}", size.unwrap_or_default()));
     }
     format!("{}\n{}\n", list(&facts), fenced(&command_of(cells), "shell"))
 }

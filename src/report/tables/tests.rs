@@ -214,6 +214,7 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         left_out: Vec::new(),
         parallel: false,
         reference: None,
+        pull_ahead: false,
     };
     let summaries = cases[0].summaries.clone();
     let counts: Vec<usize> = Shown::of_plan(&plan, &summaries)

@@ -255,6 +255,9 @@ pub struct EngineFacts {
     pub models: Vec<String>,
     /// The image's digest, for a container.
     pub image_digest: Option<String>,
+    /// The image's size on disk, for a container, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_bytes: Option<u64>,
     /// Its live configuration as it reports it.
     pub info: Option<serde_json::Value>,
     /// Whether the tokenizer that made the prompts is known by a digest.

@@ -116,6 +116,9 @@ pub enum Event {
         start: u32,
         /// How it ended, in words.
         how: String,
+        /// Bytes that it left in `/dev/shm` and that were freed, where it left any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shm_freed_bytes: Option<u64>,
         /// Seconds it took.
         seconds: f64,
     },

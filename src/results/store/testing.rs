@@ -47,6 +47,7 @@ pub fn plan() -> Plan {
         left_out: Vec::new(),
         parallel: false,
         reference: Some("sim".to_owned()),
+        pull_ahead: false,
     }
 }
 

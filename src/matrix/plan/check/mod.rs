@@ -216,6 +216,21 @@ fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
                 );
             }
         }
+        let executors = entry.executor.as_ref().or(matrix.axes.executor.as_ref());
+        let is_contained = executors.map_or_else(
+            || recipe.executors.first() == Some(&Executor::Container),
+            |executors| executors.0.contains(&Executor::Container),
+        );
+        if let Some(change) = entry.container.as_ref().filter(|_| !is_contained) {
+            mistakes.push(
+                at(
+                    Mistake::new(format!("`{}` runs in no container", engine_name(named))),
+                    change.place.as_ref(),
+                    "changes nothing",
+                )
+                .help("say `executor: container`, or take `container:` out"),
+            );
+        }
         let attaches = entry.executor.as_ref().map_or_else(
             || recipe.executors.first() == Some(&Executor::Attach),
             |executors| executors.0.contains(&Executor::Attach),

@@ -1,0 +1,91 @@
+//! The configuration of Docker's own client: `config.json` in `~/.docker` or where DOCKER_CONFIG says.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// What of `config.json` concerns us.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ConfigFile {
+    /// The context that `docker context use` chose.
+    pub(super) current_context: Option<String>,
+    /// Logins by registry.
+    pub(super) auths: BTreeMap<String, Login>,
+    /// The program that keeps all logins: `docker-credential-<name>`.
+    pub(super) creds_store: Option<String>,
+    /// Programs that keep the logins of single registries.
+    pub(super) cred_helpers: BTreeMap<String, String>,
+}
+
+/// A login as `docker login` writes it. It has no `Debug` that shows it.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Login {
+    /// `user:password` in base64.
+    pub(super) auth: Option<String>,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
+    #[serde(rename = "identitytoken")]
+    pub(super) identity_token: Option<String>,
+    #[serde(rename = "registrytoken")]
+    pub(super) registry_token: Option<String>,
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Login(***)")
+    }
+}
+
+/// Reads the configuration in a folder; where there is none nothing is configured. What is wrong comes in words, without the
+/// text of the file, which may hold passwords.
+pub(super) fn read(folder: Option<&Path>) -> Result<ConfigFile, String> {
+    let Some(file) = folder.map(|folder| folder.join("config.json")) else {
+        return Ok(ConfigFile::default());
+    };
+    let text = match std::fs::read(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ConfigFile::default()),
+        Err(error) => return Err(format!("{} cannot be read: {error}", file.display())),
+    };
+    serde_json::from_slice(&text).map_err(|error| {
+        format!(
+            "{} is not Docker's configuration, see line {}, column {}",
+            file.display(),
+            error.line(),
+            error.column()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_that_is_broken_is_named_and_not_quoted() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(read(Some(folder.path())).unwrap().current_context.is_none());
+        std::fs::write(
+            folder.path().join("config.json"),
+            r#"{"auths": {"r": {"auth": "hunter2"}}, "credsStore": 7}"#,
+        )
+        .unwrap();
+        let told = read(Some(folder.path())).unwrap_err();
+        assert!(told.contains("config.json") && told.contains("line 1"), "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
+        assert!(
+            !format!(
+                "{:?}",
+                Login {
+                    auth: Some("hunter2".into()),
+                    ..Login::default()
+                }
+            )
+            .contains("hunter2")
+        );
+    }
+}

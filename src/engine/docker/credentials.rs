@@ -1,0 +1,223 @@
+//! Who we are to a registry, as `docker login` left it: in Docker's configuration, or with a program that keeps passwords. What is
+//! found goes to the daemon with a pull, and nowhere else.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bollard::auth::DockerCredentials;
+use serde::Deserialize;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::engine::docker::address::Whereabouts;
+use crate::engine::docker::config::{self, ConfigFile, Login};
+use crate::engine::docker::name;
+
+/// How long a program that keeps passwords may take; it may ask somebody.
+const HELPER: Duration = Duration::from_secs(30);
+
+/// The user's name by which such a program says that its secret is a token.
+const TOKEN: &str = "<token>";
+
+/// The login for the registry of an image; `None` where there is none. What is wrong comes in words that hold no secret.
+pub(super) async fn of(whereabouts: &Whereabouts, image: &str) -> Result<Option<DockerCredentials>, String> {
+    let config = config::read(whereabouts.config.as_deref())?;
+    let registry = name::login(image);
+    let found = match helper(&config, registry) {
+        Some(helper) => ask(helper, registry, whereabouts.path.as_deref()).await?,
+        None => login(&config, registry)?,
+    };
+    Ok(found.map(|found| DockerCredentials {
+        serveraddress: Some(registry.to_owned()),
+        ..found
+    }))
+}
+
+/// The program that keeps the login of a registry: its own, else the one for all.
+fn helper<'c>(config: &'c ConfigFile, registry: &str) -> Option<&'c str> {
+    let own = config.cred_helpers.get(registry);
+    own.or(config.creds_store.as_ref())
+        .map(String::as_str)
+        .filter(|name| !name.is_empty())
+}
+
+/// The login that stands in the configuration itself.
+fn login(config: &ConfigFile, registry: &str) -> Result<Option<DockerCredentials>, String> {
+    let bare = |key: &str| {
+        let key = key.trim_start_matches("https://").trim_start_matches("http://");
+        key.split('/').next().unwrap_or_default().to_owned()
+    };
+    // Older clients wrote a registry with scheme and path.
+    let found = config.auths.get(registry).or_else(|| {
+        let mut all = config.auths.iter();
+        all.find(|(key, _)| bare(key) == bare(registry))
+            .map(|(_, login)| login)
+    });
+    let Some(login) = found else { return Ok(None) };
+    read(login).map(Some).ok_or_else(|| {
+        format!("the login for {registry} in Docker's configuration cannot be read; `docker login` anew")
+    })
+}
+
+fn read(login: &Login) -> Option<DockerCredentials> {
+    let mut read = DockerCredentials {
+        username: login.username.clone(),
+        password: login.password.clone(),
+        identitytoken: login.identity_token.clone().filter(|token| !token.is_empty()),
+        registrytoken: login.registry_token.clone().filter(|token| !token.is_empty()),
+        ..DockerCredentials::default()
+    };
+    if let Some(auth) = login.auth.as_ref().filter(|auth| !auth.is_empty()) {
+        let bytes = STANDARD.decode(auth).ok()?;
+        let text = String::from_utf8(bytes).ok()?;
+        let (user, password) = text.split_once(':')?;
+        read.username = Some(user.to_owned());
+        // Some clients pad what they keep.
+        read.password = Some(password.trim_end_matches('\0').to_owned());
+    }
+    Some(read)
+}
+
+/// What `docker-credential-<name> get` answers.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Answer {
+    username: String,
+    secret: String,
+}
+
+async fn ask(helper: &str, registry: &str, path: Option<&str>) -> Result<Option<DockerCredentials>, String> {
+    let program = format!("docker-credential-{helper}");
+    let file = find(&program, path).ok_or_else(|| {
+        format!("`{program}`, which Docker's configuration names for {registry}, is not in PATH")
+    })?;
+    let failed = |why: String| format!("`{program} get` for {registry}: {why}");
+    let mut child = Command::new(file)
+        .arg("get")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| failed(error.to_string()))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that does not read ends without an answer, which is told below.
+        let _ = stdin.write_all(registry.as_bytes()).await;
+    }
+    let output = match timeout(HELPER, child.wait_with_output()).await {
+        Ok(output) => output.map_err(|error| failed(error.to_string()))?,
+        Err(_) => return Err(failed(format!("no answer within {} s", HELPER.as_secs()))),
+    };
+    if !output.status.success() {
+        // It says why where its answer would be.
+        let said = String::from_utf8_lossy(&output.stdout);
+        return match said.contains("credentials not found") {
+            true => Ok(None),
+            false => Err(failed(said.lines().next().unwrap_or("it fails").to_owned())),
+        };
+    }
+    let answer: Answer =
+        serde_json::from_slice(&output.stdout).map_err(|_| failed("its answer is no login".to_owned()))?;
+    Ok(Some(match answer.username.as_str() {
+        TOKEN => DockerCredentials {
+            identitytoken: Some(answer.secret),
+            ..DockerCredentials::default()
+        },
+        _ => DockerCredentials {
+            username: Some(answer.username),
+            password: Some(answer.secret),
+            ..DockerCredentials::default()
+        },
+    }))
+}
+
+fn find(program: &str, path: Option<&str>) -> Option<PathBuf> {
+    let folders = path.unwrap_or_default().split(':');
+    folders
+        .map(|folder| Path::new(folder).join(program))
+        .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A configuration folder, which is also the folder of programs.
+    fn configured(config: &str) -> (tempfile::TempDir, Whereabouts) {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.json"), config).unwrap();
+        let whereabouts = Whereabouts {
+            config: Some(folder.path().to_owned()),
+            path: Some(format!("/no/such:{}", folder.path().display())),
+            ..Whereabouts::default()
+        };
+        (folder, whereabouts)
+    }
+
+    fn program(folder: &tempfile::TempDir, name: &str, script: &str) {
+        let file = folder.path().join(format!("docker-credential-{name}"));
+        // Written and moved by another process: one that forks here meanwhile would keep it open, and it could not be executed.
+        let made = std::process::Command::new("sh")
+            .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1\"", "sh"])
+            .arg(&file)
+            .arg(script)
+            .status()
+            .unwrap();
+        assert!(made.success());
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_login_of_the_configuration_is_found_by_its_registry() {
+        let (_folder, there) = configured(
+            r#"{"auths": {
+                "https://index.docker.io/v1/": {"auth": "aHViOnA6cQ=="},
+                "https://old.example/v1/": {"username": "o", "password": "p"},
+                "r.example:5000": {"identitytoken": "t"},
+                "bad.example": {"auth": "%%"}}}"#,
+        );
+        let hub = of(&there, "vllm/vllm-openai:v1").await.unwrap().unwrap();
+        assert_eq!(hub.username.as_deref(), Some("hub"));
+        assert_eq!(hub.password.as_deref(), Some("p:q"));
+        let old = of(&there, "old.example/a").await.unwrap().unwrap();
+        assert_eq!(old.password.as_deref(), Some("p"));
+        let token = of(&there, "r.example:5000/a/b@sha256:00").await.unwrap().unwrap();
+        assert_eq!(token.identitytoken.as_deref(), Some("t"));
+        assert!(of(&there, "other.example/a").await.unwrap().is_none());
+        let told = of(&there, "bad.example/a").await.unwrap_err();
+        assert!(
+            told.contains("bad.example") && told.contains("docker login"),
+            "{told}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_program_that_keeps_passwords_is_asked() {
+        let (folder, there) = configured(
+            r#"{"credsStore": "all", "credHelpers": {"r.example": "one", "lost.example": "none"}}"#,
+        );
+        program(
+            &folder,
+            "one",
+            r#"[ "$1" = get ] && read server || [ -n "$server" ]; echo "{\"ServerURL\":\"$server\",\"Username\":\"u\",\"Secret\":\"s-$server\"}""#,
+        );
+        program(
+            &folder,
+            "all",
+            "echo credentials not found in native keychain; exit 1",
+        );
+        let one = of(&there, "r.example/x:1").await.unwrap().unwrap();
+        assert_eq!(one.password.as_deref(), Some("s-r.example"));
+        assert!(of(&there, "x").await.unwrap().is_none());
+        let lost = of(&there, "lost.example/x").await.unwrap_err();
+        assert!(lost.contains("docker-credential-none"), "{lost}");
+        program(&folder, "all", "echo the keychain is locked; exit 2");
+        let locked = of(&there, "x").await.unwrap_err();
+        assert!(locked.contains("the keychain is locked"), "{locked}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Names of images, taken apart as Docker does. Pure.
+
+/// How Docker's configuration calls its own registry.
+const HUB: &str = "https://index.docker.io/v1/";
+
+/// The name with a tag: without one a daemon would pull them all.
+pub(super) fn whole(image: &str) -> String {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    match image.contains('@') || last.contains(':') {
+        true => image.to_owned(),
+        false => format!("{image}:latest"),
+    }
+}
+
+/// The name without tag and digest.
+pub(super) fn repository(image: &str) -> &str {
+    let named = image.split('@').next().unwrap_or(image);
+    let from = named.rfind('/').map_or(0, |at| at + 1);
+    match named[from..].find(':') {
+        Some(at) => &named[..from + at],
+        None => named,
+    }
+}
+
+/// The tag, where it is asked for by one.
+pub(super) fn tag(image: &str) -> Option<String> {
+    let tagged = whole(image);
+    let has_digest = tagged.contains('@');
+    let tag = tagged.rsplit(':').next().map(str::to_owned);
+    tag.filter(|_| !has_digest)
+}
+
+/// The image of that name with that very digest.
+pub(super) fn by_digest(image: &str, digest: &str) -> String {
+    format!("{}@{digest}", repository(image))
+}
+
+/// The name under which Docker's configuration keeps the login of an image's registry.
+pub(super) fn login(image: &str) -> &str {
+    let first = image.split('/').next().unwrap_or_default();
+    let is_host = image.contains('/') && (first.contains(['.', ':']) || first == "localhost");
+    match is_host && first != "docker.io" && first != "index.docker.io" {
+        true => first,
+        false => HUB,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_without_a_tag_is_the_latest_and_never_all() {
+        assert_eq!(whole("a/b"), "a/b:latest");
+        assert_eq!(whole("h:5000/a/b"), "h:5000/a/b:latest");
+        assert_eq!(whole("a/b:1"), "a/b:1");
+        assert_eq!(whole("a/b@sha256:00"), "a/b@sha256:00");
+    }
+
+    #[test]
+    fn a_name_is_taken_apart() {
+        assert_eq!(repository("h:5000/a/b:1"), "h:5000/a/b");
+        assert_eq!(repository("h:5000/a/b"), "h:5000/a/b");
+        assert_eq!(repository("a:1@sha256:00"), "a");
+        assert_eq!(tag("h:5000/a").as_deref(), Some("latest"));
+        assert_eq!(tag("a:1").as_deref(), Some("1"));
+        assert_eq!(tag("a:1@sha256:00"), None);
+        assert_eq!(by_digest("h:5000/a/b:1", "sha256:00"), "h:5000/a/b@sha256:00");
+        assert_eq!(login("vllm/vllm-openai:1"), HUB);
+        assert_eq!(login("ubuntu"), HUB);
+        assert_eq!(login("docker.io/a/b"), HUB);
+        assert_eq!(login("nvcr.io/nvidia/x:1"), "nvcr.io");
+        assert_eq!(login("localhost/x"), "localhost");
+        assert_eq!(login("127.0.0.1:5000/x"), "127.0.0.1:5000");
+    }
+}
