@@ -75,18 +75,23 @@ pub(super) fn rows(
 
 /// The group of each slot.
 fn groups(wish: &SharedPrefix, seed: u64) -> Vec<usize> {
-    let count = wish.groups as usize;
     let slots = 0..wish.prompts() as usize;
     match wish.popularity {
         Popularity::Uniform => slots.map(|slot| slot / wish.prompts_per_group as usize).collect(),
         Popularity::Zipf { alpha } => {
-            let weights: Vec<f64> = (1..=count).map(|rank| (rank as f64).powf(-alpha)).collect();
-            let sum: f64 = weights.iter().sum();
-            let shares: Vec<f64> = weights.iter().map(|weight| weight / sum).collect();
+            let shares = shares(alpha, wish.groups as usize);
             let mut modern = Modern::new(seed);
             slots.map(|_| modern.choice_weighted(&shares)).collect()
         }
     }
+}
+
+/// How likely each of `count` groups is, by the law of Zipf.
+fn shares(alpha: f64, count: usize) -> Vec<f64> {
+    // One over a power: a negative power differs in the last bit.
+    let weights: Vec<f64> = (1..=count).map(|rank| 1.0 / (rank as f64).powf(alpha)).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / sum).collect()
 }
 
 /// A routing key for each group. The Python tool puts a random number and the date into them, so that no two runs are alike;
@@ -211,4 +216,23 @@ fn said(wish: &SharedPrefix, longest_output: u32, rows: &Rows, averages: Option<
         ]);
     }
     said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Source: spec/bench-serving.md 3.5, the modern generator.
+    #[test]
+    fn the_shares_of_groups_are_numpys() {
+        assert_eq!(
+            shares(1.2, 4),
+            [
+                0.5284517432896202,
+                0.23002198139779884,
+                0.14140339257440876,
+                0.10012288273817219
+            ]
+        );
+    }
 }
