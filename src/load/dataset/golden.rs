@@ -387,6 +387,7 @@ fn gaps_go_on_where_the_data_set_stopped_drawing() {
                 0.31853131325332606,
                 2.859533966077148e-05,
                 0.09000318871347975,
+                0.039677398798668474,
             ],
         ),
         (
@@ -398,6 +399,7 @@ fn gaps_go_on_where_the_data_set_stopped_drawing() {
                 0.09395479959922719,
                 0.18587242102198273,
                 0.1465008661381309,
+                0.06520396043543143,
             ],
         ),
         (
@@ -413,6 +415,48 @@ fn gaps_go_on_where_the_data_set_stopped_drawing() {
         let drawn: Vec<f64> = gaps.iter().map(|_| numpy.exponential(1.0 / rate)).collect();
         assert_eq!(drawn, gaps);
     }
+}
+
+/// Source: spec/bench-serving.md 11, T36: texts are tokenized many at a time, and the rows must not show it.
+#[test]
+fn rows_taken_in_blocks_are_those_taken_one_by_one() {
+    // A third of the prompts is empty: `sharegpt` drops them and `random` passes them over, so one block is not enough.
+    let prompt = |at: u32| match at % 3 {
+        0 => String::new(),
+        _ => format!("Q{at:03}"),
+    };
+    let output = |at: u32| 2 + at % 5;
+    let record = |at: u32| json!({"conversations": [{"value": prompt(at)}, {"value": "x".repeat(output(at) as usize)}]});
+    let case = Case::new(Profile::Current, Tokenizer::bytes());
+    std::fs::write(&case.file, Value::from_iter((0..300).map(record)).to_string()).unwrap();
+    let mut order: Vec<u32> = (0..300).collect();
+    rng::Python::new(1).shuffle(&mut order);
+    order.retain(|at| at % 3 != 0);
+    order.truncate(150);
+    let owned = |prepared: &Prepared| -> Vec<(String, u32, u32)> {
+        let rows = rows(prepared).into_iter();
+        rows.map(|(text, input, output)| (text.to_owned(), input, output))
+            .collect()
+    };
+
+    let one_by_one: Vec<_> = order.iter().map(|at| (prompt(*at), 4, output(*at))).collect();
+    assert_eq!(owned(&case.prepare(1, &sharegpt(150))), one_by_one);
+
+    let mut numpy = rng::Numpy::new(1);
+    let mut drawn = || -> Vec<usize> { (0..150).map(|_| numpy.randint(1, 9) as usize).collect() };
+    let (inputs, outputs) = (drawn(), drawn());
+    let one_by_one: Vec<_> = order
+        .iter()
+        .zip(inputs.into_iter().zip(outputs))
+        .map(|(at, (input, output))| {
+            (
+                prompt(*at).repeat(2)[..input].to_owned(),
+                input as u32,
+                output as u32,
+            )
+        })
+        .collect();
+    assert_eq!(owned(&case.prepare(1, &random(150, 8, 8, 0.0))), one_by_one);
 }
 
 #[test]

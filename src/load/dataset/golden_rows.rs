@@ -37,8 +37,26 @@ fn lengths(prepared: &Prepared) -> Vec<(u32, u32)> {
         .collect()
 }
 
+/// A tokenizer of one token per character: the first 256, with their numbers for ids.
+fn letters() -> Tokenizer {
+    let letter = |id: u8| (char::from(id).to_string(), json!(id));
+    let vocabulary: serde_json::Map<String, Value> = (0..=u8::MAX).map(letter).collect();
+    let file = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []}
+    });
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), file.to_string()).unwrap();
+    Tokenizer::open(".", folder.path(), &Caches::default()).unwrap()
+}
+
 /// Three groups of two: system prompts of 5, questions of 3, answers of 4 tokens.
 fn gsp(change: impl FnOnce(&mut Workload, &mut SharedPrefix)) -> Prepared {
+    gsp_with(&Tokenizer::bytes(), change)
+}
+
+fn gsp_with(tokenizer: &Tokenizer, change: impl FnOnce(&mut Workload, &mut SharedPrefix)) -> Prepared {
     let mut prefix = SharedPrefix {
         groups: 3,
         prompts_per_group: 2,
@@ -53,7 +71,7 @@ fn gsp(change: impl FnOnce(&mut Workload, &mut SharedPrefix)) -> Prepared {
     };
     change(&mut workload, &mut prefix);
     workload.shared_prefix = Some(prefix);
-    rows(&workload, "")
+    prepared(&workload, tokenizer, "").unwrap()
 }
 
 fn ids(prepared: &Prepared) -> Vec<Vec<u32>> {
@@ -129,6 +147,52 @@ fn shared_prefixes_of_drawn_lengths_are_those_of_the_python_tool() {
     let outputs: Vec<u32> = lengths(&drawn).iter().map(|(_, output)| *output).collect();
     assert_eq!(outputs, [2, 3, 2, 4, 3, 4]);
     assert_eq!(next(&drawn), (0.030589983033553536, 0.8463109166860171));
+}
+
+#[test]
+fn shared_prefixes_of_text_are_those_of_the_python_tool() {
+    let letters = letters();
+    let spelt = |ids: &[u32]| -> String {
+        let letter = |id: &u32| char::from(u8::try_from(*id).unwrap());
+        ids.iter().map(letter).collect()
+    };
+    let texts = |prepared: &Prepared| -> Vec<String> {
+        let texts = prepared.prompts.iter().map(text);
+        texts.map(str::to_owned).collect()
+    };
+    let whole = gsp_with(&letters, |_, _| {});
+    assert_eq!(lengths(&whole), [(10, 4); 6]);
+    assert_eq!(
+        whole.said[9..],
+        [
+            "Total input tokens: 60",
+            "Total output tokens: 24",
+            "Average system prompt length: 5.0 tokens",
+            "Average question length: 3.0 tokens",
+            ""
+        ]
+    );
+    let half = gsp_with(&letters, |_, prefix| prefix.range_ratio = 0.5);
+    let expected: [(&[u32], u32); 6] = [
+        (&[34, 216, 195, 10, 10, 213], 2),
+        (&[34, 216, 195, 10, 10, 110, 195], 3),
+        (&[65, 126, 115, 166, 201, 10, 10, 0, 114], 2),
+        (&[65, 126, 115, 166, 201, 10, 10, 184], 4),
+        (&[24, 7, 10, 10, 58], 3),
+        (&[24, 7, 10, 10, 241, 230], 4),
+    ];
+    assert_eq!(texts(&half), expected.map(|(ids, _)| spelt(ids)));
+    assert_eq!(
+        lengths(&half),
+        expected.map(|(ids, output)| (ids.len() as u32, output))
+    );
+    assert_eq!(next(&half), (0.030589983033553536, 0.8463109166860171));
+    let talks = gsp_with(&letters, |_, prefix| prefix.turns = 2);
+    let first_turn = |question: &[u32; 3]| spelt(&[&SYSTEMS[0][..], &[10, 10], question].concat());
+    assert_eq!(
+        texts(&talks)[..2],
+        [first_turn(&QUESTIONS[0]), first_turn(&QUESTIONS[2])]
+    );
 }
 
 #[test]

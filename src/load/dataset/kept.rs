@@ -266,6 +266,7 @@ fn unpacked(bytes: &[u8], key: &Key, seed: u32) -> Option<Prepared> {
 mod tests {
     use super::super::{Caches, take_or_prepare};
     use super::*;
+    use crate::matrix::spec::rows::SharedPrefix;
 
     fn random() -> Workload {
         Workload {
@@ -372,6 +373,20 @@ mod tests {
             key(&templated, Profile::Current, 1, &bytes, Some(&file)),
             key(&random(), Profile::Current, 1, &bytes, None),
         ];
+        // Source: spec/bench-serving.md 11, T30: what the Python tool's own cache leaves out of its key.
+        let grouped = |ordered, uncounted| {
+            let prefix = SharedPrefix {
+                ordered,
+                uncounted,
+                ..SharedPrefix::default()
+            };
+            let workload = Workload {
+                shared_prefix: Some(prefix),
+                ..Workload::of(Dataset::GeneratedSharedPrefix)
+            };
+            key(&workload, Profile::Current, 1, &bytes, None)
+        };
+        keys.extend([grouped(false, false), grouped(true, false), grouped(false, true)]);
         fs::write(&file, "[12]").unwrap();
         keys.push(key(&base, Profile::Current, 1, &bytes, Some(&file)));
         let count = keys.len();
