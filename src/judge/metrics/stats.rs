@@ -146,6 +146,21 @@ mod tests {
         assert_eq!(sum(&long), 1.0);
     }
 
+    /// Printed by numpy 2.3.5 and 2.4.6; blocks of 8192 values, which older ones add up, would give other last digits.
+    #[test]
+    fn statistics_of_many_values_are_numpys_to_the_last_digit() {
+        let value = |at: u32| f64::from(at % 1000) / 7.0 + f64::from(at) / 3.0;
+        let values: Vec<f64> = (0..20_000).map(value).collect();
+        assert_eq!(sum(&values), 68_090_476.190_476_2);
+        let statistics = Statistics::of(&values).unwrap();
+        assert_eq!(
+            (statistics.mean, statistics.std),
+            (3404.5238095238096, 1927.0030806970376)
+        );
+        let in_blocks: f64 = values.chunks(8192).map(sum).sum();
+        assert_eq!(in_blocks, 68_090_476.190_476_18);
+    }
+
     #[test]
     fn the_last_percentile_is_the_largest_value() {
         assert_eq!(percentile(&[1.0, 2.0, 9.0], 100.0), 9.0);

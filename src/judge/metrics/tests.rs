@@ -433,13 +433,68 @@ fn what_bench_serving_cannot_read_fails_in_its_columns_alone() {
         }
         assert!(is_success(Oddity::Unspaced, Protocol::Trt, profile));
     }
-    let requests = with(Oddity::NoChoice);
     let basis = basis(Protocol::Completions);
-    for figures in [
-        figures_of(&requests, &basis, Definitions::Matrix),
-        mended(&requests, &basis, Profile::Current),
+    for oddity in [Oddity::NoChoice, Oddity::Field, Oddity::Unspaced] {
+        let requests = with(oddity);
+        for figures in [
+            figures_of(&requests, &basis, Definitions::Matrix),
+            mended(&requests, &basis, Profile::Current),
+        ] {
+            assert_eq!(get(&figures, "completed_requests"), Some(1.0), "{oddity:?}");
+        }
+    }
+}
+
+/// Source: spec/bench-serving.md 14.2, the row of an answer that does not stream.
+#[test]
+fn an_answer_in_one_piece_has_its_latency_for_its_ttft_and_no_gap() {
+    let mut whole = answered(0, 0.0, &[40.0], 40.0);
+    whole.chunks[0].tokens = Some(5);
+    let requests = [whole];
+    for protocol in [Protocol::SglangNative, Protocol::Completions, Protocol::Chat] {
+        let answers = compat::answers(&requests, protocol, Profile::Current);
+        assert_eq!(
+            (answers[0].ttft, answers[0].latency),
+            (0.04, 0.04),
+            "{protocol:?}"
+        );
+        assert!(answers[0].itl.is_empty(), "{protocol:?}");
+        assert_eq!(answers[0].tpot(), Some(0.0), "{protocol:?}");
+    }
+}
+
+/// Source: spec/bench-serving.md 11, T8.
+#[test]
+fn an_answer_whose_tokens_have_no_text_has_no_ttft_and_bench_serving_counts_0() {
+    let mut silent = answered(1, 0.0, &[], 50.0);
+    silent.usage = Some(Usage {
+        completion: Some(1),
+        ..Usage::default()
+    });
+    let requests = [answered(0, 0.0, &[10.0], 50.0), silent];
+    let basis = basis(Protocol::Completions);
+    for (figures, ttft) in [
+        (figures_of(&requests, &basis, Definitions::Current), 5.0),
+        (figures_of(&requests, &basis, Definitions::Matrix), 10.0),
+        (mended(&requests, &basis, Profile::Current), 10.0),
     ] {
-        assert_eq!(get(&figures, "completed_requests"), Some(1.0));
+        assert_eq!(get(&figures, "completed_requests"), Some(2.0));
+        assert_eq!(get(&figures, "mean_ttft_ms"), Some(ttft));
+    }
+}
+
+/// Source: spec/bench-serving.md 11, T19.
+#[test]
+fn what_bench_serving_does_before_it_stops_its_clock_is_not_in_our_duration() {
+    let requests = [answered(0, 0.0, &[10.0], 500.0)];
+    let basis = Basis {
+        duration: Some(Duration::from_secs(2)),
+        ..basis(Protocol::Completions)
+    };
+    for (definitions, duration) in [(Definitions::Current, 2.0), (Definitions::Matrix, 0.5)] {
+        let figures = figures_of(&requests, &basis, definitions);
+        assert_eq!(get(&figures, "duration_s"), Some(duration));
+        assert_eq!(get(&figures, "request_throughput_req_s"), Some(1.0 / duration));
     }
 }
 
