@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::arrivals::{self, Steady};
 use crate::base::units::Span;
-use crate::cli::bench::{Activity, Backend, BenchArgs, Rules, written};
+use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, Rules, written};
 use crate::load::{Address, Headers};
 use crate::matrix::plan::{Dialect, Protocol};
 use crate::matrix::spec::arrival::Arrival;
@@ -397,14 +397,20 @@ fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival
 fn output(args: &BenchArgs) -> Output {
     let (wish, prompts) = (&args.dataset, args.dataset.num_prompts);
     let name = written(&wish.dataset_name);
-    let rest = match name.starts_with("random") {
-        true => format!(
-            "{prompts}_{}_{}.jsonl",
-            wish.random_input_len.unwrap_or(1024),
-            wish.random_output_len.unwrap_or(1024)
-        ),
-        false if args.ours.rules == Rules::Classic => format!("{prompts}_{name}.csv"),
-        false => format!("{prompts}_{name}.jsonl"),
+    let lengths = format!(
+        "{prompts}_{}_{}",
+        wish.random_input_len.unwrap_or(1024),
+        wish.random_output_len.unwrap_or(1024)
+    );
+    let rest = match wish.dataset_name {
+        DatasetName::Random | DatasetName::RandomIds => format!("{lengths}.jsonl"),
+        DatasetName::Image => {
+            let pictures = rows::pictures(&args.pictures);
+            let size = String::from(pictures.resolution);
+            format!("{lengths}_{}imgs_{size}.jsonl", pictures.count)
+        }
+        _ if args.ours.rules == Rules::Classic => format!("{prompts}_{name}.csv"),
+        _ => format!("{prompts}_{name}.jsonl"),
     };
     Output {
         file: args.output.output_file.clone(),

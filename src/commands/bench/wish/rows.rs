@@ -241,7 +241,8 @@ fn unfit_backend(args: &BenchArgs, dataset: Dataset) -> Vec<String> {
     found
 }
 
-fn pictures(args: &PictureArgs) -> Pictures {
+/// The pictures that are asked for.
+pub(super) fn pictures(args: &PictureArgs) -> Pictures {
     let usual = Pictures::default();
     Pictures {
         count: args.image_count.unwrap_or(usual.count),

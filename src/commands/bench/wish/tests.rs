@@ -429,6 +429,39 @@ fn each_profile_has_its_own_defaults() {
     );
 }
 
+/// Source: spec/bench-serving.md 9 and 12.4.
+#[test]
+fn the_file_is_named_after_the_load() {
+    let image = ["--backend", "vllm-chat", "--dataset-name", "image"];
+    let drawn = ["--image-count", "3", "--image-resolution", "random:2x3-5x7"];
+    for (args, rest) in [
+        (&image[..], "1000_1024_1024_1imgs_1080p.jsonl"),
+        (
+            &[&image[..], &drawn, &["--random-output-len", "8"]].concat()[..],
+            "1000_1024_8_3imgs_random:2x3-5x7.jsonl",
+        ),
+        (&["--dataset-name", "random-ids"], "1000_1024_1024.jsonl"),
+        (&["--rules", "classic"], "1000_sharegpt.csv"),
+    ] {
+        assert_eq!(wish(args).unwrap().output.rest, rest);
+    }
+}
+
+/// Source: spec/bench-serving.md 7.5.
+#[test]
+fn of_a_target_that_is_given_twice_the_last_counts() {
+    let slo = wish(&["--goodput", "ttft:500", "tpot:50", "ttft:250"])
+        .unwrap()
+        .asked
+        .slo
+        .unwrap();
+    let ms = |limit: Option<Span>| limit.map(|limit| limit.duration().as_millis());
+    assert_eq!(
+        (ms(slo.ttft), ms(slo.tpot), ms(slo.e2e)),
+        (Some(250), Some(50), None)
+    );
+}
+
 #[test]
 fn the_profiler_is_told_what_the_python_tool_tells_it() {
     let wish = wish(&[
