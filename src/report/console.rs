@@ -535,6 +535,50 @@ mod tests {
         }
     }
 
+    /// Source: spec/bench-serving.md 8.1 with the steady state of 14.3.
+    #[test]
+    fn the_golden_steady_state_prints_as_in_python() {
+        let steady = SteadyState {
+            concurrency_ratio: 0.5,
+            window_start: 100.75,
+            window_end: 102.5,
+            duration: 1.75,
+            concurrency_threshold: 2,
+            completed: 2,
+            total_input: 24,
+            input_throughput: 13.714285714285714,
+            total_output: 24.8,
+            total_output_retokenized: Some(6.4),
+            output_throughput: 14.171428571428573,
+            output_throughput_retokenized: Some(3.6571428571428575),
+            average_concurrency: 2.17142857142857,
+            peak_concurrency: 3,
+            peak_output_throughput: 22.8,
+        };
+        let text = steady_block(&steady);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "",
+                "============== Steady-State Result ===============",
+                "Concurrency ratio:                       0.50      ",
+                "Measurement duration (s):                1.75      ",
+                "Minimum concurrency:                     2         ",
+                "Completed requests:                      2         ",
+                "Input tokens:                            24        ",
+                "Input token throughput (tok/s):          13.71     ",
+                "Generated tokens:                        24.80     ",
+                "Output token throughput (tok/s):         14.17     ",
+                "Output throughput, retokenized (tok/s):  3.66      ",
+                "Average concurrency:                     2.17      ",
+                "Peak concurrency:                        3         ",
+                "Peak output throughput (tok/s):          22.80     ",
+                "==================================================",
+            ]
+        );
+    }
+
     /// Source: spec/bench-serving.md 14.4.
     #[test]
     fn values_fill_ten_columns_and_longer_ones_are_not_cut() {
