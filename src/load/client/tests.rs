@@ -5,6 +5,8 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
+use crate::load::target::Headers;
+use crate::matrix::plan::{Dialect, Protocol, Usage};
 
 /// A certificate for `localhost`, signed by itself, good for a hundred years; used nowhere else.
 const CERTIFICATE: &[u8] = include_bytes!("localhost.crt");
@@ -99,4 +101,26 @@ async fn of_several_addresses_the_one_that_listens_is_used() {
         ..Address::local(socket.port())
     };
     assert_eq!(Route::find(&address).await.unwrap().socket, socket);
+}
+
+/// Source: spec/bench-serving.md 1.3: the Python tool offers compression, whose blocks would hide when an event was sent.
+#[test]
+fn no_compression_is_offered() {
+    let target = Target {
+        address: Address::local(1),
+        headers: Headers::default(),
+        dialect: Dialect {
+            protocol: Protocol::Chat,
+            path: None,
+            usage: Usage::Unasked,
+            body: serde_json::Map::new(),
+        },
+        model: "m".to_owned(),
+    };
+    let request = String::from_utf8(compose(&target, None, b"{}")).unwrap();
+    let encodings: Vec<&str> = request
+        .lines()
+        .filter(|line| line.to_lowercase().starts_with("accept-encoding"))
+        .collect();
+    assert_eq!(encodings, ["Accept-Encoding: identity"]);
 }
