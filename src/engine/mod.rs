@@ -54,6 +54,8 @@ pub struct Context {
     pub start: u32,
     /// The devices it was given.
     pub devices: Vec<u32>,
+    /// The CPUs that a container without a CPU set of its own is held to, beside a neighbour.
+    pub cpus: Option<String>,
     /// Takes secrets out of what is quoted.
     pub redactor: Redactor,
     /// The values of secrets by name.

@@ -156,6 +156,7 @@ impl<'a> Yardstick<'a> {
             run: store.run().clone(),
             start,
             devices: Vec::new(),
+            cpus: None,
             redactor: host.redactor.clone(),
             secret: Arc::new(|_| None),
             matrix: host.matrix.clone(),

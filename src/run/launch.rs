@@ -478,6 +478,11 @@ fn context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> Contex
         run: host.run.clone(),
         start: start.start,
         devices: lease.devices().to_vec(),
+        // Neighbours get processors of their own where the GPUs say which.
+        cpus: match job.plan.parallel {
+            true => host.machine.cpus_near(lease.devices()),
+            false => None,
+        },
         redactor: host.redactor.clone(),
         secret: Arc::new(move |name| secrets.get(name).cloned()),
         matrix: host.matrix.clone(),

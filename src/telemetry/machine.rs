@@ -1,10 +1,11 @@
 //! The machine as it is: read once, at the start of a run.
 
 use std::fs;
+use std::path::Path;
 
 use procfs::Current;
 
-use crate::results::record::machine::Machine;
+use crate::results::record::machine::{Machine, NumaNode};
 
 /// What the machine tells of itself; what it does not tell is absent.
 pub fn read(tool: &str) -> Machine {
@@ -26,6 +27,7 @@ pub fn read(tool: &str) -> Machine {
         memory_bytes: procfs::Meminfo::current().ok().map(|memory| memory.mem_total),
         gpus: gpus(),
         gpus_pretended: false,
+        numa: numa(Path::new("/")),
         driver: line("/sys/module/nvidia/version"),
         open_files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
         tool: tool.to_owned(),
@@ -70,6 +72,51 @@ pub fn gpus() -> Vec<String> {
     found.into_iter().map(|(_, name)| name).collect()
 }
 
+/// The NUMA nodes of the system below a root, where there are several: the kernel's list, and the node of each GPU's bus address.
+fn numa(root: &Path) -> Vec<NumaNode> {
+    let names = |folder: &str| {
+        let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok())
+    };
+    let line = |path: String| {
+        fs::read_to_string(root.join(path))
+            .ok()
+            .map(|text| text.trim().to_owned())
+    };
+    let mut nodes: Vec<(u32, NumaNode)> = names("sys/devices/system/node")
+        .filter_map(|name| {
+            let cpus =
+                line(format!("sys/devices/system/node/{name}/cpulist")).filter(|cpus| !cpus.is_empty())?;
+            let node = NumaNode {
+                cpus,
+                gpus: Vec::new(),
+            };
+            Some((name.strip_prefix("node")?.parse().ok()?, node))
+        })
+        .collect();
+    if nodes.len() < 2 {
+        return Vec::new();
+    }
+    nodes.sort_by_key(|(number, _)| *number);
+    // In the order of their device nodes, as `gpus` has them.
+    let mut gpus: Vec<(u32, String)> = names("proc/driver/nvidia/gpus")
+        .filter_map(|address| {
+            let about = line(format!("proc/driver/nvidia/gpus/{address}/information"))?;
+            let minor = about.lines().find_map(|line| line.strip_prefix("Device Minor"))?;
+            Some((minor.trim_start_matches(':').trim().parse().ok()?, address))
+        })
+        .collect();
+    gpus.sort();
+    for (index, (_, address)) in (0..).zip(gpus) {
+        let number = line(format!("sys/bus/pci/devices/{address}/numa_node"));
+        let number = number.and_then(|number| number.parse::<u32>().ok());
+        if let Some((_, node)) = nodes.iter_mut().find(|(node, _)| Some(*node) == number) {
+            node.gpus.push(index);
+        }
+    }
+    nodes.into_iter().map(|(_, node)| node).collect()
+}
+
 /// Raises the limit of open files as far as the system allows, and says what it is then.
 pub fn raise_open_files() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -89,6 +136,39 @@ pub fn raise_open_files() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_gpu_is_on_the_node_that_its_bus_address_names() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("sys/devices/system/node/node0/cpulist", "0-15\n");
+        write("sys/devices/system/node/online", "0-1\n");
+        assert_eq!(numa(root.path()), [], "one node is no choice");
+        write("sys/devices/system/node/node1/cpulist", "16-31\n");
+        // A node of memory only.
+        write("sys/devices/system/node/node2/cpulist", "\n");
+        for (address, minor, node) in [
+            ("0000:41:00.0", 1, "0"),
+            ("0000:01:00.0", 0, "1"),
+            ("0000:81:00.0", 2, "-1"),
+        ] {
+            let about = format!("Model: \t\t NVIDIA X\nDevice Minor: \t {minor}\n");
+            write(&format!("proc/driver/nvidia/gpus/{address}/information"), &about);
+            write(
+                &format!("sys/bus/pci/devices/{address}/numa_node"),
+                &format!("{node}\n"),
+            );
+        }
+        let node = |cpus: &str, gpus: &[u32]| NumaNode {
+            cpus: cpus.to_owned(),
+            gpus: gpus.to_vec(),
+        };
+        assert_eq!(numa(root.path()), [node("0-15", &[1]), node("16-31", &[0])]);
+    }
 
     #[test]
     fn the_machine_knows_its_kernel_and_memory() {

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Map, Value, json};
 
@@ -89,13 +90,48 @@ fn side(recorder: &Recorder, mut command: Command, file: &Path) -> Side {
     }
 }
 
-/// Runs both with the same arguments on the shipped conversations and compares all that does not depend on time.
-fn compare(tool: &Path, args: &[&str]) {
-    compare_on(tool, args, &data("conversations.json"));
+/// Comparisons to come. Nothing in them depends on time, so two are made at once.
+struct Batch {
+    tool: PathBuf,
+    cases: Vec<(Vec<String>, String)>,
 }
 
-/// The same on a file; an empty name is none.
-fn compare_on(tool: &Path, args: &[&str], file: &str) {
+impl Batch {
+    const fn of(tool: PathBuf) -> Self {
+        Self {
+            tool,
+            cases: Vec::new(),
+        }
+    }
+
+    /// Adds one on the shipped conversations.
+    fn add(&mut self, args: &[&str]) {
+        self.add_on(args, &data("conversations.json"));
+    }
+
+    /// The same on a file; an empty name is none.
+    fn add_on(&mut self, args: &[&str], file: &str) {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.cases.push((args, file.to_owned()));
+    }
+
+    fn compare(self) {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some((args, file)) = self.cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let args: Vec<&str> = args.iter().map(String::as_str).collect();
+                compare(&self.tool, &args, file);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(work);
+            scope.spawn(work);
+        });
+    }
+}
+
+/// Runs both with the same arguments and compares all that does not depend on time.
+fn compare(tool: &Path, args: &[&str], file: &str) {
     let (recorder, desk) = (Recorder::start(), Desk::new());
     let (port, tokenizer) = (recorder.port.to_string(), tokenizer(desk.path()));
     let common = [
@@ -172,10 +208,11 @@ fn requests_and_counts_are_those_of_the_python_tool() {
         println!("SKIPPED: {MISSING}");
         return;
     };
+    let mut batch = Batch::of(tool);
     for seed in ["1", "42", "20251"] {
         let seed = ["--backend", "vllm", "--num-prompts", "12", "--seed", seed];
         let sharegpt = [&seed[..], &["--dataset-name", "sharegpt"]].concat();
-        compare(&tool, &sharegpt);
+        batch.add(&sharegpt);
         for dataset in ["random", "random-ids"] {
             let lengths = [
                 "--random-input",
@@ -185,12 +222,10 @@ fn requests_and_counts_are_those_of_the_python_tool() {
                 "--random-range-ratio",
                 "0.3",
             ];
-            compare(
-                &tool,
-                &[&seed[..], &["--dataset-name", dataset], &lengths].concat(),
-            );
+            batch.add(&[&seed[..], &["--dataset-name", dataset], &lengths].concat());
         }
     }
+    batch.compare();
 }
 
 #[test]
@@ -199,6 +234,7 @@ fn every_dialect_is_asked_as_the_python_tool_asks_it() {
         println!("SKIPPED: {MISSING}");
         return;
     };
+    let mut batch = Batch::of(tool);
     let random = [
         "--dataset-name",
         "random",
@@ -271,8 +307,9 @@ fn every_dialect_is_asked_as_the_python_tool_asks_it() {
             "!",
         ],
     ] {
-        compare(&tool, &[&random[..], more].concat());
+        batch.add(&[&random[..], more].concat());
     }
+    batch.compare();
 }
 
 /// A file of JSON lines.
@@ -289,6 +326,7 @@ fn shared_prefixes_are_those_of_the_python_tool() {
         println!("SKIPPED: {MISSING}");
         return;
     };
+    let mut batch = Batch::of(tool);
     let lengths = [
         "--dataset-name",
         "generated-shared-prefix",
@@ -321,9 +359,10 @@ fn shared_prefixes_are_those_of_the_python_tool() {
             "3",
         ],
     ] {
-        compare_on(&tool, &[&lengths[..], more].concat(), "");
+        batch.add_on(&[&lengths[..], more].concat(), "");
     }
-    compare_on(&tool, &[&lengths[..], &zipf, &["--backend", "vllm"]].concat(), "");
+    batch.add_on(&[&lengths[..], &zipf, &["--backend", "vllm"]].concat(), "");
+    batch.compare();
 }
 
 #[test]
@@ -332,6 +371,7 @@ fn custom_and_recorded_rows_are_those_of_the_python_tool() {
         println!("SKIPPED: {MISSING}");
         return;
     };
+    let mut batch = Batch::of(tool);
     let desk = Desk::new();
     let mut custom: Vec<Value> = (1..20)
         .map(|at| {
@@ -387,7 +427,7 @@ fn custom_and_recorded_rows_are_those_of_the_python_tool() {
             "distinct",
         ],
     ] {
-        compare_on(&tool, &[&of_custom[..], more].concat(), &custom);
+        batch.add_on(&[&of_custom[..], more].concat(), &custom);
     }
     let tools = json!([{"type": "function", "function": {"name": "f", "description": "gr\u{fc}n"}}]);
     let recorded = [
@@ -401,8 +441,9 @@ fn custom_and_recorded_rows_are_those_of_the_python_tool() {
         &["--num-prompts", "0"][..],
         &["--num-prompts", "2", "--sharegpt-output-len", "5"],
     ] {
-        compare_on(&tool, &[&of_openai[..], more].concat(), &recorded);
+        batch.add_on(&[&of_openai[..], more].concat(), &recorded);
     }
+    batch.compare();
 }
 
 #[test]
@@ -411,6 +452,7 @@ fn traces_are_those_of_the_python_tool() {
         println!("SKIPPED: {MISSING}");
         return;
     };
+    let mut batch = Batch::of(tool);
     let desk = Desk::new();
     let turn = |words: &str| json!({"messages": [{"role": "user", "content": words}], "prompt_tokens": 9});
     let agentic = [json!({"conversations": [
@@ -425,7 +467,7 @@ fn traces_are_those_of_the_python_tool() {
         &["--num-prompts", "2"],
     ] {
         let args = ["--dataset-name", "agentic-trace", "--backend", "vllm-chat"];
-        compare_on(&tool, &[&args[..], more].concat(), &agentic);
+        batch.add_on(&[&args[..], more].concat(), &agentic);
     }
     let mooncake = [
         json!({"timestamp": 400, "input_length": 9, "output_length": 3, "hash_ids": [5, 6]}),
@@ -452,6 +494,7 @@ fn traces_are_those_of_the_python_tool() {
             "sglang",
             "--use-trace-timestamps",
         ];
-        compare_on(&tool, &[&args[..], more].concat(), &mooncake);
+        batch.add_on(&[&args[..], more].concat(), &mooncake);
     }
+    batch.compare();
 }

@@ -57,6 +57,24 @@ impl Daemon {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
+    /// Makes an image of its own out of the simulated engine's, with another line.
+    pub fn derive(&self, name: &str, line: &str) {
+        let mut build = Command::new("docker")
+            .args(["build", "--quiet", "-t", name, "-"])
+            .env("DOCKER_HOST", &self.host)
+            .env("DOCKER_BUILDKIT", "0")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the docker program runs");
+        let lines = format!("FROM {}\n{line}\n", IMAGE.as_str());
+        let mut stdin = build.stdin.take().expect("it is piped");
+        stdin.write_all(lines.as_bytes()).expect("it reads");
+        drop(stdin);
+        assert!(build.wait().expect("it ends").success(), "{name} is made");
+    }
+
     pub fn try_docker(&self, args: &[&str]) -> Output {
         Command::new("docker")
             .args(args)

@@ -104,7 +104,7 @@ datasets: {{ sharegpt: data/conversations.json }}
         assert_eq!(summary.ending, Ending::Done, "{scenario}");
         assert!(summary.failures.is_empty(), "{scenario}: {:?}", summary.failures);
         let command = summary.engine.command.clone().unwrap_or_default();
-        for flag in ["--runtime nvidia", "--gpus all", "--ipc host", "--network host"] {
+        for flag in ["--runtime nvidia", "--gpus all", "--ipc=host", "--net host"] {
             assert!(command.contains(flag), "{flag} is not in {command}");
         }
         assert!(

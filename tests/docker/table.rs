@@ -35,6 +35,10 @@ const ROWS: &[(&str, &str)] = &[
         "cdi_at_a_daemon_without_it_is_explained",
     ),
     (
+        "CDI asked for by a matrix",
+        "cdi_at_a_daemon_that_does_not_know_it_is_found_before_the_run",
+    ),
+    (
         "CDI name unknown (28)",
         "every_known_text_is_given_a_cause_a_place_and_a_mend",
     ),
@@ -51,6 +55,10 @@ const ROWS: &[(&str, &str)] = &[
     ),
     ("bad entrypoint", "a_program_that_the_image_lacks_is_explained"),
     ("CPU set", "cpus_that_are_not_there_are_explained"),
+    (
+        "CPU set and memory asked for by a matrix",
+        "limits_that_the_host_cannot_keep_are_explained",
+    ),
     ("memory limit", "a_memory_limit_below_the_least_is_explained"),
     (
         "out of memory",

@@ -99,7 +99,7 @@ fn host(container: &Container, context: &Context, port: String) -> Result<HostCo
     Ok(HostConfig {
         runtime: container.runtime.clone(),
         device_requests: gpus(container.gpus, &context.devices).map(|request| vec![request]),
-        cpuset_cpus: container.cpuset.clone(),
+        cpuset_cpus: container.cpuset.as_ref().or(context.cpus.as_ref()).cloned(),
         memory: container.memory.map(bytes),
         memory_swap: container.memory_swap.map(bytes),
         extra_hosts: some(container.extra_hosts.clone()),

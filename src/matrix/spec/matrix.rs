@@ -58,7 +58,8 @@ pub struct Matrix {
     /// How often each cell is measured.
     #[serde(default)]
     pub repeats: Repeats,
-    /// Whether launches that need fewer GPUs than the host has run side by side on others; rows measured beside a neighbour say so.
+    /// Whether launches that need fewer GPUs than the host has run side by side on others, containers held to the processors of their
+    /// GPUs' NUMA nodes; rows measured beside a neighbour say so.
     #[serde(default)]
     pub parallel: bool,
     /// The engine that comparisons refer to; the first one unless said otherwise.

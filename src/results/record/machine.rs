@@ -22,10 +22,70 @@ pub struct Machine {
     /// Whether the GPUs are only pretended, to try things out; rows measured on them say so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gpus_pretended: bool,
+    /// NUMA nodes, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numa: Vec<NumaNode>,
     /// The GPU driver's version.
     pub driver: Option<String>,
     /// The limit of open files after it was raised.
     pub open_files: Option<u64>,
     /// The version of `matrix`, with its revision.
     pub tool: String,
+}
+
+/// A NUMA node: processors and what is close to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumaNode {
+    /// Its logical CPUs as the kernel lists them, such as `0-31,64-95`.
+    pub cpus: String,
+    /// The GPUs on it, by index.
+    pub gpus: Vec<u32>,
+}
+
+impl Machine {
+    /// The CPUs of the nodes that these GPUs are on, as a list for a CPU set; `None` where that is no part of the machine, or where
+    /// a GPU's node is not known.
+    pub fn cpus_near(&self, gpus: &[u32]) -> Option<String> {
+        let is_near = |node: &&NumaNode| node.gpus.iter().any(|gpu| gpus.contains(gpu));
+        let is_known = |gpu: &u32| self.numa.iter().any(|node| node.gpus.contains(gpu));
+        let near: Vec<&str> = self
+            .numa
+            .iter()
+            .filter(is_near)
+            .map(|node| node.cpus.as_str())
+            .collect();
+        let is_part = !near.is_empty() && near.len() < self.numa.len();
+        (is_part && gpus.iter().all(is_known)).then(|| near.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpus_of_a_launch_are_those_of_its_gpus_nodes() {
+        let node = |cpus: &str, gpus: &[u32]| NumaNode {
+            cpus: cpus.to_owned(),
+            gpus: gpus.to_vec(),
+        };
+        let machine = Machine {
+            numa: vec![
+                node("0-15,32-47", &[0, 1]),
+                node("16-31", &[2]),
+                node("48-63", &[]),
+            ],
+            ..Machine::default()
+        };
+        let near = |gpus: &[u32]| machine.cpus_near(gpus);
+        assert_eq!(near(&[1]).as_deref(), Some("0-15,32-47"));
+        assert_eq!(near(&[1, 2]).as_deref(), Some("0-15,32-47,16-31"));
+        assert_eq!(near(&[0, 3]), None, "nobody knows where GPU 3 is");
+        assert_eq!(near(&[]), None);
+        let small = Machine {
+            numa: vec![node("0-7", &[0])],
+            ..Machine::default()
+        };
+        assert_eq!(small.cpus_near(&[0]), None, "it is all there is");
+    }
 }
