@@ -98,9 +98,8 @@ datasets: {{ sharegpt: data/conversations.json }}
     let ran = bench.run(&[]).exits(0);
     assert!(!ran.stdout.contains("simulated"), "{}", ran.stdout);
     let run = bench.finished();
-    let engine = name;
     for scenario in SCENARIOS {
-        let summary = summary(&run, engine, scenario);
+        let summary = summary(&run, name, scenario);
         assert_eq!(summary.ending, Ending::Done, "{scenario}");
         assert!(summary.failures.is_empty(), "{scenario}: {:?}", summary.failures);
         let command = summary.engine.command.clone().unwrap_or_default();
@@ -118,9 +117,10 @@ datasets: {{ sharegpt: data/conversations.json }}
             assert_eq!(completion, Some(request.asked_tokens), "{}", measurement.cell);
         }
     }
-    let reports = bench.run_folder().join("reports");
-    let tables = fs::read_dir(&reports).map_or(0, Iterator::count);
-    assert!(tables > 0, "tables are written to {}", reports.display());
+    let report = fs::read_to_string(bench.run_folder().join("report.md")).expect("tables are written");
+    for scenario in SCENARIOS {
+        assert!(report.contains(scenario), "{scenario} is not in:\n{report}");
+    }
     assert!(daemon.of_run(&bench).is_empty(), "nothing is left");
     assert_eq!(shared_memory(), before, "nothing is left in /dev/shm");
 }

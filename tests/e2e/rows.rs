@@ -135,5 +135,5 @@ fn a_tokenizer_without_a_chat_template_is_told_before_anything_starts() {
         "name: t\nengines:\n  - vllm: { variant: chat, args: [--chat-template, own.jinja] }\nmodels:\n  - m: { tokenizer: \
          data/tokenizer.json }\nscenarios:\n  - ids: { dataset: random-ids, input_len: 8, output_len: 2, prompts: 2 }\n",
     );
-    assert!(!check().exits(0).stderr.contains("note:"));
+    assert!(!check().exits(0).stderr.contains("is asked by `chat`"));
 }
