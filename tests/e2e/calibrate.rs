@@ -15,7 +15,7 @@ fn the_client_is_measured_and_the_result_kept_with_the_machine() {
         (Some(1), Some(32))
     );
     for point in points {
-        for (what, bound) in [("ttft_ms", 100.0), ("itl_ms", 20.0)] {
+        for (what, bound) in [("ttft_ms", 500.0), ("itl_ms", 200.0)] {
             let p99 = point[what]["p99"].as_f64().expect("it is a number");
             assert!(p99 > 0.0 && p99 < bound, "{what} of {point}");
         }
