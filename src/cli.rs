@@ -287,38 +287,6 @@ pub struct ExecArgs {
     pub command: Vec<std::ffi::OsString>,
 }
 
-/// The variables of the environment that Docker's own client reads.
-#[derive(Clone, Debug)]
-pub struct DockerVariables {
-    /// DOCKER_HOST: where the daemon listens.
-    pub host: Option<String>,
-    /// DOCKER_CONTEXT: the context to use, where there is no DOCKER_HOST.
-    pub context: Option<String>,
-    /// DOCKER_CONFIG: the folder of the client's configuration; `~/.docker` unless set.
-    pub config: Option<PathBuf>,
-    /// DOCKER_TLS_VERIFY: any value asks for TLS.
-    pub tls_verify: bool,
-    /// DOCKER_TLS: any value asks for TLS without a look at who answers.
-    pub tls: bool,
-    /// DOCKER_CERT_PATH: the folder of ca.pem, cert.pem and key.pem.
-    pub cert_path: Option<PathBuf>,
-}
-
-impl DockerVariables {
-    /// Reads them.
-    pub fn read() -> Self {
-        let home = || Some(PathBuf::from(variable("HOME")?).join(".docker"));
-        Self {
-            host: variable("DOCKER_HOST"),
-            context: variable("DOCKER_CONTEXT"),
-            config: variable("DOCKER_CONFIG").map(PathBuf::from).or_else(home),
-            tls_verify: variable("DOCKER_TLS_VERIFY").is_some(),
-            tls: variable("DOCKER_TLS").is_some(),
-            cert_path: variable("DOCKER_CERT_PATH").map(PathBuf::from),
-        }
-    }
-}
-
 /// How many GPUs are to be pretended, where `MATRIX_PRETEND_GPUS` says so: to try out matrices for GPUs on a host without, and for
 /// tests. Rows measured on them say so.
 ///

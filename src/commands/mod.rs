@@ -19,8 +19,9 @@ pub mod shipped;
 pub mod sim;
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 
-use crate::cli::{Cli, Color, Command, PullWish};
+use crate::cli::{Cli, Color, Command, PullWish, variable};
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::spec::source::{self, Mistake, Source};
@@ -95,7 +96,7 @@ pub struct Colors {
 
 impl Colors {
     fn of(wish: Color) -> Self {
-        let auto = |terminal: bool| terminal && crate::cli::variable("NO_COLOR").is_none();
+        let auto = |terminal: bool| terminal && variable("NO_COLOR").is_none();
         match wish {
             Color::Always => Self {
                 stdout: true,
@@ -115,15 +116,15 @@ impl Colors {
 
 /// Where the container daemon is, as the environment tells Docker's own client.
 pub(crate) fn whereabouts() -> engine::Whereabouts {
-    let said = crate::cli::DockerVariables::read();
+    let home = || Some(PathBuf::from(variable("HOME")?).join(".docker"));
     engine::Whereabouts {
-        host: said.host,
-        context: said.context,
-        config: said.config,
-        tls_verify: said.tls_verify,
-        tls: said.tls,
-        cert_path: said.cert_path,
-        path: crate::cli::variable("PATH"),
+        host: variable("DOCKER_HOST"),
+        context: variable("DOCKER_CONTEXT"),
+        config: variable("DOCKER_CONFIG").map(PathBuf::from).or_else(home),
+        tls_verify: variable("DOCKER_TLS_VERIFY").is_some(),
+        tls: variable("DOCKER_TLS").is_some(),
+        cert_path: variable("DOCKER_CERT_PATH").map(PathBuf::from),
+        path: variable("PATH"),
     }
 }
 

@@ -32,7 +32,8 @@ fn means(
 
 /// Reads a daemon's message.
 pub(super) fn read(raw: &str) -> Meaning {
-    machine(raw)
+    way(raw)
+        .or_else(|| machine(raw))
         .or_else(|| devices(raw))
         .or_else(|| image(raw))
         .or_else(|| written(raw))
@@ -71,7 +72,41 @@ fn machine(raw: &str) -> Option<Meaning> {
             "use unix:///path or tcp://host:port; tunnel others, as in `ssh -L /tmp/docker.sock:/var/run/docker.sock host`",
             Infrastructure,
         )
-    } else if has("no Docker context") {
+    } else if has("Maximum supported API version") || has("Minimum supported API version") {
+        means(
+            "the container daemon speaks another version of the API",
+            None,
+            "update the daemon",
+            Infrastructure,
+        )
+    } else if has("Connection refused")
+        || has("tcp connect error")
+        || has("(Connect)")
+        || has("Timeout error")
+    {
+        means(
+            "the container daemon does not answer",
+            None,
+            "start it (`sudo systemctl start docker`), or mend DOCKER_HOST",
+            Infrastructure,
+        )
+    } else if has("no space left on device") {
+        means(
+            "the container daemon's disk is full",
+            None,
+            "make room: `docker system df` shows what is there",
+            Infrastructure,
+        )
+    } else {
+        return None;
+    })
+}
+
+/// The way to a daemon: contexts, keys, TLS on one side only.
+fn way(raw: &str) -> Option<Meaning> {
+    use FailureClass::Infrastructure;
+    let has = |part: &str| raw.contains(part);
+    Some(if has("no Docker context") {
         means(
             "the Docker context does not exist",
             None,
@@ -125,31 +160,6 @@ fn machine(raw: &str) -> Option<Meaning> {
             "the container daemon does not accept our certificate",
             None,
             "put `cert.pem` and `key.pem`, signed by an authority that the daemon trusts, into DOCKER_CERT_PATH or the context",
-            Infrastructure,
-        )
-    } else if has("Maximum supported API version") || has("Minimum supported API version") {
-        means(
-            "the container daemon speaks another version of the API",
-            None,
-            "update the daemon",
-            Infrastructure,
-        )
-    } else if has("Connection refused")
-        || has("tcp connect error")
-        || has("(Connect)")
-        || has("Timeout error")
-    {
-        means(
-            "the container daemon does not answer",
-            None,
-            "start it (`sudo systemctl start docker`), or mend DOCKER_HOST",
-            Infrastructure,
-        )
-    } else if has("no space left on device") {
-        means(
-            "the container daemon's disk is full",
-            None,
-            "make room: `docker system df` shows what is there",
             Infrastructure,
         )
     } else {

@@ -108,16 +108,6 @@ impl Site<'_> {
                 || checkpoint.clone(),
                 |served| served.replace("{model}", &checkpoint),
             );
-        let devices = match patches
-            .iter()
-            .rev()
-            .find_map(|patch| patch.devices)
-            .or(self.entry.devices)
-        {
-            Some(Devices::None) => 0,
-            None if self.recipe.devices == Devices::None => 0,
-            _ => point.parallel.tp * point.parallel.pp * point.parallel.dp,
-        };
         let fill = |name: &str| match name {
             "model" => Some(checkpoint.clone()),
             "served" => Some(served.clone()),
@@ -160,7 +150,7 @@ impl Site<'_> {
                 .as_ref()
                 .map_or_else(|| self.model.to_owned(), |name| name.value.clone()),
             parallel: point.parallel,
-            devices,
+            devices: self.devices(point, &patches),
             place: filled(place, &fill),
             help: self
                 .help(point.executor)
@@ -177,6 +167,16 @@ impl Site<'_> {
         };
         launch.id = launch_id(&launch);
         launch
+    }
+
+    /// How many devices it computes on.
+    fn devices(&self, point: &Point, patches: &[&Patch]) -> u32 {
+        let patched = patches.iter().rev().find_map(|patch| patch.devices);
+        match patched.or(self.entry.devices) {
+            Some(Devices::None) => 0,
+            None if self.recipe.devices == Devices::None => 0,
+            _ => point.parallel.tp * point.parallel.pp * point.parallel.dp,
+        }
     }
 
     /// What the engine loads: the model entry's word, else the recipe's table, else the model itself.

@@ -345,40 +345,11 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
         } else {
             String::new()
         };
-        match &summary.ending {
-            Ending::Done => {}
-            Ending::Failed { phase, reason, .. } => {
-                remarks.push(format!("{which}failed in {}: {reason}", phase.name()));
-            }
-            Ending::Skipped { reason } => remarks.push(format!("{which}skipped: {reason}")),
-            Ending::Interrupted => remarks.push(format!("{which}interrupted")),
-        }
-        let failures: Vec<String> = summary
-            .failures
-            .iter()
-            .filter(|(_, count)| **count > 0)
-            .map(|(class, count)| format!("{} {count}", class.name()))
-            .collect();
-        if !failures.is_empty() {
-            remarks.push(format!("{which}failed requests: {}", failures.join(", ")));
-        }
-        if let Some(client) = &summary.client {
-            remarks.push(format!("{which}{}", client_words(client)));
-        }
-        if !summary.beside.is_empty() {
-            remarks.push(format!("{which}{}", tables::beside(&summary.beside)));
-        }
-        for retry in &summary.retries {
-            remarks.push(format!(
-                "{which}tried again after a failure of class {} in {}: {}",
-                retry.class.name(),
-                retry.phase.name(),
-                retry.reason
-            ));
-        }
-        for warning in &summary.warnings {
-            remarks.push(format!("{which}warning: {warning}"));
-        }
+        remarks.extend(
+            of_measurement(summary)
+                .into_iter()
+                .map(|remark| format!("{which}{remark}")),
+        );
     }
     if let Some(figures) = chosen.and_then(|summary| summary.figures.get(&Definitions::Matrix)) {
         let launch = shown.launch;
@@ -398,6 +369,46 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
     }
     if shown.summaries.is_empty() {
         remarks.push("not measured".to_owned());
+    }
+    remarks
+}
+
+/// What must be said of one measurement.
+fn of_measurement(summary: &Summary) -> Vec<String> {
+    let mut remarks = Vec::new();
+    match &summary.ending {
+        Ending::Done => {}
+        Ending::Failed { phase, reason, .. } => {
+            remarks.push(format!("failed in {}: {reason}", phase.name()));
+        }
+        Ending::Skipped { reason } => remarks.push(format!("skipped: {reason}")),
+        Ending::Interrupted => remarks.push("interrupted".to_owned()),
+    }
+    let failures: Vec<String> = summary
+        .failures
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(class, count)| format!("{} {count}", class.name()))
+        .collect();
+    if !failures.is_empty() {
+        remarks.push(format!("failed requests: {}", failures.join(", ")));
+    }
+    if let Some(client) = &summary.client {
+        remarks.push(client_words(client));
+    }
+    if !summary.beside.is_empty() {
+        remarks.push(tables::beside(&summary.beside));
+    }
+    for retry in &summary.retries {
+        remarks.push(format!(
+            "tried again after a failure of class {} in {}: {}",
+            retry.class.name(),
+            retry.phase.name(),
+            retry.reason
+        ));
+    }
+    for warning in &summary.warnings {
+        remarks.push(format!("warning: {warning}"));
     }
     remarks
 }

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 pub(crate) use carry::carry;
 pub(crate) use point::{inclusion_names, nothing_left, point, useless_exclusion, useless_inclusion};
 
-use crate::matrix::spec::engine::{Executor, Recipes};
-use crate::matrix::spec::matrix::{Matrix, engine_name};
+use crate::matrix::spec::engine::{Executor, Recipe, Recipes};
+use crate::matrix::spec::matrix::{EngineEntry, Matrix, engine_name};
 use crate::matrix::spec::select::{AXES, Selector};
+use crate::matrix::spec::shape::Named;
 use crate::matrix::spec::shape::{ByEngine, OneOrMany};
 use crate::matrix::spec::source::{Mistake, Place, Spanned, listed, nearest};
 
@@ -195,59 +196,65 @@ fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
                 mistakes.push(empty_axis(place));
             }
         }
-        if let Some(executors) = &entry.executor {
-            for executor in executors
-                .0
-                .iter()
-                .filter(|executor| !recipe.executors.contains(executor))
-            {
-                let offered: Vec<&str> = recipe.executors.iter().map(|executor| executor.name()).collect();
-                mistakes.push(
-                    at(
-                        Mistake::new(format!(
-                            "the recipe `{}` does not run by the executor `{}`",
-                            recipe.name,
-                            executor.name()
-                        )),
-                        executors.place.as_ref(),
-                        "not offered",
-                    )
-                    .help(format!("use {}", listed(offered))),
-                );
-            }
-        }
-        let executors = entry.executor.as_ref().or(matrix.axes.executor.as_ref());
-        let is_contained = executors.map_or_else(
-            || recipe.executors.first() == Some(&Executor::Container),
-            |executors| executors.0.contains(&Executor::Container),
-        );
-        if let Some(change) = entry.container.as_ref().filter(|_| !is_contained) {
-            mistakes.push(
-                at(
-                    Mistake::new(format!("`{}` runs in no container", engine_name(named))),
-                    change.place.as_ref(),
-                    "changes nothing",
-                )
-                .help("say `executor: container`, or take `container:` out"),
-            );
-        }
-        let attaches = entry.executor.as_ref().map_or_else(
-            || recipe.executors.first() == Some(&Executor::Attach),
-            |executors| executors.0.contains(&Executor::Attach),
-        );
-        if attaches && entry.url.is_none() {
+        runs(matrix, named, recipe, mistakes);
+    }
+}
+
+/// How an engine runs: by an executor that its recipe offers, with what that needs and nothing that it does not know.
+fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
+    let entry = &named.value;
+    if let Some(executors) = &entry.executor {
+        for executor in executors
+            .0
+            .iter()
+            .filter(|executor| !recipe.executors.contains(executor))
+        {
+            let offered: Vec<&str> = recipe.executors.iter().map(|executor| executor.name()).collect();
             mistakes.push(
                 at(
                     Mistake::new(format!(
-                        "`{}` attaches to a server and says not where",
-                        engine_name(named)
+                        "the recipe `{}` does not run by the executor `{}`",
+                        recipe.name,
+                        executor.name()
                     )),
-                    named.name.place.as_ref(),
-                    "no `url`",
+                    executors.place.as_ref(),
+                    "not offered",
                 )
-                .help("add its address, such as `url: http://127.0.0.1:8000`"),
+                .help(format!("use {}", listed(offered))),
             );
         }
+    }
+    let executors = entry.executor.as_ref().or(matrix.axes.executor.as_ref());
+    let is_contained = executors.map_or_else(
+        || recipe.executors.first() == Some(&Executor::Container),
+        |executors| executors.0.contains(&Executor::Container),
+    );
+    if let Some(change) = entry.container.as_ref().filter(|_| !is_contained) {
+        mistakes.push(
+            at(
+                Mistake::new(format!("`{}` runs in no container", engine_name(named))),
+                change.place.as_ref(),
+                "changes nothing",
+            )
+            .help("say `executor: container`, or take `container:` out"),
+        );
+    }
+    let attaches = entry.executor.as_ref().map_or_else(
+        || recipe.executors.first() == Some(&Executor::Attach),
+        |executors| executors.0.contains(&Executor::Attach),
+    );
+    if attaches && entry.url.is_none() {
+        mistakes.push(
+            at(
+                Mistake::new(format!(
+                    "`{}` attaches to a server and says not where",
+                    engine_name(named)
+                )),
+                named.name.place.as_ref(),
+                "no `url`",
+            )
+            .help("add its address, such as `url: http://127.0.0.1:8000`"),
+        );
     }
 }
 
