@@ -212,6 +212,8 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         search: None,
         retries: Vec::new(),
         beside: Vec::new(),
+        telemetry: None,
+        validity: None,
         warnings: Vec::new(),
     }
 }

@@ -462,6 +462,8 @@ pub(crate) fn blank(
         search: None,
         retries: Vec::new(),
         beside: Vec::new(),
+        telemetry: None,
+        validity: None,
         warnings: Vec::new(),
     }
 }

@@ -27,6 +27,8 @@ pub fn read(tool: &str) -> Machine {
         memory_bytes: procfs::Meminfo::current().ok().map(|memory| memory.mem_total),
         gpus: gpus(),
         gpus_pretended: false,
+        devices: Vec::new(),
+        governor: None,
         numa: numa(Path::new("/")),
         driver: line("/sys/module/nvidia/version"),
         open_files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,

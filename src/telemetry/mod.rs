@@ -5,3 +5,4 @@
 pub mod kernel;
 pub mod machine;
 pub mod prometheus;
+pub mod source;

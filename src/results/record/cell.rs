@@ -11,6 +11,8 @@ use crate::results::record::client::ClientFacts;
 use crate::results::record::post_mortem::Retry;
 use crate::results::record::request::Class;
 use crate::results::record::search::SearchRecord;
+use crate::results::record::telemetry::Telemetry;
+use crate::results::record::validity::Validity;
 
 /// Everything known about one measurement of a cell but its requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,6 +68,12 @@ pub struct Summary {
     /// Other launches that ran on this host meanwhile, on other devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<LaunchId>,
+    /// The machine and the engine meanwhile; absent in older runs and where nothing was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<Telemetry>,
+    /// Whether its figures can be believed; absent in older runs and where nothing was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validity: Option<Validity>,
     /// Doubts that belong beside the figures.
     pub warnings: Vec<String>,
 }

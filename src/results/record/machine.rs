@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::results::record::telemetry::Gpu;
+
 /// What is known of the machine and the tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -22,6 +24,12 @@ pub struct Machine {
     /// Whether the GPUs are only pretended, to try things out; rows measured on them say so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gpus_pretended: bool,
+    /// What is known of each GPU by its management library or tool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<Gpu>,
+    /// The CPU frequency governor, such as `performance`; absent where the kernel sets no frequency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub governor: Option<String>,
     /// NUMA nodes, where there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numa: Vec<NumaNode>,

@@ -12,6 +12,8 @@ pub mod request;
 pub mod run;
 pub mod search;
 pub mod second;
+pub mod telemetry;
+pub mod validity;
 
 /// The version of the layout on disk.
 pub const FORMAT: u32 = 1;

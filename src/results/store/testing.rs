@@ -210,6 +210,8 @@ pub fn summary(cell: &Cell) -> Summary {
         search: None,
         retries: Vec::new(),
         beside: Vec::new(),
+        telemetry: None,
+        validity: None,
         warnings: Vec::new(),
     }
 }

@@ -1,0 +1,190 @@
+//! What was judged of a measurement: whether its figures can be believed, and why not. Pure.
+
+use serde::{Deserialize, Serialize};
+
+/// The judgement that everything downstream obeys, from good to bad.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Nothing speaks against it.
+    #[default]
+    Valid,
+    /// Its figures stand, and something beside them is to be known before they are believed.
+    Suspect,
+    /// Its figures are no measurement of what was asked: no ratio, no win, no baseline, no alarm.
+    Invalid,
+}
+
+impl Verdict {
+    /// The verdict as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Valid => "valid",
+            Self::Suspect => "suspect",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+/// The verdict with every reason for it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Validity {
+    /// The worst of its reasons.
+    pub verdict: Verdict,
+    /// What was found, worst first.
+    pub reasons: Vec<Reason>,
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reason {
+    /// Its stable name.
+    pub code: Code,
+    /// What it makes of the measurement; `valid` if it only informs.
+    pub weight: Verdict,
+    /// What was measured, with its unit.
+    pub measured: String,
+    /// What it was held against; none where there is nothing to hold it against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<String>,
+    /// What happened and what to do about it.
+    pub advice: String,
+}
+
+/// The stable name of a finding. What each means and does is told in the table of `judge::validity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Code {
+    /// Requests were sent later than they fell due, by the client's own fault.
+    ClientLate,
+    /// A thread of the client had nearly no processor time left.
+    ClientSaturated,
+    /// Client and engine ran on the same processors.
+    ClientSharesCpus,
+    /// Requests were not sent at the rate that was asked for.
+    RateNotReached,
+    /// More requests failed than the scenario allows.
+    Errors,
+    /// Answers ended before the length that was asked for.
+    OutputShort,
+    /// The engine's count of output tokens and ours differ.
+    TokensDisagree,
+    /// Several tokens come in one chunk: times between tokens are those between chunks.
+    ChunkedTokens,
+    /// Prompts that should be new to the engine were found in its prefix cache.
+    CacheWarm,
+    /// Nobody can tell whether the caches were empty.
+    ResetUnproven,
+    /// A GPU slowed down for heat.
+    ThrottledThermal,
+    /// A GPU slowed down at its power limit.
+    ThrottledPower,
+    /// A GPU's hardware slowed it down: power brake or a fault of its supply.
+    ThrottledHardware,
+    /// A GPU's clock wandered while it was busy.
+    ClocksSpread,
+    /// Somebody else's process was on a GPU of the launch.
+    GpuShared,
+    /// A GPU's memory was taken before the engine was started.
+    GpuNotAtRest,
+    /// The engine began anew within the window.
+    EngineRestarted,
+    /// The engine says that it serves another model.
+    WrongModel,
+    /// The engine says that it computes in another precision.
+    WrongPrecision,
+    /// A source of telemetry was silent for a part of the window.
+    TelemetryGap,
+    /// Too few requests for the percentiles that are printed.
+    FewSamples,
+    /// The measurement was too short.
+    WindowShort,
+    /// Throughput never became steady.
+    NeverSteady,
+    /// Requests came faster than they were answered, to the end.
+    QueueGrowing,
+    /// The wall clock was set meanwhile.
+    ClockJump,
+    /// Energy counter and integrated power differ.
+    EnergyDisagrees,
+    /// Something else ran on this host meanwhile.
+    Neighbour,
+    /// The GPUs are only pretended.
+    PretendedGpus,
+    /// Another tool measured it; what that tool did not write is unknown.
+    Imported,
+    /// The engine is simulated.
+    Simulated,
+}
+
+impl Code {
+    /// Every code.
+    pub const ALL: &[Self] = &[
+        Self::ClientLate,
+        Self::ClientSaturated,
+        Self::ClientSharesCpus,
+        Self::RateNotReached,
+        Self::Errors,
+        Self::OutputShort,
+        Self::TokensDisagree,
+        Self::ChunkedTokens,
+        Self::CacheWarm,
+        Self::ResetUnproven,
+        Self::ThrottledThermal,
+        Self::ThrottledPower,
+        Self::ThrottledHardware,
+        Self::ClocksSpread,
+        Self::GpuShared,
+        Self::GpuNotAtRest,
+        Self::EngineRestarted,
+        Self::WrongModel,
+        Self::WrongPrecision,
+        Self::TelemetryGap,
+        Self::FewSamples,
+        Self::WindowShort,
+        Self::NeverSteady,
+        Self::QueueGrowing,
+        Self::ClockJump,
+        Self::EnergyDisagrees,
+        Self::Neighbour,
+        Self::PretendedGpus,
+        Self::Imported,
+        Self::Simulated,
+    ];
+
+    /// The code as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ClientLate => "client-late",
+            Self::ClientSaturated => "client-saturated",
+            Self::ClientSharesCpus => "client-shares-cpus",
+            Self::RateNotReached => "rate-not-reached",
+            Self::Errors => "errors",
+            Self::OutputShort => "output-short",
+            Self::TokensDisagree => "tokens-disagree",
+            Self::ChunkedTokens => "chunked-tokens",
+            Self::CacheWarm => "cache-warm",
+            Self::ResetUnproven => "reset-unproven",
+            Self::ThrottledThermal => "throttled-thermal",
+            Self::ThrottledPower => "throttled-power",
+            Self::ThrottledHardware => "throttled-hardware",
+            Self::ClocksSpread => "clocks-spread",
+            Self::GpuShared => "gpu-shared",
+            Self::GpuNotAtRest => "gpu-not-at-rest",
+            Self::EngineRestarted => "engine-restarted",
+            Self::WrongModel => "wrong-model",
+            Self::WrongPrecision => "wrong-precision",
+            Self::TelemetryGap => "telemetry-gap",
+            Self::FewSamples => "few-samples",
+            Self::WindowShort => "window-short",
+            Self::NeverSteady => "never-steady",
+            Self::QueueGrowing => "queue-growing",
+            Self::ClockJump => "clock-jump",
+            Self::EnergyDisagrees => "energy-disagrees",
+            Self::Neighbour => "neighbour",
+            Self::PretendedGpus => "pretended-gpus",
+            Self::Imported => "imported",
+            Self::Simulated => "simulated",
+        }
+    }
+}
