@@ -4,6 +4,7 @@
 //! how to stop. Nothing here measures, decides what to start, or knows an engine by name.
 
 mod attach;
+mod belongs;
 mod contact;
 mod docker;
 mod flags;
@@ -32,6 +33,7 @@ use crate::results::record::cell::{FailureClass, Phase};
 use crate::results::record::post_mortem::End;
 use crate::results::store;
 
+pub use belongs::listeners;
 pub use contact::{check_model, facts, http_client, info, reset_caches};
 pub use docker::{
     Images, Lack, LeftContainer, Pull, Refused, Wanted, Whereabouts, find as find_containers,

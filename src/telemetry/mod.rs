@@ -6,3 +6,4 @@ pub mod kernel;
 pub mod machine;
 pub mod prometheus;
 pub mod source;
+pub mod tree;
