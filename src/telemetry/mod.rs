@@ -2,6 +2,7 @@
 //!
 //! So far: the machine as it is, what its kernel said, and an engine's Prometheus counters read before and after a window.
 
+pub mod gpu;
 pub mod kernel;
 pub mod machine;
 pub mod prometheus;

@@ -1,0 +1,4 @@
+//! NVIDIA's library as the real crate sees it, in the place of which a stub of ours is loaded.
+
+mod stub;
+mod told;
