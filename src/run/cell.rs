@@ -21,6 +21,7 @@ use crate::results::record::cell::{
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::End;
 use crate::results::record::request::{ChunkKind, Class, Request};
+use crate::run::hygiene::Watch;
 use crate::run::items::{items, placed, see, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::server::accept_length;
@@ -37,6 +38,8 @@ pub(crate) struct Ready {
     pub(crate) phases: Vec<PhaseTime>,
     /// Measurements so far on this start.
     pub(crate) measured: u32,
+    /// What is known of its devices.
+    pub(crate) watch: Watch,
 }
 
 /// What came out of a measurement.

@@ -22,6 +22,7 @@ use crate::results::store::{Said, StoreError};
 use crate::run::ahead::Ahead;
 use crate::run::beside::Roster;
 use crate::run::cell::{self, Measured, Ready};
+use crate::run::hygiene::{self, AtRest, Watch};
 use crate::run::lease::Lease;
 use crate::run::post_mortem::{self, Remains};
 use crate::run::prompts::Library;
@@ -186,7 +187,7 @@ impl<'a> Course<'a> {
                 break;
             }
         }
-        halt(&self.order, ready.running).await;
+        halt(&self.order, ready.running, &ready.watch.rest).await;
         if let Some((measurement, phase, class, reason)) = failed {
             match self.tries_again(phase, class, &reason).await {
                 true => {
@@ -435,6 +436,11 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
         None => engine::free_port()
             .map_err(|error| Fallen::new(infrastructure, format!("no free port: {error}")))?,
     };
+    let rest = tokio::select! {
+        biased;
+        () = stop.asked.cancelled() => return Ok(None),
+        rest = hygiene::before(job, launch, lease.devices()) => rest,
+    };
     let context = context(job, start, lease, port);
     let logs = logs(job, launch, start).map_err(|error| Fallen::new(infrastructure, error.to_string()))?;
     let began = clock::now();
@@ -454,7 +460,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     let proved = tokio::select! {
         biased;
         () = stop.asked.cancelled() => {
-            halt(order, running).await;
+            halt(order, running, &rest).await;
             return Ok(None);
         }
         proved = prove(job, launch, &mut running) => proved,
@@ -464,7 +470,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
         Err(fallen) => {
             let log = running.log().clone();
             let image_digest = running.image_digest().map(str::to_owned);
-            halt(order, running).await;
+            halt(order, running, &rest).await;
             return Err(Fallen {
                 log: log.last(post_mortem::LINES),
                 image_digest,
@@ -484,6 +490,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     });
     Ok(Some(Ready {
         measured: 0,
+        watch: Watch::of(&running, rest),
         running,
         target,
         facts,
@@ -583,8 +590,8 @@ fn not_ready(error: &NotReady) -> Fallen {
     }
 }
 
-/// Stops an engine. Once the run is told to kill, dropping the engine kills what is left of it.
-async fn halt(order: &Order<'_>, running: Running) {
+/// Stops an engine and waits until its devices are free. Once the run is told to kill, dropping the engine kills what is left of it.
+async fn halt(order: &Order<'_>, running: Running, rest: &[AtRest]) {
     let Order {
         job,
         launch,
@@ -604,4 +611,9 @@ async fn halt(order: &Order<'_>, running: Running) {
         shm_freed_bytes: stopped.shm_freed_bytes,
         seconds: stopped.seconds,
     });
+    tokio::select! {
+        biased;
+        () = stop.now.cancelled() => {}
+        () = hygiene::after(job, launch, rest) => {}
+    }
 }

@@ -7,6 +7,7 @@ pub mod calibrate;
 mod cell;
 pub mod claim;
 mod items;
+mod hygiene;
 mod launch;
 pub mod lease;
 mod post_mortem;
@@ -42,6 +43,7 @@ use crate::run::launch::Order;
 use crate::run::lease::Pool;
 use crate::run::prompts::Library;
 use crate::run::stop::Stop;
+use crate::telemetry::gpu::Gpus;
 
 /// Where a run takes place.
 #[derive(Clone, Debug)]
@@ -72,6 +74,8 @@ pub struct Host {
     pub http: reqwest::Client,
     /// The machine.
     pub machine: Machine,
+    /// Who tells about its devices; `None` where nobody does, or they are only pretended.
+    pub gpus: Option<Arc<Gpus>>,
 }
 
 impl Host {

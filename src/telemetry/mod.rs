@@ -1,6 +1,6 @@
 //! What is known of the machine and the engine while figures are taken: sources to samples.
 //!
-//! So far: the machine as it is, what its kernel said, and an engine's Prometheus counters read before and after a window.
+//! The machine as it is, what its kernel said, its devices (`gpu`), its processes, and an engine's Prometheus counters.
 
 pub mod gpu;
 pub mod kernel;

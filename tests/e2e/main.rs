@@ -3,9 +3,12 @@
 mod calibrate;
 mod chaos;
 mod demo;
+mod devices;
 mod faults;
 mod gpus;
 mod harness;
+#[path = "../nvml/stub.rs"]
+mod nvml;
 mod resume;
 mod rows;
 mod search;

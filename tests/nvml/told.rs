@@ -181,7 +181,7 @@ fn who_computes_on_a_device_is_named_and_strangers_are_told_from_our_own() {
     let there = look.processes.expect("it tells who is there");
     assert_eq!(there.len(), 2);
     assert!(there.iter().all(|process| process.name.is_some()), "{there:?}");
-    assert_eq!(look.values["memory_used_bytes"], f64::from(2812 << 20));
+    assert_eq!(look.values["memory_used_bytes"], 2812.0 * 1_048_576.0);
     let processes = Processes::of(vec![own], Vec::new());
     let (_, mut slow) = probes(&gpus, 0, &processes);
     let told = values(&mut *slow);

@@ -28,6 +28,10 @@ use crate::telemetry::source::{Probe, Reading};
 /// How often what changes quickly is asked for.
 const OFTEN: Duration = Duration::from_millis(100);
 
+/// Every which of these readings has what changes slowly: temperatures, memory and its clock. Each call wakes a thread, and eight devices
+/// that are asked everything each time would cost a hundredth of a processor.
+const SLOWER: u64 = 5;
+
 /// How often throughput is asked for, which the driver measures over some 20 ms, and who is there.
 const SELDOM: Duration = Duration::from_secs(1);
 
@@ -59,6 +63,7 @@ impl Library {
     pub(super) fn probes(self, gpu: &Gpu, processes: &Processes) -> Vec<Box<dyn Probe>> {
         let quick = Quick {
             asked: Asked::of(self.0, gpu),
+            readings: 0,
         };
         let slow = Slow {
             asked: Asked::of(self.0, gpu),
@@ -72,7 +77,7 @@ impl Library {
     pub(super) fn look(self, gpu: &Gpu) -> Result<Look, String> {
         let mut asked = Asked::of(self.0, gpu);
         Ok(Look {
-            values: quick(&mut asked)?,
+            values: quick(&mut asked, true)?,
             processes: asked.processes()?,
         })
     }
@@ -210,6 +215,7 @@ impl Asked {
 /// What changes quickly.
 struct Quick {
     asked: Asked,
+    readings: u64,
 }
 
 impl Probe for Quick {
@@ -226,7 +232,9 @@ impl Probe for Quick {
     }
 
     fn read(&mut self) -> Result<Vec<Reading>, String> {
-        let values = quick(&mut self.asked)?;
+        let is_whole = self.readings.is_multiple_of(SLOWER);
+        self.readings += 1;
+        let values = quick(&mut self.asked, is_whole)?;
         Ok(vec![Reading {
             device: Some(self.asked.index),
             values,
@@ -234,7 +242,8 @@ impl Probe for Quick {
     }
 }
 
-fn quick(asked: &mut Asked) -> Result<Values, String> {
+/// What changes quickly, and with it, if the reading is to be whole, what changes slowly.
+fn quick(asked: &mut Asked, is_whole: bool) -> Result<Values, String> {
     let mut values = Values::new();
     let mut put = |name: &str, value: Option<f64>| {
         values.extend(value.map(|value| (name.to_owned(), value)));
@@ -246,15 +255,8 @@ fn quick(asked: &mut Asked) -> Result<Values, String> {
     let used = asked.ask(Call::Utilization, Device::utilization_rates)?;
     put("gpu_util_share", used.as_ref().map(|used| f64::from(used.gpu) / 1e2));
     put("memory_util_share", used.map(|used| f64::from(used.memory) / 1e2));
-    let memory = asked.ask(Call::Memory, Device::memory_info)?;
-    put("memory_used_bytes", memory.map(|memory| memory.used as f64));
-    let heat = asked.ask(Call::Temperature, |device| device.temperature(TemperatureSensor::Gpu))?;
-    put("temperature_c", heat.map(f64::from));
-    put("memory_temperature_c", memory_temperature(asked)?);
     let clock = asked.ask(Call::SmClock, |device| device.clock_info(Clock::SM))?;
     put("sm_clock_mhz", clock.map(f64::from));
-    let clock = asked.ask(Call::MemoryClock, |device| device.clock_info(Clock::Memory))?;
-    put("memory_clock_mhz", clock.map(f64::from));
     let reasons = asked.ask(Call::Throttle, |device| {
         match device.current_throttle_reasons_strict() {
             // A reason that the crate does not know by name yet.
@@ -264,6 +266,15 @@ fn quick(asked: &mut Asked) -> Result<Values, String> {
     })?;
     for (name, is_so) in reasons.map(throttled).into_iter().flatten() {
         put(name, Some(f64::from(u8::from(is_so))));
+    }
+    if is_whole {
+        let memory = asked.ask(Call::Memory, Device::memory_info)?;
+        put("memory_used_bytes", memory.map(|memory| memory.used as f64));
+        let heat = asked.ask(Call::Temperature, |device| device.temperature(TemperatureSensor::Gpu))?;
+        put("temperature_c", heat.map(f64::from));
+        put("memory_temperature_c", memory_temperature(asked)?);
+        let clock = asked.ask(Call::MemoryClock, |device| device.clock_info(Clock::Memory))?;
+        put("memory_clock_mhz", clock.map(f64::from));
     }
     asked.told(values)
 }
