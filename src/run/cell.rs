@@ -170,6 +170,7 @@ impl<'a> Course<'a> {
         let found = stock.prepared.prompts.len();
         self.summary.prompts = u32::try_from(found).ok();
         self.summary.prompts_hash = Some(stock.prepared.hash.clone());
+        self.summary.prompts_repeated = stock.repeated;
         self.summary.engine.tokenizer_digest = Some(stock.tokenizer.digest().to_owned());
         let asked = self.cell.scenario.workload.asked();
         if let Some(asked) = asked.filter(|asked| (found as u64) < *asked) {
@@ -452,6 +453,7 @@ pub(crate) fn blank(
         phases,
         engine,
         prompts_hash: None,
+        prompts_repeated: None,
         schedule_hash: None,
         prompts: None,
         stamps: None,
