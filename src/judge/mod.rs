@@ -3,3 +3,4 @@
 pub mod client;
 pub mod metrics;
 pub mod search;
+pub mod window;
