@@ -141,6 +141,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The headers that go with every request; they may hold a secret.
+    pub const fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
     /// The URL of a path, or of a path with its query.
     pub fn url(&self, path: &str) -> String {
         format!("{}/{}", self.base_url, path.trim_start_matches('/'))

@@ -1,6 +1,7 @@
 //! The devices of a launch before and after it: at rest and nobody's before, nobody's again after. What is found is named; only before
 //! the whole run does it keep anything from starting.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::base::units::Bytes;
 use crate::engine::{self, Running};
 use crate::matrix::plan::{Launch, Place, Plan};
 use crate::results::record::event::Event;
-use crate::results::record::telemetry::{GpuProcess, GpuWindow};
+use crate::results::record::telemetry::GpuProcess;
 use crate::run::{Host, Job};
 use crate::telemetry::gpu::{Gpus, Look, Processes};
 
@@ -67,19 +68,31 @@ impl Watch {
         }
     }
 
-    /// Adds to a device's window how it was before the launch, and who else was there before or within.
-    pub(crate) fn join(&self, window: &mut GpuWindow) {
-        let mut foreign = self.processes.foreign(window.device);
-        if let Some(rest) = self.rest.iter().find(|gpu| gpu.device == window.device) {
-            window.idle_w = rest.idle_w;
-            window.rest_memory_bytes = rest.memory_bytes;
-            let unseen = rest
-                .foreign
-                .iter()
-                .filter(|old| foreign.iter().all(|new| new.pid != old.pid));
-            foreign.extend(unseen.cloned().collect::<Vec<_>>());
+    /// Watts of each device before the launch.
+    pub(crate) fn idle_w(&self) -> BTreeMap<u32, f64> {
+        let told = self.rest.iter();
+        told.filter_map(|gpu| Some((gpu.device, gpu.idle_w?))).collect()
+    }
+
+    /// Memory that was taken on a device before the launch, in bytes.
+    pub(crate) fn memory_bytes(&self, device: u32) -> Option<u64> {
+        self.before(device)?.memory_bytes
+    }
+
+    /// Who is or was on a device and is not the launch's: before it, or since the list was emptied last.
+    pub(crate) fn foreign(&self, device: u32) -> Vec<GpuProcess> {
+        let mut foreign = self.processes.foreign(device);
+        let before = self.before(device).into_iter().flat_map(|gpu| &gpu.foreign);
+        for old in before {
+            if foreign.iter().all(|new| new.pid != old.pid) {
+                foreign.push(old.clone());
+            }
         }
-        window.foreign = foreign;
+        foreign
+    }
+
+    fn before(&self, device: u32) -> Option<&AtRest> {
+        self.rest.iter().find(|gpu| gpu.device == device)
     }
 }
 
@@ -379,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_carries_how_its_device_was_before_and_who_was_there() {
+    fn who_was_there_before_the_launch_is_foreign_to_each_of_its_windows() {
         let stranger = look(0, 0.0, &[(7, "python3")]).processes.unwrap();
         let watch = Watch {
             rest: vec![AtRest {
@@ -390,15 +403,9 @@ mod tests {
             }],
             processes: Processes::default(),
         };
-        let mut window = GpuWindow {
-            device: 1,
-            ..GpuWindow::default()
-        };
-        watch.join(&mut window);
-        assert_eq!((window.idle_w, window.rest_memory_bytes), (Some(70.0), Some(5)));
-        assert_eq!(window.foreign, stranger);
-        let mut other = GpuWindow::default();
-        watch.join(&mut other);
-        assert_eq!(other, GpuWindow::default());
+        assert_eq!(watch.foreign(1), stranger);
+        assert_eq!((watch.foreign(0), watch.memory_bytes(0)), (Vec::new(), None));
+        assert_eq!(watch.memory_bytes(1), Some(5));
+        assert_eq!(watch.idle_w(), BTreeMap::from([(1, 70.0)]));
     }
 }

@@ -26,6 +26,7 @@ use crate::run::hygiene::{self, AtRest, Watch};
 use crate::run::lease::Lease;
 use crate::run::post_mortem::{self, Remains};
 use crate::run::prompts::Library;
+use crate::run::sampling::Sampling;
 use crate::run::stop::Stop;
 use crate::run::{Job, Tally, target};
 
@@ -187,7 +188,9 @@ impl<'a> Course<'a> {
                 break;
             }
         }
-        halt(&self.order, ready.running, &ready.watch.rest).await;
+        // Nobody asks an engine that is being stopped.
+        let rest = ready.sampling.end();
+        halt(&self.order, ready.running, &rest).await;
         if let Some((measurement, phase, class, reason)) = failed {
             match self.tries_again(phase, class, &reason).await {
                 true => {
@@ -296,6 +299,7 @@ impl<'a> Course<'a> {
             let mut measured = Measured {
                 summary,
                 requests: Vec::new(),
+                samples: Vec::new(),
                 engine_is_well: false,
                 end: fallen.end,
             };
@@ -336,7 +340,10 @@ impl<'a> Course<'a> {
         seconds: f64,
     ) -> Result<(), StoreError> {
         let Measured {
-            summary, requests, ..
+            summary,
+            requests,
+            samples,
+            ..
         } = measured;
         let job = self.order.job;
         let histograms = metrics::seconds(&requests);
@@ -346,6 +353,7 @@ impl<'a> Course<'a> {
         let said = Said {
             log,
             post_mortem: post_mortem.as_ref(),
+            samples: &samples,
         };
         job.store.write_cell(&summary, &requests, &histograms, said)?;
         self.tally.count(&summary.ending, is_invalid);
@@ -444,6 +452,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     let context = context(job, start, lease, port);
     let logs = logs(job, launch, start).map_err(|error| Fallen::new(infrastructure, error.to_string()))?;
     let began = clock::now();
+    let mut sampling = Sampling::begin(launch, lease.devices());
     let tell = |progress: engine::Progress| tell(job, launch, progress);
     let running = tokio::select! {
         biased;
@@ -482,6 +491,8 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     facts.image_digest = running.image_digest().map(str::to_owned);
     facts.image_bytes = running.image_bytes();
     facts.devices = lease.devices().to_vec();
+    sampling.add_engine(launch, &running, &job.host.http);
+    sampling.add_devices(job.host.gpus.as_deref(), Watch::of(&running, rest));
     job.events.tell(Event::EngineReady {
         launch: launch.id.clone(),
         start: start.start,
@@ -490,11 +501,11 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     });
     Ok(Some(Ready {
         measured: 0,
-        watch: Watch::of(&running, rest),
         running,
         target,
         facts,
         phases,
+        sampling,
     }))
 }
 

@@ -1,10 +1,14 @@
 //! What is known of the machine and the engine while figures are taken: sources to samples.
 //!
-//! The machine as it is, what its kernel said, its devices (`gpu`), its processes, and an engine's Prometheus counters.
+//! The machine as it is, what its kernel said; and sources that a sampler asks again and again: each engine's own metrics, the host, the
+//! devices (`gpu`).
 
+pub mod engine;
 pub mod gpu;
+pub mod host;
 pub mod kernel;
 pub mod machine;
 pub mod prometheus;
+pub mod sampler;
 pub mod source;
 pub mod tree;
