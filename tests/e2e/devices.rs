@@ -1,5 +1,8 @@
 //! What a run does about the devices of its launches, on a library that stands in for NVIDIA's.
 
+use matrix::results::record::telemetry::{EnergySource, Telemetry};
+use matrix::results::record::validity::Code;
+
 use crate::harness::{Bench, Ran, sims, summary};
 use crate::nvml::Stub;
 
@@ -74,4 +77,70 @@ fn whoever_holds_a_gpu_after_its_engine_was_stopped_is_named() {
     let bench = on_a_gpu(2).gpus(&stub);
     let said = bench.run(&[]).exits(0).says("was stopped 30 s ago, and GPU 0 is still used by");
     assert!(said.stderr.contains(&format!("process {own} (")), "{}", said.stderr);
+}
+
+/// A load of some seconds on an engine that takes two GPUs of the stub, and what was told of it.
+fn loaded(stub: &Stub) -> (Telemetry, Vec<Code>) {
+    let matrix = sims(
+        &[("a", "vllm", "--step, 20ms")],
+        "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 300, concurrency: 4, warmup: 0 }\n",
+    );
+    let matrix = matrix
+        .replace("as: a,", "as: a, devices: gpu,")
+        .replace("- m: {", "- m: { tp: 2,");
+    let bench = Bench::of(&matrix).gpus(stub);
+    bench.run(&[]).exits(3);
+    let run = bench.finished();
+    let summary = summary(&run, "a", "random-1k-1k");
+    assert_eq!(summary.failures.values().sum::<u32>(), 0, "{:?}", summary.failures);
+    let validity = summary.validity.as_ref().expect("it is judged");
+    let codes = validity.reasons.iter().map(|reason| reason.code).collect();
+    (summary.telemetry.clone().expect("it was watched"), codes)
+}
+
+#[test]
+fn what_the_devices_of_a_launch_went_through_is_in_its_row() {
+    let own = std::process::id();
+    let stub = Stub::of(&format!(
+        "gpus 3\npower 70\nbusy 300\nutil from=engine 95 60\nclock from=engine 1755\nprocess engine 20000\n\
+         process gpu=1 {own} 300 from=engine\nthrottle gpu=0 hot from=engine\n"
+    ));
+    let (told, codes) = loaded(&stub);
+    let devices: Vec<u32> = told.gpus.iter().map(|gpu| gpu.device).collect();
+    assert_eq!(devices, [0, 1], "two of three are the launch's");
+    let (first, second) = (&told.gpus[0], &told.gpus[1]);
+    assert_eq!(first.throttled.get("thermal"), Some(&1.0), "{:?}", first.throttled);
+    assert_eq!(second.throttled.get("thermal").copied().unwrap_or(0.0), 0.0);
+    assert_eq!(first.foreign, [], "the engine's own is no stranger");
+    assert_eq!(second.foreign.iter().map(|process| process.pid).collect::<Vec<_>>(), [own]);
+    for gpu in &told.gpus {
+        assert_eq!(gpu.rest_memory_bytes, Some(512 << 20));
+        assert!((gpu.idle_w.expect("it was measured") - 70.0).abs() < 1.0, "{gpu:?}");
+        let (counter, integral) = (gpu.counter_j.expect("counted"), gpu.integral_j.expect("integrated"));
+        assert!((counter - integral).abs() < 0.05 * counter, "{counter} J, {integral} J");
+        assert_eq!(gpu.busy_clock_mhz, Some(1755.0));
+    }
+    let energy = told.energy.expect("it is told");
+    assert_eq!(energy.source, EnergySource::Counter);
+    assert!((energy.mean_w - 740.0).abs() < 40.0, "{} W", energy.mean_w);
+    let above = energy.above_idle_j.expect("idle was measured");
+    assert!((above / energy.joules - 600.0 / 740.0).abs() < 0.05, "{above} of {} J", energy.joules);
+    for code in [Code::ThrottledThermal, Code::GpuShared] {
+        assert!(codes.contains(&code), "{code:?} in {codes:?}");
+    }
+    assert!(!codes.contains(&Code::TelemetryGap), "{codes:?}");
+}
+
+#[test]
+fn devices_that_die_or_hang_under_a_load_are_told_and_hold_up_nobody() {
+    let stub = Stub::of("gpus 2\nlost gpu=0 from=engine+2\nhang nvmlDeviceGetClockInfo gpu=1 from=engine+2 until=engine+4\n");
+    let (told, codes) = loaded(&stub);
+    let troubles: Vec<&str> = told
+        .sources
+        .iter()
+        .filter_map(|source| source.trouble.as_deref())
+        .collect();
+    assert!(troubles.iter().any(|said| said.contains("fell off the bus")), "{troubles:?}");
+    assert!(troubles.len() >= 3, "the one that hangs is told too: {troubles:?}");
+    assert!(codes.contains(&Code::TelemetryGap), "{codes:?}");
 }

@@ -367,9 +367,9 @@ impl Slow {
     /// The throughput of all NVLinks together since the last reading, from Hopper on. Older devices tell it for one link at a time, by a
     /// scope that the crate cannot name.
     fn links(&mut self, values: &mut Values) -> Result<(), String> {
-        let nvml = self.asked.nvml;
+        let (nvml, is_first) = (self.asked.nvml, self.last.is_none());
         let now = self.asked.ask(Call::Gpm, |device| {
-            if !device.gpm_support()? {
+            if is_first && !device.gpm_support()? {
                 return Err(NvmlError::NotSupported);
             }
             device.gpm_sample()
