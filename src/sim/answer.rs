@@ -39,7 +39,7 @@ pub(crate) async fn answer(
         return Ok(after);
     }
     let number = matches!(route, Route::Generate(_)).then(|| engine.number());
-    if engine.hangs() {
+    if engine.hangs() || matches!(route, Route::Metrics) && engine.hides_metrics() {
         wire.gone().await;
         return Ok(After::Close);
     }
@@ -108,16 +108,18 @@ async fn page(engine: &Engine, route: Route, request: &Request) -> Reply {
         },
         Route::Models => Reply::json(200, models(engine)),
         Route::Metrics if options.dialect == Dialect::Sglang && !options.metrics => not_found(),
-        Route::Metrics => match engine
-            .metrics
-            .page(options.dialect, &ask::served_models(options)[0])
-        {
-            Some(page) => Reply {
-                content_type: "text/plain; version=0.0.4; charset=utf-8",
-                ..Reply::text(200, page)
-            },
-            None => not_found(),
-        },
+        Route::Metrics => {
+            match engine
+                .metrics
+                .page(options.dialect, &ask::served_models(options)[0], options.tp)
+            {
+                Some(page) => Reply {
+                    content_type: "text/plain; version=0.0.4; charset=utf-8",
+                    ..Reply::text(200, page)
+                },
+                None => not_found(),
+            }
+        }
         Route::ResetCache => reset_cache(engine, request.head.parameter("timeout")).await,
         Route::Version => Reply::json(200, json!({ "version": options.version }).to_string()),
         Route::ServerInfo => Reply::json(200, server_info(engine)),
