@@ -43,7 +43,10 @@ fn engine_host_and_energy_agree_with_what_was_sent() {
             window.grown["generation_tokens"],
             figures["output_tokens"].unwrap()
         );
-        assert_eq!(window.grown["prompt_tokens"], figures["input_tokens"].unwrap());
+        assert_eq!(
+            window.grown["prompt_tokens"],
+            figures["reported_input_tokens"].unwrap()
+        );
         assert_eq!(window.grown["requests"], 40.0);
         assert_eq!(window.grown["ttft_s_count"], 40.0);
         assert!(window.reset.is_empty(), "{window:?}");
