@@ -3,4 +3,5 @@
 pub mod client;
 pub mod metrics;
 pub mod search;
+pub mod validity;
 pub mod window;

@@ -137,6 +137,7 @@ fn launch(engine: &str, precision: &str, devices: u32) -> Launch {
             info: None,
             metrics: None,
             reset: None,
+            restart_for_cells: false,
             dialect: Dialect {
                 protocol: Protocol::Completions,
                 path: None,
@@ -200,6 +201,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         phases: Vec::new(),
         engine: EngineFacts::default(),
         prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
+        prompts_repeated: None,
         schedule_hash: None,
         prompts: Some(1000),
         stamps: None,
@@ -212,6 +214,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         search: None,
         retries: Vec::new(),
         beside: Vec::new(),
+        pulled_beside: false,
         telemetry: None,
         validity: None,
         warnings: Vec::new(),

@@ -36,6 +36,8 @@ pub(crate) struct Ready {
     pub(crate) target: Target,
     pub(crate) facts: EngineFacts,
     pub(crate) phases: Vec<PhaseTime>,
+    /// Measurements so far on this start.
+    pub(crate) measured: u32,
     pub(crate) sampling: Sampling,
 }
 
@@ -117,6 +119,10 @@ pub(crate) async fn measure(
     course.end_phase(Phase::Measure);
     course.sampled(ready, span_of(&driven), cut.is_none()).await;
     course.count_hits();
+    ready.measured += 1;
+    if cut.is_none() {
+        course.ask_again(ready).await;
+    }
     let accepted = match &cut {
         None => accepted(job, launch, ready).await,
         Some(_) => None,
@@ -166,6 +172,7 @@ impl<'a> Course<'a> {
         let found = stock.prepared.prompts.len();
         self.summary.prompts = u32::try_from(found).ok();
         self.summary.prompts_hash = Some(stock.prepared.hash.clone());
+        self.summary.prompts_repeated = stock.repeated;
         self.summary.engine.tokenizer_digest = Some(stock.tokenizer.digest().to_owned());
         let asked = self.cell.scenario.workload.asked();
         if let Some(asked) = asked.filter(|asked| (found as u64) < *asked) {
@@ -231,13 +238,10 @@ impl<'a> Course<'a> {
             &self.job.host.http,
         )
         .await;
-        if proof.possible && proof.success != Some(true) {
-            let answer = proof.answer.as_deref().unwrap_or("no answer");
-            self.summary
-                .warnings
-                .push(format!("the caches were not emptied: {answer}"));
-        }
-        self.summary.reset = Some(proof);
+        self.summary.reset = Some(ResetProof {
+            is_fresh_start: ready.measured == 0,
+            ..proof
+        });
     }
 
     /// Cuts what was sampled to the window of a load.
@@ -254,6 +258,7 @@ impl<'a> Course<'a> {
             return;
         };
         let proof = self.summary.reset.get_or_insert(ResetProof {
+            is_fresh_start: false,
             possible: false,
             status: None,
             success: None,
@@ -263,6 +268,17 @@ impl<'a> Course<'a> {
         });
         proof.hits_in_window = engine.grown.get("prefix_hits").copied();
         proof.queries_in_window = engine.grown.get("prefix_queries").copied();
+    }
+
+    /// Asks the engine once more what it serves: a server may have been changed under the load.
+    async fn ask_again(&mut self, ready: &Ready) {
+        let told = engine::facts(self.launch, ready.running.endpoint(), &self.job.host.http).await;
+        let facts = &mut self.summary.engine;
+        if !told.models.is_empty() {
+            facts.models = told.models;
+        }
+        facts.version = told.version.or_else(|| facts.version.take());
+        facts.info = told.info.or_else(|| facts.info.take());
     }
 
     /// Drives a load while the engine is watched.
@@ -328,13 +344,6 @@ impl<'a> Course<'a> {
         self.summary.failures = failures;
         self.summary.stamps = Some(driven.stamp.name().to_owned());
         self.summary.client = Some(client);
-        if driven.clock_jumps > 0 {
-            let warning = format!(
-                "the wall clock was set {} times; moments around that time may be off",
-                driven.clock_jumps
-            );
-            self.summary.warnings.push(warning);
-        }
         self.summary.figures = metrics::summarize(&requests, &basis);
         if let Some(cut) = cut {
             return self.cut(Phase::Measure, cut, requests);
@@ -354,14 +363,6 @@ impl<'a> Course<'a> {
             );
             measured.requests = requests;
             return measured;
-        }
-        if failed as f64 > self.cell.scenario.limits.error_share * requests.len() as f64 {
-            let share = 100.0 * failed as f64 / requests.len() as f64;
-            let bound = 100.0 * self.cell.scenario.limits.error_share;
-            self.summary.warnings.push(format!(
-                "{failed} of {} requests failed ({share:.1} %, the bound is {bound} %)",
-                requests.len()
-            ));
         }
         self.summary.ended = clock::timestamp();
         Measured {
@@ -468,6 +469,7 @@ pub(crate) fn blank(
         phases,
         engine,
         prompts_hash: None,
+        prompts_repeated: None,
         schedule_hash: None,
         prompts: None,
         stamps: None,
@@ -478,6 +480,7 @@ pub(crate) fn blank(
         search: None,
         retries: Vec::new(),
         beside: Vec::new(),
+        pulled_beside: false,
         telemetry: None,
         validity: None,
         warnings: Vec::new(),

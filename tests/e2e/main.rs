@@ -12,4 +12,5 @@ mod search;
 mod secrets;
 mod stop;
 mod telemetry;
+mod validity;
 mod vllm;

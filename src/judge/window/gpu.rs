@@ -55,6 +55,7 @@ pub(super) fn window(samples: &[Sample], device: u32, about: &About) -> Option<G
         Some((reason.to_owned(), seen as f64 / told.len() as f64))
     });
     Some(GpuWindow {
+        rest_memory_bytes: None,
         device,
         ranges,
         busy_samples: u32::try_from(busy.len()).unwrap_or(u32::MAX),
