@@ -12,6 +12,7 @@ pub mod request;
 pub mod run;
 pub mod search;
 pub mod second;
+pub mod side;
 pub mod telemetry;
 pub mod validity;
 
