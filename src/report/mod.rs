@@ -11,6 +11,7 @@ pub mod console;
 pub mod engine_report;
 pub mod jsonl;
 pub mod markdown;
+pub mod night;
 pub mod plot;
 pub(crate) mod python;
 pub mod tables;
@@ -19,6 +20,7 @@ pub mod terminal;
 mod testing;
 pub mod traffic;
 pub mod traps;
+pub mod verdicts;
 pub mod vllm_json;
 
 use std::fmt;

@@ -87,8 +87,13 @@ struct Told {
 }
 
 /// `nights` nights of 360 cells, `losses` of which lost `loss` of their throughput.
-fn simulate(kind: Kind, nights: usize, losses: usize, loss: f64, salt: u64) -> Told {
+fn simulate(kind: Kind, is_known: bool, nights: usize, losses: usize, loss: f64, salt: u64) -> Told {
     let policy = Policy::default();
+    let floor = if is_known {
+        policy.noise_floor(kind.sigma(), STARTS, STARTS)
+    } else {
+        0.0
+    };
     let mut dice = Dice::new(salt);
     let mut told = Told::default();
     let better = Better::Higher;
@@ -98,7 +103,7 @@ fn simulate(kind: Kind, nights: usize, losses: usize, loss: f64, salt: u64) -> T
         for cell in 0..CELLS {
             let first = kind.starts(&mut dice, STARTS, 0.0);
             let second = kind.starts(&mut dice, STARTS, level(cell));
-            if policy.suspects(&first, &second, better, 0.0) {
+            if policy.suspects(&first, &second, better, floor) {
                 let n = policy.fresh_starts(kind.sigma(), STARTS, CELLS);
                 let fresh = kind.starts(&mut dice, n, level(cell));
                 told.fresh += n;
@@ -112,7 +117,7 @@ fn simulate(kind: Kind, nights: usize, losses: usize, loss: f64, salt: u64) -> T
                 first,
                 fresh,
                 better,
-                floor: 0.0,
+                floor,
             })
             .collect();
         let confirmed = policy.confirm(&asked, CELLS);
@@ -146,16 +151,19 @@ fn is_at_most_five_percent(count: usize, of: usize) -> bool {
 fn a_night_of_360_cells_seldom_cries_wolf_and_finds_a_loss_of_five_percent() {
     let nights = nights();
     println!("{nights} nights of {CELLS} cells, {STARTS} starts a side, seed {SEED}");
+    // The last two with nothing known of their noise: only the family's bound holds them, and at many fresh starts.
     let kinds = [
-        Kind::Normal(0.01),
-        Kind::Normal(0.03),
-        Kind::Heavy(0.02),
-        Kind::TwoLevels(0.02),
+        (Kind::Normal(0.01), true),
+        (Kind::Normal(0.03), true),
+        (Kind::Heavy(0.02), true),
+        (Kind::TwoLevels(0.02), true),
+        (Kind::Normal(0.03), false),
+        (Kind::TwoLevels(0.02), false),
     ];
-    for (salt, kind) in kinds.into_iter().enumerate() {
-        let told = simulate(kind, nights, 0, 0.0, salt as u64);
+    for (salt, (kind, is_known)) in kinds.into_iter().enumerate() {
+        let told = simulate(kind, is_known, nights, 0, 0.0, salt as u64);
         println!(
-            "{kind:?}: nothing changed: nights with a false alarm {} of {nights} ({:.1} %), suspects a night {:.2}, fresh starts a night {:.1}",
+            "{kind:?}, noise known {is_known}: nothing changed: nights with a false alarm {} of {nights} ({:.1} %), suspects a night {:.2}, fresh starts a night {:.1}",
             told.nights_with_false_alarm,
             100.0 * told.nights_with_false_alarm as f64 / nights as f64,
             told.suspects as f64 / nights as f64,
@@ -166,7 +174,7 @@ fn a_night_of_360_cells_seldom_cries_wolf_and_finds_a_loss_of_five_percent() {
             "{kind:?}"
         );
     }
-    let told = simulate(Kind::Normal(0.01), nights, LOSSES, 0.05, 99);
+    let told = simulate(Kind::Normal(0.01), true, nights, LOSSES, 0.05, 99);
     let power = told.found as f64 / told.lost as f64;
     println!(
         "Normal(0.01): {LOSSES} cells lost 5 %: power {power:.4} ({} of {}), nights with a false alarm {}, fresh starts a night {:.1}",
@@ -234,6 +242,7 @@ fn wandering_and_switching_series_do_not_alarm_and_a_slow_leak_does() {
         Course::Switching(0.03),
         Course::Switching(0.06),
     ];
+    let mut wrong: Vec<String> = Vec::new();
     for (salt, course) in courses.into_iter().enumerate() {
         let mut dice = Dice::new(200 + salt as u64);
         let alarms = (0..series)
@@ -243,10 +252,9 @@ fn wandering_and_switching_series_do_not_alarm_and_a_slow_leak_does() {
             "{course:?}: {alarms} of {series} alarm ({:.1} %)",
             100.0 * alarms as f64 / series as f64
         );
-        assert!(
-            is_at_most_five_percent(alarms, series),
-            "{course:?}: {alarms} of {series}"
-        );
+        if !is_at_most_five_percent(alarms, series) {
+            wrong.push(format!("{course:?}: {alarms} of {series}"));
+        }
     }
     for (salt, course) in [Course::Leaking(0.005), Course::Stepping(0.05)]
         .into_iter()
@@ -260,10 +268,9 @@ fn wandering_and_switching_series_do_not_alarm_and_a_slow_leak_does() {
             "{course:?}: {} of {series} found within 20 nights, the median on night {median:?}",
             found.len()
         );
-        assert!(
-            found.len() * 100 >= series * 95,
-            "{course:?}: {} of {series}",
-            found.len()
-        );
+        if found.len() * 100 < series * 95 {
+            wrong.push(format!("{course:?}: {} of {series}", found.len()));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:?}");
 }

@@ -36,12 +36,18 @@ impl Default for Policy {
             suspicion: 0.05,
             floor: 0.02,
             loss: 0.05,
-            power: 0.95,
+            power: 0.98,
             least: 3,
             most: 16,
         }
     }
 }
+
+/// What a single comparison must show, for the floor that noise demands.
+const FLOOR: Demand = Demand {
+    alpha: 0.025,
+    power: 0.9,
+};
 
 /// How much worse the second side is than the first, as a difference of logarithms above zero; below zero where it is better.
 fn loss(first: &[f64], second: &[f64], better: Better) -> f64 {
@@ -74,6 +80,12 @@ impl Policy {
             return false;
         };
         p <= self.suspicion && self.is_beyond(loss(first, second, better), floor)
+    }
+
+    /// The smallest loss, as a share, that so many starts show through a standard deviation of `sigma` (of logarithms) by themselves: below it
+    /// nothing is said. Infinite where they are too few.
+    pub fn noise_floor(&self, sigma: f64, baseline: usize, candidate: usize) -> f64 {
+        spread::detectable(sigma, baseline, candidate, FLOOR).exp_m1()
     }
 
     /// How many fresh starts decide, for a cell whose starts have the standard deviation `sigma` (of logarithms), among `family` cells.

@@ -7,6 +7,7 @@ pub mod cell;
 pub mod client;
 pub mod event;
 pub mod machine;
+pub mod night;
 pub mod post_mortem;
 pub mod request;
 pub mod run;
