@@ -4,6 +4,7 @@ pub mod bench;
 pub mod calibrate;
 pub mod check;
 pub mod clean;
+pub mod explain;
 pub mod fetch;
 mod flags;
 
@@ -76,6 +77,7 @@ pub fn execute(cli: Cli) -> Outcome {
         Command::Bench(args) => bench::execute(&args),
         Command::Calibrate(args) => calibrate::execute(&args, colors),
         Command::Report(args) => report::execute(&args, colors),
+        Command::Explain(args) => explain::execute(&args),
         Command::Fetch(args) => fetch::execute(&args, colors),
         Command::Clean => clean::execute(),
         Command::Schema(args) => schema::execute(&args),

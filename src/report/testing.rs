@@ -137,6 +137,7 @@ fn launch(engine: &str, precision: &str, devices: u32) -> Launch {
             info: None,
             metrics: None,
             reset: None,
+            restart_for_cells: false,
             dialect: Dialect {
                 protocol: Protocol::Completions,
                 path: None,
@@ -212,6 +213,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         search: None,
         retries: Vec::new(),
         beside: Vec::new(),
+        pulled_beside: false,
         telemetry: None,
         validity: None,
         warnings: Vec::new(),
