@@ -1,9 +1,12 @@
 //! A comparison of two sides as tables: what differs first, then a row for each gating figure of each cell.
 
 use super::{Align, Column, MISSING, Mark, Row, Table, Value};
+use crate::base::ids::CellKey;
 use crate::judge::compare::cells::{Comparison, Outcome, Row as Judged};
+use crate::judge::compare::series::Series;
 use crate::judge::compare::verdict::{Verdict, chance};
 use crate::judge::metrics::{Statistics, Unit};
+use crate::results::record::side::Varies;
 
 /// The tables of a comparison: what differs besides figures, where anything does, and the verdicts.
 pub fn tables(comparison: &Comparison, names: [&str; 2]) -> Vec<Table> {
@@ -229,4 +232,104 @@ pub fn json(comparison: &Comparison) -> serde_json::Value {
         .map(|(cell, side)| serde_json::json!({ "cell": cell, "only_in": side }))
         .collect();
     serde_json::json!({ "differences": differences, "rows": rows, "unpaired": unpaired })
+}
+
+/// What figures vary by though nothing changed: cell, figure, noise, and the smallest change that five starts against five show.
+pub fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f64)>) -> Table {
+    let share = |share: f64| Value::Text(format!("{:.2} %", share * 100.0));
+    let row = |(cell, figure, varies, visible): (&CellKey, &str, &Varies, f64)| Row {
+        cells: vec![
+            Value::text(cell.as_str()),
+            Value::text(figure),
+            Value::Count(varies.starts.into()),
+            varies.within_share.map_or(Value::Missing, share),
+            share(varies.between_share),
+            Value::text(percent(varies.difference_share)),
+            share(visible),
+        ],
+        marks: Vec::new(),
+    };
+    Table {
+        title: "Noise of this machine".to_owned(),
+        columns: vec![
+            words("cell", 0),
+            words("figure", 0),
+            numbers("starts", "", 2),
+            numbers("within starts", "", 1),
+            numbers("between starts", "", 1),
+            numbers("A against B", "", 1),
+            numbers("visible change", "", 0),
+        ],
+        rows: rows.map(row).collect(),
+        notes: vec!["visible change: the smallest that five starts against five show nine times of ten; below it nothing is said".to_owned()],
+    }
+}
+
+/// Figures night after night: their last level, their changes, and what else changed when.
+pub fn history(matrix: &str, all: &[Series], events: &[(String, String)]) -> Table {
+    let mut notes = Vec::new();
+    let row = |series: &Series| {
+        let level = |at: Option<&(String, f64)>| {
+            at.map_or(Value::Missing, |(_, value)| Value::Number {
+                value: *value,
+                decimals: 2,
+            })
+        };
+        for step in &series.changes {
+            let (when, _) = &series.nights[step.at];
+            notes.push(format!(
+                "{}: {}: {} since {when}",
+                series.cell,
+                series.metric.name(),
+                percent(step.change)
+            ));
+        }
+        Row {
+            cells: vec![
+                Value::text(series.cell.as_str()),
+                Value::Text(format!("{}{}", series.metric.label(), unit(series.metric.unit()))),
+                Value::Count(series.nights.len() as u64),
+                level(series.nights.first()),
+                level(series.nights.last()),
+                Value::Count(series.changes.len() as u64),
+            ],
+            marks: Vec::new(),
+        }
+    };
+    let rows = all.iter().map(row).collect();
+    notes.extend(events.iter().map(|(when, event)| format!("{when}: {event}")));
+    Table {
+        title: format!("Nights of {matrix}"),
+        columns: vec![
+            words("cell", 0),
+            words("figure", 0),
+            numbers("nights", "", 1),
+            numbers("first", "", 1),
+            numbers("last", "", 0),
+            numbers("changes", "", 0),
+        ],
+        rows,
+        notes,
+    }
+}
+
+/// Series as JSON, for machines.
+pub fn history_json(all: &[Series]) -> serde_json::Value {
+    let series = all.iter().map(|series| {
+        let nights: Vec<_> = series.nights.iter().map(|(at, value)| serde_json::json!({ "at": at, "value": value })).collect();
+        let changes: Vec<_> = series
+            .changes
+            .iter()
+            .map(|step| serde_json::json!({ "at": series.nights[step.at].0, "change_share": step.change, "p": step.p }))
+            .collect();
+        let cuts: Vec<_> = series.cuts.iter().map(|at| &series.nights[*at].0).collect();
+        serde_json::json!({
+            "cell": series.cell,
+            "figure": series.metric.name(),
+            "nights": nights,
+            "cuts": cuts,
+            "changes": changes,
+        })
+    });
+    serde_json::Value::Array(series.collect())
 }

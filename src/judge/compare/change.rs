@@ -14,12 +14,10 @@ const SHORTEST: usize = 4;
 const WINDOW: usize = 30;
 /// The fewest nights before a change that may alarm.
 const KNOWN: usize = 8;
-/// The most nights whose mean stands for the present level.
+/// The nights whose mean stands for the present level.
 const PRESENT: usize = 7;
-/// By how many standard deviations of all that came before a new level must lie beyond the levels seen before.
-const MARGIN: f64 = 1.5;
 /// The chance of a change that is none, for one look at one series.
-const ALPHA: f64 = 0.001;
+const ALPHA: f64 = 0.000_2;
 
 /// A change of level.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,7 +62,8 @@ fn divide(series: &[f64], offset: usize, least: f64, found: &mut Vec<Change>) {
     divide(right, offset + at, least, found);
 }
 
-/// The change that the end of a series shows, where both votes are for it. `floor` is the smallest change that counts, as a share.
+/// The change that the end of a series shows, where both votes are for it: its last nights lie beyond every single night before
+/// the change, by more than those vary. `floor` is the smallest change that counts, as a share.
 pub fn recent(series: &[f64], floor: f64) -> Option<Change> {
     let window = &series[series.len().saturating_sub(WINDOW)..];
     let offset = series.len() - window.len();
@@ -74,16 +73,14 @@ pub fn recent(series: &[f64], floor: f64) -> Option<Change> {
     if past.len() < KNOWN {
         return None;
     }
-    let length = since.len().min(PRESENT);
-    let present = mean(&since[since.len() - length..]);
-    let (lowest, highest) = past
-        .windows(length)
-        .map(mean)
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), level| {
-            (low.min(level), high.max(level))
-        });
+    if since.len() < PRESENT {
+        return None;
+    }
+    let present = mean(&since[since.len() - PRESENT..]);
+    let lowest = past.iter().copied().fold(f64::INFINITY, f64::min);
+    let highest = past.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let spread = (squares(past, mean(past)) / (past.len() - 1) as f64).sqrt();
-    let margin = (MARGIN * spread).max(floor.ln_1p() / 2.0);
+    let margin = spread.max(floor.ln_1p() / 2.0);
     let is_new = present < lowest - margin || present > highest + margin;
     // A level that came and went is no present change.
     let holds = (present - change.before).signum() == (change.after - change.before).signum();
@@ -132,10 +129,10 @@ fn split(series: &[f64]) -> Option<usize> {
 /// 2σ²·(1−ρ) and their first autocorrelation −(1−ρ)/2.
 fn significance(series: &[f64], at: usize) -> f64 {
     let mut steps: Vec<f64> = series.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let drift = mean(&steps);
-    steps.iter_mut().for_each(|step| *step -= drift);
     // The step at the border itself is what is asked about.
     let asked = steps.remove(at - 1);
+    let drift = mean(&steps);
+    steps.iter_mut().for_each(|step| *step -= drift);
     let variance = steps.iter().map(|step| step * step).sum::<f64>() / steps.len() as f64;
     if variance == 0.0 {
         return if asked == 0.0 { 1.0 } else { 0.0 };
@@ -157,7 +154,7 @@ mod tests {
     #[test]
     fn a_step_is_found_where_it_is() {
         let wobble = |at: usize| [0.004, -0.006, 0.001, 0.005, -0.004][at % 5];
-        let series: Vec<f64> = (0..24)
+        let series: Vec<f64> = (0..26)
             .map(|at| wobble(at) - if at >= 15 { 0.06 } else { 0.0 })
             .collect();
         let found = changes(&series, 0.02);
@@ -174,7 +171,7 @@ mod tests {
         assert_eq!(changes(&[1.0; 7], 0.02), []);
         assert_eq!(recent(&[1.0; 30], 0.02), None);
         let mut step = vec![0.0; 20];
-        step[12..].fill(-0.1);
-        assert_eq!(recent(&step, 0.02).unwrap().at, 12);
+        step[13..].fill(-0.1);
+        assert_eq!(recent(&step, 0.02).unwrap().at, 13);
     }
 }

@@ -68,7 +68,7 @@ const UNKNOWN: &str = "unknown";
 
 /// What differs between the machines and tools of two sides.
 pub fn of_sides(first: &Side, second: &Side) -> Vec<Difference> {
-    let mut found = of_facts(Kind::Environment, &first.machine, &second.machine);
+    let mut found = of_machines(&first.machine, &second.machine);
     if first.tool != second.tool {
         found.push(Difference {
             kind: Kind::Tool,
@@ -78,6 +78,16 @@ pub fn of_sides(first: &Side, second: &Side) -> Vec<Difference> {
         });
     }
     found
+}
+
+/// What differs between two machines.
+pub fn of_machines(first: &Facts, second: &Facts) -> Vec<Difference> {
+    of_facts(Kind::Environment, first, second)
+}
+
+/// What differs between two engines.
+pub fn of_engines(first: &Facts, second: &Facts) -> Vec<Difference> {
+    of_facts(Kind::Engine, first, second)
 }
 
 /// What differs between two cells that are held against each other.
@@ -122,7 +132,7 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
             after: format!("{:?}", second.origin).to_lowercase(),
         });
     }
-    found.extend(of_facts(Kind::Engine, &first.engine, &second.engine));
+    found.extend(of_engines(&first.engine, &second.engine));
     if first.content != second.content {
         found.push(Difference {
             kind: Kind::Engine,

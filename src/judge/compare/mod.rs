@@ -13,6 +13,7 @@ mod montecarlo;
 pub mod multiplicity;
 pub mod night;
 pub mod percentile;
+pub mod series;
 pub mod side;
 pub mod spread;
 pub mod student;

@@ -98,8 +98,13 @@ fn distribution(freedom: f64) -> StudentsT {
     StudentsT::new(0.0, 1.0, freedom).expect("there is at least one degree of freedom")
 }
 
+/// The variance of a sample of at least two values: divided by n − 1.
+pub fn variance(values: &[f64]) -> f64 {
+    squares(values, mean(values)) / (values.len() as f64 - 1.0)
+}
+
 /// The arithmetic mean of at least one value.
-pub(super) fn mean(values: &[f64]) -> f64 {
+pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 

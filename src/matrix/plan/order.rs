@@ -110,4 +110,17 @@ impl Plan {
         let launches: Vec<LaunchId> = self.launches.iter().map(|launch| launch.id.clone()).collect();
         self.starts = self::starts(&launches, &self.cells, repeats);
     }
+
+    /// Plans those cells alone.
+    pub fn keep(&mut self, is_wanted: impl Fn(&Cell) -> bool) {
+        self.cells.retain(is_wanted);
+        for start in &mut self.starts {
+            start
+                .cells
+                .retain(|measurement| self.cells.iter().any(|cell| cell.key == measurement.cell));
+        }
+        self.starts.retain(|start| !start.cells.is_empty());
+        self.launches
+            .retain(|launch| self.starts.iter().any(|start| start.launch == launch.id));
+    }
 }
