@@ -16,6 +16,8 @@ const WINDOW: usize = 30;
 const KNOWN: usize = 8;
 /// The nights whose mean stands for the present level.
 const PRESENT: usize = 7;
+/// By how many standard deviations of the nights before a change the present level must lie beyond all of them.
+const MARGIN: f64 = 1.25;
 /// The chance of a change that is none, for one look at one series.
 const ALPHA: f64 = 0.000_2;
 
@@ -80,7 +82,7 @@ pub fn recent(series: &[f64], floor: f64) -> Option<Change> {
     let lowest = past.iter().copied().fold(f64::INFINITY, f64::min);
     let highest = past.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let spread = (squares(past, mean(past)) / (past.len() - 1) as f64).sqrt();
-    let margin = spread.max(floor.ln_1p() / 2.0);
+    let margin = (MARGIN * spread).max(floor.ln_1p() / 2.0);
     let is_new = present < lowest - margin || present > highest + margin;
     // A level that came and went is no present change.
     let holds = (present - change.before).signum() == (change.after - change.before).signum();
@@ -138,7 +140,7 @@ fn significance(series: &[f64], at: usize) -> f64 {
         return if asked == 0.0 { 1.0 } else { 0.0 };
     }
     let neighbours: f64 = steps.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>() / steps.len() as f64;
-    let memory = (1.0 + 2.0 * neighbours / variance).clamp(0.0, 0.9);
+    let memory = (1.0 + 2.0 * neighbours / variance).clamp(0.0, 0.95);
     let long_run = variance * (1.0 + memory) / (2.0 * (1.0 - memory).powi(2));
     let (left, right) = series.split_at(at);
     let error = (long_run * (1.0 / left.len() as f64 + 1.0 / right.len() as f64)).sqrt();

@@ -43,6 +43,10 @@ pub struct Summary {
     pub engine: EngineFacts,
     /// What was sent: a digest of all prompts with their lengths.
     pub prompts_hash: Option<ContentHash>,
+    /// The share of the prompts that begins like another one before it: so much a prefix cache may know of them by right. Absent where
+    /// nobody can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompts_repeated: Option<f64>,
     /// When it was to be sent: a digest of all due times.
     pub schedule_hash: Option<ContentHash>,
     /// Prompts that the data set gave; may be fewer than asked for.
