@@ -12,6 +12,7 @@ pub mod engine_report;
 pub mod explain;
 pub mod jsonl;
 pub mod markdown;
+pub mod night;
 pub mod plot;
 pub(crate) mod python;
 pub mod tables;
@@ -20,6 +21,7 @@ pub mod terminal;
 mod testing;
 pub mod traffic;
 pub mod traps;
+pub mod verdicts;
 pub mod vllm_json;
 
 use std::fmt;
