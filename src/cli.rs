@@ -66,7 +66,7 @@ pub enum Command {
     Fetch(FetchArgs),
     /// Remove the processes and containers that dead runs left behind.
     Clean,
-    /// Print the JSON Schema of matrix files or engine recipes.
+    /// Print the JSON Schema of matrix files, engine recipes or reports.
     Schema(SchemaArgs),
     /// Write a first matrix, with the data it needs, into a folder.
     Init(InitArgs),
@@ -231,16 +231,20 @@ pub struct FetchArgs {
 
 /// `matrix report`.
 #[derive(Args, Debug)]
+#[command(after_help = "Example: matrix report results/2026-11-21-qwen3 --out published")]
 pub struct ReportArgs {
-    /// The folders of the runs.
+    /// The folders of the runs; several come into one report.
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
-    /// The format.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Terminal)]
-    pub format: ReportFormat,
+    /// The format. Without it a terminal gets its tables, and a folder gets every other format.
+    #[arg(long, value_enum)]
+    pub format: Option<ReportFormat>,
     /// Write files into this folder instead of printing.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// The engine that ratios refer to, by its name in the matrix; unless the matrix says so the first one of each table.
+    #[arg(long, value_name = "ENGINE")]
+    pub reference: Option<String>,
 }
 
 /// Formats of reports.
@@ -250,6 +254,12 @@ pub enum ReportFormat {
     Terminal,
     /// Markdown: the comparison, and with `--out` one report per engine.
     Markdown,
+    /// One file for a browser, with charts; it needs no network.
+    Html,
+    /// A row for every figure of every cell.
+    Csv,
+    /// Everything that a report shows, as `matrix schema report` describes it.
+    Json,
 }
 
 /// `matrix schema`.
@@ -267,6 +277,8 @@ pub enum SchemaKind {
     Matrix,
     /// An engine recipe.
     Engine,
+    /// What `matrix report --format json` writes.
+    Report,
 }
 
 /// `matrix init`.

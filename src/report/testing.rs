@@ -80,6 +80,7 @@ impl Case {
 
     pub(super) fn shown(&self) -> Shown<'_> {
         Shown {
+            run: "",
             launch: &self.launch,
             cell: &self.cell,
             summaries: self.summaries.iter().collect(),

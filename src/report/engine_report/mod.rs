@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::console::{self, Facts};
+use super::document::machine_facts;
 use super::markdown::{anchor, draw, escaped, fenced, list};
 use super::tables::{self, engine_results};
 use super::traffic::Traffic;
@@ -46,7 +47,7 @@ pub fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
     text.push_str(&contents(&title, &launches, machine.is_some()));
     if let Some(machine) = machine {
         text.push_str("## Machine\n\n");
-        text.push_str(&list(&facts_of(machine)));
+        text.push_str(&list(&machine_facts(machine)));
         text.push('\n');
     }
     text.push_str("## Results\n\n");
@@ -191,26 +192,6 @@ fn contents(title: &str, launches: &[(String, Vec<&Shown<'_>>)], has_machine: bo
     text
 }
 
-fn facts_of(machine: &Machine) -> Vec<String> {
-    let mut facts: Vec<String> = Vec::new();
-    let mut say = |label: &str, value: Option<String>| {
-        facts.extend(value.map(|value| format!("{label}: {value}")));
-    };
-    let gpus = (!machine.gpus.is_empty()).then(|| machine.gpus.join(", "));
-    say("GPUs", gpus);
-    say("GPU driver", machine.driver.clone());
-    say("CPU", machine.cpu.clone());
-    say("logical CPUs", machine.cpus.map(|count| count.to_string()));
-    let memory = machine
-        .memory_bytes
-        .map(|bytes| bytes as f64 / f64::from(1 << 30));
-    say("memory", memory.map(|size| format!("{size:.1} GiB")));
-    say("system", machine.os.clone());
-    say("kernel", machine.kernel.clone());
-    say("measured with", Some(machine.tool.clone()));
-    facts
-}
-
 /// What one launch was: its facts and the exact command.
 fn launched(cells: &[&Shown<'_>]) -> String {
     let launch = cells[0].launch;
@@ -236,7 +217,7 @@ fn launched(cells: &[&Shown<'_>]) -> String {
 }
 
 /// The command that started it, broken into lines where that is the one that the plan prints.
-fn command_of(cells: &[&Shown<'_>]) -> String {
+pub(super) fn command_of(cells: &[&Shown<'_>]) -> String {
     let planned = command::line(cells[0].launch);
     let recorded = cells
         .iter()
@@ -251,7 +232,7 @@ fn command_of(cells: &[&Shown<'_>]) -> String {
 fn workload(shown: &Shown<'_>) -> String {
     let scenario = &shown.cell.scenario;
     let mut text = format!("### {}\n\n", escaped(&shown.scenario()));
-    let chosen = middle(shown);
+    let chosen = shown.middle();
     if let Some(summary) = chosen {
         let (profile, definitions) = match scenario.profile {
             Profile::Classic => (Profile::Classic, Definitions::Classic),
@@ -288,20 +269,6 @@ fn workload(shown: &Shown<'_>) -> String {
 }
 
 const COMPARED: Metric = Metric::Throughput(Flow::Output);
-
-/// Of several measurements the one with the median output throughput, the lower one of two in the middle.
-fn middle<'a>(shown: &Shown<'a>) -> Option<&'a Summary> {
-    let throughput = |summary: &Summary| {
-        let figures = summary.figures.get(&Definitions::Matrix)?;
-        crate::judge::metrics::figure(figures, COMPARED)
-    };
-    let mut done: Vec<&Summary> = shown.done().collect();
-    done.sort_by(|a, b| {
-        let (a, b) = (throughput(a).unwrap_or(0.0), throughput(b).unwrap_or(0.0));
-        a.total_cmp(&b)
-    });
-    (!done.is_empty()).then(|| done[(done.len() - 1) / 2])
-}
 
 /// What must be said beside a block: what was asked, failures, repeats, doubts.
 fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {

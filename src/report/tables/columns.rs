@@ -1,20 +1,21 @@
 //! The columns that tables share, and how a cell fills them.
 
 use super::{Shown, Value, spread, status, value_of};
-use crate::judge::metrics::{Flow, Metric, Sample, Statistic};
+use crate::judge::metrics::{Better, Count, Flow, Metric, Sample, Statistic};
 use crate::report::{Align, Column};
+use crate::results::record::cell::Summary;
 use crate::results::record::client::Point;
 use crate::results::record::search::SearchEnding;
 
 /// A column of a figure: its heading, digits after the point, and rank.
-pub(super) type Measured = (Metric, &'static str, usize, u8);
+pub(super) type Measured<'h> = (Metric, &'h str, usize, u8);
 
 const fn time(statistic: Statistic, sample: Sample) -> Metric {
     Metric::Time(statistic, sample)
 }
 
 /// The figures of comparisons and of the results of one engine.
-pub(super) const FIGURES: [Measured; 14] = [
+pub(super) const FIGURES: [Measured<'static>; 14] = [
     (Metric::Duration, "duration", 1, 6),
     (Metric::Throughput(Flow::Requests), "requests", 2, 3),
     (Metric::Throughput(Flow::Output), "output", 1, 0),
@@ -32,12 +33,70 @@ pub(super) const FIGURES: [Measured; 14] = [
 ];
 
 /// The figures of the overview.
-pub(super) const FEW_FIGURES: [Measured; 4] = [
+pub(super) const FEW_FIGURES: [Measured<'static>; 4] = [
     (Metric::Throughput(Flow::Requests), "requests", 2, 2),
     (Metric::Throughput(Flow::Output), "output", 1, 0),
     (time(Statistic::Mean, Sample::Ttft), "TTFT mean", 1, 1),
     (time(Statistic::Mean, Sample::Tpot), "TPOT mean", 2, 1),
 ];
+
+/// The figures of a comparison that only some scenarios have.
+const ALSO: [Measured<'static>; 3] = [
+    (Metric::PerUser, "output per user", 1, 5),
+    (Metric::Goodput, "goodput", 2, 2),
+    (Metric::Attainment, "SLO attainment", 4, 3),
+];
+
+/// The figures of a comparison: the usual ones, and the rarer ones that any of the cells has.
+pub(super) fn known(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
+    let is_known = |measured: &Measured<'_>| group.iter().any(|one| !one.values(measured.0).is_empty());
+    let also = ALSO.into_iter().filter(is_known);
+    FIGURES.into_iter().chain(also).collect()
+}
+
+/// Joules that an output token of a measurement took, all devices together; `None` where nobody told energy or counted tokens.
+pub(crate) fn energy_per_token(summary: &Summary) -> Option<f64> {
+    let energy = summary.telemetry.as_ref()?.energy.as_ref()?;
+    let tokens = value_of(summary, Metric::Tokens(Count::Output))?;
+    (tokens > 0.0).then(|| energy.joules / tokens)
+}
+
+/// Mean watts of a measurement, all devices together.
+pub(crate) fn mean_power(summary: &Summary) -> Option<f64> {
+    Some(summary.telemetry.as_ref()?.energy.as_ref()?.mean_w)
+}
+
+/// A figure of a summary that no metric stands for, with heading, unit and digits after the point.
+type Told = (fn(&Summary) -> Option<f64>, &'static str, &'static str, usize);
+
+const ENERGY: [Told; 2] = [
+    (energy_per_token, "energy per output token", "J/tok", 3),
+    (mean_power, "power", "W", 0),
+];
+
+/// The columns of energy, where any of the cells has it.
+pub(super) fn energy(group: &[&Shown<'_>]) -> Vec<Column> {
+    let known = told_energy(group).into_iter();
+    known
+        .map(|(_, head, unit, _)| Column {
+            better: Some(Better::Lower),
+            ..column(head, unit, Align::Right, 3)
+        })
+        .collect()
+}
+
+/// The energy of a cell, in the columns that its table has.
+pub(super) fn energy_of(one: &Shown<'_>, group: &[&Shown<'_>]) -> Vec<Value> {
+    let known = told_energy(group).into_iter();
+    known
+        .map(|(of, _, _, decimals)| spread(&one.counted().filter_map(of).collect::<Vec<f64>>(), decimals))
+        .collect()
+}
+
+fn told_energy(group: &[&Shown<'_>]) -> Vec<Told> {
+    let is_known = |(of, ..): &Told| group.iter().any(|one| one.counted().any(|summary| of(summary).is_some()));
+    ENERGY.into_iter().filter(is_known).collect()
+}
 
 /// The columns of the client's own error.
 pub(super) fn client() -> [Column; 2] {
@@ -68,7 +127,7 @@ pub(super) fn numbers(head: &str, rank: u8) -> Column {
 }
 
 /// The columns of figures.
-pub(super) fn figures(measured: &[Measured]) -> impl Iterator<Item = Column> {
+pub(super) fn figures(measured: &[Measured<'_>]) -> impl Iterator<Item = Column> {
     measured.iter().map(|(metric, head, _, rank)| Column {
         better: metric.better(),
         ..column(head, metric.unit().symbol(), Align::Right, *rank)
@@ -76,7 +135,7 @@ pub(super) fn figures(measured: &[Measured]) -> impl Iterator<Item = Column> {
 }
 
 /// The values of figures.
-pub(super) fn values(shown: &Shown<'_>, measured: &[Measured]) -> impl Iterator<Item = Value> {
+pub(super) fn values(shown: &Shown<'_>, measured: &[Measured<'_>]) -> impl Iterator<Item = Value> {
     measured
         .iter()
         .map(|(metric, _, decimals, _)| spread(&shown.values(*metric), *decimals))

@@ -92,7 +92,7 @@ pub fn overview(shown: &[Shown<'_>]) -> Table {
 
 /// The notes of a table; `more` are those on the figures that it shows.
 fn noted(group: &[&Shown<'_>], more: fn(&[(String, &Shown<'_>)]) -> Vec<String>) -> Vec<String> {
-    let named: Vec<(String, &Shown<'_>)> = group.iter().map(|one| (one.cell.key.to_string(), *one)).collect();
+    let named: Vec<(String, &Shown<'_>)> = group.iter().map(|one| (one.name(), *one)).collect();
     let mut notes = notes(&named);
     notes.extend(more(&named));
     notes.push(DEFINITIONS.to_owned());

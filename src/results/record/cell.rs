@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
@@ -96,7 +97,7 @@ impl Summary {
 pub type Figures = BTreeMap<String, Option<f64>>;
 
 /// The definitions a figure follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Definitions {
     /// What the fork of bench_serving in lmdeploy of 2025 would print.
@@ -107,8 +108,19 @@ pub enum Definitions {
     Matrix,
 }
 
+impl Definitions {
+    /// The set as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Classic => "classic",
+            Self::Current => "current",
+            Self::Matrix => "matrix",
+        }
+    }
+}
+
 /// Where figures come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// Measured on an engine.
@@ -117,6 +129,17 @@ pub enum Origin {
     Imported,
     /// Measured on the simulated engine.
     Simulated,
+}
+
+impl Origin {
+    /// The origin as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Imported => "imported",
+            Self::Simulated => "simulated",
+        }
+    }
 }
 
 /// How a measurement ended.

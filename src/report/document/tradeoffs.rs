@@ -1,0 +1,139 @@
+//! What each user gets against what each GPU gives, over the loads of a workload.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::judge::metrics::{self, Flow, Metric};
+use crate::report::tables::Shown;
+use crate::results::record::cell::{Definitions, Figures};
+use crate::results::record::validity::Verdict;
+
+/// The points of one model and workload.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Tradeoff {
+    /// Model and workload.
+    pub title: String,
+    /// Every point, by engine in the order of first appearance, then by load.
+    pub points: Vec<Operating>,
+}
+
+/// An engine at one load.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Operating {
+    /// The engine with its version, precision and GPUs, and the run where there are several.
+    pub engine: String,
+    /// The load, in words.
+    pub load: String,
+    /// Output tokens per second that one user saw while waiting for answers.
+    pub per_user_tok_s: f64,
+    /// Output tokens per second of each GPU.
+    pub per_gpu_tok_s: f64,
+    /// Whether it can be believed.
+    pub validity: Verdict,
+    /// Whether no other point that can be believed gives at least as much to users and GPUs, and more to one of them.
+    pub is_on_frontier: bool,
+}
+
+pub(super) fn tradeoffs(shown: &[Shown<'_>]) -> Vec<Tradeoff> {
+    let mut all: Vec<Tradeoff> = Vec::new();
+    for one in shown {
+        let title = format!("{} · {}", one.launch.model, one.cell.scenario.name);
+        let points = points(one);
+        match all.iter_mut().find(|tradeoff| tradeoff.title == title) {
+            Some(tradeoff) => tradeoff.points.extend(points),
+            None => all.push(Tradeoff { title, points }),
+        }
+    }
+    for tradeoff in &mut all {
+        by_engine(&mut tradeoff.points);
+        mark_frontier(&mut tradeoff.points);
+    }
+    all.retain(|tradeoff| !tradeoff.points.is_empty());
+    all
+}
+
+/// The points of a cell: its own, or those of its search.
+fn points(shown: &Shown<'_>) -> Vec<Operating> {
+    let launch = shown.launch;
+    let mut engine = shown.engine();
+    if let Some(precision) = &launch.precision {
+        engine.push_str(&format!(" {precision}"));
+    }
+    engine.push_str(&format!(" tp{}", launch.parallel.tp));
+    if !shown.run.is_empty() {
+        engine.push_str(&format!(" run={}", shown.run));
+    }
+    let point = |load: String, user: Option<f64>, gpu: Option<f64>| {
+        Some(Operating {
+            engine: engine.clone(),
+            load,
+            per_user_tok_s: user?,
+            per_gpu_tok_s: gpu?,
+            validity: shown.verdict(),
+            is_on_frontier: false,
+        })
+    };
+    const GPU: Metric = Metric::PerDevice(Flow::Output);
+    let searched = shown.counted().filter_map(|summary| summary.search.as_ref());
+    let searched: Vec<Operating> = searched
+        .flat_map(|record| {
+            record.points.iter().filter_map(|found| {
+                let figure = |metric| metrics::figure(&found.figures, metric);
+                let load = format!("{} {}", found.value, record.by.unit());
+                point(load, figure(Metric::PerUser), figure(GPU))
+            })
+        })
+        .collect();
+    if !searched.is_empty() {
+        return searched;
+    }
+    let has_figures = |figures: &Figures| metrics::figure(figures, GPU).is_some();
+    let is_measured = shown.counted().any(|summary| {
+        let figures = summary.figures.get(&Definitions::Matrix);
+        figures.is_some_and(has_figures)
+    });
+    let own = is_measured.then(|| point(load(shown), shown.median(Metric::PerUser), shown.median(GPU)));
+    own.flatten().into_iter().collect()
+}
+
+fn load(shown: &Shown<'_>) -> String {
+    let full = shown.scenario();
+    let load = full.strip_prefix(&shown.cell.scenario.name).unwrap_or(&full);
+    match load.trim_start_matches([',', ' ']) {
+        "" => "all at once".to_owned(),
+        load => load.to_owned(),
+    }
+}
+
+/// Points of one engine stand together, the lighter load (more for each user) first.
+fn by_engine(points: &mut [Operating]) {
+    let mut order: Vec<String> = Vec::new();
+    for point in points.iter() {
+        if !order.contains(&point.engine) {
+            order.push(point.engine.clone());
+        }
+    }
+    let place = |point: &Operating| order.iter().position(|engine| *engine == point.engine);
+    points.sort_by(|a, b| {
+        place(a)
+            .cmp(&place(b))
+            .then(b.per_user_tok_s.total_cmp(&a.per_user_tok_s))
+    });
+}
+
+fn mark_frontier(points: &mut [Operating]) {
+    let beats = |a: &Operating, b: &Operating| {
+        let (user, gpu) = (
+            a.per_user_tok_s.total_cmp(&b.per_user_tok_s),
+            a.per_gpu_tok_s.total_cmp(&b.per_gpu_tok_s),
+        );
+        user.is_ge() && gpu.is_ge() && (user.is_gt() || gpu.is_gt())
+    };
+    let all = points.to_vec();
+    for point in points {
+        let is_beaten = all
+            .iter()
+            .any(|other| other.validity != Verdict::Invalid && beats(other, point));
+        point.is_on_frontier = point.validity != Verdict::Invalid && !is_beaten;
+    }
+}
