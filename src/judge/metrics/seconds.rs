@@ -357,7 +357,7 @@ mod tests {
         let every: Vec<&Second> = all.iter().collect();
         let gaps = reached(&every, Kept::Itl, &[0.0, 0.5, 1.0]).unwrap();
         assert!(gaps.is_sorted() && is_near(gaps[0], 100.0) && is_near(gaps[2], 800.0), "{gaps:?}");
-        assert_eq!(reached(&[], Kept::Itl, &[0.5]).unwrap(), []);
+        assert!(reached(&[], Kept::Itl, &[0.5]).unwrap().is_empty());
     }
 
     #[test]

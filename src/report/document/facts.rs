@@ -22,12 +22,6 @@ impl std::fmt::Display for Fact {
     }
 }
 
-impl AsRef<str> for Fact {
-    fn as_ref(&self) -> &str {
-        &self.value
-    }
-}
-
 /// A cell that the matrix crosses and leaves out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LeftOutFact {

@@ -127,6 +127,12 @@ fn hostile() -> Made {
     made
 }
 
+/// How many fields a line of CSV has: commas within quotes part nothing.
+fn fields(line: &str) -> usize {
+    let outside = line.split('"').step_by(2);
+    1 + outside.map(|text| text.matches(',').count()).sum::<usize>()
+}
+
 #[test]
 fn the_document_of_a_small_run_is_what_it_was() {
     let mut last = Case::new("lmdeploy@0.10.0", "bf16", 1, 9000.0);
@@ -153,7 +159,7 @@ fn the_document_of_a_small_run_is_what_it_was() {
     let lines = csv::draw(&document);
     let lines: Vec<&str> = lines.lines().collect();
     let head: Vec<&str> = lines[0].split(',').collect();
-    assert!(lines.iter().all(|line| line.split(',').count() == head.len()));
+    assert!(lines.iter().all(|line| fields(line) == head.len()));
     let throughput = lines
         .iter()
         .find(|line| line.contains("vllm") && line.contains("matrix,output_throughput_tok_s"))
@@ -230,7 +236,8 @@ fn hostile_text_stays_text_in_every_format() {
     let made = hostile();
     let document = made.document();
     let page = html::draw(&document);
-    assert!(!page.contains("<script>alert") && !page.contains("{{ 7"), "it is markup");
+    assert!(!page.contains("<script>alert"), "it is markup");
+    assert!(page.contains("{{ 7*7 }}{% raw %}"), "it is a template");
     assert_eq!(page.matches("<script").count(), 1);
     assert_eq!(page.matches("</style").count(), 1);
     assert!(page.contains("&lt;script&gt;"));

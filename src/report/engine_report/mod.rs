@@ -47,7 +47,8 @@ pub fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
     text.push_str(&contents(&title, &launches, machine.is_some()));
     if let Some(machine) = machine {
         text.push_str("## Machine\n\n");
-        text.push_str(&list(&machine_facts(machine)));
+        let facts: Vec<String> = machine_facts(machine).iter().map(ToString::to_string).collect();
+        text.push_str(&list(&facts));
         text.push('\n');
     }
     text.push_str("## Results\n\n");
