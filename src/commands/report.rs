@@ -90,6 +90,12 @@ fn markdown(run: &Run) -> String {
         "# {}\n\nRun `{}`, begun {}, {}.\n\n",
         run.plan.matrix, run.about.run, run.about.began, run.about.tool
     );
+    let reference = run.plan.reference.as_deref();
+    let across = tables::across(&shown, reference);
+    if !across.rows.is_empty() {
+        text.push_str(&report::draw(&across, Format::Markdown));
+        text.push('\n');
+    }
     text.push_str(&report::draw(&tables::overview(&shown), Format::Markdown));
     for table in tables::comparison(&shown, run.plan.reference.as_deref()) {
         text.push('\n');

@@ -1,7 +1,7 @@
 //! Figures to documents: one table model that every format draws.
 //!
 //! [`tables`] decides what stands beside what; [`terminal`] and [`markdown`] draw a [`Table`] and compute nothing;
-//! [`console`], [`jsonl`] and [`bench_line`] write bench_serving's own forms, [`vllm_json`] the one of `vllm bench serve`; [`engine_report`] puts a whole document together. Nothing here
+//! [`console`], [`jsonl`] and [`bench_line`] write bench_serving's own forms, [`vllm_json`] the one of `vllm bench serve`; [`engine_report`] puts a whole document together; [`import`] reads what other tools wrote. Nothing here
 //! has an effect: every function gives text back.
 
 pub mod bench_line;
@@ -9,6 +9,7 @@ pub mod calibration;
 pub mod classic_csv;
 pub mod console;
 pub mod engine_report;
+pub mod import;
 pub mod jsonl;
 pub mod markdown;
 pub mod plot;
@@ -206,6 +207,11 @@ pub(crate) fn plain(text: &str) -> String {
         other => other,
     };
     text.chars().map(harmless).collect()
+}
+
+/// Text of someone else for a line on a terminal.
+pub fn quiet(text: &str) -> String {
+    plain(text)
 }
 
 #[cfg(test)]

@@ -211,6 +211,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
             .into(),
         search: None,
         retries: Vec::new(),
+        imported: None,
         beside: Vec::new(),
         telemetry: None,
         validity: None,

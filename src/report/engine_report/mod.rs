@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::console::{self, Facts};
+use super::console::{self, Facts, Layout};
 use super::markdown::{anchor, draw, escaped, fenced, list};
 use super::tables::{self, engine_results};
 use super::traffic::Traffic;
@@ -15,6 +15,7 @@ use crate::matrix::plan::{Launch, Place, command};
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::cell::{Definitions, Ending, Figures, Origin, Summary};
 use crate::results::record::client::ClientFacts;
+use crate::results::record::imported::Unknown;
 use crate::results::record::machine::Machine;
 
 /// The cells of each engine and version, in the order of first appearance, under the name of the engine.
@@ -37,9 +38,14 @@ pub fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
     };
     let title = title(first);
     let launches = launches(shown);
+    // What wrote this report measured nothing of what was imported.
+    let machine = machine.filter(|_| !shown.iter().all(is_imported));
     let mut text = format!("# {}\n\n", escaped(&title));
     if shown.iter().any(|one| is_simulated(one)) {
         text.push_str("**Simulated**: these figures come from the simulated engine and say nothing about a real one.\n\n");
+    }
+    if shown.iter().any(is_imported) {
+        text.push_str("**Imported**: these figures were read from what another tool wrote; they are as good as that.\n\n");
     }
     text.push_str(&getting(&launches));
     text.push_str(&serving(&launches));
@@ -77,6 +83,13 @@ fn title(shown: &Shown<'_>) -> String {
         Some(version) => format!("{} {version}", engine.title),
         None => engine.title.clone(),
     }
+}
+
+fn is_imported(shown: &Shown<'_>) -> bool {
+    shown
+        .summaries
+        .iter()
+        .any(|summary| summary.origin == Origin::Imported)
 }
 
 fn is_simulated(shown: &Shown<'_>) -> bool {
@@ -129,6 +142,14 @@ fn getting(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
                         "Install it:",
                         format!("{} -m pip install {packages}", venv.python),
                     )
+                }),
+            Place::Imported(imported) => imported
+                .image
+                .as_ref()
+                .map(|image| ("Get the image:", format!("docker pull {image}")))
+                .or_else(|| {
+                    let package = imported.package.as_ref()?;
+                    Some(("Install it:", format!("python3 -m pip install {package}")))
                 }),
             Place::Attach(_) => None,
         };
@@ -221,8 +242,13 @@ fn launched(cells: &[&Shown<'_>]) -> String {
     if let Some(precision) = &launch.precision {
         facts.push(format!("precision: {precision}"));
     }
-    facts.push(format!("tensor-parallel size: {}", launch.parallel.tp));
-    facts.push(format!("GPUs: {}", launch.devices));
+    let or_unknown = |what, number: u32| match tables::lacks(cells[0], what) {
+        true => "unknown".to_owned(),
+        false => number.to_string(),
+    };
+    let tp = or_unknown(Unknown::Tp, launch.parallel.tp);
+    facts.push(format!("tensor-parallel size: {tp}"));
+    facts.push(format!("GPUs: {}", or_unknown(Unknown::Gpus, launch.devices)));
     let summaries = || cells.iter().flat_map(|one| &one.summaries);
     let said = |fact: &dyn Fn(&Summary) -> Option<String>| summaries().find_map(|summary| fact(summary));
     if let Some(version) = said(&|summary| summary.engine.version.clone()) {
@@ -267,6 +293,12 @@ fn workload(shown: &Shown<'_>) -> String {
             cache: None,
             has_pictures: scenario.workload.dataset.has_pictures(),
             embeds: false,
+            layout: match &summary.imported {
+                Some(imported) => Layout::AsPrinted {
+                    vision: imported.vision_line,
+                },
+                None => Layout::Whole,
+            },
         };
         let figures = summary.figures.get(&definitions).unwrap_or(&none);
         let block = console::block(profile, &facts, figures);
@@ -376,6 +408,19 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
 /// What must be said of one measurement.
 fn of_measurement(summary: &Summary) -> Vec<String> {
     let mut remarks = Vec::new();
+    if let Some(imported) = &summary.imported {
+        let unknown: Vec<&str> = imported.unknown.iter().map(|what| what.name()).collect();
+        let unknown = match unknown.is_empty() {
+            true => String::new(),
+            false => format!("; it does not tell {}", unknown.join(", ")),
+        };
+        remarks.push(format!(
+            "read from {}, line {}, measured with {}{unknown}",
+            imported.file,
+            imported.line,
+            imported.tool.name()
+        ));
+    }
     match &summary.ending {
         Ending::Done => {}
         Ending::Failed { phase, reason, .. } => {

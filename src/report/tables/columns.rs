@@ -1,9 +1,10 @@
 //! The columns that tables share, and how a cell fills them.
 
-use super::{Shown, Value, spread, status, value_of};
+use super::{Shown, Value, lacks, spread, status, value_of};
 use crate::judge::metrics::{Flow, Metric, Sample, Statistic};
 use crate::report::{Align, Column};
 use crate::results::record::client::Point;
+use crate::results::record::imported::Unknown;
 use crate::results::record::search::SearchEnding;
 
 /// A column of a figure: its heading, digits after the point, and rank.
@@ -98,8 +99,14 @@ pub(super) fn identified(shown: &Shown<'_>) -> [Value; 5] {
     let precision = shown.launch.precision.as_deref();
     [
         precision.map_or(Value::Missing, Value::text),
-        Value::Text(parallel(shown)),
-        Value::Count(u64::from(shown.launch.devices)),
+        match lacks(shown, Unknown::Tp) {
+            true => Value::Missing,
+            false => Value::Text(parallel(shown)),
+        },
+        match lacks(shown, Unknown::Gpus) {
+            true => Value::Missing,
+            false => Value::Count(u64::from(shown.launch.devices)),
+        },
         Value::Text(status(shown)),
         requests(shown),
     ]

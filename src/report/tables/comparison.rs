@@ -1,18 +1,16 @@
 //! Engines side by side, one table for each model and scenario.
 
 use super::columns::{self, FIGURES};
-use super::{DEFINITIONS, Row, Shown, Table, Value, misread, notes, told_apart};
-use crate::base::ids::ContentHash;
+use super::{DEFINITIONS, Row, Shown, Table, Value, misread, notes, queue_bound, told_apart};
+use crate::judge::compare::comparable::{self, Comparability, Side};
 use crate::judge::metrics::{Flow, Metric};
-use crate::results::record::search::{SearchEnding, SearchRecord};
 
-const COMPARED: Metric = Metric::Throughput(Flow::Output);
+pub(super) const COMPARED: Metric = Metric::Throughput(Flow::Output);
 
 /// A table for each model and scenario, in the order of first appearance. `reference` names the engine that ratios refer to;
 /// without it that is the first one of each table.
 ///
-/// A ratio is given only where both cells are done and had the same prompts, precision and number of GPUs; otherwise a note
-/// says what differs.
+/// A ratio is given only where both cells are done and may stand side by side ([`comparable`]); a note says what differs.
 pub fn comparison(shown: &[Shown<'_>], reference: Option<&str>) -> Vec<Table> {
     let mut groups: Vec<(String, Vec<&Shown<'_>>)> = Vec::new();
     for one in shown {
@@ -49,12 +47,24 @@ fn table(title: String, group: &[&Shown<'_>], reference: Option<&str>) -> Table 
         cells.extend(searches.then(|| columns::found_by(one)));
         cells.extend(columns::values(one, &FIGURES));
         cells.extend(columns::client_error(one));
-        cells.push(match ratio(one, group, reference) {
+        cells.push(match held(one, group, reference) {
             // Its status and the note on its failure say why.
             _ if !one.is_done() => Value::Missing,
-            Ok(value) => Value::Number { value, decimals: 2 },
-            Err(why) => {
-                refusals.push(format!("{name}: no ratio to {reference}: {why}"));
+            Held::Ratio(value, beside) => {
+                if !beside.is_empty() {
+                    refusals.push(format!(
+                        "{name}: held against {reference} with differences: {}",
+                        beside.join(", ")
+                    ));
+                }
+                Value::Number { value, decimals: 2 }
+            }
+            Held::Refused(why, per_gpu) => {
+                let per_gpu = per_gpu.map_or_else(String::new, |ratio| {
+                    format!("; per GPU it has {ratio:.2} of its output throughput")
+                });
+                let why = why.join(", ");
+                refusals.push(format!("{name}: no ratio to {reference}: {why}{per_gpu}"));
                 Value::Missing
             }
         });
@@ -66,6 +76,7 @@ fn table(title: String, group: &[&Shown<'_>], reference: Option<&str>) -> Table 
     let named: Vec<(String, &Shown<'_>)> = names.into_iter().zip(group.iter().copied()).collect();
     let mut notes = notes(&named);
     notes.extend(misread(&named));
+    notes.extend(queue_bound(&named));
     notes.extend(refusals);
     notes.push(DEFINITIONS.to_owned());
     Table {
@@ -95,77 +106,81 @@ fn compared(shown: &Shown<'_>) -> Metric {
     search.map_or(COMPARED, |search| Metric::Found(search.by))
 }
 
+/// What a row is beside a row of the reference engine.
+pub(super) enum Held {
+    /// The ratio, with the differences that belong beside it.
+    Ratio(f64, Vec<String>),
+    /// None, and why; where only the numbers of GPUs are unequal, the ratio per GPU.
+    Refused(Vec<String>, Option<f64>),
+}
+
 /// Output throughput, or what was found, relative to the row of the reference engine that this one can be held against.
-fn ratio(one: &Shown<'_>, group: &[&Shown<'_>], reference: &str) -> Result<f64, String> {
-    let references: Vec<&&Shown<'_>> = group
+pub(super) fn held(one: &Shown<'_>, group: &[&Shown<'_>], reference: &str) -> Held {
+    let references: Vec<&Shown<'_>> = group
         .iter()
+        .copied()
         .filter(|other| other.launch.engine.name == reference)
         .collect();
     if references.is_empty() {
-        return Err("it is not in this table".to_owned());
+        return Held::Refused(vec!["it is not in this table".to_owned()], None);
     }
-    let differing: Vec<Vec<String>> = references.iter().map(|other| differences(one, other)).collect();
     // A row of the reference engine is its own measure, whatever other rows that engine has.
-    let own = references.iter().position(|other| std::ptr::eq(**other, one));
-    let fit = own
-        .filter(|&at| differing[at].is_empty())
-        .or_else(|| differing.iter().position(Vec::is_empty));
-    let Some(fit) = fit else {
-        return Err(differing[0].join(", "));
+    let own = references.iter().find(|other| std::ptr::eq(**other, one));
+    let tried: Vec<Held> = own
+        .into_iter()
+        .chain(&references)
+        .map(|other| against(one, other))
+        .collect();
+    let fit = tried.iter().position(|held| matches!(held, Held::Ratio(..)));
+    let per_gpu = || {
+        tried
+            .iter()
+            .position(|held| matches!(held, Held::Refused(_, Some(_))))
+    };
+    let chosen = fit.or_else(per_gpu).unwrap_or(0);
+    tried.into_iter().nth(chosen).expect("there is a reference")
+}
+
+/// One row held against another.
+fn against(one: &Shown<'_>, reference: &Shown<'_>) -> Held {
+    if !reference.is_done() {
+        return Held::Refused(vec![format!("{} is not done", reference.engine())], None);
+    }
+    let (ours, theirs) = (side(one), side(reference));
+    let ratio = |metric: Metric| {
+        let definitions = comparable::shared(&ours, &theirs)?;
+        let value = |shown: &Shown<'_>| shown.median_by(definitions, metric);
+        let (ours, theirs) = (value(one)?, value(reference)?);
+        (theirs > 0.0).then(|| ours / theirs)
     };
     let compared = compared(one);
-    match (one.median(compared), references[fit].median(compared)) {
-        (Some(ours), Some(theirs)) if theirs > 0.0 => Ok(ours / theirs),
-        _ => Err(format!("{} is not known", compared.label())),
-    }
-}
-
-/// What keeps two cells from being compared, each with both values.
-fn differences(one: &Shown<'_>, reference: &Shown<'_>) -> Vec<String> {
-    let mut found = Vec::new();
-    if !reference.is_done() {
-        found.push(format!("{} is not done", reference.engine()));
-        return found;
-    }
-    match (prompts(one), prompts(reference)) {
-        (Some(ours), Some(theirs)) if ours == theirs => {}
-        (Some(ours), Some(theirs)) => found.push(format!("prompts {ours} against {theirs}")),
-        _ => found.push("the prompts are not known, or not the same in every measurement".to_owned()),
-    }
-    let precision = |shown: &Shown<'_>| {
-        let known = shown.launch.precision.as_deref();
-        known.unwrap_or("unknown").to_owned()
-    };
-    let (ours, theirs) = (precision(one), precision(reference));
-    if ours != theirs {
-        found.push(format!("precision {ours} against {theirs}"));
-    }
-    let (ours, theirs) = (one.launch.devices, reference.launch.devices);
-    if ours != theirs {
-        found.push(format!("{ours} GPUs against {theirs}"));
-    }
-    for shown in [one, reference] {
-        let is_open = |record: &SearchRecord| record.ending != SearchEnding::Bracketed;
-        let mut records = shown
-            .summaries
-            .iter()
-            .filter_map(|summary| summary.search.as_ref());
-        if records.any(is_open) {
-            found.push(format!("the bound of {} is not bracketed", shown.engine()));
+    let unknown = || vec![format!("{} is not known", compared.label())];
+    match comparable::comparable(&ours, &theirs) {
+        Comparability::Comparable => match ratio(compared) {
+            Some(ratio) => Held::Ratio(ratio, Vec::new()),
+            None => Held::Refused(unknown(), None),
+        },
+        // A row is not held against itself.
+        Comparability::WithDifferences(said) => match ratio(compared) {
+            Some(ratio) if std::ptr::eq(one, reference) => Held::Ratio(ratio, Vec::new()),
+            Some(ratio) => Held::Ratio(ratio, said),
+            None => Held::Refused(unknown(), None),
+        },
+        Comparability::PerGpuOnly(said) => {
+            let devices = f64::from(reference.launch.devices) / f64::from(one.launch.devices.max(1));
+            let is_known = one.launch.devices > 0 && reference.launch.devices > 0;
+            let per_gpu = ratio(COMPARED).filter(|_| is_known && compared == COMPARED);
+            Held::Refused(said, per_gpu.map(|ratio| ratio * devices))
         }
+        Comparability::Not(said) => Held::Refused(said, None),
     }
-    if one.origin() != reference.origin() {
-        found.push("only one of both is simulated or imported".to_owned());
-    }
-    found
 }
 
-/// The digest of what was sent, if all measurements sent the same.
-fn prompts<'a>(shown: &Shown<'a>) -> Option<&'a ContentHash> {
-    let first = shown.summaries.first()?.prompts_hash.as_ref()?;
-    shown
-        .summaries
-        .iter()
-        .all(|summary| summary.prompts_hash.as_ref() == Some(first))
-        .then_some(first)
+fn side<'s>(shown: &'s Shown<'_>) -> Side<'s> {
+    Side {
+        launch: shown.launch,
+        cell: shown.cell,
+        summaries: &shown.summaries,
+        machine: None,
+    }
 }

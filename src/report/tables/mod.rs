@@ -3,10 +3,12 @@
 //! All figures in these tables follow the definitions `matrix`. No value is marked as the best one: whether a difference is
 //! one is for comparisons with noise to say.
 
+mod across;
 mod columns;
 mod comparison;
 mod overview;
 
+pub use across::across;
 pub use comparison::comparison;
 pub use overview::{engine_results, overview};
 
@@ -16,6 +18,7 @@ use crate::base::ids::LaunchId;
 use crate::judge::metrics::{self, Metric};
 use crate::matrix::plan::{Cell, Launch, Plan};
 use crate::results::record::cell::{Definitions, Ending, Origin, Phase, Summary};
+use crate::results::record::imported::Unknown;
 
 /// One cell with every measurement of it.
 #[derive(Clone, Debug)]
@@ -100,6 +103,15 @@ impl<'a> Shown<'a> {
         metrics::Statistics::of(&self.values(metric)).map(|statistics| statistics.median)
     }
 
+    /// The median of a figure by given definitions, over the finished measurements.
+    pub(super) fn median_by(&self, definitions: Definitions, metric: Metric) -> Option<f64> {
+        let values: Vec<f64> = self
+            .done()
+            .filter_map(|summary| metrics::figure(summary.figures.get(&definitions)?, metric))
+            .collect();
+        metrics::Statistics::of(&values).map(|statistics| statistics.median)
+    }
+
     fn origin(&self) -> Origin {
         match self.summaries.first() {
             Some(summary) => summary.origin,
@@ -129,8 +141,23 @@ impl<'a> Shown<'a> {
     }
 }
 
+/// Whether what was imported does not tell that of a cell.
+pub(super) fn lacks(shown: &Shown<'_>, what: Unknown) -> bool {
+    let imported = shown
+        .summaries
+        .iter()
+        .filter_map(|summary| summary.imported.as_ref());
+    imported.into_iter().any(|imported| imported.lacks(what))
+}
+
+/// A figure by the definitions `matrix`; of what was imported, where these have none, by those that it follows.
 fn value_of(summary: &Summary, metric: Metric) -> Option<f64> {
-    metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
+    let by = |definitions| metrics::figure(summary.figures.get(definitions)?, metric);
+    let others = || match summary.origin {
+        Origin::Imported => [Definitions::Classic, Definitions::Current].iter().find_map(by),
+        Origin::Measured | Origin::Simulated => None,
+    };
+    by(&Definitions::Matrix).or_else(others)
 }
 
 /// One value, or the median with the least and the most of several.
@@ -217,7 +244,10 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         notes.push("[simulated]: measured on the simulated engine; says nothing about a real one".to_owned());
     }
     if has(Origin::Imported) {
-        notes.push("[imported]: read from what another tool wrote".to_owned());
+        notes.push(
+            "[imported]: read from what another tool wrote; E2E and TPOT up to the last line, ITL between events, as that tool has them"
+                .to_owned(),
+        );
     }
     if named.iter().any(|(_, shown)| shown.done().count() > 1) {
         notes.push(
@@ -241,6 +271,29 @@ fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
     };
     named.iter().flat_map(told).collect()
+}
+
+/// That the time to the first token is mostly the wait for others, where all requests are sent at once.
+fn queue_bound(named: &[(String, &Shown<'_>)]) -> Option<String> {
+    let is_bound = |shown: &Shown<'_>| {
+        let scenario = &shown.cell.scenario;
+        let arrival = &scenario.arrival;
+        let is_at_once =
+            arrival.rate.is_infinite() && arrival.pace.is_none() && arrival.concurrency.is_none();
+        is_at_once
+            && !scenario.workload.is_replayed()
+            && scenario.search.is_none()
+            && shown.done().next().is_some()
+    };
+    let bound = named.iter().filter(|(_, shown)| is_bound(shown)).count();
+    (bound > 0).then(|| {
+        let which = if bound == named.len() {
+            ""
+        } else {
+            " in rows without a rate"
+        };
+        format!("every request is sent at once{which}: TTFT is mostly the wait in the engine's queue")
+    })
 }
 
 const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, 99 of 100 moments lie within it";
