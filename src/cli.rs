@@ -62,6 +62,8 @@ pub enum Command {
     Calibrate(CalibrateArgs),
     /// Draw the tables of finished runs again.
     Report(ReportArgs),
+    /// Read what other tools wrote into a run: logs, reports, JSON and CSV of bench_serving, JSON of `vllm bench serve`.
+    Import(ImportArgs),
     /// Get the data sets and tokenizers that a matrix lacks from the model hub; everything else works offline.
     Fetch(FetchArgs),
     /// Remove the processes and containers that dead runs left behind.
@@ -260,6 +262,26 @@ pub enum ReportFormat {
     Csv,
     /// Everything that a report shows, as `matrix schema report` describes it.
     Json,
+}
+
+/// `matrix import`.
+///
+/// The format is found by the content. What a file does not tell stays unknown; what contradicts itself is a warning with file and
+/// line. Example: `matrix import sglang.md vllm.md --name published`
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// Console logs, Markdown reports, JSON lines, JSON or CSV; they become one run.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The folder that gets `<run>/`.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub results: PathBuf,
+    /// The name of the run; `imported-<date>` unless given.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Leave out commands: only figures, names and sizes are kept.
+    #[arg(long)]
+    pub figures_only: bool,
 }
 
 /// `matrix schema`.

@@ -6,6 +6,7 @@ pub mod check;
 pub mod clean;
 pub mod fetch;
 mod flags;
+pub mod import;
 
 pub mod init;
 pub mod log;
@@ -76,6 +77,7 @@ pub fn execute(cli: Cli) -> Outcome {
         Command::Bench(args) => bench::execute(&args),
         Command::Calibrate(args) => calibrate::execute(&args, colors),
         Command::Report(args) => report::execute(&args, colors),
+        Command::Import(args) => import::execute(&args),
         Command::Fetch(args) => fetch::execute(&args, colors),
         Command::Clean => clean::execute(),
         Command::Schema(args) => schema::execute(&args),

@@ -29,7 +29,11 @@ const WRITTEN: [ReportFormat; 4] = [
 /// A folder that is no run; a reference that no run has; a folder that cannot be written.
 pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     let read = |folder| Run::read(folder).map_err(|error| Refusal::usage(format!("error: {error}\n")));
-    let runs: Vec<Run> = args.runs.iter().map(|folder| read(folder)).collect::<Result<_, _>>()?;
+    let runs: Vec<Run> = args
+        .runs
+        .iter()
+        .map(|folder| read(folder))
+        .collect::<Result<_, _>>()?;
     if let Some(name) = &args.reference {
         known(name, &runs)?;
     }
@@ -68,7 +72,10 @@ fn known(name: &str, runs: &[Run]) -> Result<(), Refusal> {
     }
     let help = match nearest(name, engines.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("the engines are {}", engines.into_iter().collect::<Vec<_>>().join(", ")),
+        None => format!(
+            "the engines are {}",
+            engines.into_iter().collect::<Vec<_>>().join(", ")
+        ),
     };
     Err(Refusal::usage(format!(
         "error: no run has an engine called `{name}`\n  = help: {help}\n"

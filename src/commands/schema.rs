@@ -23,7 +23,10 @@ pub(crate) fn text(kind: SchemaKind) -> String {
     let mut schema = match kind {
         SchemaKind::Matrix => schemars::schema_for!(Matrix),
         SchemaKind::Engine => schemars::schema_for!(Recipe),
-        SchemaKind::Report => SchemaSettings::default().for_serialize().into_generator().into_root_schema_for::<Document>(),
+        SchemaKind::Report => SchemaSettings::default()
+            .for_serialize()
+            .into_generator()
+            .into_root_schema_for::<Document>(),
     };
     if kind != SchemaKind::Report {
         // A home for anchors that several places share.

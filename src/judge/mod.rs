@@ -1,5 +1,6 @@
 //! What the records mean. Pure: no store, no clock.
 
 pub mod client;
+pub mod compare;
 pub mod metrics;
 pub mod search;

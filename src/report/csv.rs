@@ -86,6 +86,7 @@ fn known(document: &Document, cell: &CellFacts, at: usize) -> Vec<String> {
     });
     let ratio = placed.and_then(|(_, row)| row.ratio);
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let whole = |value: Option<u32>| value.map_or_else(String::new, |value| value.to_string());
     let text = |value: &Option<String>| guarded(value.as_deref().unwrap_or_default());
     vec![
         guarded(&cell.run),
@@ -95,16 +96,15 @@ fn known(document: &Document, cell: &CellFacts, at: usize) -> Vec<String> {
         guarded(&cell.model),
         guarded(&cell.checkpoint),
         text(&cell.precision),
-        cell.tp.to_string(),
+        whole(cell.tp),
         cell.pp.to_string(),
         cell.dp.to_string(),
         cell.ep.to_string(),
-        cell.gpus.to_string(),
+        whole(cell.gpus),
         cell.executor.clone(),
         guarded(&cell.scenario),
         number(cell.rate_req_s),
-        cell.concurrency
-            .map_or_else(String::new, |limit| limit.to_string()),
+        whole(cell.concurrency),
         cell.prompts.to_string(),
         text(&cell.prompts_hash),
         guarded(&cell.status),

@@ -2,7 +2,7 @@
 //!
 //! [`document`] holds everything that a report shows, and is what `report.json` is made of; [`tables`] decides what stands beside what;
 //! [`overall`], [`csv`], [`terminal`] and [`markdown`] draw and compute nothing;
-//! [`console`], [`jsonl`] and [`bench_line`] write bench_serving's own forms, [`vllm_json`] the one of `vllm bench serve`; [`engine_report`] puts a whole document together. Nothing here
+//! [`console`], [`jsonl`] and [`bench_line`] write bench_serving's own forms, [`vllm_json`] the one of `vllm bench serve`; [`engine_report`] puts a whole document together; [`import`] reads what other tools wrote. Nothing here
 //! has an effect: every function gives text back.
 
 pub mod bench_line;
@@ -14,6 +14,7 @@ pub mod csv;
 pub mod document;
 pub mod engine_report;
 pub mod html;
+pub mod import;
 pub mod jsonl;
 pub mod markdown;
 pub mod overall;
@@ -221,6 +222,11 @@ pub(crate) fn plain(text: &str) -> String {
         other => other,
     };
     text.chars().map(harmless).collect()
+}
+
+/// Text of someone else for a line on a terminal.
+pub fn quiet(text: &str) -> String {
+    plain(text)
 }
 
 #[cfg(test)]

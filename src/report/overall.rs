@@ -16,17 +16,16 @@ pub fn markdown(document: &Document) -> String {
         ));
     }
     let tables = &document.tables;
+    if let Some(across) = &tables.across {
+        text.push_str(&draw(across, Format::Markdown));
+        text.push('\n');
+    }
     text.push_str(&draw(&tables.overview, Format::Markdown));
     let compared = tables
         .comparisons
         .iter()
         .flat_map(|compared| [&compared.figures, &compared.latencies]);
-    for table in tables
-        .standings
-        .iter()
-        .chain(compared)
-        .chain(&tables.validity)
-    {
+    for table in tables.standings.iter().chain(compared).chain(&tables.validity) {
         text.push('\n');
         text.push_str(&draw(table, Format::Markdown));
     }

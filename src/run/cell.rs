@@ -461,6 +461,7 @@ pub(crate) fn blank(
         figures: BTreeMap::new(),
         search: None,
         retries: Vec::new(),
+        imported: None,
         beside: Vec::new(),
         telemetry: None,
         validity: None,

@@ -28,8 +28,17 @@ impl Page {
         let profile = tempfile::tempdir().expect("a folder can be made");
         let mut child = Command::new("sh")
             .args(["-c", START, browser])
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-            .args(["--no-first-run", "--disable-background-networking", "--disable-extensions"])
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+            ])
+            .args([
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-extensions",
+            ])
             .args(["--hide-scrollbars", "--remote-debugging-pipe"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .stdin(Stdio::piped())
@@ -81,7 +90,9 @@ impl Page {
 
     fn next(&mut self) -> Value {
         let mut message = Vec::new();
-        self.from.read_until(0, &mut message).expect("the pipe can be read");
+        self.from
+            .read_until(0, &mut message)
+            .expect("the pipe can be read");
         assert_eq!(message.pop(), Some(0), "the browser ended");
         serde_json::from_slice(&message).expect("it speaks JSON")
     }
@@ -89,7 +100,10 @@ impl Page {
     /// Opens a file and waits until it is loaded.
     pub fn load(&mut self, file: &Path) {
         self.events.clear();
-        self.ask("Page.navigate", json!({ "url": format!("file://{}", file.display()) }));
+        self.ask(
+            "Page.navigate",
+            json!({ "url": format!("file://{}", file.display()) }),
+        );
         let is_loaded = |event: &Value| event["method"] == "Page.loadEventFired";
         while !self.events.iter().any(is_loaded) {
             let told = self.next();

@@ -72,8 +72,13 @@ fn page_of_a_run(folder: &Path) -> PathBuf {
 #[test]
 fn a_report_sorts_filters_stays_silent_and_fetches_nothing() {
     let Some(browser) = browser() else {
-        assert!(variable("MATRIX_REQUIRE_BROWSER").is_none(), "there is no browser");
-        println!("SKIPPED: needs a browser; install it with tests/browser/chromium.sh, or name one with MATRIX_BROWSER");
+        assert!(
+            variable("MATRIX_REQUIRE_BROWSER").is_none(),
+            "there is no browser"
+        );
+        println!(
+            "SKIPPED: needs a browser; install it with tests/browser/chromium.sh, or name one with MATRIX_BROWSER"
+        );
         return;
     };
     let folder = tempfile::tempdir().expect("a folder can be made");
@@ -88,7 +93,8 @@ fn a_report_sorts_filters_stays_silent_and_fetches_nothing() {
         for scheme in ["light", "dark"] {
             page.look(width, height, is_phone, scheme);
             page.load(&file);
-            let wide = page.value("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+            let wide =
+                page.value("document.documentElement.scrollWidth - document.documentElement.clientWidth");
             assert_eq!(wide, json!(0), "the page is wider than the {name}");
             stays_silent_and_fetches_nothing(&page, &file);
             picture(&mut page, &format!("{name}-{scheme}"));
@@ -123,7 +129,10 @@ fn stays_silent_and_fetches_nothing(page: &Page, file: &Path) {
     let own = format!("file://{}", file.display());
     for request in page.told("Network.requestWillBeSent") {
         let address = request["request"]["url"].as_str().unwrap_or_default().to_owned();
-        assert!(address == own || address.starts_with("data:"), "it fetches {address}");
+        assert!(
+            address == own || address.starts_with("data:"),
+            "it fetches {address}"
+        );
     }
 }
 
@@ -197,6 +206,7 @@ fn shows_values(page: &mut Page) {
         "Input.dispatchMouseEvent",
         json!({ "type": "mouseMoved", "x": middle[0], "y": middle[1] }),
     );
-    let told = page.value("document.querySelector('.tip').hidden ? '' : document.querySelector('.tip').textContent");
+    let told =
+        page.value("document.querySelector('.tip').hidden ? '' : document.querySelector('.tip').textContent");
     assert!(told.as_str().is_some_and(|told| told.contains(" at ")), "{told}");
 }

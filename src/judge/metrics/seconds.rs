@@ -356,7 +356,10 @@ mod tests {
         assert_eq!(cut(&all, 7..9).unwrap().e2e, None);
         let every: Vec<&Second> = all.iter().collect();
         let gaps = reached(&every, Kept::Itl, &[0.0, 0.5, 1.0]).unwrap();
-        assert!(gaps.is_sorted() && is_near(gaps[0], 100.0) && is_near(gaps[2], 800.0), "{gaps:?}");
+        assert!(
+            gaps.is_sorted() && is_near(gaps[0], 100.0) && is_near(gaps[2], 800.0),
+            "{gaps:?}"
+        );
         assert!(reached(&[], Kept::Itl, &[0.5]).unwrap().is_empty());
     }
 

@@ -4,20 +4,27 @@ use super::scale::{Kind, Scale, text};
 use super::svg::Svg;
 use super::{Bar, Bars, COLORS};
 
-const WIDTH: f64 = 480.0;
+const WIDTH: f64 = 380.0;
 const MARGIN: f64 = 8.0;
 /// Height of a row: its name, then its bar.
 const ROW: f64 = 40.0;
 const BAR: f64 = 13.0;
 /// Letters of a name that fit beside its value.
-const LETTERS: usize = 48;
+const LETTERS: usize = 38;
 
 pub(super) fn draw(bars: &Bars) -> String {
     let bottom = ROW * bars.rows.len() as f64 + 6.0;
     let height = bottom + 22.0;
-    let kind = if bars.has_bars { Kind::FromZero } else { Kind::Around };
-    let values = bars.rows.iter().flat_map(|bar| bar.values.iter().copied().chain([bar.value]));
-    let scale = Scale::of(kind, values, MARGIN, WIDTH - MARGIN, 5);
+    let kind = if bars.has_bars {
+        Kind::FromZero
+    } else {
+        Kind::Around
+    };
+    let values = bars
+        .rows
+        .iter()
+        .flat_map(|bar| bar.values.iter().copied().chain([bar.value]));
+    let scale = Scale::of(kind, values, MARGIN, WIDTH - MARGIN, 4);
     let shows = format!("{}: {}", bars.title, told(bars));
     let mut svg = Svg::new(WIDTH, height, &shows, &[("class", "bars".to_owned())]);
     let labels = scale.labels();
@@ -29,7 +36,12 @@ pub(super) fn draw(bars: &Bars) -> String {
             _ if place + 1 == labels.len() => ("end", format!(" {}", bars.unit)),
             _ => ("middle", String::new()),
         };
-        svg.label((x, bottom + 15.0), anchor, "t", format!("{written}{unit}").trim_end());
+        svg.label(
+            (x, bottom + 15.0),
+            anchor,
+            "t",
+            format!("{written}{unit}").trim_end(),
+        );
     }
     for (at, bar) in bars.rows.iter().enumerate() {
         row(&mut svg, bars, bar, &scale, ROW * at as f64);
@@ -47,7 +59,12 @@ fn row(svg: &mut Svg, bars: &Bars, bar: &Bar, scale: &Scale, top: f64) {
     if bars.has_bars {
         let hollow = if bar.is_doubtful { " hollow" } else { "" };
         let to = scale.at(bar.value);
-        svg.rectangle((from, y), (to - from, BAR), &format!("b c{color}{hollow}"), Some(&title));
+        svg.rectangle(
+            (from, y),
+            (to - from, BAR),
+            &format!("b c{color}{hollow}"),
+            Some(&title),
+        );
     }
     if bar.values.len() > 1 || !bars.has_bars {
         let [least, most] = ends(bar);
@@ -55,7 +72,11 @@ fn row(svg: &mut Svg, bars: &Bars, bar: &Bar, scale: &Scale, top: f64) {
         svg.line((scale.at(least), middle), (scale.at(most), middle), "w");
         for value in &bar.values {
             let title = format!("{}: {} {}", bar.name, text(*value), bars.unit);
-            let class = if bars.has_bars { "k".to_owned() } else { format!("m c{color}") };
+            let class = if bars.has_bars {
+                "k".to_owned()
+            } else {
+                format!("m c{color}")
+            };
             svg.marker((scale.at(*value), middle), 0, &class, Some(title.trim_end()));
         }
     }
@@ -63,7 +84,10 @@ fn row(svg: &mut Svg, bars: &Bars, bar: &Bar, scale: &Scale, top: f64) {
 
 fn ends(bar: &Bar) -> [f64; 2] {
     let all = || bar.values.iter().copied().chain([bar.value]);
-    [all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max)]
+    [
+        all().fold(f64::INFINITY, f64::min),
+        all().fold(f64::NEG_INFINITY, f64::max),
+    ]
 }
 
 fn range(bars: &Bars, bar: &Bar) -> String {
@@ -76,7 +100,10 @@ fn range(bars: &Bars, bar: &Bar) -> String {
 }
 
 fn told(bars: &Bars) -> String {
-    let rows = bars.rows.iter().map(|bar| format!("{} {}", bar.name, range(bars, bar)));
+    let rows = bars
+        .rows
+        .iter()
+        .map(|bar| format!("{} {}", bar.name, range(bars, bar)));
     rows.collect::<Vec<_>>().join("; ")
 }
 

@@ -151,7 +151,9 @@ impl Picture {
     pub fn table(&self) -> Table {
         match self {
             Self::Bars(bars) => bars_table(bars),
-            Self::Plot(plot) if plot.lines.iter().all(|line| line.look == Look::Line) && plot.x.unit == "s" => {
+            Self::Plot(plot)
+                if plot.lines.iter().all(|line| line.look == Look::Line) && plot.x.unit == "s" =>
+            {
                 over_time(plot)
             }
             Self::Plot(plot) => points_table(plot),
@@ -232,15 +234,19 @@ fn points_table(plot: &Plot) -> Table {
 }
 
 fn over_time(plot: &Plot) -> Table {
-    let rows = plot.lines.iter().filter(|line| !line.points.is_empty()).map(|line| {
-        let values = || line.points.iter().map(|dot| dot.y);
-        row(vec![
-            Value::text(&line.name),
-            number(values().fold(f64::INFINITY, f64::min)),
-            number(values().sum::<f64>() / line.points.len() as f64),
-            number(values().fold(f64::NEG_INFINITY, f64::max)),
-        ])
-    });
+    let rows = plot
+        .lines
+        .iter()
+        .filter(|line| !line.points.is_empty())
+        .map(|line| {
+            let values = || line.points.iter().map(|dot| dot.y);
+            row(vec![
+                Value::text(&line.name),
+                number(values().fold(f64::INFINITY, f64::min)),
+                number(values().sum::<f64>() / line.points.len() as f64),
+                number(values().fold(f64::NEG_INFINITY, f64::max)),
+            ])
+        });
     Table {
         title: plot.title.clone(),
         columns: vec![

@@ -4,8 +4,8 @@ use super::scale::{Kind, Scale, text};
 use super::svg::{Svg, place};
 use super::{Axis, COLORS, DASHES, Line, Look, Plot};
 
-const WIDTH: f64 = 480.0;
-const HEIGHT: f64 = 280.0;
+const WIDTH: f64 = 380.0;
+const HEIGHT: f64 = 240.0;
 const TOP: f64 = 24.0;
 const RIGHT: f64 = 14.0;
 const BOTTOM: f64 = 38.0;
@@ -13,8 +13,15 @@ const BOTTOM: f64 = 38.0;
 const LETTER: f64 = 6.6;
 
 pub(super) fn draw(plot: &Plot) -> String {
-    let xs = || plot.lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.x));
-    let ys = plot.lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y));
+    let xs = || {
+        plot.lines
+            .iter()
+            .flat_map(|line| line.points.iter().map(|dot| dot.x))
+    };
+    let ys = plot
+        .lines
+        .iter()
+        .flat_map(|line| line.points.iter().map(|dot| dot.y));
     let y = Scale::of(plot.y.kind, ys, HEIGHT - BOTTOM, TOP, 5);
     let longest = y.labels().iter().map(|(_, text)| text.chars().count()).max();
     let left = 14.0 + LETTER * longest.unwrap_or(1) as f64;
@@ -24,7 +31,12 @@ pub(super) fn draw(plot: &Plot) -> String {
     if let Some([from, to]) = plot.window {
         let (from, to) = (x.at(from.max(x.from)), x.at(to.min(x.to)));
         let title = "the measured window";
-        svg.rectangle((from, TOP), (to - from, HEIGHT - BOTTOM - TOP), "window", Some(title));
+        svg.rectangle(
+            (from, TOP),
+            (to - from, HEIGHT - BOTTOM - TOP),
+            "window",
+            Some(title),
+        );
     }
     axes(&mut svg, plot, (&x, &y), left);
     // What lies behind is drawn first.
@@ -142,7 +154,12 @@ pub(super) fn sample(line: &Line) -> String {
     );
     svg.line((1.0, 6.0), (29.0, 6.0), &class_of(line));
     if line.look == Look::Marked {
-        svg.marker((15.0, 6.0), line.color, &format!("m c{}", line.color % COLORS), None);
+        svg.marker(
+            (15.0, 6.0),
+            line.color,
+            &format!("m c{}", line.color % COLORS),
+            None,
+        );
     }
     svg.end()
 }

@@ -35,7 +35,13 @@ const WIDE: f64 = 30.0;
 
 impl Scale {
     /// A scale for these values between two places, with about `count` ticks.
-    pub(super) fn of(kind: Kind, values: impl Iterator<Item = f64>, start: f64, end: f64, count: usize) -> Self {
+    pub(super) fn of(
+        kind: Kind,
+        values: impl Iterator<Item = f64>,
+        start: f64,
+        end: f64,
+        count: usize,
+    ) -> Self {
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {
             (least, most) = (least.min(value), most.max(value));
@@ -49,7 +55,9 @@ impl Scale {
             Kind::Share => even(0.0, 1.0, 5),
             Kind::Around => {
                 // Values that hardly differ are not blown up until their noise fills the picture.
-                let room = ((most - least) / 2.0).max(most.abs() * 0.02).max(f64::MIN_POSITIVE);
+                let room = ((most - least) / 2.0)
+                    .max(most.abs() * 0.02)
+                    .max(f64::MIN_POSITIVE);
                 let middle = f64::midpoint(least, most);
                 even(middle - room, middle + room, count)
             }
@@ -105,7 +113,11 @@ fn even(from: f64, to: f64, count: usize) -> Vec<f64> {
 /// Powers of ten with 2 and 5 times each, where there is room, that hold both ends.
 fn decades(least: f64, most: f64) -> Vec<f64> {
     let (first, last) = (least.log10().floor() as i32, most.log10().ceil() as i32);
-    let factors: &[f64] = if last - first > 4 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let factors: &[f64] = if last - first > 4 {
+        &[1.0]
+    } else {
+        &[1.0, 2.0, 5.0]
+    };
     let all: Vec<f64> = (first..=last)
         .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
         .collect();

@@ -39,17 +39,29 @@ fn ticks(kind: Kind, values: &[f64]) -> Vec<String> {
 
 #[test]
 fn ticks_are_round_and_hold_the_values() {
-    assert_eq!(ticks(Kind::FromZero, &[3.0, 97.0]), ["0", "20", "40", "60", "80", "100"]);
-    assert_eq!(ticks(Kind::FromZero, &[0.0, 0.31]), ["0", "0.1", "0.2", "0.3", "0.4"]);
+    assert_eq!(
+        ticks(Kind::FromZero, &[3.0, 97.0]),
+        ["0", "20", "40", "60", "80", "100"]
+    );
+    assert_eq!(
+        ticks(Kind::FromZero, &[0.0, 0.31]),
+        ["0", "0.1", "0.2", "0.3", "0.4"]
+    );
     assert_eq!(
         ticks(Kind::FromZero, &[48_000.0]),
         ["0", "10k", "20k", "30k", "40k", "50k"]
     );
     assert_eq!(ticks(Kind::Share, &[0.5]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
-    assert_eq!(ticks(Kind::Ratio, &[1.5, 80.0]), ["1", "2", "5", "10", "20", "50", "100"]);
+    assert_eq!(
+        ticks(Kind::Ratio, &[1.5, 80.0]),
+        ["1", "2", "5", "10", "20", "50", "100"]
+    );
     assert_eq!(ticks(Kind::Ratio, &[10.0, 20.0]), ["0", "5", "10", "15", "20"]);
     assert_eq!(ticks(Kind::FromZero, &[]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
-    assert_eq!(ticks(Kind::FromZero, &[0.0, 0.0]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+    assert_eq!(
+        ticks(Kind::FromZero, &[0.0, 0.0]),
+        ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+    );
 }
 
 #[test]

@@ -9,8 +9,9 @@ use super::traces::{self, Distribution, Series, Trace};
 use crate::judge::metrics::{Metric, Statistics};
 use crate::matrix::plan::Measurement;
 use crate::report::engine_report::command_of;
-use crate::report::tables::{Shown, energy_per_token, mean_power, status, verdict_of};
+use crate::report::tables::{Shown, energy_per_token, lacks, mean_power, status, verdict_of};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::imported::Unknown;
 use crate::results::record::validity::{Reason, Verdict};
 
 /// Energy per output token, in `figures`.
@@ -39,16 +40,16 @@ pub struct CellFacts {
     pub checkpoint: String,
     /// The precision of the weights, where known.
     pub precision: Option<String>,
-    /// Tensor-parallel size.
-    pub tp: u32,
+    /// Tensor-parallel size; absent where what was imported does not tell it.
+    pub tp: Option<u32>,
     /// Pipeline-parallel size.
     pub pp: u32,
     /// Data-parallel size.
     pub dp: u32,
     /// Expert-parallel size.
     pub ep: u32,
-    /// GPUs of the engine; 0 where it runs without.
-    pub gpus: u32,
+    /// GPUs of the engine; 0 where it runs without, absent where what was imported does not tell it.
+    pub gpus: Option<u32>,
     /// `container`, `process` or `attach`.
     pub executor: String,
     /// The scenario's name.
@@ -87,9 +88,14 @@ pub struct CellFacts {
 }
 
 impl CellFacts {
-    /// A figure under the definitions `matrix`.
+    /// A figure by the definitions `matrix`; of what was imported, where these have none, by those that it follows.
     pub fn figure(&self, metric: Metric) -> Option<&Figure> {
-        self.figures.get(&Definitions::Matrix)?.get(&metric.name())
+        let sets: &[Definitions] = match self.origin {
+            Origin::Imported => &[Definitions::Matrix, Definitions::Classic, Definitions::Current],
+            Origin::Measured | Origin::Simulated => &[Definitions::Matrix],
+        };
+        let name = metric.name();
+        sets.iter().find_map(|set| self.figures.get(set)?.get(&name))
     }
 }
 
@@ -171,11 +177,11 @@ pub(super) fn cell(shown: &Shown<'_>, run: &str, traces: &BTreeMap<Measurement, 
         model: launch.model.clone(),
         checkpoint: launch.checkpoint.clone(),
         precision: launch.precision.clone(),
-        tp: launch.parallel.tp,
+        tp: (!lacks(shown, Unknown::Tp)).then_some(launch.parallel.tp),
         pp: launch.parallel.pp,
         dp: launch.parallel.dp,
         ep: launch.parallel.ep,
-        gpus: launch.devices,
+        gpus: (!lacks(shown, Unknown::Gpus)).then_some(launch.devices),
         executor: launch.place.executor().to_owned(),
         scenario: scenario.name.clone(),
         scenario_in_full: shown.scenario(),

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::report::tables::{Shown, Standing, best, compared, groups, names, ratio, reference_of};
+use crate::report::tables::{
+    Held, Ratio, Shown, Standing, best, compared, groups, held, names, reference_of,
+};
 
 /// The cells of one model and scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -29,8 +31,12 @@ pub struct Placed {
     pub name: String,
     /// Its ratio to the reference; absent where there may be none.
     pub ratio: Option<RatioFacts>,
-    /// Why there is no ratio.
-    pub no_ratio: Option<String>,
+    /// Why there is no ratio; nothing where there is one, or where the cell is not done.
+    pub no_ratio: Vec<String>,
+    /// What must be known beside the ratio.
+    pub differences: Vec<String>,
+    /// The ratio of output throughput per GPU, where there is no other as the numbers of GPUs are unequal.
+    pub ratio_per_gpu: Option<f64>,
     /// Whether repeats show that it is the best of those that can be compared.
     pub is_best: bool,
 }
@@ -91,29 +97,33 @@ pub(super) fn comparisons(shown: &[Shown<'_>], reference: Option<&str>) -> Vec<C
     let comparison = |(title, group): (String, Vec<&Shown<'_>>)| {
         let reference = reference_of(&group, reference);
         let best = best(&group);
-        let rows = group.iter().zip(names(&group)).enumerate().map(|(at, (one, name))| {
-            let held = match one.is_done() {
-                true => ratio(one, &group, reference),
-                false => Err("it is not done".to_owned()),
-            };
-            Placed {
-                cell: place(one),
-                name,
-                is_best: best == Some(at),
-                no_ratio: held.as_ref().err().cloned(),
-                ratio: held.ok().map(|ratio| RatioFacts {
-                    value: ratio.value,
-                    least: ratio.interval.map(|[least, _]| least),
-                    most: ratio.interval.map(|[_, most]| most),
-                    standing: match ratio.standing() {
-                        _ if ratio.is_reference => Standpoint::Reference,
-                        Standing::Better => Standpoint::Better,
-                        Standing::Worse => Standpoint::Worse,
-                        Standing::Unclear => Standpoint::Unclear,
-                    },
-                }),
-            }
-        });
+        let rows = group
+            .iter()
+            .zip(names(&group))
+            .enumerate()
+            .map(|(at, (one, name))| {
+                let mut placed = Placed {
+                    cell: place(one),
+                    name,
+                    ratio: None,
+                    no_ratio: Vec::new(),
+                    differences: Vec::new(),
+                    ratio_per_gpu: None,
+                    is_best: best == Some(at),
+                };
+                match held(one, &group, reference) {
+                    _ if !one.is_done() => {}
+                    Held::Ratio(ratio, differences) => {
+                        placed.ratio = Some(facts(ratio));
+                        placed.differences = differences;
+                    }
+                    Held::Refused(why, per_gpu) => {
+                        placed.no_ratio = why;
+                        placed.ratio_per_gpu = per_gpu;
+                    }
+                }
+                placed
+            });
         Comparison {
             title,
             reference: reference.to_owned(),
@@ -122,6 +132,20 @@ pub(super) fn comparisons(shown: &[Shown<'_>], reference: Option<&str>) -> Vec<C
         }
     };
     groups(shown).into_iter().map(comparison).collect()
+}
+
+fn facts(ratio: Ratio) -> RatioFacts {
+    RatioFacts {
+        value: ratio.value,
+        least: ratio.interval.map(|[least, _]| least),
+        most: ratio.interval.map(|[_, most]| most),
+        standing: match ratio.standing() {
+            _ if ratio.is_reference => Standpoint::Reference,
+            Standing::Better => Standpoint::Better,
+            Standing::Worse => Standpoint::Worse,
+            Standing::Unclear => Standpoint::Unclear,
+        },
+    }
 }
 
 /// How each engine did, in the order of first appearance.
@@ -139,7 +163,10 @@ pub(super) fn standings(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Vec<
         }
         rows.entry(name).or_default().push(row);
     }
-    order.into_iter().map(|name| standing(&rows[&name], name)).collect()
+    order
+        .into_iter()
+        .map(|name| standing(&rows[&name], name))
+        .collect()
 }
 
 fn standing(rows: &[&Placed], engine: String) -> Standings {

@@ -98,7 +98,10 @@ pub fn machine_facts(machine: &Machine) -> Vec<Fact> {
     say("memory", memory.map(|size| format!("{size:.1} GiB")));
     say("system", machine.os.clone());
     say("kernel", machine.kernel.clone());
-    say("measured with", Some(machine.tool.clone()).filter(|tool| !tool.is_empty()));
+    say(
+        "measured with",
+        Some(machine.tool.clone()).filter(|tool| !tool.is_empty()),
+    );
     facts
 }
 

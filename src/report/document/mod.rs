@@ -80,8 +80,13 @@ impl Document {
         let shown: Vec<Shown<'_>> = sources
             .iter()
             .flat_map(|source| {
-                let run = if has_several { source.about.run.as_str() } else { "" };
-                Shown::of_run(run, source.plan, source.summaries)
+                let run = if has_several {
+                    source.about.run.as_str()
+                } else {
+                    ""
+                };
+                let machine = has_several.then_some(source.machine);
+                Shown::of_run(run, machine, source.plan, source.summaries)
             })
             .collect();
         let traces: Vec<&BTreeMap<Measurement, Trace>> = sources

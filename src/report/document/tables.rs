@@ -8,6 +8,8 @@ use crate::results::record::validity::Verdict;
 /// Every table of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tables {
+    /// Output throughput of all engines, a row for each model and scenario; none where no two engines meet.
+    pub across: Option<Table>,
     /// A row for every cell.
     pub overview: Table,
     /// How each engine did over all comparisons; none where there is only one engine.
@@ -30,7 +32,9 @@ pub struct Compared {
 impl Tables {
     pub(super) fn of(shown: &[Shown<'_>], reference: Option<&str>, standings: &[Standings]) -> Self {
         let compared = tables::comparison(shown, reference).into_iter();
+        let across = tables::across(shown, reference);
         Self {
+            across: (!across.rows.is_empty()).then_some(across),
             overview: tables::overview(shown),
             standings: (standings.len() > 1).then(|| standing(standings)),
             comparisons: compared

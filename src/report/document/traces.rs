@@ -128,7 +128,11 @@ pub(super) fn distributions(shown: &Shown<'_>, traces: &BTreeMap<Measurement, Tr
         };
         (!values.is_empty()).then(|| Distribution {
             latency: latency.to_owned(),
-            points: values.into_iter().zip(SHARES).map(|(value, share)| [value, share]).collect(),
+            points: values
+                .into_iter()
+                .zip(SHARES)
+                .map(|(value, share)| [value, share])
+                .collect(),
         })
     };
     Kept::ALL.into_iter().filter_map(told).collect()
@@ -168,7 +172,9 @@ fn every<'a, T>(seconds: &'a [Second], mut value: impl FnMut(Option<&'a Second>)
 }
 
 fn output(seconds: &[Second]) -> Option<Vec<[f64; 2]>> {
-    let told = every(seconds, |second| second.map_or(Some(0), |second| second.output_tokens));
+    let told = every(seconds, |second| {
+        second.map_or(Some(0), |second| second.output_tokens)
+    });
     told.into_iter()
         .map(|(at, tokens)| Some([at, tokens? as f64]))
         .collect()
@@ -183,7 +189,9 @@ fn running(seconds: &[Second]) -> Vec<[f64; 2]> {
         // What failed before it was sent ends without having begun.
         under_way.max(0) as f64
     });
-    told.into_iter().map(|(at, running)| [at + 0.5, running]).collect()
+    told.into_iter()
+        .map(|(at, running)| [at + 0.5, running])
+        .collect()
 }
 
 fn sampled(quantity: Quantity, samples: &[Sample]) -> Vec<Series> {
@@ -212,7 +220,8 @@ fn sampled(quantity: Quantity, samples: &[Sample]) -> Vec<Series> {
 /// At most [`POINTS`] points, each the mean of as many neighbours, to three decimals.
 fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     let per = points.len().div_ceil(POINTS).max(1);
-    let mean = |some: &[[f64; 2]], at: usize| some.iter().map(|point| point[at]).sum::<f64>() / some.len() as f64;
+    let mean =
+        |some: &[[f64; 2]], at: usize| some.iter().map(|point| point[at]).sum::<f64>() / some.len() as f64;
     let rounded = |value: f64| (value * 1e3).round() / 1e3;
     points
         .chunks(per)

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::judge::metrics::{self, Flow, Metric};
-use crate::report::tables::Shown;
-use crate::results::record::cell::{Definitions, Figures};
+use crate::report::tables::{Shown, lacks};
+use crate::results::record::imported::Unknown;
 use crate::results::record::validity::Verdict;
 
 /// The points of one model and workload.
@@ -13,6 +13,8 @@ use crate::results::record::validity::Verdict;
 pub struct Tradeoff {
     /// Model and workload.
     pub title: String,
+    /// Whether `output_tok_s` is of each GPU. Where no engine has GPUs, as simulated ones, it is of all together.
+    pub is_per_gpu: bool,
     /// Every point, by engine in the order of first appearance, then by load.
     pub points: Vec<Operating>,
 }
@@ -26,8 +28,8 @@ pub struct Operating {
     pub load: String,
     /// Output tokens per second that one user saw while waiting for answers.
     pub per_user_tok_s: f64,
-    /// Output tokens per second of each GPU.
-    pub per_gpu_tok_s: f64,
+    /// Output tokens per second of each GPU, or of all together.
+    pub output_tok_s: f64,
     /// Whether it can be believed.
     pub validity: Verdict,
     /// Whether no other point that can be believed gives at least as much to users and GPUs, and more to one of them.
@@ -35,31 +37,42 @@ pub struct Operating {
 }
 
 pub(super) fn tradeoffs(shown: &[Shown<'_>]) -> Vec<Tradeoff> {
-    let mut all: Vec<Tradeoff> = Vec::new();
+    let mut groups: Vec<(String, Vec<&Shown<'_>>)> = Vec::new();
     for one in shown {
         let title = format!("{} · {}", one.launch.model, one.cell.scenario.name);
-        let points = points(one);
-        match all.iter_mut().find(|tradeoff| tradeoff.title == title) {
-            Some(tradeoff) => tradeoff.points.extend(points),
-            None => all.push(Tradeoff { title, points }),
+        match groups.iter_mut().find(|(known, _)| *known == title) {
+            Some((_, group)) => group.push(one),
+            None => groups.push((title, vec![one])),
         }
     }
-    for tradeoff in &mut all {
-        by_engine(&mut tradeoff.points);
-        mark_frontier(&mut tradeoff.points);
-    }
-    all.retain(|tradeoff| !tradeoff.points.is_empty());
-    all
+    let tradeoff = |(title, group): (String, Vec<&Shown<'_>>)| {
+        let is_per_gpu = group.iter().any(|one| one.launch.devices > 0);
+        let metric = match is_per_gpu {
+            true => Metric::PerDevice(Flow::Output),
+            false => Metric::Throughput(Flow::Output),
+        };
+        let mut points: Vec<Operating> = group.iter().flat_map(|one| points(one, metric)).collect();
+        by_engine(&mut points);
+        mark_frontier(&mut points);
+        (!points.is_empty()).then_some(Tradeoff {
+            title,
+            is_per_gpu,
+            points,
+        })
+    };
+    groups.into_iter().filter_map(tradeoff).collect()
 }
 
 /// The points of a cell: its own, or those of its search.
-fn points(shown: &Shown<'_>) -> Vec<Operating> {
+fn points(shown: &Shown<'_>, output: Metric) -> Vec<Operating> {
     let launch = shown.launch;
     let mut engine = shown.engine();
     if let Some(precision) = &launch.precision {
         engine.push_str(&format!(" {precision}"));
     }
-    engine.push_str(&format!(" tp{}", launch.parallel.tp));
+    if !lacks(shown, Unknown::Tp) {
+        engine.push_str(&format!(" tp{}", launch.parallel.tp));
+    }
     if !shown.run.is_empty() {
         engine.push_str(&format!(" run={}", shown.run));
     }
@@ -68,32 +81,26 @@ fn points(shown: &Shown<'_>) -> Vec<Operating> {
             engine: engine.clone(),
             load,
             per_user_tok_s: user?,
-            per_gpu_tok_s: gpu?,
+            output_tok_s: gpu?,
             validity: shown.verdict(),
             is_on_frontier: false,
         })
     };
-    const GPU: Metric = Metric::PerDevice(Flow::Output);
     let searched = shown.counted().filter_map(|summary| summary.search.as_ref());
     let searched: Vec<Operating> = searched
         .flat_map(|record| {
             record.points.iter().filter_map(|found| {
                 let figure = |metric| metrics::figure(&found.figures, metric);
                 let load = format!("{} {}", found.value, record.by.unit());
-                point(load, figure(Metric::PerUser), figure(GPU))
+                point(load, figure(Metric::PerUser), figure(output))
             })
         })
         .collect();
     if !searched.is_empty() {
         return searched;
     }
-    let has_figures = |figures: &Figures| metrics::figure(figures, GPU).is_some();
-    let is_measured = shown.counted().any(|summary| {
-        let figures = summary.figures.get(&Definitions::Matrix);
-        figures.is_some_and(has_figures)
-    });
-    let own = is_measured.then(|| point(load(shown), shown.median(Metric::PerUser), shown.median(GPU)));
-    own.flatten().into_iter().collect()
+    let own = point(load(shown), shown.median(Metric::PerUser), shown.median(output));
+    own.into_iter().collect()
 }
 
 fn load(shown: &Shown<'_>) -> String {
@@ -125,7 +132,7 @@ fn mark_frontier(points: &mut [Operating]) {
     let beats = |a: &Operating, b: &Operating| {
         let (user, gpu) = (
             a.per_user_tok_s.total_cmp(&b.per_user_tok_s),
-            a.per_gpu_tok_s.total_cmp(&b.per_gpu_tok_s),
+            a.output_tok_s.total_cmp(&b.output_tok_s),
         );
         user.is_ge() && gpu.is_ge() && (user.is_gt() || gpu.is_gt())
     };

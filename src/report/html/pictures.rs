@@ -7,8 +7,18 @@ use crate::results::record::validity::Verdict;
 
 /// What a cell is called away from its neighbours.
 pub(super) fn name_of(document: &Document, cell: &CellFacts) -> String {
-    match document.runs.len() {
-        1 => cell.cell.clone(),
+    let name = format!("{} · {} · {}", cell.engine, cell.model, cell.scenario_in_full);
+    let is_alike = |other: &&CellFacts| {
+        let (a, b) = (*other, cell);
+        (&a.engine, &a.model, &a.scenario_in_full) == (&b.engine, &b.model, &b.scenario_in_full)
+    };
+    // The key tells apart what these words do not.
+    match (
+        document.runs.len(),
+        document.cells.iter().filter(is_alike).count(),
+    ) {
+        (1, 1) => name,
+        (1, _) => cell.cell.clone(),
         _ => format!("{}: {}", cell.run, cell.cell),
     }
 }
@@ -126,7 +136,10 @@ fn distribution(named: &[(&str, &CellFacts)], latency: &str) -> Option<Picture> 
 
 /// Output tokens per second of each user against those of each GPU, with the frontier.
 pub(super) fn tradeoffs(document: &Document) -> Vec<Picture> {
-    let drawn = document.tradeoffs.iter().filter(|tradeoff| tradeoff.points.len() > 1);
+    let drawn = document
+        .tradeoffs
+        .iter()
+        .filter(|tradeoff| tradeoff.points.len() > 1);
     drawn
         .map(|tradeoff| {
             let mut lines: Vec<Line> = Vec::new();
@@ -151,7 +164,10 @@ pub(super) fn tradeoffs(document: &Document) -> Vec<Picture> {
             Picture::Plot(Plot {
                 title: tradeoff.title.clone(),
                 x: axis("output per user"),
-                y: axis("output per GPU"),
+                y: axis(match tradeoff.is_per_gpu {
+                    true => "output per GPU",
+                    false => "output of the engine, which has no GPU",
+                }),
                 lines,
                 window: None,
             })
@@ -162,7 +178,7 @@ pub(super) fn tradeoffs(document: &Document) -> Vec<Picture> {
 fn dot(point: &Operating) -> Dot {
     Dot {
         x: point.per_user_tok_s,
-        y: point.per_gpu_tok_s,
+        y: point.output_tok_s,
         note: point.load.clone(),
         is_doubtful: point.validity > Verdict::Valid,
     }

@@ -23,6 +23,7 @@ pub(super) struct View {
     warnings: Vec<String>,
     contents: Vec<Entry>,
     overview: TableView,
+    across: Option<TableView>,
     standings: Option<TableView>,
     comparisons: Vec<Group>,
     tradeoffs: Vec<FigureView>,
@@ -89,6 +90,8 @@ struct Key {
 #[derive(Serialize)]
 struct TableView {
     title: String,
+    /// What stands above it, where a heading tells the title already.
+    caption: String,
     columns: Vec<ColumnView>,
     rows: Vec<RowView>,
     notes: Vec<String>,
@@ -125,8 +128,8 @@ pub(super) fn view(document: &Document) -> View {
         .map(|(at, (comparison, compared))| Group {
             id: format!("comparison-{}", at + 1),
             title: plain(&comparison.title),
-            table: table(&compared.figures),
-            latencies: table(&compared.latencies),
+            table: called(table(&compared.figures), "Throughput, and the ratio"),
+            latencies: called(table(&compared.latencies), "Latencies"),
             figures: figures(pictures::of_comparison(document, comparison)),
         })
         .collect();
@@ -143,8 +146,9 @@ pub(super) fn view(document: &Document) -> View {
         title: plain(&document.title),
         runs: document.runs.iter().map(run).collect(),
         warnings: warnings(document),
-        contents: contents(&comparisons, !tradeoffs.is_empty(), !courses.is_empty()),
+        contents: contents(!tradeoffs.is_empty(), !courses.is_empty()),
         overview: table(&tables.overview),
+        across: tables.across.as_ref().map(table),
         standings: tables.standings.as_ref().map(table),
         comparisons,
         tradeoffs,
@@ -176,7 +180,10 @@ fn run(run: &crate::report::document::RunFacts) -> RunView {
         machine: run.machine.iter().map(fact).collect(),
         left_out: left_out.collect(),
         doubts: run.doubts.iter().map(|doubt| plain(doubt)).collect(),
-        again: plain(&format!("matrix run results/{}/matrix.yaml", run.run)),
+        again: format!(
+            "cp results/{}/matrix.yaml matrices/again.yaml\nmatrix run matrices/again.yaml",
+            plain(&run.run)
+        ),
     }
 }
 
@@ -190,19 +197,29 @@ fn warnings(document: &Document) -> Vec<String> {
     if let simulated @ 1.. = count(Origin::Simulated) {
         warnings.push(format!(
             "{} measured on the simulated engine: such figures say nothing about a real one.",
-            of(simulated) + if simulated == document.cells.len() { " was" } else { " were" }
+            of(simulated)
+                + if simulated == document.cells.len() {
+                    " was"
+                } else {
+                    " were"
+                }
         ));
     }
     if let imported @ 1.. = count(Origin::Imported) {
         warnings.push(format!(
             "{} read from what other tools wrote; what those did not write is unknown.",
-            of(imported) + if imported == document.cells.len() { " was" } else { " were" }
+            of(imported)
+                + if imported == document.cells.len() {
+                    " was"
+                } else {
+                    " were"
+                }
         ));
     }
     warnings
 }
 
-fn contents(comparisons: &[Group], has_tradeoffs: bool, has_courses: bool) -> Vec<Entry> {
+fn contents(has_tradeoffs: bool, has_courses: bool) -> Vec<Entry> {
     let entry = |id: &str, title: &str| Entry {
         id: id.to_owned(),
         title: title.to_owned(),
@@ -213,7 +230,6 @@ fn contents(comparisons: &[Group], has_tradeoffs: bool, has_courses: bool) -> Ve
     entries.push(entry("validity", "Validity"));
     entries.push(entry("machine", "Machine"));
     entries.push(entry("commands", "Commands"));
-    entries.extend(comparisons.iter().map(|group| entry(&group.id, &group.title)));
     entries
 }
 
@@ -239,7 +255,7 @@ fn launches(document: &Document) -> Vec<LaunchView> {
                 Some(cell.checkpoint.clone()).filter(|checkpoint| *checkpoint != cell.model),
             ),
             ("precision", cell.precision.clone()),
-            ("GPUs", Some(cell.gpus.to_string())),
+            ("GPUs", cell.gpus.map(|gpus| gpus.to_string())),
             ("image digest", cell.image_digest.clone()),
         ];
         let fact = |(name, value): (&str, Option<String>)| {
@@ -275,22 +291,36 @@ fn figures(pictures: Vec<Picture>) -> Vec<FigureView> {
     pictures.into_iter().map(figure).collect()
 }
 
+fn called(table: TableView, caption: &str) -> TableView {
+    TableView {
+        caption: caption.to_owned(),
+        ..table
+    }
+}
+
 fn table(table: &Table) -> TableView {
-    let columns = table.columns.iter().map(|column| ColumnView {
-        head: plain(&column.head),
-        unit: column.unit,
-        is_right: column.align == Align::Right,
-        first: match (column.better, column.align) {
-            (Some(Better::Lower), _) | (None, Align::Left) => "ascending",
-            _ => "descending",
-        },
-    });
+    // A column in which nothing is known only takes room.
+    let is_known = |at: usize| {
+        let mut cells = table.rows.iter().map(|row| &row.cells[at]);
+        at == 0 || table.rows.is_empty() || cells.any(|cell| *cell != Value::Missing)
+    };
+    let kept: Vec<usize> = (0..table.columns.len()).filter(|&at| is_known(at)).collect();
+    let columns = kept
+        .iter()
+        .map(|&at| &table.columns[at])
+        .map(|column| ColumnView {
+            head: plain(&column.head),
+            unit: column.unit,
+            is_right: column.align == Align::Right,
+            first: match (column.better, column.align) {
+                (Some(Better::Lower), _) | (None, Align::Left) => "ascending",
+                _ => "descending",
+            },
+        });
     let rows = table.rows.iter().map(|row| RowView {
-        cells: row
-            .cells
+        cells: kept
             .iter()
-            .zip(&table.columns)
-            .map(|(value, column)| cell(value, column.align))
+            .map(|&at| cell(&row.cells[at], table.columns[at].align))
             .collect(),
         marks: row.marks.iter().filter_map(|mark| mark.word()).collect(),
         is_doubtful: row
@@ -300,6 +330,7 @@ fn table(table: &Table) -> TableView {
     });
     TableView {
         title: plain(&table.title),
+        caption: plain(&table.title),
         columns: columns.collect(),
         rows: rows.collect(),
         notes: table.notes.iter().map(|note| plain(note)).collect(),

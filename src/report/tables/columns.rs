@@ -1,10 +1,11 @@
 //! The columns that tables share, and how a cell fills them.
 
-use super::{Shown, Value, spread, status, value_of};
+use super::{Shown, Value, lacks, spread, status, value_of};
 use crate::judge::metrics::{Better, Count, Flow, Metric, Sample, Statistic};
 use crate::report::{Align, Column};
 use crate::results::record::cell::Summary;
 use crate::results::record::client::Point;
+use crate::results::record::imported::Unknown;
 use crate::results::record::search::SearchEnding;
 
 /// A column of a figure: its heading, digits after the point, and rank.
@@ -94,7 +95,11 @@ pub(super) fn energy_of(one: &Shown<'_>, group: &[&Shown<'_>]) -> Vec<Value> {
 }
 
 fn told_energy(group: &[&Shown<'_>]) -> Vec<Told> {
-    let is_known = |(of, ..): &Told| group.iter().any(|one| one.counted().any(|summary| of(summary).is_some()));
+    let is_known = |(of, ..): &Told| {
+        group
+            .iter()
+            .any(|one| one.counted().any(|summary| of(summary).is_some()))
+    };
     ENERGY.into_iter().filter(is_known).collect()
 }
 
@@ -157,8 +162,14 @@ pub(super) fn identified(shown: &Shown<'_>) -> [Value; 5] {
     let precision = shown.launch.precision.as_deref();
     [
         precision.map_or(Value::Missing, Value::text),
-        Value::Text(parallel(shown)),
-        Value::Count(u64::from(shown.launch.devices)),
+        match lacks(shown, Unknown::Tp) {
+            true => Value::Missing,
+            false => Value::Text(parallel(shown)),
+        },
+        match lacks(shown, Unknown::Gpus) {
+            true => Value::Missing,
+            false => Value::Count(u64::from(shown.launch.devices)),
+        },
         Value::Text(status(shown)),
         requests(shown),
     ]

@@ -1,21 +1,16 @@
 //! Engines side by side, one table for each model and scenario.
 
 use super::columns;
-use super::ratio::{best, ratio};
-use super::{DEFINITIONS, Mark, Row, Shown, Table, Value, misread, notes, told_apart};
-use crate::base::ids::ContentHash;
-use crate::judge::metrics::{Flow, Metric};
-use crate::results::record::search::{SearchEnding, SearchRecord};
+use super::ratio::{Held, best, held};
+use super::{DEFINITIONS, Mark, Row, Shown, Table, Value, misread, notes, queue_bound, told_apart};
 
-/// What cells are compared by where they do not search.
-pub(super) const COMPARED: Metric = Metric::Throughput(Flow::Output);
-const BEST: &str = "[best]: the interval of its ratio to every other row that can be compared lies wholly above 1";
+const BEST: &str =
+    "[best]: the interval of its ratio to every other row that can be compared lies wholly above 1";
 
 /// A table for each model and scenario, in the order of first appearance. `reference` names the engine that ratios refer to;
 /// without it that is the first one of each table.
 ///
-/// A ratio is given only where both cells are done and had the same prompts, precision and number of GPUs; otherwise a note
-/// says what differs.
+/// A ratio is given only where both cells are done and may stand side by side ([`comparable`]); a note says what differs.
 pub fn comparison(shown: &[Shown<'_>], reference: Option<&str>) -> Vec<Table> {
     groups(shown)
         .into_iter()
@@ -66,23 +61,35 @@ fn table<'a>(title: String, group: &[&Shown<'a>], reference: Option<&'a str>) ->
         cells.extend(columns::values(one, &figures));
         cells.extend(columns::energy_of(one, group));
         cells.extend(columns::client_error(one));
-        cells.push(match ratio(one, group, reference) {
+        cells.push(match held(one, group, reference) {
             // Its status and the note on its failure say why.
             _ if !one.is_done() => Value::Missing,
-            Ok(ratio) => match ratio.interval {
-                Some([least, most]) if !ratio.is_reference => Value::Spread {
-                    median: ratio.value,
-                    least,
-                    most,
-                    decimals: 2,
-                },
-                _ => Value::Number {
-                    value: ratio.value,
-                    decimals: 2,
-                },
-            },
-            Err(why) => {
-                refusals.push(format!("{name}: no ratio to {reference}: {why}"));
+            Held::Ratio(ratio, beside) => {
+                if !beside.is_empty() {
+                    refusals.push(format!(
+                        "{name}: held against {reference} with differences: {}",
+                        beside.join(", ")
+                    ));
+                }
+                match ratio.interval {
+                    Some([least, most]) if !ratio.is_reference => Value::Spread {
+                        median: ratio.value,
+                        least,
+                        most,
+                        decimals: 2,
+                    },
+                    _ => Value::Number {
+                        value: ratio.value,
+                        decimals: 2,
+                    },
+                }
+            }
+            Held::Refused(why, per_gpu) => {
+                let per_gpu = per_gpu.map_or_else(String::new, |ratio| {
+                    format!("; per GPU it has {ratio:.2} of its output throughput")
+                });
+                let why = why.join(", ");
+                refusals.push(format!("{name}: no ratio to {reference}: {why}{per_gpu}"));
                 Value::Missing
             }
         });
@@ -93,6 +100,7 @@ fn table<'a>(title: String, group: &[&Shown<'a>], reference: Option<&'a str>) ->
     let named: Vec<(String, &Shown<'_>)> = names.into_iter().zip(group.iter().copied()).collect();
     let mut notes = notes(&named);
     notes.extend(misread(&named));
+    notes.extend(queue_bound(&named));
     notes.extend(refusals);
     notes.extend(best.map(|_| BEST.to_owned()));
     notes.push(DEFINITIONS.to_owned());
@@ -115,61 +123,4 @@ pub(crate) fn names(group: &[&Shown<'_>]) -> Vec<String> {
     };
     told_apart(group, &mut names, &is_alike);
     names
-}
-
-/// What a ratio is of: output throughput, or what was found where the cell searches, as the points that were found differ in
-/// their load.
-pub(crate) fn compared(shown: &Shown<'_>) -> Metric {
-    let search = shown.cell.scenario.search.as_ref();
-    search.map_or(COMPARED, |search| Metric::Found(search.by))
-}
-
-/// What keeps two cells from being compared, each with both values.
-pub(super) fn differences(one: &Shown<'_>, reference: &Shown<'_>) -> Vec<String> {
-    let mut found = Vec::new();
-    if !reference.is_done() {
-        found.push(format!("{} is not done", reference.engine()));
-        return found;
-    }
-    match (prompts(one), prompts(reference)) {
-        (Some(ours), Some(theirs)) if ours == theirs => {}
-        (Some(ours), Some(theirs)) => found.push(format!("prompts {ours} against {theirs}")),
-        _ => found.push("the prompts are not known, or not the same in every measurement".to_owned()),
-    }
-    let precision = |shown: &Shown<'_>| {
-        let known = shown.launch.precision.as_deref();
-        known.unwrap_or("unknown").to_owned()
-    };
-    let (ours, theirs) = (precision(one), precision(reference));
-    if ours != theirs {
-        found.push(format!("precision {ours} against {theirs}"));
-    }
-    let (ours, theirs) = (one.launch.devices, reference.launch.devices);
-    if ours != theirs {
-        found.push(format!("{ours} GPUs against {theirs}"));
-    }
-    for shown in [one, reference] {
-        let is_open = |record: &SearchRecord| record.ending != SearchEnding::Bracketed;
-        let mut records = shown
-            .summaries
-            .iter()
-            .filter_map(|summary| summary.search.as_ref());
-        if records.any(is_open) {
-            found.push(format!("the bound of {} is not bracketed", shown.engine()));
-        }
-    }
-    if one.origin() != reference.origin() {
-        found.push("only one of both is simulated or imported".to_owned());
-    }
-    found
-}
-
-/// The digest of what was sent, if all measurements sent the same.
-pub(super) fn prompts<'a>(shown: &Shown<'a>) -> Option<&'a ContentHash> {
-    let first = shown.summaries.first()?.prompts_hash.as_ref()?;
-    shown
-        .summaries
-        .iter()
-        .all(|summary| summary.prompts_hash.as_ref() == Some(first))
-        .then_some(first)
 }

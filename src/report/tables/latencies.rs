@@ -34,7 +34,12 @@ fn table(title: &str, group: &[&Shown<'_>]) -> Table {
         .iter()
         .flat_map(|(sample, name, decimals)| {
             STATISTICS.iter().map(move |(statistic, end, rank)| {
-                (Metric::Time(*statistic, *sample), format!("{name} {end}"), *decimals, *rank)
+                (
+                    Metric::Time(*statistic, *sample),
+                    format!("{name} {end}"),
+                    *decimals,
+                    *rank,
+                )
             })
         })
         .collect();

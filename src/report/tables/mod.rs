@@ -2,18 +2,21 @@
 //!
 //! All figures in these tables follow the definitions `matrix`. A row is marked as the best one only where repeats show that it is.
 
+mod across;
 mod columns;
 mod comparison;
 mod latencies;
 mod overview;
 mod ratio;
 
+pub use across::across;
 pub(crate) use columns::{energy_per_token, mean_power};
-pub(crate) use comparison::{compared, names};
+pub(crate) use comparison::names;
 pub use comparison::{comparison, groups, reference_of};
 pub use latencies::latencies;
 pub use overview::{engine_results, overview};
-pub use ratio::{Ratio, Standing, best, ratio};
+pub(crate) use ratio::compared;
+pub use ratio::{Held, Ratio, Standing, best, held};
 
 use super::traps::{Itl, traps};
 use super::{Mark, Row, Table, Value};
@@ -21,6 +24,8 @@ use crate::base::ids::{ContentHash, LaunchId};
 use crate::judge::metrics::{self, Metric};
 use crate::matrix::plan::{Cell, Launch, Plan};
 use crate::results::record::cell::{Definitions, Ending, Origin, Phase, Summary};
+use crate::results::record::imported::Unknown;
+use crate::results::record::machine::Machine;
 use crate::results::record::validity::{Reason, Verdict};
 
 /// One cell with every measurement of it.
@@ -28,6 +33,8 @@ use crate::results::record::validity::{Reason, Verdict};
 pub struct Shown<'a> {
     /// The run it was measured in; empty where there is only one.
     pub run: &'a str,
+    /// The machine it was measured on, where cells of several runs meet.
+    pub machine: Option<&'a Machine>,
     /// The launch it was measured on.
     pub launch: &'a Launch,
     /// The cell.
@@ -39,13 +46,19 @@ pub struct Shown<'a> {
 impl<'a> Shown<'a> {
     /// Every cell of a plan with the measurements that belong to it, in the order of the plan.
     pub fn of_plan(plan: &'a Plan, summaries: &'a [Summary]) -> Vec<Self> {
-        Self::of_run("", plan, summaries)
+        Self::of_run("", None, plan, summaries)
     }
 
     /// The same for one of several runs.
-    pub fn of_run(run: &'a str, plan: &'a Plan, summaries: &'a [Summary]) -> Vec<Self> {
+    pub fn of_run(
+        run: &'a str,
+        machine: Option<&'a Machine>,
+        plan: &'a Plan,
+        summaries: &'a [Summary],
+    ) -> Vec<Self> {
         let shown = plan.cells.iter().map(|cell| Self {
             run,
+            machine,
             launch: plan.launch(&cell.launch),
             cell,
             summaries: summaries
@@ -82,8 +95,7 @@ impl<'a> Shown<'a> {
     /// if every one is.
     pub fn counted(&self) -> impl Iterator<Item = &'a Summary> {
         let verdict = self.verdict();
-        self.done()
-            .filter(move |summary| verdict_of(summary) <= verdict)
+        self.done().filter(move |summary| verdict_of(summary) <= verdict)
     }
 
     /// Whether the figures that are shown can be believed: the worst verdict of the measurements that count.
@@ -95,7 +107,9 @@ impl<'a> Shown<'a> {
 
     /// The digest of what was sent, if all measurements sent the same.
     pub fn prompts_hash(&self) -> Option<&'a ContentHash> {
-        comparison::prompts(self)
+        let first = self.summaries.first()?.prompts_hash.as_ref()?;
+        let is_same = |summary: &&Summary| summary.prompts_hash.as_ref() == Some(first);
+        self.summaries.iter().all(is_same).then_some(first)
     }
 
     /// What the cell is called where cells of several runs may meet.
@@ -144,7 +158,7 @@ impl<'a> Shown<'a> {
 
     /// Of the measurements that count the one with the median of what cells are compared by, the lower one of two in the middle.
     pub fn middle(&self) -> Option<&'a Summary> {
-        let value = |summary: &Summary| value_of(summary, comparison::COMPARED).unwrap_or(0.0);
+        let value = |summary: &Summary| value_of(summary, ratio::COMPARED).unwrap_or(0.0);
         let mut counted: Vec<&Summary> = self.counted().collect();
         counted.sort_by(|a, b| value(a).total_cmp(&value(b)));
         let middle = counted.len().checked_sub(1)? / 2;
@@ -194,8 +208,23 @@ pub(crate) fn verdict_of(summary: &Summary) -> Verdict {
         .map_or_else(Verdict::default, |validity| validity.verdict)
 }
 
+/// Whether what was imported does not tell that of a cell.
+pub(crate) fn lacks(shown: &Shown<'_>, what: Unknown) -> bool {
+    let imported = shown
+        .summaries
+        .iter()
+        .filter_map(|summary| summary.imported.as_ref());
+    imported.into_iter().any(|imported| imported.lacks(what))
+}
+
+/// A figure by the definitions `matrix`; of what was imported, where these have none, by those that it follows.
 fn value_of(summary: &Summary, metric: Metric) -> Option<f64> {
-    metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
+    let by = |definitions| metrics::figure(summary.figures.get(definitions)?, metric);
+    let others = || match summary.origin {
+        Origin::Imported => [Definitions::Classic, Definitions::Current].iter().find_map(by),
+        Origin::Measured | Origin::Simulated => None,
+    };
+    by(&Definitions::Matrix).or_else(others)
 }
 
 /// One value, or the median with the least and the most of several.
@@ -285,12 +314,18 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         notes.push("[simulated]: measured on the simulated engine; says nothing about a real one".to_owned());
     }
     if has(Origin::Imported) {
-        notes.push("[imported]: read from what another tool wrote".to_owned());
+        notes.push(
+            "[imported]: read from what another tool wrote; E2E and TPOT up to the last line, ITL between events, as that tool has them"
+                .to_owned(),
+        );
     }
     for (name, shown) in named {
         let (done, counted) = (shown.done().count(), shown.counted().count());
         if counted < done {
-            notes.push(format!("{name}: {} of {done} measurements are invalid and left out", done - counted));
+            notes.push(format!(
+                "{name}: {} of {done} measurements are invalid and left out",
+                done - counted
+            ));
         }
     }
     if named.iter().any(|(_, shown)| shown.counted().count() > 1) {
@@ -334,6 +369,29 @@ fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
     };
     named.iter().flat_map(told).collect()
+}
+
+/// That the time to the first token is mostly the wait for others, where all requests are sent at once.
+fn queue_bound(named: &[(String, &Shown<'_>)]) -> Option<String> {
+    let is_bound = |shown: &Shown<'_>| {
+        let scenario = &shown.cell.scenario;
+        let arrival = &scenario.arrival;
+        let is_at_once =
+            arrival.rate.is_infinite() && arrival.pace.is_none() && arrival.concurrency.is_none();
+        is_at_once
+            && !scenario.workload.is_replayed()
+            && scenario.search.is_none()
+            && shown.done().next().is_some()
+    };
+    let bound = named.iter().filter(|(_, shown)| is_bound(shown)).count();
+    (bound > 0).then(|| {
+        let which = if bound == named.len() {
+            ""
+        } else {
+            " in rows without a rate"
+        };
+        format!("every request is sent at once{which}: TTFT is mostly the wait in the engine's queue")
+    })
 }
 
 const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, 99 of 100 moments lie within it";

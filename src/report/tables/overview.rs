@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::columns::{self, FEW_FIGURES, FIGURES};
-use super::{DEFINITIONS, Row, Shown, Table, Value, misread, notes};
+use super::{DEFINITIONS, Row, Shown, Table, Value, misread, notes, queue_bound};
 use crate::results::record::cell::Summary;
 use crate::results::record::request::Class;
 
@@ -95,6 +95,7 @@ fn noted(group: &[&Shown<'_>], more: fn(&[(String, &Shown<'_>)]) -> Vec<String>)
     let named: Vec<(String, &Shown<'_>)> = group.iter().map(|one| (one.name(), *one)).collect();
     let mut notes = notes(&named);
     notes.extend(more(&named));
+    notes.extend(queue_bound(&named));
     notes.push(DEFINITIONS.to_owned());
     notes
 }

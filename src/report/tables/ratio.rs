@@ -1,12 +1,15 @@
 //! One cell held against the reference: the ratio, its interval where repeats allow one, and what that makes of it.
 //!
-//! Every ratio of every report passes through [`ratio`]: what is not comparable or not valid gets none.
+//! Every ratio of every report passes through [`held`]: what may not stand side by side ([`comparable`]) gets none.
 
-use super::comparison::{compared, differences};
-use super::{Shown, value_of};
-use crate::judge::metrics::Metric;
-use crate::results::record::cell::Summary;
+use super::Shown;
+use crate::judge::compare::comparable::{self, Comparability, Side};
+use crate::judge::metrics::{self, Flow, Metric};
+use crate::results::record::cell::{Definitions, Summary};
 use crate::results::record::validity::Verdict;
+
+/// What cells are compared by where they do not search.
+pub(super) const COMPARED: Metric = Metric::Throughput(Flow::Output);
 
 /// Starts that a side needs for an interval: below three nobody knows how starts differ.
 const STARTS: usize = 3;
@@ -20,6 +23,15 @@ pub struct Ratio {
     pub interval: Option<[f64; 2]>,
     /// Whether the cell is the reference itself.
     pub is_reference: bool,
+}
+
+/// What a row is beside a row of the reference engine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Held {
+    /// The ratio, with the differences that belong beside it.
+    Ratio(Ratio, Vec<String>),
+    /// None, and why; where only the numbers of GPUs are unequal, the ratio per GPU.
+    Refused(Vec<String>, Option<f64>),
 }
 
 /// What a ratio says. More is better in everything that ratios are of.
@@ -44,40 +56,46 @@ impl Ratio {
     }
 }
 
+/// What a ratio is of: output throughput, or what was found where the cell searches, as the points that were found differ in
+/// their load.
+pub(crate) fn compared(shown: &Shown<'_>) -> Metric {
+    let search = shown.cell.scenario.search.as_ref();
+    search.map_or(COMPARED, |search| Metric::Found(search.by))
+}
+
 /// Output throughput, or what was found, relative to the row of the reference engine that this one can be held against.
-///
-/// # Errors
-/// Why there is no ratio.
-pub fn ratio(one: &Shown<'_>, group: &[&Shown<'_>], reference: &str) -> Result<Ratio, String> {
-    let references: Vec<&&Shown<'_>> = group
+pub fn held(one: &Shown<'_>, group: &[&Shown<'_>], reference: &str) -> Held {
+    let references: Vec<&Shown<'_>> = group
         .iter()
+        .copied()
         .filter(|other| other.launch.engine.name == reference)
         .collect();
     if references.is_empty() {
-        return Err("it is not in this table".to_owned());
+        return Held::Refused(vec!["it is not in this table".to_owned()], None);
     }
-    let differing: Vec<Vec<String>> = references.iter().map(|other| hindrances(one, other)).collect();
     // A row of the reference engine is its own measure, whatever other rows that engine has.
-    let own = references.iter().position(|other| std::ptr::eq(**other, one));
-    let fit = own
-        .filter(|&at| differing[at].is_empty())
-        .or_else(|| differing.iter().position(Vec::is_empty));
-    let Some(fit) = fit else {
-        return Err(differing[0].join(", "));
+    let own = references.iter().find(|other| std::ptr::eq(**other, one));
+    let tried: Vec<Held> = own
+        .into_iter()
+        .chain(&references)
+        .map(|other| against(one, other))
+        .collect();
+    let fit = tried.iter().position(|held| matches!(held, Held::Ratio(..)));
+    let per_gpu = || {
+        tried
+            .iter()
+            .position(|held| matches!(held, Held::Refused(_, Some(_))))
     };
-    let found = of(one, references[fit]).ok_or_else(|| format!("{} is not known", compared(one).label()))?;
-    Ok(Ratio {
-        is_reference: own == Some(fit),
-        ..found
-    })
+    let chosen = fit.or_else(per_gpu).unwrap_or(0);
+    tried.into_iter().nth(chosen).expect("there is a reference")
 }
 
 /// Which of the rows of a table is clearly the best: every other one that can be compared at all lies below it with its whole
 /// interval.
 pub fn best(group: &[&Shown<'_>]) -> Option<usize> {
-    let beats = |one: &Shown<'_>, other: &Shown<'_>| {
-        hindrances(other, one).is_empty()
-            && of(one, other).is_some_and(|ratio| ratio.standing() == Standing::Better)
+    let beats = |one: &Shown<'_>, other: &Shown<'_>| match against(one, other) {
+        Held::Ratio(ratio, _) => ratio.standing() == Standing::Better,
+        Held::Refused(..) => false,
     };
     let may_win = |shown: &Shown<'_>| shown.is_done() && shown.verdict() != Verdict::Invalid;
     let rivals: Vec<usize> = (0..group.len()).filter(|&at| may_win(group[at])).collect();
@@ -85,34 +103,78 @@ pub fn best(group: &[&Shown<'_>]) -> Option<usize> {
         return None;
     }
     let wins_all = |&at: &usize| {
-        let others = rivals.iter().filter(|&&other| other != at);
-        others.into_iter().all(|&other| beats(group[at], group[other]))
+        let mut others = rivals.iter().filter(|&&other| other != at);
+        others.all(|&other| beats(group[at], group[other]))
     };
     rivals.iter().copied().find(wins_all)
 }
 
-/// What keeps two cells from being compared: doubts about either, then differences between them.
-fn hindrances(one: &Shown<'_>, reference: &Shown<'_>) -> Vec<String> {
-    for shown in [one, reference] {
-        if shown.is_done() && shown.verdict() == Verdict::Invalid {
-            return vec![format!("{} is invalid", shown.engine())];
-        }
+/// One row held against another.
+fn against(one: &Shown<'_>, reference: &Shown<'_>) -> Held {
+    if !reference.is_done() {
+        return Held::Refused(vec![format!("{} is not done", reference.engine())], None);
     }
-    differences(one, reference)
+    let (our_part, their_part) = (part(one), part(reference));
+    let (ours, theirs) = (side(one, &our_part), side(reference, &their_part));
+    let ratio = |metric| of(one, reference, comparable::shared(&ours, &theirs)?, metric);
+    let compared = compared(one);
+    let with = |said: Vec<String>| match ratio(compared) {
+        // A row is not held against itself.
+        Some(ratio) if ratio.is_reference => Held::Ratio(ratio, Vec::new()),
+        Some(ratio) => Held::Ratio(ratio, said),
+        None => Held::Refused(vec![format!("{} is not known", compared.label())], None),
+    };
+    match comparable::comparable(&ours, &theirs) {
+        Comparability::Comparable => with(Vec::new()),
+        Comparability::WithDifferences(said) => with(said),
+        Comparability::PerGpuOnly(said) => {
+            let devices = f64::from(reference.launch.devices) / f64::from(one.launch.devices.max(1));
+            let is_known = one.launch.devices > 0 && reference.launch.devices > 0;
+            let per_gpu = ratio(COMPARED).filter(|_| is_known && compared == COMPARED);
+            Held::Refused(said, per_gpu.map(|ratio| ratio.value * devices))
+        }
+        Comparability::Not(said) => Held::Refused(said, None),
+    }
 }
 
-fn of(one: &Shown<'_>, reference: &Shown<'_>) -> Option<Ratio> {
-    let metric = compared(one);
-    let (ours, theirs) = (one.median(metric)?, reference.median(metric)?);
+/// The measurements that a comparison knows of: an invalid one beside sound ones is left out of the cell's figures, so it keeps
+/// nothing apart either.
+fn part<'a>(shown: &Shown<'a>) -> Vec<&'a Summary> {
+    let verdict = shown.verdict();
+    let is_known = |summary: &&Summary| super::verdict_of(summary) <= verdict;
+    shown.summaries.iter().copied().filter(is_known).collect()
+}
+
+fn side<'s>(shown: &Shown<'s>, part: &'s [&'s Summary]) -> Side<'s> {
+    Side {
+        launch: shown.launch,
+        cell: shown.cell,
+        summaries: part,
+        machine: shown.machine,
+    }
+}
+
+fn of(one: &Shown<'_>, reference: &Shown<'_>, definitions: Definitions, metric: Metric) -> Option<Ratio> {
+    let median = |shown: &Shown<'_>| {
+        let values: Vec<f64> = shown
+            .counted()
+            .filter_map(|summary| metrics::figure(summary.figures.get(&definitions)?, metric))
+            .collect();
+        Some(metrics::Statistics::of(&values)?.median)
+    };
+    let (ours, theirs) = (median(one)?, median(reference)?);
     (theirs > 0.0).then(|| Ratio {
         value: ours / theirs,
-        interval: interval(&starts(one, metric), &starts(reference, metric)),
-        is_reference: false,
+        interval: interval(
+            &starts(one, definitions, metric),
+            &starts(reference, definitions, metric),
+        ),
+        is_reference: std::ptr::eq(one, reference),
     })
 }
 
 /// The logarithm of a figure for each start: repeats on one start share its luck, so they count as one.
-fn starts(shown: &Shown<'_>, metric: Metric) -> Vec<f64> {
+fn starts(shown: &Shown<'_>, definitions: Definitions, metric: Metric) -> Vec<f64> {
     let counted: Vec<&Summary> = shown.counted().collect();
     let mut which: Vec<u32> = counted.iter().map(|summary| summary.start).collect();
     which.sort_unstable();
@@ -121,7 +183,7 @@ fn starts(shown: &Shown<'_>, metric: Metric) -> Vec<f64> {
         let logs: Vec<f64> = counted
             .iter()
             .filter(|summary| summary.start == *start)
-            .filter_map(|summary| value_of(summary, metric))
+            .filter_map(|summary| metrics::figure(summary.figures.get(&definitions)?, metric))
             .filter(|value| *value > 0.0)
             .map(f64::ln)
             .collect();
@@ -181,10 +243,23 @@ mod tests {
 
     #[test]
     fn percentiles_of_student_are_those_of_the_books() {
-        for (freedom, exact) in [(2.0, 4.303), (4.0, 2.776), (5.0, 2.571), (10.0, 2.228), (30.0, 2.042)] {
+        for (freedom, exact) in [
+            (2.0, 4.303),
+            (4.0, 2.776),
+            (5.0, 2.571),
+            (10.0, 2.228),
+            (30.0, 2.042),
+        ] {
             assert!((student(freedom) - exact).abs() < 0.01 * exact, "{freedom}");
         }
         assert!((student(2.9) - 4.303).abs() < 1e-9, "never too narrow");
+    }
+
+    fn ratio(one: &Shown<'_>, group: &[&Shown<'_>], reference: &str) -> Ratio {
+        match held(one, group, reference) {
+            Held::Ratio(ratio, _) => ratio,
+            Held::Refused(why, _) => panic!("{why:?}"),
+        }
     }
 
     /// A cell measured on as many starts as there are values.
@@ -205,8 +280,7 @@ mod tests {
             let cases = [starts_of("a", theirs), starts_of("b", ours)];
             let shown = shown(&cases);
             let group: Vec<&Shown<'_>> = shown.iter().collect();
-            let found = ratio(group[1], &group, "a").unwrap();
-            (found.standing(), best(&group))
+            (ratio(group[1], &group, "a").standing(), best(&group))
         };
         assert_eq!(standing(&[200.0], &[100.0]), (Standing::Unclear, None));
         assert_eq!(
@@ -231,7 +305,7 @@ mod tests {
         ];
         let shown = shown(&cases);
         let group: Vec<&Shown<'_>> = shown.iter().collect();
-        assert_eq!(ratio(group[1], &group, "a").unwrap().interval, None);
+        assert_eq!(ratio(group[1], &group, "a").interval, None);
     }
 
     #[test]
@@ -248,8 +322,13 @@ mod tests {
         }
         let shown = shown(&cases);
         let group: Vec<&Shown<'_>> = shown.iter().collect();
-        assert_eq!(ratio(group[1], &group, "a"), Err("b@1.0 is invalid".to_owned()));
-        assert_eq!(ratio(group[0], &group, "b"), Err("b@1.0 is invalid".to_owned()));
+        for (one, reference) in [(1, "a"), (0, "b"), (1, "b")] {
+            let held = held(group[one], &group, reference);
+            assert!(
+                matches!(&held, Held::Refused(why, None) if why[0].contains("invalid")),
+                "{held:?}"
+            );
+        }
         assert_eq!(best(&group), None);
     }
 }

@@ -9,6 +9,7 @@ use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::client::ClientFacts;
+use crate::results::record::imported::Imported;
 use crate::results::record::post_mortem::Retry;
 use crate::results::record::request::Class;
 use crate::results::record::search::SearchRecord;
@@ -75,6 +76,9 @@ pub struct Summary {
     /// Whether its figures can be believed; absent in older runs and where nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validity: Option<Validity>,
+    /// Where it was read from, where another tool measured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<Imported>,
     /// Doubts that belong beside the figures.
     pub warnings: Vec<String>,
 }

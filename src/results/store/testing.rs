@@ -209,6 +209,7 @@ pub fn summary(cell: &Cell) -> Summary {
         )]),
         search: None,
         retries: Vec::new(),
+        imported: None,
         beside: Vec::new(),
         telemetry: None,
         validity: None,
