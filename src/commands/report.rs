@@ -187,9 +187,13 @@ impl<'a> Read<'a> {
                     Vec::new()
                 }
             };
+            let samples = run.read_telemetry(&measurement).unwrap_or_else(|error| {
+                doubts.push(error.to_string());
+                None
+            });
             let trace = Trace {
                 seconds,
-                samples: Vec::new(),
+                samples: samples.unwrap_or_default(),
             };
             traces.insert(measurement, trace);
         }

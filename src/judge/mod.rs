@@ -4,3 +4,5 @@ pub mod client;
 pub mod compare;
 pub mod metrics;
 pub mod search;
+pub mod validity;
+pub mod window;

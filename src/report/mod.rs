@@ -13,6 +13,7 @@ pub mod console;
 pub mod csv;
 pub mod document;
 pub mod engine_report;
+pub mod explain;
 pub mod html;
 pub mod import;
 pub mod jsonl;

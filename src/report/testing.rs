@@ -139,6 +139,7 @@ fn launch(engine: &str, precision: &str, devices: u32) -> Launch {
             info: None,
             metrics: None,
             reset: None,
+            restart_for_cells: false,
             dialect: Dialect {
                 protocol: Protocol::Completions,
                 path: None,
@@ -202,6 +203,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         phases: Vec::new(),
         engine: EngineFacts::default(),
         prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
+        prompts_repeated: None,
         schedule_hash: None,
         prompts: Some(1000),
         stamps: None,
@@ -215,6 +217,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         retries: Vec::new(),
         imported: None,
         beside: Vec::new(),
+        pulled_beside: false,
         telemetry: None,
         validity: None,
         warnings: Vec::new(),

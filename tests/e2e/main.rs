@@ -11,4 +11,5 @@ mod rows;
 mod search;
 mod secrets;
 mod stop;
+mod validity;
 mod vllm;

@@ -33,6 +33,7 @@ impl Made {
             parallel: false,
             reference: None,
             pull_ahead: false,
+            validity: Default::default(),
         };
         let mut summaries = Vec::new();
         for case in cases {

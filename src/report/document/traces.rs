@@ -11,7 +11,7 @@ use crate::matrix::plan::Measurement;
 use crate::report::tables::Shown;
 use crate::results::record::cell::{Definitions, Summary};
 use crate::results::record::second::Second;
-use crate::results::record::telemetry::Sample;
+use crate::results::record::telemetry::{Sample, Source};
 
 /// Points of a series at most; where there would be more, a point is the mean of several moments.
 const POINTS: usize = 180;
@@ -45,8 +45,12 @@ pub struct Distribution {
 pub enum Quantity {
     /// Output tokens that arrived, per second.
     Output,
-    /// Requests under way at the end of each second.
+    /// Requests under way: at the end of each second by the client, whenever it was asked by the engine.
     Running,
+    /// Requests that wait in the engine's queue.
+    Waiting,
+    /// The share of the engine's cache of keys and values that is taken.
+    KvUse,
     /// Watts of a device.
     Power,
     /// The share of time in which a device was busy.
@@ -57,9 +61,11 @@ pub enum Quantity {
 
 impl Quantity {
     /// Every quantity, in the order of reports.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Output,
         Self::Running,
+        Self::Waiting,
+        Self::KvUse,
         Self::Power,
         Self::Utilisation,
         Self::Clock,
@@ -70,6 +76,8 @@ impl Quantity {
         match self {
             Self::Output => "Output throughput",
             Self::Running => "Running requests",
+            Self::Waiting => "Waiting requests",
+            Self::KvUse => "KV cache",
             Self::Power => "Power",
             Self::Utilisation => "Utilisation",
             Self::Clock => "SM clock",
@@ -80,9 +88,9 @@ impl Quantity {
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Output => "tok/s",
-            Self::Running => "requests",
+            Self::Running | Self::Waiting => "requests",
             Self::Power => "W",
-            Self::Utilisation => "",
+            Self::Utilisation | Self::KvUse => "",
             Self::Clock => "MHz",
         }
     }
@@ -90,7 +98,10 @@ impl Quantity {
     /// Its name in the samples of telemetry.
     const fn sampled(self) -> Option<&'static str> {
         match self {
-            Self::Output | Self::Running => None,
+            Self::Output => None,
+            Self::Running => Some("running"),
+            Self::Waiting => Some("waiting"),
+            Self::KvUse => Some("kv_use"),
             Self::Power => Some("power_w"),
             Self::Utilisation => Some("gpu_util_share"),
             Self::Clock => Some("sm_clock_mhz"),
@@ -199,6 +210,11 @@ fn sampled(quantity: Quantity, samples: &[Sample]) -> Vec<Series> {
         return Vec::new();
     };
     let mut lines: BTreeMap<(Option<u32>, &str), Vec<[f64; 2]>> = BTreeMap::new();
+    // Other sources use some of these words for other things.
+    let is_of_engine = matches!(quantity, Quantity::Running | Quantity::Waiting | Quantity::KvUse);
+    let samples = samples
+        .iter()
+        .filter(|sample| !is_of_engine || sample.source == Source::Engine);
     for sample in samples {
         if let Some(value) = sample.values.get(name).filter(|value| value.is_finite()) {
             let line = lines.entry((sample.device, sample.source.name())).or_default();

@@ -206,8 +206,7 @@ pub(super) fn over_time(cell: &CellFacts) -> Vec<Picture> {
         let line = |(color, series): (usize, &&Series)| Line {
             name: match series.device {
                 Some(device) => format!("GPU {device}"),
-                None if series.source == "client" => quantity.label().to_owned(),
-                None => series.source.clone(),
+                None => format!("by the {}", series.source),
             },
             color,
             look: Look::Line,
@@ -234,7 +233,7 @@ pub(super) fn over_time(cell: &CellFacts) -> Vec<Picture> {
                     label: quantity.label().to_lowercase(),
                     unit: quantity.unit(),
                     kind: match quantity {
-                        Quantity::Utilisation => Kind::Share,
+                        Quantity::Utilisation | Quantity::KvUse => Kind::Share,
                         _ => Kind::FromZero,
                     },
                 },

@@ -48,6 +48,7 @@ pub fn plan() -> Plan {
         parallel: false,
         reference: Some("sim".to_owned()),
         pull_ahead: false,
+        validity: Default::default(),
     }
 }
 
@@ -131,6 +132,7 @@ fn launch_of(id: &LaunchId) -> Launch {
             info: None,
             metrics: None,
             reset: None,
+            restart_for_cells: false,
             dialect: Dialect {
                 protocol: Protocol::SglangNative,
                 path: None,
@@ -183,11 +185,13 @@ pub fn summary(cell: &Cell) -> Summary {
             ..EngineFacts::default()
         },
         prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
+        prompts_repeated: None,
         schedule_hash: Some(ContentHash::of_bytes(b"schedule")),
         prompts: Some(3),
         stamps: Some("user".to_owned()),
         client: None,
         reset: Some(ResetProof {
+            is_fresh_start: false,
             possible: true,
             status: Some(200),
             success: None,
@@ -211,6 +215,7 @@ pub fn summary(cell: &Cell) -> Summary {
         retries: Vec::new(),
         imported: None,
         beside: Vec::new(),
+        pulled_beside: false,
         telemetry: None,
         validity: None,
         warnings: Vec::new(),
