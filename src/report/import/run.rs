@@ -80,17 +80,23 @@ impl Imports {
         let mut launch = launch(found, keep, &mut unknown);
         let mut axes = axes(&launch, &scenario, &unknown);
         let mut key = key(&axes);
-        // The same cell in another file is another engine or another day, and nobody can tell; in one file it is a repeat.
-        let is_elsewhere = |summary: &&Summary| {
-            let place = summary.imported.as_ref();
-            summary.cell == key && place.is_some_and(|place| place.file != file)
-        };
-        if self.summaries.iter().any(|summary| is_elsewhere(&summary)) {
-            axes.insert("args".to_owned(), file.to_owned());
-            launch.id = LaunchId::new(format!("{}-{}", launch.id, names::slug(file)));
+        let mut content = ContentHash::of(&(&launch.id, &scenario));
+        // In one file the same cell is a repeat; in another one it is another day or another engine, and nobody can tell.
+        let known = self.summaries.iter().find(|summary| summary.cell == key);
+        let apart = known.and_then(|known| {
+            let is_here = known.imported.as_ref().is_some_and(|place| place.file == file);
+            match (is_here, known.content == content) {
+                (true, true) => None,
+                (true, false) => Some(format!("{file}:{}", found.line)),
+                (false, _) => Some(file.to_owned()),
+            }
+        });
+        if let Some(apart) = apart {
+            launch.id = LaunchId::new(format!("{}-{}", launch.id, names::slug(&apart)));
+            axes.insert("args".to_owned(), apart);
             key = self::key(&axes);
+            content = ContentHash::of(&(&launch.id, &scenario));
         }
-        let content = ContentHash::of(&(&launch.id, &scenario));
         let measurement = self.measurement(&launch, &key);
         let lines: Vec<String> = warnings
             .iter()
