@@ -64,6 +64,8 @@ pub enum Command {
     Report(ReportArgs),
     /// Read what other tools wrote into a run: logs, reports, JSON and CSV of bench_serving, JSON of `vllm bench serve`.
     Import(ImportArgs),
+    /// Say why measurements are judged valid, suspect or invalid, with the evidence.
+    Explain(ExplainArgs),
     /// Get the data sets and tokenizers that a matrix lacks from the model hub; everything else works offline.
     Fetch(FetchArgs),
     /// Remove the processes and containers that dead runs left behind.
@@ -138,6 +140,9 @@ pub struct RunArgs {
     /// With `--resume`: measure the cells that failed again.
     #[arg(long, requires = "resume")]
     pub failed: bool,
+    /// Measure what is judged invalid again, this often at most; each try is told beside the figures.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub retry_invalid: u32,
     /// When images are pulled. Whatever a name means when the run begins it means for the whole run.
     #[arg(long, value_enum, default_value_t = PullWish::Missing, value_name = "WHEN")]
     pub pull: PullWish,
@@ -243,6 +248,27 @@ pub struct ReportArgs {
     /// Write files into this folder instead of printing.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+}
+
+/// `matrix explain`.
+///
+/// Example: `matrix explain engine=sglang,scenario=sharegpt`
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// The cells: a part of their names, or an expression as of `--only`; all of the run unless given.
+    pub cell: Option<String>,
+    /// The folder of the run; the newest one unless given.
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<PathBuf>,
+    /// The folder of runs.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub results: PathBuf,
+    /// Print the table of codes instead: what each means, its bound, and what to do.
+    #[arg(long)]
+    pub codes: bool,
+    /// Print judgement and evidence as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Formats of reports.

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod calibrate;
 pub mod check;
 pub mod clean;
+pub mod explain;
 pub mod fetch;
 mod flags;
 pub mod import;
@@ -78,6 +79,7 @@ pub fn execute(cli: Cli) -> Outcome {
         Command::Calibrate(args) => calibrate::execute(&args, colors),
         Command::Report(args) => report::execute(&args, colors),
         Command::Import(args) => import::execute(&args),
+        Command::Explain(args) => explain::execute(&args),
         Command::Fetch(args) => fetch::execute(&args, colors),
         Command::Clean => clean::execute(),
         Command::Schema(args) => schema::execute(&args),

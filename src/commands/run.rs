@@ -91,6 +91,7 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
             swept,
             finished: finished.len(),
             calibrates: !args.no_calibration,
+            retry_invalid: args.retry_invalid,
         },
     ))?;
     progress.finish();
@@ -137,7 +138,7 @@ fn claim(plan: &Plan, host: &Host) -> Result<Option<Claim>, Refusal> {
 fn verdict(stop: &Stop, tally: Tally) -> Exit {
     if stop.is_asked() {
         Exit::Interrupted
-    } else if tally.failed > 0 || tally.above_error_share > 0 {
+    } else if tally.failed > 0 || tally.invalid > 0 {
         Exit::CellFailed
     } else {
         Exit::Done
@@ -344,6 +345,8 @@ struct Work {
     finished: usize,
     /// Whether the client is measured first.
     calibrates: bool,
+    /// How often what is invalid is measured again.
+    retry_invalid: u32,
 }
 
 async fn conduct(
@@ -359,6 +362,7 @@ async fn conduct(
         swept,
         finished,
         calibrates,
+        retry_invalid,
     } = work;
     let mut signals = Signals::catch().context("cannot listen to signals")?;
     for what in swept {
@@ -383,6 +387,7 @@ async fn conduct(
             store,
             events,
             host,
+            retry_invalid,
             calibration: calibration.as_ref(),
         };
         run::run(&job, stop).await

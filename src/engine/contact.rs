@@ -119,6 +119,7 @@ pub fn check_model(launch: &Launch, facts: &EngineFacts) -> Result<(), String> {
 /// Empties the prefix cache of an engine, and keeps what it says about that. Only the hits of the window prove it.
 pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client) -> ResetProof {
     let mut proof = ResetProof {
+        is_fresh_start: false,
         possible: contact.reset.is_some(),
         status: None,
         success: None,

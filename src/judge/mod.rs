@@ -4,3 +4,4 @@ pub mod client;
 pub mod compare;
 pub mod metrics;
 pub mod search;
+pub mod validity;

@@ -9,6 +9,7 @@ pub mod calibration;
 pub mod classic_csv;
 pub mod console;
 pub mod engine_report;
+pub mod explain;
 pub mod import;
 pub mod jsonl;
 pub mod markdown;

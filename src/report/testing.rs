@@ -137,6 +137,7 @@ fn launch(engine: &str, precision: &str, devices: u32) -> Launch {
             info: None,
             metrics: None,
             reset: None,
+            restart_for_cells: false,
             dialect: Dialect {
                 protocol: Protocol::Completions,
                 path: None,
@@ -213,6 +214,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         retries: Vec::new(),
         imported: None,
         beside: Vec::new(),
+        pulled_beside: false,
         telemetry: None,
         validity: None,
         warnings: Vec::new(),

@@ -315,6 +315,7 @@ pub(super) fn facts(driven: &Driven, calibration: Option<&Calibration>) -> Clien
         cpu_share: busiest(driven),
         threads: u32::try_from(driven.threads.len()).unwrap_or(u32::MAX),
         loop_lag_max_ms: longest.map(millis),
+        clock_jumps: driven.clock_jumps,
         error: calibration
             .and_then(|calibration| client::point(calibration, client::most_at_once(&driven.requests))),
     }
@@ -376,6 +377,7 @@ fn launch(flags: &[String]) -> Launch {
             info: None,
             metrics: None,
             reset: None,
+            restart_for_cells: false,
             dialect: Dialect {
                 protocol: Protocol::Completions,
                 path: None,

@@ -35,6 +35,8 @@ pub(crate) struct Ready {
     pub(crate) target: Target,
     pub(crate) facts: EngineFacts,
     pub(crate) phases: Vec<PhaseTime>,
+    /// Measurements so far on this start.
+    pub(crate) measured: u32,
 }
 
 /// What came out of a measurement.
@@ -116,6 +118,10 @@ pub(crate) async fn measure(
         None
     };
     course.count_hits(before.as_ref(), after.as_ref());
+    ready.measured += 1;
+    if cut.is_none() {
+        course.ask_again(ready).await;
+    }
     let accepted = match &cut {
         None => accepted(job, launch, ready).await,
         Some(_) => None,
@@ -229,13 +235,10 @@ impl<'a> Course<'a> {
             &self.job.host.http,
         )
         .await;
-        if proof.possible && proof.success != Some(true) {
-            let answer = proof.answer.as_deref().unwrap_or("no answer");
-            self.summary
-                .warnings
-                .push(format!("the caches were not emptied: {answer}"));
-        }
-        self.summary.reset = Some(proof);
+        self.summary.reset = Some(ResetProof {
+            is_fresh_start: ready.measured == 0,
+            ..proof
+        });
     }
 
     /// Prefix-cache hits over the window; a reset that answers success and resets nothing shows here.
@@ -250,6 +253,7 @@ impl<'a> Course<'a> {
                 .and_then(|names| grown(before, after, names))
         };
         let proof = self.summary.reset.get_or_insert(ResetProof {
+            is_fresh_start: false,
             possible: false,
             status: None,
             success: None,
@@ -259,6 +263,17 @@ impl<'a> Course<'a> {
         });
         proof.hits_in_window = over("prefix_hits");
         proof.queries_in_window = over("prefix_queries");
+    }
+
+    /// Asks the engine once more what it serves: a server may have been changed under the load.
+    async fn ask_again(&mut self, ready: &Ready) {
+        let told = engine::facts(self.launch, ready.running.endpoint(), &self.job.host.http).await;
+        let facts = &mut self.summary.engine;
+        if !told.models.is_empty() {
+            facts.models = told.models;
+        }
+        facts.version = told.version.or_else(|| facts.version.take());
+        facts.info = told.info.or_else(|| facts.info.take());
     }
 
     /// Drives a load while the engine is watched.
@@ -315,13 +330,6 @@ impl<'a> Course<'a> {
         self.summary.failures = failures;
         self.summary.stamps = Some(driven.stamp.name().to_owned());
         self.summary.client = Some(client);
-        if driven.clock_jumps > 0 {
-            let warning = format!(
-                "the wall clock was set {} times; moments around that time may be off",
-                driven.clock_jumps
-            );
-            self.summary.warnings.push(warning);
-        }
         self.summary.figures = metrics::summarize(&requests, &basis);
         if let Some(cut) = cut {
             return self.cut(Phase::Measure, cut, requests);
@@ -341,14 +349,6 @@ impl<'a> Course<'a> {
             );
             measured.requests = requests;
             return measured;
-        }
-        if failed as f64 > self.cell.scenario.limits.error_share * requests.len() as f64 {
-            let share = 100.0 * failed as f64 / requests.len() as f64;
-            let bound = 100.0 * self.cell.scenario.limits.error_share;
-            self.summary.warnings.push(format!(
-                "{failed} of {} requests failed ({share:.1} %, the bound is {bound} %)",
-                requests.len()
-            ));
         }
         self.summary.ended = clock::timestamp();
         Measured {
@@ -463,6 +463,7 @@ pub(crate) fn blank(
         retries: Vec::new(),
         imported: None,
         beside: Vec::new(),
+        pulled_beside: false,
         telemetry: None,
         validity: None,
         warnings: Vec::new(),

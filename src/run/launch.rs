@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use crate::base::clock::{self, Moment};
 use crate::engine::{self, Context, Logs, NotReady, Running, StartError};
 use crate::judge::metrics;
+use crate::judge::validity::{self, Evidence};
 use crate::load::{self, Target};
 use crate::matrix::plan::{Launch, Measurement, Start, command};
 use crate::results::record::cell::{
@@ -16,6 +17,7 @@ use crate::results::record::cell::{
 };
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::{End, Retry};
+use crate::results::record::validity::Verdict;
 use crate::results::store::{Said, StoreError};
 use crate::run::ahead::Ahead;
 use crate::run::beside::Roster;
@@ -104,9 +106,9 @@ pub(crate) async fn launch(order: Order<'_>) -> Result<Tally, StoreError> {
             Ok(Some(ready)) => {
                 order.ahead.begin(order.job, order.start, &ready.running);
                 let retries = course.retries.len();
-                course.measure(ready).await?;
-                // Another try after the host's fault is no restart of the engine.
-                restarts += u32::from(course.retries.len() <= retries);
+                let was_meant = course.measure(ready).await?;
+                // Neither what the recipe asks for nor another try after the host's fault counts as a restart of an engine that died.
+                restarts += u32::from(!was_meant && course.retries.len() <= retries);
             }
             Ok(None) => break,
             Err(fallen) => {
@@ -135,8 +137,9 @@ pub(crate) async fn launch(order: Order<'_>) -> Result<Tally, StoreError> {
 }
 
 impl<'a> Course<'a> {
-    /// Measures cells on a ready engine until none is left, or one is that it cannot measure; then stops it.
-    async fn measure(&mut self, mut ready: Ready) -> Result<(), StoreError> {
+    /// Measures cells on a ready engine until none is left, or one is that it cannot measure; then stops it. Whether that was so
+    /// because each cell has a start of its own.
+    async fn measure(&mut self, mut ready: Ready) -> Result<bool, StoreError> {
         let Order {
             job,
             launch,
@@ -146,14 +149,11 @@ impl<'a> Course<'a> {
             ..
         } = self.order;
         let mut log_from = 0;
-        let mut failed = None;
+        let (mut failed, mut is_spent) = (None, false);
         while let Some(measurement) = self.rest.pop_front() {
             let (began, pulled) = (clock::now(), ahead.mark());
             let mut measured = cell::measure(job, launch, measurement, &mut ready, library, stop).await;
-            if ahead.mark() > pulled {
-                let beside = "the image of the next engine was pulled meanwhile";
-                measured.summary.warnings.push(beside.to_owned());
-            }
+            measured.summary.pulled_beside = ahead.mark() > pulled;
             let log = ready.running.log().slice_from(&mut log_from);
             let is_well = measured.engine_is_well;
             if let Ending::Failed {
@@ -168,11 +168,21 @@ impl<'a> Course<'a> {
                 log: ready.running.log().last(post_mortem::LINES),
             };
             let seconds = clock::now().since(began).as_secs_f64();
+            self.settle(measurement, &mut measured, seconds);
+            if is_well && self.measures_again(&measured.summary) {
+                self.rest.push_front(measurement);
+                is_spent = launch.contact.restart_for_cells;
+                if is_spent {
+                    break;
+                }
+                continue;
+            }
             self.keep(measurement, measured, &log, remains, seconds)?;
             if failed.is_none() {
                 self.retries.clear();
             }
-            if !is_well || failed.is_some() || stop.is_asked() {
+            is_spent = is_well && launch.contact.restart_for_cells;
+            if !is_well || is_spent || failed.is_some() || stop.is_asked() {
                 break;
             }
         }
@@ -186,13 +196,45 @@ impl<'a> Course<'a> {
                 false => self.retries.clear(),
             }
         }
-        Ok(())
+        Ok(is_spent && !self.rest.is_empty())
+    }
+
+    /// Whether what is invalid is to be measured again, as `--retry-invalid` asks.
+    fn measures_again(&mut self, summary: &Summary) -> bool {
+        let Order { job, stop, .. } = self.order;
+        let is_validity = |retry: &&Retry| retry.class == FailureClass::Validity;
+        let tries = self.retries.iter().filter(is_validity).count();
+        let Some(reason) =
+            invalid(summary).filter(|_| tries < job.retry_invalid as usize && !stop.is_asked())
+        else {
+            return false;
+        };
+        job.events.tell(Event::Warning {
+            message: format!(
+                "{} is measured again ({} of {}): {reason}",
+                summary.cell,
+                tries + 1,
+                job.retry_invalid
+            ),
+        });
+        self.retries.push(Retry {
+            phase: Phase::Measure,
+            class: FailureClass::Validity,
+            reason,
+            pause_s: 0.0,
+        });
+        true
     }
 
     /// Whether what failed is worth another try: only by the host's fault, and not for ever. It has paused then.
     async fn tries_again(&mut self, phase: Phase, class: FailureClass, reason: &str) -> bool {
         let stop = self.order.stop;
-        let pause = PAUSES.get(self.retries.len()).filter(|_| class.is_retried());
+        let tries = self
+            .retries
+            .iter()
+            .filter(|retry| retry.class.is_retried())
+            .count();
+        let pause = PAUSES.get(tries).filter(|_| class.is_retried());
         let Some(pause) = pause.filter(|_| !stop.is_asked()) else {
             return false;
         };
@@ -200,7 +242,7 @@ impl<'a> Course<'a> {
             message: format!(
                 "engine `{}` failed by the fault of the host (try {} of {}); it is tried again in {} s",
                 self.order.launch.engine.name,
-                self.retries.len() + 1,
+                tries + 1,
                 PAUSES.len() + 1,
                 pause.as_secs()
             ),
@@ -250,12 +292,13 @@ impl<'a> Course<'a> {
                 reason: fallen.reason.clone(),
                 tail: fallen.tail.clone(),
             };
-            let measured = Measured {
+            let mut measured = Measured {
                 summary,
                 requests: Vec::new(),
                 engine_is_well: false,
                 end: fallen.end,
             };
+            self.settle(measurement, &mut measured, 0.0);
             let remains = Remains {
                 end: fallen.end,
                 log: fallen.log.clone(),
@@ -263,6 +306,23 @@ impl<'a> Course<'a> {
             self.keep(measurement, measured, &fallen.tail.join("\n"), remains, 0.0)?;
         }
         Ok(())
+    }
+
+    /// Adds to a measurement what only the launch knows, and judges it.
+    fn settle(&self, measurement: &Measurement, measured: &mut Measured, seconds: f64) {
+        let job = self.order.job;
+        let summary = &mut measured.summary;
+        summary.retries.clone_from(&self.retries);
+        let from = clock::now().before(Duration::from_secs_f64(seconds));
+        summary.beside = self.order.roster.beside(&self.order.launch.id, from);
+        summary.validity = validity::judge(&Evidence {
+            launch: self.order.launch,
+            cell: job.plan.cell(&measurement.cell),
+            summary,
+            requests: &measured.requests,
+            machine: &job.host.machine,
+            bounds: &job.plan.validity,
+        });
     }
 
     /// Writes a measurement to disk, counts it and tells it.
@@ -275,30 +335,19 @@ impl<'a> Course<'a> {
         seconds: f64,
     ) -> Result<(), StoreError> {
         let Measured {
-            mut summary,
-            requests,
-            ..
+            summary, requests, ..
         } = measured;
         let job = self.order.job;
-        summary.retries.clone_from(&self.retries);
-        let from = clock::now().before(Duration::from_secs_f64(seconds));
-        summary.beside = self.order.roster.beside(&self.order.launch.id, from);
-        if job.host.machine.gpus_pretended && self.order.launch.devices > 0 {
-            let pretended = "its GPUs are pretended (MATRIX_PRETEND_GPUS): nothing was computed on one";
-            summary.warnings.push(pretended.to_owned());
-        }
         let histograms = metrics::seconds(&requests);
-        let failed = requests.iter().filter(|request| !request.is_completed()).count();
-        let bound = job.plan.cell(&measurement.cell).scenario.limits.error_share;
-        let is_above = failed as f64 > bound * requests.len() as f64;
-        let doubt = is_above.then(|| format!("{failed} of {} requests failed", requests.len()));
+        let doubt = invalid(&summary);
+        let is_invalid = doubt.is_some();
         let post_mortem = post_mortem::of(&summary, doubt, remains, self.began);
         let said = Said {
             log,
             post_mortem: post_mortem.as_ref(),
         };
         job.store.write_cell(&summary, &requests, &histograms, said)?;
-        self.tally.count(&summary.ending, is_above);
+        self.tally.count(&summary.ending, is_invalid);
         job.events.tell(Event::CellEnded {
             measurement: measurement.clone(),
             ending: summary.ending.word().to_owned(),
@@ -323,10 +372,22 @@ impl Order<'_> {
     }
 }
 
+/// Why the figures of a measurement are worth nothing; `None` if they are worth something.
+fn invalid(summary: &Summary) -> Option<String> {
+    let validity = summary.validity.as_ref()?;
+    let reasons: Vec<String> = validity
+        .reasons
+        .iter()
+        .filter(|reason| reason.weight == Verdict::Invalid)
+        .map(|reason| format!("{}: {}", reason.code.name(), reason.measured))
+        .collect();
+    (!reasons.is_empty()).then(|| format!("invalid: {}", reasons.join("; ")))
+}
+
 /// Why a measurement is not simply done.
 fn why(summary: &Summary) -> Option<String> {
     match &summary.ending {
-        Ending::Done => summary.warnings.first().cloned(),
+        Ending::Done => invalid(summary).or_else(|| summary.warnings.first().cloned()),
         Ending::Failed { phase, reason, .. } => Some(format!("{}: {reason}", phase.name())),
         Ending::Skipped { reason } => Some(reason.clone()),
         Ending::Interrupted => Some("the run was asked to stop".to_owned()),
@@ -422,6 +483,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
         version: facts.version.clone(),
     });
     Ok(Some(Ready {
+        measured: 0,
         running,
         target,
         facts,

@@ -116,6 +116,8 @@ pub struct Job<'a> {
     pub events: &'a Events,
     /// Where it takes place.
     pub host: &'a Host,
+    /// How often a measurement that is invalid is made again.
+    pub retry_invalid: u32,
     /// What the client is worth on this machine, where it was measured.
     pub calibration: Option<&'a Calibration>,
 }
@@ -131,17 +133,17 @@ pub struct Tally {
     pub skipped: usize,
     /// Stopped while they were measured.
     pub interrupted: usize,
-    /// To their end, but with more failed requests than the scenario allows.
-    pub above_error_share: usize,
+    /// To their end, but worth no figure.
+    pub invalid: usize,
 }
 
 impl Tally {
     /// Counts a measurement that ended.
-    fn count(&mut self, ending: &Ending, is_above_error_share: bool) {
+    fn count(&mut self, ending: &Ending, is_invalid: bool) {
         match ending {
             Ending::Done => {
                 self.done += 1;
-                self.above_error_share += usize::from(is_above_error_share);
+                self.invalid += usize::from(is_invalid);
             }
             Ending::Failed { .. } => self.failed += 1,
             Ending::Skipped { .. } => self.skipped += 1,
@@ -156,7 +158,7 @@ impl AddAssign for Tally {
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.interrupted += other.interrupted;
-        self.above_error_share += other.above_error_share;
+        self.invalid += other.invalid;
     }
 }
 

@@ -118,6 +118,11 @@ fn assemble(matrix: &Matrix, cells: Vec<(Cell, super::Launch)>, left_out: Vec<Le
         cells,
         left_out,
         parallel: matrix.parallel,
+        validity: matrix
+            .validity
+            .as_ref()
+            .map(|bounds| bounds.value.clone())
+            .unwrap_or_default(),
     }
 }
 

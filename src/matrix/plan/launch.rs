@@ -337,6 +337,9 @@ pub struct Contact {
     pub metrics: Option<Metrics>,
     /// How its prefix cache is emptied; `None`: it cannot be.
     pub reset: Option<Reset>,
+    /// Whether it is started anew for each cell, because nothing else empties its caches.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restart_for_cells: bool,
     /// How requests are written and answers read.
     pub dialect: Dialect,
     /// Headers sent with every request, such as `Authorization: Bearer ${API_KEY}`.

@@ -21,6 +21,7 @@ pub use launch::{
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::select::AxisValues;
+use crate::matrix::spec::validity::Bounds;
 
 /// Everything that will run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,6 +44,9 @@ pub struct Plan {
     /// Whether the next launch's image is pulled while cells run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pull_ahead: bool,
+    /// From where on a measurement is doubted.
+    #[serde(default, skip_serializing_if = "Bounds::is_usual")]
+    pub validity: Bounds,
 }
 
 impl Plan {

@@ -451,6 +451,7 @@ impl Site<'_> {
                     .collect::<BTreeMap<_, _>>(),
             }),
             reset: contact.reset.clone(),
+            restart_for_cells: contact.restart_for_cells,
             dialect: Dialect {
                 protocol: contact.protocol,
                 path: contact.path.clone(),

@@ -291,6 +291,9 @@ pub struct ContactRecipe {
     /// How its prefix cache is emptied; absent: it cannot be.
     #[serde(default)]
     pub reset: Option<Reset>,
+    /// Whether it is started anew for each cell, because it keeps what it has seen and nothing else empties its caches.
+    #[serde(default)]
+    pub restart_for_cells: bool,
 }
 
 /// An engine's Prometheus metrics.

@@ -17,6 +17,7 @@ use crate::matrix::spec::select::Selector;
 use crate::matrix::spec::shape::{ByEngine, Named, OneOrMany, OrderedMap, Raw};
 use crate::matrix::spec::source::Spanned;
 use crate::matrix::spec::text::Text;
+use crate::matrix::spec::validity::Bounds;
 use crate::matrix::spec::workload::{Dataset, Profile};
 
 /// A matrix: which engines, models and scenarios are crossed, and what else varies.
@@ -68,6 +69,10 @@ pub struct Matrix {
     /// Whether the next engine's image is pulled while cells run; rows beside a pull say so.
     #[serde(default)]
     pub pull_ahead: bool,
+    /// From where on a measurement is doubted, as in `{ window: 60s, warm: 0.02 }`; what each bound is for is told by
+    /// `matrix explain --codes`.
+    #[serde(default)]
+    pub validity: Option<Spanned<Bounds>>,
     /// Files of data sets, relative to this file: `sharegpt: data/ShareGPT.json`.
     #[serde(default)]
     pub datasets: OrderedMap<Spanned<String>>,

@@ -13,4 +13,5 @@ pub mod shape;
 pub mod source;
 pub mod standard;
 pub mod text;
+pub mod validity;
 pub mod workload;

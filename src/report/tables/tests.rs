@@ -218,6 +218,7 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         parallel: false,
         reference: None,
         pull_ahead: false,
+        validity: Default::default(),
     };
     let summaries = cases[0].summaries.clone();
     let counts: Vec<usize> = Shown::of_plan(&plan, &summaries)

@@ -69,6 +69,9 @@ pub struct Summary {
     /// Other launches that ran on this host meanwhile, on other devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<LaunchId>,
+    /// Whether an image was pulled meanwhile.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pulled_beside: bool,
     /// The machine and the engine meanwhile; absent in older runs and where nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
@@ -283,6 +286,9 @@ pub struct EngineFacts {
 /// What emptying the caches came to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResetProof {
+    /// Whether nothing was measured on this start before, so that there was nothing to empty.
+    #[serde(default)]
+    pub is_fresh_start: bool,
     /// Whether the recipe knows a way at all.
     pub possible: bool,
     /// The HTTP status of the answer.

@@ -69,6 +69,9 @@ pub struct ClientFacts {
     pub threads: u32,
     /// The longest time that a socket with data may have waited for its turn, ms.
     pub loop_lag_max_ms: Option<f64>,
+    /// How often the wall clock was set meanwhile, as the sending threads saw it.
+    #[serde(default)]
+    pub clock_jumps: u32,
     /// The calibrated error at the nearest number of streams that is not smaller, else the largest one.
     pub error: Option<Point>,
 }

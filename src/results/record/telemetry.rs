@@ -132,6 +132,9 @@ pub struct GpuWindow {
     /// Joules by its power, integrated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integral_j: Option<f64>,
+    /// Memory that was taken on it before the engine was started, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest_memory_bytes: Option<u64>,
     /// Watts before the engine was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_w: Option<f64>,

@@ -48,6 +48,7 @@ pub fn plan() -> Plan {
         parallel: false,
         reference: Some("sim".to_owned()),
         pull_ahead: false,
+        validity: Default::default(),
     }
 }
 
@@ -131,6 +132,7 @@ fn launch_of(id: &LaunchId) -> Launch {
             info: None,
             metrics: None,
             reset: None,
+            restart_for_cells: false,
             dialect: Dialect {
                 protocol: Protocol::SglangNative,
                 path: None,
@@ -188,6 +190,7 @@ pub fn summary(cell: &Cell) -> Summary {
         stamps: Some("user".to_owned()),
         client: None,
         reset: Some(ResetProof {
+            is_fresh_start: false,
             possible: true,
             status: Some(200),
             success: None,
@@ -211,6 +214,7 @@ pub fn summary(cell: &Cell) -> Summary {
         retries: Vec::new(),
         imported: None,
         beside: Vec::new(),
+        pulled_beside: false,
         telemetry: None,
         validity: None,
         warnings: Vec::new(),

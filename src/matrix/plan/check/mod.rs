@@ -37,6 +37,15 @@ pub(crate) fn matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Mistake> {
             mistakes.push(unknown("engine", reference, &known, "an engine of this matrix"));
         }
     }
+    if let Some(bounds) = &matrix.validity {
+        for (field, wanted) in bounds.objections() {
+            mistakes.push(at(
+                Mistake::new(format!("`validity: {field}` must be {wanted}")),
+                bounds.place.as_ref(),
+                "in here",
+            ));
+        }
+    }
     mistakes
 }
 

@@ -1,0 +1,125 @@
+//! `matrix explain`: why a measurement is judged as it is.
+
+use std::path::PathBuf;
+
+use crate::cli::ExplainArgs;
+use crate::commands::{Outcome, Refusal, print};
+use crate::exit::Exit;
+use crate::judge::validity::{self, Evidence};
+use crate::matrix::plan::Measurement;
+use crate::matrix::spec::select::Selector;
+use crate::report;
+use crate::results::record::cell::Summary;
+use crate::results::record::validity::Validity;
+use crate::results::store::{self, Run};
+
+/// Prints the judgement of the measurements of some cells, or the table of codes.
+///
+/// # Errors
+/// No such run; no such cell.
+pub fn execute(args: &ExplainArgs) -> Outcome {
+    if args.codes {
+        print(&validity::described());
+        return Ok(Exit::Done);
+    }
+    let usage = |error: store::StoreError| Refusal::usage(format!("error: {error}\n"));
+    let run = Run::read(&folder(args)?).map_err(usage)?;
+    let chosen = chosen(args, &run)?;
+    let mut judged = Vec::new();
+    for summary in chosen {
+        judged.push((summary, judgement(&run, summary).map_err(usage)?));
+    }
+    if args.json {
+        let lines: Vec<serde_json::Value> = judged
+            .iter()
+            .map(|(summary, validity)| {
+                serde_json::json!({
+                    "cell": summary.cell,
+                    "start": summary.start,
+                    "repeat": summary.repeat,
+                    "ending": summary.ending,
+                    "validity": validity,
+                    "telemetry": summary.telemetry,
+                    "client": summary.client,
+                    "reset": summary.reset,
+                })
+            })
+            .collect();
+        let text = serde_json::to_string_pretty(&lines).expect("judgements are JSON");
+        print(&format!("{text}\n"));
+        return Ok(Exit::Done);
+    }
+    let texts: Vec<String> = judged
+        .iter()
+        .map(|(summary, validity)| report::explain::explain(summary, validity.as_ref()))
+        .collect();
+    print(&texts.join("\n"));
+    Ok(Exit::Done)
+}
+
+/// The judgement that was written with the measurement; what an older `matrix` measured is judged now.
+fn judgement(run: &Run, summary: &Summary) -> store::Result<Option<Validity>> {
+    if summary.validity.is_some() {
+        return Ok(summary.validity.clone());
+    }
+    let cell = run.plan.cell(&summary.cell);
+    let requests = run.read_requests(&Measurement {
+        cell: summary.cell.clone(),
+        start: summary.start,
+        repeat: summary.repeat,
+    })?;
+    Ok(validity::judge(&Evidence {
+        launch: run.plan.launch(&cell.launch),
+        cell,
+        summary,
+        requests: &requests,
+        machine: &run.machine,
+        bounds: &run.plan.validity,
+    }))
+}
+
+/// The run that was named, or the newest one.
+fn folder(args: &ExplainArgs) -> Result<PathBuf, Refusal> {
+    if let Some(run) = &args.run {
+        return Ok(run.clone());
+    }
+    let runs = store::list(&args.results).map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+    runs.into_iter()
+        .next()
+        .map(|listed| listed.folder)
+        .ok_or_else(|| {
+            Refusal::usage(format!(
+                "error: there is no run in {}\n  = help: name one with `--run results/<run>`\n",
+                args.results.display()
+            ))
+        })
+}
+
+/// The measurements of the cells that were asked for: by a part of their names, or by an expression as of `--only`.
+fn chosen<'a>(args: &ExplainArgs, run: &'a Run) -> Result<Vec<&'a Summary>, Refusal> {
+    let Some(asked) = &args.cell else {
+        return Ok(run.summaries.iter().collect());
+    };
+    let selector: Option<Selector> = asked.parse().ok();
+    let fits = |summary: &&Summary| {
+        summary.cell.as_str().contains(asked.as_str())
+            || selector
+                .as_ref()
+                .is_some_and(|selector| selector.fits(&run.plan.cell(&summary.cell).axes))
+    };
+    let chosen: Vec<&Summary> = run.summaries.iter().filter(fits).collect();
+    if chosen.is_empty() {
+        let known: Vec<String> = run
+            .summaries
+            .iter()
+            .take(5)
+            .map(|summary| summary.cell.to_string())
+            .collect();
+        return Err(Refusal::usage(format!(
+            "error: no measured cell of {} is called or fits `{asked}`\n  = help: cells are called like this:\n      {}\n",
+            run.about.run,
+            known.join("\n      ")
+        )));
+    }
+    Ok(chosen)
+}

@@ -1,0 +1,123 @@
+//! Were the prompts new to the engine?
+
+use super::{Evidence, found, percent};
+use crate::matrix::plan::Protocol;
+use crate::matrix::spec::workload::Dataset;
+use crate::results::record::cell::ResetProof;
+use crate::results::record::validity::{Code, Reason, Verdict};
+
+/// Tokens of each prompt that a chat template gives to all of them.
+const TEMPLATE: f64 = 64.0;
+
+/// Whether a data set's prompts share nothing but by accident.
+const fn is_cold(dataset: Dataset) -> bool {
+    match dataset {
+        Dataset::Sharegpt | Dataset::Random | Dataset::RandomIds | Dataset::Image | Dataset::LongbenchV2 => {
+            true
+        }
+        Dataset::GeneratedSharedPrefix
+        | Dataset::Mmmu
+        | Dataset::Custom
+        | Dataset::Openai
+        | Dataset::SpeedBench
+        | Dataset::AgenticTrace
+        | Dataset::Mooncake => false,
+    }
+}
+
+pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    if !is_cold(evidence.cell.scenario.workload.dataset) {
+        return;
+    }
+    let proof = evidence.summary.reset.as_ref();
+    let hits = warm_share(evidence, proof);
+    if let Some((share, told)) = &hits
+        && *share > evidence.bounds.warm
+    {
+        reasons.push(found(
+            Code::CacheWarm,
+            told.clone(),
+            Some(percent(evidence.bounds.warm)),
+        ));
+    }
+    if is_fresh(evidence) {
+        return;
+    }
+    let refused = proof.filter(|proof| proof.possible && proof.success != Some(true));
+    let told = match (refused, proof.is_some_and(|proof| proof.possible)) {
+        (Some(proof), _) => {
+            let answer = proof.answer.as_deref().unwrap_or("no answer");
+            let status = proof
+                .status
+                .map_or_else(String::new, |status| format!("status {status}: "));
+            format!("the engine did not empty its caches: {status}{answer}")
+        }
+        (None, true) => "the engine says success, and counts no hits that would prove it".to_owned(),
+        (None, false) => "the engine has no way to empty its caches, and counts no hits".to_owned(),
+    };
+    // Hits that were counted and near zero prove more than any answer.
+    if refused.is_none() && hits.is_some() {
+        return;
+    }
+    let mut reason = found(
+        Code::ResetUnproven,
+        told,
+        Some("hits near zero over the window".to_owned()),
+    );
+    if hits.is_some_and(|(share, _)| share <= evidence.bounds.warm) {
+        reason.measured.push_str("; no hits were counted though");
+        reason.weight = Verdict::Valid;
+    }
+    reasons.push(reason);
+}
+
+/// Whether nothing was measured on this start before.
+fn is_fresh(evidence: &Evidence<'_>) -> bool {
+    evidence
+        .summary
+        .reset
+        .as_ref()
+        .is_some_and(|proof| proof.is_fresh_start)
+}
+
+/// The share of prompt tokens that came from the cache, and who says so. Of a chat template's own tokens nobody expects otherwise.
+fn warm_share(evidence: &Evidence<'_>, proof: Option<&ResetProof>) -> Option<(f64, String)> {
+    let is_chat = evidence.launch.contact.dialect.protocol == Protocol::Chat
+        || evidence.cell.scenario.workload.apply_chat_template
+        || evidence.cell.scenario.workload.dataset.is_templated();
+    let common = if is_chat {
+        TEMPLATE * evidence.requests.len() as f64
+    } else {
+        0.0
+    };
+    if let Some(proof) = proof
+        && let (Some(hits), Some(queries)) = (proof.hits_in_window, proof.queries_in_window)
+        && queries > 0.0
+    {
+        let share = (hits - common).max(0.0) / queries;
+        return Some((
+            share,
+            format!(
+                "{hits} of {queries} by the engine's counters ({})",
+                percent(hits / queries)
+            ),
+        ));
+    }
+    let (mut cached, mut prompt, mut told) = (0u64, 0u64, false);
+    for request in evidence.completed() {
+        if let Some(count) = request.usage.and_then(|usage| usage.cached) {
+            (cached, told) = (cached + u64::from(count), true);
+        }
+        prompt += u64::from(request.prompt_tokens);
+    }
+    (told && prompt > 0).then(|| {
+        let share = (cached as f64 - common).max(0.0) / prompt as f64;
+        (
+            share,
+            format!(
+                "{cached} of {prompt} prompt tokens by its answers ({})",
+                percent(cached as f64 / prompt as f64)
+            ),
+        )
+    })
+}

@@ -1,0 +1,124 @@
+//! Was it the engine that was measured, or the client?
+
+use super::{Evidence, found, percent};
+use crate::judge::metrics::{Metric, Sample, Statistic};
+use crate::results::record::request::Request;
+use crate::results::record::validity::{Code, Reason, Verdict};
+
+/// Below this many requests a rate is an accident.
+const FEW: usize = 8;
+
+/// What calibration found may be exceeded by this factor before it counts: the engine runs on the same machine then.
+const CALIBRATED: f64 = 3.0;
+
+/// The share of the median TTFT that nobody would see.
+const UNSEEN: f64 = 0.05;
+
+pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    let (summary, bounds) = (evidence.summary, evidence.bounds);
+    if let Some(client) = &summary.client {
+        if let Some(lag) = &client.send_lag {
+            let calibrated = client
+                .error
+                .map_or(0.0, |point| CALIBRATED * point.send_lag_p99_ms);
+            let median = evidence
+                .figure(Metric::Time(Statistic::Median, Sample::Ttft))
+                .unwrap_or(0.0);
+            let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
+            let bound = own.max(calibrated).max(UNSEEN * median);
+            if lag.p99_ms > bound {
+                let measured = format!(
+                    "99 of 100 requests sent within {:.1} ms of their time",
+                    lag.p99_ms
+                );
+                reasons.push(found(Code::ClientLate, measured, Some(format!("{bound:.1} ms"))));
+            }
+        }
+        if let Some(share) = client.cpu_share.filter(|share| *share > bounds.client_cpu) {
+            let measured = format!("the busiest thread used {} of a processor", percent(share));
+            reasons.push(found(
+                Code::ClientSaturated,
+                measured,
+                Some(percent(bounds.client_cpu)),
+            ));
+        }
+        if client.clock_jumps > 0 {
+            let measured = format!("set {} times", client.clock_jumps);
+            reasons.push(found(Code::ClockJump, measured, Some("never".to_owned())));
+        }
+    }
+    shared(evidence, reasons);
+    rate(evidence, reasons);
+}
+
+/// Sharing processors is a fact of small machines; it is a fault where the client had to wait for one.
+fn shared(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    let Some(telemetry) = &evidence.summary.telemetry else {
+        return;
+    };
+    let Some(host) = telemetry
+        .host
+        .as_ref()
+        .filter(|host| host.shares_cpus == Some(true))
+    else {
+        return;
+    };
+    let threads = evidence.summary.client.map_or(1, |client| client.threads.max(1));
+    let time = telemetry.seconds * f64::from(threads);
+    let waited = host.client_wait_s.filter(|_| time > 0.0).map(|wait| wait / time);
+    let told = waited.map_or_else(String::new, |share| {
+        format!(
+            ", the client's threads waited {} of the time for one",
+            percent(share)
+        )
+    });
+    let mut reason = found(
+        Code::ClientSharesCpus,
+        format!("{} processors{told}", host.cpus),
+        Some(format!("{} of the time", percent(evidence.bounds.client_wait))),
+    );
+    // Where there are no others, nothing can be done about it: how late the client was is told by its own figures.
+    let has_others = host.cpus > 2 * threads;
+    let waits = waited.is_some_and(|share| share > evidence.bounds.client_wait);
+    if !(has_others && waits) {
+        reason.weight = Verdict::Valid;
+    }
+    reasons.push(reason);
+}
+
+/// Requests per second between the first moment and the last.
+fn per_second(moments: &mut Vec<u64>) -> Option<f64> {
+    moments.sort_unstable();
+    let span = moments
+        .last()?
+        .checked_sub(*moments.first()?)
+        .filter(|span| *span > 0)?;
+    Some((moments.len() - 1) as f64 * 1e9 / span as f64)
+}
+
+/// Whether requests fell due by a rate, and not all at once or one after another.
+pub(super) fn has_rate(requests: &[Request]) -> bool {
+    let first = requests.iter().map(|request| request.due_ns).min();
+    let last = requests.iter().map(|request| request.due_ns).max();
+    first != last && requests.iter().all(|request| request.round.unwrap_or(0) == 0)
+}
+
+fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    let requests = evidence.requests;
+    if requests.len() < FEW || !has_rate(requests) {
+        return;
+    }
+    let asked = per_second(&mut requests.iter().map(|request| request.due_ns).collect());
+    let sent = per_second(&mut requests.iter().filter_map(|request| request.sent_ns).collect());
+    let (Some(asked), Some(sent)) = (asked, sent) else {
+        return;
+    };
+    let bound = asked * (1.0 - evidence.bounds.rate);
+    if sent < bound {
+        reasons.push(found(
+            Code::RateNotReached,
+            format!("{sent:.2} requests/s sent"),
+            Some(format!("{bound:.2}, of {asked:.2} asked for")),
+        ));
+    }
+}

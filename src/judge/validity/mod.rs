@@ -1,0 +1,100 @@
+//! Whether the figures of a measurement can be believed: a pure function of its records, its telemetry, the client's calibration and
+//! the environment.
+//!
+//! Every finding has a stable code, the value that was measured, the bound it was held against and a sentence that says what to do.
+//! [`TABLE`] tells what each code means; whoever adds a code adds a row, and a test keeps the two together.
+
+mod answers;
+mod caches;
+mod client;
+mod course;
+mod machine;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use table::{Entry, TABLE, described, entry};
+
+use crate::judge::metrics::{self, Metric};
+use crate::matrix::plan::{Cell, Launch};
+use crate::matrix::spec::validity::Bounds;
+use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::machine::Machine;
+use crate::results::record::request::Request;
+use crate::results::record::validity::{Code, Reason, Validity, Verdict};
+
+/// Everything that a judgement is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// What was started.
+    pub launch: &'a Launch,
+    /// What was to be measured.
+    pub cell: &'a Cell,
+    /// What came of it.
+    pub summary: &'a Summary,
+    /// A record of each request.
+    pub requests: &'a [Request],
+    /// The machine.
+    pub machine: &'a Machine,
+    /// From where on it is doubted.
+    pub bounds: &'a Bounds,
+}
+
+impl Evidence<'_> {
+    fn figure(&self, metric: Metric) -> Option<f64> {
+        metrics::figure(self.summary.figures.get(&Definitions::Matrix)?, metric)
+    }
+
+    fn completed(&self) -> impl Iterator<Item = &Request> {
+        self.requests.iter().filter(|request| request.is_completed())
+    }
+}
+
+/// Judges a measurement; `None` if it did not come to its end, because how it ended says enough.
+pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
+    if evidence.summary.ending != Ending::Done {
+        return None;
+    }
+    let mut reasons = Vec::new();
+    client::judge(evidence, &mut reasons);
+    answers::judge(evidence, &mut reasons);
+    caches::judge(evidence, &mut reasons);
+    course::judge(evidence, &mut reasons);
+    machine::judge(evidence, &mut reasons);
+    origin(evidence, &mut reasons);
+    reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
+    Some(Validity {
+        verdict: reasons.first().map_or(Verdict::Valid, |reason| reason.weight),
+        reasons,
+    })
+}
+
+/// Where the figures come from.
+fn origin(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    match evidence.summary.origin {
+        Origin::Simulated => reasons.push(found(Code::Simulated, evidence.launch.engine.name.clone(), None)),
+        Origin::Imported => reasons.push(found(Code::Imported, evidence.launch.engine.name.clone(), None)),
+        Origin::Measured => {}
+    }
+    if evidence.machine.gpus_pretended && evidence.launch.devices > 0 {
+        let pretended = format!("{} pretended GPUs", evidence.launch.devices);
+        reasons.push(found(Code::PretendedGpus, pretended, None));
+    }
+}
+
+/// A finding with the weight and the advice that the table gives its code.
+fn found(code: Code, measured: String, bound: Option<String>) -> Reason {
+    let entry = entry(code);
+    Reason {
+        code,
+        weight: entry.weight,
+        measured,
+        bound,
+        advice: format!("{} {}", entry.means, entry.mend),
+    }
+}
+
+/// A share as percent.
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}

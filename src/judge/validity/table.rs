@@ -1,0 +1,356 @@
+//! What each code means, what it makes of a measurement, and what to do about it.
+
+use crate::results::record::validity::{Code, Verdict};
+
+/// The row of one code.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The code.
+    pub code: Code,
+    /// What it makes of a measurement; `valid` if it only informs.
+    pub weight: Verdict,
+    /// What happened, in one sentence.
+    pub means: &'static str,
+    /// What to do about it, in one sentence.
+    pub mend: &'static str,
+    /// The default of its bound, and which field of `validity:` sets it.
+    pub bound: &'static str,
+    /// Why the bound is what it is.
+    pub source: &'static str,
+    /// Other codes that may come with it as its consequence.
+    pub brings: &'static [Code],
+}
+
+use Code::{
+    CacheWarm, ChunkedTokens, ClientLate, ClientSaturated, ClientSharesCpus, ClockJump, ClocksSpread,
+    EnergyDisagrees, EngineRestarted, Errors, FewSamples, GpuNotAtRest, GpuShared, Imported, Neighbour,
+    NeverSteady, OutputShort, PretendedGpus, QueueGrowing, RateNotReached, ResetUnproven, Simulated,
+    TelemetryGap, ThrottledHardware, ThrottledPower, ThrottledThermal, TokensDisagree, WindowShort,
+    WrongModel, WrongPrecision,
+};
+use Verdict::{Invalid, Suspect, Valid};
+
+/// Every code, in the order of [`Code::ALL`].
+pub const TABLE: &[Entry] = &[
+    Entry {
+        code: ClientLate,
+        weight: Invalid,
+        means: "Requests were sent later than they fell due, by the client's own fault.",
+        mend: "Give the client processors of its own (`taskset`, `cpuset` for the engine), or send at a lower rate.",
+        bound: "`send_lag`: 10ms for 99 of 100; never below three times the calibrated lag or a twentieth of the median TTFT",
+        source: "`matrix calibrate` on the machine itself; wrk2's coordinated omission",
+        brings: &[
+            ClientSaturated,
+            ClientSharesCpus,
+            RateNotReached,
+            NeverSteady,
+            QueueGrowing,
+        ],
+    },
+    Entry {
+        code: ClientSaturated,
+        weight: Invalid,
+        means: "A thread of the client had nearly no processor time left, so the client was measured and not the engine.",
+        mend: "Use more client threads or a faster processor, or send at a lower rate.",
+        bound: "`client_cpu`: 0.95 of a processor",
+        source: "above it the event loop of the bench falls behind",
+        brings: &[
+            ClientLate,
+            ClientSharesCpus,
+            RateNotReached,
+            NeverSteady,
+            QueueGrowing,
+        ],
+    },
+    Entry {
+        code: ClientSharesCpus,
+        weight: Suspect,
+        means: "Client and engine may run on the same processors.",
+        mend: "Hold the engine to a CPU set (`container: { cpuset: 2-31 }`), or the client with `taskset`; on a machine without other processors this only informs.",
+        bound: "`client_wait`: 0.05 of the time spent waiting for a processor, where the host has others",
+        source: "the scheduler's own account in /proc/self/task/*/schedstat",
+        brings: &[],
+    },
+    Entry {
+        code: RateNotReached,
+        weight: Suspect,
+        means: "Requests were not sent at the rate that was asked for.",
+        mend: "Raise the concurrency limit or lower the rate; what was measured is a closed loop of that concurrency.",
+        bound: "`rate`: 0.05 below the rate of the schedule",
+        source: "documents of vllm bench serve: a concurrency limit lowers the actual rate",
+        brings: &[NeverSteady],
+    },
+    Entry {
+        code: Errors,
+        weight: Invalid,
+        means: "More requests failed than the scenario allows.",
+        mend: "Read the failures by class in the report and the engine's log beside the records; a failed request frees the engine for the others.",
+        bound: "`error_share` of the scenario: 0.01",
+        source: "a percentile P99 stands on one request in a hundred",
+        brings: &[FewSamples, TokensDisagree, NeverSteady],
+    },
+    Entry {
+        code: OutputShort,
+        weight: Invalid,
+        means: "Answers ended before the length that was asked for though the end of text was to be ignored.",
+        mend: "See whether the engine honours `ignore_eos`, and whether its context length holds prompt and answer; say `stop_at_eos: true` if answers may end early.",
+        bound: "`short_outputs`: 0.01 of the answers",
+        source: "outputs within 1 % of the request where EOS is ignored",
+        brings: &[FewSamples, WindowShort, NeverSteady],
+    },
+    Entry {
+        code: TokensDisagree,
+        weight: Suspect,
+        means: "The counts of output tokens do not agree: those in the answers, the engine's counter, or our tokenizer's count of the text.",
+        mend: "See whether somebody else used the engine, and whether the matrix names the right tokenizer; do not compare token rates until they agree.",
+        bound: "`tokens`: 0.01 between answers and counter; `own_tokens`: a factor of 2 to our count",
+        source: "client and server must agree within 1 %; text of random tokens does not split again as it was made",
+        brings: &[],
+    },
+    Entry {
+        code: ChunkedTokens,
+        weight: Suspect,
+        means: "Several tokens come in one event, so times between events are not times between tokens.",
+        mend: "Compare TPOT instead of ITL, or have the engine stream each token (`--stream-interval 1` where it is known).",
+        bound: "`tokens_per_chunk`: 1.25",
+        source: "LMDeploy's reports of 2025, whose ITL is that of merged chunks",
+        brings: &[],
+    },
+    Entry {
+        code: CacheWarm,
+        weight: Invalid,
+        means: "Prompts that should be new to the engine were found in its prefix cache.",
+        mend: "See that the caches are emptied before each cell (the reset may need a switch of the engine), or turn prefix caching off in the engine's arguments.",
+        bound: "`warm`: 0.05 of the prompt tokens; of a chat template's own 64 tokens nobody expects otherwise",
+        source: "prefix hits near zero where the workload says cold",
+        brings: &[WindowShort, NeverSteady],
+    },
+    Entry {
+        code: ResetUnproven,
+        weight: Suspect,
+        means: "Nobody can tell whether the caches were empty.",
+        mend: "Turn the engine's metrics or its reset endpoint on, or measure this cell on a start of its own.",
+        bound: "its counters show no hits and the engine says success, or nothing was measured on this start before; where it refused and no hits were counted, this only informs",
+        source: "an engine may answer 200 and `{\"success\": false}`",
+        brings: &[],
+    },
+    Entry {
+        code: ThrottledThermal,
+        weight: Invalid,
+        means: "A GPU slowed down for heat.",
+        mend: "Mend its cooling or lower its power limit, let it cool down, and measure again.",
+        bound: "`throttled`: 0.01 of the samples",
+        source: "NVML's clocks-event reasons",
+        brings: &[ClocksSpread],
+    },
+    Entry {
+        code: ThrottledPower,
+        weight: Suspect,
+        means: "A GPU slowed down at its power limit.",
+        mend: "Say the power limit beside the figures and compare only with the same limit, or raise it (`nvidia-smi -pl`).",
+        bound: "`power_capped`: 0.1 of the samples",
+        source: "NVML's clocks-event reasons; full prefill reaches the limit of many GPUs",
+        brings: &[ClocksSpread],
+    },
+    Entry {
+        code: ThrottledHardware,
+        weight: Invalid,
+        means: "A GPU's hardware slowed it down: power brake, or a fault of its supply.",
+        mend: "Look at the host's power supply and the kernel's log before anything is measured on it.",
+        bound: "`throttled`: 0.01 of the samples",
+        source: "NVML's clocks-event reasons",
+        brings: &[ClocksSpread],
+    },
+    Entry {
+        code: ClocksSpread,
+        weight: Suspect,
+        means: "A GPU's clock wandered while it was busy.",
+        mend: "Lock the clocks (`nvidia-smi -lgc`), or repeat until the spread is part of the interval.",
+        bound: "`clock_spread`: 0.05 of the median between P5 and P95 of at least 30 busy samples",
+        source: "clock spread within a run of at most 5 %",
+        brings: &[],
+    },
+    Entry {
+        code: GpuShared,
+        weight: Invalid,
+        means: "Somebody else's process was on a GPU of the launch.",
+        mend: "End the process that is named, or measure on other GPUs.",
+        bound: "none but the engine's own",
+        source: "a GPU that is shared is not the GPU that is named",
+        brings: &[GpuNotAtRest, ClocksSpread],
+    },
+    Entry {
+        code: GpuNotAtRest,
+        weight: Suspect,
+        means: "A GPU's memory was taken before the engine was started.",
+        mend: "Find who holds it (`nvidia-smi`, `matrix clean`); the engine had less memory for its cache than another time.",
+        bound: "`rest_memory`: 1GiB",
+        source: "a driver alone takes less",
+        brings: &[GpuShared],
+    },
+    Entry {
+        code: EngineRestarted,
+        weight: Invalid,
+        means: "The engine began anew within the window: its counters fell.",
+        mend: "Read the engine's log beside the records; a server that is attached to may have been restarted by somebody else.",
+        bound: "counters only grow",
+        source: "the definition of a Prometheus counter",
+        brings: &[Errors, TokensDisagree, ResetUnproven, NeverSteady, TelemetryGap],
+    },
+    Entry {
+        code: WrongModel,
+        weight: Invalid,
+        means: "The engine says that it serves another model than was asked for.",
+        mend: "Attach to the right server, or set the model's `served:` name.",
+        bound: "the served name is among the engine's models",
+        source: "the engine's own list, asked again after the measurement",
+        brings: &[],
+    },
+    Entry {
+        code: WrongPrecision,
+        weight: Invalid,
+        means: "The engine says that it computes in another precision than the matrix names.",
+        mend: "Correct `precision:` in the matrix, or the checkpoint or quantization arguments of the engine.",
+        bound: "the same kind of number: 16-bit, fp8, fp4, int8, int4",
+        source: "`quantization` and `dtype` of the engine's live configuration",
+        brings: &[],
+    },
+    Entry {
+        code: TelemetryGap,
+        weight: Suspect,
+        means: "A source of telemetry was silent for a part of the window, so what happened meanwhile is not known.",
+        mend: "Read why in the telemetry of the cell; where nobody watches the GPUs, install the driver's library or tool.",
+        bound: "`gap`: 3s, and three periods of the source",
+        source: "a gap of at most 3 s, and a window with samples on both sides",
+        brings: &[],
+    },
+    Entry {
+        code: FewSamples,
+        weight: Valid,
+        means: "Fewer requests lie beyond a percentile that is printed than it takes to tell it.",
+        mend: "Send more requests, or read the median; such a percentile is never compared.",
+        bound: "`tail`: 10 requests beyond it",
+        source: "order statistics: ten observations beyond the percentile",
+        brings: &[],
+    },
+    Entry {
+        code: WindowShort,
+        weight: Suspect,
+        means: "The measurement was so short that its beginning and end are a large part of it.",
+        mend: "Send more requests.",
+        bound: "`window`: 10s",
+        source: "start and drain take some seconds with the slowest of the standard workloads",
+        brings: &[NeverSteady],
+    },
+    Entry {
+        code: NeverSteady,
+        weight: Suspect,
+        means: "Throughput never stayed the same for long.",
+        mend: "Send more requests, or look at the course over time in the report for what changed.",
+        bound: "`steady`: 0.3 of the time within a quarter of its own mean",
+        source: "tenths of the window, at least two of them alike",
+        brings: &[],
+    },
+    Entry {
+        code: QueueGrowing,
+        weight: Suspect,
+        means: "Requests came faster than they were answered, to the end: latencies tell how long it was measured.",
+        mend: "Lower the rate below what the engine can bear, or search it with `search: { by: rate }`.",
+        bound: "`queue_growth`: a factor of 1.1 in flight from each quarter of the sending to the next",
+        source: "an open loop beyond capacity has no steady state",
+        brings: &[NeverSteady],
+    },
+    Entry {
+        code: ClockJump,
+        weight: Suspect,
+        means: "The wall clock was set meanwhile; moments that the kernel stamped around that time may be off.",
+        mend: "Let the clock be slewed instead of set (chrony, `makestep` off) while measuring.",
+        bound: "never",
+        source: "the kernel stamps arrivals in wall time",
+        brings: &[],
+    },
+    Entry {
+        code: EnergyDisagrees,
+        weight: Valid,
+        means: "The GPU's energy counter and its power over time tell different energies; the counter is used.",
+        mend: "Believe neither to more than their distance.",
+        bound: "5 % apart",
+        source: "power is sampled ten times a second, and averaged by the driver",
+        brings: &[],
+    },
+    Entry {
+        code: Neighbour,
+        weight: Suspect,
+        means: "Something else ran on this host meanwhile because the matrix allows it.",
+        mend: "Leave `parallel` and `pull_ahead` out of the matrix where the figures are to be published.",
+        bound: "alone on the host",
+        source: "neighbours share memory, PCIe and processors",
+        brings: &[ClientLate, ClientSharesCpus],
+    },
+    Entry {
+        code: PretendedGpus,
+        weight: Valid,
+        means: "The GPUs are only pretended: nothing was computed on one.",
+        mend: "Leave MATRIX_PRETEND_GPUS out on a host with GPUs.",
+        bound: "–",
+        source: "the environment",
+        brings: &[],
+    },
+    Entry {
+        code: Imported,
+        weight: Valid,
+        means: "Another tool measured it; what that tool did not write is unknown.",
+        mend: "Measure it again where the unknown matters.",
+        bound: "–",
+        source: "the origin of the run",
+        brings: &[],
+    },
+    Entry {
+        code: Simulated,
+        weight: Valid,
+        means: "The engine is simulated: its figures say nothing about a real one.",
+        mend: "Use them to try the tool.",
+        bound: "–",
+        source: "the recipe",
+        brings: &[],
+    },
+];
+
+/// The row of a code.
+pub fn entry(code: Code) -> &'static Entry {
+    TABLE
+        .iter()
+        .find(|entry| entry.code == code)
+        .expect("a test keeps the table complete")
+}
+
+/// The whole table as a document.
+pub fn described() -> String {
+    let mut text = String::from(
+        "# Validity\n\nWhat is judged of every measurement, made from the table in `src/judge/validity/table.rs` by \
+         `matrix explain --codes`. A measurement is as bad as its worst finding: `invalid` gives no ratio, wins no comparison, sets no \
+         baseline and raises no alarm; `suspect` is marked in every table; a finding that weighs `valid` only informs. Bounds are set in \
+         the matrix, as in `validity: { window: 60s, warm: 0.02 }`.\n",
+    );
+    for entry in TABLE {
+        let brings: Vec<String> = entry
+            .brings
+            .iter()
+            .map(|code| format!("`{}`", code.name()))
+            .collect();
+        let brings = match brings.is_empty() {
+            true => "none".to_owned(),
+            false => brings.join(", "),
+        };
+        text.push_str(&format!(
+            "\n## `{}`: {}\n\n{} {}\n\n- bound: {}\n- why this bound: {}\n- may bring: {brings}\n",
+            entry.code.name(),
+            entry.weight.name(),
+            entry.means,
+            entry.mend,
+            entry.bound,
+            entry.source
+        ));
+    }
+    text
+}

@@ -1,0 +1,115 @@
+//! From where on a measurement is doubted. What is found beyond a bound is told by `judge::validity`; nothing is judged here.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::base::units::{Bytes, Span};
+
+/// The bounds of what a measurement may show and still be believed. The share of failed requests is a limit of each scenario
+/// (`error_share`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Bounds {
+    /// How late 99 of 100 requests may be sent by the client's own fault; 10ms unless said otherwise, and never less than three times
+    /// what this machine's calibration found or a twentieth of the median TTFT.
+    pub send_lag: Span,
+    /// The share of a processor that the busiest thread of the client may use; 0.95 unless said otherwise.
+    pub client_cpu: f64,
+    /// The share of their time that the client's threads may wait for a processor before sharing the engine's counts as a fault; 0.05
+    /// unless said otherwise.
+    pub client_wait: f64,
+    /// By which share the rate of sending may fall below the rate that was asked for; 0.05 unless said otherwise.
+    pub rate: f64,
+    /// The share of answers that may be shorter than asked where the end of text is ignored; 0.01 unless said otherwise.
+    pub short_outputs: f64,
+    /// By which share the engine's counters and its answers may differ in output tokens; 0.01 unless said otherwise.
+    pub tokens: f64,
+    /// By which factor our tokenizer's count of the answers' text may differ from the engine's count; 2 unless said otherwise, because text
+    /// does not always split again as it was made.
+    pub own_tokens: f64,
+    /// Tokens per event from which on times between events say nothing of tokens; 1.25 unless said otherwise.
+    pub tokens_per_chunk: f64,
+    /// The share of prompt tokens that may come from the prefix cache where prompts should be new to the engine; 0.05 unless said
+    /// otherwise.
+    pub warm: f64,
+    /// The share of samples that may tell of throttling for heat or by the hardware; 0.01 unless said otherwise.
+    pub throttled: f64,
+    /// The share of samples that may tell of a GPU at its power limit; 0.1 unless said otherwise.
+    pub power_capped: f64,
+    /// By which share the clock of a busy GPU may wander; 0.05 unless said otherwise.
+    pub clock_spread: f64,
+    /// Memory that may be taken on a GPU before its engine starts; 1GiB unless said otherwise.
+    pub rest_memory: Bytes,
+    /// The longest silence of a source of telemetry; 3s unless said otherwise.
+    pub gap: Span,
+    /// How many requests must lie beyond a percentile that is printed; 10 unless said otherwise.
+    pub tail: u32,
+    /// The shortest measurement; 10s unless said otherwise.
+    pub window: Span,
+    /// The share of the measurement that must pass at a steady throughput; 0.3 unless said otherwise.
+    pub steady: f64,
+    /// By which factor requests in flight may grow from each quarter of the sending to the next; 1.1 unless said otherwise.
+    pub queue_growth: f64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            send_lag: Span(std::time::Duration::from_millis(10)),
+            client_cpu: 0.95,
+            client_wait: 0.05,
+            rate: 0.05,
+            short_outputs: 0.01,
+            tokens: 0.01,
+            own_tokens: 2.0,
+            tokens_per_chunk: 1.25,
+            warm: 0.05,
+            throttled: 0.01,
+            power_capped: 0.1,
+            clock_spread: 0.05,
+            rest_memory: Bytes(1 << 30),
+            gap: Span::seconds(3),
+            tail: 10,
+            window: Span::seconds(10),
+            steady: 0.3,
+            queue_growth: 1.1,
+        }
+    }
+}
+
+impl Bounds {
+    /// Whether they are the defaults.
+    pub fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What cannot be a bound: the field and what it may be.
+    pub fn objections(&self) -> Vec<(&'static str, &'static str)> {
+        let shares = [
+            ("client_cpu", self.client_cpu),
+            ("client_wait", self.client_wait),
+            ("rate", self.rate),
+            ("short_outputs", self.short_outputs),
+            ("tokens", self.tokens),
+            ("warm", self.warm),
+            ("throttled", self.throttled),
+            ("power_capped", self.power_capped),
+            ("clock_spread", self.clock_spread),
+            ("steady", self.steady),
+        ];
+        let factors = [
+            ("own_tokens", self.own_tokens),
+            ("tokens_per_chunk", self.tokens_per_chunk),
+            ("queue_growth", self.queue_growth),
+        ];
+        let no_share = shares
+            .into_iter()
+            .filter(|(_, share)| !(0.0..=1.0).contains(share))
+            .map(|(name, _)| (name, "a share from 0 to 1"));
+        let no_factor = factors
+            .into_iter()
+            .filter(|(_, factor)| !(factor.is_finite() && *factor >= 1.0))
+            .map(|(name, _)| (name, "a factor from 1 on"));
+        no_share.chain(no_factor).collect()
+    }
+}

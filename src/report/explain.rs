@@ -1,0 +1,305 @@
+//! The judgement of one measurement with its evidence, as text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::judge::metrics::{self, Metric};
+use crate::report::plain;
+use crate::results::record::cell::{Definitions, Ending, Summary};
+use crate::results::record::telemetry::{Energy, EnergySource, GpuWindow, Range, SourceFacts, Telemetry};
+use crate::results::record::validity::{Reason, Validity, Verdict};
+
+/// Columns of a line.
+const WIDTH: usize = 110;
+
+/// Why a measurement is judged as it is. Everything that others wrote is made harmless.
+pub fn explain(summary: &Summary, validity: Option<&Validity>) -> String {
+    let mut text = format!(
+        "{}\n  start {}, repeat {}, {}: {}\n",
+        plain(summary.cell.as_str()),
+        summary.start,
+        summary.repeat,
+        summary.began,
+        verdict(summary, validity)
+    );
+    for reason in validity.iter().flat_map(|validity| &validity.reasons) {
+        text.push_str(&finding(reason));
+    }
+    text.push_str("\n  evidence\n");
+    for (name, told) in evidence(summary) {
+        push(&mut text, &format!("    {name:<12}"), &plain(&told));
+    }
+    text
+}
+
+fn verdict(summary: &Summary, validity: Option<&Validity>) -> String {
+    match (&summary.ending, validity) {
+        (Ending::Done, Some(validity)) => validity.verdict.name().to_owned(),
+        (Ending::Done, None) => "not judged (an older matrix measured it)".to_owned(),
+        (Ending::Failed { phase, reason, .. }, _) => format!("failed in {}: {}", phase.name(), plain(reason)),
+        (Ending::Skipped { reason }, _) => format!("skipped: {}", plain(reason)),
+        (Ending::Interrupted, _) => "interrupted".to_owned(),
+    }
+}
+
+fn finding(reason: &Reason) -> String {
+    let weight = match reason.weight {
+        Verdict::Valid => "informs",
+        weight => weight.name(),
+    };
+    let mut text = format!("\n  {weight:<9}{}\n", reason.code.name());
+    push(&mut text, "           measured  ", &plain(&reason.measured));
+    if let Some(bound) = &reason.bound {
+        push(&mut text, "           bound     ", &plain(bound));
+    }
+    push(&mut text, "           ", &plain(&reason.advice));
+    text
+}
+
+/// Appends a text after its head, broken at words and indented like its first line.
+fn push(text: &mut String, head: &str, told: &str) {
+    let indent = head.chars().count();
+    let mut line = head.to_owned();
+    let mut column = indent;
+    for word in told.split(' ') {
+        let length = word.chars().count();
+        if column > indent && column + 1 + length > WIDTH {
+            let _ = writeln!(text, "{}", line.trim_end());
+            line = " ".repeat(indent);
+            column = indent;
+        }
+        if column > indent {
+            line.push(' ');
+            column += 1;
+        }
+        line.push_str(word);
+        column += length;
+    }
+    let _ = writeln!(text, "{}", line.trim_end());
+}
+
+fn evidence(summary: &Summary) -> Vec<(String, String)> {
+    let mut told = Vec::new();
+    let mut tell = |name: &str, words: String| told.push((name.to_owned(), words));
+    let figures = summary.figures.get(&Definitions::Matrix);
+    let figure = |metric| figures.and_then(|figures| metrics::figure(figures, metric));
+    if let (Some(all), Some(completed)) = (figure(Metric::Due), figure(Metric::Completed)) {
+        let classes: Vec<String> = summary
+            .failures
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(class, count)| format!("{} {count}", class.name()))
+            .collect();
+        let failed = match classes.is_empty() {
+            true => String::new(),
+            false => format!("; failed: {}", classes.join(", ")),
+        };
+        tell("requests", format!("{completed} of {all} completed{failed}"));
+    }
+    if let Some(client) = &summary.client {
+        let mut words = Vec::new();
+        if let Some(lag) = &client.send_lag {
+            words.push(format!(
+                "send lag mean {:.2}, P99 {:.2}, most {:.2} ms",
+                lag.mean_ms, lag.p99_ms, lag.max_ms
+            ));
+        }
+        if let Some(share) = client.cpu_share {
+            words.push(format!(
+                "busiest of {} threads {:.0} % of a processor",
+                client.threads,
+                100.0 * share
+            ));
+        }
+        if let Some(error) = &client.error {
+            words.push(format!(
+                "calibrated at {} streams: TTFT ±{:.2}, ITL ±{:.3} ms",
+                error.streams, error.ttft_ms.p99, error.itl_ms.p99
+            ));
+        }
+        tell("client", words.join("; "));
+    }
+    if let Some(proof) = &summary.reset {
+        let asked = match (proof.possible, proof.status, proof.success) {
+            (false, ..) => "cannot be emptied".to_owned(),
+            (true, status, success) => {
+                let status =
+                    status.map_or_else(|| "no answer".to_owned(), |status| format!("status {status}"));
+                let success = match success {
+                    Some(true) => ", success",
+                    Some(false) => ", no success",
+                    None => ", success not told",
+                };
+                format!("emptied: {status}{success}")
+            }
+        };
+        let hits = match (proof.hits_in_window, proof.queries_in_window) {
+            (Some(hits), Some(queries)) => format!("; {hits} hits of {queries} over the window"),
+            _ => "; hits not counted".to_owned(),
+        };
+        let fresh = if proof.is_fresh_start {
+            "; first on its start"
+        } else {
+            ""
+        };
+        tell("caches", format!("{asked}{hits}{fresh}"));
+    }
+    if let Some(telemetry) = &summary.telemetry {
+        told.extend(of_telemetry(telemetry));
+    }
+    told
+}
+
+fn of_telemetry(telemetry: &Telemetry) -> Vec<(String, String)> {
+    let mut told = vec![("window".to_owned(), format!("{:.2} s", telemetry.seconds))];
+    if let Some(engine) = &telemetry.engine {
+        let mut words = numbers(&engine.grown, "");
+        words.extend(
+            engine
+                .gauges
+                .iter()
+                .map(|(name, range)| format!("{name} {}", ranged(range))),
+        );
+        words.extend(numbers(&engine.means, " on average"));
+        told.push(("engine".to_owned(), words.join(", ")));
+    }
+    if let Some(host) = &telemetry.host {
+        let busy = |who: &str, cpus: Option<f64>| cpus.map(|cpus| format!("{who} {cpus:.2}"));
+        let mut words = vec![format!("{} processors", host.cpus)];
+        words.extend(busy("client", host.client_cpus));
+        words.extend(busy("engine", host.engine_cpus));
+        words.extend(busy("others", host.other_cpus));
+        words.extend(
+            host.client_wait_s
+                .map(|wait| format!("client waited {wait:.3} s for one")),
+        );
+        words.extend(
+            host.ranges
+                .iter()
+                .map(|(name, range)| format!("{name} {}", ranged(range))),
+        );
+        told.push(("host".to_owned(), words.join(", ")));
+    }
+    told.extend(
+        telemetry
+            .gpus
+            .iter()
+            .map(|gpu| (format!("GPU {}", gpu.device), of_gpu(gpu))),
+    );
+    if let Some(energy) = &telemetry.energy {
+        told.push(("energy".to_owned(), of_energy(energy)));
+    }
+    told.extend(
+        telemetry
+            .sources
+            .iter()
+            .map(|facts| ("source".to_owned(), of_source(facts))),
+    );
+    told
+}
+
+fn of_gpu(gpu: &GpuWindow) -> String {
+    let mut words: Vec<String> = gpu
+        .ranges
+        .iter()
+        .map(|(name, range)| format!("{name} {}", ranged(range)))
+        .collect();
+    if let Some(clock) = gpu.busy_clock_mhz {
+        let spread = gpu
+            .clock_spread
+            .map_or_else(String::new, |spread| format!(", spread {:.1} %", 100.0 * spread));
+        words.push(format!(
+            "busy clock {clock:.0} MHz over {} samples{spread}",
+            gpu.busy_samples
+        ));
+    }
+    words.extend(
+        gpu.throttled
+            .iter()
+            .filter(|(_, share)| **share > 0.0)
+            .map(|(name, share)| format!("throttled ({name}) {:.1} %", 100.0 * share)),
+    );
+    words.extend(gpu.foreign.iter().map(|process| {
+        format!(
+            "process {} ({})",
+            process.pid,
+            process.name.as_deref().unwrap_or("?")
+        )
+    }));
+    words.join(", ")
+}
+
+fn of_energy(energy: &Energy) -> String {
+    let source = match energy.source {
+        EnergySource::Counter => "energy counters",
+        EnergySource::Power => "power over time",
+        EnergySource::Engine => "the engine's own figures",
+    };
+    let simulated = if energy.is_simulated { ", simulated" } else { "" };
+    let mut text = format!(
+        "{:.1} J by {source}{simulated}, mean {:.1} W",
+        energy.joules, energy.mean_w
+    );
+    if let Some(peak) = energy.peak_w {
+        let _ = write!(text, ", peak {peak:.1} W");
+    }
+    if let Some(above) = energy.above_idle_j {
+        let _ = write!(text, ", {above:.1} J above idle");
+    }
+    if let Some(other) = energy.disagrees_j {
+        let _ = write!(text, ", the other way {other:.1} J");
+    }
+    text
+}
+
+fn of_source(facts: &SourceFacts) -> String {
+    let whose = facts
+        .device
+        .map_or_else(String::new, |device| format!(" of GPU {device}"));
+    let bracketed = if facts.is_bracketed {
+        ""
+    } else {
+        ", not on both sides of the window"
+    };
+    let trouble = facts
+        .trouble
+        .as_ref()
+        .map_or_else(String::new, |trouble| format!(": {trouble}"));
+    format!(
+        "{}{whose}: {} samples every {} s, longest gap {:.2} s{bracketed}{trouble}",
+        facts.source.name(),
+        facts.samples,
+        facts.period_s,
+        facts.longest_gap_s
+    )
+}
+
+fn numbers(values: &BTreeMap<String, f64>, after: &str) -> Vec<String> {
+    values
+        .iter()
+        .map(|(name, value)| format!("{name} {}{after}", short(*value)))
+        .collect()
+}
+
+fn ranged(range: &Range) -> String {
+    if range.min == range.max {
+        return short(range.mean);
+    }
+    format!(
+        "{} ({}–{})",
+        short(range.mean),
+        short(range.min),
+        short(range.max)
+    )
+}
+
+/// A number with no more digits than anybody reads.
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 1e9 => format!("{:.1}e9", value / 1e9),
+        size if size >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
