@@ -9,8 +9,8 @@ pub fn markdown(document: &Document) -> String {
     let mut text = format!("# {}\n\n", escaped(&document.title));
     for run in &document.runs {
         text.push_str(&format!(
-            "Run `{}`, begun {}, {}.\n\n",
-            run.run.replace('`', "'"),
+            "Run {}, begun {}, {}.\n\n",
+            escaped(&run.run),
             escaped(&run.began),
             escaped(&run.tool)
         ));
@@ -33,11 +33,7 @@ pub fn markdown(document: &Document) -> String {
     if !left_out.is_empty() {
         text.push_str("\n## Left out\n\n");
         for left in left_out {
-            text.push_str(&format!(
-                "- `{}`: {}\n",
-                left.cell.replace('`', "'"),
-                escaped(&left.why)
-            ));
+            text.push_str(&format!("- {}: {}\n", escaped(&left.cell), escaped(&left.why)));
         }
     }
     let doubts: Vec<_> = document.runs.iter().flat_map(|run| &run.doubts).collect();

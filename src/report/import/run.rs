@@ -15,6 +15,7 @@ use crate::matrix::spec::arrival::{Arrival, Burstiness, Spacing};
 use crate::matrix::spec::scenario::{Limits, Scenario};
 use crate::matrix::spec::select::{AXES, AxisValues};
 use crate::matrix::spec::standard;
+use crate::matrix::spec::validity::Bounds;
 use crate::matrix::spec::workload::{Dataset, Profile, Workload};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::{self, Definitions, Ending, EngineFacts, Origin, Summary};
@@ -53,6 +54,7 @@ pub fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
             parallel: false,
             reference: None,
             pull_ahead: false,
+            validity: Bounds::default(),
         },
         summaries: Vec::new(),
         warnings: Vec::new(),
@@ -80,17 +82,23 @@ impl Imports {
         let mut launch = launch(found, keep, &mut unknown);
         let mut axes = axes(&launch, &scenario, &unknown);
         let mut key = key(&axes);
-        // The same cell in another file is another engine or another day, and nobody can tell; in one file it is a repeat.
-        let is_elsewhere = |summary: &&Summary| {
-            let place = summary.imported.as_ref();
-            summary.cell == key && place.is_some_and(|place| place.file != file)
-        };
-        if self.summaries.iter().any(|summary| is_elsewhere(&summary)) {
-            axes.insert("args".to_owned(), file.to_owned());
-            launch.id = LaunchId::new(format!("{}-{}", launch.id, names::slug(file)));
+        let mut content = ContentHash::of(&(&launch.id, &scenario));
+        // In one file the same cell is a repeat; in another one it is another day or another engine, and nobody can tell.
+        let known = self.summaries.iter().find(|summary| summary.cell == key);
+        let apart = known.and_then(|known| {
+            let is_here = known.imported.as_ref().is_some_and(|place| place.file == file);
+            match (is_here, known.content == content) {
+                (true, true) => None,
+                (true, false) => Some(format!("{file}:{}", found.line)),
+                (false, _) => Some(file.to_owned()),
+            }
+        });
+        if let Some(apart) = apart {
+            launch.id = LaunchId::new(format!("{}-{}", launch.id, names::slug(&apart)));
+            axes.insert("args".to_owned(), apart);
             key = self::key(&axes);
+            content = ContentHash::of(&(&launch.id, &scenario));
         }
-        let content = ContentHash::of(&(&launch.id, &scenario));
         let measurement = self.measurement(&launch, &key);
         let lines: Vec<String> = warnings
             .iter()
@@ -118,6 +126,7 @@ impl Imports {
                 ..EngineFacts::default()
             },
             prompts_hash: None,
+            prompts_repeated: None,
             schedule_hash: None,
             prompts: found
                 .asked
@@ -138,6 +147,7 @@ impl Imports {
                 vision_line: found.vision_line,
             }),
             beside: Vec::new(),
+            pulled_beside: false,
             telemetry: None,
             validity: Some(validity(warnings)),
             warnings: lines,
@@ -334,6 +344,7 @@ fn contact(backend: &str, port: Option<u16>) -> Contact {
         info: None,
         metrics: None,
         reset: None,
+        restart_for_cells: false,
         dialect: Dialect {
             protocol,
             path: None,

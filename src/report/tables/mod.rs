@@ -373,22 +373,20 @@ fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
 
 /// That the time to the first token is mostly the wait for others, where all requests are sent at once.
 fn queue_bound(named: &[(String, &Shown<'_>)]) -> Option<String> {
-    let is_bound = |shown: &Shown<'_>| {
+    let is_bound = |shown: &&Shown<'_>| {
         let scenario = &shown.cell.scenario;
         let arrival = &scenario.arrival;
         let is_at_once =
             arrival.rate.is_infinite() && arrival.pace.is_none() && arrival.concurrency.is_none();
-        is_at_once
-            && !scenario.workload.is_replayed()
-            && scenario.search.is_none()
-            && shown.done().next().is_some()
+        is_at_once && !scenario.workload.is_replayed() && scenario.search.is_none()
     };
-    let bound = named.iter().filter(|(_, shown)| is_bound(shown)).count();
+    let rows = named.iter().map(|(_, shown)| *shown);
+    let measured: Vec<&Shown<'_>> = rows.filter(|shown| shown.done().next().is_some()).collect();
+    let bound = measured.iter().copied().filter(is_bound).count();
     (bound > 0).then(|| {
-        let which = if bound == named.len() {
-            ""
-        } else {
-            " in rows without a rate"
+        let which = match bound == measured.len() {
+            true => "",
+            false => " in rows without a rate and a limit",
         };
         format!("every request is sent at once{which}: TTFT is mostly the wait in the engine's queue")
     })
