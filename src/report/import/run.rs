@@ -15,6 +15,7 @@ use crate::matrix::spec::arrival::{Arrival, Burstiness, Spacing};
 use crate::matrix::spec::scenario::{Limits, Scenario};
 use crate::matrix::spec::select::{AXES, AxisValues};
 use crate::matrix::spec::standard;
+use crate::matrix::spec::validity::Bounds;
 use crate::matrix::spec::workload::{Dataset, Profile, Workload};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::{self, Definitions, Ending, EngineFacts, Origin, Summary};
@@ -53,6 +54,7 @@ pub fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
             parallel: false,
             reference: None,
             pull_ahead: false,
+            validity: Bounds::default(),
         },
         summaries: Vec::new(),
         warnings: Vec::new(),
@@ -144,6 +146,7 @@ impl Imports {
                 vision_line: found.vision_line,
             }),
             beside: Vec::new(),
+            pulled_beside: false,
             telemetry: None,
             validity: Some(validity(warnings)),
             warnings: lines,
@@ -340,6 +343,7 @@ fn contact(backend: &str, port: Option<u16>) -> Contact {
         info: None,
         metrics: None,
         reset: None,
+        restart_for_cells: false,
         dialect: Dialect {
             protocol,
             path: None,
