@@ -5,6 +5,7 @@ use crate::judge::metrics::{
     Count, Flow, Metric, Sample,
     Statistic::{self, Max, Mean, Median, P90, P95, P99},
 };
+use crate::matrix::spec::validity::Bounds;
 use crate::matrix::spec::workload::Profile;
 
 /// From this many tokens per event on, the time between events is no longer the time of a token.
@@ -339,7 +340,10 @@ impl Checks<'_> {
                  between events, per token it is about {:.2} ms",
                 itl.middle() / tokens
             );
-            self.warn(line, About::Chunks, says);
+            // A few percent are worth a word; more is what judges call chunked.
+            let is_chunked = tokens > Bounds::default().tokens_per_chunk;
+            let about = if is_chunked { About::Chunks } else { About::Rest };
+            self.warn(line, about, says);
         }
     }
 }
