@@ -33,6 +33,7 @@ name: t
 engines:
   - sglang:
       executor: process
+      version: 0.5.23
       venv: {venv}
       args: [{arguments}]
       env: {{ HF_HUB_OFFLINE: "1" }}
