@@ -189,7 +189,7 @@ fn is_watched(host: &Host, launch: &Launch) -> bool {
         && match &launch.place {
             Place::Process(_) => true,
             Place::Container(_) => engine::has_containers_here(&host.whereabouts),
-            Place::Attach(_) => false,
+            Place::Attach(_) | Place::Imported(_) => false,
         }
 }
 
@@ -297,7 +297,9 @@ const fn mend(look: &Look) -> &'static str {
         Some(there) if !there.is_empty() => {
             "stop it: what else runs on a GPU is measured along with the engine"
         }
-        _ => "wait until it is free, or stop what uses it: a container, a virtual machine, another user's process",
+        _ => {
+            "wait until it is free, or stop what uses it: a container, a virtual machine, another user's process"
+        }
     }
 }
 
@@ -368,7 +370,10 @@ mod tests {
         let used = unrest(&look(900, 0.0, &[(7, "python3")])).unwrap();
         assert_eq!(used, "GPU 1 is used by process 7 (python3, 300 MiB)");
         let taken = unrest(&look(1536, 0.0, &[])).unwrap();
-        assert!(taken.starts_with("1.5 GiB of the memory of GPU 1 is taken"), "{taken}");
+        assert!(
+            taken.starts_with("1.5 GiB of the memory of GPU 1 is taken"),
+            "{taken}"
+        );
         let busy = unrest(&look(100, 0.97, &[])).unwrap();
         assert!(busy.starts_with("GPU 1 is busy (97 %)"), "{busy}");
     }

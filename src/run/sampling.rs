@@ -103,7 +103,11 @@ impl Sampling {
             seconds: span.end.since(span.zero).as_secs_f64(),
             devices: self.devices.clone(),
             idle_w: self.watch.idle_w(),
-            foreign: self.devices.iter().map(|device| (*device, self.watch.foreign(*device))).collect(),
+            foreign: self
+                .devices
+                .iter()
+                .map(|device| (*device, self.watch.foreign(*device)))
+                .collect(),
             is_simulated: self.is_simulated,
         };
         let mut telemetry = window::telemetry(&samples, facts, &about);

@@ -199,7 +199,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(governor(root.path()), None, "a virtual machine sets no frequency");
         let set = |cpu: u32, governor: &str| {
-            let folder = root.path().join(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq"));
+            let folder = root
+                .path()
+                .join(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq"));
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("scaling_governor"), format!("{governor}\n")).unwrap();
         };

@@ -8,13 +8,13 @@ mod chaos;
 mod daemon;
 mod engines;
 mod flags;
-#[path = "../nvml/stub.rs"]
-mod nvml;
 #[path = "../e2e/harness.rs"]
 #[expect(dead_code, reason = "the tests of processes use the rest")]
 mod harness;
 mod images;
 mod leftovers;
+#[path = "../nvml/stub.rs"]
+mod nvml;
 mod pasted;
 mod refusals;
 mod registry;

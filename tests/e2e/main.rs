@@ -7,12 +7,15 @@ mod devices;
 mod faults;
 mod gpus;
 mod harness;
+mod nightly;
 #[path = "../nvml/stub.rs"]
 mod nvml;
 mod resume;
 mod rows;
 mod search;
 mod secrets;
+mod sglang;
 mod stop;
+mod telemetry;
 mod validity;
 mod vllm;

@@ -18,7 +18,8 @@ fn spent() -> Duration {
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).ok();
         let name = read("comm")?;
         let first = read("schedstat")?.split_whitespace().next()?.parse().ok()?;
-        name.starts_with("probe nvml").then(|| Duration::from_nanos(first))
+        name.starts_with("probe nvml")
+            .then(|| Duration::from_nanos(first))
     };
     threads.flatten().filter_map(of).sum()
 }
@@ -45,7 +46,11 @@ fn eight_devices_whose_calls_take_milliseconds_cost_less_than_a_hundredth_of_a_p
         let before = spent();
         std::thread::sleep(LONG);
         let share = (spent() - before).as_secs_f64() / LONG.as_secs_f64();
-        println!("8 devices for {} s: {:.2} % of a processor", LONG.as_secs(), share * 100.0);
+        println!(
+            "8 devices for {} s: {:.2} % of a processor",
+            LONG.as_secs(),
+            share * 100.0
+        );
         share
     };
     // What runs beside only adds to it.

@@ -50,23 +50,42 @@ fn each_device_tells_what_it_is_and_the_machine_is_told() {
         panic!("{:?}", gpus.facts());
     };
     assert_eq!(first.name, "NVIDIA H100 80GB HBM3");
-    assert_eq!(first.uuid.as_deref(), Some("GPU-57b00000-0000-4000-8000-000000000000"));
+    assert_eq!(
+        first.uuid.as_deref(),
+        Some("GPU-57b00000-0000-4000-8000-000000000000")
+    );
     assert_eq!(
         (first.bus.as_deref(), second.bus.as_deref()),
         (Some("0000:10:00.0"), Some("0000:21:00.0"))
     );
-    assert_eq!((first.driver.as_deref(), first.cuda.as_deref()), (Some("580.95.05"), Some("13.0")));
-    assert_eq!((first.memory_bytes, first.power_limit_w), (Some(81_559 << 20), Some(650.0)));
-    assert_eq!((first.max_sm_clock_mhz, first.ecc, first.mig), (Some(1980.0), Some(true), Some(false)));
+    assert_eq!(
+        (first.driver.as_deref(), first.cuda.as_deref()),
+        (Some("580.95.05"), Some("13.0"))
+    );
+    assert_eq!(
+        (first.memory_bytes, first.power_limit_w),
+        (Some(81_559 << 20), Some(650.0))
+    );
+    assert_eq!(
+        (first.max_sm_clock_mhz, first.ecc, first.mig),
+        (Some(1980.0), Some(true), Some(false))
+    );
     assert_eq!(first.vbios.as_deref(), Some("96.00.A5.00.01"));
-    assert_eq!(first.links.get(&1).map(String::as_str), Some("nvlink"), "by a switch");
+    assert_eq!(
+        first.links.get(&1).map(String::as_str),
+        Some("nvlink"),
+        "by a switch"
+    );
     let mut machine = Machine::default();
     gpus.describe(&mut machine);
     assert_eq!(machine.gpus, [first.name.as_str(); 2]);
     assert_eq!(machine.driver.as_deref(), Some("580.95.05"));
     assert_eq!(machine.devices, gpus.facts());
     let apart = open(&Stub::of("gpus 2\n"));
-    assert_eq!(apart.facts()[0].links.get(&1).map(String::as_str), Some("numa-node"));
+    assert_eq!(
+        apart.facts()[0].links.get(&1).map(String::as_str),
+        Some("numa-node")
+    );
 }
 
 #[test]
@@ -120,7 +139,11 @@ fn values_come_under_our_names_and_units() {
     let first = values(&mut *slow);
     assert_eq!(first.get("pcie_tx_bytes_per_s"), Some(&2e6));
     assert_eq!(first.get("pcie_rx_bytes_per_s"), Some(&3e6));
-    assert_eq!(first.get("nvlink_tx_bytes_per_s"), None, "there is nothing to hold it against");
+    assert_eq!(
+        first.get("nvlink_tx_bytes_per_s"),
+        None,
+        "there is nothing to hold it against"
+    );
     assert_eq!((first["processes"], first["foreign_processes"]), (0.0, 0.0));
     let second = values(&mut *slow);
     assert_eq!(second.get("nvlink_tx_bytes_per_s"), Some(&(100.0 * 1_048_576.0)));
@@ -148,7 +171,10 @@ fn the_energy_counter_is_the_integral_of_the_power_that_is_told() {
         .map(|pair| (pair[0].1 + pair[1].1) / 2.0 * (pair[1].0 - pair[0].0))
         .sum();
     let apart = (by_counter - by_power).abs() / by_counter;
-    assert!(apart < 0.03, "{by_counter} J by the counter, {by_power} J by power");
+    assert!(
+        apart < 0.03,
+        "{by_counter} J by the counter, {by_power} J by power"
+    );
     let most = told.iter().map(|(_, watts, _)| *watts).fold(0.0, f64::max);
     assert!(most > 250.0, "it went up: {most} W");
     let (mut steady, _) = probes(&gpus, 1, &Processes::default());
@@ -175,7 +201,9 @@ fn throttling_is_told_from_the_moment_on_which_it_begins() {
 fn who_computes_on_a_device_is_named_and_strangers_are_told_from_our_own() {
     let own = std::process::id();
     let stranger = std::os::unix::process::parent_id();
-    let stub = Stub::of(&format!("process gpu=0 {own} 2000\nprocess gpu=0 {stranger} 300 until=0.5\n"));
+    let stub = Stub::of(&format!(
+        "process gpu=0 {own} 2000\nprocess gpu=0 {stranger} 300 until=0.5\n"
+    ));
     let gpus = open(&stub);
     let look = gpus.look(0).expect("it tells");
     let there = look.processes.expect("it tells who is there");
@@ -191,7 +219,10 @@ fn who_computes_on_a_device_is_named_and_strangers_are_told_from_our_own() {
     assert_eq!((told["processes"], told["foreign_processes"]), (1.0, 0.0));
     let foreign = processes.foreign(0);
     assert_eq!(foreign.len(), 1, "who has left was there");
-    assert_eq!((foreign[0].pid, foreign[0].memory_bytes), (stranger, Some(300 << 20)));
+    assert_eq!(
+        (foreign[0].pid, foreign[0].memory_bytes),
+        (stranger, Some(300 << 20))
+    );
     assert_eq!(processes.on(0).len(), 2);
 }
 
@@ -205,7 +236,10 @@ fn a_device_that_falls_off_the_bus_says_so_and_the_other_goes_on() {
     std::thread::sleep(Duration::from_millis(500));
     for probe in [&mut quick, &mut slow] {
         let said = probe.read().expect_err("it is gone");
-        assert!(said.contains("GPU 0") && said.contains("fell off the bus"), "{said}");
+        assert!(
+            said.contains("GPU 0") && said.contains("fell off the bus"),
+            "{said}"
+        );
     }
     assert!(gpus.look(0).is_err());
     values(&mut *other);
@@ -222,11 +256,19 @@ fn what_a_library_or_device_does_not_offer_is_absent_and_the_rest_is_told() {
          error nvmlDeviceGetUtilizationRates 3\nerror nvmlDeviceGetPcieThroughput 3\nerror nvmlDeviceGetVbiosVersion 3\n",
     );
     let gpus = open(&stub);
-    assert_eq!((gpus.facts()[0].vbios.as_deref(), gpus.facts()[0].memory_bytes), (None, None));
+    assert_eq!(
+        (gpus.facts()[0].vbios.as_deref(), gpus.facts()[0].memory_bytes),
+        (None, None)
+    );
     let (mut quick, mut slow) = probes(&gpus, 0, &Processes::default());
     for _ in 0..2 {
         let told = values(&mut *quick);
-        for absent in ["energy_j", "memory_used_bytes", "gpu_util_share", "memory_temperature_c"] {
+        for absent in [
+            "energy_j",
+            "memory_used_bytes",
+            "gpu_util_share",
+            "memory_temperature_c",
+        ] {
             assert!(!told.contains_key(absent), "{absent} in {told:?}");
         }
         assert_eq!(told["power_w"], 70.0);

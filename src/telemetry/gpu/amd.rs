@@ -155,9 +155,7 @@ fn devices(told: &Value) -> impl Iterator<Item = (u32, &Value)> {
 fn number(gpu: &Value, path: &str) -> Option<(f64, String)> {
     let at = gpu.pointer(path)?;
     let value = at.get("value").unwrap_or(at);
-    let number = value
-        .as_f64()
-        .or_else(|| value.as_str()?.trim().parse().ok())?;
+    let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
     let unit = at.get("unit").and_then(Value::as_str).unwrap_or_default();
     Some((number, unit.to_owned()))
 }
@@ -289,7 +287,9 @@ fn figure(card: &Value, words: &[&str]) -> Option<f64> {
 }
 
 fn rocm_facts(told: &Value) -> Vec<Gpu> {
-    let driver = told.get("system").and_then(|system| field(system, &["driver version"]));
+    let driver = told
+        .get("system")
+        .and_then(|system| field(system, &["driver version"]));
     let text = |card: &Value, words: &[&str]| field(card, words).map(str::to_owned);
     cards(told)
         .into_iter()
@@ -314,7 +314,8 @@ fn rocm_metrics(told: &Value) -> Vec<(u32, Values)> {
             let share = |words: &[&str]| figure(card, words).map(|percent| percent / 100.0);
             let power = figure(card, &["average graphics package power (w)"])
                 .or_else(|| figure(card, &["current socket graphics package power (w)"]));
-            let heat = figure(card, &["sensor junction", "(c)"]).or_else(|| figure(card, &["sensor edge", "(c)"]));
+            let heat =
+                figure(card, &["sensor junction", "(c)"]).or_else(|| figure(card, &["sensor edge", "(c)"]));
             let told = [
                 ("power_w", power),
                 ("gpu_util_share", share(&["gpu use (%)"])),

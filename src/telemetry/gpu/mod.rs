@@ -126,7 +126,9 @@ impl Gpus {
     /// In words, why nothing is told about it.
     pub fn look(&self, device: u32) -> Result<Look, String> {
         let gpu = self.facts.iter().find(|gpu| gpu.device == device);
-        let gpu = gpu.ok_or_else(|| format!("nobody tells about GPU {device}"))?.clone();
+        let gpu = gpu
+            .ok_or_else(|| format!("nobody tells about GPU {device}"))?
+            .clone();
         let told = self.told.clone();
         within(LOOK, "matrix-gpu-look", move || match &told {
             #[cfg(feature = "nvml")]

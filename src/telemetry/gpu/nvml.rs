@@ -21,8 +21,8 @@ use nvml_wrapper::sys_exports::field_id;
 use nvml_wrapper::{Device, Nvml};
 
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
-use crate::telemetry::gpu::processes::{self, Processes};
 use crate::telemetry::gpu::Look;
+use crate::telemetry::gpu::processes::{self, Processes};
 use crate::telemetry::source::{Probe, Reading};
 
 /// How often what changes quickly is asked for.
@@ -158,7 +158,7 @@ impl Asked {
         if self.lacks & bit != 0 {
             return Ok(None);
         }
-        match self.found().and_then(|device| make(device)) {
+        match self.found().and_then(make) {
             Ok(value) => Ok(Some(value)),
             Err(error) if is_death(&error) => {
                 self.device = None;
@@ -253,7 +253,10 @@ fn quick(asked: &mut Asked, is_whole: bool) -> Result<Values, String> {
     let energy = asked.ask(Call::Energy, Device::total_energy_consumption)?;
     put("energy_j", energy.map(|millijoules| millijoules as f64 / 1e3));
     let used = asked.ask(Call::Utilization, Device::utilization_rates)?;
-    put("gpu_util_share", used.as_ref().map(|used| f64::from(used.gpu) / 1e2));
+    put(
+        "gpu_util_share",
+        used.as_ref().map(|used| f64::from(used.gpu) / 1e2),
+    );
     put("memory_util_share", used.map(|used| f64::from(used.memory) / 1e2));
     let clock = asked.ask(Call::SmClock, |device| device.clock_info(Clock::SM))?;
     put("sm_clock_mhz", clock.map(f64::from));
@@ -270,7 +273,9 @@ fn quick(asked: &mut Asked, is_whole: bool) -> Result<Values, String> {
     if is_whole {
         let memory = asked.ask(Call::Memory, Device::memory_info)?;
         put("memory_used_bytes", memory.map(|memory| memory.used as f64));
-        let heat = asked.ask(Call::Temperature, |device| device.temperature(TemperatureSensor::Gpu))?;
+        let heat = asked.ask(Call::Temperature, |device| {
+            device.temperature(TemperatureSensor::Gpu)
+        })?;
         put("temperature_c", heat.map(f64::from));
         put("memory_temperature_c", memory_temperature(asked)?);
         let clock = asked.ask(Call::MemoryClock, |device| device.clock_info(Clock::Memory))?;
@@ -385,7 +390,10 @@ impl Slow {
         let told = gpm_metrics_get(nvml, last, now, &wanted.map(|(_, id)| id)).unwrap_or_default();
         for ((name, _), told) in wanted.into_iter().zip(told) {
             // In MiB per second.
-            values.extend(told.ok().map(|told| (name.to_owned(), told.value * 1024.0 * 1024.0)));
+            values.extend(
+                told.ok()
+                    .map(|told| (name.to_owned(), told.value * 1024.0 * 1024.0)),
+            );
         }
         Ok(())
     }
@@ -408,7 +416,10 @@ mod tests {
         assert_eq!(told(ThrottleReasons::SW_THERMAL_SLOWDOWN), ["throttled_thermal"]);
         let slow = ThrottleReasons::HW_SLOWDOWN;
         assert_eq!(told(slow), ["throttled_hardware"]);
-        assert_eq!(told(slow | ThrottleReasons::HW_THERMAL_SLOWDOWN), ["throttled_thermal"]);
+        assert_eq!(
+            told(slow | ThrottleReasons::HW_THERMAL_SLOWDOWN),
+            ["throttled_thermal"]
+        );
         assert_eq!(
             told(slow | ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN),
             ["throttled_hardware"]

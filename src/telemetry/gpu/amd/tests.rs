@@ -129,8 +129,14 @@ fn rocm_smi_is_read_by_card() {
     let values = rocm_metrics(&told);
     let of = |name: &str| values[0].1.get(name).copied();
     assert_eq!((of("power_w"), of("gpu_util_share")), (Some(251.5), Some(0.97)));
-    assert_eq!((of("temperature_c"), of("memory_temperature_c")), (Some(52.0), Some(60.0)));
-    assert_eq!((of("sm_clock_mhz"), of("memory_clock_mhz")), (Some(2100.0), Some(1249.0)));
+    assert_eq!(
+        (of("temperature_c"), of("memory_temperature_c")),
+        (Some(52.0), Some(60.0))
+    );
+    assert_eq!(
+        (of("sm_clock_mhz"), of("memory_clock_mhz")),
+        (Some(2100.0), Some(1249.0))
+    );
     assert_eq!(of("memory_used_bytes"), Some(1_073_741_824.0));
     assert_eq!(values[1].1, Values::from([("gpu_util_share".to_owned(), 0.0)]));
 }

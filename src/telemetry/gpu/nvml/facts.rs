@@ -55,7 +55,9 @@ pub(super) fn read(nvml: &'static Nvml) -> Result<Vec<Gpu>, String> {
 
 fn about(device: &Device<'_>, gpu: Gpu) -> Gpu {
     let bus = device.pci_info().ok().map(|told| address(&told.bus_id));
-    let limit = device.enforced_power_limit().or_else(|_| device.power_management_limit());
+    let limit = device
+        .enforced_power_limit()
+        .or_else(|_| device.power_management_limit());
     Gpu {
         name: device.name().unwrap_or(gpu.name),
         uuid: device.uuid().ok(),
