@@ -36,6 +36,9 @@ pub struct SimArgs {
     /// The version that the engine tells.
     #[arg(long, value_name = "VERSION", default_value = "0.0.0-sim")]
     version_string: String,
+    /// Keeps quiet in OpenAI's answers about prompt tokens from the prefix cache, as engines without such a report do.
+    #[arg(long)]
+    hide_cached_tokens: bool,
     /// The kind of quantized weights that SGLang's server info tells, such as `fp8`; none by default.
     #[arg(long, value_name = "KIND")]
     quantization: Option<String>,
@@ -191,6 +194,12 @@ struct FaultArgs {
     /// Answers a cache reset with success and resets nothing.
     #[arg(long)]
     fake_reset: bool,
+    /// After N generation requests, its metrics are asked for in vain.
+    #[arg(long, value_name = "N")]
+    hang_metrics_after: Option<u64>,
+    /// With generation request N, counters of its metrics begin again at nothing, as if it had been restarted.
+    #[arg(long, value_name = "N")]
+    reset_counters_at: Option<u64>,
     /// Ends every answer after this share of the tokens asked for, such as `50%`, though `ignore_eos` is set.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     early_end: Option<f64>,
@@ -277,6 +286,7 @@ impl SimArgs {
             },
             version: self.version_string,
             quantization: self.quantization,
+            hides_cached: self.hide_cached_tokens,
             tp: self.tp,
             max_model_len: self.max_model_len.unwrap_or(preset.max_model_len.min(fits)),
             api_key: self.api_key,
@@ -362,6 +372,8 @@ impl FaultArgs {
             leak_child: self.leak_child,
             log_flood: self.log_flood.map(|bytes| bytes.0),
             leave_shm: self.leave_shm.map(|size| size.0),
+            hang_metrics_after: self.hang_metrics_after,
+            reset_counters_at: self.reset_counters_at,
         }
     }
 }

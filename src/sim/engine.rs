@@ -60,6 +60,9 @@ impl Engine {
     /// Takes in a generation request and gives it its number.
     pub(crate) fn number(&self) -> u64 {
         let number = self.requests.fetch_add(1, Relaxed) + 1;
+        if self.options.faults.resets_counters_at(number) {
+            self.metrics.generation_tokens.store(0, Relaxed);
+        }
         if self.options.faults.refuses_at(number) {
             self.refusing.cancel();
         }
@@ -69,6 +72,20 @@ impl Engine {
     /// Whether nothing that arrives now is answered.
     pub(crate) fn hangs(&self) -> bool {
         self.options.faults.hangs_at(self.requests.load(Relaxed))
+    }
+
+    /// Whether its metrics are not answered now.
+    pub(crate) fn hides_metrics(&self) -> bool {
+        self.options.faults.hides_metrics_at(self.requests.load(Relaxed))
+    }
+
+    /// The share of the batch in use where nothing is batched: the requests in flight, as if 256 were a full batch.
+    fn unbatched(&self) {
+        if self.orders.is_none() {
+            self.metrics
+                .power
+                .set(self.metrics.in_flight.load(Relaxed) as f64 / 256.0);
+        }
     }
 
     /// The finished requests so far, a JSON line each.
@@ -109,6 +126,7 @@ impl Exchange {
         arrived: Moment,
     ) -> Self {
         engine.metrics.in_flight.fetch_add(1, Relaxed);
+        engine.unbatched();
         Self {
             engine: Arc::clone(engine),
             id: id.map_or_else(|| number.to_string(), str::to_owned),
@@ -164,6 +182,7 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         let metrics = &self.engine.metrics;
         metrics.in_flight.fetch_sub(1, Relaxed);
+        self.engine.unbatched();
         let count = match self.finish {
             Some(Finish::Length) => &metrics.finished,
             Some(Finish::Stop) => &metrics.stopped,

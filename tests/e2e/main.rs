@@ -12,5 +12,6 @@ mod rows;
 mod search;
 mod secrets;
 mod stop;
+mod telemetry;
 mod validity;
 mod vllm;

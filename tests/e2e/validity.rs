@@ -134,7 +134,7 @@ fn a_warm_cache_is_found_and_so_is_a_reset_that_nobody_can_prove() {
         &[
             ("liar", "vllm", "--fake-reset"),
             ("honest", "vllm", "\"--seed=2\""),
-            ("silent", "lmdeploy", ""),
+            ("silent", "openai", "--hide-cached-tokens"),
         ],
         &format!("{load}repeats: {{ starts: 1, per_start: 2 }}\n"),
     );

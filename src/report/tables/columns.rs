@@ -31,6 +31,18 @@ pub(super) const FIGURES: [Measured; 14] = [
     (time(Statistic::P99, Sample::E2e), "E2E p99", 1, 5),
 ];
 
+/// The figures of energy.
+const ENERGY: [Measured; 2] = [
+    (Metric::EnergyPer(Flow::Output), "energy per output token", 3, 4),
+    (Metric::MeanPower, "power", 0, 5),
+];
+
+/// The figures of energy, where any of the cells has them.
+pub(super) fn energy(group: &[&Shown<'_>]) -> &'static [Measured] {
+    let is_told = |shown: &&Shown<'_>| !shown.values(Metric::MeanPower).is_empty();
+    if group.iter().any(is_told) { &ENERGY } else { &[] }
+}
+
 /// The figures of the overview.
 pub(super) const FEW_FIGURES: [Measured; 4] = [
     (Metric::Throughput(Flow::Requests), "requests", 2, 2),

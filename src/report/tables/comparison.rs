@@ -35,10 +35,12 @@ fn table(title: String, group: &[&Shown<'_>], reference: Option<&str>) -> Table 
         None => group.first().map_or("", |first| &first.launch.engine.name),
     };
     let searches = columns::searches(group);
+    let energy = columns::energy(group);
     let mut columns = vec![columns::words("engine", 0)];
     columns.extend(columns::identity());
     columns.extend(searches.then(columns::found));
     columns.extend(columns::figures(&FIGURES));
+    columns.extend(columns::figures(energy));
     columns.extend(columns::client());
     columns.push(columns::numbers(&format!("vs {reference}"), 0));
     let mut rows = Vec::new();
@@ -48,6 +50,7 @@ fn table(title: String, group: &[&Shown<'_>], reference: Option<&str>) -> Table 
         cells.extend(columns::identified(one));
         cells.extend(searches.then(|| columns::found_by(one)));
         cells.extend(columns::values(one, &FIGURES));
+        cells.extend(columns::values(one, energy));
         cells.extend(columns::client_error(one));
         cells.push(match ratio(one, group, reference) {
             // Its status and the note on its failure say why.

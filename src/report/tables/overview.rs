@@ -25,16 +25,19 @@ pub fn engine_results(shown: &[Shown<'_>]) -> Vec<Table> {
 
 fn results(engine: String, group: &[&Shown<'_>]) -> Table {
     let searches = columns::searches(group);
+    let energy = columns::energy(group);
     let mut columns = vec![columns::words("model", 0), columns::words("scenario", 0)];
     columns.extend(columns::identity());
     columns.extend(searches.then(columns::found));
     columns.extend(columns::figures(&FIGURES));
+    columns.extend(columns::figures(energy));
     columns.extend(columns::client());
     let row = |one: &&Shown<'_>| {
         let mut cells = vec![Value::text(&one.launch.model), Value::Text(one.scenario())];
         cells.extend(columns::identified(one));
         cells.extend(searches.then(|| columns::found_by(one)));
         cells.extend(columns::values(one, &FIGURES));
+        cells.extend(columns::values(one, energy));
         cells.extend(columns::client_error(one));
         Row {
             cells,
