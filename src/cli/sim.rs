@@ -194,12 +194,6 @@ struct FaultArgs {
     /// Answers a cache reset with success and resets nothing.
     #[arg(long)]
     fake_reset: bool,
-    /// After N generation requests, its metrics are asked for in vain.
-    #[arg(long, value_name = "N")]
-    hang_metrics_after: Option<u64>,
-    /// With generation request N, counters of its metrics begin again at nothing, as if it had been restarted.
-    #[arg(long, value_name = "N")]
-    reset_counters_at: Option<u64>,
     /// Ends every answer after this share of the tokens asked for, such as `50%`, though `ignore_eos` is set.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     early_end: Option<f64>,
@@ -372,8 +366,6 @@ impl FaultArgs {
             leak_child: self.leak_child,
             log_flood: self.log_flood.map(|bytes| bytes.0),
             leave_shm: self.leave_shm.map(|size| size.0),
-            hang_metrics_after: self.hang_metrics_after,
-            reset_counters_at: self.reset_counters_at,
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod explain;
 pub mod fetch;
 mod flags;
 pub mod history;
+pub mod import;
 
 pub mod init;
 pub mod log;
@@ -83,6 +84,7 @@ pub fn execute(cli: Cli) -> Outcome {
         Command::Bench(args) => bench::execute(&args),
         Command::Calibrate(args) => calibrate::execute(&args, colors),
         Command::Report(args) => report::execute(&args, colors),
+        Command::Import(args) => import::execute(&args),
         Command::Explain(args) => explain::execute(&args),
         Command::Compare(args) => compare::execute(&args, colors),
         Command::Noise(args) => noise::execute(&args, colors),

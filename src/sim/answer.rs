@@ -40,7 +40,7 @@ pub(crate) async fn answer(
         return Ok(after);
     }
     let number = matches!(route, Route::Generate(_)).then(|| engine.number());
-    if engine.hangs() || matches!(route, Route::Metrics) && engine.hides_metrics() {
+    if engine.hangs() {
         wire.gone().await;
         return Ok(After::Close);
     }
@@ -109,20 +109,6 @@ async fn page(engine: &Engine, route: Route, request: &Request) -> Reply {
         },
         Route::Models => Reply::json(200, models(engine)),
         Route::Metrics if options.dialect == Dialect::Sglang && !options.metrics => not_found(),
-<<<<<<< HEAD
-        Route::Metrics => {
-            match engine
-                .metrics
-                .page(options.dialect, &ask::served_models(options)[0], options.tp)
-            {
-                Some(page) => Reply {
-                    content_type: "text/plain; version=0.0.4; charset=utf-8",
-                    ..Reply::text(200, page)
-                },
-                None => not_found(),
-            }
-        }
-=======
         Route::Metrics if options.faults.hangs_metrics_at(engine.requests.load(Relaxed)) => {
             std::future::pending().await
         }
@@ -133,7 +119,6 @@ async fn page(engine: &Engine, route: Route, request: &Request) -> Reply {
             },
             None => not_found(),
         },
->>>>>>> main
         Route::ResetCache => reset_cache(engine, request.head.parameter("timeout")).await,
         Route::Version => Reply::json(200, json!({ "version": options.version }).to_string()),
         Route::ServerInfo => Reply::json(200, server_info(engine)),
@@ -184,8 +169,8 @@ fn models(engine: &Engine) -> String {
 fn metrics(engine: &Engine, model: &str) -> Option<String> {
     let options = &engine.options;
     match options.faults.forgets_metrics_at(engine.requests.load(Relaxed)) {
-        true => Metrics::default().page(options.dialect, model),
-        false => engine.metrics.page(options.dialect, model),
+        true => Metrics::default().page(options.dialect, model, options.tp),
+        false => engine.metrics.page(options.dialect, model, options.tp),
     }
 }
 

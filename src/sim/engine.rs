@@ -60,9 +60,6 @@ impl Engine {
     /// Takes in a generation request and gives it its number.
     pub(crate) fn number(&self) -> u64 {
         let number = self.requests.fetch_add(1, Relaxed) + 1;
-        if self.options.faults.resets_counters_at(number) {
-            self.metrics.generation_tokens.store(0, Relaxed);
-        }
         if self.options.faults.refuses_at(number) {
             self.refusing.cancel();
         }
@@ -72,11 +69,6 @@ impl Engine {
     /// Whether nothing that arrives now is answered.
     pub(crate) fn hangs(&self) -> bool {
         self.options.faults.hangs_at(self.requests.load(Relaxed))
-    }
-
-    /// Whether its metrics are not answered now.
-    pub(crate) fn hides_metrics(&self) -> bool {
-        self.options.faults.hides_metrics_at(self.requests.load(Relaxed))
     }
 
     /// The share of the batch in use where nothing is batched: the requests in flight, as if 256 were a full batch.

@@ -117,10 +117,6 @@ pub struct Faults {
     pub log_flood: Option<u64>,
     /// A file of this many bytes is left in `/dev/shm`.
     pub leave_shm: Option<u64>,
-    /// After this many generation requests, its metrics are asked for in vain: they never come.
-    pub hang_metrics_after: Option<u64>,
-    /// With this generation request, counters of its metrics begin again at nothing.
-    pub reset_counters_at: Option<u64>,
 }
 
 /// What happens in the middle of a stream.
@@ -181,16 +177,6 @@ impl Faults {
     /// Whether nothing is answered any more once `requests` generation requests came in.
     pub(crate) fn hangs_at(&self, requests: u64) -> bool {
         self.hang_after.is_some_and(|after| requests > after)
-    }
-
-    /// Whether its metrics are not answered any more once `requests` generation requests came in.
-    pub(crate) fn hides_metrics_at(&self, requests: u64) -> bool {
-        self.hang_metrics_after.is_some_and(|after| requests >= after)
-    }
-
-    /// Whether counters begin again with generation request `number`.
-    pub(crate) fn resets_counters_at(&self, number: u64) -> bool {
-        self.reset_counters_at == Some(number)
     }
 
     /// Whether connections are refused once `requests` generation requests came in.

@@ -11,6 +11,7 @@ mod resume;
 mod rows;
 mod search;
 mod secrets;
+mod sglang;
 mod stop;
 mod telemetry;
 mod validity;

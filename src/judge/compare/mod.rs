@@ -5,6 +5,7 @@
 
 pub mod cells;
 pub mod change;
+pub mod comparable;
 pub mod exact;
 pub mod fingerprint;
 pub mod held;

@@ -6,6 +6,7 @@
 pub mod cell;
 pub mod client;
 pub mod event;
+pub mod imported;
 pub mod machine;
 pub mod night;
 pub mod post_mortem;
