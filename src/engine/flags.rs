@@ -67,7 +67,7 @@ pub async fn check_flags(launches: &[Launch], asking: &Asking<'_>) -> Flags {
             Place::Container(container) => container.image.clone(),
             Place::Process(process) if process.venv.is_none() => program(launch, asking),
             // An environment that matrix makes may not be made yet.
-            Place::Process(_) | Place::Attach(_) => continue,
+            Place::Process(_) | Place::Attach(_) | Place::Imported(_) => continue,
         };
         if long.is_empty() {
             continue;
@@ -77,7 +77,7 @@ pub async fn check_flags(launches: &[Launch], asking: &Asking<'_>) -> Flags {
             let answer = match &launch.place {
                 Place::Container(container) => of_image(launch, container, asking).await,
                 Place::Process(process) => of_program(launch, process, asking).await,
-                Place::Attach(_) => continue,
+                Place::Attach(_) | Place::Imported(_) => continue,
             };
             answers.insert(key.clone(), answer);
         }

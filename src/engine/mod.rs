@@ -246,6 +246,11 @@ pub async fn start(
             let running = docker::start(launch, container, context, logs, tell).await?;
             (running, container.ipc.as_deref() == Some("host"))
         }
+        Place::Imported(_) => {
+            return Err(StartError::NoCommand {
+                engine: launch.engine.name.clone(),
+            });
+        }
     };
     let is_here = matches!(running.devices, Devices::Local(_));
     Ok(Running {

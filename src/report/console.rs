@@ -34,6 +34,20 @@ pub struct Facts<'a> {
     pub has_pictures: bool,
     /// Whether answers are vectors, which have neither output tokens nor a first one.
     pub embeds: bool,
+    /// Which lines stand in it.
+    pub layout: Layout,
+}
+
+/// Which lines stand in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Every line of the profile; a figure without a value shows as `–`.
+    Whole,
+    /// The lines whose figures are there: so a block of another version of the tool comes out as that version printed it.
+    AsPrinted {
+        /// Whether there is a line for tokens of pictures.
+        vision: bool,
+    },
 }
 
 /// The block of a profile, the empty line before it included.
@@ -42,23 +56,27 @@ pub struct Facts<'a> {
 pub fn block(profile: Profile, facts: &Facts<'_>, figures: &Figures) -> String {
     let mut lines = Lines {
         figures,
+        is_whole: facts.layout == Layout::Whole,
         text: "\n".to_owned(),
     };
     lines.section('=', " Serving Benchmark Result ");
     lines.text("Backend:", facts.backend);
     lines.text("Traffic request rate:", &facts.rate.text());
     match profile {
-        Profile::Classic => classic(&mut lines),
+        Profile::Classic => classic(&mut lines, facts),
         Profile::Current => current(&mut lines, facts),
     }
     lines.section('=', "");
     lines.text
 }
 
-fn classic(lines: &mut Lines<'_>) {
+fn classic(lines: &mut Lines<'_>, facts: &Facts<'_>) {
     lines.whole("Successful requests:", Metric::Completed);
     lines.number("Benchmark duration (s):", Metric::Duration);
     lines.whole("Total input tokens:", Metric::Tokens(Count::Input));
+    if facts.layout != Layout::Whole {
+        lines.input_parts(facts);
+    }
     lines.whole("Total generated tokens:", Metric::Tokens(Count::Output));
     lines.whole(
         "Total generated tokens (retokenized):",
@@ -90,12 +108,7 @@ fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
     lines.whole("Successful requests:", Metric::Completed);
     lines.number("Benchmark duration (s):", Metric::Duration);
     lines.whole("Total input tokens:", Metric::Tokens(Count::Input));
-    let (text, vision) = jsonl::input_parts(lines.figures).unzip();
-    let count = |tokens: Option<u64>| tokens.map_or_else(|| MISSING.to_owned(), |tokens| tokens.to_string());
-    lines.text("Total input text tokens:", &count(text));
-    if facts.has_pictures {
-        lines.text("Total input vision tokens:", &count(vision));
-    }
+    lines.input_parts(facts);
     if !facts.embeds {
         lines.whole("Total generated tokens:", Metric::Tokens(Count::Output));
         lines.whole(
@@ -151,6 +164,7 @@ pub fn steady_block(steady: &SteadyState) -> String {
     let none = Figures::new();
     let mut lines = Lines {
         figures: &none,
+        is_whole: true,
         text: "\n".to_owned(),
     };
     lines.section('=', " Steady-State Result ");
@@ -216,6 +230,8 @@ fn goodput(lines: &mut Lines<'_>, slo: &Slo) {
 
 struct Lines<'a> {
     figures: &'a Figures,
+    /// Whether lines without a figure stand in it as well.
+    is_whole: bool,
     text: String,
 }
 
@@ -237,15 +253,48 @@ impl Lines<'_> {
     }
 
     fn number(&mut self, label: &str, metric: Metric) {
-        self.value(label, self.figure(metric), 2);
+        self.line(label, metric, 1.0, 2);
     }
 
     fn percent(&mut self, label: &str, metric: Metric) {
-        self.value(label, self.figure(metric).map(|share| share * 100.0), 2);
+        self.line(label, metric, 100.0, 2);
     }
 
     fn whole(&mut self, label: &str, metric: Metric) {
-        self.value(label, self.figure(metric), 0);
+        self.line(label, metric, 1.0, 0);
+    }
+
+    fn line(&mut self, label: &str, metric: Metric, scale: f64, decimals: usize) {
+        match self.figure(metric) {
+            Some(value) => self.value(label, Some(value * scale), decimals),
+            None if self.is_whole => self.value(label, None, decimals),
+            // Python's word for what was no number.
+            None if self.has(metric) => self.text(label, "nan"),
+            None => {}
+        }
+    }
+
+    /// Whether a line of that figure may stand here, with or without a value.
+    fn has(&self, metric: Metric) -> bool {
+        self.is_whole || self.figures.contains_key(&metric.name())
+    }
+
+    /// Prompt tokens by what they stand for.
+    fn input_parts(&mut self, facts: &Facts<'_>) {
+        let (text, vision) = jsonl::input_parts(self.figures).unzip();
+        let count =
+            |tokens: Option<u64>| tokens.map_or_else(|| MISSING.to_owned(), |tokens| tokens.to_string());
+        if !self.has(Metric::Tokens(Count::InputVision)) {
+            return;
+        }
+        self.text("Total input text tokens:", &count(text));
+        let is_shown = match facts.layout {
+            Layout::Whole => facts.has_pictures,
+            Layout::AsPrinted { vision } => vision,
+        };
+        if is_shown {
+            self.text("Total input vision tokens:", &count(vision));
+        }
     }
 
     fn value(&mut self, label: &str, value: Option<f64>, decimals: usize) {
@@ -254,6 +303,12 @@ impl Lines<'_> {
     }
 
     fn times(&mut self, title: &str, name: &str, sample: Sample, wanted: &[Statistic]) {
+        if !wanted
+            .iter()
+            .any(|&statistic| self.has(Metric::Time(statistic, sample)))
+        {
+            return;
+        }
         self.section('-', title);
         for &statistic in wanted {
             let word = match statistic {
@@ -330,6 +385,7 @@ mod tests {
             cache: None,
             has_pictures: false,
             embeds: false,
+            layout: Layout::Whole,
         }
     }
 

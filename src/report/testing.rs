@@ -80,6 +80,8 @@ impl Case {
 
     pub(super) fn shown(&self) -> Shown<'_> {
         Shown {
+            run: "",
+            machine: None,
             launch: &self.launch,
             cell: &self.cell,
             summaries: self.summaries.iter().collect(),
@@ -213,6 +215,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
             .into(),
         search: None,
         retries: Vec::new(),
+        imported: None,
         beside: Vec::new(),
         pulled_beside: false,
         telemetry: None,

@@ -59,13 +59,13 @@ fn next<'j>(job: &'j Job<'_>, start: &Start) -> Option<(&'j Start, &'j Launch, &
     let launch = job.plan.launch(&next.launch);
     match &launch.place {
         Place::Container(container) => Some((next, launch, container)),
-        Place::Process(_) | Place::Attach(_) => None,
+        Place::Process(_) | Place::Attach(_) | Place::Imported(_) => None,
     }
 }
 
 fn image(launch: &Launch) -> Option<&str> {
     match &launch.place {
         Place::Container(container) => Some(&container.image),
-        Place::Process(_) | Place::Attach(_) => None,
+        Place::Process(_) | Place::Attach(_) | Place::Imported(_) => None,
     }
 }

@@ -479,6 +479,7 @@ pub(crate) fn blank(
         figures: BTreeMap::new(),
         search: None,
         retries: Vec::new(),
+        imported: None,
         beside: Vec::new(),
         pulled_beside: false,
         telemetry: None,

@@ -60,6 +60,12 @@ pub async fn findings(plan: &Plan, host: &Host, results: &Path) -> Vec<Finding> 
                 port(launch, &mut found);
             }
             Place::Attach(_) => {}
+            Place::Imported(_) => {
+                found.insert(Finding::new(
+                    format!("the launch `{}` was imported and cannot be started", launch.id),
+                    "write a matrix for it",
+                ));
+            }
         }
     }
     inputs(plan, host, &mut found);

@@ -12,7 +12,7 @@ use crate::judge::metrics::{self, Basis, CacheHits, SteadyState};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
 use crate::report::bench_line::{BenchLine, Details};
-use crate::report::console::{self, Facts};
+use crate::report::console::{self, Facts, Layout};
 use crate::report::plot::plot;
 use crate::report::vllm_json::VllmResult;
 use crate::results::record::cell::{Definitions, Figures};
@@ -113,6 +113,7 @@ impl Ended<'_> {
             cache: cache.as_ref(),
             has_pictures: self.wish.scenario.workload.dataset.has_pictures(),
             embeds: self.wish.backend.protocol() == Protocol::Embeddings,
+            layout: Layout::Whole,
         };
         console::block(self.wish.profile, &facts, &sheets.block)
     }

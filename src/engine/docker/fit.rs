@@ -53,7 +53,7 @@ pub async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
         .iter()
         .filter_map(|launch| match &launch.place {
             Place::Container(container) => Some((*launch, &**container)),
-            Place::Process(_) | Place::Attach(_) => None,
+            Place::Process(_) | Place::Attach(_) | Place::Imported(_) => None,
         })
         .collect();
     if launches.is_empty() {

@@ -28,7 +28,7 @@ pub use mended::{Held, generated_tokens, held, mended};
 pub use metric::{Better, Metric, Unit};
 pub use parts::{Count, Flow, Sample, Statistic, Target};
 pub use peaks::{EachSecond, each_second};
-pub use seconds::{Cut, CutError, Quantiles, cut, seconds};
+pub use seconds::{Cut, CutError, Kept, Quantiles, cut, reached, seconds};
 pub use stats::{Statistics, percentile};
 pub use steady::{SteadyState, steady_state};
 

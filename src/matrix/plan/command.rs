@@ -27,6 +27,10 @@ pub fn line(launch: &Launch) -> Line {
         Place::Container(container) => docker(launch, container),
         Place::Process(process) => shell(launch, process),
         Place::Attach(attach) => Line(vec![format!("# attached to {}", attach.url)]),
+        Place::Imported(imported) if imported.command.is_empty() => {
+            Line(vec!["# imported; the command is not known".to_owned()])
+        }
+        Place::Imported(imported) => Line(imported.command.clone()),
     }
 }
 

@@ -57,7 +57,7 @@ impl Launch {
         let command = match &self.place {
             Place::Container(container) => &container.command,
             Place::Process(process) => &process.command,
-            Place::Attach(_) => return Vec::new(),
+            Place::Attach(_) | Place::Imported(_) => return Vec::new(),
         };
         let flag = if port == self.contact.port.default {
             &[][..]
@@ -83,6 +83,7 @@ impl Launch {
                 texts.extend(process.venv.iter().filter_map(|venv| venv.path.as_ref()));
             }
             Place::Attach(attach) => texts.push(&attach.url),
+            Place::Imported(_) => {}
         }
         let mut names: Vec<String> = texts
             .into_iter()
@@ -147,6 +148,8 @@ pub enum Place {
     Process(Process),
     /// Started by someone else.
     Attach(Attach),
+    /// Told by another tool's results; nothing can be started from it.
+    Imported(Imported),
 }
 
 impl Place {
@@ -156,6 +159,7 @@ impl Place {
             Self::Container(_) => "container",
             Self::Process(_) => "process",
             Self::Attach(_) => "attach",
+            Self::Imported(_) => "imported",
         }
     }
 }
@@ -302,6 +306,18 @@ pub struct Venv {
 pub struct Attach {
     /// Its base URL, such as `http://host:8000`.
     pub url: Text,
+}
+
+/// What another tool's results tell of how an engine was started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Imported {
+    /// The image of the container.
+    pub image: Option<String>,
+    /// What was installed from pip, such as `lmdeploy==0.10.0`.
+    pub package: Option<String>,
+    /// The command, line by line as it was published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
 }
 
 /// How to talk to an engine.

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 pub use expand::expand;
 pub use launch::{
-    Attach, Blame, Contact, Container, DeadSign, Dialect, Engine, Gpus, Launch, Metrics, Mount, Network,
-    Parallel, Patience, PhaseSign, Place, Port, Process, Protocol, Reading, Reset, Signs, Usage, Venv,
+    Attach, Blame, Contact, Container, DeadSign, Dialect, Engine, Gpus, Imported, Launch, Metrics, Mount,
+    Network, Parallel, Patience, PhaseSign, Place, Port, Process, Protocol, Reading, Reset, Signs, Usage,
+    Venv,
 };
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};

@@ -606,6 +606,7 @@ fn filled(place: Place, fill: &dyn Fn(&str) -> Option<String>) -> Place {
         Place::Attach(attach) => Place::Attach(Attach {
             url: attach.url.fill(fill),
         }),
+        Place::Imported(imported) => Place::Imported(imported),
     }
 }
 

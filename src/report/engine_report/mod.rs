@@ -2,9 +2,12 @@
 //!
 //! Everything in it comes from the plan and the records; what is not known is left out.
 
+mod again;
+
 use std::collections::BTreeMap;
 
-use super::console::{self, Facts};
+use super::console::{self, Facts, Layout};
+use super::document::machine_facts;
 use super::markdown::{anchor, draw, escaped, fenced, list};
 use super::tables::{self, engine_results};
 use super::traffic::Traffic;
@@ -15,6 +18,7 @@ use crate::matrix::plan::{Launch, Place, command};
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::cell::{Definitions, Ending, Figures, Origin, Summary};
 use crate::results::record::client::ClientFacts;
+use crate::results::record::imported::Unknown;
 use crate::results::record::machine::Machine;
 
 /// The cells of each engine and version, in the order of first appearance, under the name of the engine.
@@ -37,16 +41,24 @@ pub fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
     };
     let title = title(first);
     let launches = launches(shown);
+    // What wrote this report measured nothing of what was imported.
+    let machine = machine.filter(|_| !shown.iter().all(is_imported));
     let mut text = format!("# {}\n\n", escaped(&title));
     if shown.iter().any(|one| is_simulated(one)) {
         text.push_str("**Simulated**: these figures come from the simulated engine and say nothing about a real one.\n\n");
     }
+    if shown.iter().any(is_imported) {
+        text.push_str("**Imported**: these figures were read from what another tool wrote; they are as good as that.\n\n");
+    }
+    text.push_str(&again::when(shown));
     text.push_str(&getting(&launches));
     text.push_str(&serving(&launches));
-    text.push_str(&contents(&title, &launches, machine.is_some()));
+    let again = again::section(shown);
+    text.push_str(&contents(&title, &launches, machine.is_some(), again.is_some()));
     if let Some(machine) = machine {
         text.push_str("## Machine\n\n");
-        text.push_str(&list(&facts_of(machine)));
+        let facts: Vec<String> = machine_facts(machine).iter().map(ToString::to_string).collect();
+        text.push_str(&list(&facts));
         text.push('\n');
     }
     text.push_str("## Results\n\n");
@@ -61,6 +73,7 @@ pub fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
             text.push_str(&workload(one));
         }
     }
+    text.extend(again);
     text
 }
 
@@ -77,6 +90,13 @@ fn title(shown: &Shown<'_>) -> String {
         Some(version) => format!("{} {version}", engine.title),
         None => engine.title.clone(),
     }
+}
+
+fn is_imported(shown: &Shown<'_>) -> bool {
+    shown
+        .summaries
+        .iter()
+        .any(|summary| summary.origin == Origin::Imported)
 }
 
 fn is_simulated(shown: &Shown<'_>) -> bool {
@@ -130,6 +150,14 @@ fn getting(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
                         format!("{} -m pip install {packages}", venv.python),
                     )
                 }),
+            Place::Imported(imported) => imported
+                .image
+                .as_ref()
+                .map(|image| ("Get the image:", format!("docker pull {image}")))
+                .or_else(|| {
+                    let package = imported.package.as_ref()?;
+                    Some(("Install it:", format!("python3 -m pip install {package}")))
+                }),
             Place::Attach(_) => None,
         };
         ways.extend(way.filter(|way| !ways.contains(way)));
@@ -171,13 +199,19 @@ fn without_model(command: &str, model: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-fn contents(title: &str, launches: &[(String, Vec<&Shown<'_>>)], has_machine: bool) -> String {
+fn contents(
+    title: &str,
+    launches: &[(String, Vec<&Shown<'_>>)],
+    has_machine: bool,
+    has_again: bool,
+) -> String {
     let mut headings: Vec<(usize, String)> = vec![(0, title.to_owned()), (1, "Table of Contents".to_owned())];
     if has_machine {
         headings.push((1, "Machine".to_owned()));
     }
     headings.push((1, "Results".to_owned()));
     headings.extend(launches.iter().map(|(heading, _)| (1, heading.clone())));
+    headings.extend(has_again.then(|| (1, again::HEADING.to_owned())));
     let mut text = "## Table of Contents\n\n".to_owned();
     for (depth, heading) in headings {
         let indent = "  ".repeat(depth);
@@ -191,26 +225,6 @@ fn contents(title: &str, launches: &[(String, Vec<&Shown<'_>>)], has_machine: bo
     text
 }
 
-fn facts_of(machine: &Machine) -> Vec<String> {
-    let mut facts: Vec<String> = Vec::new();
-    let mut say = |label: &str, value: Option<String>| {
-        facts.extend(value.map(|value| format!("{label}: {value}")));
-    };
-    let gpus = (!machine.gpus.is_empty()).then(|| machine.gpus.join(", "));
-    say("GPUs", gpus);
-    say("GPU driver", machine.driver.clone());
-    say("CPU", machine.cpu.clone());
-    say("logical CPUs", machine.cpus.map(|count| count.to_string()));
-    let memory = machine
-        .memory_bytes
-        .map(|bytes| bytes as f64 / f64::from(1 << 30));
-    say("memory", memory.map(|size| format!("{size:.1} GiB")));
-    say("system", machine.os.clone());
-    say("kernel", machine.kernel.clone());
-    say("measured with", Some(machine.tool.clone()));
-    facts
-}
-
 /// What one launch was: its facts and the exact command.
 fn launched(cells: &[&Shown<'_>]) -> String {
     let launch = cells[0].launch;
@@ -221,8 +235,13 @@ fn launched(cells: &[&Shown<'_>]) -> String {
     if let Some(precision) = &launch.precision {
         facts.push(format!("precision: {precision}"));
     }
-    facts.push(format!("tensor-parallel size: {}", launch.parallel.tp));
-    facts.push(format!("GPUs: {}", launch.devices));
+    let or_unknown = |what, number: u32| match tables::lacks(cells[0], what) {
+        true => "unknown".to_owned(),
+        false => number.to_string(),
+    };
+    let tp = or_unknown(Unknown::Tp, launch.parallel.tp);
+    facts.push(format!("tensor-parallel size: {tp}"));
+    facts.push(format!("GPUs: {}", or_unknown(Unknown::Gpus, launch.devices)));
     let summaries = || cells.iter().flat_map(|one| &one.summaries);
     let said = |fact: &dyn Fn(&Summary) -> Option<String>| summaries().find_map(|summary| fact(summary));
     if let Some(version) = said(&|summary| summary.engine.version.clone()) {
@@ -236,7 +255,7 @@ fn launched(cells: &[&Shown<'_>]) -> String {
 }
 
 /// The command that started it, broken into lines where that is the one that the plan prints.
-fn command_of(cells: &[&Shown<'_>]) -> String {
+pub(super) fn command_of(cells: &[&Shown<'_>]) -> String {
     let planned = command::line(cells[0].launch);
     let recorded = cells
         .iter()
@@ -251,7 +270,7 @@ fn command_of(cells: &[&Shown<'_>]) -> String {
 fn workload(shown: &Shown<'_>) -> String {
     let scenario = &shown.cell.scenario;
     let mut text = format!("### {}\n\n", escaped(&shown.scenario()));
-    let chosen = middle(shown);
+    let chosen = shown.middle();
     if let Some(summary) = chosen {
         let (profile, definitions) = match scenario.profile {
             Profile::Classic => (Profile::Classic, Definitions::Classic),
@@ -267,6 +286,12 @@ fn workload(shown: &Shown<'_>) -> String {
             cache: None,
             has_pictures: scenario.workload.dataset.has_pictures(),
             embeds: false,
+            layout: match &summary.imported {
+                Some(imported) => Layout::AsPrinted {
+                    vision: imported.vision_line,
+                },
+                None => Layout::Whole,
+            },
         };
         let figures = summary.figures.get(&definitions).unwrap_or(&none);
         let block = console::block(profile, &facts, figures);
@@ -288,20 +313,6 @@ fn workload(shown: &Shown<'_>) -> String {
 }
 
 const COMPARED: Metric = Metric::Throughput(Flow::Output);
-
-/// Of several measurements the one with the median output throughput, the lower one of two in the middle.
-fn middle<'a>(shown: &Shown<'a>) -> Option<&'a Summary> {
-    let throughput = |summary: &Summary| {
-        let figures = summary.figures.get(&Definitions::Matrix)?;
-        crate::judge::metrics::figure(figures, COMPARED)
-    };
-    let mut done: Vec<&Summary> = shown.done().collect();
-    done.sort_by(|a, b| {
-        let (a, b) = (throughput(a).unwrap_or(0.0), throughput(b).unwrap_or(0.0));
-        a.total_cmp(&b)
-    });
-    (!done.is_empty()).then(|| done[(done.len() - 1) / 2])
-}
 
 /// What must be said beside a block: what was asked, failures, repeats, doubts.
 fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
@@ -376,6 +387,19 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
 /// What must be said of one measurement.
 fn of_measurement(summary: &Summary) -> Vec<String> {
     let mut remarks = Vec::new();
+    if let Some(imported) = &summary.imported {
+        let unknown: Vec<&str> = imported.unknown.iter().map(|what| what.name()).collect();
+        let unknown = match unknown.is_empty() {
+            true => String::new(),
+            false => format!("; it does not tell {}", unknown.join(", ")),
+        };
+        remarks.push(format!(
+            "read from {}, line {}, measured with {}{unknown}",
+            imported.file,
+            imported.line,
+            imported.tool.name()
+        ));
+    }
     match &summary.ending {
         Ending::Done => {}
         Ending::Failed { phase, reason, .. } => {
@@ -384,6 +408,7 @@ fn of_measurement(summary: &Summary) -> Vec<String> {
         Ending::Skipped { reason } => remarks.push(format!("skipped: {reason}")),
         Ending::Interrupted => remarks.push("interrupted".to_owned()),
     }
+    remarks.extend(again::validity(summary));
     let failures: Vec<String> = summary
         .failures
         .iter()

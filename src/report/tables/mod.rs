@@ -1,25 +1,39 @@
 //! What stands beside what: the comparison of engines, the results of one engine, the overview at the end of a run.
 //!
-//! All figures in these tables follow the definitions `matrix`. No value is marked as the best one: whether a difference is
-//! one is for comparisons with noise to say.
+//! All figures in these tables follow the definitions `matrix`. A row is marked as the best one only where repeats show that it is.
 
+mod across;
 mod columns;
 mod comparison;
+mod latencies;
 mod overview;
+mod ratio;
 
-pub use comparison::comparison;
+pub use across::across;
+pub(crate) use comparison::names;
+pub use comparison::{comparison, groups, reference_of};
+pub use latencies::latencies;
 pub use overview::{engine_results, overview};
+pub(crate) use ratio::compared;
+pub use ratio::{Held, Ratio, Standing, best, held};
 
 use super::traps::{Itl, traps};
 use super::{Mark, Row, Table, Value};
-use crate::base::ids::LaunchId;
+use crate::base::ids::{ContentHash, LaunchId};
 use crate::judge::metrics::{self, Metric};
 use crate::matrix::plan::{Cell, Launch, Plan};
 use crate::results::record::cell::{Definitions, Ending, Origin, Phase, Summary};
+use crate::results::record::imported::Unknown;
+use crate::results::record::machine::Machine;
+use crate::results::record::validity::{Reason, Verdict};
 
 /// One cell with every measurement of it.
 #[derive(Clone, Debug)]
 pub struct Shown<'a> {
+    /// The run it was measured in; empty where there is only one.
+    pub run: &'a str,
+    /// The machine it was measured on, where cells of several runs meet.
+    pub machine: Option<&'a Machine>,
     /// The launch it was measured on.
     pub launch: &'a Launch,
     /// The cell.
@@ -31,7 +45,19 @@ pub struct Shown<'a> {
 impl<'a> Shown<'a> {
     /// Every cell of a plan with the measurements that belong to it, in the order of the plan.
     pub fn of_plan(plan: &'a Plan, summaries: &'a [Summary]) -> Vec<Self> {
+        Self::of_run("", None, plan, summaries)
+    }
+
+    /// The same for one of several runs.
+    pub fn of_run(
+        run: &'a str,
+        machine: Option<&'a Machine>,
+        plan: &'a Plan,
+        summaries: &'a [Summary],
+    ) -> Vec<Self> {
         let shown = plan.cells.iter().map(|cell| Self {
+            run,
+            machine,
             launch: plan.launch(&cell.launch),
             cell,
             summaries: summaries
@@ -64,6 +90,35 @@ impl<'a> Shown<'a> {
             .filter(|summary| summary.ending == Ending::Done)
     }
 
+    /// The measurements that its figures come from: those that came to their end and are not invalid, or all that came to their end
+    /// if every one is.
+    pub fn counted(&self) -> impl Iterator<Item = &'a Summary> {
+        let verdict = self.verdict();
+        self.done().filter(move |summary| verdict_of(summary) <= verdict)
+    }
+
+    /// Whether the figures that are shown can be believed: the worst verdict of the measurements that count.
+    pub fn verdict(&self) -> Verdict {
+        let verdicts = || self.done().map(verdict_of);
+        let sound = verdicts().filter(|verdict| *verdict < Verdict::Invalid).max();
+        sound.or_else(|| verdicts().max()).unwrap_or_default()
+    }
+
+    /// The digest of what was sent, if all measurements sent the same.
+    pub fn prompts_hash(&self) -> Option<&'a ContentHash> {
+        let first = self.summaries.first()?.prompts_hash.as_ref()?;
+        let is_same = |summary: &&Summary| summary.prompts_hash.as_ref() == Some(first);
+        self.summaries.iter().all(is_same).then_some(first)
+    }
+
+    /// What the cell is called where cells of several runs may meet.
+    pub fn name(&self) -> String {
+        match self.run {
+            "" => self.cell.key.to_string(),
+            run => format!("{run}: {}", self.cell.key),
+        }
+    }
+
     /// Whether it was measured and every measurement came to its end.
     pub fn is_done(&self) -> bool {
         !self.summaries.is_empty() && self.done().count() == self.summaries.len()
@@ -88,19 +143,29 @@ impl<'a> Shown<'a> {
         words
     }
 
-    /// The values of a figure over the finished measurements that have it.
-    pub(super) fn values(&self, metric: Metric) -> Vec<f64> {
-        self.done()
+    /// The values of a figure over the measurements that count and have it.
+    pub(crate) fn values(&self, metric: Metric) -> Vec<f64> {
+        self.counted()
             .filter_map(|summary| value_of(summary, metric))
             .collect()
     }
 
-    /// The median of a figure over the finished measurements.
-    pub(super) fn median(&self, metric: Metric) -> Option<f64> {
+    /// The median of a figure over the measurements that count.
+    pub(crate) fn median(&self, metric: Metric) -> Option<f64> {
         metrics::Statistics::of(&self.values(metric)).map(|statistics| statistics.median)
     }
 
-    fn origin(&self) -> Origin {
+    /// Of the measurements that count the one with the median of what cells are compared by, the lower one of two in the middle.
+    pub fn middle(&self) -> Option<&'a Summary> {
+        let value = |summary: &Summary| value_of(summary, ratio::COMPARED).unwrap_or(0.0);
+        let mut counted: Vec<&Summary> = self.counted().collect();
+        counted.sort_by(|a, b| value(a).total_cmp(&value(b)));
+        let middle = counted.len().checked_sub(1)? / 2;
+        counted.get(middle).copied()
+    }
+
+    /// Where its figures come from.
+    pub fn origin(&self) -> Origin {
         match self.summaries.first() {
             Some(summary) => summary.origin,
             None if self.launch.engine.simulated => Origin::Simulated,
@@ -114,6 +179,11 @@ impl<'a> Shown<'a> {
             Origin::Measured => {}
             Origin::Imported => marks.push(Mark::Imported),
             Origin::Simulated => marks.push(Mark::Simulated),
+        }
+        match self.verdict() {
+            Verdict::Valid => {}
+            Verdict::Suspect => marks.push(Mark::Suspect),
+            Verdict::Invalid => marks.push(Mark::Invalid),
         }
         let is_doubtful = |summary: &&Summary| {
             !summary.warnings.is_empty() || !summary.retries.is_empty() || !summary.beside.is_empty()
@@ -129,8 +199,31 @@ impl<'a> Shown<'a> {
     }
 }
 
+/// Whether the figures of a measurement can be believed; of one that nobody judged nothing speaks against it.
+pub(crate) fn verdict_of(summary: &Summary) -> Verdict {
+    summary
+        .validity
+        .as_ref()
+        .map_or_else(Verdict::default, |validity| validity.verdict)
+}
+
+/// Whether what was imported does not tell that of a cell.
+pub(crate) fn lacks(shown: &Shown<'_>, what: Unknown) -> bool {
+    let imported = shown
+        .summaries
+        .iter()
+        .filter_map(|summary| summary.imported.as_ref());
+    imported.into_iter().any(|imported| imported.lacks(what))
+}
+
+/// A figure by the definitions `matrix`; of what was imported, where these have none, by those that it follows.
 fn value_of(summary: &Summary, metric: Metric) -> Option<f64> {
-    metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
+    let by = |definitions| metrics::figure(summary.figures.get(definitions)?, metric);
+    let others = || match summary.origin {
+        Origin::Imported => [Definitions::Classic, Definitions::Current].iter().find_map(by),
+        Origin::Measured | Origin::Simulated => None,
+    };
+    by(&Definitions::Matrix).or_else(others)
 }
 
 /// One value, or the median with the least and the most of several.
@@ -154,7 +247,7 @@ pub(super) fn spread(values: &[f64], decimals: usize) -> Value {
 }
 
 /// How a cell ended, in a few words.
-fn status(shown: &Shown<'_>) -> String {
+pub(crate) fn status(shown: &Shown<'_>) -> String {
     let all = shown.summaries.len();
     let done = shown.done().count();
     match (done, all) {
@@ -196,6 +289,9 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
                 }
                 Ending::Skipped { reason } => notes.push(format!("{name}{which}: skipped: {reason}")),
             }
+            for reason in doubts(summary) {
+                notes.push(format!("{name}{which}: {}", told(reason)));
+            }
             if !summary.beside.is_empty() {
                 notes.push(format!("{name}{which}: {}", beside(&summary.beside)));
             }
@@ -217,15 +313,46 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         notes.push("[simulated]: measured on the simulated engine; says nothing about a real one".to_owned());
     }
     if has(Origin::Imported) {
-        notes.push("[imported]: read from what another tool wrote".to_owned());
+        notes.push(
+            "[imported]: read from what another tool wrote; E2E and TPOT up to the last line, ITL between events, as that tool has them"
+                .to_owned(),
+        );
     }
-    if named.iter().any(|(_, shown)| shown.done().count() > 1) {
+    for (name, shown) in named {
+        let (done, counted) = (shown.done().count(), shown.counted().count());
+        if counted < done {
+            notes.push(format!(
+                "{name}: {} of {done} measurements are invalid and left out",
+                done - counted
+            ));
+        }
+    }
+    if named.iter().any(|(_, shown)| shown.counted().count() > 1) {
         notes.push(
             "n measurements: the median, with the least and the most of them; ok/failed counts them together"
                 .to_owned(),
         );
     }
     notes
+}
+
+/// The reasons for which a measurement is not simply valid.
+pub(crate) fn doubts(summary: &Summary) -> impl Iterator<Item = &Reason> {
+    let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+    reasons.filter(|reason| reason.weight > Verdict::Valid)
+}
+
+/// A finding in one sentence.
+pub(crate) fn told(reason: &Reason) -> String {
+    let bound = reason.bound.as_ref();
+    let bound = bound.map_or_else(String::new, |bound| format!(" against {bound}"));
+    format!(
+        "{} ({}): {}{bound}; {}",
+        reason.weight.name(),
+        reason.code.name(),
+        reason.measured,
+        reason.advice
+    )
 }
 
 /// That a row was measured beside others, in words.
@@ -241,6 +368,27 @@ fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
     };
     named.iter().flat_map(told).collect()
+}
+
+/// That the time to the first token is mostly the wait for others, where all requests are sent at once.
+fn queue_bound(named: &[(String, &Shown<'_>)]) -> Option<String> {
+    let is_bound = |shown: &&Shown<'_>| {
+        let scenario = &shown.cell.scenario;
+        let arrival = &scenario.arrival;
+        let is_at_once =
+            arrival.rate.is_infinite() && arrival.pace.is_none() && arrival.concurrency.is_none();
+        is_at_once && !scenario.workload.is_replayed() && scenario.search.is_none()
+    };
+    let rows = named.iter().map(|(_, shown)| *shown);
+    let measured: Vec<&Shown<'_>> = rows.filter(|shown| shown.done().next().is_some()).collect();
+    let bound = measured.iter().copied().filter(is_bound).count();
+    (bound > 0).then(|| {
+        let which = match bound == measured.len() {
+            true => "",
+            false => " in rows without a rate and a limit",
+        };
+        format!("every request is sent at once{which}: TTFT is mostly the wait in the engine's queue")
+    })
 }
 
 const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, 99 of 100 moments lie within it";
@@ -260,6 +408,11 @@ fn told_apart(shown: &[&Shown<'_>], names: &mut [String], is_alike: &dyn Fn(usiz
                 };
                 name.push_str(&format!(" {axis}={value}"));
             }
+        }
+        // Cells of two runs are told apart by nothing but the run, where all else is the same.
+        let run = shown[at].run;
+        if alike.iter().any(|&other| shown[other].run != run) {
+            name.push_str(&format!(" run={run}"));
         }
     }
 }

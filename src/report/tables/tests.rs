@@ -51,7 +51,10 @@ fn each_ratio_that_is_not_printed_is_explained() {
         why(Case::new("vllm", "fp8", 1, 1.0)),
         "precision fp8 against bf16"
     );
-    assert_eq!(why(Case::new("vllm", "bf16", 4, 1.0)), "4 GPUs against 1");
+    assert_eq!(
+        why(Case::new("vllm", "bf16", 4, 20_000.0)),
+        "4 GPUs against 1; per GPU it has 1.25 of its output throughput"
+    );
     assert!(why(other().with_prompts("others")).starts_with("prompts "));
     assert!(why(other().simulated()).contains("simulated"));
     let mut unknown = other();

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::client::ClientFacts;
+use crate::results::record::imported::Imported;
 use crate::results::record::post_mortem::Retry;
 use crate::results::record::request::Class;
 use crate::results::record::search::SearchRecord;
@@ -81,6 +83,9 @@ pub struct Summary {
     /// Whether its figures can be believed; absent in older runs and where nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validity: Option<Validity>,
+    /// Where it was read from, where another tool measured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<Imported>,
     /// Doubts that belong beside the figures.
     pub warnings: Vec<String>,
 }
@@ -103,7 +108,7 @@ impl Summary {
 pub type Figures = BTreeMap<String, Option<f64>>;
 
 /// The definitions a figure follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Definitions {
     /// What the fork of bench_serving in lmdeploy of 2025 would print.
@@ -114,8 +119,19 @@ pub enum Definitions {
     Matrix,
 }
 
+impl Definitions {
+    /// The set as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Classic => "classic",
+            Self::Current => "current",
+            Self::Matrix => "matrix",
+        }
+    }
+}
+
 /// Where figures come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// Measured on an engine.
@@ -124,6 +140,17 @@ pub enum Origin {
     Imported,
     /// Measured on the simulated engine.
     Simulated,
+}
+
+impl Origin {
+    /// The origin as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Imported => "imported",
+            Self::Simulated => "simulated",
+        }
+    }
 }
 
 /// How a measurement ended.

@@ -213,6 +213,7 @@ pub fn summary(cell: &Cell) -> Summary {
         )]),
         search: None,
         retries: Vec::new(),
+        imported: None,
         beside: Vec::new(),
         pulled_beside: false,
         telemetry: None,

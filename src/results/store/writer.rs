@@ -258,14 +258,20 @@ impl Store {
             fs::remove_dir_all(&folder).tried("remove the unfinished", &folder)?;
         }
         fs::create_dir_all(&folder).tried("make the folder", &folder)?;
-        self.write_lines(&folder.join(layout::REQUESTS), requests)?;
+        let is_ours = summary.imported.is_none();
+        // Of what another tool measured nobody knows the requests, nor what the engine said.
+        if is_ours {
+            self.write_lines(&folder.join(layout::REQUESTS), requests)?;
+        }
         if !seconds.is_empty() {
             self.write_lines(&folder.join(layout::HISTOGRAMS), seconds)?;
         }
         if !said.samples.is_empty() {
             self.write_lines(&folder.join(layout::TELEMETRY), said.samples)?;
         }
-        put(&folder.join(layout::ENGINE_LOG), &self.redactor.redact(said.log))?;
+        if is_ours {
+            put(&folder.join(layout::ENGINE_LOG), &self.redactor.redact(said.log))?;
+        }
         if let Some(post_mortem) = said.post_mortem {
             let page = post_mortem.page();
             put(&folder.join(layout::POST_MORTEM), &self.redactor.redact(&page))?;

@@ -1,0 +1,116 @@
+//! `matrix import`: what other tools wrote, as an ordinary run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::base::ids::RunId;
+use crate::base::secrets::Redactor;
+use crate::cli::{ImportArgs, VERSION};
+use crate::commands::{Outcome, Refusal, complain, print, report};
+use crate::exit::Exit;
+use crate::report::import::{self, Keep, Reading};
+use crate::report::quiet;
+use crate::results::record::event::Event;
+use crate::results::record::machine::Machine;
+use crate::results::store::{Beginning, Store, StoreError};
+
+/// Reads the files and writes the run.
+///
+/// # Errors
+/// A file that cannot be read or holds no results; a run of that name; a disk that refuses.
+pub fn execute(args: &ImportArgs) -> Outcome {
+    let readings = read(args)?;
+    let name = args.name.as_deref().unwrap_or("imported");
+    let keep = match args.figures_only {
+        true => Keep::FiguresAlone,
+        false => Keep::Commands,
+    };
+    let imports = import::run(name, &readings, keep);
+    for warning in &imports.warnings {
+        complain(&format!("warning: {}\n", quiet(warning)));
+    }
+    let redactor = Redactor::default();
+    let run = match &args.name {
+        Some(name) => RunId::new(name),
+        None => Store::new_run_id(&args.results, name, &redactor),
+    };
+    let refused = |error: StoreError| Refusal::usage(format!("error: {error}\n"));
+    let store = Store::create(&args.results, &run, redactor).map_err(refused)?;
+    let machine = Machine {
+        tool: format!("matrix {VERSION}"),
+        ..Machine::default()
+    };
+    let files: Vec<String> = args.files.iter().map(|file| file_name(file)).collect();
+    let source = format!(
+        "# imported from {}; there is no matrix\n",
+        quiet(&files.join(", "))
+    );
+    let beginning = Beginning {
+        source: &source,
+        recipes: &BTreeMap::new(),
+        plan: &imports.plan,
+        machine: &machine,
+    };
+    store.begin_run(&beginning).context("the run cannot be begun")?;
+    for summary in &imports.summaries {
+        store
+            .write_cell(summary, &[], &[], "")
+            .context("a cell cannot be written")?;
+    }
+    let told = format!(
+        "imported {} cells from {}",
+        imports.summaries.len(),
+        quiet(&files.join(", "))
+    );
+    let mut journal = store.journal().context("the journal cannot be opened")?;
+    journal
+        .append(&Event::Note {
+            message: told.clone(),
+        })
+        .context("the journal cannot be written")?;
+    report::results(&store)?;
+    let warnings = match imports.warnings.len() {
+        0 => String::new(),
+        1 => ", 1 warning".to_owned(),
+        count => format!(", {count} warnings"),
+    };
+    let folder = store.folder().display();
+    print(&format!(
+        "{told}{warnings}\nthe run is {folder}; `matrix report {folder}` draws its tables\n"
+    ));
+    Ok(Exit::Done)
+}
+
+/// Every file, or every mistake.
+fn read(args: &ImportArgs) -> Result<Vec<Reading>, Refusal> {
+    let (mut readings, mut mistakes) = (Vec::new(), String::new());
+    for path in &args.files {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                mistakes.push_str(&format!("error: cannot read `{}`: {error}\n", path.display()));
+                continue;
+            }
+        };
+        // Progress bars are cut in the middle of their letters.
+        match import::read(&file_name(path), &String::from_utf8_lossy(&bytes)) {
+            Ok(reading) => readings.push(reading),
+            Err(error) => mistakes.push_str(&format!("error: {}\n", quiet(&error.to_string()))),
+        }
+    }
+    match mistakes.is_empty() {
+        true => Ok(readings),
+        false => Err(Refusal::usage(format!("{mistakes}nothing was imported\n"))),
+    }
+}
+
+/// The name without folders, which are nobody's business.
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(
+        || path.display().to_string(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}

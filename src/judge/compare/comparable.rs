@@ -1,0 +1,446 @@
+//! Whether two cells may stand side by side at all: what was sent, by which rules, to what, and who measured.
+//!
+//! [`comparable`] names every difference. What changes the question (other prompts, other weights, other definitions) keeps two
+//! cells apart; another number of GPUs leaves figures per GPU; the rest is told beside the ratio. Noise is not judged here.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+
+use crate::base::ids::ContentHash;
+use crate::judge::metrics::{self, Count, Metric};
+use crate::matrix::plan::{Cell, Launch, Parallel, Place};
+use crate::matrix::spec::workload::Profile;
+use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::imported::{Imported, Unknown};
+use crate::results::record::machine::Machine;
+use crate::results::record::search::SearchEnding;
+use crate::results::record::validity::Verdict;
+
+/// One of the two cells.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// What answered.
+    pub launch: &'a Launch,
+    /// What was asked.
+    pub cell: &'a Cell,
+    /// Every measurement of it.
+    pub summaries: &'a [&'a Summary],
+    /// Where it was measured; `None` where both sides are of one run, or where nobody knows.
+    pub machine: Option<&'a Machine>,
+}
+
+/// What may be said of two cells together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Comparability {
+    /// A ratio, without a word.
+    Comparable,
+    /// A ratio, with these differences beside it.
+    WithDifferences(Vec<String>),
+    /// A ratio of figures per GPU alone, as the numbers of GPUs are unequal; every difference.
+    PerGpuOnly(Vec<String>),
+    /// No ratio and no winner; every reason.
+    Not(Vec<String>),
+}
+
+impl Comparability {
+    /// Every difference or reason.
+    pub fn said(&self) -> &[String] {
+        match self {
+            Self::Comparable => &[],
+            Self::WithDifferences(said) | Self::PerGpuOnly(said) | Self::Not(said) => said,
+        }
+    }
+
+    /// Whether the figures themselves may be divided.
+    pub const fn gives_ratio(&self) -> bool {
+        matches!(self, Self::Comparable | Self::WithDifferences(_))
+    }
+}
+
+/// Findings as they are made.
+#[derive(Default)]
+struct Said {
+    apart: Vec<String>,
+    per_gpu: Vec<String>,
+    beside: Vec<String>,
+}
+
+/// What may be said of two cells together; `one` is held against `other`.
+pub fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
+    let mut said = Said::default();
+    validity(&mut said, one, other);
+    sent(&mut said, one, other);
+    definitions(&mut said, one, other);
+    served(&mut said, one, other);
+    spread(&mut said, one, other);
+    circumstances(&mut said, one, other);
+    searches(&mut said, one, other);
+    let Said {
+        mut apart,
+        mut per_gpu,
+        beside,
+    } = said;
+    if !apart.is_empty() {
+        apart.extend(per_gpu);
+        return Comparability::Not(apart);
+    }
+    if !per_gpu.is_empty() {
+        per_gpu.extend(beside);
+        return Comparability::PerGpuOnly(per_gpu);
+    }
+    match beside.is_empty() {
+        true => Comparability::Comparable,
+        false => Comparability::WithDifferences(beside),
+    }
+}
+
+/// The definitions by which two cells can be compared: `matrix` where both were measured here, else those of what was imported.
+pub fn shared(one: &Side<'_>, other: &Side<'_>) -> Option<Definitions> {
+    let (ours, theirs) = (one.definitions(), other.definitions());
+    [Definitions::Matrix, Definitions::Current, Definitions::Classic]
+        .into_iter()
+        .find(|definitions| ours.contains(definitions) && theirs.contains(definitions))
+}
+
+impl<'a> Side<'a> {
+    fn imported(&self) -> Option<&'a Imported> {
+        self.summaries
+            .iter()
+            .find_map(|summary| summary.imported.as_ref())
+    }
+
+    fn lacks(&self, what: Unknown) -> bool {
+        self.imported().is_some_and(|imported| imported.lacks(what))
+    }
+
+    /// The definition sets whose figures it has whole; of what was imported only its own, as others have but a part.
+    fn definitions(&self) -> BTreeSet<Definitions> {
+        let done = self
+            .summaries
+            .iter()
+            .filter(|summary| summary.ending == Ending::Done);
+        let mut all: BTreeSet<Definitions> =
+            done.flat_map(|summary| summary.figures.keys().copied()).collect();
+        if self.imported().is_some() {
+            all.remove(&Definitions::Matrix);
+        }
+        all
+    }
+
+    /// The digest of what was sent, if every measurement sent the same.
+    fn hash(&self) -> Option<&'a ContentHash> {
+        let first = self.summaries.first()?.prompts_hash.as_ref()?;
+        let is_same = |summary: &&Summary| summary.prompts_hash.as_ref() == Some(first);
+        self.summaries.iter().all(is_same).then_some(first)
+    }
+
+    /// A figure of the first measurement, by whichever definitions know it.
+    fn figure(&self, metric: Metric) -> Option<f64> {
+        let summary = self.summaries.first()?;
+        [Definitions::Matrix, Definitions::Classic, Definitions::Current]
+            .iter()
+            .find_map(|definitions| metrics::figure(summary.figures.get(definitions)?, metric))
+    }
+
+    /// How many prompts were to be sent.
+    fn prompts(&self) -> Option<u64> {
+        if self.lacks(Unknown::Prompts) {
+            return None;
+        }
+        let given = self.summaries.first().and_then(|summary| summary.prompts);
+        Some(u64::from(given.unwrap_or(self.cell.scenario.workload.prompts)))
+    }
+
+    /// Whether every prompt was answered, so that sums tell what was sent.
+    fn is_whole(&self) -> bool {
+        let prompts = self.prompts().map(|prompts| prompts as f64);
+        prompts.is_some() && self.figure(Metric::Completed) == prompts
+    }
+
+    fn is_simulated(&self) -> bool {
+        let is_simulated = |summary: &&Summary| summary.origin == Origin::Simulated;
+        self.launch.engine.simulated || self.summaries.iter().any(is_simulated)
+    }
+}
+
+/// Cells whose figures are no measurement of what was asked.
+fn validity(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    for (side, name) in [(one, "it"), (other, "the reference")] {
+        let invalid: Vec<_> = side
+            .summaries
+            .iter()
+            .filter_map(|summary| summary.validity.as_ref())
+            .filter(|validity| validity.verdict == Verdict::Invalid)
+            .collect();
+        if invalid.is_empty() {
+            continue;
+        }
+        let reasons = invalid.iter().flat_map(|validity| &validity.reasons);
+        let codes: BTreeSet<&str> = reasons
+            .filter(|reason| reason.weight == Verdict::Invalid)
+            .map(|reason| reason.code.name())
+            .collect();
+        let codes: Vec<&str> = codes.into_iter().collect();
+        said.apart
+            .push(format!("{name} is invalid ({})", codes.join(", ")));
+    }
+}
+
+/// Prompts, lengths and what shapes the answers.
+fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    let is_imported = one.imported().is_some() || other.imported().is_some();
+    match (one.hash(), other.hash()) {
+        (Some(ours), Some(theirs)) if ours == theirs => {}
+        (Some(ours), Some(theirs)) => said.apart.push(format!("prompts {ours} against {theirs}")),
+        _ if is_imported => by_sums(said, one, other),
+        _ => said
+            .apart
+            .push("the prompts are not known, or not the same in every measurement".to_owned()),
+    }
+    let (ours, theirs) = (&one.cell.scenario, &other.cell.scenario);
+    if ours.body != theirs.body {
+        said.apart.push("other fields in the requests' bodies".to_owned());
+    }
+    if ours.stop_at_eos != theirs.stop_at_eos {
+        let word = |stops| match stops {
+            true => "answers that end where the model ends them",
+            false => "answers of the asked length",
+        };
+        let (ours, theirs) = (word(ours.stop_at_eos), word(theirs.stop_at_eos));
+        said.apart.push(format!("{ours} against {theirs}"));
+    }
+    if one.lacks(Unknown::Rate) || other.lacks(Unknown::Rate) {
+        said.beside
+            .push("how requests arrived is not known of both".to_owned());
+    } else if ours.search.is_none() && theirs.search.is_none() {
+        arrivals(said, one, other);
+    }
+}
+
+/// When requests were sent.
+fn arrivals(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    let (ours, theirs) = (&one.cell.scenario.arrival, &other.cell.scenario.arrival);
+    if (ours.rate, &ours.pace) != (theirs.rate, &theirs.pace) {
+        let word = |side: &Side<'_>| {
+            let arrival = &side.cell.scenario.arrival;
+            arrival
+                .pace
+                .as_ref()
+                .map_or_else(|| arrival.rate.to_string(), ToString::to_string)
+        };
+        said.apart
+            .push(format!("{} req/s against {}", word(one), word(other)));
+    }
+    if ours.concurrency != theirs.concurrency {
+        let word = |limit: Option<NonZeroU32>| {
+            limit.map_or_else(|| "any number".to_owned(), |limit| limit.to_string())
+        };
+        said.apart.push(format!(
+            "{} requests at once against {}",
+            word(ours.concurrency),
+            word(theirs.concurrency)
+        ));
+    }
+}
+
+/// Prompts that no digest tells: by their number, their sums and how they were drawn.
+fn by_sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    let before = said.apart.len();
+    match (one.prompts(), other.prompts()) {
+        (Some(ours), Some(theirs)) if ours != theirs => {
+            said.apart.push(format!("{ours} prompts against {theirs}"));
+        }
+        (Some(_), Some(_)) => {}
+        _ => said
+            .apart
+            .push("the number of prompts is not known of both".to_owned()),
+    }
+    let (ours, theirs) = (&one.cell.scenario.workload, &other.cell.scenario.workload);
+    if one.lacks(Unknown::Dataset) || other.lacks(Unknown::Dataset) {
+        said.apart.push("the data set is not known of both".to_owned());
+    } else if ours.dataset != theirs.dataset {
+        let (ours, theirs) = (ours.dataset, theirs.dataset);
+        said.apart.push(format!(
+            "data set {} against {}",
+            ours.bench_serving_name(),
+            theirs.bench_serving_name()
+        ));
+    }
+    let lengths = |side: &Side<'_>| {
+        let workload = &side.cell.scenario.workload;
+        (workload.input_len, workload.output_len, workload.range_ratio)
+    };
+    let is_told = !one.lacks(Unknown::Lengths) && !other.lacks(Unknown::Lengths);
+    if !is_told {
+        said.apart
+            .push("the lengths that were asked for are not known of both".to_owned());
+    } else if lengths(one) != lengths(other) {
+        said.apart.push("other lengths were asked for".to_owned());
+    }
+    if said.apart.len() == before && one.is_whole() && other.is_whole() {
+        sums(said, one, other);
+    }
+    if said.apart.len() > before {
+        return;
+    }
+    let seed = |side: &Side<'_>| (!side.lacks(Unknown::Seed)).then_some(side.cell.scenario.seed);
+    match (seed(one), seed(other)) {
+        (Some(ours), Some(theirs)) if ours != theirs => {
+            said.apart.push(format!("seed {ours} against {theirs}"));
+        }
+        (Some(_), Some(_)) => said
+            .beside
+            .push("the prompts are known by number, sums and seed alone".to_owned()),
+        _ => said
+            .beside
+            .push("the prompts are known by number and sums alone".to_owned()),
+    }
+}
+
+/// The tokens of all prompts, and those asked for.
+fn sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    let asked = Metric::Tokens(Count::OutputAsked);
+    let input = |side: &Side<'_>| side.figure(Metric::Tokens(Count::Input));
+    let output = |side: &Side<'_>| {
+        let output = || side.figure(Metric::Tokens(Count::Output));
+        side.figure(asked).or_else(output)
+    };
+    for (what, ours, theirs) in [
+        ("prompt tokens", input(one), input(other)),
+        ("output tokens", output(one), output(other)),
+    ] {
+        match (ours, theirs) {
+            (Some(ours), Some(theirs)) if ours == theirs => {}
+            (Some(ours), Some(theirs)) => said.apart.push(format!("{ours} {what} against {theirs}")),
+            _ => said.apart.push(format!("{what} are not known of both")),
+        }
+    }
+}
+
+fn definitions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    // What has no figures at all is told apart by its ending.
+    if shared(one, other).is_some() || one.definitions().is_empty() || other.definitions().is_empty() {
+        return;
+    }
+    let words = |side: &Side<'_>| {
+        let names = side
+            .definitions()
+            .into_iter()
+            .map(|definitions| match definitions {
+                Definitions::Classic => "classic",
+                Definitions::Current => "current",
+                Definitions::Matrix => "matrix",
+            });
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let (ours, theirs) = (words(one), words(other));
+    said.apart
+        .push(format!("figures by the definitions {ours} against {theirs}"));
+}
+
+/// The model and how its weights are stored.
+fn served(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    let (ours, theirs) = (one.launch, other.launch);
+    if ours.model != theirs.model {
+        said.apart
+            .push(format!("model {} against {}", ours.model, theirs.model));
+    }
+    let precision = |launch: &Launch| match &launch.precision {
+        Some(precision) => precision.clone(),
+        None => "unknown".to_owned(),
+    };
+    let is_same = match (&ours.precision, &theirs.precision) {
+        // Nobody names it, and the same checkpoint has the same one.
+        (None, None) => ours.checkpoint == theirs.checkpoint,
+        (ours, theirs) => ours == theirs,
+    };
+    if !is_same {
+        let (ours, theirs) = (precision(ours), precision(theirs));
+        said.apart.push(format!("precision {ours} against {theirs}"));
+    }
+}
+
+/// Over how many devices of which kind.
+fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    let (ours, theirs) = (one.launch.devices, other.launch.devices);
+    if one.lacks(Unknown::Gpus) || other.lacks(Unknown::Gpus) {
+        said.apart
+            .push("the number of GPUs is not known of both".to_owned());
+    } else if ours != theirs {
+        said.per_gpu.push(format!("{ours} GPUs against {theirs}"));
+    }
+    let is_told = !one.lacks(Unknown::Tp) && !other.lacks(Unknown::Tp);
+    if is_told && ours == theirs && one.launch.parallel != other.launch.parallel {
+        let words = |parallel: Parallel| {
+            let Parallel { tp, pp, dp, ep } = parallel;
+            format!("tp {tp} pp {pp} dp {dp} ep {ep}")
+        };
+        let (ours, theirs) = (words(one.launch.parallel), words(other.launch.parallel));
+        said.beside.push(format!("{ours} against {theirs}"));
+    }
+    let kind = |side: &Side<'_>| {
+        let gpus: BTreeSet<&str> = side.machine?.gpus.iter().map(String::as_str).collect();
+        (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
+    };
+    let is_imported = one.imported().is_some() || other.imported().is_some();
+    match (kind(one), kind(other)) {
+        (Some(ours), Some(theirs)) if ours != theirs => {
+            said.beside.push(format!("GPUs {ours} against {theirs}"));
+        }
+        (Some(_), Some(_)) => {}
+        _ if is_imported => said
+            .beside
+            .push("the kind of GPU is not known of both".to_owned()),
+        _ => {}
+    }
+}
+
+/// Who measured, by which profile, and from where the engine came.
+fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    if one.is_simulated() != other.is_simulated() {
+        said.apart.push("only one of both is simulated".to_owned());
+    }
+    let client = |side: &Side<'_>| side.imported().map_or("matrix", |imported| imported.tool.name());
+    let profile = |side: &Side<'_>| match side.cell.scenario.profile {
+        Profile::Classic => "classic",
+        Profile::Current => "current",
+    };
+    for (what, ours, theirs) in [
+        ("client", client(one), client(other)),
+        ("profile", profile(one), profile(other)),
+        ("engine", source(one.launch), source(other.launch)),
+    ] {
+        if ours != theirs {
+            said.beside.push(format!("{what} {ours} against {theirs}"));
+        }
+    }
+}
+
+/// Where an engine came from.
+const fn source(launch: &Launch) -> &'static str {
+    match &launch.place {
+        Place::Container(_) => "from an image",
+        Place::Process(process) if process.venv.is_some() => "from pip",
+        Place::Process(_) => "as a process",
+        Place::Attach(_) => "that ran already",
+        Place::Imported(told) => match (&told.image, &told.package) {
+            (Some(_), _) => "from an image",
+            (None, Some(_)) => "from pip",
+            (None, None) => "of unknown origin",
+        },
+    }
+}
+
+/// A bound that was not bracketed is none.
+fn searches(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    for (side, name) in [(one, "it"), (other, "the reference")] {
+        let is_open = side
+            .summaries
+            .iter()
+            .filter_map(|summary| summary.search.as_ref())
+            .any(|record| record.ending != SearchEnding::Bracketed);
+        if is_open {
+            said.apart.push(format!("the bound of {name} is not bracketed"));
+        }
+    }
+}

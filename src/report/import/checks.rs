@@ -1,0 +1,375 @@
+//! Whether figures contradict each other, their arguments, or what stands around them. Tolerances are those of the printed digits.
+
+use super::{About, Found, Printed, Warning, names};
+use crate::judge::metrics::{
+    Count, Flow, Metric, Sample,
+    Statistic::{self, Max, Mean, Median, P90, P95, P99},
+};
+use crate::matrix::spec::validity::Bounds;
+use crate::matrix::spec::workload::Profile;
+
+/// From this many tokens per event on, the time between events is no longer the time of a token.
+const MERGED: f64 = 1.05;
+/// The share by which a count of tokens from the text may differ from the count that throughput is made of.
+const RECOUNTED: f64 = 0.1;
+
+/// Everything in a set of figures that contradicts itself.
+pub(super) fn contradictions(found: &Found) -> Vec<Warning> {
+    let mut checks = Checks {
+        found,
+        warnings: Vec::new(),
+    };
+    checks.identity();
+    checks.counts();
+    checks.flows();
+    checks.orders();
+    checks.whole_and_parts();
+    checks.chunks();
+    checks.warnings
+}
+
+/// Where a value lies for certain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Range {
+    low: f64,
+    high: f64,
+}
+
+impl Range {
+    fn of(printed: Printed, value: f64) -> Self {
+        // Digits that are all written may still differ in the last one of a sum.
+        let slack = printed.half * (1.0 + 1e-6) + value.abs() * 1e-9;
+        Self {
+            low: value - slack,
+            high: value + slack,
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            low: self.low + other.low,
+            high: self.high + other.high,
+        }
+    }
+
+    fn times(self, factor: f64) -> Self {
+        Self {
+            low: self.low * factor,
+            high: self.high * factor,
+        }
+    }
+
+    /// Divided by what is above zero.
+    fn over(self, other: Self) -> Option<Self> {
+        (other.low > 0.0).then(|| Self {
+            low: self.low / other.high,
+            high: self.high / other.low,
+        })
+    }
+
+    fn meets(self, other: Self) -> bool {
+        self.low <= other.high && other.low <= self.high
+    }
+
+    fn middle(self) -> f64 {
+        f64::midpoint(self.low, self.high)
+    }
+}
+
+struct Checks<'a> {
+    found: &'a Found,
+    warnings: Vec<Warning>,
+}
+
+const fn time(statistic: Statistic, sample: Sample) -> Metric {
+    Metric::Time(statistic, sample)
+}
+
+impl Checks<'_> {
+    fn printed(&self, metric: Metric) -> Option<(Range, u32)> {
+        let printed = *self.found.figures.get(&metric)?;
+        Some((Range::of(printed, printed.value?), printed.line))
+    }
+
+    fn range(&self, metric: Metric) -> Option<Range> {
+        self.printed(metric).map(|(range, _)| range)
+    }
+
+    fn warn(&mut self, line: u32, about: About, says: String) {
+        self.warnings.push(Warning::new(line, about, says));
+    }
+
+    /// A figure must be what others come to; `from` says which.
+    fn same(&mut self, metric: Metric, computed: Option<Range>, from: &str) {
+        if let (Some((printed, line)), Some(computed)) = (self.printed(metric), computed)
+            && !printed.meets(computed)
+        {
+            let (said, label) = (printed.middle(), metric.label());
+            let unit = metric.unit().symbol();
+            let come = computed.middle();
+            self.warn(
+                line,
+                About::Figures,
+                format!("{label} is {said:.2} {unit}, and {from} come to {come:.2}"),
+            );
+        }
+    }
+
+    /// One figure may not be above another.
+    fn below(&mut self, lower: Metric, upper: Metric) {
+        if let (Some((low, line)), Some(high)) = (self.printed(lower), self.range(upper))
+            && low.low > high.high
+        {
+            let says = format!(
+                "{} is {:.2} {unit}, above {} with {:.2} {unit}",
+                lower.label(),
+                low.middle(),
+                upper.label(),
+                high.middle(),
+                unit = lower.unit().symbol(),
+            );
+            self.warn(line, About::Figures, says);
+        }
+    }
+
+    /// The model of the heading, of the command and of the client's arguments.
+    fn identity(&mut self) {
+        let found = self.found;
+        let command = found.started.model.as_deref();
+        let asked = found.asked.model.as_deref();
+        let is_same = |a: &str, b: &str| names::short(a) == names::short(b);
+        // A heading of another family names no model; behind the name there may stand more.
+        let heading = found.heading.as_ref().filter(|(_, heading)| {
+            let model = asked.or(command).map(names::short);
+            model.is_some_and(|model| names::are_kin(heading, &model))
+        });
+        let is_headed = |heading: &str, model: &str| {
+            let (heading, model) = (names::short(heading), names::short(model));
+            heading == model || heading.starts_with(&format!("{model} "))
+        };
+        if let (Some(command), Some(asked)) = (command, asked)
+            && !is_same(command, asked)
+        {
+            let mut says = format!("the command serves `{command}`, the client's arguments name `{asked}`");
+            if let Some((_, heading)) = heading {
+                says.push_str(&format!(", the heading says `{heading}`"));
+            }
+            self.warn(found.started.line, About::Identity, says);
+            return;
+        }
+        if let (Some((line, heading)), Some(model)) = (heading, asked.or(command))
+            && !is_headed(heading, model)
+        {
+            let who = match asked {
+                Some(_) => "the client's arguments name",
+                None => "the command serves",
+            };
+            let says = format!("the heading says `{heading}`, {who} `{model}`");
+            self.warn(*line, About::Identity, says);
+        }
+    }
+
+    fn counts(&mut self) {
+        let asked = &self.found.asked;
+        let completed = self.printed(Metric::Completed);
+        let Some((completed, line)) = completed.map(|(range, line)| (range.middle().round(), line)) else {
+            return;
+        };
+        if let Some(prompts) = asked.prompts.filter(|prompts| completed > *prompts as f64) {
+            let says = format!("{completed} requests succeeded, and only {prompts} were asked for");
+            self.warn(line, About::Identity, says);
+        }
+        let is_whole = asked.prompts.is_some_and(|prompts| completed == prompts as f64);
+        let sums = [
+            (asked.input_tokens, Count::Input, true),
+            // Only the fork in lmdeploy counts the tokens that it asked for.
+            (
+                asked.output_tokens,
+                Count::Output,
+                self.found.profile == Profile::Classic,
+            ),
+        ];
+        for (sum, count, is_kept) in sums {
+            if let (Some((line, sum)), Some(total)) = (sum, self.found.figure(Metric::Tokens(count)))
+                && is_whole
+                && is_kept
+                && sum as f64 != total
+            {
+                let what = Metric::Tokens(count).label();
+                let says = format!("{sum} {what} were prepared, and the block counts {total}");
+                self.warn(line, About::Figures, says);
+            }
+        }
+        if let (Some(length), Some(output)) =
+            (asked.output_len, self.found.figure(Metric::Tokens(Count::Output)))
+            && asked.is_random()
+            && output > completed * f64::from(length)
+        {
+            let says = format!("{output} output tokens are more than {completed} answers of {length}");
+            self.warn(line, About::Figures, says);
+        }
+        if let Some((recounted, line)) = self.printed(Metric::Tokens(Count::OutputCounted))
+            && let Some(output) = self.found.figure(Metric::Tokens(Count::Output))
+            && (recounted.middle() - output).abs() > RECOUNTED * output
+        {
+            let says = format!(
+                "{} output tokens are counted in the texts, {output} by the rest of the block",
+                recounted.middle().round()
+            );
+            self.warn(line, About::Figures, says);
+        }
+    }
+
+    fn flows(&mut self) {
+        let duration = self.range(Metric::Duration);
+        let per_second = |checks: &Self, metric| checks.range(metric)?.over(duration?);
+        for (flow, what, from) in [
+            (Flow::Requests, Metric::Completed, "requests / duration"),
+            (Flow::Input, Metric::Tokens(Count::Input), "tokens / duration"),
+            (Flow::Output, Metric::Tokens(Count::Output), "tokens / duration"),
+        ] {
+            let computed = per_second(self, what);
+            self.same(Metric::Throughput(flow), computed, from);
+        }
+        let total = per_second(self, Metric::Tokens(Count::Input))
+            .zip(per_second(self, Metric::Tokens(Count::Output)))
+            .map(|(input, output)| input.plus(output));
+        self.same(Metric::Throughput(Flow::Total), total, "all tokens / duration");
+        let under_way = self
+            .range(time(Mean, Sample::E2e))
+            .zip(self.found.figure(Metric::Completed))
+            .and_then(|(e2e, completed)| e2e.times(completed / 1000.0).over(duration?));
+        self.same(
+            Metric::MeanConcurrency,
+            under_way,
+            "requests × mean E2E / duration",
+        );
+    }
+
+    /// Statistics of one sample, and one sample within another.
+    fn orders(&mut self) {
+        for sample in [Sample::Ttft, Sample::Tpot, Sample::Itl, Sample::E2e] {
+            let known: Vec<Metric> = [Median, P90, P95, P99, Max]
+                .map(|statistic| time(statistic, sample))
+                .into_iter()
+                .filter(|metric| self.range(*metric).is_some())
+                .collect();
+            for pair in known.windows(2) {
+                self.below(pair[0], pair[1]);
+            }
+            self.below(time(Mean, sample), time(Max, sample));
+        }
+        for statistic in [Mean, Median, P90, P95, P99] {
+            self.below(time(statistic, Sample::Ttft), time(statistic, Sample::E2e));
+        }
+        let Some(duration) = self
+            .range(Metric::Duration)
+            .map(|duration| duration.times(1000.0))
+        else {
+            return;
+        };
+        for statistic in [Mean, P99] {
+            for sample in [Sample::E2e, Sample::Ttft] {
+                if let Some((value, line)) = self.printed(time(statistic, sample))
+                    && value.low > duration.high
+                {
+                    let says = format!(
+                        "{} is {:.2} ms, longer than the whole measurement with {:.2}",
+                        time(statistic, sample).label(),
+                        value.middle(),
+                        duration.middle(),
+                    );
+                    self.warn(line, About::Figures, says);
+                }
+            }
+        }
+        self.below(Metric::MeanConcurrency, Metric::PeakConcurrency);
+    }
+
+    /// Answers of one length: what they take is the first token and the rest of them.
+    fn whole_and_parts(&mut self) {
+        let asked = &self.found.asked;
+        let completed = self.found.figure(Metric::Completed);
+        let output = self.found.figure(Metric::Tokens(Count::Output));
+        let (Some(length), Some(completed), Some(output)) = (asked.output_len, completed, output) else {
+            return;
+        };
+        let length = f64::from(length);
+        let is_even = asked.is_random() && asked.range_ratio == Some(1.0) && output == completed * length;
+        if !is_even || length < 2.0 {
+            return;
+        }
+        let whole = self
+            .range(time(Mean, Sample::Ttft))
+            .zip(self.range(time(Mean, Sample::Tpot)))
+            .map(|(first, each)| first.plus(each.times(length - 1.0)));
+        self.same(
+            time(Mean, Sample::E2e),
+            whole,
+            &format!("mean TTFT and {} times mean TPOT", length - 1.0),
+        );
+    }
+
+    /// Times between events that carry several tokens are no times between tokens.
+    ///
+    /// Source: spec/bench-serving.md 13.3.
+    fn chunks(&mut self) {
+        let value = |metric| self.found.figure(metric);
+        let mean = |sample| value(time(Mean, sample));
+        let backend = self.found.asked.backend.as_deref().unwrap_or_default();
+        let is_divided =
+            self.found.profile == Profile::Current && ["sglang", "sglang-native"].contains(&backend);
+        let accepts_more = value(Metric::AcceptLength).is_some_and(|length| length > 1.0);
+        let (Some(completed), Some(output), Some(e2e), Some(ttft), Some((itl, line))) = (
+            value(Metric::Completed),
+            value(Metric::Tokens(Count::Output)),
+            mean(Sample::E2e),
+            mean(Sample::Ttft),
+            self.printed(time(Mean, Sample::Itl)),
+        ) else {
+            return;
+        };
+        let gaps = completed * (e2e - ttft) / itl.middle();
+        if is_divided || accepts_more || itl.low <= 0.0 || gaps < 1.0 {
+            return;
+        }
+        let tokens = (output - completed) / gaps;
+        if tokens > MERGED {
+            let says = format!(
+                "events carry {tokens:.2} tokens on average (output tokens and mean E2E, TTFT and ITL say so): ITL is the time \
+                 between events, per token it is about {:.2} ms",
+                itl.middle() / tokens
+            );
+            // A few percent are worth a word; more is what judges call chunked.
+            let is_chunked = tokens > Bounds::default().tokens_per_chunk;
+            let about = if is_chunked { About::Chunks } else { About::Rest };
+            self.warn(line, about, says);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_those_of_the_printed_digits() {
+        let printed = Printed {
+            value: Some(23.62),
+            half: 0.005,
+            line: 1,
+        };
+        let range = Range::of(printed, 23.62);
+        let duration = Range::of(
+            Printed {
+                half: 0.005,
+                ..printed
+            },
+            423.29,
+        );
+        let exact = Range::of(Printed { half: 0.0, ..printed }, 10_000.0);
+        assert!(exact.over(duration).unwrap().meets(range));
+        let off = Range::of(printed, 23.64);
+        assert!(!exact.over(duration).unwrap().meets(off));
+    }
+}

@@ -1,0 +1,233 @@
+//! Results as JSON: the lines of bench_serving, and the objects of `vllm bench serve`, alone or a line each.
+//!
+//! Python's `Infinity` and `NaN`, which JSON does not know, are read.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::args::{Asked, number};
+use super::document::exact;
+use super::{About, Found, Parts, Title, Warning};
+use crate::judge::metrics::{Count, Flow, Metric, Sample, Statistic, Target};
+use crate::matrix::spec::workload::Profile;
+use crate::results::record::imported::Tool;
+
+/// Keys of figures, in both tools' words.
+const FIGURES: [(&str, Metric); 19] = [
+    ("duration", Metric::Duration),
+    ("completed", Metric::Completed),
+    ("failed", Metric::Failed),
+    ("total_input_tokens", Metric::Tokens(Count::Input)),
+    ("total_input_vision_tokens", Metric::Tokens(Count::InputVision)),
+    ("total_output_tokens", Metric::Tokens(Count::Output)),
+    (
+        "total_output_tokens_retokenized",
+        Metric::Tokens(Count::OutputCounted),
+    ),
+    ("request_throughput", Metric::Throughput(Flow::Requests)),
+    ("input_throughput", Metric::Throughput(Flow::Input)),
+    ("output_throughput", Metric::Throughput(Flow::Output)),
+    ("total_throughput", Metric::Throughput(Flow::Total)),
+    ("total_token_throughput", Metric::Throughput(Flow::Total)),
+    ("concurrency", Metric::MeanConcurrency),
+    ("accept_length", Metric::AcceptLength),
+    ("max_output_tokens_per_s", Metric::PeakOutput),
+    ("max_concurrent_requests", Metric::PeakConcurrency),
+    ("request_goodput", Metric::Goodput),
+    ("slo_attainment", Metric::Attainment),
+    ("spec_decode_acceptance_length", Metric::AcceptLength),
+];
+
+const STATISTICS: [(&str, Statistic); 7] = [
+    ("mean", Statistic::Mean),
+    ("median", Statistic::Median),
+    ("std", Statistic::Std),
+    ("p90", Statistic::P90),
+    ("p95", Statistic::P95),
+    ("p99", Statistic::P99),
+    ("max", Statistic::Max),
+];
+
+const SAMPLES: [(&str, Sample); 5] = [
+    ("e2e_latency", Sample::E2e),
+    ("e2el", Sample::E2e),
+    ("ttft", Sample::Ttft),
+    ("tpot", Sample::Tpot),
+    ("itl", Sample::Itl),
+];
+
+/// Reads one object over several lines, or one on each line.
+///
+/// # Errors
+/// It is no JSON, or no object is a result.
+pub(super) fn read(text: &str) -> Result<Parts, String> {
+    let strict = strict(text);
+    let (mut found, mut warnings) = (Vec::new(), Vec::new());
+    if let Ok(Value::Object(object)) = serde_json::from_str(&strict) {
+        found.push(of_object(1, &object)?);
+        return Ok((found, warnings));
+    }
+    for (line, number) in strict.lines().zip(1..) {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let read = match serde_json::from_str(line) {
+            Ok(Value::Object(object)) => of_object(number, &object),
+            Ok(_) => Err("it is no object".to_owned()),
+            Err(error) => Err(format!("it is no JSON: {error}")),
+        };
+        match read {
+            Ok(one) => found.push(one),
+            Err(why) => warnings.push(Warning::new(
+                number,
+                About::Rest,
+                format!("the line is left out: {why}"),
+            )),
+        }
+    }
+    match (found.is_empty(), warnings.first()) {
+        (true, Some(first)) => Err(format!("line {}: {}", first.line, first.says)),
+        _ => Ok((found, warnings)),
+    }
+}
+
+/// The text with the words that Python writes for what JSON cannot say replaced: infinite values by strings, others by `null`.
+fn strict(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut is_text = false;
+    while let Some(letter) = rest.chars().next() {
+        let word = [
+            ("-Infinity", "\"-inf\""),
+            ("Infinity", "\"inf\""),
+            ("NaN", "null"),
+        ]
+        .into_iter()
+        .find(|(word, _)| !is_text && rest.starts_with(word));
+        let taken = match word {
+            Some((word, instead)) => {
+                out.push_str(instead);
+                word.len()
+            }
+            None => {
+                out.push(letter);
+                let mut taken = letter.len_utf8();
+                match letter {
+                    '"' => is_text = !is_text,
+                    '\\' if is_text => {
+                        if let Some(next) = rest[taken..].chars().next() {
+                            out.push(next);
+                            taken += next.len_utf8();
+                        }
+                    }
+                    _ => {}
+                }
+                taken
+            }
+        };
+        rest = &rest[taken..];
+    }
+    out
+}
+
+fn of_object(line: u32, object: &Map<String, Value>) -> Result<Found, String> {
+    let has = |key: &str| object.contains_key(key);
+    if !has("completed") || !has("duration") {
+        return Err("it has no `completed` and `duration`, so it is no result of a benchmark".to_owned());
+    }
+    let tool = match has("model_id") || has("endpoint_type") {
+        true => Tool::VllmBench,
+        false => Tool::BenchServing,
+    };
+    let mut found = Found::new(line, tool, Profile::Current);
+    let options: BTreeMap<String, Value> = object
+        .iter()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    found.asked = Asked::of(line, &options);
+    if tool == Tool::BenchServing && !found.asked.is_random() {
+        // These are written whatever was sent.
+        (found.asked.input_len, found.asked.output_len) = (None, None);
+    }
+    let times = STATISTICS.iter().flat_map(|(word, statistic)| {
+        SAMPLES
+            .iter()
+            .map(move |(name, sample)| (format!("{word}_{name}_ms"), Metric::Time(*statistic, *sample)))
+    });
+    let targets = Target::ALL.map(|target| (target, target.compat_name()));
+    let plain = FIGURES.iter().map(|(key, metric)| ((*key).to_owned(), *metric));
+    for (key, metric) in plain.chain(times) {
+        let Some(value) = object.get(&key) else { continue };
+        let value = number(value).filter(|value| value.is_finite());
+        // A figure that has no value, such as goodput without a target, was not asked for.
+        if value.is_some() || !found.figures.contains_key(&metric) {
+            found.figures.insert(metric, exact(line, value));
+        }
+    }
+    if let Some(Value::Object(shares)) = object.get("slo_attainment_by_metric") {
+        for (target, name) in targets {
+            if let Some(share) = shares.get(name).and_then(number) {
+                found
+                    .figures
+                    .insert(Metric::AttainmentOf(target), exact(line, Some(share)));
+            }
+        }
+    }
+    if let Some(info) = object.get("server_info") {
+        server(&mut found, info);
+    }
+    ours(&mut found, object);
+    Ok(found)
+}
+
+/// What the server says of itself, where the client kept that.
+fn server(found: &mut Found, info: &Value) {
+    let text = |key: &str| info.get(key).and_then(Value::as_str).map(str::to_owned);
+    let size = |key: &str| {
+        let size = info.get(key).and_then(Value::as_u64)?;
+        u32::try_from(size).ok().filter(|size| *size > 0)
+    };
+    let started = &mut found.started;
+    started.model = text("model_path");
+    started.tp = size("tp_size");
+    started.pp = size("pp_size");
+    started.dp = size("dp_size");
+    started.ep = size("ep_size");
+    started.precision = text("quantization");
+    let is_sglang = started.model.is_some() && info.get("tp_size").is_some();
+    if is_sglang {
+        found.engine = Some(Title {
+            name: "SGLang".to_owned(),
+            version: text("version"),
+        });
+    }
+}
+
+/// What a line that `matrix` wrote tells besides.
+fn ours(found: &mut Found, object: &Map<String, Value>) {
+    let Some(Value::Object(ours)) = object.get("matrix") else {
+        return;
+    };
+    let text = |key: &str| ours.get(key).and_then(Value::as_str).map(str::to_owned);
+    let asked = &mut found.asked;
+    asked.model = asked.model.take().or_else(|| text("model"));
+    asked.seed = asked.seed.or_else(|| ours.get("seed").and_then(Value::as_u64));
+    asked.prompts = asked
+        .prompts
+        .or_else(|| ours.get("prompts").and_then(Value::as_u64));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_python_writes_is_made_strict_outside_of_texts() {
+        let text = r#"{"a": Infinity, "b": [NaN, -Infinity], "c": "NaN \" Infinity", "d": null}"#;
+        let strict = strict(text);
+        let expected = r#"{"a": "inf", "b": [null, "-inf"], "c": "NaN \" Infinity", "d": null}"#;
+        assert_eq!(strict, expected);
+        assert!(serde_json::from_str::<Value>(&strict).is_ok());
+    }
+}

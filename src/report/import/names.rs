@@ -1,0 +1,215 @@
+//! What names tell: an engine and its version from a title, a model and its precision from a checkpoint, both from a command.
+
+use serde_json::Value;
+
+use super::args::{flags, unquoted};
+use super::{Started, Title};
+
+/// Parts of a checkpoint's name that tell how its weights are stored.
+const PRECISIONS: [&str; 17] = [
+    "fp8", "fp4", "nvfp4", "mxfp4", "mxfp8", "bf16", "fp16", "int8", "int4", "awq", "gptq", "w8a8", "w4a16",
+    "w4a8", "w4afp8", "w8a16", "4bit",
+];
+
+/// An engine with its version, as a heading names it: the version is the last word, if it begins like one.
+pub(super) fn title(heading: &str) -> Title {
+    let (name, version) = match heading.trim().rsplit_once(' ') {
+        Some((name, last)) if is_version(last) => (name, Some(last.to_owned())),
+        _ => (heading.trim(), None),
+    };
+    Title {
+        name: name.trim().to_owned(),
+        version,
+    }
+}
+
+fn is_version(word: &str) -> bool {
+    let digits = word.strip_prefix(['v', 'V']).unwrap_or(word);
+    digits.starts_with(|first: char| first.is_ascii_digit()) && digits.contains('.')
+}
+
+/// A version without a leading `v`.
+pub(super) fn bare(version: &str) -> &str {
+    version.strip_prefix(['v', 'V']).unwrap_or(version)
+}
+
+/// A model by its checkpoint: without the folders of a local path, and without its precision, which comes apart.
+pub(super) fn model(checkpoint: &str) -> (String, Option<String>) {
+    let checkpoint = checkpoint.trim_end_matches('/');
+    let is_path = checkpoint.starts_with(['/', '.', '~']) || checkpoint.matches('/').count() > 1;
+    let (owner, name) = match checkpoint.rsplit_once('/') {
+        Some((owner, name)) if !is_path => (format!("{owner}/"), name),
+        Some((_, name)) => (String::new(), name),
+        None => (String::new(), checkpoint),
+    };
+    let parts: Vec<&str> = name.split('-').collect();
+    let is_precision = |part: &&str| PRECISIONS.contains(&part.to_lowercase().as_str());
+    match parts.iter().skip(1).position(is_precision) {
+        Some(at) => {
+            let (name, precision) = parts.split_at(at + 1);
+            (
+                format!("{owner}{}", name.join("-")),
+                Some(precision.join("-").to_lowercase()),
+            )
+        }
+        None => (format!("{owner}{name}"), None),
+    }
+}
+
+/// The last part of a checkpoint's name, in small letters.
+pub(super) fn short(checkpoint: &str) -> String {
+    let checkpoint = checkpoint.trim_end_matches('/');
+    checkpoint.rsplit('/').next().unwrap_or(checkpoint).to_lowercase()
+}
+
+/// Whether two names are of one family: their first words are the same. A heading of another family is no model's name.
+pub(super) fn are_kin(a: &str, b: &str) -> bool {
+    let family = |name: &str| {
+        let first = name.split(['-', ' ', '.']).next().unwrap_or(name);
+        first.to_lowercase()
+    };
+    family(a) == family(b)
+}
+
+/// A name as others write it in paths and keys: small letters, digits, `.` and `-`.
+pub(super) fn slug(name: &str) -> String {
+    let kept = |letter: char| match letter {
+        letter if letter.is_ascii_alphanumeric() || letter == '.' => letter.to_ascii_lowercase(),
+        _ => '-',
+    };
+    let slug: String = name.trim().chars().map(kept).collect();
+    slug.trim_matches('-').to_owned()
+}
+
+/// What the lines of a command tell.
+pub(super) fn started(line: u32, lines: &[String]) -> Started {
+    let joined = lines
+        .iter()
+        .map(|line| line.trim().trim_end_matches('\\').trim())
+        .collect::<Vec<_>>()
+        .join(" ");
+    let options = flags(&joined);
+    let text = |names: &[&str]| {
+        names.iter().find_map(|name| match options.get(*name)? {
+            Value::String(text) => Some(text.clone()),
+            _ => None,
+        })
+    };
+    let size = |names: &[&str]| {
+        text(names)
+            .and_then(|text| text.parse::<u32>().ok())
+            .filter(|size| *size > 0)
+    };
+    let model = text(&["model_path", "model", "hf_repo"]).or_else(|| served(&joined));
+    // Engines run on one device unless they are told otherwise; a hole such as `$TP` tells nothing.
+    let is_told = ["tp", "tp_size", "tensor_parallel_size"]
+        .iter()
+        .any(|name| options.contains_key(*name));
+    let tp = size(&["tp", "tp_size", "tensor_parallel_size"]).or((!is_told).then_some(1));
+    let precision = text(&["quantization"])
+        .or_else(|| text(&["dtype"]))
+        .filter(|precision| precision != "auto")
+        .map(|precision| match precision.as_str() {
+            "bfloat16" => "bf16".to_owned(),
+            "float16" | "half" => "fp16".to_owned(),
+            _ => precision,
+        });
+    Started {
+        image: None,
+        package: None,
+        command: lines.iter().map(|line| line.trim_end().to_owned()).collect(),
+        line,
+        model: model.filter(|model| !model.starts_with('$')),
+        tp,
+        pp: size(&["pp", "pp_size", "pipeline_parallel_size"]),
+        dp: size(&["dp", "dp_size", "data_parallel_size"]),
+        ep: size(&["ep", "ep_size", "expert_parallel_size"]),
+        precision,
+    }
+}
+
+/// The model that stands behind `serve` or `api_server`, as `vllm serve MODEL` has it.
+fn served(command: &str) -> Option<String> {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let at = words
+        .iter()
+        .rposition(|word| ["serve", "api_server", "trtllm-serve"].contains(word))?;
+    let model = words.get(at + 1).filter(|word| !word.starts_with('-'))?;
+    Some(unquoted(model).to_owned())
+}
+
+/// The image that a `docker pull` or `docker run` names, as far as that can be told.
+pub(super) fn pulled(text: &str) -> Option<String> {
+    let rest = text.split("docker pull").nth(1)?;
+    let image = rest.split_whitespace().next()?;
+    Some(unquoted(image).to_owned())
+}
+
+/// The first package that a `pip install` names.
+pub(super) fn installed(text: &str) -> Option<String> {
+    let rest = text.split("pip install").nth(1)?;
+    let package = rest
+        .lines()
+        .next()?
+        .split_whitespace()
+        .find(|word| !word.starts_with('-'))?;
+    Some(unquoted(package).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_names_engine_and_version() {
+        let of = |heading: &str| {
+            let Title { name, version } = title(heading);
+            (name, version.unwrap_or_default())
+        };
+        assert_eq!(of("SGLang v0.5.1"), ("SGLang".to_owned(), "v0.5.1".to_owned()));
+        assert_eq!(
+            of("LMDeploy 0.10.0"),
+            ("LMDeploy".to_owned(), "0.10.0".to_owned())
+        );
+        assert_eq!(of("Our server"), ("Our server".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn a_checkpoint_tells_model_and_precision() {
+        let of = |checkpoint: &str| {
+            let (name, precision) = model(checkpoint);
+            (name, precision.unwrap_or_default())
+        };
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(of("Qwen/Qwen3-8B-FP8"), pair("Qwen/Qwen3-8B", "fp8"));
+        assert_eq!(of("openai/gpt-oss-20b"), pair("openai/gpt-oss-20b", ""));
+        assert_eq!(
+            of("/root/models/Qwen3-Coder-480B-A35B-Instruct-w8a8-QuaRot"),
+            pair("Qwen3-Coder-480B-A35B-Instruct", "w8a8-quarot")
+        );
+    }
+
+    #[test]
+    fn commands_tell_model_and_size() {
+        let of = |command: &str| {
+            let lines: Vec<String> = command.lines().map(str::to_owned).collect();
+            let started = started(1, &lines);
+            (started.model.unwrap_or_default(), started.tp)
+        };
+        let pair = |a: &str, tp| (a.to_owned(), tp);
+        assert_eq!(
+            of("python3 -m sglang.launch_server --model-path a/b --tp 2 --host 0.0.0.0"),
+            pair("a/b", Some(2))
+        );
+        assert_eq!(
+            of("docker run x \\\n  --model a/b --tensor-parallel-size 8 \\\n  --host 0.0.0.0"),
+            pair("a/b", Some(8))
+        );
+        assert_eq!(
+            of("lmdeploy serve api_server a/b --enable-metrics"),
+            pair("a/b", Some(1))
+        );
+        assert_eq!(of("vllm serve 'a/b' --tp=4"), pair("a/b", Some(4)));
+        assert_eq!(of("lmdeploy serve api_server $MODEL --tp $TP"), pair("", None));
+    }
+}

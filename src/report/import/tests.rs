@@ -1,0 +1,302 @@
+use super::*;
+use crate::judge::metrics::{Count, Flow, Sample, Statistic};
+use crate::report::console::{self, Facts, Layout};
+use crate::report::traffic::Traffic;
+use crate::results::record::cell::{Definitions, Summary};
+use crate::results::record::imported::Unknown;
+use crate::results::record::validity::{Code, Verdict};
+
+macro_rules! fixture {
+    ($name:literal) => {
+        include_str!(concat!("../../../tests/fixtures/import/", $name))
+    };
+}
+
+const LAYOUTS: &str = fixture!("layouts.log");
+const REPORT: &str = fixture!("report.md");
+
+fn imported(file: &str, text: &str) -> Imports {
+    run("t", &[read(file, text).unwrap()], Keep::Commands)
+}
+
+fn figure(summary: &Summary, definitions: Definitions, metric: Metric) -> Option<f64> {
+    crate::judge::metrics::figure(&summary.figures[&definitions], metric)
+}
+
+const fn mean(sample: Sample) -> Metric {
+    Metric::Time(Statistic::Mean, sample)
+}
+
+/// The block of a summary as reports draw it.
+fn drawn(imports: &Imports, summary: &Summary) -> String {
+    let cell = imports.plan.cell(&summary.cell);
+    let (scenario, launch) = (&cell.scenario, imports.plan.launch(&cell.launch));
+    let definitions = match scenario.profile {
+        Profile::Classic => Definitions::Classic,
+        Profile::Current => Definitions::Current,
+    };
+    let facts = Facts {
+        backend: &launch.engine.backend,
+        rate: Traffic::of(scenario, &scenario.arrival),
+        concurrency: scenario.arrival.concurrency,
+        slo: scenario.slo.as_ref(),
+        cache: None,
+        has_pictures: false,
+        embeds: false,
+        layout: Layout::AsPrinted {
+            vision: summary
+                .imported
+                .as_ref()
+                .is_some_and(|imported| imported.vision_line),
+        },
+    };
+    console::block(scenario.profile, &facts, &summary.figures[&definitions])
+}
+
+fn blocks(text: &str) -> Vec<String> {
+    let mut blocks: Vec<String> = Vec::new();
+    let mut is_open = false;
+    for line in text.lines() {
+        let line = line.rsplit('\r').next().unwrap().trim_end();
+        if block::begins(line) {
+            is_open = true;
+            blocks.push(String::new());
+        }
+        if is_open {
+            blocks.last_mut().unwrap().push_str(&format!("{line}\n"));
+            is_open = !block::ends(line);
+        }
+    }
+    blocks
+}
+
+#[test]
+fn every_layout_is_read_by_its_labels_and_drawn_again_to_the_byte() {
+    let imports = imported("layouts.log", LAYOUTS);
+    assert!(imports.warnings.is_empty(), "{:#?}", imports.warnings);
+    let printed = blocks(LAYOUTS);
+    assert_eq!((imports.summaries.len(), printed.len()), (7, 7));
+    for (summary, printed) in imports.summaries.iter().zip(printed) {
+        let drawn = drawn(&imports, summary);
+        let drawn: Vec<&str> = drawn.trim().lines().map(str::trim_end).collect();
+        // A word that was misspelt once is not misspelt again.
+        let printed = printed.replace("Max reqeuest concurrency:", "Max request concurrency: ");
+        let printed: Vec<&str> = printed.trim().lines().collect();
+        assert_eq!(drawn, printed);
+        let scenario = &imports.plan.cell(&summary.cell).scenario;
+        assert_eq!((scenario.name.as_str(), scenario.seed), ("random-32-16", 7));
+        assert_eq!(scenario.workload.prompts, 8);
+    }
+    let profiles: Vec<Profile> = imports
+        .summaries
+        .iter()
+        .map(|summary| imports.plan.cell(&summary.cell).scenario.profile)
+        .collect();
+    assert_eq!(profiles[..2], [Profile::Classic; 2]);
+    assert_eq!(profiles[2..], [Profile::Current; 5]);
+}
+
+#[test]
+fn one_changed_digit_is_seen_in_the_block() {
+    let changed = LAYOUTS.replacen(
+        "Mean E2E Latency (ms):                   170.00",
+        "Mean E2E Latency (ms):                   170.01",
+        1,
+    );
+    let (before, after) = (imported("a", LAYOUTS), imported("a", &changed));
+    let (before, after) = (
+        drawn(&before, &before.summaries[0]),
+        drawn(&after, &after.summaries[0]),
+    );
+    assert!(before.contains("170.00") && after.contains("170.01"));
+    assert_eq!(before.replacen("170.00", "170.01", 1), after);
+}
+
+#[test]
+fn the_same_cell_in_one_file_is_a_repeat_and_in_another_file_another_one() {
+    let one = imported("layouts.log", LAYOUTS);
+    let repeats: Vec<u32> = one.summaries.iter().map(|summary| summary.repeat).collect();
+    // Layouts A and A′ had no limit, the others two at once; the last one had targets for its requests.
+    assert_eq!(repeats, [1, 2, 1, 2, 3, 4, 1]);
+    assert_eq!(one.plan.cells.len(), 3);
+    let readings = ["a.log", "b.log"].map(|file| read(file, LAYOUTS).unwrap());
+    let two = run("t", &readings, Keep::Commands);
+    assert_eq!(two.plan.cells.len(), 6);
+    assert!(two.plan.cells[3].key.as_str().contains("args=b.log"));
+    let measured: usize = two.plan.starts.iter().map(|start| start.cells.len()).sum();
+    assert_eq!(measured, two.summaries.len());
+    for summary in &two.summaries {
+        assert_eq!(two.plan.cell(&summary.cell).launch, summary.launch);
+        assert_eq!(two.plan.cell(&summary.cell).content, summary.content);
+    }
+}
+
+#[test]
+fn a_report_tells_engine_model_size_and_command_and_its_mistakes_are_found() {
+    let imports = imported("report.md", REPORT);
+    assert_eq!(imports.summaries.len(), 3);
+    let launch = &imports.plan.launches[0];
+    assert_eq!(launch.engine.title, "ACME");
+    assert_eq!(launch.engine.version.as_deref(), Some("v1.2.0"));
+    assert_eq!((launch.model.as_str(), launch.parallel.tp), ("acme/tiny-1b", 1));
+    let big = &imports.plan.launches[1];
+    assert_eq!(
+        (big.model.as_str(), big.precision.as_deref(), big.devices),
+        ("acme/big-70b", Some("fp8"), 4)
+    );
+    let line = crate::matrix::plan::command::line(launch);
+    assert_eq!(
+        line.wrapped(),
+        "acme-serve --model-path acme/tiny-1b --tp 1 \\\n    --host 0.0.0.0"
+    );
+    insta::assert_snapshot!(imports.warnings.join("\n"));
+    let verdict = |at: usize| imports.summaries[at].validity.as_ref().unwrap();
+    assert_eq!(verdict(0).verdict, Verdict::Valid);
+    assert_eq!(verdict(1).reasons[0].code, Code::ChunkedTokens);
+    assert_eq!(verdict(2).verdict, Verdict::Suspect);
+}
+
+#[test]
+fn commands_are_left_out_where_only_figures_are_wanted() {
+    let reading = [read("report.md", REPORT).unwrap()];
+    let imports = run("t", &reading, Keep::FiguresAlone);
+    let text = serde_json::to_string(&imports.plan).unwrap();
+    assert!(
+        text.contains("acme/engine:v1.2.0-cu1") && !text.contains("acme-serve"),
+        "{text}"
+    );
+    assert!(
+        imports
+            .summaries
+            .iter()
+            .all(|summary| summary.engine.command.is_none())
+    );
+}
+
+#[test]
+fn lines_of_bench_serving_are_read_with_what_json_does_not_know() {
+    let imports = imported("results.jsonl", fixture!("results.jsonl"));
+    assert!(imports.warnings.is_empty(), "{:?}", imports.warnings);
+    let [first, second] = &imports.summaries[..] else {
+        panic!()
+    };
+    let current = |summary, metric| figure(summary, Definitions::Current, metric);
+    assert_eq!(current(first, mean(Sample::Itl)), Some(10.0));
+    assert_eq!(current(second, mean(Sample::Itl)), None);
+    assert_eq!(current(first, Metric::Tokens(Count::OutputCounted)), Some(127.0));
+    let rate = |summary: &Summary| {
+        imports
+            .plan
+            .cell(&summary.cell)
+            .scenario
+            .arrival
+            .rate
+            .per_second()
+    };
+    assert_eq!((rate(first), rate(second)), (f64::INFINITY, 4.0));
+    let launch = &imports.plan.launches[0];
+    assert_eq!(
+        (launch.parallel.tp, launch.engine.version.as_deref()),
+        (2, Some("0.5.23"))
+    );
+    assert_eq!(
+        first.imported.as_ref().unwrap().unknown,
+        [Unknown::Prompts, Unknown::Seed]
+    );
+    let per_gpu = Metric::PerDevice(Flow::Output);
+    assert_eq!(figure(first, Definitions::Matrix, per_gpu), Some(51.2));
+}
+
+#[test]
+fn an_object_of_vllm_is_read_and_what_it_does_not_tell_is_unknown() {
+    let imports = imported("vllm.json", fixture!("vllm.json"));
+    assert!(imports.warnings.is_empty(), "{:?}", imports.warnings);
+    let [summary] = &imports.summaries[..] else {
+        panic!()
+    };
+    let of_matrix = |metric| figure(summary, Definitions::Matrix, metric);
+    assert_eq!(of_matrix(mean(Sample::Ttft)), Some(20.0));
+    assert_eq!(of_matrix(mean(Sample::Tpot)), None, "it ends with another line");
+    assert_eq!(of_matrix(Metric::Failed), Some(0.0));
+    let place = summary.imported.as_ref().unwrap();
+    assert_eq!(place.tool, Tool::VllmBench);
+    for what in [Unknown::Engine, Unknown::Dataset, Unknown::Gpus, Unknown::Seed] {
+        assert!(place.lacks(what), "{what:?}");
+    }
+    let console = imported("x", fixture!("vllm-console.log"));
+    assert_eq!(console.summaries.len(), 1);
+    let (block, object) = (&console.summaries[0].figures, &summary.figures);
+    for metric in [
+        Metric::Completed,
+        mean(Sample::Ttft),
+        Metric::Throughput(Flow::Total),
+    ] {
+        let of = |figures: &BTreeMap<_, _>| {
+            crate::judge::metrics::figure(&figures[&Definitions::Current], metric)
+                .map(|value| (value * 100.0).round())
+        };
+        assert_eq!(of(block), of(object), "{metric:?}");
+    }
+}
+
+#[test]
+fn rows_of_csv_are_read_and_a_cut_one_is_told() {
+    let imports = imported("lmdeploy.csv", fixture!("lmdeploy.csv"));
+    assert_eq!(imports.summaries.len(), 2);
+    assert_eq!(
+        imports.warnings,
+        ["lmdeploy.csv:5: the row has 3 cells, the columns are 18; it is left out"]
+    );
+    let first = &imports.summaries[0];
+    assert_eq!(
+        figure(first, Definitions::Classic, mean(Sample::E2e)),
+        Some(170.0)
+    );
+    assert!(!first.figures.contains_key(&Definitions::Current));
+}
+
+#[test]
+fn what_holds_no_results_is_refused_with_what_would_do() {
+    for (text, why) in [
+        ("", "there is no block"),
+        ("{\"a\": 1}", "it has no `completed`"),
+        ("{\"completed\": 1", "it is no JSON"),
+        (
+            "============ Serving Benchmark Result ============\nBackend: x\n",
+            "there is no block",
+        ),
+    ] {
+        let error = read("f.txt", text).unwrap_err().to_string();
+        assert!(error.contains("`f.txt`") && error.contains(why), "{error}");
+        assert!(error.contains("give a console log"), "{error}");
+    }
+}
+
+#[test]
+fn a_block_that_was_cut_keeps_what_it_has_and_says_so() {
+    let end = LAYOUTS.find("Inter-token").unwrap();
+    let imports = imported("cut.log", &LAYOUTS[..end]);
+    assert_eq!(imports.summaries.len(), 1);
+    assert!(
+        imports.warnings[0].contains("the block is cut"),
+        "{:?}",
+        imports.warnings
+    );
+    let of = |metric| figure(&imports.summaries[0], Definitions::Classic, metric);
+    assert_eq!(
+        (of(mean(Sample::Ttft)), of(mean(Sample::Itl))),
+        (Some(20.0), None)
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_a_reader_panic(text in "(?s).{0,200}", at in 0..17_000_usize) {
+        let _ = read("any", &text);
+        let at = (0..=at.min(LAYOUTS.len())).rev().find(|at| LAYOUTS.is_char_boundary(*at)).unwrap();
+        let cut = format!("{}{text}{}", &LAYOUTS[..at], &LAYOUTS[at..]);
+        if let Ok(reading) = read("any", &cut) {
+            let _ = run("any", &[reading], Keep::Commands);
+        }
+    }
+}
