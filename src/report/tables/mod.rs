@@ -267,7 +267,9 @@ pub(crate) fn beside(launches: &[LaunchId]) -> String {
 /// What must be said of rows that show latencies.
 fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     let told = |(name, shown): &(String, &Shown<'_>)| {
-        let told = traps(&|metric| shown.median(metric), Itl::Token).into_iter();
+        // Figures of other definitions are other figures, and imports say themselves what is wrong with them.
+        let figure = |metric| shown.median_by(Definitions::Matrix, metric);
+        let told = traps(&figure, Itl::Token).into_iter();
         told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
     };
     named.iter().flat_map(told).collect()
@@ -278,7 +280,8 @@ fn queue_bound(named: &[(String, &Shown<'_>)]) -> Option<String> {
     let is_bound = |shown: &&Shown<'_>| {
         let scenario = &shown.cell.scenario;
         let arrival = &scenario.arrival;
-        let is_at_once = arrival.rate.is_infinite() && arrival.pace.is_none() && arrival.concurrency.is_none();
+        let is_at_once =
+            arrival.rate.is_infinite() && arrival.pace.is_none() && arrival.concurrency.is_none();
         is_at_once && !scenario.workload.is_replayed() && scenario.search.is_none()
     };
     let rows = named.iter().map(|(_, shown)| *shown);
