@@ -364,7 +364,9 @@ pub(crate) fn beside(launches: &[LaunchId]) -> String {
 /// What must be said of rows that show latencies.
 fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     let told = |(name, shown): &(String, &Shown<'_>)| {
-        let told = traps(&|metric| shown.median(metric), Itl::Token).into_iter();
+        // Figures of other definitions are other figures, and imports say themselves what is wrong with them.
+        let figure = |metric| shown.median_by(Definitions::Matrix, metric);
+        let told = traps(&figure, Itl::Token).into_iter();
         told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
     };
     named.iter().flat_map(told).collect()
