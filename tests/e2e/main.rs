@@ -6,6 +6,7 @@ mod demo;
 mod faults;
 mod gpus;
 mod harness;
+mod report;
 mod resume;
 mod rows;
 mod search;
