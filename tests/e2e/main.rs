@@ -7,6 +7,7 @@ mod faults;
 mod gpus;
 mod harness;
 mod nightly;
+mod report;
 mod resume;
 mod rows;
 mod search;
