@@ -189,7 +189,7 @@ fn is_watched(host: &Host, launch: &Launch) -> bool {
         && match &launch.place {
             Place::Process(_) => true,
             Place::Container(_) => engine::has_containers_here(&host.whereabouts),
-            Place::Attach(_) => false,
+            Place::Attach(_) | Place::Imported(_) => false,
         }
 }
 

@@ -196,13 +196,13 @@ fn second_row(chip: Chip, left: &str, middle: &str, right: &str) -> Option<Chip>
     let mut right = right.split_whitespace();
     let share = right.next()?.parse::<f64>().ok().map(|percent| percent / 100.0);
     let numbers: Vec<u64> = right.filter_map(|number| number.parse().ok()).collect();
-    let memories = numbers.chunks_exact(2).map(|pair| (pair[0] << 20, pair[1] << 20));
+    let mut memories = numbers.chunks_exact(2).map(|pair| (pair[0] << 20, pair[1] << 20));
     Some(Chip {
         chip: number,
         bus: Some(middle.to_ascii_lowercase()).filter(|bus| bus.contains(':')),
         util_share: share,
         // The last that there is any of: the fast one, where a chip has it.
-        memory: memories.filter(|(_, total)| *total > 0).last(),
+        memory: memories.rfind(|(_, total)| *total > 0),
         ..chip
     })
 }

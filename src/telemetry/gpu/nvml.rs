@@ -158,7 +158,7 @@ impl Asked {
         if self.lacks & bit != 0 {
             return Ok(None);
         }
-        match self.found().and_then(|device| make(device)) {
+        match self.found().and_then(make) {
             Ok(value) => Ok(Some(value)),
             Err(error) if is_death(&error) => {
                 self.device = None;
