@@ -10,7 +10,6 @@ mod harness;
 mod nightly;
 #[path = "../nvml/stub.rs"]
 mod nvml;
-mod report;
 mod resume;
 mod rows;
 mod search;

@@ -1,7 +1,8 @@
 //! What is told of devices, from the facts to a hanging call.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use matrix::base::clock;
 use matrix::results::record::machine::Machine;
 use matrix::results::record::telemetry::{Source, Values};
 use matrix::telemetry::gpu::{Gpus, Places, Processes};
@@ -157,11 +158,12 @@ fn the_energy_counter_is_the_integral_of_the_power_that_is_told() {
     let gpus = open(&stub);
     let (mut quick, _) = probes(&gpus, 0, &Processes::default());
     let mut told: Vec<(f64, f64, f64)> = Vec::new();
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_millis(2500) {
-        let asked = began.elapsed();
+    let began = clock::now();
+    let elapsed = || clock::now().since(began);
+    while elapsed() < Duration::from_millis(2500) {
+        let asked = elapsed();
         let now = values(&mut *quick);
-        let at = (asked + began.elapsed()).as_secs_f64() / 2.0;
+        let at = (asked + elapsed()).as_secs_f64() / 2.0;
         told.push((at, now["power_w"], now["energy_j"]));
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -282,9 +284,9 @@ fn what_a_library_or_device_does_not_offer_is_absent_and_the_rest_is_told() {
 fn a_call_that_hangs_is_left_behind() {
     let stub = Stub::of("gpus 2\nhang nvmlDeviceGetPowerUsage gpu=1\n");
     let gpus = open(&stub);
-    let began = Instant::now();
+    let began = clock::now();
     let said = gpus.look(1).expect_err("it hangs");
     assert!(said.contains("no answer within"), "{said}");
-    assert!(began.elapsed() < Duration::from_secs(15));
+    assert!(clock::now().since(began) < Duration::from_secs(15));
     gpus.look(0).expect("the other tells");
 }

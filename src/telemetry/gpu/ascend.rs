@@ -202,7 +202,7 @@ fn second_row(chip: Chip, left: &str, middle: &str, right: &str) -> Option<Chip>
         bus: Some(middle.to_ascii_lowercase()).filter(|bus| bus.contains(':')),
         util_share: share,
         // The last that there is any of: the fast one, where a chip has it.
-        memory: memories.rfind(|(_, total)| *total > 0),
+        memory: memories.rev().find(|(_, total)| *total > 0),
         ..chip
     })
 }
