@@ -1,6 +1,7 @@
 //! The command line: every flag, default and environment variable is declared here and nowhere else.
 
 pub mod bench;
+pub mod compare;
 pub mod sim;
 
 use std::path::PathBuf;
@@ -66,11 +67,23 @@ pub enum Command {
     Import(ImportArgs),
     /// Say why measurements are judged valid, suspect or invalid, with the evidence.
     Explain(ExplainArgs),
+    /// Hold one run against another: better, same, worse or unclear, cell by cell.
+    Compare(compare::CompareArgs),
+    /// Measure how much the figures of this machine vary though nothing changes; comparisons use it from then on.
+    Noise(Box<compare::NoiseArgs>),
+    /// Set, show or move what nights are held against.
+    Baseline(compare::BaselineArgs),
+    /// Run a matrix and hold it against its baseline; what seems worse is started afresh before anyone is told.
+    Nightly(Box<compare::NightlyArgs>),
+    /// Show the nights of a matrix, and where they changed.
+    History(compare::HistoryArgs),
+    /// Find the first of several versions that is worse.
+    Bisect(Box<compare::BisectArgs>),
     /// Get the data sets and tokenizers that a matrix lacks from the model hub; everything else works offline.
     Fetch(FetchArgs),
     /// Remove the processes and containers that dead runs left behind.
     Clean,
-    /// Print the JSON Schema of matrix files or engine recipes.
+    /// Print the JSON Schema of matrix files, engine recipes or reports.
     Schema(SchemaArgs),
     /// Write a first matrix, with the data it needs, into a folder.
     Init(InitArgs),
@@ -124,7 +137,7 @@ pub struct PlanArgs {
 /// `matrix run`.
 ///
 /// Example: `matrix run matrices/qwen3.yaml --only engine=sglang,model=~8B`
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// The matrix file.
     pub matrix: PathBuf,
@@ -238,16 +251,20 @@ pub struct FetchArgs {
 
 /// `matrix report`.
 #[derive(Args, Debug)]
+#[command(after_help = "Example: matrix report results/2026-11-21-qwen3 --out published")]
 pub struct ReportArgs {
-    /// The folders of the runs.
+    /// The folders of the runs; several come into one report.
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
-    /// The format.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Terminal)]
-    pub format: ReportFormat,
+    /// The format. Without it a terminal gets its tables, and a folder gets every other format.
+    #[arg(long, value_enum)]
+    pub format: Option<ReportFormat>,
     /// Write files into this folder instead of printing.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// The engine that ratios refer to, by its name in the matrix; unless the matrix says so the first one of each table.
+    #[arg(long, value_name = "ENGINE")]
+    pub reference: Option<String>,
 }
 
 /// `matrix explain`.
@@ -278,6 +295,12 @@ pub enum ReportFormat {
     Terminal,
     /// Markdown: the comparison, and with `--out` one report per engine.
     Markdown,
+    /// One file for a browser, with charts; it needs no network.
+    Html,
+    /// A row for every figure of every cell.
+    Csv,
+    /// Everything that a report shows, as `matrix schema report` describes it.
+    Json,
 }
 
 /// `matrix import`.
@@ -315,6 +338,8 @@ pub enum SchemaKind {
     Matrix,
     /// An engine recipe.
     Engine,
+    /// What `matrix report --format json` writes.
+    Report,
 }
 
 /// `matrix init`.

@@ -156,7 +156,7 @@ fn merge(value: serde_yaml::Value) -> serde_yaml::Value {
 
 #[test]
 fn the_committed_schemas_are_those_that_the_binary_prints() {
-    for kind in ["matrix", "engine"] {
+    for kind in ["matrix", "engine", "report"] {
         let (_, printed, _) = shell(&["schema", kind]);
         let path = root().join(format!("schemas/{kind}.json"));
         let committed = std::fs::read_to_string(&path).unwrap_or_default();

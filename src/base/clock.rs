@@ -77,6 +77,15 @@ pub fn thread_cpu() -> Duration {
     )
 }
 
+/// Processor time of all threads of this process so far, those that have ended included.
+pub fn process_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}
+
 /// The way from wall time, in which the kernel stamps what arrives, to the monotonic clock.
 ///
 /// Both clocks are slewed alike, so the distance between them changes only when somebody sets the wall clock; that is

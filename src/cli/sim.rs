@@ -36,6 +36,12 @@ pub struct SimArgs {
     /// The version that the engine tells.
     #[arg(long, value_name = "VERSION", default_value = "0.0.0-sim")]
     version_string: String,
+    /// Keeps quiet in OpenAI's answers about prompt tokens from the prefix cache, as engines without such a report do.
+    #[arg(long)]
+    hide_cached_tokens: bool,
+    /// The kind of quantized weights that SGLang's server info tells, such as `fp8`; none by default.
+    #[arg(long, value_name = "KIND")]
+    quantization: Option<String>,
     /// The number of GPUs, as tensor-parallel size: makes the preset faster and its memory larger.
     #[arg(long, visible_alias = "gpus", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     tp: u32,
@@ -194,6 +200,15 @@ struct FaultArgs {
     /// Serves another model than the one named.
     #[arg(long)]
     wrong_model: bool,
+    /// Names another model where models are listed, after N generation requests.
+    #[arg(long, value_name = "N")]
+    rename_after: Option<u64>,
+    /// Begins all metrics again at nothing after N generation requests, as an engine does that was restarted.
+    #[arg(long, value_name = "N")]
+    forget_metrics_after: Option<u64>,
+    /// Never answers `/metrics` after N generation requests.
+    #[arg(long, value_name = "N")]
+    hang_metrics_after: Option<u64>,
     /// Ignores SIGTERM.
     #[arg(long)]
     ignore_sigterm: bool,
@@ -225,7 +240,7 @@ fn preset(name: &str) -> Result<&'static Preset, String> {
 }
 
 /// A share as people write it: `30%` or `0.3`.
-fn share(text: &str) -> Result<f64, String> {
+pub(super) fn share(text: &str) -> Result<f64, String> {
     let number = |text: &str| {
         text.trim()
             .parse::<f64>()
@@ -264,6 +279,8 @@ impl SimArgs {
                 self.model
             },
             version: self.version_string,
+            quantization: self.quantization,
+            hides_cached: self.hide_cached_tokens,
             tp: self.tp,
             max_model_len: self.max_model_len.unwrap_or(preset.max_model_len.min(fits)),
             api_key: self.api_key,
@@ -342,6 +359,9 @@ impl FaultArgs {
             fake_reset: self.fake_reset,
             early_end: self.early_end,
             wrong_model: self.wrong_model,
+            rename_after: self.rename_after,
+            forget_metrics_after: self.forget_metrics_after,
+            hang_metrics_after: self.hang_metrics_after,
             ignore_sigterm: self.ignore_sigterm,
             leak_child: self.leak_child,
             log_flood: self.log_flood.map(|bytes| bytes.0),

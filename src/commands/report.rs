@@ -1,5 +1,6 @@
-//! `matrix report`: the tables of finished runs, drawn again; and the same tables at the end of a run.
+//! `matrix report`: the report of finished runs, in every format; and the same documents at the end of a run.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::Context;
@@ -7,44 +8,93 @@ use anyhow::Context;
 use crate::cli::{ReportArgs, ReportFormat};
 use crate::commands::{Colors, Outcome, Refusal, print};
 use crate::exit::Exit;
-use crate::report::{self, Format, Shown, tables};
+use crate::judge::metrics;
+use crate::matrix::plan::Measurement;
+use crate::matrix::spec::source::nearest;
+use crate::report::document::{Document, Source, Trace};
+use crate::report::{self, Shown, csv, overall};
 use crate::results::store::{Run, Store};
 
-/// The file of the comparison.
-const COMPARISON: &str = "report.md";
+/// Every format that is written into a folder unless one is asked for.
+const WRITTEN: [ReportFormat; 4] = [
+    ReportFormat::Markdown,
+    ReportFormat::Html,
+    ReportFormat::Csv,
+    ReportFormat::Json,
+];
 
-/// Draws the tables of runs.
+/// Draws the report of runs.
 ///
 /// # Errors
-/// A folder that is no run; a folder that cannot be written.
+/// A folder that is no run; a reference that no run has; a folder that cannot be written.
 pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
-    for folder in &args.runs {
-        let run = Run::read(folder).map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
-        if let Some(out) = &args.out {
-            fs::create_dir_all(out).with_context(|| format!("cannot make the folder {}", out.display()))?;
-            for (name, text) in documents(&run) {
-                let path = out.join(name);
-                fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-                print(&format!("wrote {}\n", path.display()));
-            }
-            continue;
+    let read = |folder| Run::read(folder).map_err(|error| Refusal::usage(format!("error: {error}\n")));
+    let runs: Vec<Run> = args
+        .runs
+        .iter()
+        .map(|folder| read(folder))
+        .collect::<Result<_, _>>()?;
+    if let Some(name) = &args.reference {
+        known(name, &runs)?;
+    }
+    let read: Vec<Read> = runs.iter().map(Read::of).collect();
+    let document = document(&read, args.reference.as_deref());
+    let Some(out) = &args.out else {
+        let format = args.format.unwrap_or(ReportFormat::Terminal);
+        print(&text(&document, format, Screen::here(colors)));
+        return Ok(Exit::Done);
+    };
+    fs::create_dir_all(out).with_context(|| format!("cannot make the folder {}", out.display()))?;
+    let formats = args.format.map_or(WRITTEN.to_vec(), |format| vec![format]);
+    for format in formats {
+        let mut files = vec![(file(format).to_owned(), text(&document, format, Screen::PAGE))];
+        if format == ReportFormat::Markdown {
+            files.extend(engine_reports(&read));
         }
-        match args.format {
-            ReportFormat::Terminal => print(&terminal(&run, colors)),
-            ReportFormat::Markdown => print(&markdown(&run)),
+        for (name, text) in files {
+            let path = out.join(name);
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            print(&format!("wrote {}\n", path.display()));
         }
     }
     Ok(Exit::Done)
+}
+
+/// Refuses a reference that is in no run, with the nearest name.
+fn known(name: &str, runs: &[Run]) -> Result<(), Refusal> {
+    let engines: BTreeSet<&str> = runs
+        .iter()
+        .flat_map(|run| &run.plan.launches)
+        .map(|launch| launch.engine.name.as_str())
+        .collect();
+    if engines.contains(name) {
+        return Ok(());
+    }
+    let help = match nearest(name, engines.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!(
+            "the engines are {}",
+            engines.into_iter().collect::<Vec<_>>().join(", ")
+        ),
+    };
+    Err(Refusal::usage(format!(
+        "error: no run has an engine called `{name}`\n  = help: {help}\n"
+    )))
 }
 
 /// Writes the documents of a run beside its records, and gives the tables for the terminal.
 pub(crate) fn write(store: &Store, colors: Colors) -> anyhow::Result<String> {
     results(store)?;
     let run = Run::read(store.folder())?;
-    for (name, text) in documents(&run) {
+    let read = [Read::of(&run)];
+    let document = document(&read, None);
+    for format in WRITTEN {
+        store.write_report(file(format), &text(&document, format, Screen::PAGE))?;
+    }
+    for (name, text) in engine_reports(&read) {
         store.write_report(&name, &text)?;
     }
-    Ok(terminal(&run, colors))
+    Ok(text(&document, ReportFormat::Terminal, Screen::here(colors)))
 }
 
 /// Writes `results.jsonl` anew: one line of bench_serving's keys for each finished measurement.
@@ -63,70 +113,129 @@ pub(crate) fn results(store: &Store) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every markdown document of a run: the comparison, and a report for each engine.
-fn documents(run: &Run) -> Vec<(String, String)> {
-    let mut documents = vec![(COMPARISON.to_owned(), markdown(run))];
-    let shown = Shown::of_plan(&run.plan, &run.summaries);
-    for (name, of_engine) in report::engine_report::by_engine(&shown) {
-        let safe: String = name
-            .chars()
-            .map(|c| {
-                if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') {
-                    c
-                } else {
-                    '-'
-                }
-            })
-            .collect();
-        let text = report::engine_report::engine_report(&of_engine, Some(&run.machine));
-        documents.push((format!("engine-{safe}.md"), text));
-    }
-    documents
+/// What tables for a terminal are drawn for.
+#[derive(Clone, Copy)]
+struct Screen {
+    /// Its columns.
+    width: u16,
+    /// Whether rows that need attention are coloured.
+    colors: bool,
 }
 
-fn markdown(run: &Run) -> String {
-    let shown = Shown::of_plan(&run.plan, &run.summaries);
-    let mut text = format!(
-        "# {}\n\nRun `{}`, begun {}, {}.\n\n",
-        run.plan.matrix, run.about.run, run.about.began, run.about.tool
-    );
-    let reference = run.plan.reference.as_deref();
-    let across = tables::across(&shown, reference);
-    if !across.rows.is_empty() {
-        text.push_str(&report::draw(&across, Format::Markdown));
-        text.push('\n');
-    }
-    text.push_str(&report::draw(&tables::overview(&shown), Format::Markdown));
-    for table in tables::comparison(&shown, run.plan.reference.as_deref()) {
-        text.push('\n');
-        text.push_str(&report::draw(&table, Format::Markdown));
-    }
-    if !run.plan.left_out.is_empty() {
-        text.push_str("\n## Left out\n\n");
-        for left in &run.plan.left_out {
-            text.push_str(&format!(
-                "- `{}`: {}\n",
-                left.cell.as_str().replace('`', "'"),
-                left.why.replace('\n', " ")
-            ));
+impl Screen {
+    /// A file, which is the same wherever it is written.
+    const PAGE: Self = Self {
+        width: 160,
+        colors: false,
+    };
+
+    fn here(colors: Colors) -> Self {
+        Self {
+            width: width(),
+            colors: colors.stdout,
         }
     }
-    text
 }
 
-fn terminal(run: &Run, colors: Colors) -> String {
-    let width = width();
-    let format = Format::Terminal {
-        width,
-        colors: colors.stdout,
-    };
-    let shown = Shown::of_plan(&run.plan, &run.summaries);
-    let mut text = String::from("\n");
-    for table in tables::comparison(&shown, run.plan.reference.as_deref()) {
-        text.push_str(&report::draw(&table, format));
-        text.push('\n');
+/// The file of a format.
+const fn file(format: ReportFormat) -> &'static str {
+    match format {
+        ReportFormat::Terminal => "report.txt",
+        ReportFormat::Markdown => "report.md",
+        ReportFormat::Html => "report.html",
+        ReportFormat::Csv => "report.csv",
+        ReportFormat::Json => "report.json",
     }
-    text
+}
+
+fn text(document: &Document, format: ReportFormat, screen: Screen) -> String {
+    match format {
+        ReportFormat::Terminal => overall::terminal(document, screen.width, screen.colors),
+        ReportFormat::Markdown => overall::markdown(document),
+        ReportFormat::Html => report::html::draw(document),
+        ReportFormat::Csv => csv::draw(document),
+        ReportFormat::Json => document.json(),
+    }
+}
+
+/// A run with what was kept of its measurements over time.
+struct Read<'a> {
+    run: &'a Run,
+    traces: BTreeMap<Measurement, Trace>,
+    doubts: Vec<String>,
+}
+
+impl<'a> Read<'a> {
+    fn of(run: &'a Run) -> Self {
+        let mut doubts = run.doubts.clone();
+        let mut traces = BTreeMap::new();
+        for summary in &run.summaries {
+            let measurement = Measurement {
+                cell: summary.cell.clone(),
+                start: summary.start,
+                repeat: summary.repeat,
+            };
+            let seconds = match run.read_seconds(&measurement) {
+                Ok(Some(seconds)) => seconds,
+                // A run of before there were histograms; where there are no requests either, nothing is known.
+                Ok(None) => run
+                    .read_requests(&measurement)
+                    .map(|requests| metrics::seconds(&requests))
+                    .unwrap_or_default(),
+                Err(error) => {
+                    doubts.push(error.to_string());
+                    Vec::new()
+                }
+            };
+            let samples = run.read_telemetry(&measurement).unwrap_or_else(|error| {
+                doubts.push(error.to_string());
+                None
+            });
+            let trace = Trace {
+                seconds,
+                samples: samples.unwrap_or_default(),
+            };
+            traces.insert(measurement, trace);
+        }
+        Self { run, traces, doubts }
+    }
+}
+
+fn document(read: &[Read<'_>], reference: Option<&str>) -> Document {
+    let sources: Vec<Source<'_>> = read
+        .iter()
+        .map(|read| Source {
+            about: &read.run.about,
+            plan: &read.run.plan,
+            machine: &read.run.machine,
+            summaries: &read.run.summaries,
+            traces: &read.traces,
+            doubts: &read.doubts,
+        })
+        .collect();
+    Document::of(&sources, reference)
+}
+
+/// A Markdown document for each engine of each run.
+fn engine_reports(read: &[Read<'_>]) -> Vec<(String, String)> {
+    let mut documents = Vec::new();
+    for Read { run, .. } in read {
+        let shown = Shown::of_plan(&run.plan, &run.summaries);
+        for (name, of_engine) in report::engine_report::by_engine(&shown) {
+            let name = match read.len() {
+                1 => name,
+                _ => format!("{name}-{}", run.about.run),
+            };
+            let is_safe = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
+            let safe: String = name
+                .chars()
+                .map(|letter| if is_safe(letter) { letter } else { '-' })
+                .collect();
+            let text = report::engine_report::engine_report(&of_engine, Some(&run.machine));
+            documents.push((format!("engine-{safe}.md"), text));
+        }
+    }
+    documents
 }
 
 /// Columns of the terminal; a pipe is as wide as a page.

@@ -1,10 +1,13 @@
 //! `matrix schema`: the JSON Schema that editors complete and check from.
 
+use schemars::generate::SchemaSettings;
+
 use crate::cli::{SchemaArgs, SchemaKind};
 use crate::commands::{Outcome, print};
 use crate::exit::Exit;
 use crate::matrix::spec::engine::Recipe;
 use crate::matrix::spec::matrix::Matrix;
+use crate::report::document::Document;
 
 /// Prints a schema.
 ///
@@ -20,9 +23,15 @@ pub(crate) fn text(kind: SchemaKind) -> String {
     let mut schema = match kind {
         SchemaKind::Matrix => schemars::schema_for!(Matrix),
         SchemaKind::Engine => schemars::schema_for!(Recipe),
+        SchemaKind::Report => SchemaSettings::default()
+            .for_serialize()
+            .into_generator()
+            .into_root_schema_for::<Document>(),
     };
-    // A home for anchors that several places share.
-    schema.insert("patternProperties".to_owned(), serde_json::json!({ "^x-": true }));
+    if kind != SchemaKind::Report {
+        // A home for anchors that several places share.
+        schema.insert("patternProperties".to_owned(), serde_json::json!({ "^x-": true }));
+    }
     let text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");
     format!("{text}\n")
 }

@@ -4,6 +4,7 @@
 //! how to stop. Nothing here measures, decides what to start, or knows an engine by name.
 
 mod attach;
+mod belongs;
 mod contact;
 mod docker;
 mod flags;
@@ -32,6 +33,7 @@ use crate::results::record::cell::{FailureClass, Phase};
 use crate::results::record::post_mortem::End;
 use crate::results::store;
 
+pub use belongs::listeners;
 pub use contact::{check_model, facts, http_client, info, reset_caches};
 pub use docker::{
     Images, Lack, LeftContainer, Pull, Refused, Wanted, Whereabouts, find as find_containers,
@@ -139,6 +141,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The headers that go with every request; they may hold a secret.
+    pub const fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
     /// The URL of a path, or of a path with its query.
     pub fn url(&self, path: &str) -> String {
         format!("{}/{}", self.base_url, path.trim_start_matches('/'))

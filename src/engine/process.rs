@@ -76,6 +76,11 @@ impl Engine {
         self.group.pid().to_string()
     }
 
+    /// The first process, from which all others descend.
+    pub(super) fn pid(&self) -> u32 {
+        self.group.pid().unsigned_abs()
+    }
+
     /// Waits until the process ended and, a moment, for its last words.
     pub(super) async fn exited(&mut self, log: &Log) -> Ended {
         use std::os::unix::process::ExitStatusExt;

@@ -5,3 +5,4 @@ pub mod compare;
 pub mod metrics;
 pub mod search;
 pub mod validity;
+pub mod window;

@@ -8,6 +8,7 @@
 
 mod plain;
 mod send;
+mod slots;
 mod talk;
 
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -18,10 +19,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use self::send::{Job, Sent, Shared, prepare, send, unreachable};
+use self::slots::Slots;
 use crate::base::clock::{self, Moment};
 use crate::load::client::{Route, RouteError, Stamp};
 use crate::load::dataset::{Content, Extras};
@@ -209,9 +211,7 @@ pub async fn drive(
     // Whoever drops this future also ends the threads.
     let stop = stop.child_token();
     let _guard = stop.clone().drop_guard();
-    let slots = load
-        .concurrency
-        .map(|slots| Arc::new(Semaphore::new(slots.get() as usize)));
+    let slots = load.concurrency.map(|slots| Slots::new(slots.get() as usize));
     let Load {
         target,
         items,

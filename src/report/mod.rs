@@ -1,18 +1,25 @@
 //! Figures to documents: one table model that every format draws.
 //!
-//! [`tables`] decides what stands beside what; [`terminal`] and [`markdown`] draw a [`Table`] and compute nothing;
+//! [`document`] holds everything that a report shows, and is what `report.json` is made of; [`tables`] decides what stands beside what;
+//! [`overall`], [`csv`], [`terminal`] and [`markdown`] draw and compute nothing;
 //! [`console`], [`jsonl`] and [`bench_line`] write bench_serving's own forms, [`vllm_json`] the one of `vllm bench serve`; [`engine_report`] puts a whole document together; [`import`] reads what other tools wrote. Nothing here
 //! has an effect: every function gives text back.
 
 pub mod bench_line;
 pub mod calibration;
+pub mod chart;
 pub mod classic_csv;
 pub mod console;
+pub mod csv;
+pub mod document;
 pub mod engine_report;
 pub mod explain;
+pub mod html;
 pub mod import;
 pub mod jsonl;
 pub mod markdown;
+pub mod night;
+pub mod overall;
 pub mod plot;
 pub(crate) mod python;
 pub mod tables;
@@ -21,6 +28,7 @@ pub mod terminal;
 mod testing;
 pub mod traffic;
 pub mod traps;
+pub mod verdicts;
 pub mod vllm_json;
 
 use std::fmt;
@@ -114,6 +122,12 @@ pub enum Mark {
     Imported,
     /// The record holds warnings.
     Warned,
+    /// Its figures stand, with a doubt that is told below.
+    Suspect,
+    /// Its figures are no measurement of what was asked.
+    Invalid,
+    /// Clearly better than every other row that it can be compared with.
+    Best,
     /// It failed, or part of it did; the status says so in words.
     Failed,
 }
@@ -125,6 +139,9 @@ impl Mark {
             Self::Simulated => Some("simulated"),
             Self::Imported => Some("imported"),
             Self::Warned => Some("warned"),
+            Self::Suspect => Some("suspect"),
+            Self::Invalid => Some("invalid"),
+            Self::Best => Some("best"),
             Self::Failed => None,
         }
     }

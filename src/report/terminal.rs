@@ -96,10 +96,12 @@ fn bold() -> Style {
 
 fn style_of(row: &Row) -> Style {
     let has = |mark| row.marks.contains(&mark);
-    if has(Mark::Failed) {
+    if has(Mark::Failed) || has(Mark::Invalid) {
         AnsiColor::Red.on_default()
-    } else if has(Mark::Warned) {
+    } else if has(Mark::Warned) || has(Mark::Suspect) {
         AnsiColor::Yellow.on_default()
+    } else if has(Mark::Best) {
+        AnsiColor::Green.on_default()
     } else if has(Mark::Simulated) || has(Mark::Imported) {
         AnsiColor::Cyan.on_default()
     } else {

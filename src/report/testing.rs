@@ -80,6 +80,8 @@ impl Case {
 
     pub(super) fn shown(&self) -> Shown<'_> {
         Shown {
+            run: "",
+            machine: None,
             launch: &self.launch,
             cell: &self.cell,
             summaries: self.summaries.iter().collect(),
@@ -201,6 +203,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         phases: Vec::new(),
         engine: EngineFacts::default(),
         prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
+        prompts_repeated: None,
         schedule_hash: None,
         prompts: Some(1000),
         stamps: None,

@@ -21,13 +21,14 @@ use crate::results::record::cell::{
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::End;
 use crate::results::record::request::{ChunkKind, Class, Request};
+use crate::results::record::telemetry::Sample;
 use crate::run::items::{items, placed, see, warm_up};
 use crate::run::prompts::{Library, Stock};
+use crate::run::sampling::{Sampling, Span};
 use crate::run::server::accept_length;
 use crate::run::stop::Stop;
 use crate::run::watch::{self, Cut};
 use crate::run::{Job, calibrate};
-use crate::telemetry::prometheus::{Scrape, grown};
 
 /// An engine that is ready, and what the start has learned about it.
 pub(crate) struct Ready {
@@ -37,12 +38,15 @@ pub(crate) struct Ready {
     pub(crate) phases: Vec<PhaseTime>,
     /// Measurements so far on this start.
     pub(crate) measured: u32,
+    pub(crate) sampling: Sampling,
 }
 
 /// What came out of a measurement.
 pub(crate) struct Measured {
     pub(crate) summary: Summary,
     pub(crate) requests: Vec<Request>,
+    /// What was sampled around the window.
+    pub(crate) samples: Vec<Sample>,
     /// Whether the engine can measure another cell.
     pub(crate) engine_is_well: bool,
     /// How the engine ended, where it did.
@@ -58,6 +62,7 @@ struct Course<'a> {
     began: Moment,
     phase_began: Moment,
     summary: Summary,
+    samples: Vec<Sample>,
 }
 
 /// Measures one cell on a ready engine.
@@ -97,7 +102,7 @@ pub(crate) async fn measure(
     if let Some(search) = &cell.scenario.search {
         return course.search(search, ready, &stock, stop).await;
     }
-    let before = scrape(job, launch, ready).await;
+    ready.sampling.before().await;
     let load = load_of(&ready.target, &cell.scenario, items);
     let (driven, cut) = match course.drive(Phase::Measure, ready, load, stop).await {
         Ok(driven) => driven,
@@ -112,12 +117,8 @@ pub(crate) async fn measure(
         }
     };
     course.end_phase(Phase::Measure);
-    let after = if cut.is_none() {
-        scrape(job, launch, ready).await
-    } else {
-        None
-    };
-    course.count_hits(before.as_ref(), after.as_ref());
+    course.sampled(ready, span_of(&driven), cut.is_none()).await;
+    course.count_hits();
     ready.measured += 1;
     if cut.is_none() {
         course.ask_again(ready).await;
@@ -153,6 +154,7 @@ impl<'a> Course<'a> {
             began,
             phase_began: began,
             summary,
+            samples: Vec::new(),
         }
     }
 
@@ -170,6 +172,7 @@ impl<'a> Course<'a> {
         let found = stock.prepared.prompts.len();
         self.summary.prompts = u32::try_from(found).ok();
         self.summary.prompts_hash = Some(stock.prepared.hash.clone());
+        self.summary.prompts_repeated = stock.repeated;
         self.summary.engine.tokenizer_digest = Some(stock.tokenizer.digest().to_owned());
         let asked = self.cell.scenario.workload.asked();
         if let Some(asked) = asked.filter(|asked| (found as u64) < *asked) {
@@ -241,16 +244,18 @@ impl<'a> Course<'a> {
         });
     }
 
+    /// Cuts what was sampled to the window of a load.
+    async fn sampled(&mut self, ready: &Ready, span: Span, engine_is_well: bool) {
+        let (telemetry, samples) = ready.sampling.after(span, engine_is_well).await;
+        self.summary.telemetry = Some(telemetry);
+        self.samples = samples;
+    }
+
     /// Prefix-cache hits over the window; a reset that answers success and resets nothing shows here.
-    fn count_hits(&mut self, before: Option<&Scrape>, after: Option<&Scrape>) {
-        let (Some(metrics), Some(before), Some(after)) = (&self.launch.contact.metrics, before, after) else {
+    fn count_hits(&mut self) {
+        let telemetry = self.summary.telemetry.as_ref();
+        let Some(engine) = telemetry.and_then(|telemetry| telemetry.engine.as_ref()) else {
             return;
-        };
-        let over = |name: &str| {
-            metrics
-                .names
-                .get(name)
-                .and_then(|names| grown(before, after, names))
         };
         let proof = self.summary.reset.get_or_insert(ResetProof {
             is_fresh_start: false,
@@ -261,8 +266,8 @@ impl<'a> Course<'a> {
             hits_in_window: None,
             queries_in_window: None,
         });
-        proof.hits_in_window = over("prefix_hits");
-        proof.queries_in_window = over("prefix_queries");
+        proof.hits_in_window = engine.grown.get("prefix_hits").copied();
+        proof.queries_in_window = engine.grown.get("prefix_queries").copied();
     }
 
     /// Asks the engine once more what it serves: a server may have been changed under the load.
@@ -315,6 +320,15 @@ impl<'a> Course<'a> {
         requests = count_tokens(requests, stock).await;
         let basis = Basis {
             accept_length,
+            // Of a search the requests are those of one point, and the energy is that of all.
+            energy: match &self.cell.scenario.search {
+                None => self
+                    .summary
+                    .telemetry
+                    .as_ref()
+                    .and_then(|told| told.energy.clone()),
+                Some(_) => None,
+            },
             ..Basis::of(self.launch, self.cell)
         };
         if metrics::divides_gaps(&basis.backend, accept_length) {
@@ -354,6 +368,7 @@ impl<'a> Course<'a> {
         Measured {
             summary: self.summary,
             requests,
+            samples: self.samples,
             engine_is_well: true,
             end: None,
         }
@@ -367,6 +382,7 @@ impl<'a> Course<'a> {
                 Measured {
                     summary: self.summary.clone(),
                     requests: Vec::new(),
+                    samples: std::mem::take(&mut self.samples),
                     engine_is_well: true,
                     end: None,
                 }
@@ -419,6 +435,7 @@ impl<'a> Course<'a> {
         Measured {
             summary: self.summary.clone(),
             requests: Vec::new(),
+            samples: std::mem::take(&mut self.samples),
             engine_is_well: well,
             end: None,
         }
@@ -452,6 +469,7 @@ pub(crate) fn blank(
         phases,
         engine,
         prompts_hash: None,
+        prompts_repeated: None,
         schedule_hash: None,
         prompts: None,
         stamps: None,
@@ -548,20 +566,14 @@ async fn accepted(job: &Job<'_>, launch: &Launch, ready: &Ready) -> Option<f64> 
     accept_length(&info)
 }
 
-/// The engine's counters, where it has some and answers in time.
-async fn scrape(job: &Job<'_>, launch: &Launch, ready: &Ready) -> Option<Scrape> {
-    let metrics = launch.contact.metrics.as_ref()?;
-    let url = format!("{}{}", ready.running.endpoint().base_url, metrics.path);
-    let answer = job
-        .host
-        .http
-        .get(url)
-        .timeout(Duration::from_secs(5))
-        .send()
-        .await
-        .ok()?;
-    let scrape = Scrape::parse(&answer.error_for_status().ok()?.text().await.ok()?);
-    (!scrape.is_empty()).then_some(scrape)
+/// The window of a load: to the end of its last request.
+pub(super) fn span_of(driven: &Driven) -> Span {
+    let last = driven.requests.iter().map(|request| request.end_ns).max();
+    let length = last.map_or(driven.wall, Duration::from_nanos);
+    Span {
+        zero: driven.zero,
+        end: driven.zero.plus(length),
+    }
 }
 
 #[cfg(test)]

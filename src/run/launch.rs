@@ -25,6 +25,7 @@ use crate::run::cell::{self, Measured, Ready};
 use crate::run::lease::Lease;
 use crate::run::post_mortem::{self, Remains};
 use crate::run::prompts::Library;
+use crate::run::sampling::Sampling;
 use crate::run::stop::Stop;
 use crate::run::{Job, Tally, target};
 
@@ -186,6 +187,8 @@ impl<'a> Course<'a> {
                 break;
             }
         }
+        // Nobody asks an engine that is being stopped.
+        drop(ready.sampling);
         halt(&self.order, ready.running).await;
         if let Some((measurement, phase, class, reason)) = failed {
             match self.tries_again(phase, class, &reason).await {
@@ -295,6 +298,7 @@ impl<'a> Course<'a> {
             let mut measured = Measured {
                 summary,
                 requests: Vec::new(),
+                samples: Vec::new(),
                 engine_is_well: false,
                 end: fallen.end,
             };
@@ -335,7 +339,10 @@ impl<'a> Course<'a> {
         seconds: f64,
     ) -> Result<(), StoreError> {
         let Measured {
-            summary, requests, ..
+            summary,
+            requests,
+            samples,
+            ..
         } = measured;
         let job = self.order.job;
         let histograms = metrics::seconds(&requests);
@@ -345,6 +352,7 @@ impl<'a> Course<'a> {
         let said = Said {
             log,
             post_mortem: post_mortem.as_ref(),
+            samples: &samples,
         };
         job.store.write_cell(&summary, &requests, &histograms, said)?;
         self.tally.count(&summary.ending, is_invalid);
@@ -438,6 +446,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     let context = context(job, start, lease, port);
     let logs = logs(job, launch, start).map_err(|error| Fallen::new(infrastructure, error.to_string()))?;
     let began = clock::now();
+    let mut sampling = Sampling::begin(launch, lease.devices());
     let tell = |progress: engine::Progress| tell(job, launch, progress);
     let running = tokio::select! {
         biased;
@@ -476,6 +485,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     facts.image_digest = running.image_digest().map(str::to_owned);
     facts.image_bytes = running.image_bytes();
     facts.devices = lease.devices().to_vec();
+    sampling.add_engine(launch, &running, &job.host.http);
     job.events.tell(Event::EngineReady {
         launch: launch.id.clone(),
         start: start.start,
@@ -488,6 +498,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
         target,
         facts,
         phases,
+        sampling,
     }))
 }
 

@@ -12,6 +12,7 @@ pub mod lease;
 mod post_mortem;
 pub mod preflight;
 mod prompts;
+mod sampling;
 pub mod search;
 pub mod server;
 pub mod stop;

@@ -15,6 +15,8 @@ use crate::matrix::spec::scenario::Scenario;
 pub(crate) struct Stock {
     pub(crate) prepared: Prepared,
     pub(crate) tokenizer: Tokenizer,
+    /// The share of the prompts that begins like another one before it, where anybody can tell.
+    pub(crate) repeated: Option<f64>,
 }
 
 type Slot = Arc<OnceCell<Result<Arc<Stock>, String>>>;
@@ -81,7 +83,12 @@ impl Library {
             &self.caches,
         )
         .map_err(|error| error.to_string())?;
-        Ok(Stock { prepared, tokenizer })
+        let repeated = dataset::repeated_share(&prepared.prompts);
+        Ok(Stock {
+            prepared,
+            tokenizer,
+            repeated,
+        })
     }
 
     fn tokenizer(&self, name: &str) -> Result<Tokenizer, String> {

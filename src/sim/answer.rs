@@ -13,6 +13,7 @@ use crate::sim::dialect::{Ask, Endpoint, Refusal, Route, ask};
 use crate::sim::driver::Order;
 use crate::sim::engine::Engine;
 use crate::sim::faults::LyingHealth;
+use crate::sim::metrics::Metrics;
 use crate::sim::options::{Dialect, Timing};
 use crate::sim::stream;
 use crate::sim::wire::{After, Reply, Request, Wire};
@@ -108,10 +109,10 @@ async fn page(engine: &Engine, route: Route, request: &Request) -> Reply {
         },
         Route::Models => Reply::json(200, models(engine)),
         Route::Metrics if options.dialect == Dialect::Sglang && !options.metrics => not_found(),
-        Route::Metrics => match engine
-            .metrics
-            .page(options.dialect, &ask::served_models(options)[0])
-        {
+        Route::Metrics if options.faults.hangs_metrics_at(engine.requests.load(Relaxed)) => {
+            std::future::pending().await
+        }
+        Route::Metrics => match metrics(engine, &ask::served_models(options)[0]) {
             Some(page) => Reply {
                 content_type: "text/plain; version=0.0.4; charset=utf-8",
                 ..Reply::text(200, page)
@@ -148,7 +149,11 @@ fn models(engine: &Engine) -> String {
         Dialect::Lmdeploy => "lmdeploy",
         Dialect::Openai => "matrix-sim",
     };
-    let data: Vec<_> = ask::served_models(&engine.options)
+    let names = match engine.options.faults.renames_at(engine.requests.load(Relaxed)) {
+        true => vec!["sim/renamed-model".to_owned()],
+        false => ask::served_models(&engine.options),
+    };
+    let data: Vec<_> = names
         .into_iter()
         .map(|id| {
             json!({
@@ -160,6 +165,15 @@ fn models(engine: &Engine) -> String {
     json!({ "object": "list", "data": data }).to_string()
 }
 
+/// The page of metrics; after a planted loss that of an engine that has just begun.
+fn metrics(engine: &Engine, model: &str) -> Option<String> {
+    let options = &engine.options;
+    match options.faults.forgets_metrics_at(engine.requests.load(Relaxed)) {
+        true => Metrics::default().page(options.dialect, model, options.tp),
+        false => engine.metrics.page(options.dialect, model, options.tp),
+    }
+}
+
 fn server_info(engine: &Engine) -> String {
     let options = &engine.options;
     let model = &ask::served_models(options)[0];
@@ -167,6 +181,7 @@ fn server_info(engine: &Engine) -> String {
         Dialect::Sglang => json!({
             "model_path": model, "served_model_name": model, "tp_size": options.tp, "context_length": options.max_model_len,
             "random_seed": options.seed, "enable_metrics": options.metrics, "version": options.version, "simulated": true,
+            "dtype": "auto", "quantization": options.quantization,
             "internal_states": [{ "simulated": true }],
         }),
         Dialect::Vllm | Dialect::Lmdeploy | Dialect::Openai => json!({

@@ -103,6 +103,12 @@ pub struct Faults {
     pub early_end: Option<f64>,
     /// Another model is served than the one named.
     pub wrong_model: bool,
+    /// After this many generation requests another model is named where models are listed.
+    pub rename_after: Option<u64>,
+    /// After this many generation requests all metrics begin again at nothing, as those of an engine that was restarted.
+    pub forget_metrics_after: Option<u64>,
+    /// After this many generation requests metrics are asked for and never answered.
+    pub hang_metrics_after: Option<u64>,
     /// SIGTERM does nothing.
     pub ignore_sigterm: bool,
     /// A child process is left behind.
@@ -151,6 +157,21 @@ impl Faults {
     /// Whether generation request `number` is answered with status 500.
     pub(crate) fn is_http_error(&self, number: u64) -> bool {
         is_due(self.http_error_every, number)
+    }
+
+    /// Whether another model is named once `requests` generation requests came in.
+    pub(crate) fn renames_at(&self, requests: u64) -> bool {
+        self.rename_after.is_some_and(|after| requests > after)
+    }
+
+    /// Whether metrics begin again at nothing once `requests` generation requests came in.
+    pub(crate) fn forgets_metrics_at(&self, requests: u64) -> bool {
+        self.forget_metrics_after.is_some_and(|after| requests > after)
+    }
+
+    /// Whether metrics are no longer answered once `requests` generation requests came in.
+    pub(crate) fn hangs_metrics_at(&self, requests: u64) -> bool {
+        self.hang_metrics_after.is_some_and(|after| requests > after)
     }
 
     /// Whether nothing is answered any more once `requests` generation requests came in.

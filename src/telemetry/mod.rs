@@ -1,8 +1,12 @@
 //! What is known of the machine and the engine while figures are taken: sources to samples.
 //!
-//! So far: the machine as it is, what its kernel said, and an engine's Prometheus counters read before and after a window.
+//! The machine as it is, what its kernel said; and sources that a sampler asks again and again: each engine's own metrics, the host.
 
+pub mod engine;
+pub mod host;
 pub mod kernel;
 pub mod machine;
 pub mod prometheus;
+pub mod sampler;
 pub mod source;
+pub mod tree;

@@ -1,49 +1,124 @@
 //! Prometheus text to values. Our own reader, because the usual crates drop every name with a colon, and engines use them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The values of one scrape: name to the sum over all label sets. A histogram gives its `_sum` and `_count`.
+/// The values of one scrape, by name and set of labels. A histogram gives its `_sum` and `_count`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Scrape(BTreeMap<String, f64>);
+pub struct Scrape {
+    series: BTreeMap<String, Vec<Series>>,
+    /// Counters that were announced: one without any value has counted nothing yet.
+    counters: BTreeSet<String>,
+}
+
+/// One set of labels, as it was written between its braces, and its value.
+#[derive(Clone, Debug, PartialEq)]
+struct Series {
+    labels: String,
+    value: f64,
+}
 
 impl Scrape {
     /// Reads Prometheus' text format. Lines that are no samples are passed over.
     pub fn parse(text: &str) -> Self {
-        let mut values: BTreeMap<String, f64> = BTreeMap::new();
+        let mut scrape = Self::default();
         for line in text.lines() {
-            if let Some((name, value)) = sample(line) {
-                *values.entry(name.to_owned()).or_default() += value;
+            if let Some((name, labels, value)) = sample(line) {
+                let labels = labels.to_owned();
+                let known = scrape.series.entry(name.to_owned()).or_default();
+                known.push(Series { labels, value });
+            } else if let Some(name) = counter(line) {
+                scrape.counters.insert(name.to_owned());
             }
         }
-        Self(values)
+        scrape
     }
 
-    /// The first of `names` that the engine offers. A counter is found with and without `_total`.
-    pub fn value(&self, names: &[String]) -> Option<f64> {
+    /// The first of `names` that the engine offers, summed over all sets of labels, or over those that the name asks for, as in
+    /// `requests_total{reason="abort"}`. A counter is found with and without `_total`.
+    pub fn sum(&self, names: &[String]) -> Option<f64> {
         names.iter().find_map(|name| {
-            let bare = name.strip_suffix("_total");
-            self.0
-                .get(name)
-                .or_else(|| bare.and_then(|bare| self.0.get(bare)))
-                .or_else(|| self.0.get(&format!("{name}_total")))
-                .copied()
+            let found = self.find(name)?;
+            Some(found.iter().sum())
+        })
+    }
+
+    /// The first of `names` that the engine offers, the mean over its sets of labels.
+    pub fn mean(&self, names: &[String]) -> Option<f64> {
+        let found = names
+            .iter()
+            .find_map(|name| self.find(name).filter(|found| !found.is_empty()))?;
+        Some(found.iter().sum::<f64>() / found.len() as f64)
+    }
+
+    /// The sum of all times of the first of these histograms that the engine offers, and how many there were.
+    pub fn times(&self, names: &[String]) -> Option<(f64, f64)> {
+        names.iter().find_map(|name| {
+            let (bare, labels) = name.split_at(name.find('{').unwrap_or(name.len()));
+            let of = |end: &str| self.sum(&[format!("{bare}{end}{labels}")]);
+            Some((of("_sum")?, of("_count")?))
         })
     }
 
     /// Whether nothing was offered.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.series.is_empty()
+    }
+
+    /// The values under a name, which may be none yet; `None` where the engine does not know it.
+    fn find(&self, asked: &str) -> Option<Vec<f64>> {
+        let (name, labels) = asked.split_at(asked.find('{').unwrap_or(asked.len()));
+        let bare = name.strip_suffix("_total");
+        let spellings = [Some(name), bare].into_iter().flatten().map(str::to_owned);
+        for name in spellings.chain([format!("{name}_total")]) {
+            if let Some(series) = self.series.get(&name) {
+                let asked: Vec<&str> = pairs(labels).collect();
+                let fits = |series: &&Series| {
+                    let own: Vec<&str> = pairs(&series.labels).collect();
+                    asked.iter().all(|pair| own.contains(pair))
+                };
+                return Some(series.iter().filter(fits).map(|series| series.value).collect());
+            }
+            if self.counters.contains(&name) {
+                return Some(Vec::new());
+            }
+        }
+        None
     }
 }
 
-/// How much a counter grew between two scrapes: `None` where either lacks it, or where it fell because it began anew.
-pub fn grown(before: &Scrape, after: &Scrape, names: &[String]) -> Option<f64> {
-    let difference = after.value(names)? - before.value(names)?;
-    (difference >= 0.0).then_some(difference)
+/// The name of a counter that a line announces.
+fn counter(line: &str) -> Option<&str> {
+    let mut words = line.strip_prefix("# TYPE ")?.split_ascii_whitespace();
+    let name = words.next()?;
+    (words.next()? == "counter").then_some(name)
+}
+
+/// The `name="value"` of a set of labels in braces.
+fn pairs(labels: &str) -> impl Iterator<Item = &str> {
+    let mut rest = labels.trim_start_matches('{').trim_end_matches('}');
+    std::iter::from_fn(move || {
+        rest = rest.trim_start_matches([',', ' ']);
+        let (mut quoted, mut escaped, mut end) = (false, false, rest.len());
+        for (at, byte) in rest.bytes().enumerate() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if quoted => escaped = true,
+                b'"' => quoted = !quoted,
+                b',' if !quoted => {
+                    end = at;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        let (pair, after) = rest.split_at(end);
+        rest = after;
+        (!pair.is_empty()).then(|| pair.trim_end())
+    })
 }
 
 /// `name{labels} value [timestamp]`; buckets of histograms are left out.
-fn sample(line: &str) -> Option<(&str, f64)> {
+fn sample(line: &str) -> Option<(&str, &str, f64)> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return None;
@@ -53,17 +128,16 @@ fn sample(line: &str) -> Option<(&str, f64)> {
     if name.is_empty() || name.ends_with("_bucket") {
         return None;
     }
-    let rest = if rest.starts_with('{') {
-        &rest[labels(rest)?..]
-    } else {
-        rest
+    let (labels, rest) = match rest.starts_with('{') {
+        true => rest.split_at(labels(rest)?),
+        false => ("", rest),
     };
     let value = rest.split_ascii_whitespace().next()?;
     let value = match value {
         "+Inf" | "-Inf" | "NaN" => return None,
         value => value.parse().ok()?,
     };
-    Some((name, value))
+    Some((name, labels, value))
 }
 
 /// Where the label set ends, quoted braces and escapes passed over.
@@ -93,27 +167,51 @@ vllm:prefix_cache_hits_total{engine="1",model_name="x"} 3
 vllm:num_requests_running 2 1700000000000
 vllm:ttft_bucket{le="0.1"} 4
 vllm:ttft_sum 1.5
+vllm:ttft_count 4
 broken{ 1
 sglang:x NaN
 "#;
 
-    #[test]
-    fn names_with_colons_labels_and_several_engines_are_read() {
-        let scrape = Scrape::parse(TEXT);
-        assert_eq!(scrape.value(&["vllm:prefix_cache_hits".into()]), Some(15.0));
-        assert_eq!(
-            scrape.value(&["nothing".into(), "vllm:num_requests_running".into()]),
-            Some(2.0)
-        );
-        assert_eq!(scrape.value(&["vllm:ttft_sum".into()]), Some(1.5));
-        assert_eq!(scrape.value(&["sglang:x".into()]), None);
+    fn of(name: &str) -> [String; 1] {
+        [name.to_owned()]
     }
 
     #[test]
-    fn a_counter_that_began_anew_is_unknown() {
-        let (low, high) = (Scrape::parse("a_total 1"), Scrape::parse("a_total 5"));
-        assert_eq!(grown(&low, &high, &["a".into()]), Some(4.0));
-        assert_eq!(grown(&high, &low, &["a".into()]), None);
-        assert_eq!(grown(&low, &Scrape::default(), &["a".into()]), None);
+    fn names_with_colons_labels_and_several_engines_are_read() {
+        let scrape = Scrape::parse(TEXT);
+        assert_eq!(scrape.sum(&of("vllm:prefix_cache_hits")), Some(15.0));
+        assert_eq!(
+            scrape.sum(&["nothing".into(), "vllm:num_requests_running".into()]),
+            Some(2.0)
+        );
+        assert_eq!(scrape.times(&of("vllm:ttft")), Some((1.5, 4.0)));
+        assert_eq!(scrape.times(&of("vllm:itl")), None);
+        assert_eq!(scrape.sum(&of("sglang:x")), None);
+    }
+
+    #[test]
+    fn parts_of_a_share_are_averaged_and_labels_can_be_asked_for() {
+        let text = r#"
+# TYPE use gauge
+use{engine="0"} 0.2
+use{engine="1"} 0.4
+# TYPE done_total counter
+done_total{model="a,b=\"c\"", reason="stop"} 5
+done_total{model="m",reason="abort"} 2
+# TYPE hits counter
+# TYPE lone gauge
+"#;
+        let scrape = Scrape::parse(text);
+        assert!((scrape.mean(&of("use")).unwrap() - 0.3).abs() < 1e-12);
+        assert_eq!(scrape.sum(&of("done")), Some(7.0));
+        assert_eq!(scrape.sum(&of("done{reason=\"abort\"}")), Some(2.0));
+        assert_eq!(scrape.sum(&of("done_total{reason=\"stop\"}")), Some(5.0));
+        assert_eq!(scrape.sum(&of("done{reason=\"error\"}")), Some(0.0));
+        assert_eq!(
+            scrape.sum(&of("hits_total")),
+            Some(0.0),
+            "it has counted nothing yet"
+        );
+        assert_eq!((scrape.sum(&of("lone")), scrape.mean(&of("lone"))), (None, None));
     }
 }

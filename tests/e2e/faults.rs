@@ -3,6 +3,7 @@
 
 use matrix::results::record::cell::{Ending, Phase};
 use matrix::results::record::request::Class;
+use matrix::results::record::validity::Code;
 
 use crate::harness::{Bench, failure, sims, summary};
 
@@ -187,12 +188,10 @@ fn counted(fault: &str, class: Class) {
     assert_eq!(bad.ending, Ending::Done, "{fault}");
     let count = bad.failures.get(&class).copied().unwrap_or(0);
     assert!(count > 0 && count < 6, "{fault}: {:?}", bad.failures);
+    let validity = bad.validity.as_ref().expect("what ended is judged");
     assert!(
-        bad.warnings
-            .iter()
-            .any(|warning| warning.contains("requests failed")),
-        "{fault}: {:?}",
-        bad.warnings
+        validity.reasons.iter().any(|reason| reason.code == Code::Errors),
+        "{fault}: {validity:?}"
     );
     neighbour_is_done(&bench);
 }
@@ -248,7 +247,7 @@ fn a_reset_that_resets_nothing_shows_in_the_prefix_hits() {
             sims(&[("e", "vllm", fault)], scenarios)
         );
         let bench = Bench::of(&matrix);
-        bench.run(&[]).exits(0);
+        bench.run(&[]).exits(if fault.is_empty() { 0 } else { 3 });
         let run = bench.finished();
         let second = run
             .summaries
@@ -266,7 +265,7 @@ fn a_reset_that_resets_nothing_shows_in_the_prefix_hits() {
 #[test]
 fn outputs_that_end_early_are_counted() {
     let bench = beside("--early-end, 0.5");
-    bench.run(&[]).exits(0);
+    bench.run(&[]).exits(3).says("invalid: output-short");
     let run = bench.finished();
     let requests = run
         .read_requests(&run.plan.starts[0].cells[0])

@@ -44,6 +44,11 @@ impl Bench {
         self
     }
 
+    /// The matrix file.
+    pub fn matrix(&self) -> PathBuf {
+        self.folder.path().join("matrices/m.yaml")
+    }
+
     pub fn rewrite(&self, matrix: &str) {
         fs::write(self.folder.path().join("matrices/m.yaml"), matrix).expect("a file can be written");
     }
@@ -150,6 +155,9 @@ impl Ran {
     }
 }
 
+/// The bounds of tests that are not about bounds: they are short, and share few processors with their engine and with each other.
+pub const BOUNDS: &str = "validity: { send_lag: 10s, client_cpu: 1.0, warm: 0.2 }\n";
+
 /// A matrix on simulated engines: each with its own arguments, one model, small scenarios.
 pub fn sims(engines: &[(&str, &str, &str)], scenarios: &str) -> String {
     let engines: String = engines
@@ -162,7 +170,7 @@ pub fn sims(engines: &[(&str, &str, &str)], scenarios: &str) -> String {
         })
         .collect();
     format!(
-        "name: t\nengines:\n{engines}models:\n  - m: {{ tokenizer: data/tokenizer.json }}\nscenarios:\n{scenarios}datasets: {{ sharegpt: data/conversations.json }}\n"
+        "name: t\nengines:\n{engines}models:\n  - m: {{ tokenizer: data/tokenizer.json }}\nscenarios:\n{scenarios}datasets: {{ sharegpt: data/conversations.json }}\n{BOUNDS}"
     )
 }
 

@@ -39,7 +39,7 @@ use crate::engine::docker::image::Had;
 use crate::engine::docker::watch::{Exit, Life};
 use crate::engine::marks::Marks;
 use crate::engine::{
-    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, Tell, contact, port,
+    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, Tell, belongs, contact, port,
 };
 use crate::matrix::plan::{Container, Launch, command};
 use crate::results::store;
@@ -70,6 +70,8 @@ pub(super) struct Engine {
     grace: Duration,
     image: Had,
     life: Receiver<Life>,
+    /// Its first process, where the daemon is of this host and tells.
+    pid: Option<u32>,
     /// What follows its log and its life; ends with this.
     _following: JoinSet<()>,
 }
@@ -116,6 +118,10 @@ pub(super) async fn start(
     let docker = daemon.docker.clone();
     let started = docker.start_container(&created.id, None).await;
     started.map_err(|error| refused(Refused::of("start", &error)))?;
+    let pid = match daemon.address.is_local() {
+        true => first_process(&docker, &created.id).await,
+        false => None,
+    };
     let (following, life) = watch::follow(&docker, &created.id, writer);
     let host = daemon.address.host();
     Ok(Running {
@@ -138,6 +144,7 @@ pub(super) async fn start(
             grace: launch.patience.stop.duration(),
             image,
             life,
+            pid,
             _following: following,
         })),
         shm: None,
@@ -238,6 +245,10 @@ impl Engine {
         &self.image.digest
     }
 
+    pub(super) const fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
     pub(super) const fn image_bytes(&self) -> Option<u64> {
         self.image.bytes
     }
@@ -295,6 +306,16 @@ impl Engine {
             Err(_) => format!("it was killed after {grace} of grace and has not ended since"),
         }
     }
+}
+
+/// The first process of a container by this host's numbers; `None` where it has ended already, or the daemon counts otherwise.
+async fn first_process(docker: &Docker, id: &str) -> Option<u32> {
+    let seen = docker
+        .inspect_container(id, None::<InspectContainerOptions>)
+        .await
+        .ok()?;
+    let pid = u32::try_from(seen.state?.pid?).ok().filter(|pid| *pid > 0)?;
+    belongs::is_of_container(pid, id).then_some(pid)
 }
 
 async fn signal(docker: &Docker, id: &str, signal: &str) {

@@ -179,31 +179,76 @@ pub fn cut(seconds: &[Second], window: Range<u32>) -> Result<Cut, CutError> {
         .filter(|second| window.contains(&second.second))
         .collect();
     let sum = |count: fn(&Second) -> u32| inside.iter().map(|second| u64::from(count(second))).sum();
-    let merge = |name: &'static str, text: fn(&Second) -> &Option<String>| {
-        let mut all = empty();
-        for second in &inside {
-            let Some(text) = text(second) else { continue };
-            decoded(text)
-                .and_then(|histogram| all.add(histogram).map_err(|error| error.to_string()))
-                .map_err(|why| CutError {
-                    second: second.second,
-                    name,
-                    why,
-                })?;
-        }
-        Ok(quantiles(&all))
-    };
+    let merge = |sample| Ok(quantiles(&merged(&inside, sample)?));
     Ok(Cut {
         due: sum(|second| second.due),
         sent: sum(|second| second.sent),
         completed: sum(|second| second.completed),
         failed: sum(|second| second.failed),
         output_tokens: inside.iter().map(|second| second.output_tokens).sum(),
-        ttft: merge("ttft_us", |second| &second.ttft_us)?,
-        tpot: merge("tpot_us", |second| &second.tpot_us)?,
-        itl: merge("itl_us", |second| &second.itl_us)?,
-        e2e: merge("e2e_us", |second| &second.e2e_us)?,
+        ttft: merge(Kept::Ttft)?,
+        tpot: merge(Kept::Tpot)?,
+        itl: merge(Kept::Itl)?,
+        e2e: merge(Kept::E2e)?,
     })
+}
+
+/// A sample that histograms are kept of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Times to the first token.
+    Ttft,
+    /// Times per output token after the first.
+    Tpot,
+    /// Times between tokens.
+    Itl,
+    /// Times to the last token.
+    E2e,
+}
+
+impl Kept {
+    /// Every sample.
+    pub const ALL: [Self; 4] = [Self::Ttft, Self::Tpot, Self::Itl, Self::E2e];
+
+    fn of(self, second: &Second) -> (&'static str, &Option<String>) {
+        match self {
+            Self::Ttft => ("ttft_us", &second.ttft_us),
+            Self::Tpot => ("tpot_us", &second.tpot_us),
+            Self::Itl => ("itl_us", &second.itl_us),
+            Self::E2e => ("e2e_us", &second.e2e_us),
+        }
+    }
+}
+
+/// The values in milliseconds at which the given shares of a sample are reached, over all of these seconds, of one measurement or of
+/// several; nothing if the sample is empty.
+///
+/// # Errors
+/// A histogram is not what this tool writes.
+pub fn reached(seconds: &[&Second], sample: Kept, shares: &[f64]) -> Result<Vec<f64>, CutError> {
+    let histogram = merged(seconds, sample)?;
+    if histogram.is_empty() {
+        return Ok(Vec::new());
+    }
+    let at = |share: &f64| histogram.value_at_quantile(*share) as f64 / 1e3;
+    Ok(shares.iter().map(at).collect())
+}
+
+fn merged(seconds: &[&Second], sample: Kept) -> Result<Histogram<u64>, CutError> {
+    let mut all = empty();
+    for second in seconds {
+        let (name, Some(text)) = sample.of(second) else {
+            continue;
+        };
+        decoded(text)
+            .and_then(|histogram| all.add(histogram).map_err(|error| error.to_string()))
+            .map_err(|why| CutError {
+                second: second.second,
+                name,
+                why,
+            })?;
+    }
+    Ok(all)
 }
 
 fn decoded(text: &str) -> Result<Histogram<u64>, String> {
@@ -309,6 +354,13 @@ mod tests {
         assert_eq!(cut(&all, 1..2).unwrap().ttft.unwrap().count, 1);
         assert_eq!(cut(&all, 0..9).unwrap().sent, 2);
         assert_eq!(cut(&all, 7..9).unwrap().e2e, None);
+        let every: Vec<&Second> = all.iter().collect();
+        let gaps = reached(&every, Kept::Itl, &[0.0, 0.5, 1.0]).unwrap();
+        assert!(
+            gaps.is_sorted() && is_near(gaps[0], 100.0) && is_near(gaps[2], 800.0),
+            "{gaps:?}"
+        );
+        assert!(reached(&[], Kept::Itl, &[0.5]).unwrap().is_empty());
     }
 
     #[test]

@@ -2,43 +2,29 @@
 
 use super::{Evidence, found, percent};
 use crate::matrix::plan::Protocol;
-use crate::matrix::spec::workload::Dataset;
 use crate::results::record::cell::ResetProof;
 use crate::results::record::validity::{Code, Reason, Verdict};
 
 /// Tokens of each prompt that a chat template gives to all of them.
 const TEMPLATE: f64 = 64.0;
 
-/// Whether a data set's prompts share nothing but by accident.
-const fn is_cold(dataset: Dataset) -> bool {
-    match dataset {
-        Dataset::Sharegpt | Dataset::Random | Dataset::RandomIds | Dataset::Image | Dataset::LongbenchV2 => {
-            true
-        }
-        Dataset::GeneratedSharedPrefix
-        | Dataset::Mmmu
-        | Dataset::Custom
-        | Dataset::Openai
-        | Dataset::SpeedBench
-        | Dataset::AgenticTrace
-        | Dataset::Mooncake => false,
-    }
-}
-
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    if !is_cold(evidence.cell.scenario.workload.dataset) {
+    // What prompts share among themselves is no warm cache; where nobody can tell how much that is, nothing is judged.
+    let Some(repeated) = evidence.summary.prompts_repeated else {
         return;
-    }
+    };
+    let bound = repeated + evidence.bounds.warm;
     let proof = evidence.summary.reset.as_ref();
     let hits = warm_share(evidence, proof);
     if let Some((share, told)) = &hits
-        && *share > evidence.bounds.warm
+        && *share > bound
     {
-        reasons.push(found(
-            Code::CacheWarm,
-            told.clone(),
-            Some(percent(evidence.bounds.warm)),
-        ));
+        let told_bound = format!(
+            "{}, since the prompts themselves repeat {}",
+            percent(bound),
+            percent(repeated)
+        );
+        reasons.push(found(Code::CacheWarm, told.clone(), Some(told_bound)));
     }
     if is_fresh(evidence) {
         return;
@@ -64,7 +50,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         told,
         Some("hits near zero over the window".to_owned()),
     );
-    if hits.is_some_and(|(share, _)| share <= evidence.bounds.warm) {
+    if hits.is_some_and(|(share, _)| share <= bound) {
         reason.measured.push_str("; no hits were counted though");
         reason.weight = Verdict::Valid;
     }

@@ -78,7 +78,7 @@ pub const TABLE: &[Entry] = &[
         mend: "Raise the concurrency limit or lower the rate; what was measured is a closed loop of that concurrency.",
         bound: "`rate`: 0.05 below the rate of the schedule",
         source: "documents of vllm bench serve: a concurrency limit lowers the actual rate",
-        brings: &[NeverSteady],
+        brings: &[NeverSteady, QueueGrowing],
     },
     Entry {
         code: Errors,
@@ -121,7 +121,7 @@ pub const TABLE: &[Entry] = &[
         weight: Invalid,
         means: "Prompts that should be new to the engine were found in its prefix cache.",
         mend: "See that the caches are emptied before each cell (the reset may need a switch of the engine), or turn prefix caching off in the engine's arguments.",
-        bound: "`warm`: 0.05 of the prompt tokens; of a chat template's own 64 tokens nobody expects otherwise",
+        bound: "`warm`: 0.05 of the prompt tokens above the share that the prompts repeat of each other; of a chat template's own 64 tokens nobody expects otherwise",
         source: "prefix hits near zero where the workload says cold",
         brings: &[WindowShort, NeverSteady],
     },

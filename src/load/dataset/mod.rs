@@ -38,7 +38,7 @@ pub use cache::Caches;
 use cache::{Repository, lines};
 use kept::{Key, Shelf};
 use row::hash;
-pub use row::{Content, Extras, Prompt};
+pub use row::{Content, Extras, Prompt, repeated_share};
 use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 

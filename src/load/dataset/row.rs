@@ -26,6 +26,33 @@ pub enum Content {
     },
 }
 
+/// The share of all prompts that begins like another prompt before it, which is the most that a prefix cache can know of them by right.
+/// `None` where prompts grow turn by turn or hold more than text.
+pub fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
+    let mut texts = Vec::with_capacity(prompts.len());
+    for prompt in prompts {
+        let has_turns = prompt
+            .extras
+            .as_ref()
+            .is_some_and(|extras| extras.turns.is_some());
+        texts.push(match &prompt.content {
+            _ if has_turns => return None,
+            Content::Text(text) => text.as_bytes().to_vec(),
+            Content::Ids(ids) => ids.iter().flat_map(|id| id.to_be_bytes()).collect(),
+            Content::Messages(messages) => serde_json::to_vec(messages).ok()?,
+            Content::Pictures { .. } => return None,
+        });
+    }
+    let all: usize = texts.iter().map(Vec::len).sum();
+    // Sorted, each stands behind the one that it has most in common with; together that is what a tree of prefixes saves.
+    texts.sort_unstable();
+    let common: usize = texts
+        .windows(2)
+        .map(|pair| pair[0].iter().zip(&pair[1]).take_while(|(a, b)| a == b).count())
+        .sum();
+    (all > 0).then(|| common as f64 / all as f64)
+}
+
 /// One request to send: what to say, and how many tokens to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {

@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 use rustix::time::Timespec;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use self::bell::Bell;
 use super::DriveError;
 use super::send::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, count_prompt, fill, give_up};
+use super::slots::Slot;
 use crate::base::clock::{self, Moment};
 use crate::load::client::Stamp;
 use crate::load::exchange::{Answer, Bounds, Course, GRACE, Haul, Live, nanos};
@@ -48,14 +48,14 @@ const SOCKETS: usize = 256;
 /// The bell's place among the sockets.
 const BELL: u64 = u64::MAX;
 
-type Slot = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
+type Taking = Pin<Box<dyn Future<Output = Slot> + Send>>;
 
 /// A request under way.
 struct Stream {
     live: Live,
     job: Job,
     ready: Moment,
-    slot: Option<OwnedSemaphorePermit>,
+    slot: Option<Slot>,
     is_connecting: bool,
     is_leaving: bool,
 }
@@ -158,7 +158,7 @@ struct Round {
     /// When streams that said `[DONE]` are left.
     leaves: VecDeque<(Moment, usize)>,
     /// The slot that the next job waits for.
-    waiting: Option<Slot>,
+    waiting: Option<Taking>,
     closed: Option<Closed>,
     /// When what is under way is cut.
     drained: Option<Moment>,
@@ -274,27 +274,27 @@ impl Round {
     }
 
     /// A slot, if one is needed, and the moment from which a delay is our fault; `None` when it must be waited for.
-    fn slot(&mut self, due: Moment) -> Option<(Option<OwnedSemaphorePermit>, Moment)> {
+    fn slot(&mut self, due: Moment) -> Option<(Option<Slot>, Moment)> {
         let Some(slots) = &self.inner.shared.slots else {
             return Some((None, due));
         };
         if self.waiting.is_none() {
-            if let Ok(slot) = Arc::clone(slots).try_acquire_owned() {
-                return Some((Some(slot), due));
+            if let Some(slot) = slots.try_take() {
+                return Some((Some(slot), slots.ready(due)));
             }
-            self.waiting = Some(Box::pin(Arc::clone(slots).acquire_owned()));
+            self.waiting = Some(Box::pin(Arc::clone(slots).take()));
         }
         let mut context = Context::from_waker(&self.waker);
         match self.waiting.as_mut()?.as_mut().poll(&mut context) {
             Poll::Pending => None,
             Poll::Ready(slot) => {
                 self.waiting = None;
-                Some((Some(slot.expect("it is never closed")), clock::now()))
+                Some((Some(slot), slots.ready(due)))
             }
         }
     }
 
-    fn begin(&mut self, mut job: Job, slot: Option<OwnedSemaphorePermit>, ready: Moment) {
+    fn begin(&mut self, mut job: Job, slot: Option<Slot>, ready: Moment) {
         let shared = &self.inner.shared;
         shared.progress.running.fetch_add(1, Ordering::Relaxed);
         let bounds = Bounds::of(job.asked_tokens, &shared.limits);
@@ -500,7 +500,7 @@ impl Round {
     }
 
     /// Sends the next round of a conversation, if anything may still be sent.
-    fn go_on(&mut self, next: Job, slot: Option<OwnedSemaphorePermit>) {
+    fn go_on(&mut self, next: Job, slot: Option<Slot>) {
         self.later -= 1;
         if self.over.is_some_and(|over| clock::now() >= over) {
             self.closed.get_or_insert(Closed::Over);

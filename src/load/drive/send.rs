@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
+use super::slots::{Slot, Slots};
 use super::talk::Talk;
 use super::{DriveError, Driven, Item, Load, Progress};
 use crate::base::clock::{self, Moment};
@@ -38,7 +39,7 @@ pub(super) struct Shared {
     pub(super) body: Map<String, Value>,
     pub(super) stop_at_eos: bool,
     pub(super) route: Route,
-    pub(super) slots: Option<Arc<Semaphore>>,
+    pub(super) slots: Option<Arc<Slots>>,
     pub(super) progress: Arc<Progress>,
 }
 
@@ -212,12 +213,7 @@ async fn closing(end: Option<Moment>, stop: &CancellationToken) -> Closed {
 }
 
 /// Waits until a request is due and has a slot; the slot, and the moment from which a delay is our fault.
-async fn turn_of(
-    job: &Job,
-    shared: &Shared,
-    zero: Moment,
-    turn: usize,
-) -> (Option<OwnedSemaphorePermit>, Moment) {
+async fn turn_of(job: &Job, shared: &Shared, zero: Moment, turn: usize) -> (Option<Slot>, Moment) {
     let due = zero.plus(job.due);
     if clock::now() < due {
         sleep_until(due.to_tokio()).await;
@@ -227,13 +223,11 @@ async fn turn_of(
     let Some(slots) = &shared.slots else {
         return (None, due);
     };
-    match Arc::clone(slots).try_acquire_owned() {
-        Ok(slot) => (Some(slot), due),
-        Err(_) => {
-            let slot = Arc::clone(slots).acquire_owned().await;
-            (Some(slot.expect("it is never closed")), clock::now())
-        }
-    }
+    let slot = match slots.try_take() {
+        Some(slot) => slot,
+        None => Arc::clone(slots).take().await,
+    };
+    (Some(slot), slots.ready(due))
 }
 
 /// What a request needs on its way.

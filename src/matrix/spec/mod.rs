@@ -4,6 +4,7 @@ pub mod arrival;
 pub mod engine;
 pub mod lora;
 pub mod matrix;
+pub mod metrics;
 pub mod pictures;
 pub mod rows;
 pub mod scenario;

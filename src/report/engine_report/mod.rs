@@ -2,9 +2,12 @@
 //!
 //! Everything in it comes from the plan and the records; what is not known is left out.
 
+mod again;
+
 use std::collections::BTreeMap;
 
 use super::console::{self, Facts, Layout};
+use super::document::machine_facts;
 use super::markdown::{anchor, draw, escaped, fenced, list};
 use super::tables::{self, engine_results};
 use super::traffic::Traffic;
@@ -47,12 +50,15 @@ pub fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
     if shown.iter().any(is_imported) {
         text.push_str("**Imported**: these figures were read from what another tool wrote; they are as good as that.\n\n");
     }
+    text.push_str(&again::when(shown));
     text.push_str(&getting(&launches));
     text.push_str(&serving(&launches));
-    text.push_str(&contents(&title, &launches, machine.is_some()));
+    let again = again::section(shown);
+    text.push_str(&contents(&title, &launches, machine.is_some(), again.is_some()));
     if let Some(machine) = machine {
         text.push_str("## Machine\n\n");
-        text.push_str(&list(&facts_of(machine)));
+        let facts: Vec<String> = machine_facts(machine).iter().map(ToString::to_string).collect();
+        text.push_str(&list(&facts));
         text.push('\n');
     }
     text.push_str("## Results\n\n");
@@ -67,6 +73,7 @@ pub fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
             text.push_str(&workload(one));
         }
     }
+    text.extend(again);
     text
 }
 
@@ -192,13 +199,19 @@ fn without_model(command: &str, model: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-fn contents(title: &str, launches: &[(String, Vec<&Shown<'_>>)], has_machine: bool) -> String {
+fn contents(
+    title: &str,
+    launches: &[(String, Vec<&Shown<'_>>)],
+    has_machine: bool,
+    has_again: bool,
+) -> String {
     let mut headings: Vec<(usize, String)> = vec![(0, title.to_owned()), (1, "Table of Contents".to_owned())];
     if has_machine {
         headings.push((1, "Machine".to_owned()));
     }
     headings.push((1, "Results".to_owned()));
     headings.extend(launches.iter().map(|(heading, _)| (1, heading.clone())));
+    headings.extend(has_again.then(|| (1, again::HEADING.to_owned())));
     let mut text = "## Table of Contents\n\n".to_owned();
     for (depth, heading) in headings {
         let indent = "  ".repeat(depth);
@@ -210,26 +223,6 @@ fn contents(title: &str, launches: &[(String, Vec<&Shown<'_>>)], has_machine: bo
     }
     text.push('\n');
     text
-}
-
-fn facts_of(machine: &Machine) -> Vec<String> {
-    let mut facts: Vec<String> = Vec::new();
-    let mut say = |label: &str, value: Option<String>| {
-        facts.extend(value.map(|value| format!("{label}: {value}")));
-    };
-    let gpus = (!machine.gpus.is_empty()).then(|| machine.gpus.join(", "));
-    say("GPUs", gpus);
-    say("GPU driver", machine.driver.clone());
-    say("CPU", machine.cpu.clone());
-    say("logical CPUs", machine.cpus.map(|count| count.to_string()));
-    let memory = machine
-        .memory_bytes
-        .map(|bytes| bytes as f64 / f64::from(1 << 30));
-    say("memory", memory.map(|size| format!("{size:.1} GiB")));
-    say("system", machine.os.clone());
-    say("kernel", machine.kernel.clone());
-    say("measured with", Some(machine.tool.clone()));
-    facts
 }
 
 /// What one launch was: its facts and the exact command.
@@ -262,7 +255,7 @@ fn launched(cells: &[&Shown<'_>]) -> String {
 }
 
 /// The command that started it, broken into lines where that is the one that the plan prints.
-fn command_of(cells: &[&Shown<'_>]) -> String {
+pub(super) fn command_of(cells: &[&Shown<'_>]) -> String {
     let planned = command::line(cells[0].launch);
     let recorded = cells
         .iter()
@@ -277,7 +270,7 @@ fn command_of(cells: &[&Shown<'_>]) -> String {
 fn workload(shown: &Shown<'_>) -> String {
     let scenario = &shown.cell.scenario;
     let mut text = format!("### {}\n\n", escaped(&shown.scenario()));
-    let chosen = middle(shown);
+    let chosen = shown.middle();
     if let Some(summary) = chosen {
         let (profile, definitions) = match scenario.profile {
             Profile::Classic => (Profile::Classic, Definitions::Classic),
@@ -320,20 +313,6 @@ fn workload(shown: &Shown<'_>) -> String {
 }
 
 const COMPARED: Metric = Metric::Throughput(Flow::Output);
-
-/// Of several measurements the one with the median output throughput, the lower one of two in the middle.
-fn middle<'a>(shown: &Shown<'a>) -> Option<&'a Summary> {
-    let throughput = |summary: &Summary| {
-        let figures = summary.figures.get(&Definitions::Matrix)?;
-        crate::judge::metrics::figure(figures, COMPARED)
-    };
-    let mut done: Vec<&Summary> = shown.done().collect();
-    done.sort_by(|a, b| {
-        let (a, b) = (throughput(a).unwrap_or(0.0), throughput(b).unwrap_or(0.0));
-        a.total_cmp(&b)
-    });
-    (!done.is_empty()).then(|| done[(done.len() - 1) / 2])
-}
 
 /// What must be said beside a block: what was asked, failures, repeats, doubts.
 fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
@@ -429,6 +408,7 @@ fn of_measurement(summary: &Summary) -> Vec<String> {
         Ending::Skipped { reason } => remarks.push(format!("skipped: {reason}")),
         Ending::Interrupted => remarks.push("interrupted".to_owned()),
     }
+    remarks.extend(again::validity(summary));
     let failures: Vec<String> = summary
         .failures
         .iter()

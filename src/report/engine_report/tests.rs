@@ -42,7 +42,7 @@ fn every_entry_of_the_contents_leads_to_a_heading() {
         .lines()
         .filter_map(|line| line.split_once("](#")?.1.strip_suffix(')'))
         .collect();
-    assert_eq!(links.len(), 6);
+    assert_eq!(links.len(), 7);
     for link in links {
         assert_eq!(
             headings.iter().filter(|heading| *heading == link).count(),

@@ -126,6 +126,7 @@ impl Imports {
                 ..EngineFacts::default()
             },
             prompts_hash: None,
+            prompts_repeated: None,
             schedule_hash: None,
             prompts: found
                 .asked

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::comparison::{COMPARED, Held, held};
+use super::ratio::{COMPARED, Held, held};
 use super::{Row, Shown, Table, Value, columns, lacks, queue_bound};
 use crate::report::{Align, Column};
 use crate::results::record::imported::Unknown;
@@ -110,7 +110,7 @@ fn told(one: &Shown<'_>, group: &[&Shown<'_>], reference: &str, said: &mut Reaso
     if one.launch.engine.name != reference {
         match held(one, group, reference) {
             Held::Ratio(ratio, beside) => {
-                words.push(format!("{ratio:.2}×"));
+                words.push(format!("{:.2}×", ratio.value));
                 if !beside.is_empty() {
                     said.add(one.engine(), format!("with differences: {}", beside.join(", ")));
                 }

@@ -8,14 +8,14 @@ use crate::results::record::imported::Unknown;
 use crate::results::record::search::SearchEnding;
 
 /// A column of a figure: its heading, digits after the point, and rank.
-pub(super) type Measured = (Metric, &'static str, usize, u8);
+pub(super) type Measured<'h> = (Metric, &'h str, usize, u8);
 
 const fn time(statistic: Statistic, sample: Sample) -> Metric {
     Metric::Time(statistic, sample)
 }
 
 /// The figures of comparisons and of the results of one engine.
-pub(super) const FIGURES: [Measured; 14] = [
+pub(super) const FIGURES: [Measured<'static>; 14] = [
     (Metric::Duration, "duration", 1, 6),
     (Metric::Throughput(Flow::Requests), "requests", 2, 3),
     (Metric::Throughput(Flow::Output), "output", 1, 0),
@@ -33,12 +33,28 @@ pub(super) const FIGURES: [Measured; 14] = [
 ];
 
 /// The figures of the overview.
-pub(super) const FEW_FIGURES: [Measured; 4] = [
+pub(super) const FEW_FIGURES: [Measured<'static>; 4] = [
     (Metric::Throughput(Flow::Requests), "requests", 2, 2),
     (Metric::Throughput(Flow::Output), "output", 1, 0),
     (time(Statistic::Mean, Sample::Ttft), "TTFT mean", 1, 1),
     (time(Statistic::Mean, Sample::Tpot), "TPOT mean", 2, 1),
 ];
+
+/// The figures of a comparison that only some scenarios have.
+const ALSO: [Measured<'static>; 5] = [
+    (Metric::PerUser, "output per user", 1, 5),
+    (Metric::Goodput, "goodput", 2, 2),
+    (Metric::Attainment, "SLO attainment", 4, 3),
+    (Metric::EnergyPer(Flow::Output), "energy per output token", 3, 4),
+    (Metric::MeanPower, "power", 0, 5),
+];
+
+/// The figures of a comparison: the usual ones, and the rarer ones that any of the cells has.
+pub(super) fn known(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
+    let is_known = |measured: &Measured<'_>| group.iter().any(|one| !one.values(measured.0).is_empty());
+    let also = ALSO.into_iter().filter(is_known);
+    FIGURES.into_iter().chain(also).collect()
+}
 
 /// The columns of the client's own error.
 pub(super) fn client() -> [Column; 2] {
@@ -69,7 +85,7 @@ pub(super) fn numbers(head: &str, rank: u8) -> Column {
 }
 
 /// The columns of figures.
-pub(super) fn figures(measured: &[Measured]) -> impl Iterator<Item = Column> {
+pub(super) fn figures(measured: &[Measured<'_>]) -> impl Iterator<Item = Column> {
     measured.iter().map(|(metric, head, _, rank)| Column {
         better: metric.better(),
         ..column(head, metric.unit().symbol(), Align::Right, *rank)
@@ -77,7 +93,7 @@ pub(super) fn figures(measured: &[Measured]) -> impl Iterator<Item = Column> {
 }
 
 /// The values of figures.
-pub(super) fn values(shown: &Shown<'_>, measured: &[Measured]) -> impl Iterator<Item = Value> {
+pub(super) fn values(shown: &Shown<'_>, measured: &[Measured<'_>]) -> impl Iterator<Item = Value> {
     measured
         .iter()
         .map(|(metric, _, decimals, _)| spread(&shown.values(*metric), *decimals))

@@ -1,28 +1,39 @@
 //! What stands beside what: the comparison of engines, the results of one engine, the overview at the end of a run.
 //!
-//! All figures in these tables follow the definitions `matrix`. No value is marked as the best one: whether a difference is
-//! one is for comparisons with noise to say.
+//! All figures in these tables follow the definitions `matrix`. A row is marked as the best one only where repeats show that it is.
 
 mod across;
 mod columns;
 mod comparison;
+mod latencies;
 mod overview;
+mod ratio;
 
 pub use across::across;
-pub use comparison::comparison;
+pub(crate) use comparison::names;
+pub use comparison::{comparison, groups, reference_of};
+pub use latencies::latencies;
 pub use overview::{engine_results, overview};
+pub(crate) use ratio::compared;
+pub use ratio::{Held, Ratio, Standing, best, held};
 
 use super::traps::{Itl, traps};
 use super::{Mark, Row, Table, Value};
-use crate::base::ids::LaunchId;
+use crate::base::ids::{ContentHash, LaunchId};
 use crate::judge::metrics::{self, Metric};
 use crate::matrix::plan::{Cell, Launch, Plan};
 use crate::results::record::cell::{Definitions, Ending, Origin, Phase, Summary};
 use crate::results::record::imported::Unknown;
+use crate::results::record::machine::Machine;
+use crate::results::record::validity::{Reason, Verdict};
 
 /// One cell with every measurement of it.
 #[derive(Clone, Debug)]
 pub struct Shown<'a> {
+    /// The run it was measured in; empty where there is only one.
+    pub run: &'a str,
+    /// The machine it was measured on, where cells of several runs meet.
+    pub machine: Option<&'a Machine>,
     /// The launch it was measured on.
     pub launch: &'a Launch,
     /// The cell.
@@ -34,7 +45,19 @@ pub struct Shown<'a> {
 impl<'a> Shown<'a> {
     /// Every cell of a plan with the measurements that belong to it, in the order of the plan.
     pub fn of_plan(plan: &'a Plan, summaries: &'a [Summary]) -> Vec<Self> {
+        Self::of_run("", None, plan, summaries)
+    }
+
+    /// The same for one of several runs.
+    pub fn of_run(
+        run: &'a str,
+        machine: Option<&'a Machine>,
+        plan: &'a Plan,
+        summaries: &'a [Summary],
+    ) -> Vec<Self> {
         let shown = plan.cells.iter().map(|cell| Self {
+            run,
+            machine,
             launch: plan.launch(&cell.launch),
             cell,
             summaries: summaries
@@ -67,6 +90,35 @@ impl<'a> Shown<'a> {
             .filter(|summary| summary.ending == Ending::Done)
     }
 
+    /// The measurements that its figures come from: those that came to their end and are not invalid, or all that came to their end
+    /// if every one is.
+    pub fn counted(&self) -> impl Iterator<Item = &'a Summary> {
+        let verdict = self.verdict();
+        self.done().filter(move |summary| verdict_of(summary) <= verdict)
+    }
+
+    /// Whether the figures that are shown can be believed: the worst verdict of the measurements that count.
+    pub fn verdict(&self) -> Verdict {
+        let verdicts = || self.done().map(verdict_of);
+        let sound = verdicts().filter(|verdict| *verdict < Verdict::Invalid).max();
+        sound.or_else(|| verdicts().max()).unwrap_or_default()
+    }
+
+    /// The digest of what was sent, if all measurements sent the same.
+    pub fn prompts_hash(&self) -> Option<&'a ContentHash> {
+        let first = self.summaries.first()?.prompts_hash.as_ref()?;
+        let is_same = |summary: &&Summary| summary.prompts_hash.as_ref() == Some(first);
+        self.summaries.iter().all(is_same).then_some(first)
+    }
+
+    /// What the cell is called where cells of several runs may meet.
+    pub fn name(&self) -> String {
+        match self.run {
+            "" => self.cell.key.to_string(),
+            run => format!("{run}: {}", self.cell.key),
+        }
+    }
+
     /// Whether it was measured and every measurement came to its end.
     pub fn is_done(&self) -> bool {
         !self.summaries.is_empty() && self.done().count() == self.summaries.len()
@@ -91,28 +143,29 @@ impl<'a> Shown<'a> {
         words
     }
 
-    /// The values of a figure over the finished measurements that have it.
-    pub(super) fn values(&self, metric: Metric) -> Vec<f64> {
-        self.done()
+    /// The values of a figure over the measurements that count and have it.
+    pub(crate) fn values(&self, metric: Metric) -> Vec<f64> {
+        self.counted()
             .filter_map(|summary| value_of(summary, metric))
             .collect()
     }
 
-    /// The median of a figure over the finished measurements.
-    pub(super) fn median(&self, metric: Metric) -> Option<f64> {
+    /// The median of a figure over the measurements that count.
+    pub(crate) fn median(&self, metric: Metric) -> Option<f64> {
         metrics::Statistics::of(&self.values(metric)).map(|statistics| statistics.median)
     }
 
-    /// The median of a figure by given definitions, over the finished measurements.
-    pub(super) fn median_by(&self, definitions: Definitions, metric: Metric) -> Option<f64> {
-        let values: Vec<f64> = self
-            .done()
-            .filter_map(|summary| metrics::figure(summary.figures.get(&definitions)?, metric))
-            .collect();
-        metrics::Statistics::of(&values).map(|statistics| statistics.median)
+    /// Of the measurements that count the one with the median of what cells are compared by, the lower one of two in the middle.
+    pub fn middle(&self) -> Option<&'a Summary> {
+        let value = |summary: &Summary| value_of(summary, ratio::COMPARED).unwrap_or(0.0);
+        let mut counted: Vec<&Summary> = self.counted().collect();
+        counted.sort_by(|a, b| value(a).total_cmp(&value(b)));
+        let middle = counted.len().checked_sub(1)? / 2;
+        counted.get(middle).copied()
     }
 
-    fn origin(&self) -> Origin {
+    /// Where its figures come from.
+    pub fn origin(&self) -> Origin {
         match self.summaries.first() {
             Some(summary) => summary.origin,
             None if self.launch.engine.simulated => Origin::Simulated,
@@ -126,6 +179,11 @@ impl<'a> Shown<'a> {
             Origin::Measured => {}
             Origin::Imported => marks.push(Mark::Imported),
             Origin::Simulated => marks.push(Mark::Simulated),
+        }
+        match self.verdict() {
+            Verdict::Valid => {}
+            Verdict::Suspect => marks.push(Mark::Suspect),
+            Verdict::Invalid => marks.push(Mark::Invalid),
         }
         let is_doubtful = |summary: &&Summary| {
             !summary.warnings.is_empty() || !summary.retries.is_empty() || !summary.beside.is_empty()
@@ -141,8 +199,16 @@ impl<'a> Shown<'a> {
     }
 }
 
+/// Whether the figures of a measurement can be believed; of one that nobody judged nothing speaks against it.
+pub(crate) fn verdict_of(summary: &Summary) -> Verdict {
+    summary
+        .validity
+        .as_ref()
+        .map_or_else(Verdict::default, |validity| validity.verdict)
+}
+
 /// Whether what was imported does not tell that of a cell.
-pub(super) fn lacks(shown: &Shown<'_>, what: Unknown) -> bool {
+pub(crate) fn lacks(shown: &Shown<'_>, what: Unknown) -> bool {
     let imported = shown
         .summaries
         .iter()
@@ -181,7 +247,7 @@ pub(super) fn spread(values: &[f64], decimals: usize) -> Value {
 }
 
 /// How a cell ended, in a few words.
-fn status(shown: &Shown<'_>) -> String {
+pub(crate) fn status(shown: &Shown<'_>) -> String {
     let all = shown.summaries.len();
     let done = shown.done().count();
     match (done, all) {
@@ -223,6 +289,9 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
                 }
                 Ending::Skipped { reason } => notes.push(format!("{name}{which}: skipped: {reason}")),
             }
+            for reason in doubts(summary) {
+                notes.push(format!("{name}{which}: {}", told(reason)));
+            }
             if !summary.beside.is_empty() {
                 notes.push(format!("{name}{which}: {}", beside(&summary.beside)));
             }
@@ -249,13 +318,41 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if named.iter().any(|(_, shown)| shown.done().count() > 1) {
+    for (name, shown) in named {
+        let (done, counted) = (shown.done().count(), shown.counted().count());
+        if counted < done {
+            notes.push(format!(
+                "{name}: {} of {done} measurements are invalid and left out",
+                done - counted
+            ));
+        }
+    }
+    if named.iter().any(|(_, shown)| shown.counted().count() > 1) {
         notes.push(
             "n measurements: the median, with the least and the most of them; ok/failed counts them together"
                 .to_owned(),
         );
     }
     notes
+}
+
+/// The reasons for which a measurement is not simply valid.
+pub(crate) fn doubts(summary: &Summary) -> impl Iterator<Item = &Reason> {
+    let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+    reasons.filter(|reason| reason.weight > Verdict::Valid)
+}
+
+/// A finding in one sentence.
+pub(crate) fn told(reason: &Reason) -> String {
+    let bound = reason.bound.as_ref();
+    let bound = bound.map_or_else(String::new, |bound| format!(" against {bound}"));
+    format!(
+        "{} ({}): {}{bound}; {}",
+        reason.weight.name(),
+        reason.code.name(),
+        reason.measured,
+        reason.advice
+    )
 }
 
 /// That a row was measured beside others, in words.
@@ -268,7 +365,15 @@ pub(crate) fn beside(launches: &[LaunchId]) -> String {
 fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     let told = |(name, shown): &(String, &Shown<'_>)| {
         // Figures of other definitions are other figures, and imports say themselves what is wrong with them.
-        let figure = |metric| shown.median_by(Definitions::Matrix, metric);
+        let of =
+            |summary: &Summary, metric| metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric);
+        let figure = |metric| {
+            let values: Vec<f64> = shown
+                .counted()
+                .filter_map(|summary| of(summary, metric))
+                .collect();
+            metrics::Statistics::of(&values).map(|statistics| statistics.median)
+        };
         let told = traps(&figure, Itl::Token).into_iter();
         told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
     };
@@ -313,6 +418,11 @@ fn told_apart(shown: &[&Shown<'_>], names: &mut [String], is_alike: &dyn Fn(usiz
                 };
                 name.push_str(&format!(" {axis}={value}"));
             }
+        }
+        // Cells of two runs are told apart by nothing but the run, where all else is the same.
+        let run = shown[at].run;
+        if alike.iter().any(|&other| shown[other].run != run) {
+            name.push_str(&format!(" run={run}"));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
@@ -44,6 +45,10 @@ pub struct Summary {
     pub engine: EngineFacts,
     /// What was sent: a digest of all prompts with their lengths.
     pub prompts_hash: Option<ContentHash>,
+    /// The share of the prompts that begins like another one before it: so much a prefix cache may know of them by right. Absent where
+    /// nobody can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompts_repeated: Option<f64>,
     /// When it was to be sent: a digest of all due times.
     pub schedule_hash: Option<ContentHash>,
     /// Prompts that the data set gave; may be fewer than asked for.
@@ -103,7 +108,7 @@ impl Summary {
 pub type Figures = BTreeMap<String, Option<f64>>;
 
 /// The definitions a figure follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Definitions {
     /// What the fork of bench_serving in lmdeploy of 2025 would print.
@@ -114,8 +119,19 @@ pub enum Definitions {
     Matrix,
 }
 
+impl Definitions {
+    /// The set as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Classic => "classic",
+            Self::Current => "current",
+            Self::Matrix => "matrix",
+        }
+    }
+}
+
 /// Where figures come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// Measured on an engine.
@@ -124,6 +140,17 @@ pub enum Origin {
     Imported,
     /// Measured on the simulated engine.
     Simulated,
+}
+
+impl Origin {
+    /// The origin as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Imported => "imported",
+            Self::Simulated => "simulated",
+        }
+    }
 }
 
 /// How a measurement ended.

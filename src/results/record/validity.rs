@@ -1,9 +1,12 @@
 //! What was judged of a measurement: whether its figures can be believed, and why not. Pure.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The judgement that everything downstream obeys, from good to bad.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Nothing speaks against it.
@@ -36,7 +39,7 @@ pub struct Validity {
 }
 
 /// One finding.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
     /// Its stable name.
     pub code: Code,
@@ -52,7 +55,7 @@ pub struct Reason {
 }
 
 /// The stable name of a finding. What each means and does is told in the table of `judge::validity`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
     /// Requests were sent later than they fell due, by the client's own fault.

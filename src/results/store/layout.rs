@@ -24,6 +24,9 @@ pub const SUMMARY: &str = "summary.json";
 pub const POST_MORTEM: &str = "post-mortem.md";
 pub const REQUESTS: &str = "requests.jsonl.zst";
 pub const HISTOGRAMS: &str = "histograms.jsonl.zst";
+pub const NIGHTLY: &str = "nightly";
+pub const NOISE: &str = "noise.json";
+pub const TELEMETRY: &str = "telemetry.jsonl.zst";
 
 /// Names at the top of a run that reports must leave alone.
 pub const OWN: [&str; 12] = [
@@ -64,6 +67,10 @@ pub fn described() -> BTreeMap<String, String> {
         (
             "histograms",
             format!("{CELLS}/<cell>-s<start>-r<repeat>/{HISTOGRAMS}"),
+        ),
+        (
+            "telemetry",
+            format!("{CELLS}/<cell>-s<start>-r<repeat>/{TELEMETRY}"),
         ),
         (
             "post-mortem",

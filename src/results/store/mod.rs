@@ -11,6 +11,7 @@
 //!   launches/<launch>-s<start>/  engine.log, install.log
 //!   cells/<cell>-s<start>-r<repeat>/
 //!     requests.jsonl.zst         a line for each request that fell due
+//!     telemetry.jsonl.zst        a line for each sample of the machine and the engine's metrics, around the measured window
 //!     engine.log                 what the engine said meanwhile
 //!     summary.json               how it ended and its figures; written last: where it is, the measurement is finished
 //!   lock                         held, with the process id in it, while a process writes
@@ -32,6 +33,7 @@ mod journal;
 mod layout;
 mod lock;
 mod log;
+pub mod nightly;
 mod reader;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -17,6 +17,7 @@ use crate::results::record::machine::Machine;
 use crate::results::record::request::Request;
 use crate::results::record::run::About;
 use crate::results::record::second::Second;
+use crate::results::record::telemetry::Sample;
 
 /// A run as it lies on disk, but for its requests, which are read when asked for.
 #[derive(Clone, Debug)]
@@ -150,6 +151,19 @@ impl Run {
     pub fn read_seconds(&self, measurement: &Measurement) -> Result<Option<Vec<Second>>> {
         let help = "the requests tell the same";
         match self.open(measurement, layout::HISTOGRAMS, help) {
+            Ok((file, path)) => read_lines(file, &path).map(Some),
+            Err(StoreError::Missing { .. }) if self.cell_dir(measurement).is_some() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What was sampled around the window of a finished measurement; `None` where nothing was kept.
+    ///
+    /// # Errors
+    /// The measurement is not finished, or they are broken.
+    pub fn read_telemetry(&self, measurement: &Measurement) -> Result<Option<Vec<Sample>>> {
+        let help = "what `summary.json` says of the window is all that is left";
+        match self.open(measurement, layout::TELEMETRY, help) {
             Ok((file, path)) => read_lines(file, &path).map(Some),
             Err(StoreError::Missing { .. }) if self.cell_dir(measurement).is_some() => Ok(None),
             Err(error) => Err(error),

@@ -24,6 +24,7 @@ use crate::results::record::post_mortem::PostMortem;
 use crate::results::record::request::Request;
 use crate::results::record::run::About;
 use crate::results::record::second::Second;
+use crate::results::record::telemetry::Sample;
 
 /// How hard zstd tries: its own default, far faster than any engine answers.
 const LEVEL: i32 = 3;
@@ -57,13 +58,15 @@ pub struct Said<'a> {
     pub log: &'a str,
     /// Why it failed, where it did.
     pub post_mortem: Option<&'a PostMortem>,
+    /// What was sampled meanwhile.
+    pub samples: &'a [Sample],
 }
 
 impl<'a> From<&'a str> for Said<'a> {
     fn from(log: &'a str) -> Self {
         Self {
             log,
-            post_mortem: None,
+            ..Self::default()
         }
     }
 }
@@ -262,6 +265,9 @@ impl Store {
         }
         if !seconds.is_empty() {
             self.write_lines(&folder.join(layout::HISTOGRAMS), seconds)?;
+        }
+        if !said.samples.is_empty() {
+            self.write_lines(&folder.join(layout::TELEMETRY), said.samples)?;
         }
         if is_ours {
             put(&folder.join(layout::ENGINE_LOG), &self.redactor.redact(said.log))?;

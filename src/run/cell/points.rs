@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Course, Measured, Ready, count_tokens, load_of};
+use super::{Course, Measured, Ready, count_tokens, load_of, span_of};
 use crate::judge::metrics::{Basis, Metric};
 use crate::judge::search::{Hunt, Next};
 use crate::load::Driven;
@@ -10,6 +10,7 @@ use crate::matrix::spec::search::Search;
 use crate::results::record::cell::{Definitions, FailureClass, Phase};
 use crate::results::record::search::SearchEnding;
 use crate::run::prompts::Stock;
+use crate::run::sampling::Span;
 use crate::run::search::{counted, judged, load_at};
 use crate::run::stop::Stop;
 
@@ -27,6 +28,9 @@ impl Course<'_> {
         let mut used = 0;
         // The best point so far; the first one as long as none holds.
         let mut best: Option<Driven> = None;
+        // From the start of the first point to the end of the last.
+        let mut whole: Option<Span> = None;
+        ready.sampling.before().await;
         while let Next::Try(value) = hunt.next() {
             if best.is_some() {
                 self.reset_caches(ready).await;
@@ -48,9 +52,13 @@ impl Course<'_> {
                     return self.failed(Phase::Measure, FailureClass::Client, said, Vec::new(), true);
                 }
             };
+            let span = span_of(&driven);
+            let begun = whole.map_or(span.zero, |whole| whole.zero);
+            whole = Some(Span { zero: begun, ..span });
             let requests = count_tokens(std::mem::take(&mut driven.requests), stock).await;
             if let Some(cut) = cut {
                 self.end_phase(Phase::Measure);
+                self.sampled(ready, Span { zero: begun, ..span }, false).await;
                 self.summary.search = Some(hunt.record());
                 driven.requests = requests;
                 return self.ended(driven, Some(cut), None, stock).await;
@@ -67,6 +75,9 @@ impl Course<'_> {
             hunt.take(point);
         }
         self.end_phase(Phase::Measure);
+        if let Some(whole) = whole {
+            self.sampled(ready, whole, true).await;
+        }
         let record = hunt.record();
         self.summary.warnings.dedup();
         if used > stock.prepared.prompts.len() && !self.empties_caches() {

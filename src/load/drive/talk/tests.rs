@@ -11,6 +11,7 @@ use crate::base::clock;
 use crate::load::client::Route;
 use crate::load::dataset::{Content, Extras};
 use crate::load::drive::send::{Shared, prepare, send};
+use crate::load::drive::slots::Slots;
 use crate::load::drive::{Item, Load, Progress, deal, drive};
 use crate::load::server::{Act, Server, stream, target};
 use crate::matrix::plan::Protocol;
@@ -57,7 +58,7 @@ async fn driven(load: Load, is_bare: bool) -> Vec<Request> {
         limits: load.limits,
         body: load.body,
         stop_at_eos: load.stop_at_eos,
-        slots: Some(Arc::new(tokio::sync::Semaphore::new(1))),
+        slots: Some(Slots::new(1)),
         progress: Arc::<Progress>::default(),
     });
     let share = deal(load.items, NonZeroUsize::MIN).remove(0);

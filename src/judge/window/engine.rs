@@ -1,0 +1,67 @@
+//! The engine by its own metrics over the window.
+
+use crate::judge::window::series::{Series, names};
+use crate::matrix::spec::metrics::{Kind, kind};
+use crate::results::record::telemetry::{EngineWindow, Sample};
+
+/// `None` where the engine told nothing. Counters are read from the last sample before the window to the very last one, which is taken
+/// when the load is over: what an engine counts after its last answer is counted too, and nobody else asks it for anything.
+pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
+    if samples.is_empty() {
+        return None;
+    }
+    let series = |name: &str| Series::of(samples.iter().copied(), name);
+    let mut window = EngineWindow::default();
+    for name in names(samples) {
+        if let Some(times) = name_of_times(&name) {
+            let counted = format!("{times}_count");
+            read_times(&mut window, times, (&series(&name), &series(&counted)), end);
+            continue;
+        }
+        let told = series(&name);
+        match kind(&name) {
+            Some(Kind::Level | Kind::Share) => {
+                let range = told.range(end);
+                window.gauges.extend(range.map(|range| (name, range)));
+            }
+            Some(Kind::Counter) if told.falls() => window.reset.push(name),
+            Some(Kind::Counter) => {
+                let grown = told.whole_growth(end);
+                window.grown.extend(grown.map(|grown| (name, grown)));
+            }
+            Some(Kind::Times) | None => {}
+        }
+    }
+    // Some count what was found and what was not, and not what was asked for.
+    if !window.grown.contains_key("prefix_queries")
+        && let Some((hits, misses)) = window
+            .grown
+            .get("prefix_hits")
+            .zip(window.grown.get("prefix_misses"))
+    {
+        let queries = hits + misses;
+        window.grown.insert("prefix_queries".to_owned(), queries);
+    }
+    Some(window)
+}
+
+/// The mean of times over the window, by their sum and number.
+fn read_times(window: &mut EngineWindow, name: &str, (sum, count): (&Series, &Series), end: f64) {
+    if sum.falls() || count.falls() {
+        window.reset.push(name.to_owned());
+        return;
+    }
+    let Some((sum, count)) = sum.whole_growth(end).zip(count.whole_growth(end)) else {
+        return;
+    };
+    window.grown.insert(format!("{name}_count"), count);
+    if count > 0.0 {
+        window.means.insert(name.to_owned(), sum / count);
+    }
+}
+
+/// The name of times, of the name of their sum.
+fn name_of_times(name: &str) -> Option<&str> {
+    let times = name.strip_suffix("_sum")?;
+    (kind(times) == Some(Kind::Times)).then_some(times)
+}

@@ -1,0 +1,32 @@
+//! The host over the window.
+
+use crate::judge::window::series::{Series, names};
+use crate::results::record::telemetry::{HostWindow, Sample};
+
+/// `None` where the host told nothing.
+pub(super) fn window(samples: &[&Sample], end: f64) -> Option<HostWindow> {
+    let last = samples.last()?;
+    let series = |name: &str| Series::of(samples.iter().copied(), name);
+    let over = |name: &str| series(name).growth(end);
+    let busy = |name: &str| over(name).filter(|_| end > 0.0).map(|seconds| seconds / end);
+    let mut window = HostWindow {
+        cpus: last.values.get("cpus").map_or(0, |cpus| *cpus as u32),
+        client_cpus: busy("client_cpu_s"),
+        engine_cpus: busy("engine_cpu_s"),
+        other_cpus: busy("other_cpu_s").map(|cpus| cpus.max(0.0)),
+        shares_cpus: last.values.get("shares_cpus").map(|shares| *shares > 0.0),
+        client_wait_s: over("client_wait_s"),
+        ..HostWindow::default()
+    };
+    for name in names(samples) {
+        let (name, curve) = match name.strip_suffix("_total") {
+            Some(stem) => (format!("{stem}_per_s"), series(&name).rate()),
+            // Processor time is told above, and what does not change is no curve.
+            None if name.ends_with("_s") || name == "cpus" || name == "shares_cpus" => continue,
+            None => (name.clone(), series(&name)),
+        };
+        let range = curve.range(end);
+        window.ranges.extend(range.map(|range| (name, range)));
+    }
+    Some(window)
+}

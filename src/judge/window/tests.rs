@@ -1,0 +1,306 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn sample(source: Source, device: Option<u32>, at_s: f64, values: &[(&str, f64)]) -> Sample {
+    Sample {
+        at_ns: (at_s * 1e9).round() as i64,
+        source,
+        device,
+        values: values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect(),
+    }
+}
+
+fn gpu(device: u32, at_s: f64, values: &[(&str, f64)]) -> Sample {
+    sample(Source::Nvml, Some(device), at_s, values)
+}
+
+fn engine(at_s: f64, values: &[(&str, f64)]) -> Sample {
+    sample(Source::Engine, None, at_s, values)
+}
+
+fn about(seconds: f64, devices: &[u32]) -> About {
+    About {
+        seconds,
+        devices: devices.to_vec(),
+        ..About::default()
+    }
+}
+
+fn close(one: Option<f64>, two: f64) -> bool {
+    one.is_some_and(|one| (one - two).abs() <= 1e-6 * two.abs().max(1.0))
+}
+
+/// Power that rises from `from` by `slope` each second, with the energy that it comes to, at these moments.
+fn ramp(device: u32, from: f64, slope: f64, moments: &[f64]) -> Vec<Sample> {
+    let energy = |at: f64| 1e6 + from * at + slope * at * at / 2.0;
+    moments
+        .iter()
+        .map(|at| {
+            gpu(
+                device,
+                *at,
+                &[("power_w", from + slope * at), ("energy_j", energy(*at))],
+            )
+        })
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn the_energy_of_a_ramp_is_exact(
+        from in 50.0..400.0_f64,
+        slope in 0.0..20.0_f64,
+        millis in 200..30_000_i32,
+        steps in prop::collection::vec(0.01..2.9_f64, 1..200),
+    ) {
+        let seconds = f64::from(millis) * 1e6 / 1e9;
+        let mut moments = vec![-0.07];
+        for step in steps {
+            let last = *moments.last().unwrap();
+            moments.push(last + step);
+        }
+        // A sample at the end makes the counter exact there too; elsewhere it is curved, and read along a straight line.
+        moments.retain(|at| *at < seconds);
+        moments.extend([0.0, seconds]);
+        moments.sort_by(f64::total_cmp);
+        let gap = moments.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+        let told = telemetry(&ramp(3, from, slope, &moments), Vec::new(), &about(seconds, &[3]));
+        let truth = from * seconds + slope * seconds * seconds / 2.0;
+        prop_assert!(close(told.gpus[0].counter_j, truth), "{told:?}");
+        match gap <= LONGEST_GAP_S {
+            true => prop_assert!(close(told.gpus[0].integral_j, truth), "{told:?}"),
+            false => prop_assert_eq!(told.gpus[0].integral_j, None),
+        }
+        let energy = told.energy.unwrap();
+        prop_assert_eq!(energy.source, EnergySource::Counter);
+        prop_assert_eq!(energy.disagrees_j, None);
+        prop_assert!(close(Some(energy.mean_w), truth / seconds));
+        prop_assert!(close(energy.peak_w, from + slope * seconds), "{energy:?}");
+    }
+
+    #[test]
+    fn whatever_was_sampled_ranges_are_in_order_and_nothing_panics(
+        moments in prop::collection::vec((-5.0..20.0_f64, 0.0..500.0_f64), 0..30),
+        seconds in 0.0..15.0_f64,
+    ) {
+        let mut moments = moments;
+        moments.sort_by(|one, two| one.0.total_cmp(&two.0));
+        let samples: Vec<Sample> = moments
+            .iter()
+            .flat_map(|(at, value)| [
+                gpu(0, *at, &[("power_w", *value), ("gpu_util_share", value / 500.0), ("sm_clock_mhz", *value)]),
+                engine(*at, &[("running", *value), ("generation_tokens", *value), ("ttft_s_sum", *value)]),
+                sample(Source::Host, None, *at, &[("client_cpu_s", *value), ("load_1", *value), ("net_rx_bytes_total", *value)]),
+            ])
+            .collect();
+        let told = telemetry(&samples, Vec::new(), &about(seconds, &[0]));
+        let ranges = told.gpus.iter().flat_map(|gpu| gpu.ranges.values());
+        let engine = told.engine.iter().flat_map(|engine| engine.gauges.values());
+        let host = told.host.iter().flat_map(|host| host.ranges.values());
+        for range in ranges.chain(engine).chain(host) {
+            prop_assert!(range.min <= range.mean && range.mean <= range.max, "{range:?}");
+        }
+        prop_assert_eq!(told.gpus.is_empty(), moments.is_empty());
+    }
+}
+
+#[test]
+fn a_silent_stretch_tells_no_integral_and_an_open_end_no_counter() {
+    let of = |moments: &[f64]| telemetry(&ramp(0, 100.0, 0.0, moments), Vec::new(), &about(10.0, &[0]));
+    let whole = of(&[-0.1, 2.0, 4.0, 6.0, 8.0, 10.1]);
+    assert!(close(whole.energy.as_ref().map(|energy| energy.joules), 1000.0));
+    let hole = of(&[-0.1, 2.0, 5.1, 8.0, 10.1]);
+    assert_eq!(hole.gpus[0].integral_j, None);
+    assert!(close(hole.gpus[0].counter_j, 1000.0), "a counter counts on");
+    let open = of(&[-0.1, 2.0, 4.0, 6.0, 8.0]);
+    assert_eq!(
+        (open.gpus[0].counter_j, open.gpus[0].integral_j),
+        (None, Some(1000.0))
+    );
+    assert_eq!(open.energy.unwrap().source, EnergySource::Power);
+    let dead = of(&[-0.1, 2.0, 4.0]);
+    assert_eq!((dead.gpus[0].integral_j, dead.energy), (None, None));
+    assert_eq!(of(&[]).gpus, []);
+}
+
+#[test]
+fn energy_is_that_of_all_devices_of_the_launch_and_of_no_other() {
+    let moments = [-0.5, 1.0, 2.0, 3.0, 4.0, 5.0];
+    let mut samples = ramp(0, 100.0, 0.0, &moments);
+    samples.extend(ramp(1, 200.0, 0.0, &moments));
+    samples.extend(ramp(2, 999.0, 0.0, &moments));
+    samples.sort_by_key(|sample| sample.at_ns);
+    let mut both = about(4.0, &[0, 1]);
+    both.idle_w = BTreeMap::from([(0, 50.0), (1, 60.0)]);
+    let energy = telemetry(&samples, Vec::new(), &both).energy.unwrap();
+    assert!(close(Some(energy.joules), 1200.0) && close(energy.peak_w, 300.0));
+    assert!(close(energy.above_idle_j, 1200.0 - 440.0));
+    both.idle_w.remove(&1);
+    assert_eq!(
+        telemetry(&samples, Vec::new(), &both)
+            .energy
+            .unwrap()
+            .above_idle_j,
+        None
+    );
+    let silent = about(4.0, &[0, 1, 7]);
+    assert_eq!(
+        telemetry(&samples, Vec::new(), &silent).energy,
+        None,
+        "one of them tells nothing"
+    );
+}
+
+#[test]
+fn a_counter_that_disagrees_with_the_power_is_shown_with_it() {
+    let of = |factor: f64| {
+        let samples: Vec<Sample> = [0.0, 1.0, 2.0]
+            .map(|at| gpu(0, at, &[("power_w", 100.0), ("energy_j", factor * 100.0 * at)]))
+            .into();
+        telemetry(&samples, Vec::new(), &about(2.0, &[0])).energy.unwrap()
+    };
+    assert_eq!(of(1.04).disagrees_j, None);
+    let off = of(1.10);
+    assert_eq!(
+        (off.source, off.disagrees_j),
+        (EnergySource::Counter, Some(200.0))
+    );
+}
+
+#[test]
+fn clocks_are_judged_while_busy_and_reasons_of_throttling_by_their_share() {
+    let mut samples = vec![gpu(
+        0,
+        -0.1,
+        &[
+            ("gpu_util_share", 1.0),
+            ("sm_clock_mhz", 1.0),
+            ("throttled_power", 1.0),
+        ],
+    )];
+    for step in 0..10_u32 {
+        let busy = f64::from(u32::from(step >= 4));
+        let clock = if step >= 4 {
+            1980.0 + f64::from(step)
+        } else {
+            345.0
+        };
+        samples.push(gpu(
+            0,
+            f64::from(step),
+            &[
+                ("gpu_util_share", busy),
+                ("sm_clock_mhz", clock),
+                ("throttled_thermal", f64::from(u32::from(step == 9))),
+                ("throttled_power", 0.0),
+            ],
+        ));
+    }
+    let told = telemetry(&samples, Vec::new(), &about(9.0, &[0]));
+    let gpu = &told.gpus[0];
+    assert_eq!((gpu.busy_samples, gpu.busy_clock_mhz), (6, Some(1986.5)));
+    assert!(close(gpu.clock_spread, 4.5 / 1986.5), "{gpu:?}");
+    assert_eq!(gpu.throttled, BTreeMap::from([("thermal".to_owned(), 0.1)]));
+    assert_eq!(gpu.ranges["sm_clock_mhz"].min, 345.0);
+    assert!(!gpu.ranges.contains_key("throttled_thermal"));
+}
+
+#[test]
+fn an_engine_is_told_by_differences_and_a_fall_is_a_reset() {
+    let told = |name: &str, values: [f64; 3]| {
+        let moments = [-0.5, 5.0, 10.2];
+        let samples: Vec<Sample> = moments
+            .into_iter()
+            .zip(values)
+            .map(|(at, value)| engine(at, &[(name, value)]))
+            .collect();
+        telemetry(&samples, Vec::new(), &about(10.0, &[])).engine.unwrap()
+    };
+    assert_eq!(
+        told("generation_tokens", [100.0, 500.0, 900.0]).grown["generation_tokens"],
+        800.0
+    );
+    let anew = told("generation_tokens", [100.0, 5.0, 900.0]);
+    assert_eq!(
+        (anew.reset, anew.grown.len()),
+        (vec!["generation_tokens".to_owned()], 0)
+    );
+    let running = told("running", [0.0, 4.0, 0.0]).gauges["running"];
+    assert_eq!(running.max, 4.0);
+    assert!(running.mean > 1.5 && running.mean < 2.5);
+
+    let times = |at, sum, count| {
+        engine(
+            at,
+            &[
+                ("ttft_s_sum", sum),
+                ("ttft_s_count", count),
+                ("prefix_hits", sum),
+                ("prefix_misses", count),
+            ],
+        )
+    };
+    let samples = [times(-0.1, 3.0, 1.0), times(10.1, 5.0, 5.0)];
+    let window = telemetry(&samples, Vec::new(), &about(10.0, &[])).engine.unwrap();
+    assert_eq!((window.means["ttft_s"], window.grown["ttft_s_count"]), (0.5, 4.0));
+    assert_eq!(window.grown["prefix_queries"], 6.0);
+    let begun_late = [times(0.1, 3.0, 1.0), times(10.1, 5.0, 5.0)];
+    let window = telemetry(&begun_late, Vec::new(), &about(10.0, &[]))
+        .engine
+        .unwrap();
+    assert_eq!(
+        (window.means.len(), window.grown.len()),
+        (0, 0),
+        "what was before nobody knows"
+    );
+    let fell_silent = [times(-0.1, 3.0, 1.0), times(5.0, 5.0, 5.0)];
+    let window = telemetry(&fell_silent, Vec::new(), &about(10.0, &[]))
+        .engine
+        .unwrap();
+    assert_eq!(
+        (window.means.len(), window.grown.len()),
+        (0, 0),
+        "and what came after"
+    );
+}
+
+#[test]
+fn an_engine_that_tells_energy_of_its_own_is_taken_at_its_word() {
+    let samples =
+        [-0.5, 5.0, 10.5].map(|at| engine(at, &[("power_w", 300.0), ("energy_j", 300.0 * at + 500.0)]));
+    let mut sim = about(10.0, &[]);
+    sim.is_simulated = true;
+    let energy = telemetry(&samples, Vec::new(), &sim).energy.unwrap();
+    assert!(energy.is_simulated && energy.source == EnergySource::Engine);
+    assert!(close(Some(energy.joules), 3000.0) && close(energy.peak_w, 300.0));
+}
+
+#[test]
+fn a_host_is_told_in_processors_and_in_rates() {
+    let host = |at: f64| {
+        let values = [
+            ("cpus", 4.0),
+            ("client_cpu_s", 0.5 * at + 9.0),
+            ("engine_cpu_s", 2.0 * at),
+            ("other_cpu_s", 0.1 * at),
+            ("client_wait_s", 0.01 * at),
+            ("shares_cpus", 1.0),
+            ("load_1", 2.5),
+            ("context_switches_total", 1000.0 * at),
+        ];
+        sample(Source::Host, None, at + 1.0, &values)
+    };
+    let samples = [-1.5, 1.0, 3.0, 6.0, 9.5].map(host);
+    let told = telemetry(&samples, Vec::new(), &about(10.0, &[])).host.unwrap();
+    assert_eq!((told.cpus, told.shares_cpus), (4, Some(true)));
+    assert!(close(told.client_cpus, 0.5) && close(told.engine_cpus, 2.0) && close(told.other_cpus, 0.1));
+    assert!(close(told.client_wait_s, 0.1));
+    assert!(close(Some(told.ranges["context_switches_per_s"].mean), 1000.0));
+    let names: Vec<&str> = told.ranges.keys().map(String::as_str).collect();
+    assert_eq!(names, ["context_switches_per_s", "load_1"]);
+    assert_eq!(telemetry(&[], Vec::new(), &about(10.0, &[])).host, None);
+}

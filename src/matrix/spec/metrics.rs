@@ -1,0 +1,50 @@
+//! What an engine may tell of itself in its metrics, under our names.
+
+/// How a figure of an engine's metrics is read. An engine may tell it once for each of its parts (ranks, replicas, reasons).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// How much there is at a moment; the parts add up.
+    Level,
+    /// A share or a mean at a moment, of which the parts have one each: their mean is meant.
+    Share,
+    /// How much there was since the engine began; the parts add up.
+    Counter,
+    /// Times of a histogram: their sum and their number, from which the mean over a window comes.
+    Times,
+}
+
+/// Every name that a recipe may give, and how it is read.
+pub const KNOWN: &[(&str, Kind)] = &[
+    ("running", Kind::Level),
+    ("waiting", Kind::Level),
+    ("kv_use", Kind::Share),
+    ("requests", Kind::Counter),
+    ("aborts", Kind::Counter),
+    ("preemptions", Kind::Counter),
+    ("prompt_tokens", Kind::Counter),
+    ("generation_tokens", Kind::Counter),
+    ("cached_tokens", Kind::Counter),
+    ("prefix_queries", Kind::Counter),
+    ("prefix_hits", Kind::Counter),
+    ("prefix_misses", Kind::Counter),
+    ("spec_drafts", Kind::Counter),
+    ("spec_draft_tokens", Kind::Counter),
+    ("spec_accepted_tokens", Kind::Counter),
+    ("accepted_length", Kind::Share),
+    ("ttft_s", Kind::Times),
+    ("itl_s", Kind::Times),
+    ("e2e_s", Kind::Times),
+    ("queue_s", Kind::Times),
+    ("prefill_s", Kind::Times),
+    ("decode_s", Kind::Times),
+    ("power_w", Kind::Level),
+    ("energy_j", Kind::Counter),
+];
+
+/// How the figure of a name is read; `None` for a name that is not known.
+pub fn kind(name: &str) -> Option<Kind> {
+    KNOWN
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, kind)| *kind)
+}

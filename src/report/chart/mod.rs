@@ -1,0 +1,264 @@
+//! Pictures of figures as SVG, drawn by our own writer: nothing to load, and the same figures give the same bytes.
+//!
+//! Colours are classes (`c0` to `c6`), so that the page decides them for light, dark and print; every line has a dash and a marker of
+//! its own besides, and every mark a `<title>` with its values. What a picture shows is told by [`Picture::table`] too.
+
+mod bars;
+mod plot;
+mod scale;
+mod svg;
+
+pub use scale::Kind;
+
+use super::{Align, Column, Row, Table, Value};
+
+/// Colours there are; the dashes and markers go on.
+const COLORS: usize = 7;
+/// Dashes there are.
+const DASHES: usize = 4;
+/// Markers there are.
+const MARKERS: usize = 6;
+
+/// A picture, before it is drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Picture {
+    /// A bar or a row of dots for each name.
+    Bars(Bars),
+    /// Lines or points between two axes.
+    Plot(Plot),
+}
+
+/// A bar or a row of dots for each name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bars {
+    /// What it shows.
+    pub title: String,
+    /// The unit of its values; empty where they have none.
+    pub unit: &'static str,
+    /// Whether bars are drawn, from nothing on. Otherwise there are dots alone, and the axis begins where they do.
+    pub has_bars: bool,
+    /// Its rows, from the top.
+    pub rows: Vec<Bar>,
+}
+
+/// A row of [`Bars`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bar {
+    /// Whose value it is.
+    pub name: String,
+    /// Its place in the order of colours.
+    pub color: usize,
+    /// The value, such as the median of several.
+    pub value: f64,
+    /// Each of the values, if they are several.
+    pub values: Vec<f64>,
+    /// Whether there are doubts about it: it is drawn hollow.
+    pub is_doubtful: bool,
+}
+
+/// Lines or points between two axes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plot {
+    /// What it shows.
+    pub title: String,
+    /// From left to right.
+    pub x: Axis,
+    /// From bottom to top.
+    pub y: Axis,
+    /// Its lines.
+    pub lines: Vec<Line>,
+    /// From where to where on the x axis the ground is shaded.
+    pub window: Option<[f64; 2]>,
+}
+
+/// An axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    /// What lies on it.
+    pub label: String,
+    /// The unit of its values; empty where they have none.
+    pub unit: &'static str,
+    /// How values lie on it.
+    pub kind: Kind,
+}
+
+/// A line of a [`Plot`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// What it is called.
+    pub name: String,
+    /// Its place in the order of colours, dashes and markers.
+    pub color: usize,
+    /// How it looks.
+    pub look: Look,
+    /// Its points, in the order in which they are joined.
+    pub points: Vec<Dot>,
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// A line alone.
+    Line,
+    /// A line with a marker at every point.
+    Marked,
+    /// A broken line behind the others.
+    Behind,
+}
+
+/// A point of a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dot {
+    /// Its place from left to right.
+    pub x: f64,
+    /// Its place from bottom to top.
+    pub y: f64,
+    /// What is to be known of it besides.
+    pub note: String,
+    /// Whether there are doubts about it: its marker is hollow.
+    pub is_doubtful: bool,
+}
+
+impl Picture {
+    /// What it shows.
+    pub fn title(&self) -> &str {
+        match self {
+            Self::Bars(bars) => &bars.title,
+            Self::Plot(plot) => &plot.title,
+        }
+    }
+
+    /// The picture as SVG. Every text in it is escaped.
+    pub fn svg(&self) -> String {
+        match self {
+            Self::Bars(bars) => bars::draw(bars),
+            Self::Plot(plot) => plot::draw(plot),
+        }
+    }
+
+    /// What stands beside the picture: for each line a sample of how it looks, as SVG, and its name. Rows of bars carry their names.
+    pub fn legend(&self) -> Vec<(String, String)> {
+        match self {
+            Self::Plot(plot) if plot.lines.len() > 1 => {
+                let sample = |line: &Line| (plot::sample(line), line.name.clone());
+                plot.lines.iter().map(sample).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The same in figures, for those who do not see it. A line of many points is told by its least, mean and most.
+    pub fn table(&self) -> Table {
+        match self {
+            Self::Bars(bars) => bars_table(bars),
+            Self::Plot(plot)
+                if plot.lines.iter().all(|line| line.look == Look::Line) && plot.x.unit == "s" =>
+            {
+                over_time(plot)
+            }
+            Self::Plot(plot) => points_table(plot),
+        }
+    }
+}
+
+fn column(head: &str, unit: &'static str, align: Align) -> Column {
+    Column {
+        head: head.to_owned(),
+        unit,
+        align,
+        better: None,
+        rank: 0,
+    }
+}
+
+fn number(value: f64) -> Value {
+    Value::Number {
+        value,
+        decimals: scale::decimals(value),
+    }
+}
+
+fn row(cells: Vec<Value>) -> Row {
+    Row {
+        cells,
+        marks: Vec::new(),
+    }
+}
+
+fn bars_table(bars: &Bars) -> Table {
+    let rows = bars.rows.iter().map(|bar| {
+        let each: Vec<String> = bar.values.iter().map(|value| scale::text(*value)).collect();
+        row(vec![
+            Value::text(&bar.name),
+            number(bar.value),
+            match each.len() {
+                0 | 1 => Value::Missing,
+                _ => Value::Text(each.join(", ")),
+            },
+        ])
+    });
+    Table {
+        title: bars.title.clone(),
+        columns: vec![
+            column("name", "", Align::Left),
+            column("median", bars.unit, Align::Right),
+            column("each measurement", bars.unit, Align::Left),
+        ],
+        rows: rows.collect(),
+        notes: Vec::new(),
+    }
+}
+
+fn points_table(plot: &Plot) -> Table {
+    let rows = plot.lines.iter().flat_map(|line| {
+        line.points.iter().map(|dot| {
+            row(vec![
+                Value::text(&line.name),
+                Value::text(&dot.note),
+                number(dot.x),
+                number(dot.y),
+            ])
+        })
+    });
+    Table {
+        title: plot.title.clone(),
+        columns: vec![
+            column("line", "", Align::Left),
+            column("point", "", Align::Left),
+            column(&plot.x.label, plot.x.unit, Align::Right),
+            column(&plot.y.label, plot.y.unit, Align::Right),
+        ],
+        rows: rows.collect(),
+        notes: Vec::new(),
+    }
+}
+
+fn over_time(plot: &Plot) -> Table {
+    let rows = plot
+        .lines
+        .iter()
+        .filter(|line| !line.points.is_empty())
+        .map(|line| {
+            let values = || line.points.iter().map(|dot| dot.y);
+            row(vec![
+                Value::text(&line.name),
+                number(values().fold(f64::INFINITY, f64::min)),
+                number(values().sum::<f64>() / line.points.len() as f64),
+                number(values().fold(f64::NEG_INFINITY, f64::max)),
+            ])
+        });
+    Table {
+        title: plot.title.clone(),
+        columns: vec![
+            column("line", "", Align::Left),
+            column("least", plot.y.unit, Align::Right),
+            column("mean", plot.y.unit, Align::Right),
+            column("most", plot.y.unit, Align::Right),
+        ],
+        rows: rows.collect(),
+        notes: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

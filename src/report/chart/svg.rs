@@ -1,0 +1,161 @@
+//! SVG as text. Every text and attribute is escaped here and nowhere else.
+
+use std::fmt::Write as _;
+
+use crate::report::plain;
+
+/// A drawing that is being made.
+#[derive(Default)]
+pub(super) struct Svg {
+    text: String,
+}
+
+impl Svg {
+    /// A drawing of that size, in units of the picture, with what it shows for those who do not see it.
+    pub(super) fn new(width: f64, height: f64, shows: &str, attributes: &[(&str, String)]) -> Self {
+        let mut svg = Self::default();
+        let _ = write!(
+            svg.text,
+            "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\"",
+            place(width),
+            place(height),
+            escaped(shows)
+        );
+        svg.attributes(attributes);
+        svg.text.push_str(">\n");
+        svg
+    }
+
+    fn attributes(&mut self, attributes: &[(&str, String)]) {
+        for (name, value) in attributes {
+            let _ = write!(self.text, " {name}=\"{}\"", escaped(value));
+        }
+    }
+
+    /// An element without anything inside but a title, where one is given.
+    pub(super) fn element(&mut self, name: &str, attributes: &[(&str, String)], title: Option<&str>) {
+        let _ = write!(self.text, "<{name}");
+        self.attributes(attributes);
+        match title {
+            Some(title) => {
+                let _ = writeln!(self.text, "><title>{}</title></{name}>", escaped(title));
+            }
+            None => self.text.push_str("/>\n"),
+        }
+    }
+
+    /// A text; its anchor is `start`, `middle` or `end`.
+    pub(super) fn label(&mut self, (x, y): (f64, f64), anchor: &str, class: &str, text: &str) {
+        let _ = writeln!(
+            self.text,
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\" class=\"{class}\">{}</text>",
+            place(x),
+            place(y),
+            escaped(text)
+        );
+    }
+
+    /// A straight line.
+    pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
+        self.element(
+            "line",
+            &[
+                ("x1", place(from.0)),
+                ("y1", place(from.1)),
+                ("x2", place(to.0)),
+                ("y2", place(to.1)),
+                ("class", class.to_owned()),
+            ],
+            None,
+        );
+    }
+
+    /// A rectangle from its upper left corner.
+    pub(super) fn rectangle(&mut self, at: (f64, f64), size: (f64, f64), class: &str, title: Option<&str>) {
+        self.element(
+            "rect",
+            &[
+                ("x", place(at.0)),
+                ("y", place(at.1)),
+                ("width", place(size.0.max(0.0))),
+                ("height", place(size.1.max(0.0))),
+                ("class", class.to_owned()),
+            ],
+            title,
+        );
+    }
+
+    /// A marker around a point: the shapes go on in the order of `which`.
+    pub(super) fn marker(&mut self, (x, y): (f64, f64), which: usize, class: &str, title: Option<&str>) {
+        const R: f64 = 4.0;
+        let path = |points: &[(f64, f64)]| {
+            let corners: Vec<String> = points
+                .iter()
+                .map(|(dx, dy)| format!("{} {}", place(x + dx * R), place(y + dy * R)))
+                .collect();
+            format!("M{}Z", corners.join("L"))
+        };
+        let shape = match which % super::MARKERS {
+            0 => {
+                let attributes = [
+                    ("cx", place(x)),
+                    ("cy", place(y)),
+                    ("r", place(R)),
+                    ("class", class.to_owned()),
+                ];
+                return self.element("circle", &attributes, title);
+            }
+            1 => path(&[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)]),
+            2 => path(&[(0.0, -1.15), (1.1, 0.85), (-1.1, 0.85)]),
+            3 => path(&[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)]),
+            4 => path(&[(0.0, 1.15), (1.1, -0.85), (-1.1, -0.85)]),
+            _ => path(&[
+                (-0.4, -1.2),
+                (0.4, -1.2),
+                (0.4, -0.4),
+                (1.2, -0.4),
+                (1.2, 0.4),
+                (0.4, 0.4),
+                (0.4, 1.2),
+                (-0.4, 1.2),
+                (-0.4, 0.4),
+                (-1.2, 0.4),
+                (-1.2, -0.4),
+                (-0.4, -0.4),
+            ]),
+        };
+        self.element("path", &[("d", shape), ("class", class.to_owned())], title);
+    }
+
+    /// The whole drawing.
+    pub(super) fn end(mut self) -> String {
+        self.text.push_str("</svg>");
+        self.text
+    }
+}
+
+/// A place with one digit after the point, which is finer than anyone sees.
+pub(super) fn place(value: f64) -> String {
+    let text = format!("{value:.1}");
+    match text.strip_suffix(".0") {
+        Some("-0") => "0".to_owned(),
+        Some(whole) => whole.to_owned(),
+        None => text,
+    }
+}
+
+/// Text in which SVG and HTML find nothing to read.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in plain(text).chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            other => out.push(other),
+        }
+    }
+    out
+}

@@ -1,0 +1,173 @@
+//! A row for every figure of every cell, for spreadsheets and data frames.
+
+use super::document::{CellFacts, Document, Figure, label, unit};
+use super::plain;
+use crate::judge::metrics::{Better, Metric};
+use crate::results::record::cell::Definitions;
+
+/// The columns, in order.
+const COLUMNS: [&str; 35] = [
+    "run",
+    "cell",
+    "engine",
+    "version",
+    "model",
+    "checkpoint",
+    "precision",
+    "tp",
+    "pp",
+    "dp",
+    "ep",
+    "gpus",
+    "executor",
+    "scenario",
+    "rate_req_s",
+    "concurrency",
+    "prompts",
+    "prompts_hash",
+    "status",
+    "origin",
+    "validity",
+    "findings",
+    "reference",
+    "ratio_to_reference",
+    "ratio_least",
+    "ratio_most",
+    "definitions",
+    "figure",
+    "label",
+    "unit",
+    "better",
+    "value",
+    "least",
+    "most",
+    "measurements",
+];
+
+/// The document as CSV: a header, then a row for each cell, definition set and figure, with line breaks as RFC 4180 has them. A cell
+/// without figures has one row, so that it is not overlooked.
+///
+/// Text that a spreadsheet would take for a formula begins with `'`.
+pub fn draw(document: &Document) -> String {
+    let mut text = line(COLUMNS.map(str::to_owned).into());
+    for (at, cell) in document.cells.iter().enumerate() {
+        let known = known(document, cell, at);
+        let mut has_figures = false;
+        for (definitions, figures) in &cell.figures {
+            for (name, figure) in figures {
+                has_figures = true;
+                let mut fields = known.clone();
+                fields.extend(of_figure(*definitions, name, figure));
+                text.push_str(&line(fields));
+            }
+        }
+        if !has_figures {
+            let mut fields = known;
+            fields.resize(COLUMNS.len(), String::new());
+            text.push_str(&line(fields));
+        }
+    }
+    text
+}
+
+/// What every row of a cell begins with.
+fn known(document: &Document, cell: &CellFacts, at: usize) -> Vec<String> {
+    let mut findings: Vec<&str> = cell
+        .measurements
+        .iter()
+        .flat_map(|measurement| &measurement.reasons)
+        .map(|reason| reason.code.name())
+        .collect();
+    findings.sort_unstable();
+    findings.dedup();
+    let placed = document.comparisons.iter().find_map(|comparison| {
+        let row = comparison.rows.iter().find(|row| row.cell == at)?;
+        Some((comparison, row))
+    });
+    let ratio = placed.and_then(|(_, row)| row.ratio);
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let whole = |value: Option<u32>| value.map_or_else(String::new, |value| value.to_string());
+    let text = |value: &Option<String>| guarded(value.as_deref().unwrap_or_default());
+    vec![
+        guarded(&cell.run),
+        guarded(&cell.cell),
+        guarded(&cell.engine_name),
+        text(&cell.version),
+        guarded(&cell.model),
+        guarded(&cell.checkpoint),
+        text(&cell.precision),
+        whole(cell.tp),
+        cell.pp.to_string(),
+        cell.dp.to_string(),
+        cell.ep.to_string(),
+        whole(cell.gpus),
+        cell.executor.clone(),
+        guarded(&cell.scenario),
+        number(cell.rate_req_s),
+        whole(cell.concurrency),
+        cell.prompts.to_string(),
+        text(&cell.prompts_hash),
+        guarded(&cell.status),
+        cell.origin.name().to_owned(),
+        cell.validity.name().to_owned(),
+        findings.join(" "),
+        placed.map_or_else(String::new, |(comparison, _)| guarded(&comparison.reference)),
+        number(ratio.map(|ratio| ratio.value)),
+        number(ratio.and_then(|ratio| ratio.least)),
+        number(ratio.and_then(|ratio| ratio.most)),
+    ]
+}
+
+fn of_figure(definitions: Definitions, name: &str, figure: &Figure) -> Vec<String> {
+    let better = Metric::of_name(name).and_then(Metric::better);
+    vec![
+        definitions.name().to_owned(),
+        guarded(name),
+        guarded(&label(name)),
+        unit(name).to_owned(),
+        match better {
+            Some(Better::Higher) => "higher".to_owned(),
+            Some(Better::Lower) => "lower".to_owned(),
+            None => String::new(),
+        },
+        figure.value.to_string(),
+        figure.least.to_string(),
+        figure.most.to_string(),
+        figure.values.len().to_string(),
+    ]
+}
+
+/// Text of someone else: on one line, and no formula.
+fn guarded(text: &str) -> String {
+    let text = plain(text);
+    match text.trim_start().starts_with(['=', '+', '-', '@']) {
+        true => format!("'{text}"),
+        false => text,
+    }
+}
+
+fn line(fields: Vec<String>) -> String {
+    let quoted = fields.into_iter().map(|field| {
+        match field.contains([',', '"', '\r', '\n']) || field.starts_with(' ') || field.ends_with(' ') {
+            true => format!("\"{}\"", field.replace('"', "\"\"")),
+            false => field,
+        }
+    });
+    format!("{}\r\n", quoted.collect::<Vec<_>>().join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_text_is_neither_a_formula_nor_a_second_field() {
+        assert_eq!(guarded("=1+1"), "'=1+1");
+        assert_eq!(guarded(" @x"), "' @x");
+        assert_eq!(guarded("a-b"), "a-b");
+        assert_eq!(
+            line(vec!["a,b".to_owned(), "say \"x\"".to_owned(), guarded("c\nd")]),
+            "\"a,b\",\"say \"\"x\"\"\",c d\r\n"
+        );
+    }
+}

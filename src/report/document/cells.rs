@@ -1,0 +1,257 @@
+//! What is known of each cell: what it was, what came out, how each of its measurements went.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::traces::{self, Distribution, Series, Trace};
+use crate::judge::metrics::{Metric, Statistics};
+use crate::matrix::plan::Measurement;
+use crate::report::engine_report::command_of;
+use crate::report::tables::{Shown, lacks, status, verdict_of};
+use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::imported::Unknown;
+use crate::results::record::validity::{Reason, Verdict};
+
+/// A cell with everything that was measured of it.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct CellFacts {
+    /// The run.
+    pub run: String,
+    /// The cell's key, unique within its run.
+    pub cell: String,
+    /// The launch it was measured on.
+    pub launch: String,
+    /// The engine with its version.
+    pub engine: String,
+    /// The engine's name in the matrix.
+    pub engine_name: String,
+    /// The version asked for, else the one that the engine reports.
+    pub version: Option<String>,
+    /// The model as the matrix names it.
+    pub model: String,
+    /// What the engine loaded.
+    pub checkpoint: String,
+    /// The precision of the weights, where known.
+    pub precision: Option<String>,
+    /// Tensor-parallel size; absent where what was imported does not tell it.
+    pub tp: Option<u32>,
+    /// Pipeline-parallel size.
+    pub pp: u32,
+    /// Data-parallel size.
+    pub dp: u32,
+    /// Expert-parallel size.
+    pub ep: u32,
+    /// GPUs of the engine; 0 where it runs without, absent where what was imported does not tell it.
+    pub gpus: Option<u32>,
+    /// `container`, `process` or `attach`.
+    pub executor: String,
+    /// The scenario's name.
+    pub scenario: String,
+    /// The scenario with what an axis may have changed of it.
+    pub scenario_in_full: String,
+    /// Requests per second; absent where they are sent all at once or at a rate that changes.
+    pub rate_req_s: Option<f64>,
+    /// The most requests under way at once; absent where there is no bound.
+    pub concurrency: Option<u32>,
+    /// Prompts that were sent, else those asked for.
+    pub prompts: u32,
+    /// A digest of all prompts with their lengths, where every measurement sent the same.
+    pub prompts_hash: Option<String>,
+    /// The image's digest, for a container.
+    pub image_digest: Option<String>,
+    /// The command that started the engine.
+    pub command: String,
+    /// How it ended, in a few words.
+    pub status: String,
+    /// Where its figures come from.
+    pub origin: Origin,
+    /// Whether its figures can be believed.
+    pub validity: Verdict,
+    /// Every measurement.
+    pub measurements: Vec<MeasurementFacts>,
+    /// The figures by definition set and name, over the measurements that are not invalid, or over all if every one is. A name ends in
+    /// its unit; without one it is a share.
+    pub figures: BTreeMap<Definitions, BTreeMap<String, Figure>>,
+    /// How latencies are distributed, over the same measurements; none where no histograms were kept.
+    pub distributions: Vec<Distribution>,
+    /// What happened over time in the measurement with the median throughput; none where nothing was kept.
+    pub series: Vec<Series>,
+    /// Length of the measured window of that measurement, from 0, in seconds.
+    pub window_s: Option<f64>,
+}
+
+impl CellFacts {
+    /// A figure by the definitions `matrix`; of what was imported, where these have none, by those that it follows.
+    pub fn figure(&self, metric: Metric) -> Option<&Figure> {
+        let sets: &[Definitions] = match self.origin {
+            Origin::Imported => &[Definitions::Matrix, Definitions::Classic, Definitions::Current],
+            Origin::Measured | Origin::Simulated => &[Definitions::Matrix],
+        };
+        let name = metric.name();
+        sets.iter().find_map(|set| self.figures.get(set)?.get(&name))
+    }
+}
+
+/// A figure over the measurements of a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Figure {
+    /// The median.
+    pub value: f64,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+    /// The value of each measurement that has it, in the order of starts and repeats.
+    pub values: Vec<f64>,
+}
+
+/// One measurement of a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct MeasurementFacts {
+    /// Which start of the launch, from 1.
+    pub start: u32,
+    /// Which repeat on that start, from 1.
+    pub repeat: u32,
+    /// `done`, `failed`, `skipped` or `interrupted`.
+    pub ending: String,
+    /// Why, where it is not `done`.
+    pub reason: Option<String>,
+    /// When it began, RFC 3339.
+    pub began: String,
+    /// When it ended, RFC 3339.
+    pub ended: String,
+    /// Whether its figures can be believed.
+    pub validity: Verdict,
+    /// What was found for or against it, with advice.
+    pub reasons: Vec<Reason>,
+    /// Doubts that belong beside its figures.
+    pub warnings: Vec<String>,
+    /// Failed requests by class.
+    pub failures: BTreeMap<String, u32>,
+}
+
+/// The unit of a figure by its name on disk; empty for a share.
+pub fn unit(name: &str) -> &'static str {
+    Metric::of_name(name).map_or("", |metric| metric.unit().symbol())
+}
+
+/// The name of a figure for people, by its name on disk.
+pub fn label(name: &str) -> String {
+    Metric::of_name(name).map_or_else(|| name.to_owned(), Metric::label)
+}
+
+pub(super) fn cell(shown: &Shown<'_>, run: &str, traces: &BTreeMap<Measurement, Trace>) -> CellFacts {
+    let (launch, scenario) = (shown.launch, &shown.cell.scenario);
+    let said = |fact: &dyn Fn(&Summary) -> Option<String>| shown.summaries.iter().find_map(|one| fact(one));
+    let middle = shown.middle();
+    let arrival = middle.map_or_else(|| scenario.arrival.clone(), |summary| summary.arrival(scenario));
+    let is_steady = arrival.pace.is_none() && !arrival.rate.is_infinite();
+    let trace = middle.and_then(|summary| traces.get(&measurement(summary)));
+    CellFacts {
+        run: run.to_owned(),
+        cell: shown.cell.key.to_string(),
+        launch: launch.id.to_string(),
+        engine: shown.engine(),
+        engine_name: launch.engine.name.clone(),
+        version: launch
+            .engine
+            .version
+            .clone()
+            .or_else(|| said(&|one| one.engine.version.clone())),
+        model: launch.model.clone(),
+        checkpoint: launch.checkpoint.clone(),
+        precision: launch.precision.clone(),
+        tp: (!lacks(shown, Unknown::Tp)).then_some(launch.parallel.tp),
+        pp: launch.parallel.pp,
+        dp: launch.parallel.dp,
+        ep: launch.parallel.ep,
+        gpus: (!lacks(shown, Unknown::Gpus)).then_some(launch.devices),
+        executor: launch.place.executor().to_owned(),
+        scenario: scenario.name.clone(),
+        scenario_in_full: shown.scenario(),
+        rate_req_s: is_steady.then(|| arrival.rate.per_second()),
+        concurrency: arrival.concurrency.map(Into::into),
+        prompts: shown
+            .summaries
+            .iter()
+            .find_map(|summary| summary.prompts)
+            .unwrap_or(scenario.workload.prompts),
+        prompts_hash: shown.prompts_hash().map(|hash| hash.as_str().to_owned()),
+        image_digest: said(&|one| one.engine.image_digest.clone()),
+        command: command_of(&[shown]),
+        status: status(shown),
+        origin: shown.origin(),
+        validity: shown.verdict(),
+        measurements: shown.summaries.iter().map(|summary| measured(summary)).collect(),
+        figures: figures(shown),
+        distributions: traces::distributions(shown, traces),
+        series: trace.map(traces::series).unwrap_or_default(),
+        window_s: middle.and_then(traces::window_s),
+    }
+}
+
+/// The place of a summary among the measurements of its run.
+pub(super) fn measurement(summary: &Summary) -> Measurement {
+    Measurement {
+        cell: summary.cell.clone(),
+        start: summary.start,
+        repeat: summary.repeat,
+    }
+}
+
+fn measured(summary: &Summary) -> MeasurementFacts {
+    let reason = match &summary.ending {
+        Ending::Done | Ending::Interrupted => None,
+        Ending::Failed { phase, reason, .. } => Some(format!("{}: {reason}", phase.name())),
+        Ending::Skipped { reason } => Some(reason.clone()),
+    };
+    let failures = summary.failures.iter();
+    MeasurementFacts {
+        start: summary.start,
+        repeat: summary.repeat,
+        ending: summary.ending.word().to_owned(),
+        reason,
+        began: summary.began.clone(),
+        ended: summary.ended.clone(),
+        validity: verdict_of(summary),
+        reasons: summary
+            .validity
+            .as_ref()
+            .map(|validity| validity.reasons.clone())
+            .unwrap_or_default(),
+        warnings: summary.warnings.clone(),
+        failures: failures
+            .map(|(class, count)| (class.name().to_owned(), *count))
+            .collect(),
+    }
+}
+
+fn figures(shown: &Shown<'_>) -> BTreeMap<Definitions, BTreeMap<String, Figure>> {
+    let mut values: BTreeMap<Definitions, BTreeMap<String, Vec<f64>>> = BTreeMap::new();
+    for summary in shown.counted() {
+        for (definitions, figures) in &summary.figures {
+            let of_set = values.entry(*definitions).or_default();
+            for (name, value) in figures {
+                if let Some(value) = value.filter(|value| value.is_finite()) {
+                    of_set.entry(name.clone()).or_default().push(value);
+                }
+            }
+        }
+    }
+    let figure = |(name, values): (String, Vec<f64>)| {
+        let statistics = Statistics::of(&values)?;
+        let figure = Figure {
+            value: statistics.median,
+            least: values.iter().copied().fold(f64::INFINITY, f64::min),
+            most: statistics.max,
+            values,
+        };
+        Some((name, figure))
+    };
+    values
+        .into_iter()
+        .map(|(definitions, figures)| (definitions, figures.into_iter().filter_map(figure).collect()))
+        .collect()
+}

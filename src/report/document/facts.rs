@@ -1,0 +1,120 @@
+//! What is known of runs and machines, as names and values.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::Source;
+use crate::results::record::machine::Machine;
+use crate::results::record::telemetry::Gpu;
+
+/// Something known, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Fact {
+    /// What it is about.
+    pub name: String,
+    /// What is known.
+    pub value: String,
+}
+
+impl std::fmt::Display for Fact {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name, self.value)
+    }
+}
+
+/// A cell that the matrix crosses and leaves out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct LeftOutFact {
+    /// Which.
+    pub cell: String,
+    /// Why.
+    pub why: String,
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RunFacts {
+    /// Its name.
+    pub run: String,
+    /// The matrix's name.
+    pub matrix: String,
+    /// When it began, RFC 3339.
+    pub began: String,
+    /// The version of `matrix` that began it.
+    pub tool: String,
+    /// What is known of the machine.
+    pub machine: Vec<Fact>,
+    /// What was left out, with the reason.
+    pub left_out: Vec<LeftOutFact>,
+    /// What could not be read and was passed over.
+    pub doubts: Vec<String>,
+}
+
+/// What is known of a run.
+pub(super) fn run(source: &Source<'_>) -> RunFacts {
+    let left_out = source.plan.left_out.iter().map(|left| LeftOutFact {
+        cell: left.cell.to_string(),
+        why: left.why.clone(),
+    });
+    RunFacts {
+        run: source.about.run.to_string(),
+        matrix: source.plan.matrix.clone(),
+        began: source.about.began.clone(),
+        tool: source.about.tool.clone(),
+        machine: machine_facts(source.machine),
+        left_out: left_out.collect(),
+        doubts: source.doubts.to_vec(),
+    }
+}
+
+/// What is known of a machine.
+pub fn machine_facts(machine: &Machine) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let mut say = |name: &str, value: Option<String>| {
+        facts.extend(value.map(|value| Fact {
+            name: name.to_owned(),
+            value,
+        }));
+    };
+    let gpus = match machine.gpus.is_empty() {
+        true => None,
+        false if machine.gpus_pretended => Some(format!("{} (pretended)", machine.gpus.join(", "))),
+        false => Some(machine.gpus.join(", ")),
+    };
+    say("GPUs", gpus);
+    for gpu in &machine.devices {
+        say(&format!("GPU {}", gpu.device), Some(device(gpu)));
+    }
+    say("GPU driver", machine.driver.clone());
+    say("CPU", machine.cpu.clone());
+    say("logical CPUs", machine.cpus.map(|count| count.to_string()));
+    say("CPU governor", machine.governor.clone());
+    let nodes = machine.numa.iter().map(|node| node.cpus.as_str());
+    let nodes: Vec<&str> = nodes.collect();
+    say("NUMA nodes", (!nodes.is_empty()).then(|| nodes.join("; ")));
+    let memory = machine
+        .memory_bytes
+        .map(|bytes| bytes as f64 / f64::from(1 << 30));
+    say("memory", memory.map(|size| format!("{size:.1} GiB")));
+    say("system", machine.os.clone());
+    say("kernel", machine.kernel.clone());
+    say(
+        "measured with",
+        Some(machine.tool.clone()).filter(|tool| !tool.is_empty()),
+    );
+    facts
+}
+
+/// What a device is, in a line.
+fn device(gpu: &Gpu) -> String {
+    let mut words = vec![gpu.name.clone()];
+    let memory = gpu.memory_bytes.map(|bytes| bytes as f64 / f64::from(1 << 30));
+    words.extend(memory.map(|size| format!("{size:.1} GiB")));
+    words.extend(gpu.power_limit_w.map(|watts| format!("limit {watts:.0} W")));
+    words.extend(gpu.max_sm_clock_mhz.map(|clock| format!("up to {clock:.0} MHz")));
+    words.extend(gpu.driver.as_ref().map(|driver| format!("driver {driver}")));
+    words.extend(gpu.cuda.as_ref().map(|cuda| format!("CUDA {cuda}")));
+    words.extend((gpu.mig == Some(true)).then(|| "cut into instances".to_owned()));
+    words.extend((gpu.ecc == Some(false)).then(|| "ECC off".to_owned()));
+    words.join(", ")
+}

@@ -1,0 +1,129 @@
+//! Everything that a report shows, before anyone decides how it looks. [`Document`] is what `report.json` holds and what
+//! `matrix schema report` describes; the other formats draw it and compute nothing.
+//!
+//! Nothing in it depends on the moment or the place of its making: the same results give the same document.
+
+mod cells;
+mod comparisons;
+mod facts;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod traces;
+mod tradeoffs;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+pub use cells::{CellFacts, Figure, MeasurementFacts, label, unit};
+pub use comparisons::{Comparison, Placed, RatioFacts, Standings, Standpoint};
+pub use facts::{Fact, LeftOutFact, RunFacts, machine_facts};
+pub use tables::{Compared, Tables};
+pub use traces::{Distribution, Quantity, Series, Trace};
+pub use tradeoffs::{Operating, Tradeoff};
+
+use super::Shown;
+use crate::matrix::plan::{Measurement, Plan};
+use crate::results::record::cell::Summary;
+use crate::results::record::machine::Machine;
+use crate::results::record::run::About;
+
+/// The version of the layout of `report.json`.
+pub const FORMAT: u32 = 1;
+
+/// A run as a report needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// What it is.
+    pub about: &'a About,
+    /// What was to run.
+    pub plan: &'a Plan,
+    /// Where it ran.
+    pub machine: &'a Machine,
+    /// Its finished measurements.
+    pub summaries: &'a [Summary],
+    /// What was kept of each measurement over time; absent where nothing was.
+    pub traces: &'a BTreeMap<Measurement, Trace>,
+    /// What could not be read and was passed over.
+    pub doubts: &'a [String],
+}
+
+/// Everything that a report shows.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Document {
+    /// The version of this layout.
+    pub format: u32,
+    /// What the report is about: the names of its matrices.
+    pub title: String,
+    /// The runs that it shows.
+    pub runs: Vec<RunFacts>,
+    /// Every cell of every run, in the order of the plans.
+    pub cells: Vec<CellFacts>,
+    /// Cells side by side: one comparison for each model and scenario.
+    pub comparisons: Vec<Comparison>,
+    /// How each engine did over all comparisons.
+    pub standings: Vec<Standings>,
+    /// What each user gets against what each GPU gives, over the loads of a workload; one for each model and workload.
+    pub tradeoffs: Vec<Tradeoff>,
+    /// The tables that the formats for people draw.
+    #[serde(skip)]
+    pub tables: Tables,
+}
+
+impl Document {
+    /// The document of some runs. `reference` names the engine that ratios refer to; without it that is the one that the first run's
+    /// plan names, else the first of each comparison.
+    pub fn of(sources: &[Source<'_>], reference: Option<&str>) -> Self {
+        let has_several = sources.len() > 1;
+        let shown: Vec<Shown<'_>> = sources
+            .iter()
+            .flat_map(|source| {
+                let run = if has_several {
+                    source.about.run.as_str()
+                } else {
+                    ""
+                };
+                let machine = has_several.then_some(source.machine);
+                Shown::of_run(run, machine, source.plan, source.summaries)
+            })
+            .collect();
+        let traces: Vec<&BTreeMap<Measurement, Trace>> = sources
+            .iter()
+            .flat_map(|source| source.plan.cells.iter().map(|_| source.traces))
+            .collect();
+        let runs: Vec<&str> = sources
+            .iter()
+            .flat_map(|source| source.plan.cells.iter().map(|_| source.about.run.as_str()))
+            .collect();
+        let reference = reference.or_else(|| sources.first()?.plan.reference.as_deref());
+        let cells = shown.iter().zip(traces).zip(runs);
+        let comparisons = comparisons::comparisons(&shown, reference);
+        let standings = comparisons::standings(&shown, &comparisons);
+        Self {
+            format: FORMAT,
+            title: title(sources),
+            runs: sources.iter().map(facts::run).collect(),
+            cells: cells
+                .map(|((one, traces), run)| cells::cell(one, run, traces))
+                .collect(),
+            tradeoffs: tradeoffs::tradeoffs(&shown),
+            tables: Tables::of(&shown, reference, &standings),
+            comparisons,
+            standings,
+        }
+    }
+
+    /// The document as JSON, on one line.
+    pub fn json(&self) -> String {
+        let text = serde_json::to_string(self).expect("a document has text keys");
+        format!("{text}\n")
+    }
+}
+
+fn title(sources: &[Source<'_>]) -> String {
+    let mut names: Vec<&str> = sources.iter().map(|source| source.plan.matrix.as_str()).collect();
+    names.dedup();
+    names.join(", ")
+}

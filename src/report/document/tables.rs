@@ -1,0 +1,144 @@
+//! The tables that the formats for people draw: all of them, in the order of reading.
+
+use super::comparisons::Standings;
+use crate::report::tables::{self, Shown, latencies};
+use crate::report::{Align, Column, Mark, Row, Table, Value};
+use crate::results::record::validity::Verdict;
+
+/// Every table of a report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tables {
+    /// Output throughput of all engines, a row for each model and scenario; none where no two engines meet.
+    pub across: Option<Table>,
+    /// A row for every cell.
+    pub overview: Table,
+    /// How each engine did over all comparisons; none where there is only one engine.
+    pub standings: Option<Table>,
+    /// The comparisons, in the order of the document's.
+    pub comparisons: Vec<Compared>,
+    /// What was found for or against measurements; none where nothing was.
+    pub validity: Option<Table>,
+}
+
+/// The two tables of one comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// Throughput, and the ratio.
+    pub figures: Table,
+    /// Latencies.
+    pub latencies: Table,
+}
+
+impl Tables {
+    pub(super) fn of(shown: &[Shown<'_>], reference: Option<&str>, standings: &[Standings]) -> Self {
+        let compared = tables::comparison(shown, reference).into_iter();
+        let across = tables::across(shown, reference);
+        Self {
+            across: (!across.rows.is_empty()).then_some(across),
+            overview: tables::overview(shown),
+            standings: (standings.len() > 1).then(|| standing(standings)),
+            comparisons: compared
+                .zip(latencies(shown))
+                .map(|(figures, latencies)| Compared { figures, latencies })
+                .collect(),
+            validity: validity(shown),
+        }
+    }
+}
+
+fn column(head: &str, align: Align, rank: u8) -> Column {
+    Column {
+        head: head.to_owned(),
+        unit: "",
+        align,
+        better: None,
+        rank,
+    }
+}
+
+fn standing(standings: &[Standings]) -> Table {
+    let columns = vec![
+        column("engine", Align::Left, 0),
+        column("ratios", Align::Right, 0),
+        column("geometric mean", Align::Right, 0),
+        column("wins", Align::Right, 0),
+        column("losses", Align::Right, 0),
+        column("unclear", Align::Right, 0),
+        column("no ratio", Align::Right, 1),
+        column("is the reference", Align::Right, 2),
+    ];
+    let count = |count: usize| Value::Count(count as u64);
+    let row = |one: &Standings| Row {
+        cells: vec![
+            Value::text(&one.engine),
+            count(one.compared),
+            one.geometric_mean
+                .map_or(Value::Missing, |value| Value::Number { value, decimals: 3 }),
+            count(one.wins),
+            count(one.losses),
+            count(one.unclear),
+            count(one.refused),
+            count(one.reference),
+        ],
+        marks: Vec::new(),
+    };
+    Table {
+        title: "Engines against the reference".to_owned(),
+        columns,
+        rows: standings.iter().map(row).collect(),
+        notes: vec![
+            "ratios of output throughput, or of what a search found; above 1 is more than the reference"
+                .to_owned(),
+            "wins and losses: the 95 % interval over at least three starts on either side lies wholly on one side of 1; \
+             without as many starts a ratio is unclear"
+                .to_owned(),
+        ],
+    }
+}
+
+/// Every finding, worst first within its cell.
+fn validity(shown: &[Shown<'_>]) -> Option<Table> {
+    let columns = vec![
+        column("cell", Align::Left, 0),
+        column("start", Align::Right, 3),
+        column("repeat", Align::Right, 3),
+        column("weight", Align::Left, 0),
+        column("finding", Align::Left, 0),
+        column("measured", Align::Left, 1),
+        column("bound", Align::Left, 2),
+        column("what to do", Align::Left, 1),
+    ];
+    let mut rows = Vec::new();
+    for one in shown {
+        for summary in &one.summaries {
+            for reason in summary.validity.iter().flat_map(|validity| &validity.reasons) {
+                rows.push(Row {
+                    cells: vec![
+                        Value::Text(one.name()),
+                        Value::Count(u64::from(summary.start)),
+                        Value::Count(u64::from(summary.repeat)),
+                        Value::text(match reason.weight {
+                            Verdict::Valid => "informs",
+                            other => other.name(),
+                        }),
+                        Value::text(reason.code.name()),
+                        Value::text(&reason.measured),
+                        reason.bound.as_deref().map_or(Value::Missing, Value::text),
+                        Value::text(&reason.advice),
+                    ],
+                    marks: match reason.weight {
+                        Verdict::Valid => Vec::new(),
+                        Verdict::Suspect => vec![Mark::Suspect],
+                        Verdict::Invalid => vec![Mark::Invalid],
+                    },
+                });
+            }
+        }
+    }
+    (!rows.is_empty()).then(|| Table {
+        title: "Validity".to_owned(),
+        columns,
+        rows,
+        notes: Vec::new(),
+    })
+}

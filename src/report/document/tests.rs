@@ -1,0 +1,309 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::judge::metrics::{self, Flow, Metric};
+use crate::report::testing::{Case, request};
+use crate::report::{csv, html, overall};
+use crate::results::record::cell::Definitions;
+use crate::results::record::telemetry::{Sample, Source as Told};
+use crate::results::record::validity::{Code, Reason, Validity, Verdict};
+
+/// A text that breaks out of every format that does not escape it.
+const HOSTILE: &str =
+    "=<script>alert(1)</script>\"'|`*_](http://x) ,\r\n\u{1b}[31m\u{202e}{{ 7*7 }}{% raw %}</style>";
+
+/// A run made of cases, with what was kept over time.
+struct Made {
+    about: About,
+    plan: Plan,
+    machine: Machine,
+    summaries: Vec<Summary>,
+    traces: BTreeMap<Measurement, Trace>,
+    doubts: Vec<String>,
+}
+
+impl Made {
+    fn of(run: &str, cases: Vec<Case>) -> Self {
+        let mut plan = Plan {
+            matrix: "small".to_owned(),
+            launches: Vec::new(),
+            cells: Vec::new(),
+            starts: Vec::new(),
+            left_out: Vec::new(),
+            parallel: false,
+            reference: None,
+            pull_ahead: false,
+            validity: Default::default(),
+        };
+        let mut summaries = Vec::new();
+        for case in cases {
+            plan.launches.push(case.launch);
+            plan.cells.push(case.cell);
+            summaries.extend(case.summaries);
+        }
+        let trace = Trace {
+            seconds: metrics::seconds(&[request(0), request(1)]),
+            samples: vec![Sample {
+                at_ns: 500_000_000,
+                source: Told::Nvml,
+                device: Some(0),
+                values: BTreeMap::from([("power_w".to_owned(), 350.0), ("gpu_util_share".to_owned(), 0.9)]),
+            }],
+        };
+        let traces = summaries
+            .iter()
+            .map(|summary| (cells::measurement(summary), trace.clone()));
+        Self {
+            about: About {
+                format: 1,
+                run: crate::base::ids::RunId::new(run),
+                matrix: "small".to_owned(),
+                tool: "matrix 0.1.0".to_owned(),
+                began: "2026-11-21T06:53:11.250Z".to_owned(),
+                files: BTreeMap::new(),
+            },
+            traces: traces.collect(),
+            plan,
+            machine: Machine::default(),
+            summaries,
+            doubts: Vec::new(),
+        }
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source {
+            about: &self.about,
+            plan: &self.plan,
+            machine: &self.machine,
+            summaries: &self.summaries,
+            traces: &self.traces,
+            doubts: &self.doubts,
+        }
+    }
+
+    fn document(&self) -> Document {
+        Document::of(&[self.source()], None)
+    }
+}
+
+fn invalid() -> Validity {
+    Validity {
+        verdict: Verdict::Invalid,
+        reasons: vec![Reason {
+            code: Code::ClientLate,
+            weight: Verdict::Invalid,
+            measured: "p99 of the lag 40 ms".to_owned(),
+            bound: Some("5 ms".to_owned()),
+            advice: "give the client more processors".to_owned(),
+        }],
+    }
+}
+
+/// A run in which every text of others is hostile.
+fn hostile() -> Made {
+    let mut case = Case::new("vllm@0.10.1", "bf16", 1, 5000.0);
+    case.launch.engine.name = HOSTILE.to_owned();
+    case.launch.engine.title = HOSTILE.to_owned();
+    case.launch.engine.version = Some(HOSTILE.to_owned());
+    case.launch.model = HOSTILE.to_owned();
+    case.launch.checkpoint = HOSTILE.to_owned();
+    case.launch.precision = Some(HOSTILE.to_owned());
+    case.cell.scenario.name = HOSTILE.to_owned();
+    let summary = &mut case.summaries[0];
+    summary.warnings.push(HOSTILE.to_owned());
+    summary.engine.command = Some(HOSTILE.to_owned());
+    summary.engine.image_digest = Some(HOSTILE.to_owned());
+    summary.validity = Some(Validity {
+        verdict: Verdict::Suspect,
+        reasons: vec![Reason {
+            code: Code::Errors,
+            weight: Verdict::Suspect,
+            measured: HOSTILE.to_owned(),
+            bound: Some(HOSTILE.to_owned()),
+            advice: HOSTILE.to_owned(),
+        }],
+    });
+    let mut made = Made::of(HOSTILE, vec![case]);
+    made.plan.matrix = HOSTILE.to_owned();
+    made.machine.cpu = Some(HOSTILE.to_owned());
+    made.machine.gpus = vec![HOSTILE.to_owned()];
+    made.doubts.push(HOSTILE.to_owned());
+    made
+}
+
+/// How many fields a line of CSV has: commas within quotes part nothing.
+fn fields(line: &str) -> usize {
+    let outside = line.split('"').step_by(2);
+    1 + outside.map(|text| text.matches(',').count()).sum::<usize>()
+}
+
+#[test]
+fn the_document_of_a_small_run_is_what_it_was() {
+    let mut last = Case::new("lmdeploy@0.10.0", "bf16", 1, 9000.0);
+    last.summaries[0].validity = Some(invalid());
+    let made = Made::of(
+        "one",
+        vec![
+            Case::new("sglang@0.5.1", "bf16", 1, 4000.0),
+            Case::new("vllm@0.10.1", "bf16", 1, 5000.0).again(5200.0),
+            last,
+        ],
+    );
+    let document = made.document();
+    assert_eq!(document.comparisons.len(), 1);
+    let rows = &document.comparisons[0].rows;
+    assert_eq!(rows[0].ratio.unwrap().standing, Standpoint::Reference);
+    assert!((rows[1].ratio.unwrap().value - 1.275).abs() < 1e-9);
+    assert_eq!(rows[2].no_ratio, ["it is invalid (client-late)"]);
+    let standing = &document.standings[1];
+    assert_eq!((standing.compared, standing.wins, standing.unclear), (1, 0, 1));
+    assert!((standing.geometric_mean.unwrap() - 1.275).abs() < 1e-9);
+    assert_eq!(document.standings[2].refused, 1);
+    insta::assert_snapshot!("overall", overall::markdown(&document));
+    let lines = csv::draw(&document);
+    let lines: Vec<&str> = lines.lines().collect();
+    let head: Vec<&str> = lines[0].split(',').collect();
+    assert!(lines.iter().all(|line| fields(line) == head.len()));
+    let throughput = lines
+        .iter()
+        .find(|line| line.contains("vllm") && line.contains("matrix,output_throughput_tok_s"))
+        .unwrap();
+    assert!(
+        throughput.ends_with("output_throughput_tok_s,output throughput,tok/s,higher,5100,5000,5200,2"),
+        "{throughput}"
+    );
+}
+
+#[test]
+fn a_measurement_that_is_invalid_is_left_out_of_the_figures_of_its_cell() {
+    let mut case = Case::new("vllm", "bf16", 1, 5000.0).again(1.0).again(5200.0);
+    case.summaries[1].validity = Some(invalid());
+    let document = Made::of("one", vec![case]).document();
+    let cell = &document.cells[0];
+    assert_eq!(cell.validity, Verdict::Valid);
+    assert_eq!(cell.measurements[1].validity, Verdict::Invalid);
+    let figure = cell.figure(Metric::Throughput(Flow::Output)).unwrap();
+    assert_eq!((figure.value, figure.values.len()), (5100.0, 2));
+    let notes = &document.tables.overview.notes;
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.contains("1 of 3 measurements are invalid and left out")),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn cells_of_two_runs_stand_side_by_side_and_are_told_apart() {
+    let made = ["monday", "tuesday"].map(|run| Made::of(run, vec![Case::new("vllm", "bf16", 1, 5000.0)]));
+    let document = Document::of(&made.each_ref().map(Made::source), None);
+    assert_eq!(document.runs.len(), 2);
+    let names: Vec<&str> = document.comparisons[0]
+        .rows
+        .iter()
+        .map(|row| row.name.as_str())
+        .collect();
+    assert_eq!(names, ["vllm@1.0 run=monday", "vllm@1.0 run=tuesday"]);
+    assert_eq!(document.standings.len(), 2);
+}
+
+#[test]
+fn the_frontier_holds_what_nothing_beats() {
+    let case = |engine: &str, user: f64, gpu: f64| {
+        let mut case = Case::new(engine, "bf16", 1, gpu);
+        let figures = case.summaries[0].figures.get_mut(&Definitions::Matrix).unwrap();
+        figures.insert(Metric::PerUser.name(), Some(user));
+        case
+    };
+    let made = Made::of(
+        "one",
+        vec![
+            case("a", 50.0, 100.0),
+            case("b", 20.0, 400.0),
+            case("c", 19.0, 399.0),
+        ],
+    );
+    let document = made.document();
+    let best: Vec<bool> = document.tradeoffs[0]
+        .points
+        .iter()
+        .map(|point| point.is_on_frontier)
+        .collect();
+    assert_eq!(best, [true, true, false]);
+}
+
+#[test]
+fn the_same_results_give_the_same_bytes_in_every_format() {
+    let made = || {
+        Made::of(
+            "one",
+            vec![
+                Case::new("sglang", "bf16", 1, 4000.0),
+                Case::new("vllm", "bf16", 2, 1.0),
+            ],
+        )
+    };
+    let drawn = || {
+        let document = made().document();
+        [
+            document.json(),
+            csv::draw(&document),
+            html::draw(&document),
+            overall::markdown(&document),
+            overall::terminal(&document, 120, false),
+        ]
+    };
+    assert_eq!(drawn(), drawn());
+}
+
+#[test]
+fn hostile_text_stays_text_in_every_format() {
+    let made = hostile();
+    let document = made.document();
+    let page = html::draw(&document);
+    assert!(!page.contains("<script>alert"), "it is markup");
+    assert!(page.contains("{{ 7*7 }}{% raw %}"), "it is a template");
+    assert_eq!(page.matches("<script").count(), 1);
+    assert_eq!(page.matches("</style").count(), 1);
+    assert!(page.contains("&lt;script&gt;"));
+    assert!(!page.contains('\u{1b}') && !page.contains('\u{202e}'));
+    let markdown = overall::markdown(&document);
+    assert!(!markdown.contains("<script") && !markdown.contains('\u{1b}'));
+    assert!(!markdown.replace("\\](", "").contains("]("), "it is a link");
+    let table: Vec<usize> = csv::draw(&document)
+        .split("\r\n")
+        .map(|line| line.matches('"').count())
+        .collect();
+    assert!(table.iter().all(|quotes| quotes % 2 == 0));
+    assert!(
+        csv::draw(&document)
+            .lines()
+            .skip(1)
+            .all(|line| !line.starts_with('='))
+    );
+    let json: serde_json::Value = serde_json::from_str(&document.json()).unwrap();
+    assert_eq!(json["cells"][0]["model"], HOSTILE);
+    let terminal = overall::terminal(&document, 120, false);
+    assert!(!terminal.contains('\u{1b}') && !terminal.contains('\u{202e}'));
+}
+
+#[test]
+fn json_follows_its_schema() {
+    let schema = schemars::generate::SchemaSettings::default()
+        .for_serialize()
+        .into_generator()
+        .into_root_schema_for::<Document>();
+    let validator = jsonschema::validator_for(schema.as_value()).unwrap();
+    let cases = vec![
+        Case::new("sglang", "bf16", 1, 4000.0).again(4100.0),
+        Case::new("slow", "bf16", 1, 1.0).failed(crate::results::record::cell::Phase::Launch, "it died"),
+    ];
+    for made in [Made::of("one", cases), hostile()] {
+        let json = serde_json::from_str(&made.document().json()).unwrap();
+        let errors: Vec<String> = validator
+            .iter_errors(&json)
+            .map(|error| error.to_string())
+            .collect();
+        assert!(errors.is_empty(), "{errors:#?}");
+    }
+}

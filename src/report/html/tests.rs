@@ -1,0 +1,30 @@
+use super::*;
+
+#[test]
+fn the_page_is_forbidden_the_network_and_asks_for_nothing() {
+    // What would be fetched: an address in an attribute, an import or a font of the style, a request of the script.
+    let page = [PAGE, STYLE, SCRIPT].concat();
+    for word in [
+        "http:",
+        "src=",
+        "url(",
+        "@import",
+        "fetch(",
+        "XMLHttp",
+        "WebSocket",
+        "import(",
+    ] {
+        let told = page
+            .replace("http://www.w3.org/2000/svg", "")
+            .replace("http-equiv", "");
+        assert!(!told.contains(word), "{word}");
+    }
+    assert!(PAGE.contains("default-src 'none'"));
+    // A style in an attribute would be refused by the policy.
+    assert!(!PAGE.contains("style=\""));
+}
+
+#[test]
+fn script_and_style_cannot_end_their_elements() {
+    assert!(!SCRIPT.contains("</") && !STYLE.contains("</"));
+}

@@ -1,0 +1,58 @@
+//! The whole report for people who read text: in Markdown, and on a terminal.
+
+use super::document::Document;
+use super::markdown::escaped;
+use super::{Format, draw};
+
+/// The report in Markdown.
+pub fn markdown(document: &Document) -> String {
+    let mut text = format!("# {}\n\n", escaped(&document.title));
+    for run in &document.runs {
+        text.push_str(&format!(
+            "Run {}, begun {}, {}.\n\n",
+            escaped(&run.run),
+            escaped(&run.began),
+            escaped(&run.tool)
+        ));
+    }
+    let tables = &document.tables;
+    if let Some(across) = &tables.across {
+        text.push_str(&draw(across, Format::Markdown));
+        text.push('\n');
+    }
+    text.push_str(&draw(&tables.overview, Format::Markdown));
+    let compared = tables
+        .comparisons
+        .iter()
+        .flat_map(|compared| [&compared.figures, &compared.latencies]);
+    for table in tables.standings.iter().chain(compared).chain(&tables.validity) {
+        text.push('\n');
+        text.push_str(&draw(table, Format::Markdown));
+    }
+    let left_out: Vec<_> = document.runs.iter().flat_map(|run| &run.left_out).collect();
+    if !left_out.is_empty() {
+        text.push_str("\n## Left out\n\n");
+        for left in left_out {
+            text.push_str(&format!("- {}: {}\n", escaped(&left.cell), escaped(&left.why)));
+        }
+    }
+    let doubts: Vec<_> = document.runs.iter().flat_map(|run| &run.doubts).collect();
+    if !doubts.is_empty() {
+        text.push_str("\n## Passed over\n\n");
+        text.push_str(&super::markdown::list(&doubts));
+    }
+    text
+}
+
+/// The comparisons for a terminal of that many columns.
+pub fn terminal(document: &Document, width: u16, colors: bool) -> String {
+    let format = Format::Terminal { width, colors };
+    let tables = &document.tables;
+    let compared = tables.comparisons.iter().map(|compared| &compared.figures);
+    let mut text = String::from("\n");
+    for table in compared.chain(&tables.standings) {
+        text.push_str(&draw(table, format));
+        text.push('\n');
+    }
+    text
+}

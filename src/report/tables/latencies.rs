@@ -1,0 +1,68 @@
+//! The latencies of engines side by side: mean and percentiles of each sample.
+
+use super::columns::{self, Measured};
+use super::{Row, Shown, Table, Value, comparison, misread};
+use crate::judge::metrics::{Metric, Sample, Statistic};
+
+/// What is shown of each sample, with the end of its heading and its rank.
+const STATISTICS: [(Statistic, &str, u8); 5] = [
+    (Statistic::Mean, "mean", 1),
+    (Statistic::P50, "p50", 2),
+    (Statistic::P90, "p90", 4),
+    (Statistic::P95, "p95", 5),
+    (Statistic::P99, "p99", 3),
+];
+
+/// The samples, with the digits after the point.
+const SAMPLES: [(Sample, &str, usize); 4] = [
+    (Sample::Ttft, "TTFT", 1),
+    (Sample::Tpot, "TPOT", 2),
+    (Sample::Itl, "ITL", 2),
+    (Sample::E2e, "E2E", 1),
+];
+
+/// A table for each model and scenario, with the same rows as the comparison.
+pub fn latencies(shown: &[Shown<'_>]) -> Vec<Table> {
+    comparison::groups(shown)
+        .into_iter()
+        .map(|(title, group)| table(&title, &group))
+        .collect()
+}
+
+fn table(title: &str, group: &[&Shown<'_>]) -> Table {
+    let heads: Vec<(Metric, String, usize, u8)> = SAMPLES
+        .iter()
+        .flat_map(|(sample, name, decimals)| {
+            STATISTICS.iter().map(move |(statistic, end, rank)| {
+                (
+                    Metric::Time(*statistic, *sample),
+                    format!("{name} {end}"),
+                    *decimals,
+                    *rank,
+                )
+            })
+        })
+        .collect();
+    let measured: Vec<Measured<'_>> = heads
+        .iter()
+        .map(|(metric, head, decimals, rank)| (*metric, head.as_str(), *decimals, *rank))
+        .collect();
+    let names = comparison::names(group);
+    let mut columns = vec![columns::words("engine", 0)];
+    columns.extend(columns::figures(&measured));
+    let row = |(one, name): (&&Shown<'_>, &String)| {
+        let mut cells = vec![Value::text(name)];
+        cells.extend(columns::values(one, &measured));
+        Row {
+            cells,
+            marks: one.marks(),
+        }
+    };
+    let named: Vec<(String, &Shown<'_>)> = names.iter().cloned().zip(group.iter().copied()).collect();
+    Table {
+        title: format!("{title}: latencies"),
+        columns,
+        rows: group.iter().zip(&names).map(row).collect(),
+        notes: misread(&named),
+    }
+}

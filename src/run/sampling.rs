@@ -1,0 +1,94 @@
+//! Telemetry of a launch: which probes ask, and what they say of the window of a measurement.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::base::clock::{self, Moment};
+use crate::engine::{Devices, Running};
+use crate::judge::window::{self, About};
+use crate::matrix::plan::Launch;
+use crate::results::record::telemetry::{GpuProcess, Sample, Telemetry};
+use crate::telemetry::engine::{EngineProbe, Page};
+use crate::telemetry::host::{Engine, HostProbe};
+use crate::telemetry::sampler::Sampler;
+
+/// How long probes may take to answer once more, directly before and after a load. An engine that is done with a load may be slow.
+const BRACKET: Duration = Duration::from_secs(5);
+
+/// What asks, as long as a launch lives.
+#[derive(Default)]
+pub(crate) struct Sampling {
+    sampler: Sampler,
+    /// The launch's devices on this host.
+    pub(crate) devices: Vec<u32>,
+    /// Watts of each before the engine was started.
+    pub(crate) idle_w: BTreeMap<u32, f64>,
+    /// Processes on each that are not the engine's, as last seen.
+    pub(crate) foreign: BTreeMap<u32, Vec<GpuProcess>>,
+    is_simulated: bool,
+}
+
+/// A measured window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// The start of the measurement.
+    pub(crate) zero: Moment,
+    /// The end of its last request.
+    pub(crate) end: Moment,
+}
+
+impl Sampling {
+    /// Before the engine of a launch is started.
+    pub(crate) fn begin(launch: &Launch, devices: &[u32]) -> Self {
+        Self {
+            devices: devices.to_vec(),
+            is_simulated: launch.engine.simulated,
+            ..Self::default()
+        }
+    }
+
+    /// Asks the host of a started engine, and the engine itself.
+    pub(crate) fn add_engine(&mut self, launch: &Launch, running: &Running, http: &reqwest::Client) {
+        let is_remote = *running.devices() == Devices::Remote;
+        if is_remote {
+            self.devices.clear();
+        }
+        let engine = match running.tree() {
+            roots if !roots.is_empty() => Engine::Here(roots),
+            _ if is_remote => Engine::Elsewhere,
+            _ => Engine::Unknown,
+        };
+        self.sampler.add(Box::new(HostProbe::new(engine)));
+        if let Some(metrics) = &launch.contact.metrics {
+            self.sampler.add(Box::new(EngineProbe::new(Page {
+                http: http.clone(),
+                url: running.endpoint().url(&metrics.path),
+                headers: running.endpoint().headers().clone(),
+                names: metrics.names.clone(),
+            })));
+        }
+    }
+
+    /// Directly before a load: everybody is asked once more, and what was sampled before that is forgotten.
+    pub(crate) async fn before(&self) {
+        let began = clock::now();
+        self.sampler.bracket(BRACKET).await;
+        self.sampler.forget(began);
+    }
+
+    /// Directly after a load: everybody is asked once more, unless the engine is known to be gone, and the window is cut.
+    pub(crate) async fn after(&self, span: Span, engine_is_well: bool) -> (Telemetry, Vec<Sample>) {
+        if engine_is_well {
+            self.sampler.bracket(BRACKET).await;
+        }
+        let (samples, facts) = self.sampler.cut(span.zero, span.zero, span.end);
+        let about = About {
+            seconds: span.end.since(span.zero).as_secs_f64(),
+            devices: self.devices.clone(),
+            idle_w: self.idle_w.clone(),
+            foreign: self.foreign.clone(),
+            is_simulated: self.is_simulated,
+        };
+        (window::telemetry(&samples, facts, &about), samples)
+    }
+}

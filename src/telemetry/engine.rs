@@ -1,0 +1,166 @@
+//! The engine's own metrics, under our names.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reqwest::Client;
+use reqwest::header::HeaderMap;
+
+use crate::matrix::spec::metrics::{Kind, kind};
+use crate::results::record::telemetry::{Source, Values};
+use crate::telemetry::prometheus::Scrape;
+use crate::telemetry::source::{Probe, Reading};
+
+/// How long an engine may take to tell its metrics.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// How often it is asked.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Where an engine tells its metrics.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The client; it must keep no connection open, as it is used from another thread.
+    pub http: Client,
+    /// The address.
+    pub url: String,
+    /// Headers to send along.
+    pub headers: HeaderMap,
+    /// Our names, and for each the engine's, the first one found counts.
+    pub names: BTreeMap<String, Vec<String>>,
+}
+
+/// Asks an engine for its metrics.
+pub struct EngineProbe {
+    page: Page,
+    /// Made by the thread that asks.
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl EngineProbe {
+    /// A probe of a page.
+    pub const fn new(page: Page) -> Self {
+        Self { page, runtime: None }
+    }
+}
+
+impl Probe for EngineProbe {
+    fn source(&self) -> Source {
+        Source::Engine
+    }
+
+    fn period(&self) -> Duration {
+        PERIOD
+    }
+
+    fn read(&mut self) -> Result<Vec<Reading>, String> {
+        let runtime = match self.runtime.take() {
+            Some(runtime) => runtime,
+            None => tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|error| error.to_string())?,
+        };
+        let told = runtime.block_on(ask(&self.page));
+        self.runtime = Some(runtime);
+        let values = values(&told?, &self.page.names);
+        if values.is_empty() {
+            return Err("the page of metrics has none of the names that the recipe gives".to_owned());
+        }
+        Ok(vec![Reading { device: None, values }])
+    }
+}
+
+/// One look at the page.
+async fn ask(page: &Page) -> Result<Scrape, String> {
+    let asked = page.http.get(&page.url).headers(page.headers.clone());
+    let answer = asked
+        .timeout(ANSWER)
+        .send()
+        .await
+        .map_err(|error| words(&error))?;
+    let status = answer.status();
+    if !status.is_success() {
+        return Err(format!("the page of metrics answers with status {status}"));
+    }
+    let text = answer.text().await.map_err(|error| words(&error))?;
+    Ok(Scrape::parse(&text))
+}
+
+/// What a page tells, under our names; of times their sum and their number, as `<name>_sum` and `<name>_count`. What it does not tell is
+/// absent.
+pub fn values(scrape: &Scrape, names: &BTreeMap<String, Vec<String>>) -> Values {
+    let mut values = Values::new();
+    for (name, theirs) in names {
+        match kind(name) {
+            Some(Kind::Level | Kind::Counter) => {
+                values.extend(scrape.sum(theirs).map(|value| (name.clone(), value)));
+            }
+            Some(Kind::Share) => {
+                values.extend(scrape.mean(theirs).map(|value| (name.clone(), value)));
+            }
+            Some(Kind::Times) => {
+                let (sum, count) = (format!("{name}_sum"), format!("{name}_count"));
+                let told = scrape.times(theirs);
+                values.extend(
+                    told.into_iter()
+                        .flat_map(|told| [(sum.clone(), told.0), (count.clone(), told.1)]),
+                );
+            }
+            None => {}
+        }
+    }
+    values
+}
+
+/// What the system said, without the address, which may hold a secret.
+fn words(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return format!("no answer within {} s", ANSWER.as_secs());
+    }
+    let mut reason: &dyn std::error::Error = error;
+    while let Some(source) = reason.source() {
+        reason = source;
+    }
+    format!("no answer: {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_come_under_our_names_and_what_is_missing_is_absent() {
+        let names = |pairs: &[(&str, &str)]| -> BTreeMap<String, Vec<String>> {
+            let pairs = pairs.iter();
+            pairs
+                .map(|(ours, theirs)| ((*ours).to_owned(), vec![(*theirs).to_owned()]))
+                .collect()
+        };
+        let scrape =
+            Scrape::parse("run 2\nuse{e=\"0\"} 0.2\nuse{e=\"1\"} 0.6\nt_sum 3\nt_count 2\nq_sum 1\n");
+        let told = values(
+            &scrape,
+            &names(&[
+                ("running", "run"),
+                ("kv_use", "use"),
+                ("ttft_s", "t"),
+                ("queue_s", "q"),
+                ("preemptions", "none"),
+                ("unheard-of", "run"),
+            ]),
+        );
+        let expected = [
+            ("kv_use", 0.4),
+            ("running", 2.0),
+            ("ttft_s_count", 2.0),
+            ("ttft_s_sum", 3.0),
+        ];
+        assert_eq!(
+            told.iter()
+                .map(|(name, value)| (name.as_str(), *value))
+                .collect::<Vec<_>>(),
+            expected
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! The kernel of the host: who kept its processors busy, and what else went on.
+
+mod client;
+mod kin;
+
+use std::path::Path;
+use std::time::Duration;
+
+use procfs::process::Process;
+use procfs::{Current, CurrentSI, KernelStats, LoadAverage, Meminfo};
+
+use crate::base::clock;
+use crate::results::record::telemetry::{Source, Values};
+use crate::telemetry::host::client::Threads;
+use crate::telemetry::host::kin::Kin;
+use crate::telemetry::source::{Probe, Reading};
+
+/// How often the host is asked.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// How many bytes the kernel counts as a sector, whatever a disk's own are.
+const SECTOR: f64 = 512.0;
+
+/// Where the engine runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// On this host, with everything that descends from these processes.
+    Here(Vec<u32>),
+    /// On another host.
+    Elsewhere,
+    /// On this host, and nobody can tell as what.
+    Unknown,
+}
+
+/// Asks the kernel of this host.
+pub struct HostProbe {
+    engine: Engine,
+    kin: Kin,
+    threads: Threads,
+}
+
+impl HostProbe {
+    /// A probe that tells the engine from everybody else.
+    pub fn new(engine: Engine) -> Self {
+        let roots = match &engine {
+            Engine::Here(roots) => roots.clone(),
+            Engine::Elsewhere | Engine::Unknown => Vec::new(),
+        };
+        Self {
+            engine,
+            kin: Kin::new(roots),
+            threads: Threads::default(),
+        }
+    }
+
+    /// Processor time in seconds since whenever each counter began: of this process, of the engine, of everybody else.
+    fn processors(&mut self, values: &mut Values) {
+        let mut put =
+            |name: &str, value: Option<f64>| values.extend(value.map(|value| (name.to_owned(), value)));
+        let ticks = procfs::ticks_per_second() as f64;
+        let stats = KernelStats::current().ok();
+        let client = clock::process_cpu().as_secs_f64();
+        let engine = match self.engine {
+            Engine::Here(_) => self.kin.cpu_s(clock::now()),
+            Engine::Elsewhere | Engine::Unknown => None,
+        };
+        let busy = stats.as_ref().map(|stats| {
+            let time = &stats.total;
+            let kernel = time.irq.unwrap_or(0) + time.softirq.unwrap_or(0);
+            (time.user + time.nice + time.system + kernel) as f64 / ticks
+        });
+        // Where nobody can tell the engine, nobody can tell the others.
+        let known = match self.engine {
+            Engine::Here(_) => engine,
+            Engine::Elsewhere => Some(0.0),
+            Engine::Unknown => None,
+        };
+        put("client_cpu_s", Some(client));
+        put("engine_cpu_s", engine);
+        put("busy_cpu_s", busy);
+        put(
+            "other_cpu_s",
+            busy.zip(known).map(|(busy, engine)| busy - client - engine),
+        );
+        put("cpus", stats.as_ref().map(|stats| stats.cpu_time.len() as f64));
+        put(
+            "context_switches_total",
+            stats.as_ref().map(|stats| stats.ctxt as f64),
+        );
+        let stolen = stats.as_ref().and_then(|stats| stats.total.steal);
+        put("stolen_cpu_s", stolen.map(|stolen| stolen as f64 / ticks));
+        let shares = match self.engine {
+            Engine::Here(_) => shares_cpus(&allowed(std::process::id()), &self.kin.allowed()),
+            Engine::Elsewhere => Some(false),
+            Engine::Unknown => None,
+        };
+        put("shares_cpus", shares.map(|shares| f64::from(u8::from(shares))));
+    }
+}
+
+impl Probe for HostProbe {
+    fn source(&self) -> Source {
+        Source::Host
+    }
+
+    fn period(&self) -> Duration {
+        PERIOD
+    }
+
+    fn read(&mut self) -> Result<Vec<Reading>, String> {
+        let mut values = Values::new();
+        self.processors(&mut values);
+        if let Some((load, wait)) = self.threads.look() {
+            values.insert("client_load_cpu_s".to_owned(), load);
+            values.insert("client_wait_s".to_owned(), wait);
+        }
+        memory(&mut values);
+        traffic(&mut values);
+        Ok(vec![Reading { device: None, values }])
+    }
+}
+
+fn memory(values: &mut Values) {
+    if let Ok(memory) = Meminfo::current() {
+        let available = memory
+            .mem_available
+            .map(|bytes| ("memory_available_bytes".to_owned(), bytes as f64));
+        values.extend(available);
+        let swapped = memory.swap_total.saturating_sub(memory.swap_free);
+        values.insert("swap_used_bytes".to_owned(), swapped as f64);
+    }
+    if let Ok(load) = LoadAverage::current() {
+        values.insert("load_1".to_owned(), f64::from(load.one));
+    }
+}
+
+/// What went over the network, the loop to ourselves left out, and to and from whole disks.
+fn traffic(values: &mut Values) {
+    if let Ok(devices) = procfs::net::dev_status() {
+        let mut sum = (0, 0);
+        for device in devices.values().filter(|device| device.name != "lo") {
+            sum = (sum.0 + device.recv_bytes, sum.1 + device.sent_bytes);
+        }
+        values.insert("net_rx_bytes_total".to_owned(), sum.0 as f64);
+        values.insert("net_tx_bytes_total".to_owned(), sum.1 as f64);
+    }
+    if let Ok(disks) = procfs::diskstats() {
+        let is_whole = |name: &str| {
+            let is_layer = ["loop", "ram", "zram", "dm-", "md"]
+                .iter()
+                .any(|kind| name.starts_with(kind));
+            !is_layer && Path::new("/sys/block").join(name).exists()
+        };
+        let mut sum = (0, 0);
+        for disk in disks.iter().filter(|disk| is_whole(&disk.name)) {
+            sum = (sum.0 + disk.sectors_read, sum.1 + disk.sectors_written);
+        }
+        values.insert("disk_read_bytes_total".to_owned(), sum.0 as f64 * SECTOR);
+        values.insert("disk_write_bytes_total".to_owned(), sum.1 as f64 * SECTOR);
+    }
+}
+
+/// Ranges of processors, both ends included.
+type Cpus = Vec<(u32, u32)>;
+
+/// The processors that a process may run on; none where it cannot be told.
+fn allowed(pid: u32) -> Cpus {
+    let pid = i32::try_from(pid).unwrap_or(-1);
+    let status = Process::new(pid).and_then(|process| process.status());
+    status
+        .ok()
+        .and_then(|status| status.cpus_allowed_list)
+        .unwrap_or_default()
+}
+
+/// Whether two sets of processors have one in common; `None` where one of them is not known.
+fn shares_cpus(one: &Cpus, other: &Cpus) -> Option<bool> {
+    let meet = |(a, b): &(u32, u32), (c, d): &(u32, u32)| a <= d && c <= b;
+    (!one.is_empty() && !other.is_empty())
+        .then(|| one.iter().any(|one| other.iter().any(|other| meet(one, other))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_processors_meet_or_do_not() {
+        let of = |one: &[(u32, u32)], other: &[(u32, u32)]| shares_cpus(&one.to_vec(), &other.to_vec());
+        assert_eq!(of(&[(0, 3)], &[(4, 7)]), Some(false));
+        assert_eq!(of(&[(0, 3), (8, 8)], &[(4, 8)]), Some(true));
+        assert_eq!(of(&[(2, 2)], &[(0, 7)]), Some(true));
+        assert_eq!(of(&[], &[(0, 7)]), None);
+    }
+
+    #[test]
+    fn a_child_that_works_is_the_engine_and_its_work_outlives_it() {
+        let work = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        let script = format!("({work}) & wait; read line; ({work}); read line");
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut probe = HostProbe::new(Engine::Here(vec![child.id()]));
+        let mut look = || probe.read().unwrap().remove(0).values;
+        let mut last = look()["engine_cpu_s"];
+        let began = clock::now();
+        // The work of a child of the child, counted when that has ended.
+        while last < 0.05 && clock::now().since(began) < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = look()["engine_cpu_s"];
+            assert!(now >= last, "{now} after {last}");
+            last = now;
+        }
+        assert!(last >= 0.05, "{last}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let values = look();
+        assert!(
+            values["engine_cpu_s"] >= last,
+            "what ended has worked all the same: {values:?}"
+        );
+        assert!(values["client_cpu_s"] > 0.0 && values["cpus"] >= 1.0);
+        assert!(values["memory_available_bytes"] > 1e6 && values["load_1"] >= 0.0);
+        assert!(values["context_switches_total"] > 0.0);
+    }
+
+    #[test]
+    fn looking_at_the_host_takes_less_than_a_hundredth_of_a_processor() {
+        let mut probe = HostProbe::new(Engine::Here(vec![std::process::id()]));
+        probe.read().unwrap();
+        let began = clock::thread_cpu();
+        (0..20).for_each(|_| drop(probe.read().unwrap()));
+        let each = (clock::thread_cpu() - began).as_secs_f64() / 20.0;
+        assert!(each / PERIOD.as_secs_f64() < 0.01, "{each} s");
+    }
+
+    #[test]
+    fn of_an_engine_elsewhere_all_other_work_is_that_of_others() {
+        let mut elsewhere = HostProbe::new(Engine::Elsewhere);
+        let values = elsewhere.read().unwrap().remove(0).values;
+        assert!(!values.contains_key("engine_cpu_s") && values.contains_key("other_cpu_s"));
+        assert_eq!(values["shares_cpus"], 0.0);
+        let values = HostProbe::new(Engine::Unknown).read().unwrap().remove(0).values;
+        assert!(!values.contains_key("other_cpu_s") && !values.contains_key("shares_cpus"));
+    }
+}

@@ -1,0 +1,122 @@
+//! The threads of this process: how long they ran, and how long they waited for a processor.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+/// What the threads that drive a load are called.
+const LOAD: &str = "load";
+
+/// What the threads of this process have spent, those that have ended included as far as they were seen.
+#[derive(Default)]
+pub(super) struct Threads {
+    seen: BTreeMap<u32, Thread>,
+    /// Of those that have ended.
+    ended: Spent,
+}
+
+struct Thread {
+    is_load: bool,
+    spent: Spent,
+}
+
+/// Nanoseconds.
+#[derive(Clone, Copy, Default)]
+struct Spent {
+    load_ran: u64,
+    waited: u64,
+}
+
+impl Threads {
+    /// Seconds that the threads of the load ran, and that all threads waited for a processor while they could have run; `None` where
+    /// the kernel does not tell.
+    pub(super) fn look(&mut self) -> Option<(f64, f64)> {
+        let mut now: BTreeMap<u32, Thread> = BTreeMap::new();
+        for entry in fs::read_dir("/proc/self/task").ok()?.flatten() {
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            // It may end while it is looked at.
+            let Some((ran, waited)) = fs::read_to_string(entry.path().join("schedstat"))
+                .ok()
+                .and_then(|text| times(&text))
+            else {
+                continue;
+            };
+            let is_load = match self.seen.get(&id) {
+                Some(thread) => thread.is_load,
+                None => fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.trim() == LOAD),
+            };
+            let load_ran = if is_load { ran } else { 0 };
+            now.insert(
+                id,
+                Thread {
+                    is_load,
+                    spent: Spent { load_ran, waited },
+                },
+            );
+        }
+        if now.is_empty() {
+            return None;
+        }
+        for (id, thread) in &self.seen {
+            // An id may come back: then it has waited less.
+            let is_same = now
+                .get(id)
+                .is_some_and(|now| now.spent.waited >= thread.spent.waited);
+            if !is_same {
+                self.ended.load_ran += thread.spent.load_ran;
+                self.ended.waited += thread.spent.waited;
+            }
+        }
+        self.seen = now;
+        let all = self.seen.values().map(|thread| thread.spent);
+        let sum = all.fold(self.ended, |sum, spent| Spent {
+            load_ran: sum.load_ran + spent.load_ran,
+            waited: sum.waited + spent.waited,
+        });
+        Some((sum.load_ran as f64 / 1e9, sum.waited as f64 / 1e9))
+    }
+}
+
+/// `<ran> <waited> <times>`, the first two in nanoseconds.
+fn times(text: &str) -> Option<(u64, u64)> {
+    let mut words = text.split_ascii_whitespace();
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_thread_spent_stays_when_it_has_ended() {
+        assert_eq!(times("12 34 5\n"), Some((12, 34)));
+        assert_eq!(times("12"), None);
+        let mut threads = Threads::default();
+        if threads.look().is_none() {
+            // This kernel does not tell.
+            return;
+        }
+        let (send, told) = std::sync::mpsc::channel();
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let work = move || {
+            let began = crate::base::clock::thread_cpu();
+            while (crate::base::clock::thread_cpu() - began).as_millis() < 30 {
+                std::hint::spin_loop();
+            }
+            send.send(()).unwrap();
+            let _ = held.recv();
+        };
+        let thread = std::thread::Builder::new()
+            .name(LOAD.to_owned())
+            .spawn(work)
+            .unwrap();
+        told.recv().unwrap();
+        let (ran, waited) = threads.look().unwrap();
+        assert!(ran >= 0.03, "{ran}");
+        drop(hold);
+        thread.join().unwrap();
+        let (after, waited_after) = threads.look().unwrap();
+        assert!(after >= ran && waited_after >= waited, "{after} {waited_after}");
+    }
+}

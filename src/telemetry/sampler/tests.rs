@@ -1,0 +1,269 @@
+use std::sync::mpsc;
+
+use super::*;
+use crate::results::record::telemetry::Values;
+
+/// A probe that does as a function says.
+struct Fake<F> {
+    period: Duration,
+    device: Option<u32>,
+    read: F,
+}
+
+impl<F: FnMut() -> Result<Vec<Reading>, String> + Send> Probe for Fake<F> {
+    fn source(&self) -> Source {
+        Source::Host
+    }
+
+    fn device(&self) -> Option<u32> {
+        self.device
+    }
+
+    fn period(&self) -> Duration {
+        self.period
+    }
+
+    fn read(&mut self) -> Result<Vec<Reading>, String> {
+        (self.read)()
+    }
+}
+
+fn fake(
+    period_ms: u64,
+    read: impl FnMut() -> Result<Vec<Reading>, String> + Send + 'static,
+) -> Box<dyn Probe> {
+    Box::new(Fake {
+        period: Duration::from_millis(period_ms),
+        device: None,
+        read,
+    })
+}
+
+fn reading(device: Option<u32>, value: f64) -> Reading {
+    Reading {
+        device,
+        values: Values::from([("v".to_owned(), value)]),
+    }
+}
+
+fn told(value: f64) -> Result<Vec<Reading>, String> {
+    Ok(vec![reading(None, value)])
+}
+
+fn nap(millis: u64) {
+    thread::sleep(Duration::from_millis(millis));
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn a_probe_is_asked_at_multiples_of_its_period() {
+    let (send, asked) = mpsc::channel();
+    let sampler = Sampler::begin(vec![fake(20, move || {
+        send.send(clock::now()).unwrap();
+        told(1.0)
+    })]);
+    let moments: Vec<Moment> = asked.iter().take(8).collect();
+    drop(sampler);
+    // A busy machine may wake late, never early.
+    let slots: Vec<u64> = moments.iter().map(|at| at.as_nanos() / 20_000_000).collect();
+    assert!(slots.windows(2).all(|pair| pair[0] < pair[1]), "{slots:?}");
+    let mut late: Vec<u64> = moments.iter().map(|at| at.as_nanos() % 20_000_000).collect();
+    late.sort_unstable();
+    assert!(late[2] < 5_000_000, "{late:?}");
+}
+
+#[test]
+fn a_slow_answer_skips_turns_and_is_stamped_in_its_middle() {
+    let began = clock::now();
+    let sampler = Sampler::begin(vec![fake(10, || {
+        nap(100);
+        told(1.0)
+    })]);
+    nap(450);
+    let now = clock::now();
+    let (samples, facts) = sampler.cut(began, began, now);
+    assert!((2..=4).contains(&samples.len()), "{samples:?}");
+    let gaps: Vec<i64> = samples
+        .windows(2)
+        .map(|pair| pair[1].at_ns - pair[0].at_ns)
+        .collect();
+    assert!(gaps.iter().all(|gap| *gap >= 100_000_000), "{gaps:?}");
+    assert!(samples[0].at_ns >= 50_000_000, "{samples:?}");
+    assert_eq!(facts[0].samples as usize, samples.len());
+    assert_eq!(facts[0].trouble, None);
+}
+
+#[test]
+fn eight_probes_at_ten_a_second_take_less_than_a_hundredth_of_a_processor() {
+    let spent: Vec<Arc<Mutex<Duration>>> = (0..8).map(|_| Arc::default()).collect();
+    let probes = spent.iter().zip(0..).map(|(spent, device)| {
+        let spent = Arc::clone(spent);
+        let values = [
+            "power_w",
+            "energy_j",
+            "gpu_util_share",
+            "sm_clock_mhz",
+            "memory_used_bytes",
+            "temperature_c",
+        ];
+        Box::new(Fake {
+            period: Duration::from_millis(100),
+            device: Some(device),
+            read: move || {
+                // Of the whole thread, its waiting and keeping included.
+                *spent.lock().unwrap() = clock::thread_cpu();
+                nap(3);
+                let values = values.iter().map(|name| ((*name).to_owned(), 1.0)).collect();
+                Ok(vec![Reading {
+                    device: Some(device),
+                    values,
+                }])
+            },
+        }) as Box<dyn Probe>
+    });
+    let sampler = Sampler::begin(probes.collect());
+    let began = clock::now();
+    nap(3000);
+    let (samples, _) = sampler.cut(began, began, clock::now());
+    drop(sampler);
+    let spent: Duration = spent.iter().map(|spent| *spent.lock().unwrap()).sum();
+    let share = spent.as_secs_f64() / clock::now().since(began).as_secs_f64();
+    assert!(samples.len() > 100, "{}", samples.len());
+    assert!(share < 0.01, "{share}");
+}
+
+#[test]
+fn a_window_is_cut_with_samples_on_both_sides() {
+    let mut sampler = Sampler::default();
+    let mut count = 0.0;
+    sampler.add(fake(5, move || {
+        count += 1.0;
+        told(count)
+    }));
+    let runtime = runtime();
+    runtime.block_on(sampler.bracket(Duration::from_secs(5)));
+    let from = clock::now();
+    nap(60);
+    let to = clock::now();
+    runtime.block_on(sampler.bracket(Duration::from_secs(5)));
+    nap(30);
+    let (samples, facts) = sampler.cut(from, from, to);
+    let length = i64::try_from(to.since(from).as_nanos()).unwrap();
+    let inside = samples
+        .iter()
+        .filter(|sample| (0..=length).contains(&sample.at_ns))
+        .count();
+    let before = samples.iter().filter(|sample| sample.at_ns < 0).count();
+    assert_eq!(before, 1, "only the last one before");
+    assert!(samples.len() > inside + before && samples.last().unwrap().at_ns > length);
+    let values: Vec<f64> = samples.iter().map(|sample| sample.values["v"]).collect();
+    assert!(
+        values.windows(2).all(|pair| pair[1] == pair[0] + 1.0),
+        "{values:?}"
+    );
+    assert!(facts[0].is_bracketed);
+    assert_eq!(facts[0].samples as usize, inside);
+    assert_eq!(facts[0].period_s, 0.005);
+    assert!(facts[0].longest_gap_s > 0.0 && facts[0].longest_gap_s < 0.06);
+
+    sampler.forget(to);
+    let (samples, facts) = sampler.cut(from, from, to);
+    assert!(samples.iter().all(|sample| sample.at_ns >= length));
+    assert_eq!((facts[0].samples, facts[0].is_bracketed), (0, false));
+}
+
+#[test]
+fn who_hangs_is_cut_off_reported_and_left_behind() {
+    let (hold, held) = mpsc::channel::<()>();
+    let (send, asked) = mpsc::channel();
+    let sampler = Sampler::begin(vec![
+        fake(10, move || {
+            send.send(()).unwrap();
+            let _ = held.recv();
+            told(0.0)
+        }),
+        fake(10, || told(1.0)),
+    ]);
+    asked.recv().unwrap();
+    let began = clock::now();
+    runtime().block_on(sampler.bracket(Duration::from_millis(50)));
+    assert!(
+        clock::now().since(began) < Duration::from_secs(2),
+        "a bracket is bounded"
+    );
+    // As if it had been asked long ago.
+    sampler.tracks[0].lock().asking_since = Some(Moment::from_nanos(0));
+    let now = Duration::from_secs(10);
+    let trouble = sampler.tracks[0]
+        .lock()
+        .trouble_now(Moment::from_nanos(0).plus(now));
+    assert_eq!(trouble.as_deref(), Some("hangs since 10.0 s"));
+    let (samples, facts) = sampler.cut(began, began, clock::now());
+    assert!(!samples.is_empty(), "the other goes on");
+    assert_eq!((facts[0].samples, facts[0].is_bracketed), (0, false));
+    let began = clock::now();
+    drop(sampler);
+    assert!(
+        clock::now().since(began) < Duration::from_secs(2),
+        "the end is bounded"
+    );
+    drop(hold);
+}
+
+#[test]
+fn errors_and_panics_are_told_and_an_answer_mends_an_error() {
+    let mut turn = 0;
+    let sampler = Sampler::begin(vec![
+        fake(5, || Err("no such device".to_owned())),
+        fake(5, || panic!("at the disco")),
+        fake(5, move || {
+            turn += 1;
+            if turn == 1 {
+                Err("not yet".to_owned())
+            } else {
+                told(1.0)
+            }
+        }),
+        fake(5, || Ok(vec![Reading::default()])),
+    ]);
+    let began = clock::now();
+    let runtime = runtime();
+    for _ in 0..2 {
+        runtime.block_on(sampler.bracket(Duration::from_secs(5)));
+    }
+    let (samples, facts) = sampler.cut(began, began, clock::now());
+    let trouble: Vec<Option<&str>> = facts.iter().map(|facts| facts.trouble.as_deref()).collect();
+    let broke = "its probe broke: at the disco";
+    assert_eq!(trouble, [Some("no such device"), Some(broke), None, None]);
+    assert_eq!(facts[3].samples, 0, "a reading without values is none");
+    assert_eq!(samples.len(), facts[2].samples as usize);
+}
+
+#[test]
+fn a_probe_of_many_devices_has_facts_of_each() {
+    let mut turn = 0;
+    let sampler = Sampler::begin(vec![fake(5, move || {
+        turn += 1;
+        let mut readings = vec![reading(Some(0), 1.0)];
+        readings.extend((turn == 1).then(|| reading(Some(1), 2.0)));
+        Ok(readings)
+    })]);
+    let began = clock::now();
+    nap(60);
+    let now = clock::now();
+    runtime().block_on(sampler.bracket(Duration::from_secs(5)));
+    let (_, facts) = sampler.cut(began, began, now);
+    let devices: Vec<(Option<u32>, bool)> = facts
+        .iter()
+        .map(|facts| (facts.device, facts.is_bracketed))
+        .collect();
+    assert_eq!(devices[1], (Some(1), false), "it fell silent");
+    assert_eq!(facts[1].samples, 1);
+    assert!(facts[0].samples > 1);
+}

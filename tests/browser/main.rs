@@ -1,0 +1,212 @@
+//! The report as a person sees it: in a real browser, which `tests/browser/chromium.sh` installs. Without one the test is skipped by
+//! name, and where `MATRIX_REQUIRE_BROWSER` is set, as CI does, that is a failure.
+//!
+//! `MATRIX_PICTURES=DIR` leaves a picture of the page at each width and in each scheme there.
+
+mod devtools;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use base64::Engine as _;
+use matrix::cli::variable;
+use serde_json::json;
+
+use devtools::Page;
+
+/// Two engines at two loads, each started three times, so that every kind of chart has something to show.
+const MATRIX: &str = "\
+name: browser
+engines:
+  - sim: { as: sim-sglang, variant: sglang }
+  - sim: { as: sim-vllm, variant: vllm, args: [--seed, 2] }
+models:
+  - demo-8b: { tp: 1, tokenizer: data/tokenizer.json, args: [--preset, h100-qwen3-8b] }
+scenarios:
+  - random-1k-1k: { prompts: 12, input_len: 64, output_len: 24, rate: [12, 48] }
+repeats: { starts: 3 }
+overrides:
+  - when: { engine: sim-vllm }
+    args: [--step-per-sequence, 60us, --prefill-rate, \"24000\"]
+";
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The browser, if there is one.
+fn browser() -> Option<String> {
+    let name = variable("MATRIX_BROWSER").unwrap_or_else(|| "chromium".to_owned());
+    let version = Command::new(&name)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    version.is_ok_and(|status| status.success()).then_some(name)
+}
+
+/// Runs the matrix in a folder and gives the page that it left.
+fn page_of_a_run(folder: &Path) -> PathBuf {
+    let matrices = folder.join("matrices");
+    std::fs::create_dir_all(&matrices).expect("a folder can be made");
+    let link = |from: &str, to: PathBuf| std::os::unix::fs::symlink(repository().join(from), to);
+    link("matrices/data", matrices.join("data")).expect("a link can be made");
+    link("engines", folder.join("engines")).expect("a link can be made");
+    std::fs::write(matrices.join("m.yaml"), MATRIX).expect("a file can be written");
+    let ran = Command::new(env!("CARGO_BIN_EXE_matrix"))
+        .args(["run", "matrices/m.yaml", "--no-calibration"])
+        .current_dir(folder)
+        .env("MATRIX_CACHE", folder.join("cache"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary runs");
+    let told = String::from_utf8_lossy(&ran.stderr);
+    let mut runs = std::fs::read_dir(folder.join("results")).expect("there are results");
+    let page = runs.find_map(|entry| {
+        let page = entry.expect("results can be read").path().join("report.html");
+        page.exists().then_some(page)
+    });
+    page.unwrap_or_else(|| panic!("no report: {told}"))
+}
+
+#[test]
+fn a_report_sorts_filters_stays_silent_and_fetches_nothing() {
+    let Some(browser) = browser() else {
+        assert!(
+            variable("MATRIX_REQUIRE_BROWSER").is_none(),
+            "there is no browser"
+        );
+        println!(
+            "SKIPPED: needs a browser; install it with tests/browser/chromium.sh, or name one with MATRIX_BROWSER"
+        );
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let file = match variable("MATRIX_PAGE") {
+        Some(page) => PathBuf::from(page),
+        None => page_of_a_run(folder.path()),
+    };
+    let size = std::fs::metadata(&file).expect("there is a page").len();
+    assert!(size < 2 << 20, "{size} bytes");
+    let mut page = Page::open(&browser);
+    for (name, width, height, is_phone) in [("desktop", 1280, 900, false), ("phone", 390, 844, true)] {
+        for scheme in ["light", "dark"] {
+            page.look(width, height, is_phone, scheme);
+            page.load(&file);
+            let wide =
+                page.value("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+            assert_eq!(wide, json!(0), "the page is wider than the {name}");
+            stays_silent_and_fetches_nothing(&page, &file);
+            picture(&mut page, &format!("{name}-{scheme}"));
+        }
+    }
+    page.look(1280, 900, false, "light");
+    page.load(&file);
+    sorts(&mut page);
+    filters(&mut page);
+    shows_values(&mut page);
+    stays_silent_and_fetches_nothing(&page, &file);
+}
+
+fn picture(page: &mut Page, name: &str) {
+    let Some(folder) = variable("MATRIX_PICTURES") else {
+        return;
+    };
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(page.picture())
+        .expect("a picture is base64");
+    std::fs::write(Path::new(&folder).join(format!("{name}.png")), bytes).expect("it can be written");
+}
+
+fn stays_silent_and_fetches_nothing(page: &Page, file: &Path) {
+    for event in [
+        "Runtime.consoleAPICalled",
+        "Runtime.exceptionThrown",
+        "Log.entryAdded",
+    ] {
+        assert!(page.told(event).is_empty(), "{event}: {:?}", page.told(event));
+    }
+    let own = format!("file://{}", file.display());
+    for request in page.told("Network.requestWillBeSent") {
+        let address = request["request"]["url"].as_str().unwrap_or_default().to_owned();
+        assert!(
+            address == own || address.starts_with("data:"),
+            "it fetches {address}"
+        );
+    }
+}
+
+/// The numbers of the column `output` of the first comparison, in the order of its rows.
+const COLUMN: &str = "(() => {
+  const table = document.querySelector('#comparison-1 table');
+  const heads = [...table.tHead.rows[0].cells];
+  const at = heads.findIndex((head) => head.textContent.startsWith('output'));
+  return [...table.tBodies[0].rows].map((row) => Number(row.cells[at].dataset.v));
+})()";
+
+fn sorts(page: &mut Page) {
+    let click = "(() => {
+      const heads = [...document.querySelectorAll('#comparison-1 table th')];
+      const head = heads.find((one) => one.textContent.startsWith('output'));
+      head.querySelector('button').click();
+      return head.getAttribute('aria-sort');
+    })()";
+    let sorted = |page: &mut Page| -> Vec<f64> {
+        serde_json::from_value(page.value(COLUMN)).expect("the column holds numbers")
+    };
+    let before = sorted(page);
+    assert!(before.len() > 1, "there is nothing to sort");
+    assert_eq!(page.value(click), json!("descending"));
+    let falling = sorted(page);
+    assert!(falling.is_sorted_by(|a, b| a >= b), "{falling:?}");
+    assert_eq!(page.value(click), json!("ascending"));
+    let rising = sorted(page);
+    assert!(rising.is_sorted(), "{rising:?}");
+    assert_ne!(falling, rising, "nothing moved");
+}
+
+fn filters(page: &mut Page) {
+    let seen = "[...document.querySelectorAll('#summary table tbody tr')].filter((row) => !row.hidden).map((row) => row.textContent)";
+    let write = |page: &mut Page, words: &str| {
+        let fill = "const box = document.getElementById('filter');";
+        page.value(&format!(
+            "(() => {{ {fill} box.value = {}; box.dispatchEvent(new Event('input')); return 0; }})()",
+            json!(words)
+        ))
+    };
+    let rows = |page: &mut Page| -> Vec<String> {
+        serde_json::from_value(page.value(seen)).expect("rows are texts")
+    };
+    let all = rows(page);
+    write(page, "vllm");
+    let some = rows(page);
+    assert!(!some.is_empty() && some.len() < all.len(), "{some:?}");
+    assert!(some.iter().all(|row| row.contains("vllm")), "{some:?}");
+    let told = page.value("document.getElementById('told').value");
+    assert!(told.as_str().is_some_and(|told| told.contains(" of ")), "{told}");
+    write(page, "no such engine");
+    assert!(rows(page).is_empty());
+    let left = page.value("[...document.querySelectorAll('[data-part]')].filter((part) => part.querySelector('tbody tr') && !part.hidden).length");
+    assert_eq!(left, json!(0), "a part without rows is still shown");
+    write(page, "");
+    assert_eq!(rows(page), all);
+}
+
+/// Values appear beside the pointer.
+fn shows_values(page: &mut Page) {
+    let middle = page.value(
+        "(() => {
+          const plot = document.querySelector('svg.plot polyline').closest('svg');
+          plot.scrollIntoView({ block: 'center', behavior: 'instant' });
+          const box = plot.getBoundingClientRect();
+          return [box.left + box.width / 2, box.top + box.height / 2];
+        })()",
+    );
+    page.ask(
+        "Input.dispatchMouseEvent",
+        json!({ "type": "mouseMoved", "x": middle[0], "y": middle[1] }),
+    );
+    let told =
+        page.value("document.querySelector('.tip').hidden ? '' : document.querySelector('.tip').textContent");
+    assert!(told.as_str().is_some_and(|told| told.contains(" at ")), "{told}");
+}

@@ -1,0 +1,390 @@
+//! Each reason for doubt, planted in a real run: it is found, with nothing beside it but the consequences that the table of codes
+//! documents. And a clean run, in which nothing is found.
+
+use std::collections::BTreeSet;
+use std::process::Stdio;
+use std::time::Duration;
+
+use matrix::judge::validity::entry;
+use matrix::results::record::cell::Summary;
+use matrix::results::record::validity::{Code, Verdict};
+
+use crate::harness::{BOUNDS, Bench, sims, summary};
+
+/// Bounds that a small measurement does not meet by itself, and that are not what is planted.
+const SMALL: &str = "window: 0s, tail: 0, steady: 0.0";
+
+/// The bound of a client that shares few processors with its engine and other tests.
+const LAG: &str = "send_lag: 200ms";
+
+/// What may stand beside anything on these engines and machines.
+const INFORMATIONAL: [Code; 2] = [Code::Simulated, Code::ClientSharesCpus];
+
+/// What was found in a cell.
+fn codes(summary: &Summary) -> BTreeSet<Code> {
+    let validity = summary.validity.as_ref().expect("what ended is judged");
+    validity.reasons.iter().map(|reason| reason.code).collect()
+}
+
+/// The cell has this reason, with the table's weight, and nothing that the table does not tell as its consequence.
+fn finds(summary: &Summary, planted: Code) {
+    let validity = summary
+        .validity
+        .as_ref()
+        .unwrap_or_else(|| panic!("{} is not judged: {:?}", summary.cell, summary.ending));
+    let found = validity.reasons.iter().find(|reason| reason.code == planted);
+    let found =
+        found.unwrap_or_else(|| panic!("{}: no {planted:?} in {:#?}", summary.cell, validity.reasons));
+    assert_eq!(found.weight, entry(planted).weight, "{found:?}");
+    assert!(validity.verdict >= found.weight);
+    assert!(
+        !found.measured.is_empty() && !found.advice.is_empty(),
+        "{found:?}"
+    );
+    for reason in &validity.reasons {
+        let code = reason.code;
+        let is_known = code == planted
+            || entry(planted).brings.contains(&code)
+            || (INFORMATIONAL.contains(&code) && reason.weight == Verdict::Valid);
+        assert!(
+            is_known,
+            "{}: {planted:?} was planted, and this was found too: {reason:#?}",
+            summary.cell
+        );
+    }
+}
+
+fn planted(engines: &[(&str, &str, &str)], scenarios: &str) -> Bench {
+    bounded(&sims(engines, scenarios), SMALL)
+}
+
+/// The matrix with these bounds beside that of the client's lag.
+fn bounded(matrix: &str, bounds: &str) -> Bench {
+    Bench::of(&format!(
+        "{}validity: {{ {LAG}, {bounds} }}\n",
+        matrix.replace(BOUNDS, "")
+    ))
+}
+
+#[test]
+fn what_an_engine_does_wrong_is_found() {
+    let load = "  - random-1k-1k: { prompts: 12, input_len: 48, output_len: 24, concurrency: 4 }\n";
+    let bench = planted(
+        &[
+            ("errors", "vllm", "--http-error-every, 3"),
+            ("short", "vllm", "--early-end, 50%"),
+            ("chunks", "vllm", "--merge-chunks, 4"),
+            ("renamed", "vllm", "--rename-after, 4"),
+            ("restarted", "vllm", "--forget-metrics-after, 4"),
+            ("good", "vllm", "\"--seed=2\""),
+        ],
+        load,
+    );
+    bench.run(&[]).exits(3).says("invalid: errors:");
+    let run = bench.finished();
+    for (engine, code) in [
+        ("errors", Code::Errors),
+        ("short", Code::OutputShort),
+        ("chunks", Code::ChunkedTokens),
+        ("renamed", Code::WrongModel),
+        ("restarted", Code::EngineRestarted),
+        ("good", Code::Simulated),
+    ] {
+        finds(summary(&run, engine, "random-1k-1k"), code);
+    }
+    let explained = bench
+        .call(&["explain", "engine=short"])
+        .exits(0)
+        .shows("invalid  output-short")
+        .shows("bound     1.0 % of the answers");
+    assert!(
+        !explained.stdout.contains("engine=errors"),
+        "{}",
+        explained.stdout
+    );
+    bench
+        .call(&["explain", "engine=nobody"])
+        .exits(2)
+        .says("no measured cell of");
+    bench
+        .call(&["explain", "engine=good", "--json"])
+        .exits(0)
+        .shows("\"verdict\": \"valid\"");
+    bench.leaves_no_process();
+}
+
+#[test]
+fn another_precision_than_asked_for_is_found() {
+    let load = "  - random-1k-1k: { prompts: 8, input_len: 48, output_len: 24 }\n";
+    let matrix =
+        sims(&[("a", "sglang", "--quantization, fp8")], load).replace("as: a,", "as: a, precision: bf16,");
+    let bench = bounded(&matrix, SMALL);
+    bench.run(&[]).exits(3);
+    finds(
+        summary(&bench.finished(), "a", "random-1k-1k"),
+        Code::WrongPrecision,
+    );
+}
+
+/// The same prompts twice on one start: a reset that answers success and resets nothing leaves them in the cache.
+#[test]
+fn a_warm_cache_is_found_and_so_is_a_reset_that_nobody_can_prove() {
+    let load = "  - random-1k-1k: { prompts: 8, input_len: 400, output_len: 8 }\n";
+    let bench = planted(
+        &[
+            ("liar", "vllm", "--fake-reset"),
+            ("honest", "vllm", "\"--seed=2\""),
+            ("silent", "openai", "--hide-cached-tokens"),
+        ],
+        &format!("{load}repeats: {{ starts: 1, per_start: 2 }}\n"),
+    );
+    bench.run(&[]).exits(3);
+    let run = bench.finished();
+    let second = |engine: &str| {
+        let fits = |summary: &&Summary| summary.repeat == 2 && summary.cell.as_str().contains(engine);
+        run.summaries.iter().find(fits).expect("it was measured twice")
+    };
+    finds(second("liar"), Code::CacheWarm);
+    finds(second("honest"), Code::Simulated);
+    finds(second("silent"), Code::ResetUnproven);
+    let unproven = |summary: &Summary| codes(summary).contains(&Code::ResetUnproven);
+    assert!(
+        !unproven(summary(&run, "silent", "random-1k-1k")),
+        "the first one on its start is cold"
+    );
+}
+
+#[test]
+fn a_load_that_the_engine_cannot_bear_or_the_limits_do_not_allow_is_found() {
+    let scenarios = [
+        "  - slots: { dataset: random-ids, prompts: 30, input_len: 8, output_len: 20, rate: 100, concurrency: 1 }\n",
+        "  - queue: { dataset: random-ids, prompts: 120, input_len: 8, output_len: 20, rate: 60 }\n",
+    ]
+    .concat();
+    let bench = planted(&[("slow", "vllm", "--max-running, 1, --step, 2ms")], &scenarios);
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    finds(summary(&run, "slow", "slots"), Code::RateNotReached);
+    finds(summary(&run, "slow", "queue"), Code::QueueGrowing);
+}
+
+#[test]
+fn a_measurement_that_is_short_thin_or_never_steady_is_found() {
+    let scenarios = [
+        "  - thin: { dataset: random-ids, prompts: 8, input_len: 8, output_len: 8 }\n",
+        "  - ramped: { dataset: random-ids, prompts: 240, input_len: 8, output_len: 12, ramp: { from: 5, to: 400, curve: exponential } }\n",
+    ]
+    .concat();
+    let with = |bounds: &str| bounded(&sims(&[("a", "vllm", "\"--step=1ms\"")], &scenarios), bounds);
+    let bench = with("window: 0s, steady: 0.0");
+    bench.run(&["--only", "scenario=thin"]).exits(0);
+    finds(summary(&bench.finished(), "a", "thin"), Code::FewSamples);
+    let bench = with("tail: 0");
+    bench.run(&["--only", "scenario=thin"]).exits(0);
+    finds(summary(&bench.finished(), "a", "thin"), Code::WindowShort);
+    let bench = with("tail: 0, window: 0s");
+    bench.run(&["--only", "scenario=ramped"]).exits(0);
+    finds(summary(&bench.finished(), "a", "ramped"), Code::NeverSteady);
+}
+
+/// The client is stopped again and again while requests fall due: the engine, in a process group of its own, goes on.
+#[test]
+fn a_client_that_is_kept_from_working_is_found() {
+    let matrix = sims(
+        &[("a", "vllm", "\"--step=1ms\"")],
+        "  - paced: { dataset: random-ids, prompts: 200, input_len: 8, output_len: 4, rate: 100 }\n",
+    );
+    let bench = Bench::of(&format!(
+        "{}validity: {{ {SMALL} }}\n",
+        matrix.replace(BOUNDS, "")
+    ));
+    let mut client = bench
+        .command(&["run", "matrices/m.yaml", "--no-calibration"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let pid = rustix::process::Pid::from_child(&client);
+    let signal = |signal| rustix::process::kill_process(pid, signal).expect("it lives");
+    while client.try_wait().expect("it can be asked").is_none() {
+        signal(rustix::process::Signal::STOP);
+        std::thread::sleep(Duration::from_millis(120));
+        signal(rustix::process::Signal::CONT);
+        std::thread::sleep(Duration::from_millis(80));
+    }
+    finds(summary(&bench.finished(), "a", "paced"), Code::ClientLate);
+}
+
+/// Nothing that this machine has saturates the client, so the bound is put where an honest flood lies.
+#[test]
+fn a_busy_client_is_found() {
+    let matrix = sims(
+        &[("a", "vllm", "--flood")],
+        "  - flood: { dataset: random-ids, prompts: 400, input_len: 8, output_len: 500, concurrency: 64 }\n",
+    );
+    let bench = bounded(&matrix, &format!("{SMALL}, client_cpu: 0.05"));
+    bench.run(&[]).exits(3);
+    finds(summary(&bench.finished(), "a", "flood"), Code::ClientSaturated);
+}
+
+#[test]
+fn an_engine_that_somebody_else_uses_counts_other_tokens_than_it_answers() {
+    let bench = planted(
+        &[("a", "vllm", "\"--step=4ms\"")],
+        "  - random-1k-1k: { prompts: 16, input_len: 16, output_len: 60, concurrency: 2 }\n",
+    );
+    let port = free_port();
+    let matrix = std::fs::read_to_string(bench.matrix()).expect("it can be read");
+    bench.rewrite(&matrix.replace("as: a,", &format!("as: a, port: {port},")));
+    let mut run = bench
+        .command(&["run", "matrices/m.yaml", "--no-calibration", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    use std::io::BufRead;
+    let events = std::io::BufReader::new(run.stdout.take().expect("it is piped"));
+    for line in events.lines() {
+        let line = line.expect("events are text");
+        if line.contains("cell-progress") && line.contains("\"measure\"") {
+            let body = r#"{"model":"m","prompt":"somebody else","max_tokens":40,"ignore_eos":true}"#;
+            std::thread::spawn(move || ask(port, body));
+        }
+    }
+    run.wait().expect("it ends");
+    finds(
+        summary(&bench.finished(), "a", "random-1k-1k"),
+        Code::TokensDisagree,
+    );
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    listener.local_addr().expect("it has an address").port()
+}
+
+/// Sends one request and reads its answer.
+fn ask(port: u16, body: &str) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("the engine listens");
+    write!(
+        stream,
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .expect("it can be sent");
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn metrics_that_are_no_longer_answered_are_a_gap() {
+    let bench = planted(
+        &[("a", "vllm", "--hang-metrics-after, 4, --step, 20ms")],
+        "  - random-1k-1k: { prompts: 8, input_len: 16, output_len: 120, concurrency: 4 }\n",
+    );
+    bench.run(&[]).exits(0);
+    finds(
+        summary(&bench.finished(), "a", "random-1k-1k"),
+        Code::TelemetryGap,
+    );
+}
+
+/// Setting the clock by a few milliseconds needs root; where it is refused, nothing can be planted.
+#[test]
+fn a_wall_clock_that_is_set_meanwhile_is_found() {
+    let set = |millis: i64| {
+        let mut now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        now.tv_nsec += millis * 1_000_000;
+        now.tv_sec += now.tv_nsec.div_euclid(1_000_000_000);
+        now.tv_nsec = now.tv_nsec.rem_euclid(1_000_000_000);
+        rustix::time::clock_settime(rustix::time::ClockId::Realtime, now)
+    };
+    if let Err(error) = set(0) {
+        eprintln!("skipped: the wall clock cannot be set here ({error}); root may");
+        return;
+    }
+    let bench = planted(
+        &[("a", "vllm", "\"--step=4ms\"")],
+        "  - random-1k-1k: { prompts: 16, input_len: 16, output_len: 60, concurrency: 2 }\n",
+    );
+    let mut run = bench
+        .command(&["run", "matrices/m.yaml", "--no-calibration"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let mut by = 3;
+    while run.try_wait().expect("it can be asked").is_none() {
+        set(by).expect("it could be set a moment ago");
+        by = -by;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    finds(summary(&bench.finished(), "a", "random-1k-1k"), Code::ClockJump);
+}
+
+#[test]
+fn gpus_that_are_pretended_and_neighbours_are_found() {
+    let load = "  - random-1k-1k: { prompts: 8, input_len: 16, output_len: 60, concurrency: 2 }\n";
+    let matrix = sims(
+        &[("a", "vllm", "\"--step=8ms\""), ("b", "vllm", "\"--step=9ms\"")],
+        load,
+    )
+    .replace("as: a,", "as: a, devices: gpu,")
+    .replace("as: b,", "as: b, devices: gpu,");
+    let bench = bounded(&matrix, SMALL).variable("MATRIX_PRETEND_GPUS", "3");
+    bench.run(&["--only", "engine=a"]).exits(0);
+    finds(
+        summary(&bench.finished(), "a", "random-1k-1k"),
+        Code::PretendedGpus,
+    );
+    let bench = bounded(&(matrix + "parallel: true\n"), SMALL).variable("MATRIX_PRETEND_GPUS", "3");
+    bench.run(&[]).exits(0);
+    let found = codes(summary(&bench.finished(), "a", "random-1k-1k"));
+    let expected = [Code::Neighbour, Code::PretendedGpus, Code::Simulated];
+    assert!(expected.iter().all(|code| found.contains(code)), "{found:?}");
+}
+
+/// What is invalid is measured again as often as asked, and the record tells of each try.
+#[test]
+fn an_invalid_cell_is_tried_again_as_often_as_asked() {
+    let load = "  - random-1k-1k: { prompts: 12, input_len: 48, output_len: 24 }\n";
+    let bench = planted(&[("short", "vllm", "--early-end, 50%")], load);
+    bench
+        .run(&["--retry-invalid", "2"])
+        .exits(3)
+        .says("is measured again (2 of 2): invalid: output-short");
+    let run = bench.finished();
+    let kept = summary(&run, "short", "random-1k-1k");
+    assert_eq!(kept.retries.len(), 2, "{:?}", kept.retries);
+    finds(kept, Code::OutputShort);
+}
+
+/// Fifty cells with nothing planted, long enough for what is printed of them.
+#[test]
+fn a_clean_run_of_fifty_cells_finds_nothing() {
+    let scenarios: String = (1..=10)
+        .map(|n| {
+            format!(
+                "  - s{n}: {{ dataset: random-ids, prompts: 1000, input_len: {}, output_len: 8, concurrency: 16 }}\n",
+                16 + n
+            )
+        })
+        .collect();
+    let engines = ["a", "b", "c", "d", "e"].map(|name| (name, "vllm", "\"--step=1ms\""));
+    // A short measurement on a machine whose few processors also run the engine: its length is no finding here.
+    let bench = bounded(&sims(&engines, &scenarios), "window: 100ms");
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    assert_eq!(run.summaries.len(), 50);
+    for summary in &run.summaries {
+        let found = codes(summary);
+        assert!(
+            found.iter().all(|code| INFORMATIONAL.contains(code)),
+            "{}: {:#?}",
+            summary.cell,
+            summary.validity
+        );
+        let validity = summary.validity.as_ref().expect("what ended is judged");
+        assert_eq!(validity.verdict, Verdict::Valid);
+    }
+}
