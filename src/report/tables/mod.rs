@@ -408,7 +408,15 @@ pub(crate) fn beside(launches: &[LaunchId]) -> String {
 fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     let told = |(name, shown): &(String, &Shown<'_>)| {
         // Figures of other definitions are other figures, and imports say themselves what is wrong with them.
-        let figure = |metric| shown.median_by(Definitions::Matrix, metric);
+        let of =
+            |summary: &Summary, metric| metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric);
+        let figure = |metric| {
+            let values: Vec<f64> = shown
+                .counted()
+                .filter_map(|summary| of(summary, metric))
+                .collect();
+            metrics::Statistics::of(&values).map(|statistics| statistics.median)
+        };
         let told = traps(&figure, Itl::Token).into_iter();
         told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
     };
