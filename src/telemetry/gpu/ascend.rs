@@ -196,7 +196,7 @@ fn second_row(chip: Chip, left: &str, middle: &str, right: &str) -> Option<Chip>
     let mut right = right.split_whitespace();
     let share = right.next()?.parse::<f64>().ok().map(|percent| percent / 100.0);
     let numbers: Vec<u64> = right.filter_map(|number| number.parse().ok()).collect();
-    let mut memories = numbers.chunks_exact(2).map(|pair| (pair[0] << 20, pair[1] << 20));
+    let memories = numbers.chunks_exact(2).map(|pair| (pair[0] << 20, pair[1] << 20));
     Some(Chip {
         chip: number,
         bus: Some(middle.to_ascii_lowercase()).filter(|bus| bus.contains(':')),
