@@ -56,7 +56,6 @@ fn fixture(name: &str) -> String {
 }
 
 /// The published files, copied under their names into a folder.
-#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 fn seeds(folder: &Path) -> Option<Vec<String>> {
     let Some(place) = variable("MATRIX_SEEDS") else {
         assert!(
