@@ -84,17 +84,17 @@ impl Imports {
         let mut key = key(&axes);
         let mut content = ContentHash::of(&(&launch.id, &scenario));
         // In one file the same cell is a repeat; in another one it is another day or another engine, and nobody can tell.
-        let known = self.summaries.iter().find(|summary| summary.cell == key);
-        let apart = known.and_then(|known| {
-            let is_here = known.imported.as_ref().is_some_and(|place| place.file == file);
-            match (is_here, known.content == content) {
-                (true, true) => None,
-                (true, false) => Some(format!("{file}:{}", found.line)),
-                (false, _) => Some(file.to_owned()),
+        let plain = launch.id.clone();
+        for apart in [file.to_owned(), format!("{file}:{}", found.line)] {
+            let known = self.summaries.iter().find(|summary| summary.cell == key);
+            let is_repeat = |known: &Summary| {
+                let is_here = known.imported.as_ref().is_some_and(|place| place.file == file);
+                is_here && known.content == content
+            };
+            if known.is_none_or(is_repeat) {
+                break;
             }
-        });
-        if let Some(apart) = apart {
-            launch.id = LaunchId::new(format!("{}-{}", launch.id, names::slug(&apart)));
+            launch.id = LaunchId::new(format!("{plain}-{}", names::slug(&apart)));
             axes.insert("args".to_owned(), apart);
             key = self::key(&axes);
             content = ContentHash::of(&(&launch.id, &scenario));
