@@ -3,10 +3,13 @@
 mod calibrate;
 mod chaos;
 mod demo;
+mod devices;
 mod faults;
 mod gpus;
 mod harness;
 mod nightly;
+#[path = "../nvml/stub.rs"]
+mod nvml;
 mod resume;
 mod rows;
 mod search;

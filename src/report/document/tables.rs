@@ -96,49 +96,59 @@ fn standing(standings: &[Standings]) -> Table {
     }
 }
 
-/// Every finding, worst first within its cell.
+/// Every finding, the worst first.
 fn validity(shown: &[Shown<'_>]) -> Option<Table> {
-    let columns = vec![
+    let has_several = shown.iter().any(|one| one.summaries.len() > 1);
+    let mut columns = vec![
         column("cell", Align::Left, 0),
-        column("start", Align::Right, 3),
-        column("repeat", Align::Right, 3),
         column("weight", Align::Left, 0),
         column("finding", Align::Left, 0),
         column("measured", Align::Left, 1),
         column("bound", Align::Left, 2),
         column("what to do", Align::Left, 1),
     ];
+    columns.extend(has_several.then(|| column("start, repeat", Align::Left, 3)));
     let mut rows = Vec::new();
     for one in shown {
         for summary in &one.summaries {
             for reason in summary.validity.iter().flat_map(|validity| &validity.reasons) {
-                rows.push(Row {
-                    cells: vec![
-                        Value::Text(one.name()),
-                        Value::Count(u64::from(summary.start)),
-                        Value::Count(u64::from(summary.repeat)),
-                        Value::text(match reason.weight {
-                            Verdict::Valid => "informs",
-                            other => other.name(),
-                        }),
-                        Value::text(reason.code.name()),
-                        Value::text(&reason.measured),
-                        reason.bound.as_deref().map_or(Value::Missing, Value::text),
-                        Value::text(&reason.advice),
-                    ],
-                    marks: match reason.weight {
-                        Verdict::Valid => Vec::new(),
-                        Verdict::Suspect => vec![Mark::Suspect],
-                        Verdict::Invalid => vec![Mark::Invalid],
-                    },
-                });
+                let mut cells = vec![
+                    Value::Text(name(one, shown)),
+                    Value::text(match reason.weight {
+                        Verdict::Valid => "informs",
+                        other => other.name(),
+                    }),
+                    Value::text(reason.code.name()),
+                    Value::text(&reason.measured),
+                    reason.bound.as_deref().map_or(Value::Missing, Value::text),
+                    Value::text(&reason.advice),
+                ];
+                let which = || Value::Text(format!("{}, {}", summary.start, summary.repeat));
+                cells.extend(has_several.then(which));
+                let marks = match reason.weight {
+                    Verdict::Valid => Vec::new(),
+                    Verdict::Suspect => vec![Mark::Suspect],
+                    Verdict::Invalid => vec![Mark::Invalid],
+                };
+                rows.push((reason.weight, Row { cells, marks }));
             }
         }
     }
+    rows.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
     (!rows.is_empty()).then(|| Table {
-        title: "Validity".to_owned(),
+        title: "Findings".to_owned(),
         columns,
-        rows,
+        rows: rows.into_iter().map(|(_, row)| row).collect(),
         notes: Vec::new(),
     })
+}
+
+/// What a cell is called away from its neighbours: in words where these tell it from all others, else by its key.
+fn name(one: &Shown<'_>, shown: &[Shown<'_>]) -> String {
+    let words = |one: &Shown<'_>| format!("{} · {} · {}", one.engine(), one.launch.model, one.scenario());
+    let own = words(one);
+    match shown.iter().filter(|other| words(other) == own).count() {
+        1 => own,
+        _ => one.name(),
+    }
 }

@@ -17,6 +17,8 @@ pub use overview::{engine_results, overview};
 pub(crate) use ratio::compared;
 pub use ratio::{Held, Ratio, Standing, best, held};
 
+use std::collections::BTreeMap;
+
 use super::traps::{Itl, traps};
 use super::{Mark, Row, Table, Value};
 use crate::base::ids::{ContentHash, LaunchId};
@@ -272,6 +274,8 @@ fn ended(summary: &Summary) -> String {
 /// What must be said of rows: why they failed, what they were warned of, whether they are simulated.
 fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     let mut notes = Vec::new();
+    // What was found of many rows is said once.
+    let mut found: BTreeMap<_, Vec<(String, &Reason)>> = BTreeMap::new();
     for (name, shown) in named {
         for summary in &shown.summaries {
             let which = if shown.summaries.len() > 1 {
@@ -290,7 +294,14 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
                 Ending::Skipped { reason } => notes.push(format!("{name}{which}: skipped: {reason}")),
             }
             for reason in doubts(summary) {
-                notes.push(format!("{name}{which}: {}", told(reason)));
+                found
+                    .entry((
+                        std::cmp::Reverse(reason.weight),
+                        reason.code,
+                        reason.advice.as_str(),
+                    ))
+                    .or_default()
+                    .push((format!("{name}{which}"), reason));
             }
             if !summary.beside.is_empty() {
                 notes.push(format!("{name}{which}: {}", beside(&summary.beside)));
@@ -308,6 +319,10 @@ fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
             }
         }
     }
+    notes.extend(found.into_values().map(|rows| match &rows[..] {
+        [(name, reason)] => format!("{name}: {}", told(reason)),
+        several => told_of(several),
+    }));
     let has = |origin| named.iter().any(|(_, shown)| shown.origin() == origin);
     if has(Origin::Simulated) {
         notes.push("[simulated]: measured on the simulated engine; says nothing about a real one".to_owned());
@@ -352,6 +367,25 @@ pub(crate) fn told(reason: &Reason) -> String {
         reason.code.name(),
         reason.measured,
         reason.advice
+    )
+}
+
+/// A finding that several rows share, in one sentence.
+fn told_of(rows: &[(String, &Reason)]) -> String {
+    let reason = rows[0].1;
+    let each = rows.iter().map(|(name, reason)| {
+        let bound = reason.bound.as_ref();
+        let bound = bound.map_or_else(String::new, |bound| format!(" against {bound}"));
+        format!("{name}: {}{bound}", reason.measured)
+    });
+    let each: Vec<String> = each.collect();
+    format!(
+        "{} ({}) in {} measurements: {} – {}",
+        reason.weight.name(),
+        reason.code.name(),
+        rows.len(),
+        reason.advice,
+        each.join("; ")
     )
 }
 
