@@ -1,6 +1,7 @@
 //! The command line: every flag, default and environment variable is declared here and nowhere else.
 
 pub mod bench;
+pub mod compare;
 pub mod sim;
 
 use std::path::PathBuf;
@@ -66,6 +67,18 @@ pub enum Command {
     Import(ImportArgs),
     /// Say why measurements are judged valid, suspect or invalid, with the evidence.
     Explain(ExplainArgs),
+    /// Hold one run against another: better, same, worse or unclear, cell by cell.
+    Compare(compare::CompareArgs),
+    /// Measure how much the figures of this machine vary though nothing changes; comparisons use it from then on.
+    Noise(Box<compare::NoiseArgs>),
+    /// Set, show or move what nights are held against.
+    Baseline(compare::BaselineArgs),
+    /// Run a matrix and hold it against its baseline; what seems worse is started afresh before anyone is told.
+    Nightly(Box<compare::NightlyArgs>),
+    /// Show the nights of a matrix, and where they changed.
+    History(compare::HistoryArgs),
+    /// Find the first of several versions that is worse.
+    Bisect(Box<compare::BisectArgs>),
     /// Get the data sets and tokenizers that a matrix lacks from the model hub; everything else works offline.
     Fetch(FetchArgs),
     /// Remove the processes and containers that dead runs left behind.
@@ -124,7 +137,7 @@ pub struct PlanArgs {
 /// `matrix run`.
 ///
 /// Example: `matrix run matrices/qwen3.yaml --only engine=sglang,model=~8B`
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// The matrix file.
     pub matrix: PathBuf,

@@ -37,6 +37,31 @@ fn every_broken_matrix_is_answered_with_place_and_mend() {
 }
 
 #[test]
+fn a_metric_that_nobody_reads_is_named_in_the_recipe() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let engines = folder.path().join("engines");
+    std::fs::create_dir(&engines).expect("a folder can be made");
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/sim.yaml");
+    let recipe = std::fs::read_to_string(shipped).expect("the recipe is there");
+    let recipe = recipe
+        .replace("name: sim", "name: mine")
+        .replace("      waiting: [\"vllm:", "      wating: [\"vllm:");
+    std::fs::write(engines.join("mine.yaml"), recipe).expect("a file can be written");
+    let text = "name: t\nengines: [mine]\nmodels: [m]\nscenarios: [sharegpt]\n";
+    std::fs::write(folder.path().join("m.yaml"), text).expect("a file can be written");
+    let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+        .args(["check", "m.yaml"])
+        .current_dir(folder.path())
+        .output()
+        .expect("the binary runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for part in ["unknown metric `wating`", "did you mean `waiting`?", "mine.yaml"] {
+        assert!(said.contains(part), "`{part}` is not in:\n{said}");
+    }
+}
+
+#[test]
 fn a_matrix_called_like_an_engine_is_read() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let text = "name: t\nengines: [vllm]\nmodels: [m]\nscenarios: [sharegpt]\n";

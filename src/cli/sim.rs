@@ -36,6 +36,9 @@ pub struct SimArgs {
     /// The version that the engine tells.
     #[arg(long, value_name = "VERSION", default_value = "0.0.0-sim")]
     version_string: String,
+    /// Keeps quiet in OpenAI's answers about prompt tokens from the prefix cache, as engines without such a report do.
+    #[arg(long)]
+    hide_cached_tokens: bool,
     /// The kind of quantized weights that SGLang's server info tells, such as `fp8`; none by default.
     #[arg(long, value_name = "KIND")]
     quantization: Option<String>,
@@ -237,7 +240,7 @@ fn preset(name: &str) -> Result<&'static Preset, String> {
 }
 
 /// A share as people write it: `30%` or `0.3`.
-fn share(text: &str) -> Result<f64, String> {
+pub(super) fn share(text: &str) -> Result<f64, String> {
     let number = |text: &str| {
         text.trim()
             .parse::<f64>()
@@ -277,6 +280,7 @@ impl SimArgs {
             },
             version: self.version_string,
             quantization: self.quantization,
+            hides_cached: self.hide_cached_tokens,
             tp: self.tp,
             max_model_len: self.max_model_len.unwrap_or(preset.max_model_len.min(fits)),
             api_key: self.api_key,

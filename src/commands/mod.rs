@@ -1,16 +1,22 @@
 //! A file per subcommand: the only place that wires wings together and writes to stdout.
 
+pub mod baseline;
 pub mod bench;
+pub mod bisect;
 pub mod calibrate;
 pub mod check;
 pub mod clean;
+pub mod compare;
 pub mod explain;
 pub mod fetch;
 mod flags;
+pub mod history;
 pub mod import;
 
 pub mod init;
 pub mod log;
+pub mod nightly;
+pub mod noise;
 pub mod plan;
 mod read;
 pub mod report;
@@ -80,6 +86,12 @@ pub fn execute(cli: Cli) -> Outcome {
         Command::Report(args) => report::execute(&args, colors),
         Command::Import(args) => import::execute(&args),
         Command::Explain(args) => explain::execute(&args),
+        Command::Compare(args) => compare::execute(&args, colors),
+        Command::Noise(args) => noise::execute(&args, colors),
+        Command::Baseline(args) => baseline::execute(&args, colors),
+        Command::Nightly(args) => nightly::execute(&args, colors),
+        Command::History(args) => history::execute(&args, colors),
+        Command::Bisect(args) => bisect::execute(&args, colors),
         Command::Fetch(args) => fetch::execute(&args, colors),
         Command::Clean => clean::execute(),
         Command::Schema(args) => schema::execute(&args),

@@ -34,7 +34,7 @@ pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
 /// Leaves in the plan what fits.
 pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<(), Refusal> {
     let known: Vec<String> = plan.cells.iter().map(|cell| cell.key.to_string()).collect();
-    plan.cells.retain(|cell| only.fits(&cell.axes));
+    plan.keep(|cell| only.fits(&cell.axes));
     if plan.cells.is_empty() {
         let some: Vec<&str> = known.iter().take(3).map(String::as_str).collect();
         return Err(Refusal::usage(format!(
@@ -43,13 +43,6 @@ pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<(), Refusal> {
             some.join("\n      ")
         )));
     }
-    let kept: Vec<_> = plan.cells.iter().map(|cell| cell.key.clone()).collect();
-    for start in &mut plan.starts {
-        start.cells.retain(|measurement| kept.contains(&measurement.cell));
-    }
-    plan.starts.retain(|start| !start.cells.is_empty());
-    plan.launches
-        .retain(|launch| plan.starts.iter().any(|start| start.launch == launch.id));
     Ok(())
 }
 

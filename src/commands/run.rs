@@ -1,7 +1,7 @@
 //! `matrix run`: every engine started, every cell measured, every table written.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,8 +40,45 @@ const QUICK_TOKENS: u32 = 16;
 /// # Errors
 /// Mistakes in the files, a machine that is not fit, a disk that refuses.
 pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
+    let measured = measure(args, colors, &|_| ())?;
+    if !args.json {
+        print(&measured.tables);
+        print(&format!("results: {}\n", measured.folder.display()));
+        if measured.exit == Exit::Interrupted {
+            print(&format!(
+                "go on with: matrix run {} --resume {}\n",
+                args.matrix.display(),
+                measured.run
+            ));
+        }
+    }
+    Ok(measured.exit)
+}
+
+/// What measuring came to.
+pub(super) struct Measured {
+    /// The run.
+    pub run: RunId,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Its tables, for the terminal.
+    pub tables: String,
+    /// How `matrix run` would end.
+    pub exit: Exit,
+}
+
+/// Measures a matrix, whose plan `change` may change before anything is chosen of it.
+///
+/// # Errors
+/// As [`execute`].
+pub(super) fn measure(
+    args: &RunArgs,
+    colors: Colors,
+    change: &dyn Fn(&mut Plan),
+) -> Result<Measured, Refusal> {
     let mut read =
         read(&args.matrix).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?;
+    change(&mut read.plan);
     let secrets = secrets(&read.plan);
     let redactor = Redactor::new(secrets.values().map(String::as_str));
     let whole = read.plan.clone();
@@ -95,19 +132,13 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         },
     ))?;
     progress.finish();
-    let shown = report::write(&store, colors).context("the measurements are saved, the tables are not")?;
-    if !args.json {
-        print(&shown);
-        print(&format!("results: {}\n", store.folder().display()));
-        if stop.is_asked() {
-            print(&format!(
-                "go on with: matrix run {} --resume {}\n",
-                args.matrix.display(),
-                store.run()
-            ));
-        }
-    }
-    Ok(verdict(&stop, tally))
+    let tables = report::write(&store, colors).context("the measurements are saved, the tables are not")?;
+    Ok(Measured {
+        run: store.run().clone(),
+        folder: store.folder().to_owned(),
+        tables,
+        exit: verdict(&stop, tally),
+    })
 }
 
 /// Puts GPUs that are only pretended in the place of the machine's own.

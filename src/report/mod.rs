@@ -18,6 +18,7 @@ pub mod html;
 pub mod import;
 pub mod jsonl;
 pub mod markdown;
+pub mod night;
 pub mod overall;
 pub mod plot;
 pub(crate) mod python;
@@ -27,6 +28,7 @@ pub mod terminal;
 mod testing;
 pub mod traffic;
 pub mod traps;
+pub mod verdicts;
 pub mod vllm_json;
 
 use std::fmt;

@@ -320,6 +320,15 @@ impl<'a> Course<'a> {
         requests = count_tokens(requests, stock).await;
         let basis = Basis {
             accept_length,
+            // Of a search the requests are those of one point, and the energy is that of all.
+            energy: match &self.cell.scenario.search {
+                None => self
+                    .summary
+                    .telemetry
+                    .as_ref()
+                    .and_then(|told| told.energy.clone()),
+                Some(_) => None,
+            },
             ..Basis::of(self.launch, self.cell)
         };
         if metrics::divides_gaps(&basis.backend, accept_length) {

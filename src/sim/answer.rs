@@ -169,8 +169,8 @@ fn models(engine: &Engine) -> String {
 fn metrics(engine: &Engine, model: &str) -> Option<String> {
     let options = &engine.options;
     match options.faults.forgets_metrics_at(engine.requests.load(Relaxed)) {
-        true => Metrics::default().page(options.dialect, model),
-        false => engine.metrics.page(options.dialect, model),
+        true => Metrics::default().page(options.dialect, model, options.tp),
+        false => engine.metrics.page(options.dialect, model, options.tp),
     }
 }
 

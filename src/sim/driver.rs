@@ -27,7 +27,7 @@ pub(crate) enum Order {
 /// Runs the batch until nobody can order any more or the engine closes.
 pub(crate) async fn drive(cost: CostModel, mut orders: UnboundedReceiver<Order>, engine: Arc<Engine>) {
     let epoch = clock::now();
-    let kv_tokens = cost.kv_tokens;
+    let (kv_tokens, full) = (cost.kv_tokens, cost.max_running);
     let mut batch = Batch::new(cost, engine.options.seed);
     let mut listeners: HashMap<u64, UnboundedSender<Emission>> = HashMap::new();
     loop {
@@ -36,6 +36,7 @@ pub(crate) async fn drive(cost: CostModel, mut orders: UnboundedReceiver<Order>,
         }
         let step = batch.begin();
         tell(&mut batch, &engine, kv_tokens);
+        engine.metrics.power.set(batch.sizes().0 as f64 / full as f64);
         let Some(took) = step else {
             let order = tokio::select! {
                 order = orders.recv() => order,

@@ -71,6 +71,15 @@ impl Engine {
         self.options.faults.hangs_at(self.requests.load(Relaxed))
     }
 
+    /// The share of the batch in use where nothing is batched: the requests in flight, as if 256 were a full batch.
+    fn unbatched(&self) {
+        if self.orders.is_none() {
+            self.metrics
+                .power
+                .set(self.metrics.in_flight.load(Relaxed) as f64 / 256.0);
+        }
+    }
+
     /// The finished requests so far, a JSON line each.
     pub(crate) fn truth(&self) -> String {
         let lines = self.truth.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,6 +118,7 @@ impl Exchange {
         arrived: Moment,
     ) -> Self {
         engine.metrics.in_flight.fetch_add(1, Relaxed);
+        engine.unbatched();
         Self {
             engine: Arc::clone(engine),
             id: id.map_or_else(|| number.to_string(), str::to_owned),
@@ -164,6 +174,7 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         let metrics = &self.engine.metrics;
         metrics.in_flight.fetch_sub(1, Relaxed);
+        self.engine.unbatched();
         let count = match self.finish {
             Some(Finish::Length) => &metrics.finished,
             Some(Finish::Stop) => &metrics.stopped,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::sim::batching::Totals;
 use crate::sim::options::Dialect;
+use crate::sim::power::Power;
 
 /// Upper bounds of the buckets of all histograms, in seconds.
 const BOUNDS: [f64; 20] = [
@@ -80,6 +81,7 @@ pub(crate) struct Metrics {
     pub itl: Histogram,
     pub e2e: Histogram,
     pub queue: Histogram,
+    pub power: Power,
 }
 
 struct Page<'a> {
@@ -108,8 +110,8 @@ impl Page<'_> {
 }
 
 impl Metrics {
-    /// The page of this dialect; none for the bare one, which has no metrics.
-    pub(crate) fn page(&self, dialect: Dialect, model: &str) -> Option<String> {
+    /// The page of this dialect for an engine on so many devices; none for the bare one, which has no metrics.
+    pub(crate) fn page(&self, dialect: Dialect, model: &str, devices: u32) -> Option<String> {
         let model = model.replace('\\', "\\\\").replace('"', "\\\"");
         let mut gauges = *self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
         if gauges.kv_tokens == 0 {
@@ -146,7 +148,22 @@ impl Metrics {
             .write(&mut page, &format!("{prefix}:time_to_first_token_seconds"));
         self.e2e
             .write(&mut page, &format!("{prefix}:e2e_request_latency_seconds"));
+        self.energy(&mut page, devices);
         Some(page.out)
+    }
+
+    /// No engine tells these; they are here so that energy can be tried without a device that tells it.
+    fn energy(&self, page: &mut Page<'_>, devices: u32) {
+        let (watts, joules) = self.power.read();
+        for (name, kind, value) in [
+            ("sim_power_watts", "gauge", watts),
+            ("sim_energy_joules_total", "counter", joules),
+        ] {
+            page.kind(name, kind);
+            for device in 0..devices {
+                page.line(name, &format!(",device=\"{device}\""), value);
+            }
+        }
     }
 
     fn answered(&self) -> u64 {
@@ -222,7 +239,7 @@ mod tests {
         for millis in [10, 11, 500_000] {
             metrics.ttft.observe(Duration::from_millis(millis));
         }
-        let page = metrics.page(Dialect::Vllm, "a\"b").unwrap();
+        let page = metrics.page(Dialect::Vllm, "a\"b", 2).unwrap();
         let line = |end: &str| {
             page.lines()
                 .find(|line| line.contains("first_token") && line.contains(end))
@@ -233,6 +250,8 @@ mod tests {
         assert!(line("le=\"+Inf\"").ends_with(" 3"));
         assert!(line("_count").ends_with(" 3") && line("_sum").ends_with(" 500.021"));
         assert!(page.contains("model_name=\"a\\\"b\""));
+        let power = page.lines().filter(|line| line.starts_with("sim_power_watts{"));
+        assert_eq!(power.filter(|line| line.ends_with("} 80")).count(), 2);
     }
 
     #[test]
@@ -243,8 +262,8 @@ mod tests {
             (Dialect::Sglang, "sglang:token_usage"),
             (Dialect::Lmdeploy, "lmdeploy:gpu_cache_usage_perc"),
         ] {
-            assert!(metrics.page(dialect, "m").unwrap().contains(name));
+            assert!(metrics.page(dialect, "m", 1).unwrap().contains(name));
         }
-        assert_eq!(metrics.page(Dialect::Openai, "m"), None);
+        assert_eq!(metrics.page(Dialect::Openai, "m", 1), None);
     }
 }

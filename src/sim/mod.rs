@@ -23,6 +23,7 @@ mod faults;
 mod metrics;
 mod metronome;
 mod options;
+mod power;
 mod presets;
 mod server;
 mod source;

@@ -90,6 +90,8 @@ pub struct Options {
     pub models: Vec<String>,
     /// The version that is told.
     pub version: String,
+    /// Whether OpenAI's answers keep quiet about prompt tokens from the prefix cache, as engines do that have no such report turned on.
+    pub hides_cached: bool,
     /// The kind of quantized weights that SGLang's server info tells; none unless said.
     pub quantization: Option<String>,
     /// The tensor-parallel size that is told.
@@ -129,6 +131,7 @@ impl Default for Options {
             models: vec![fast.model.to_owned()],
             version: "0.0.0-sim".to_owned(),
             quantization: None,
+            hides_cached: false,
             tp: 1,
             max_model_len: fast.max_model_len,
             api_key: None,

@@ -137,13 +137,17 @@ fn begin(engine: &Arc<Engine>, request: &Request, ask: &Ask, number: u64) -> Exc
 
 fn voice(engine: &Engine, endpoint: Endpoint, ask: &Ask, number: u64) -> Voice {
     let id = mix(engine.options.seed ^ mix(number));
-    Voice::new(
+    let mut voice = Voice::new(
         engine.options.dialect,
         endpoint,
         ask,
         id,
         clock::unix_seconds() as u64,
-    )
+    );
+    if engine.options.hides_cached {
+        voice.hide_cached();
+    }
+    voice
 }
 
 /// Whether a stream goes on after a mishap.

@@ -227,6 +227,16 @@ mod tests {
     }
 
     #[test]
+    fn looking_at_the_host_takes_less_than_a_hundredth_of_a_processor() {
+        let mut probe = HostProbe::new(Engine::Here(vec![std::process::id()]));
+        probe.read().unwrap();
+        let began = clock::thread_cpu();
+        (0..20).for_each(|_| drop(probe.read().unwrap()));
+        let each = (clock::thread_cpu() - began).as_secs_f64() / 20.0;
+        assert!(each / PERIOD.as_secs_f64() < 0.01, "{each} s");
+    }
+
+    #[test]
     fn of_an_engine_elsewhere_all_other_work_is_that_of_others() {
         let mut elsewhere = HostProbe::new(Engine::Elsewhere);
         let values = elsewhere.read().unwrap().remove(0).values;

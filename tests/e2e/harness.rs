@@ -156,7 +156,7 @@ impl Ran {
 }
 
 /// The bounds of tests that are not about bounds: they are short, and share few processors with their engine and with each other.
-pub const BOUNDS: &str = "validity: { send_lag: 10s, client_cpu: 1.0 }\n";
+pub const BOUNDS: &str = "validity: { send_lag: 10s, client_cpu: 1.0, warm: 0.2 }\n";
 
 /// A matrix on simulated engines: each with its own arguments, one model, small scenarios.
 pub fn sims(engines: &[(&str, &str, &str)], scenarios: &str) -> String {

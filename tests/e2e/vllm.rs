@@ -9,6 +9,7 @@ use matrix::cli::variable;
 use matrix::results::record::cell::Ending;
 
 use crate::harness::{Bench, repository, summary};
+use crate::telemetry::agrees;
 
 #[test]
 fn the_four_workloads_run_on_real_vllm() {
@@ -70,6 +71,7 @@ datasets: {{ sharegpt: data/conversations.json }}
             "{:?}",
             summary.phases
         );
+        agrees(&run, summary);
     }
     for measurement in run.plan.starts.iter().flat_map(|start| &start.cells) {
         let asked = run.plan.cell(&measurement.cell).scenario.workload.output_len;

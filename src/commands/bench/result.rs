@@ -63,6 +63,7 @@ impl Ended<'_> {
             slo: self.wish.asked.slo.clone(),
             duration: None,
             accept_length: self.accept_length,
+            energy: None,
         }
     }
 

@@ -1,3 +1,23 @@
-//! Two cells, or two runs of them, held against each other. Pure.
+//! Two sides to verdicts: did it get worse?
+//!
+//! The unit is the start of an engine: requests of one start are correlated, ten thousand of them are still one observation. Everything
+//! here is a function of values, without any draw: the same figures give the same verdict.
 
+pub mod cells;
+pub mod change;
 pub mod comparable;
+pub mod exact;
+pub mod fingerprint;
+pub mod held;
+#[cfg(test)]
+mod montecarlo;
+pub mod multiplicity;
+pub mod night;
+pub mod percentile;
+pub mod series;
+pub mod side;
+pub mod spread;
+pub mod student;
+#[cfg(test)]
+mod tests;
+pub mod verdict;

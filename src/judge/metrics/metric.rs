@@ -51,6 +51,18 @@ pub enum Metric {
     Attainment,
     /// Share of requests that met one target.
     AttainmentOf(Target),
+    /// Energy of all devices together.
+    Energy,
+    /// Energy above what the same devices take when idle.
+    EnergyAboveIdle,
+    /// Energy for each completed request, or for each token of completed requests.
+    EnergyPer(Flow),
+    /// Tokens of completed requests for each joule.
+    PerEnergy(Flow),
+    /// Mean power of all devices together.
+    MeanPower,
+    /// Largest power of all devices together at one moment.
+    PeakPower,
     /// The highest value that a search found.
     Found(By),
     /// A statistic of a sample of times.
@@ -72,6 +84,12 @@ pub enum Unit {
     RequestsPerSecond,
     /// Tokens per second.
     TokensPerSecond,
+    /// Energy.
+    Joules,
+    /// Power.
+    Watts,
+    /// Tokens per joule.
+    TokensPerJoule,
     /// A share between 0 and 1.
     Share,
 }
@@ -86,6 +104,9 @@ impl Unit {
             Self::Tokens => "tokens",
             Self::RequestsPerSecond => "req/s",
             Self::TokensPerSecond => "tok/s",
+            Self::Joules => "J",
+            Self::Watts => "W",
+            Self::TokensPerJoule => "tok/J",
             Self::Share => "",
         }
     }
@@ -129,6 +150,10 @@ impl Metric {
             .chain(Flow::ALL.map(Self::PerDevice))
             .chain(flows)
             .chain(Target::ALL.map(Self::AttainmentOf))
+            .chain([Self::Energy, Self::EnergyAboveIdle])
+            .chain(Flow::ALL.map(Self::EnergyPer))
+            .chain(Flow::OF_EFFICIENCY.map(Self::PerEnergy))
+            .chain([Self::MeanPower, Self::PeakPower])
             .chain([By::Rate, By::Concurrency].map(Self::Found))
             .chain(times)
     }
@@ -163,6 +188,14 @@ impl Metric {
             Self::Goodput => "goodput_req_s".to_owned(),
             Self::Attainment => "slo_attainment_share".to_owned(),
             Self::AttainmentOf(target) => format!("slo_attainment_{}_share", target.name()),
+            Self::Energy => "energy_j".to_owned(),
+            Self::EnergyAboveIdle => "energy_above_idle_j".to_owned(),
+            Self::EnergyPer(Flow::Requests) => "energy_per_request_j".to_owned(),
+            Self::EnergyPer(Flow::Total) => "energy_per_token_j".to_owned(),
+            Self::EnergyPer(flow) => format!("energy_per_{}_token_j", flow.name()),
+            Self::PerEnergy(flow) => format!("{}_efficiency_tok_j", flow.name()),
+            Self::MeanPower => "mean_power_w".to_owned(),
+            Self::PeakPower => "peak_power_w".to_owned(),
             Self::Found(By::Rate) => "found_rate_req_s".to_owned(),
             Self::Found(By::Concurrency) => "found_concurrency_requests".to_owned(),
             Self::Time(statistic, sample) => format!("{}_{}_ms", statistic.name(), sample.name()),
@@ -203,6 +236,14 @@ impl Metric {
             Self::AttainmentOf(Target::Ttft) => "TTFT attainment",
             Self::AttainmentOf(Target::Tpot) => "TPOT attainment",
             Self::AttainmentOf(Target::E2e) => "E2E attainment",
+            Self::Energy => "energy",
+            Self::EnergyAboveIdle => "energy above idle",
+            Self::EnergyPer(Flow::Requests) => "energy per request",
+            Self::EnergyPer(Flow::Total) => "energy per token",
+            Self::EnergyPer(flow) => return format!("energy per {} token", flow.name()),
+            Self::PerEnergy(flow) => return format!("{} tokens per joule", flow.name()),
+            Self::MeanPower => "mean power",
+            Self::PeakPower => "peak power",
             Self::Found(By::Rate) => "highest rate that holds the SLO",
             Self::Found(By::Concurrency) => "highest concurrency that holds the SLO",
             Self::Time(statistic, sample) => return format!("{} {}", statistic.name(), sample.label()),
@@ -228,6 +269,9 @@ impl Metric {
             Self::Throughput(flow) | Self::PerDevice(flow) => flow.unit().0,
             Self::PerUser | Self::PeakOutput | Self::SteadyOutput => Unit::TokensPerSecond,
             Self::Goodput | Self::Found(By::Rate) => Unit::RequestsPerSecond,
+            Self::Energy | Self::EnergyAboveIdle | Self::EnergyPer(_) => Unit::Joules,
+            Self::PerEnergy(_) => Unit::TokensPerJoule,
+            Self::MeanPower | Self::PeakPower => Unit::Watts,
             Self::Time(..) => Unit::Millis,
         }
     }
@@ -240,6 +284,9 @@ impl Metric {
             | Self::ErrorShare
             | Self::Short
             | Self::Duration
+            | Self::Energy
+            | Self::EnergyAboveIdle
+            | Self::EnergyPer(_)
             | Self::Time(..) => Some(Better::Lower),
             Self::Completed
             | Self::Throughput(_)
@@ -251,10 +298,13 @@ impl Metric {
             | Self::Goodput
             | Self::Attainment
             | Self::AttainmentOf(_)
+            | Self::PerEnergy(_)
             | Self::Found(_) => Some(Better::Higher),
             Self::Due
             | Self::Tokens(_)
             | Self::TokensPerChunk
+            | Self::MeanPower
+            | Self::PeakPower
             | Self::MeanConcurrency
             | Self::SteadyDuration
             | Self::SteadyConcurrency
@@ -281,6 +331,9 @@ mod tests {
                 Unit::Tokens => "_tokens",
                 Unit::RequestsPerSecond => "_req_s",
                 Unit::TokensPerSecond => "_tok_s",
+                Unit::Joules => "_j",
+                Unit::Watts => "_w",
+                Unit::TokensPerJoule => "_tok_j",
                 Unit::Share => "_share",
             };
             assert!(name.ends_with(ending), "{name} does not end in {ending}");

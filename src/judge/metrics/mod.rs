@@ -6,6 +6,7 @@
 
 mod cache;
 mod compat;
+mod energy;
 mod goodput;
 mod latency;
 mod mended;
@@ -36,6 +37,7 @@ use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::cell::{Definitions, Figures};
 use crate::results::record::request::Request;
+use crate::results::record::telemetry::Energy;
 
 /// What figures depend on besides the records.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +55,8 @@ pub struct Basis {
     pub duration: Option<Duration>,
     /// Tokens accepted per step of speculative decoding, where the server reported it.
     pub accept_length: Option<f64>,
+    /// Energy of the measurement, where anybody told it.
+    pub energy: Option<Energy>,
 }
 
 impl Basis {
@@ -65,6 +69,7 @@ impl Basis {
             slo: cell.scenario.slo.clone(),
             duration: None,
             accept_length: None,
+            energy: None,
         }
     }
 }
@@ -120,6 +125,10 @@ impl Sheet {
         self.0
             .insert(metric.name(), value.filter(|value| value.is_finite()));
     }
+
+    fn get(&self, metric: Metric) -> Option<f64> {
+        figure(&self.0, metric)
+    }
 }
 
 fn matrix_figures(requests: &[Request], basis: &Basis) -> Figures {
@@ -130,6 +139,9 @@ fn matrix_figures(requests: &[Request], basis: &Basis) -> Figures {
     steady::matrix(&mut sheet, requests, basis);
     if let Some(slo) = &basis.slo {
         goodput::matrix(&mut sheet, requests, slo);
+    }
+    if let Some(energy) = &basis.energy {
+        energy::matrix(&mut sheet, energy);
     }
     sheet.0
 }

@@ -125,6 +125,9 @@ impl Flow {
     /// Every flow.
     pub const ALL: [Self; 4] = [Self::Requests, Self::Input, Self::Output, Self::Total];
 
+    /// Flows that are also told per joule.
+    pub(super) const OF_EFFICIENCY: [Self; 2] = [Self::Output, Self::Total];
+
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Requests => "request",

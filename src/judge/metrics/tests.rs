@@ -71,6 +71,7 @@ fn basis(protocol: Protocol) -> Basis {
         slo: None,
         duration: None,
         accept_length: None,
+        energy: None,
     }
 }
 
@@ -790,6 +791,7 @@ mod mended_figures {
             slo: None,
             duration: None,
             accept_length: None,
+            energy: None,
         }
     }
 
@@ -861,4 +863,51 @@ mod mended_figures {
         assert_eq!(value(&figures, "mean_e2e_ms"), Some(30.0));
         assert_eq!(value(&figures, "mean_ttft_ms"), None);
     }
+}
+
+#[test]
+fn energy_is_told_per_request_and_per_token_of_what_was_completed() {
+    use crate::results::record::telemetry::{Energy, EnergySource};
+    let requests: Vec<Request> = [(10, 4), (30, 6)]
+        .into_iter()
+        .map(|(prompt, output)| {
+            serde_json::from_value(serde_json::json!({
+                "index": 0, "prompt_tokens": prompt, "asked_tokens": output, "due_ns": 0, "sent_ns": 0, "end_ns": 2_000_000_000_u64,
+                "status": 200, "chunks": [[1_000_000, "a", output, 1]], "usage": { "completion": output },
+            }))
+            .unwrap()
+        })
+        .collect();
+    let energy = Energy {
+        source: EnergySource::Counter,
+        joules: 500.0,
+        disagrees_j: None,
+        above_idle_j: Some(300.0),
+        mean_w: 250.0,
+        peak_w: Some(400.0),
+        is_simulated: false,
+    };
+    let told = |energy| {
+        let basis = Basis {
+            energy,
+            ..basis(Protocol::Completions)
+        };
+        summarize(&requests, &basis).remove(&Definitions::Matrix).unwrap()
+    };
+    let figures = told(Some(energy));
+    for (name, value) in [
+        ("energy_j", 500.0),
+        ("energy_above_idle_j", 300.0),
+        ("energy_per_request_j", 250.0),
+        ("energy_per_input_token_j", 12.5),
+        ("energy_per_output_token_j", 50.0),
+        ("energy_per_token_j", 10.0),
+        ("output_efficiency_tok_j", 0.02),
+        ("total_efficiency_tok_j", 0.1),
+        ("mean_power_w", 250.0),
+        ("peak_power_w", 400.0),
+    ] {
+        assert_eq!(figures[name], Some(value), "{name}");
+    }
+    assert!(!told(None).contains_key("energy_j"), "nobody told");
 }

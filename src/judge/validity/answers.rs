@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{Evidence, found, percent};
 use crate::judge::metrics::Metric;
+use crate::results::record::telemetry::Source;
 use crate::results::record::validity::{Code, Reason};
 
 /// Below this many output tokens a difference in counts is an accident.
@@ -67,6 +68,18 @@ fn short(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
+/// Whether the engine's own metrics were read on both sides of the window.
+fn was_heard(evidence: &Evidence<'_>) -> bool {
+    let sources = evidence
+        .summary
+        .telemetry
+        .iter()
+        .flat_map(|telemetry| &telemetry.sources);
+    sources
+        .filter(|facts| facts.source == Source::Engine)
+        .all(|facts| facts.is_bracketed && facts.trouble.is_none())
+}
+
 /// What answers report, what the engine's counters say, what our tokenizer counts.
 fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let reported: f64 = evidence
@@ -83,7 +96,7 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         .telemetry
         .as_ref()
         .and_then(|telemetry| telemetry.engine.as_ref())
-        .filter(|engine| engine.reset.is_empty())
+        .filter(|engine| engine.reset.is_empty() && was_heard(evidence))
         .and_then(|engine| engine.grown.get("generation_tokens"));
     // Of a failed request the engine knows more than its answers tell.
     let all_ended = evidence.requests.iter().all(|request| request.is_completed());

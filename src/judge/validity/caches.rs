@@ -17,13 +17,14 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let proof = evidence.summary.reset.as_ref();
     let hits = warm_share(evidence, proof);
     if let Some((share, told)) = &hits
-        && *share > evidence.bounds.warm
+        && *share > bound
     {
-        reasons.push(found(
-            Code::CacheWarm,
-            told.clone(),
-            Some(percent(evidence.bounds.warm)),
-        ));
+        let told_bound = format!(
+            "{}, since the prompts themselves repeat {}",
+            percent(bound),
+            percent(repeated)
+        );
+        reasons.push(found(Code::CacheWarm, told.clone(), Some(told_bound)));
     }
     if is_fresh(evidence) {
         return;

@@ -87,7 +87,7 @@ fn shared(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 }
 
 /// Requests per second between the first moment and the last.
-fn per_second(moments: &mut Vec<u64>) -> Option<f64> {
+fn per_second(mut moments: Vec<u64>) -> Option<f64> {
     moments.sort_unstable();
     let span = moments
         .last()?
@@ -108,8 +108,8 @@ fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     if requests.len() < FEW || !has_rate(requests) {
         return;
     }
-    let asked = per_second(&mut requests.iter().map(|request| request.due_ns).collect());
-    let sent = per_second(&mut requests.iter().filter_map(|request| request.sent_ns).collect());
+    let asked = per_second(requests.iter().map(|request| request.due_ns).collect());
+    let sent = per_second(requests.iter().filter_map(|request| request.sent_ns).collect());
     let (Some(asked), Some(sent)) = (asked, sent) else {
         return;
     };

@@ -78,7 +78,7 @@ pub const TABLE: &[Entry] = &[
         mend: "Raise the concurrency limit or lower the rate; what was measured is a closed loop of that concurrency.",
         bound: "`rate`: 0.05 below the rate of the schedule",
         source: "documents of vllm bench serve: a concurrency limit lowers the actual rate",
-        brings: &[NeverSteady],
+        brings: &[NeverSteady, QueueGrowing],
     },
     Entry {
         code: Errors,

@@ -15,7 +15,7 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
     for name in names(samples) {
         if let Some(times) = name_of_times(&name) {
             let counted = format!("{times}_count");
-            read_times(&mut window, times, &series(&name), &series(&counted));
+            read_times(&mut window, times, (&series(&name), &series(&counted)), end);
             continue;
         }
         let told = series(&name);
@@ -26,7 +26,7 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
             }
             Some(Kind::Counter) if told.falls() => window.reset.push(name),
             Some(Kind::Counter) => {
-                let grown = told.whole_growth();
+                let grown = told.whole_growth(end);
                 window.grown.extend(grown.map(|grown| (name, grown)));
             }
             Some(Kind::Times) | None => {}
@@ -46,12 +46,12 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
 }
 
 /// The mean of times over the window, by their sum and number.
-fn read_times(window: &mut EngineWindow, name: &str, sum: &Series, count: &Series) {
+fn read_times(window: &mut EngineWindow, name: &str, (sum, count): (&Series, &Series), end: f64) {
     if sum.falls() || count.falls() {
         window.reset.push(name.to_owned());
         return;
     }
-    let Some((sum, count)) = sum.whole_growth().zip(count.whole_growth()) else {
+    let Some((sum, count)) = sum.whole_growth(end).zip(count.whole_growth(end)) else {
         return;
     };
     window.grown.insert(format!("{name}_count"), count);

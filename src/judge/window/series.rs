@@ -34,10 +34,10 @@ impl Series {
         Some(self.at(end)? - self.at(0.0)?)
     }
 
-    /// How much a counter grew from the last sample before the window to the very last one.
-    pub(super) fn whole_growth(&self) -> Option<f64> {
+    /// How much a counter grew from the last sample before the window to the very last one; `None` where that is not after its end.
+    pub(super) fn whole_growth(&self, window: f64) -> Option<f64> {
         let start = self.0.iter().rev().find(|(at, _)| *at <= 0.0)?;
-        let (_, end) = self.0.last()?;
+        let (_, end) = self.0.last().filter(|(at, _)| *at >= window)?;
         Some(end - start.1)
     }
 

@@ -257,6 +257,15 @@ fn an_engine_is_told_by_differences_and_a_fall_is_a_reset() {
         (0, 0),
         "what was before nobody knows"
     );
+    let fell_silent = [times(-0.1, 3.0, 1.0), times(5.0, 5.0, 5.0)];
+    let window = telemetry(&fell_silent, Vec::new(), &about(10.0, &[]))
+        .engine
+        .unwrap();
+    assert_eq!(
+        (window.means.len(), window.grown.len()),
+        (0, 0),
+        "and what came after"
+    );
 }
 
 #[test]

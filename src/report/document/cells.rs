@@ -9,15 +9,10 @@ use super::traces::{self, Distribution, Series, Trace};
 use crate::judge::metrics::{Metric, Statistics};
 use crate::matrix::plan::Measurement;
 use crate::report::engine_report::command_of;
-use crate::report::tables::{Shown, energy_per_token, lacks, mean_power, status, verdict_of};
+use crate::report::tables::{Shown, lacks, status, verdict_of};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::imported::Unknown;
 use crate::results::record::validity::{Reason, Verdict};
-
-/// Energy per output token, in `figures`.
-const ENERGY: (&str, &str) = ("energy_per_output_token_j", "J/tok");
-/// Mean power of all devices, in `figures`.
-const POWER: (&str, &str) = ("mean_power_w", "W");
 
 /// A cell with everything that was measured of it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -139,21 +134,12 @@ pub struct MeasurementFacts {
 
 /// The unit of a figure by its name on disk; empty for a share.
 pub fn unit(name: &str) -> &'static str {
-    let others = [ENERGY, POWER];
-    let other = || others.iter().find(|(known, _)| *known == name);
-    match Metric::of_name(name) {
-        Some(metric) => metric.unit().symbol(),
-        None => other().map_or("", |(_, unit)| unit),
-    }
+    Metric::of_name(name).map_or("", |metric| metric.unit().symbol())
 }
 
 /// The name of a figure for people, by its name on disk.
 pub fn label(name: &str) -> String {
-    match name {
-        _ if name == ENERGY.0 => "energy per output token".to_owned(),
-        _ if name == POWER.0 => "mean power".to_owned(),
-        _ => Metric::of_name(name).map_or_else(|| name.to_owned(), Metric::label),
-    }
+    Metric::of_name(name).map_or_else(|| name.to_owned(), Metric::label)
 }
 
 pub(super) fn cell(shown: &Shown<'_>, run: &str, traces: &BTreeMap<Measurement, Trace>) -> CellFacts {
@@ -251,16 +237,6 @@ fn figures(shown: &Shown<'_>) -> BTreeMap<Definitions, BTreeMap<String, Figure>>
                 if let Some(value) = value.filter(|value| value.is_finite()) {
                     of_set.entry(name.clone()).or_default().push(value);
                 }
-            }
-        }
-        let ours = values.entry(Definitions::Matrix).or_default();
-        for ((name, _), value) in [(ENERGY, energy_per_token(summary)), (POWER, mean_power(summary))] {
-            if summary
-                .figures
-                .get(&Definitions::Matrix)
-                .is_none_or(|figures| !figures.contains_key(name))
-            {
-                ours.entry(name.to_owned()).or_default().extend(value);
             }
         }
     }

@@ -225,6 +225,11 @@ fn launch(found: &Found, keep: Keep, unknown: &mut Vec<Unknown>) -> Launch {
         unknown.push(Unknown::Model);
         "unknown model".to_owned()
     });
+    // A path on somebody's machine is no figure, and nobody else's business.
+    let checkpoint = match keep == Keep::FiguresAlone && names::is_path(&checkpoint) {
+        true => names::file_name(&checkpoint),
+        false => checkpoint,
+    };
     let (model, stored) = names::model(&checkpoint);
     let parallel = Parallel {
         tp: started.tp.unwrap_or(1),

@@ -13,8 +13,8 @@ use crate::results::record::imported::Unknown;
 /// Beside each value stand precision and number of GPUs, and its ratio to the reference; `≠` where there may be none, with the
 /// reasons below the table.
 pub fn across(shown: &[Shown<'_>], reference: Option<&str>) -> Table {
-    let (mut engines, mut rows): (Vec<String>, Vec<(String, String, Vec<&Shown<'_>>)>) =
-        (Vec::new(), Vec::new());
+    let mut engines: Vec<String> = Vec::new();
+    let mut rows: Vec<(String, String, Vec<&Shown<'_>>)> = Vec::new();
     for one in shown {
         let (model, scenario) = (one.launch.model.clone(), one.scenario());
         match rows

@@ -1,9 +1,8 @@
 //! The columns that tables share, and how a cell fills them.
 
 use super::{Shown, Value, lacks, spread, status, value_of};
-use crate::judge::metrics::{Better, Count, Flow, Metric, Sample, Statistic};
+use crate::judge::metrics::{Flow, Metric, Sample, Statistic};
 use crate::report::{Align, Column};
-use crate::results::record::cell::Summary;
 use crate::results::record::client::Point;
 use crate::results::record::imported::Unknown;
 use crate::results::record::search::SearchEnding;
@@ -42,10 +41,12 @@ pub(super) const FEW_FIGURES: [Measured<'static>; 4] = [
 ];
 
 /// The figures of a comparison that only some scenarios have.
-const ALSO: [Measured<'static>; 3] = [
+const ALSO: [Measured<'static>; 5] = [
     (Metric::PerUser, "output per user", 1, 5),
     (Metric::Goodput, "goodput", 2, 2),
     (Metric::Attainment, "SLO attainment", 4, 3),
+    (Metric::EnergyPer(Flow::Output), "energy per output token", 3, 4),
+    (Metric::MeanPower, "power", 0, 5),
 ];
 
 /// The figures of a comparison: the usual ones, and the rarer ones that any of the cells has.
@@ -53,54 +54,6 @@ pub(super) fn known(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
     let is_known = |measured: &Measured<'_>| group.iter().any(|one| !one.values(measured.0).is_empty());
     let also = ALSO.into_iter().filter(is_known);
     FIGURES.into_iter().chain(also).collect()
-}
-
-/// Joules that an output token of a measurement took, all devices together; `None` where nobody told energy or counted tokens.
-pub(crate) fn energy_per_token(summary: &Summary) -> Option<f64> {
-    let energy = summary.telemetry.as_ref()?.energy.as_ref()?;
-    let tokens = value_of(summary, Metric::Tokens(Count::Output))?;
-    (tokens > 0.0).then(|| energy.joules / tokens)
-}
-
-/// Mean watts of a measurement, all devices together.
-pub(crate) fn mean_power(summary: &Summary) -> Option<f64> {
-    Some(summary.telemetry.as_ref()?.energy.as_ref()?.mean_w)
-}
-
-/// A figure of a summary that no metric stands for, with heading, unit and digits after the point.
-type Told = (fn(&Summary) -> Option<f64>, &'static str, &'static str, usize);
-
-const ENERGY: [Told; 2] = [
-    (energy_per_token, "energy per output token", "J/tok", 3),
-    (mean_power, "power", "W", 0),
-];
-
-/// The columns of energy, where any of the cells has it.
-pub(super) fn energy(group: &[&Shown<'_>]) -> Vec<Column> {
-    let known = told_energy(group).into_iter();
-    known
-        .map(|(_, head, unit, _)| Column {
-            better: Some(Better::Lower),
-            ..column(head, unit, Align::Right, 3)
-        })
-        .collect()
-}
-
-/// The energy of a cell, in the columns that its table has.
-pub(super) fn energy_of(one: &Shown<'_>, group: &[&Shown<'_>]) -> Vec<Value> {
-    let known = told_energy(group).into_iter();
-    known
-        .map(|(of, _, _, decimals)| spread(&one.counted().filter_map(of).collect::<Vec<f64>>(), decimals))
-        .collect()
-}
-
-fn told_energy(group: &[&Shown<'_>]) -> Vec<Told> {
-    let is_known = |(of, ..): &Told| {
-        group
-            .iter()
-            .any(|one| one.counted().any(|summary| of(summary).is_some()))
-    };
-    ENERGY.into_iter().filter(is_known).collect()
 }
 
 /// The columns of the client's own error.

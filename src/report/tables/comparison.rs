@@ -49,7 +49,6 @@ fn table<'a>(title: String, group: &[&Shown<'a>], reference: Option<&'a str>) ->
     columns.extend(columns::identity());
     columns.extend(searches.then(columns::found));
     columns.extend(columns::figures(&figures));
-    columns.extend(columns::energy(group));
     columns.extend(columns::client());
     columns.push(columns::numbers(&format!("vs {reference}"), 0));
     let mut rows = Vec::new();
@@ -59,7 +58,6 @@ fn table<'a>(title: String, group: &[&Shown<'a>], reference: Option<&'a str>) ->
         cells.extend(columns::identified(one));
         cells.extend(searches.then(|| columns::found_by(one)));
         cells.extend(columns::values(one, &figures));
-        cells.extend(columns::energy_of(one, group));
         cells.extend(columns::client_error(one));
         cells.push(match held(one, group, reference) {
             // Its status and the note on its failure say why.

@@ -10,7 +10,6 @@ mod overview;
 mod ratio;
 
 pub use across::across;
-pub(crate) use columns::{energy_per_token, mean_power};
 pub(crate) use comparison::names;
 pub use comparison::{comparison, groups, reference_of};
 pub use latencies::latencies;
@@ -156,6 +155,15 @@ impl<'a> Shown<'a> {
     /// The median of a figure over the measurements that count.
     pub(crate) fn median(&self, metric: Metric) -> Option<f64> {
         metrics::Statistics::of(&self.values(metric)).map(|statistics| statistics.median)
+    }
+
+    /// The median of a figure by given definitions, over the measurements that count.
+    fn median_by(&self, definitions: Definitions, metric: Metric) -> Option<f64> {
+        let values: Vec<f64> = self
+            .counted()
+            .filter_map(|summary| metrics::figure(summary.figures.get(&definitions)?, metric))
+            .collect();
+        metrics::Statistics::of(&values).map(|statistics| statistics.median)
     }
 
     /// Of the measurements that count the one with the median of what cells are compared by, the lower one of two in the middle.
@@ -399,7 +407,9 @@ pub(crate) fn beside(launches: &[LaunchId]) -> String {
 /// What must be said of rows that show latencies.
 fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     let told = |(name, shown): &(String, &Shown<'_>)| {
-        let told = traps(&|metric| shown.median(metric), Itl::Token).into_iter();
+        // Figures of other definitions are other figures, and imports say themselves what is wrong with them.
+        let figure = |metric| shown.median_by(Definitions::Matrix, metric);
+        let told = traps(&figure, Itl::Token).into_iter();
         told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
     };
     named.iter().flat_map(told).collect()

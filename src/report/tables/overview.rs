@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::columns::{self, FEW_FIGURES, FIGURES};
+use super::columns::{self, FEW_FIGURES};
 use super::{DEFINITIONS, Row, Shown, Table, Value, misread, notes, queue_bound};
 use crate::results::record::cell::Summary;
 use crate::results::record::request::Class;
@@ -25,16 +25,17 @@ pub fn engine_results(shown: &[Shown<'_>]) -> Vec<Table> {
 
 fn results(engine: String, group: &[&Shown<'_>]) -> Table {
     let searches = columns::searches(group);
+    let figures = columns::known(group);
     let mut columns = vec![columns::words("model", 0), columns::words("scenario", 0)];
     columns.extend(columns::identity());
     columns.extend(searches.then(columns::found));
-    columns.extend(columns::figures(&FIGURES));
+    columns.extend(columns::figures(&figures));
     columns.extend(columns::client());
     let row = |one: &&Shown<'_>| {
         let mut cells = vec![Value::text(&one.launch.model), Value::Text(one.scenario())];
         cells.extend(columns::identified(one));
         cells.extend(searches.then(|| columns::found_by(one)));
-        cells.extend(columns::values(one, &FIGURES));
+        cells.extend(columns::values(one, &figures));
         cells.extend(columns::client_error(one));
         Row {
             cells,

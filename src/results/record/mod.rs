@@ -8,11 +8,13 @@ pub mod client;
 pub mod event;
 pub mod imported;
 pub mod machine;
+pub mod night;
 pub mod post_mortem;
 pub mod request;
 pub mod run;
 pub mod search;
 pub mod second;
+pub mod side;
 pub mod telemetry;
 pub mod validity;
 

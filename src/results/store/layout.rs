@@ -24,6 +24,8 @@ pub const SUMMARY: &str = "summary.json";
 pub const POST_MORTEM: &str = "post-mortem.md";
 pub const REQUESTS: &str = "requests.jsonl.zst";
 pub const HISTOGRAMS: &str = "histograms.jsonl.zst";
+pub const NIGHTLY: &str = "nightly";
+pub const NOISE: &str = "noise.json";
 pub const TELEMETRY: &str = "telemetry.jsonl.zst";
 
 /// Names at the top of a run that reports must leave alone.

@@ -33,6 +33,7 @@ mod journal;
 mod layout;
 mod lock;
 mod log;
+pub mod nightly;
 mod reader;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -30,16 +30,20 @@ struct Usage {
     prompt: usize,
     completion: usize,
     cached: usize,
+    tells_cached: bool,
 }
 
 impl Usage {
     fn json(self) -> Value {
-        json!({
+        let mut usage = json!({
             "prompt_tokens": self.prompt,
             "total_tokens": self.prompt + self.completion,
             "completion_tokens": self.completion,
-            "prompt_tokens_details": { "cached_tokens": self.cached },
-        })
+        });
+        if self.tells_cached {
+            usage["prompt_tokens_details"] = json!({ "cached_tokens": self.cached });
+        }
+        usage
     }
 }
 
@@ -88,6 +92,7 @@ impl Voice {
                 prompt: ask.prompt.len(),
                 completion: 0,
                 cached: 0,
+                tells_cached: true,
             },
             usage_tail: ask.usage_tail,
             usage_always: ask.usage_always,
@@ -97,6 +102,11 @@ impl Voice {
             opening,
             text: String::new(),
         }
+    }
+
+    /// Keeps quiet about prompt tokens from the prefix cache, where OpenAI's answers would tell them.
+    pub(crate) fn hide_cached(&mut self) {
+        self.usage.tells_cached = false;
     }
 
     /// Sets how many prompt tokens came from the prefix cache.

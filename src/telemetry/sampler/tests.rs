@@ -100,6 +100,45 @@ fn a_slow_answer_skips_turns_and_is_stamped_in_its_middle() {
 }
 
 #[test]
+fn eight_probes_at_ten_a_second_take_less_than_a_hundredth_of_a_processor() {
+    let spent: Vec<Arc<Mutex<Duration>>> = (0..8).map(|_| Arc::default()).collect();
+    let probes = spent.iter().zip(0..).map(|(spent, device)| {
+        let spent = Arc::clone(spent);
+        let values = [
+            "power_w",
+            "energy_j",
+            "gpu_util_share",
+            "sm_clock_mhz",
+            "memory_used_bytes",
+            "temperature_c",
+        ];
+        Box::new(Fake {
+            period: Duration::from_millis(100),
+            device: Some(device),
+            read: move || {
+                // Of the whole thread, its waiting and keeping included.
+                *spent.lock().unwrap() = clock::thread_cpu();
+                nap(3);
+                let values = values.iter().map(|name| ((*name).to_owned(), 1.0)).collect();
+                Ok(vec![Reading {
+                    device: Some(device),
+                    values,
+                }])
+            },
+        }) as Box<dyn Probe>
+    });
+    let sampler = Sampler::begin(probes.collect());
+    let began = clock::now();
+    nap(3000);
+    let (samples, _) = sampler.cut(began, began, clock::now());
+    drop(sampler);
+    let spent: Duration = spent.iter().map(|spent| *spent.lock().unwrap()).sum();
+    let share = spent.as_secs_f64() / clock::now().since(began).as_secs_f64();
+    assert!(samples.len() > 100, "{}", samples.len());
+    assert!(share < 0.01, "{share}");
+}
+
+#[test]
 fn a_window_is_cut_with_samples_on_both_sides() {
     let mut sampler = Sampler::default();
     let mut count = 0.0;

@@ -5,13 +5,14 @@ mod point;
 mod scenario;
 mod texts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use carry::carry;
 pub(crate) use point::{inclusion_names, nothing_left, point, useless_exclusion, useless_inclusion};
 
 use crate::matrix::spec::engine::{Executor, Recipe, Recipes};
 use crate::matrix::spec::matrix::{EngineEntry, Matrix, engine_name};
+use crate::matrix::spec::metrics;
 use crate::matrix::spec::select::{AXES, Selector};
 use crate::matrix::spec::shape::Named;
 use crate::matrix::spec::shape::{ByEngine, OneOrMany};
@@ -164,6 +165,7 @@ fn twice<'a>(
 }
 
 fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
+    let mut seen = BTreeSet::new();
     let known: Vec<&str> = recipes.keys().map(String::as_str).collect();
     for named in matrix.engines.iter() {
         let Some(recipe) = recipes.get(&named.name.value) else {
@@ -171,6 +173,9 @@ fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
             mistakes.push(mistake.note("an engine is a file `engines/<name>.yaml` beside the folder of the matrix, or one that is shipped"));
             continue;
         };
+        if seen.insert(recipe.name.as_str()) {
+            metrics(recipe, mistakes);
+        }
         let entry = &named.value;
         if let Some(variant) = &entry.variant {
             let known: Vec<&str> = recipe
@@ -206,6 +211,32 @@ fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
             }
         }
         runs(matrix, named, recipe, mistakes);
+    }
+}
+
+/// Names of metrics that we do not know would be read by nobody.
+fn metrics(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
+    let variants = recipe
+        .variants
+        .iter()
+        .filter_map(|(_, patch)| patch.contact.as_ref());
+    let versions = recipe
+        .versions
+        .iter()
+        .filter_map(|patch| patch.change.contact.as_ref());
+    let contacts = std::iter::once(&recipe.contact).chain(variants).chain(versions);
+    let known: Vec<&str> = metrics::KNOWN.iter().map(|(name, _)| *name).collect();
+    let names = contacts
+        .filter_map(|contact| contact.metrics.as_ref())
+        .flat_map(|metrics| metrics.names.iter());
+    let wrong = names.filter(|(name, _)| metrics::kind(name).is_none());
+    let label = format!("one that `matrix` reads from the engine `{}`", recipe.name);
+    for (name, _) in wrong {
+        let mistake = unknown("metric", name, &known, &label);
+        // An anchor may bring the same line to several variants.
+        if !mistakes.contains(&mistake) {
+            mistakes.push(mistake);
+        }
     }
 }
 

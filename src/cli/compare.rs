@@ -1,0 +1,192 @@
+//! The flags of `matrix compare`, `noise`, `baseline`, `nightly`, `history` and `bisect`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::sim::share;
+use super::{Places, RunArgs};
+use crate::base::units::Span;
+
+/// `matrix compare`.
+///
+/// Example: `matrix compare results/qwen3-20260901T020000Z results/qwen3-20260902T020000Z`
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// What it is held against: the folder of a run, its name, a matrix's name for its newest run, or a baseline's file.
+    pub baseline: String,
+    /// What is judged: named in the same ways.
+    pub candidate: String,
+    /// The folder of runs.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub results: PathBuf,
+    /// How verdicts are reached.
+    #[command(flatten)]
+    pub judging: Judging,
+    /// Give verdicts though the environment changed (driver, clocks, host): what did it, the engine or the machine, is then yours to say.
+    #[arg(long)]
+    pub across_environments: bool,
+    /// The format.
+    #[arg(long, value_enum, default_value_t = CompareFormat::Terminal)]
+    pub format: CompareFormat,
+    /// Where caches are; the noise of this machine lies there.
+    #[command(flatten)]
+    pub places: Places,
+}
+
+/// How verdicts are reached.
+#[derive(Args, Clone, Debug)]
+pub struct Judging {
+    /// The smallest change that counts; what noise hides counts for nothing in any case.
+    #[arg(long, default_value = "2%", value_parser = share, value_name = "SHARE")]
+    pub floor: f64,
+    /// The figure that gates every cell, such as `p99_ttft_ms`; may be given again. By default what a search found; else output throughput; else, where
+    /// requests come at a rate, the median E2E.
+    #[arg(long, value_name = "FIGURE")]
+    pub gate: Vec<String>,
+}
+
+/// Formats of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompareFormat {
+    /// Tables for a terminal.
+    Terminal,
+    /// Tables as GitHub reads them.
+    Markdown,
+    /// Everything, for machines.
+    Json,
+}
+
+/// `matrix noise`.
+///
+/// The same engine is measured in two arms that take turns, A B B A. How much its starts differ though nothing does gives the smallest change that can
+/// be seen; it is kept in the cache folder.
+#[derive(Args, Debug)]
+pub struct NoiseArgs {
+    /// What is run.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Starts of each arm to begin with.
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=50))]
+    pub starts: u32,
+    /// Start again, until so small a change can be seen with five starts a side.
+    #[arg(long, value_parser = share, value_name = "SHARE")]
+    pub target: Option<f64>,
+    /// The most starts of each launch, where `--target` asks for more.
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=100))]
+    pub most: u32,
+    /// The figures that gate every cell, as in `compare`; may be given again.
+    #[arg(long, value_name = "FIGURE")]
+    pub gate: Vec<String>,
+}
+
+/// `matrix baseline`.
+#[derive(Args, Debug)]
+pub struct BaselineArgs {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub action: BaselineAction,
+}
+
+/// What is done with a baseline.
+#[derive(Debug, Subcommand)]
+pub enum BaselineAction {
+    /// Set the first one, from a run.
+    Set(BaselineMove),
+    /// Show what it holds, and every time it was moved.
+    Show {
+        /// The matrix file, beside which the baseline lies.
+        matrix: PathBuf,
+        /// The baseline's file; `<matrix>.baseline.json` beside the matrix unless set.
+        #[arg(long, value_name = "FILE")]
+        baseline: Option<PathBuf>,
+    },
+    /// Move it to a run: what changed since is accepted, and stays on record with the reason.
+    Accept(BaselineMove),
+}
+
+/// A move of a baseline.
+#[derive(Args, Debug)]
+pub struct BaselineMove {
+    /// The matrix file, beside which the baseline lies.
+    pub matrix: PathBuf,
+    /// The run it is moved to: its folder or name; the newest run of the matrix unless given.
+    pub run: Option<String>,
+    /// Why.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// The baseline's file; `<matrix>.baseline.json` beside the matrix unless set.
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+    /// The folder of runs.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub results: PathBuf,
+    /// The figures that gate every cell, as in `compare`; may be given again.
+    #[arg(long, value_name = "FIGURE")]
+    pub gate: Vec<String>,
+}
+
+/// `matrix nightly`.
+///
+/// Example: `matrix nightly matrices/nightly.yaml --junit junit.xml --keep 720h`
+#[derive(Args, Debug)]
+pub struct NightlyArgs {
+    /// What is run.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// How verdicts are reached.
+    #[command(flatten)]
+    pub judging: Judging,
+    /// The baseline's file; `<matrix>.baseline.json` beside the matrix unless set. Only `matrix baseline accept` moves it.
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+    /// The most fresh starts that confirm one suspect; fewer than noise asks for may miss a loss, never invent one.
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100))]
+    pub confirm: u32,
+    /// How long all confirmations together may take, by what each cell took before.
+    #[arg(long, value_name = "TIME")]
+    pub budget: Option<Span>,
+    /// Where a message goes when something changed: an incoming webhook of Slack, or whatever reads such JSON. It is told once per change.
+    #[arg(long, env = "MATRIX_WEBHOOK", hide_env_values = true, value_name = "URL")]
+    pub webhook: Option<String>,
+    /// Write JUnit XML into this file.
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Remove requests, samples and logs of runs of this matrix that are older; what they came to stays.
+    #[arg(long, value_name = "TIME")]
+    pub keep: Option<Span>,
+}
+
+/// `matrix history`.
+#[derive(Args, Debug)]
+pub struct HistoryArgs {
+    /// The matrix's name, as its file gives it.
+    pub matrix: String,
+    /// The folder of runs.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub results: PathBuf,
+    /// The smallest change that counts.
+    #[arg(long, default_value = "2%", value_parser = share, value_name = "SHARE")]
+    pub floor: f64,
+    /// The format.
+    #[arg(long, value_enum, default_value_t = CompareFormat::Terminal)]
+    pub format: CompareFormat,
+}
+
+/// `matrix bisect`.
+///
+/// The matrix lists the versions (or image tags) in order, as in `sglang: { version: [v0.5.0, v0.5.1, v0.5.2] }`: the first is good, the last is bad.
+///
+/// Example: `matrix bisect matrices/bisect.yaml --only model=~8B,scenario=sharegpt`
+#[derive(Args, Debug)]
+pub struct BisectArgs {
+    /// What is run.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// How verdicts are reached.
+    #[command(flatten)]
+    pub judging: Judging,
+    /// Starts of each version that is looked at.
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=50))]
+    pub starts: u32,
+}

@@ -1,0 +1,161 @@
+//! `matrix baseline`: what nights are held against, and who moved it when and why.
+
+use std::path::{Path, PathBuf};
+
+use crate::base::clock;
+use crate::cli::compare::{BaselineAction, BaselineArgs, BaselineMove};
+use crate::commands::compare::{gates, of_run};
+use crate::commands::{Outcome, Refusal, print, read, refused};
+use crate::exit::Exit;
+use crate::results::record::FORMAT;
+use crate::results::record::side::{Accepted, Baseline};
+use crate::results::store::{self, StoreError};
+
+/// Sets, shows or moves a baseline.
+///
+/// # Errors
+/// A run that cannot be read or holds nothing that counts; a baseline that is there already, or is not.
+pub fn execute(args: &BaselineArgs, colors: crate::commands::Colors) -> Outcome {
+    match &args.action {
+        BaselineAction::Show { matrix, baseline } => {
+            let path = file(matrix, baseline.as_deref());
+            let kept = store::nightly::baseline(&path).map_err(usage)?;
+            let kept = kept.ok_or_else(|| none_yet(&path, matrix))?;
+            print(&shown(&path, &kept));
+            Ok(Exit::Done)
+        }
+        BaselineAction::Set(moved) => {
+            let path = file(&moved.matrix, moved.baseline.as_deref());
+            if store::nightly::baseline(&path).map_err(usage)?.is_some() {
+                return Err(Refusal::usage(format!(
+                    "error: `{}` is there already\n  = help: move it with `matrix baseline accept --reason`, which keeps on record what it was\n",
+                    path.display()
+                )));
+            }
+            to(moved, &path, Vec::new(), colors)
+        }
+        BaselineAction::Accept(moved) => {
+            let path = file(&moved.matrix, moved.baseline.as_deref());
+            let kept = store::nightly::baseline(&path).map_err(usage)?;
+            let kept = kept.ok_or_else(|| none_yet(&path, &moved.matrix))?;
+            to(moved, &path, kept.accepted, colors)
+        }
+    }
+}
+
+fn usage(error: StoreError) -> Refusal {
+    Refusal::usage(format!("error: {error}\n"))
+}
+
+fn none_yet(path: &Path, matrix: &Path) -> Refusal {
+    Refusal::usage(format!(
+        "error: there is no baseline `{}`\n  = help: `matrix baseline set {} <run> --reason <text>` makes one\n",
+        path.display(),
+        matrix.display()
+    ))
+}
+
+/// The baseline's file: beside the matrix, where git keeps both.
+pub(super) fn file(matrix: &Path, wish: Option<&Path>) -> PathBuf {
+    wish.map_or_else(|| matrix.with_extension("baseline.json"), Path::to_owned)
+}
+
+fn to(
+    moved: &BaselineMove,
+    path: &Path,
+    mut accepted: Vec<Accepted>,
+    colors: crate::commands::Colors,
+) -> Outcome {
+    if moved.reason.trim().is_empty() {
+        return Err(Refusal::usage(
+            "error: `--reason` is empty\n  = help: say why, for those who read the baseline's history\n",
+        ));
+    }
+    let plan = read(&moved.matrix)
+        .map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?
+        .plan;
+    let name = moved.run.clone().unwrap_or_else(|| plan.matrix.clone());
+    let run = store::nightly::named(&moved.results, &name).map_err(usage)?;
+    if run.about.matrix != plan.matrix {
+        return Err(Refusal::usage(format!(
+            "error: `{}` is a run of matrix `{}`, not of `{}`\n",
+            run.about.run, run.about.matrix, plan.matrix
+        )));
+    }
+    let mut side = of_run(&run, &gates(&moved.gate)?);
+    let all = side.cells.len();
+    let refusals: Vec<String> = side
+        .cells
+        .iter()
+        .filter_map(|(key, cell)| {
+            let (cause, reason) = cell.refused()?;
+            Some(format!("note: {key} is left out: {}: {reason}\n", cause.name()))
+        })
+        .collect();
+    side.cells.retain(|_, cell| cell.refused().is_none());
+    crate::commands::complain(&refusals.concat());
+    if side.cells.is_empty() {
+        return Err(Refusal::usage(format!(
+            "error: not one of the {all} cells of `{}` counts; nothing is changed\n",
+            run.about.run
+        )));
+    }
+    accepted.insert(
+        0,
+        Accepted {
+            at: clock::timestamp(),
+            run: run.about.run.clone(),
+            reason: moved.reason.trim().to_owned(),
+        },
+    );
+    let baseline = Baseline {
+        format: FORMAT,
+        accepted,
+        side,
+    };
+    store::nightly::keep_baseline(path, &baseline).map_err(anyhow::Error::from)?;
+    print(&format!(
+        "{} now holds {} of {all} cells of `{}`; commit it\n",
+        path.display(),
+        baseline.side.cells.len(),
+        baseline.side.run
+    ));
+    Ok(Exit::Done)
+}
+
+fn shown(path: &Path, baseline: &Baseline) -> String {
+    let side = &baseline.side;
+    let mut text = format!(
+        "{}\nrun {} of {}, begun {}, {}\n",
+        path.display(),
+        side.run,
+        side.matrix,
+        side.began,
+        side.tool
+    );
+    let facts: Vec<String> = side
+        .machine
+        .iter()
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    text.push_str(&format!("machine: {}\n\n", facts.join(", ")));
+    for (key, cell) in &side.cells {
+        for gate in &cell.gates {
+            let starts: Vec<String> = cell
+                .starts(gate)
+                .iter()
+                .map(|value| format!("{value:.2}"))
+                .collect();
+            text.push_str(&format!(
+                "{key}\n    {gate}: {} (n = {})\n",
+                starts.join(" "),
+                starts.len()
+            ));
+        }
+    }
+    text.push_str("\nmoved:\n");
+    for Accepted { at, run, reason } in &baseline.accepted {
+        text.push_str(&format!("  {at}  {run}  {reason}\n"));
+    }
+    text
+}

@@ -1,0 +1,132 @@
+//! `matrix compare`: one run against another, cell by cell.
+
+use std::path::Path;
+
+use crate::cli::compare::{CompareArgs, CompareFormat};
+use crate::commands::{Colors, Outcome, Refusal, complain, print};
+use crate::exit::Exit;
+use crate::judge::compare::cells::{self, Terms};
+use crate::judge::compare::side;
+use crate::judge::compare::verdict::Verdict;
+use crate::judge::metrics::Metric;
+use crate::report::{self, Format, Table, verdicts};
+use crate::results::record::side::{Noise, Side};
+use crate::results::store::{self, Run, StoreError};
+
+/// Compares two sides.
+///
+/// # Errors
+/// A side that cannot be read, a figure that does not exist.
+pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
+    let gates = gates(&args.judging.gate)?;
+    let baseline = named(&args.results, &args.baseline, &gates)?;
+    let mut candidate = named(&args.results, &args.candidate, &gates)?;
+    if !gates.is_empty() {
+        // Of a baseline's file, too, the figures that are asked for are read, not those that gated it.
+        for cell in candidate.cells.values_mut() {
+            cell.gates = gates.iter().map(|metric| metric.name()).collect();
+        }
+    }
+    let noise = noise_of(&args.places.cache(), &candidate);
+    let comparison = cells::compare(
+        &baseline,
+        &candidate,
+        &Terms {
+            floor: args.judging.floor,
+            noise: noise.as_ref(),
+            across: args.across_environments,
+        },
+    );
+    if comparison.rows.is_empty() {
+        return Err(Refusal::usage(format!(
+            "error: `{}` and `{}` have no cell in common\n  = help: cells are paired by their axes, the version left out; `matrix compare` two runs of one matrix\n",
+            args.baseline, args.candidate
+        )));
+    }
+    if args.format == CompareFormat::Json {
+        let text = serde_json::to_string_pretty(&verdicts::json(&comparison)).map_err(anyhow::Error::from)?;
+        print(&format!("{text}\n"));
+    } else {
+        draw(
+            &verdicts::tables(&comparison, ["baseline", "candidate"]),
+            args.format,
+            colors,
+        );
+    }
+    let refused = candidate.cells.values().any(|cell| cell.refused().is_some());
+    Ok(if comparison.count(Verdict::Worse) > 0 {
+        Exit::Regression
+    } else if refused {
+        Exit::CellFailed
+    } else {
+        Exit::Done
+    })
+}
+
+/// Prints tables, an empty line between them.
+pub(super) fn draw(tables: &[Table], format: CompareFormat, colors: Colors) {
+    let format = match format {
+        CompareFormat::Terminal | CompareFormat::Json => Format::Terminal {
+            width: super::report::width(),
+            colors: colors.stdout,
+        },
+        CompareFormat::Markdown => Format::Markdown,
+    };
+    let texts: Vec<String> = tables.iter().map(|table| report::draw(table, format)).collect();
+    print(&texts.join("\n"));
+}
+
+/// The figures of these names.
+///
+/// # Errors
+/// One of them does not exist, or has no better end.
+pub(super) fn gates(names: &[String]) -> Result<Vec<Metric>, Refusal> {
+    let gate = |name: &String| {
+        let wrong = |why: &str, help: String| {
+            Refusal::usage(format!("error: `--gate {name}`: {why}\n  = help: {help}\n"))
+        };
+        let metric = Metric::of_name(name).ok_or_else(|| {
+            let nearest = Metric::all()
+                .map(|metric| metric.name())
+                .min_by_key(|known| strsim::damerau_levenshtein(known, name))
+                .unwrap_or_default();
+            wrong("there is no such figure", format!("the nearest is `{nearest}`"))
+        })?;
+        match metric.better() {
+            Some(_) => Ok(metric),
+            None => Err(wrong(
+                "more of it is neither better nor worse",
+                "choose a throughput or a time, such as `output_throughput_tok_s` or `median_e2e_ms`"
+                    .to_owned(),
+            )),
+        }
+    };
+    names.iter().map(gate).collect()
+}
+
+/// The side of that name: a baseline's file, a run's folder or name, a matrix's newest run.
+pub(super) fn named(root: &Path, name: &str, gates: &[Metric]) -> Result<Side, Refusal> {
+    let usage = |error: StoreError| Refusal::usage(format!("error: {error}\n"));
+    let path = Path::new(name);
+    if path.is_file() {
+        let kept = store::nightly::baseline(path).map_err(usage)?;
+        return kept
+            .map(|baseline| baseline.side)
+            .ok_or_else(|| Refusal::usage(format!("error: `{name}` is no baseline\n")));
+    }
+    let run = store::nightly::named(root, name).map_err(usage)?;
+    for doubt in &run.doubts {
+        complain(&format!("warning: {doubt}\n"));
+    }
+    Ok(of_run(&run, gates))
+}
+
+/// A run as a side.
+pub(super) fn of_run(run: &Run, gates: &[Metric]) -> Side {
+    side::of_run(&run.about, &run.plan, &run.machine, &run.summaries, gates)
+}
+
+/// The noise that is kept with the machine that measured `side`.
+pub(super) fn noise_of(cache: &Path, side: &Side) -> Option<Noise> {
+    store::nightly::noise(cache).filter(|noise| noise.machine == side.machine)
+}

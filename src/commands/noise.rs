@@ -1,0 +1,161 @@
+//! `matrix noise`: the same engine in two arms, to learn what this machine's figures vary by though nothing changes.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+
+use crate::base::clock;
+use crate::base::ids::CellKey;
+use crate::cli::RunArgs;
+use crate::cli::compare::NoiseArgs;
+use crate::commands::compare::{gates, of_run};
+use crate::commands::run::measure;
+use crate::commands::{Colors, Outcome, complain, print};
+use crate::exit::Exit;
+use crate::judge::compare::night::Policy;
+use crate::judge::compare::spread::{self, Next};
+use crate::judge::compare::{student, verdict};
+use crate::report::{self, Format, verdicts};
+use crate::results::record::side::{Noise, Side, Varies};
+use crate::results::store::{self, Run};
+
+/// Starts on either side of the comparison that the smallest visible change is told for.
+const SIDES: usize = 5;
+
+/// Measures noise and keeps it.
+///
+/// # Errors
+/// As `matrix run`.
+pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
+    let gates = gates(&args.gate)?;
+    let mut starts = 2 * args.starts;
+    let mut measured = measure(&args.run, colors, &|plan| plan.start_times(starts))?;
+    let (side, found) = loop {
+        let run = Run::read(&measured.folder).context("the run cannot be read")?;
+        let side = of_run(&run, &gates);
+        let found = varies(&side);
+        let widest = found
+            .values()
+            .flat_map(BTreeMap::values)
+            .map(visible)
+            .fold(0.0, f64::max);
+        let next = args.target.map_or(Next::Enough, |target| {
+            spread::next(
+                widest,
+                target,
+                starts as usize,
+                args.most.saturating_sub(starts) as usize,
+            )
+        });
+        match next {
+            _ if measured.exit == Exit::Interrupted => break (side, found),
+            Next::Enough => break (side, found),
+            Next::Spent => {
+                complain(&format!(
+                    "note: {starts} starts are spent, and {:.1} % is the smallest visible change\n",
+                    widest * 100.0
+                ));
+                break (side, found);
+            }
+            Next::More(more) => {
+                // Whole rounds of A B B A.
+                starts = args
+                    .most
+                    .min(starts + u32::try_from(more.div_ceil(4) * 4).unwrap_or(args.most));
+                let again = RunArgs {
+                    resume: Some(measured.run.to_string()),
+                    ..args.run.clone()
+                };
+                measured = measure(&again, colors, &|plan| plan.start_times(starts))?;
+            }
+        }
+    };
+    if measured.exit == Exit::Interrupted {
+        return Ok(Exit::Interrupted);
+    }
+    let cache = args.run.places.cache();
+    let kept = store::nightly::noise(&cache).filter(|noise| noise.machine == side.machine);
+    let mut noise = Noise {
+        machine: side.machine.clone(),
+        cells: kept.map(|noise| noise.cells).unwrap_or_default(),
+    };
+    for (cell, figures) in &found {
+        noise
+            .cells
+            .entry(cell.clone())
+            .or_default()
+            .extend(figures.clone());
+    }
+    let path = store::nightly::keep_noise(&cache, &noise).context("the noise cannot be kept")?;
+    if args.run.json {
+        let text = serde_json::to_string(&found).context("it is JSON")?;
+        print(&format!("{text}\n"));
+    } else {
+        let format = Format::Terminal {
+            width: super::report::width(),
+            colors: colors.stdout,
+        };
+        let rows = found.iter().flat_map(|(cell, figures)| {
+            figures
+                .iter()
+                .map(move |(figure, varies)| (cell, figure.as_str(), varies, visible(varies)))
+        });
+        print(&report::draw(&verdicts::noise(rows), format));
+        print(&format!("kept in {}\n", path.display()));
+    }
+    Ok(measured.exit)
+}
+
+/// The smallest change that five starts against five show.
+fn visible(varies: &Varies) -> f64 {
+    Policy::default().noise_floor(varies.start_share, SIDES, SIDES)
+}
+
+/// What the gating figures of each cell vary by. Starts belong to the arms A B B A by their number.
+fn varies(side: &Side) -> BTreeMap<CellKey, BTreeMap<String, Varies>> {
+    let of_cell = |cell: &crate::results::record::side::SideCell| -> BTreeMap<String, Varies> {
+        cell.gates
+            .iter()
+            .filter_map(|gate| {
+                let repeats: Vec<Vec<f64>> = cell
+                    .figures
+                    .get(gate)?
+                    .iter()
+                    .map(|repeats| verdict::logs(repeats))
+                    .collect::<Option<_>>()?;
+                let means: Vec<f64> = repeats.iter().map(|repeats| student::mean(repeats)).collect();
+                if means.len() < 3 {
+                    return None;
+                }
+                let (a, b): (Vec<_>, Vec<_>) = means
+                    .iter()
+                    .enumerate()
+                    .partition(|(at, _)| matches!(at % 4, 0 | 3));
+                let arm =
+                    |arm: Vec<(usize, &f64)>| arm.into_iter().map(|(_, log)| *log).collect::<Vec<f64>>();
+                let difference = student::difference(&arm(a), &arm(b))?;
+                let components = spread::components(&repeats);
+                let variance = student::variance(&means);
+                let varies = Varies {
+                    at: clock::timestamp(),
+                    starts: u32::try_from(means.len()).ok()?,
+                    per_start: repeats
+                        .iter()
+                        .map(Vec::len)
+                        .max()
+                        .and_then(|most| u32::try_from(most).ok())?,
+                    start_share: variance.sqrt(),
+                    between_share: components.between.unwrap_or(variance).sqrt(),
+                    within_share: components.within.map(f64::sqrt),
+                    difference_share: verdict::relative(difference.value),
+                };
+                Some((gate.clone(), varies))
+            })
+            .collect()
+    };
+    side.cells
+        .iter()
+        .map(|(key, cell)| (key.clone(), of_cell(cell)))
+        .filter(|(_, figures)| !figures.is_empty())
+        .collect()
+}

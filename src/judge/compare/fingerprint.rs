@@ -1,0 +1,192 @@
+//! What differs between two sides besides their figures: told before any verdict.
+
+use std::collections::BTreeMap;
+
+use crate::base::ids::CellKey;
+use crate::results::record::side::{Facts, Side, SideCell};
+
+/// Busy clocks of two sides further apart than this are different clocks.
+const CLOCK_SHARE: f64 = 0.03;
+
+/// Whose a difference is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The machine's: what changed with it is an event of the environment, not the engine's doing.
+    Environment,
+    /// What was sent: figures are of different things.
+    Load,
+    /// The engine's: what comparisons are made for.
+    Engine,
+    /// The tool's.
+    Tool,
+}
+
+impl Kind {
+    /// The kind as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Environment => "environment",
+            Self::Load => "load",
+            Self::Engine => "engine",
+            Self::Tool => "tool",
+        }
+    }
+
+    /// Whether a verdict on the engine across this difference would be wrong.
+    pub const fn forbids(self) -> bool {
+        matches!(self, Self::Environment | Self::Load)
+    }
+}
+
+/// One thing that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Whose it is.
+    pub kind: Kind,
+    /// Its name, such as `driver`.
+    pub what: String,
+    /// What it was.
+    pub before: String,
+    /// What it is.
+    pub after: String,
+}
+
+impl Difference {
+    /// The difference as a sentence: an event with a name.
+    pub fn told(&self) -> String {
+        format!(
+            "{} {}: {} → {}",
+            self.kind.name(),
+            self.what,
+            self.before,
+            self.after
+        )
+    }
+}
+
+const UNKNOWN: &str = "unknown";
+
+/// What differs between the machines and tools of two sides.
+pub fn of_sides(first: &Side, second: &Side) -> Vec<Difference> {
+    let mut found = of_machines(&first.machine, &second.machine);
+    if first.tool != second.tool {
+        found.push(Difference {
+            kind: Kind::Tool,
+            what: "version".to_owned(),
+            before: first.tool.clone(),
+            after: second.tool.clone(),
+        });
+    }
+    found
+}
+
+/// What differs between two machines.
+pub fn of_machines(first: &Facts, second: &Facts) -> Vec<Difference> {
+    of_facts(Kind::Environment, first, second)
+}
+
+/// What differs between two engines.
+pub fn of_engines(first: &Facts, second: &Facts) -> Vec<Difference> {
+    of_facts(Kind::Engine, first, second)
+}
+
+/// What differs between two cells that are held against each other.
+pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
+    let mut found = Vec::new();
+    if let (Some(before), Some(after)) = (first.clock_mhz, second.clock_mhz)
+        && (after / before - 1.0).abs() > CLOCK_SHARE
+    {
+        found.push(Difference {
+            kind: Kind::Environment,
+            what: "clock of busy GPUs".to_owned(),
+            before: format!("{before:.0} MHz"),
+            after: format!("{after:.0} MHz"),
+        });
+    }
+    if first.devices != second.devices {
+        found.push(Difference {
+            kind: Kind::Load,
+            what: "GPUs of the engine".to_owned(),
+            before: first.devices.to_string(),
+            after: second.devices.to_string(),
+        });
+    }
+    if first.prompts != second.prompts || first.prompts.is_none() {
+        let told = |cell: &SideCell| {
+            cell.prompts
+                .as_ref()
+                .map_or(UNKNOWN.to_owned(), ToString::to_string)
+        };
+        found.push(Difference {
+            kind: Kind::Load,
+            what: "prompts".to_owned(),
+            before: told(first),
+            after: told(second),
+        });
+    }
+    if first.origin != second.origin {
+        found.push(Difference {
+            kind: Kind::Load,
+            what: "origin".to_owned(),
+            before: format!("{:?}", first.origin).to_lowercase(),
+            after: format!("{:?}", second.origin).to_lowercase(),
+        });
+    }
+    found.extend(of_engines(&first.engine, &second.engine));
+    if first.content != second.content {
+        found.push(Difference {
+            kind: Kind::Engine,
+            what: "definition of the cell".to_owned(),
+            before: first.content.to_string(),
+            after: second.content.to_string(),
+        });
+    }
+    found
+}
+
+fn of_facts(kind: Kind, first: &Facts, second: &Facts) -> Vec<Difference> {
+    let names: std::collections::BTreeSet<&String> = first.keys().chain(second.keys()).collect();
+    let told = |facts: &Facts, name: &String| facts.get(name).cloned().unwrap_or_else(|| UNKNOWN.to_owned());
+    names
+        .into_iter()
+        .filter(|name| first.get(*name) != second.get(*name))
+        .map(|name| Difference {
+            kind,
+            what: name.clone(),
+            before: told(first, name),
+            after: told(second, name),
+        })
+        .collect()
+}
+
+/// Differences of cells, each once with the cells that show it.
+pub fn gathered<'a>(
+    all: impl IntoIterator<Item = (&'a CellKey, Vec<Difference>)>,
+) -> Vec<(Difference, Vec<&'a CellKey>)> {
+    let mut found: BTreeMap<(Kind, String, String, String), Vec<&CellKey>> = BTreeMap::new();
+    for (cell, differences) in all {
+        for Difference {
+            kind,
+            what,
+            before,
+            after,
+        } in differences
+        {
+            found.entry((kind, what, before, after)).or_default().push(cell);
+        }
+    }
+    found
+        .into_iter()
+        .map(|((kind, what, before, after), cells)| {
+            (
+                Difference {
+                    kind,
+                    what,
+                    before,
+                    after,
+                },
+                cells,
+            )
+        })
+        .collect()
+}

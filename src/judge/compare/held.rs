@@ -1,0 +1,335 @@
+//! A night's run held against the baseline: what is suspected, what is confirmed, what else is to be told.
+
+use std::collections::BTreeMap;
+
+use super::cells;
+use super::change;
+use super::fingerprint::{self, Difference, Kind};
+use super::night::{Policy, Suspect};
+use super::side::too_few;
+use super::student;
+use super::verdict::{self, LEVEL, chance, relative};
+use crate::base::ids::CellKey;
+use crate::judge::metrics::{Better, Metric};
+use crate::results::record::night::{Finding, FindingKind, Night, NightCell};
+use crate::results::record::side::{Cause, Noise, Side, SideCell};
+
+/// What a first look at a night found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Look {
+    /// Gating figures that could be judged: the family of tests.
+    pub family: usize,
+    /// Figures that fresh starts must decide on.
+    pub suspects: Vec<Suspected>,
+    /// What is known without any.
+    pub findings: Vec<Finding>,
+}
+
+/// A figure under suspicion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Suspected {
+    /// The cell.
+    pub cell: CellKey,
+    /// The figure.
+    pub metric: Metric,
+    /// Fresh starts that decide.
+    pub starts: u32,
+    /// What raised the suspicion.
+    pub why: String,
+    first: Vec<f64>,
+    floor: f64,
+}
+
+impl Look {
+    /// How many fresh starts each cell needs: the most that one of its figures does, and no more than `most`.
+    pub fn fresh_starts(&self, most: u32) -> BTreeMap<CellKey, u32> {
+        let mut wanted = BTreeMap::new();
+        for suspect in &self.suspects {
+            let starts: &mut u32 = wanted.entry(suspect.cell.clone()).or_default();
+            *starts = (*starts).max(suspect.starts.min(most));
+        }
+        wanted
+    }
+}
+
+fn finding(
+    kind: FindingKind,
+    cell: Option<&CellKey>,
+    metric: Option<Metric>,
+    text: impl Into<String>,
+) -> Finding {
+    Finding {
+        kind,
+        cell: cell.cloned(),
+        figure: metric.map(Metric::name),
+        text: text.into(),
+    }
+}
+
+/// The first look: every gating figure of `tonight` against the baseline, and against what earlier nights tell.
+pub fn look(
+    baseline: &Side,
+    tonight: &Side,
+    nights: &[Night],
+    noise: Option<&Noise>,
+    policy: &Policy,
+) -> Look {
+    let mut look = Look::default();
+    let events = fingerprint::of_sides(baseline, tonight);
+    let events: Vec<&Difference> = events
+        .iter()
+        .filter(|event| event.kind == Kind::Environment)
+        .collect();
+    for event in &events {
+        let text = format!("{}; no verdicts until `matrix baseline accept`", event.told());
+        look.findings
+            .push(finding(FindingKind::Environment, None, None, text));
+    }
+    let mut open = Vec::new();
+    for (key, one, two) in cells::pairs(baseline, tonight) {
+        match standing(key, one, two) {
+            Err(found) => look.findings.push(found),
+            Ok(()) if !events.is_empty() => {}
+            Ok(()) => open.extend(
+                two.gates
+                    .iter()
+                    .filter_map(|name| Metric::of_name(name))
+                    .map(|metric| (key, one, two, metric)),
+            ),
+        }
+    }
+    for (key, cell) in &tonight.cells {
+        if !baseline.cells.contains_key(key) {
+            let text = cell.refused().map_or_else(
+                || "it is not in the baseline; `matrix baseline accept` takes it up".to_owned(),
+                |(cause, reason)| format!("{}: {reason}", cause.name()),
+            );
+            look.findings
+                .push(finding(FindingKind::Unclear, Some(key), None, text));
+        }
+    }
+    // Every figure counts in the family, suspected or not, so it must be known before any is judged.
+    let (fit, unfit): (Vec<_>, Vec<_>) = open
+        .into_iter()
+        .map(|(key, one, two, metric)| (key, metric, figures(one, two, metric)))
+        .partition(|(_, _, figures)| figures.is_ok());
+    for (key, metric, why) in unfit {
+        let why = why.err().unwrap_or_default();
+        look.findings
+            .push(finding(FindingKind::Unclear, Some(key), Some(metric), why));
+    }
+    look.family = fit.len();
+    for (key, metric, figures) in fit {
+        let Ok((first, second)) = figures else { continue };
+        let series = series(nights, baseline, tonight, key, metric);
+        judge(&mut look, policy, noise, key, metric, (first, second), &series);
+    }
+    look
+}
+
+/// Whether a pair can be judged at all.
+fn standing(key: &CellKey, one: &SideCell, two: &SideCell) -> Result<(), Finding> {
+    if let Some((cause, reason)) = two.refused() {
+        let kind = match cause {
+            Cause::Failed => FindingKind::Failed,
+            Cause::Invalid => FindingKind::Invalid,
+        };
+        return Err(finding(kind, Some(key), None, reason));
+    }
+    if let Some((cause, reason)) = one.refused() {
+        let text = format!("the baseline holds nothing of it: {}: {reason}", cause.name());
+        return Err(finding(FindingKind::Unclear, Some(key), None, text));
+    }
+    let own = fingerprint::of_cells(one, two);
+    if let Some(event) = own.iter().find(|difference| difference.kind.forbids()) {
+        let kind = match event.kind {
+            Kind::Environment => FindingKind::Environment,
+            _ => FindingKind::Unclear,
+        };
+        return Err(finding(kind, Some(key), None, event.told()));
+    }
+    Ok(())
+}
+
+type Logs = (Vec<f64>, Vec<f64>);
+
+/// The logarithms of both sides, or why they tell nothing.
+fn figures(one: &SideCell, two: &SideCell, metric: Metric) -> Result<Logs, String> {
+    for (side, cell) in [("baseline", one), ("tonight", two)] {
+        if let Some(why) = too_few(cell, metric) {
+            return Err(format!("{side}: {why}"));
+        }
+    }
+    let name = metric.name();
+    let (first, second) = (one.starts(&name), two.starts(&name));
+    if first.len() < 2 {
+        return Err(format!(
+            "n = {} start in the baseline: nothing tells how much starts differ; measure it with `repeats: {{ starts: 5 }}`",
+            first.len()
+        ));
+    }
+    let (Some(first), Some(second)) = (verdict::logs(&first), verdict::logs(&second)) else {
+        return Err(format!("there is no {} above zero", metric.label()));
+    };
+    Ok((first, second))
+}
+
+/// The figure night after night, as logarithms, with tonight at its end: those nights that were held against this baseline, on this machine, with
+/// these prompts.
+fn series(nights: &[Night], baseline: &Side, tonight: &Side, key: &CellKey, metric: Metric) -> Vec<f64> {
+    let Some(cell) = tonight.cells.get(key) else {
+        return Vec::new();
+    };
+    let name = metric.name();
+    let alike = nights.iter().filter(|night| {
+        night.matrix == tonight.matrix
+            && night.baseline.as_ref() == Some(&baseline.run)
+            && night.machine == tonight.machine
+    });
+    let of_cell = alike
+        .filter_map(|night| night.cells.get(key))
+        .filter(|past| past.prompts == cell.prompts);
+    let level = |starts: &[f64]| verdict::logs(starts).map(|logs| student::mean(&logs));
+    of_cell
+        .filter_map(|past| level(past.figures.get(&name)?))
+        .chain(level(&cell.starts(&name)))
+        .collect()
+}
+
+fn judge(
+    look: &mut Look,
+    policy: &Policy,
+    noise: Option<&Noise>,
+    key: &CellKey,
+    metric: Metric,
+    (first, second): Logs,
+    series: &[f64],
+) {
+    let better = metric.better().unwrap_or(Better::Higher);
+    let varies = noise.and_then(|noise| noise.cells.get(key)?.get(&metric.name()));
+    let floor = cells::floor(policy.floor, varies, first.len(), second.len());
+    let difference = student::difference(&first, &second);
+    let change = student::mean(&second) - student::mean(&first);
+    let is_worse = |change: f64| (change < 0.0) == (better == Better::Higher);
+    let mut why = Vec::new();
+    if policy.suspects(&first, &second, better, floor) {
+        why.push(format!("{} against the baseline", percent(change)));
+    }
+    if let Some(found) =
+        change::recent(series, policy.floor).filter(|found| is_worse(found.after - found.before))
+    {
+        let nights = series.len() - found.at;
+        why.push(format!(
+            "{} for {nights} nights",
+            percent(found.after - found.before)
+        ));
+    }
+    if !why.is_empty() {
+        let spread = difference.map_or(0.0, |difference| {
+            let (n, m) = (first.len() as f64, second.len() as f64);
+            difference.error / (1.0 / n + 1.0 / m).sqrt()
+        });
+        let sigma = varies.map_or(spread, |varies| varies.start_share);
+        let starts = policy.fresh_starts(sigma, first.len(), look.family);
+        look.suspects.push(Suspected {
+            cell: key.clone(),
+            metric,
+            starts: u32::try_from(starts).unwrap_or(u32::MAX),
+            why: why.join("; "),
+            first,
+            floor,
+        });
+    } else if !is_worse(change)
+        && change.abs() > floor.ln_1p()
+        && difference.is_some_and(|difference| difference.two_sided() <= (1.0 - LEVEL) / look.family as f64)
+    {
+        let text = format!("{} against the baseline: {}", metric.label(), percent(change));
+        look.findings
+            .push(finding(FindingKind::Better, Some(key), Some(metric), text));
+    }
+}
+
+fn percent(difference: f64) -> String {
+    format!("{:+.1} %", relative(difference) * 100.0)
+}
+
+/// What fresh starts decide of the suspects. `fresh` holds nothing but them.
+pub fn decide(look: &Look, fresh: &Side, policy: &Policy) -> Vec<Finding> {
+    let starts: Vec<Vec<f64>> = look
+        .suspects
+        .iter()
+        .map(|suspect| {
+            let cell = fresh.cells.get(&suspect.cell);
+            let starts = cell.map(|cell| cell.starts(&suspect.metric.name()));
+            starts
+                .and_then(|starts| verdict::logs(&starts))
+                .unwrap_or_default()
+        })
+        .collect();
+    let asked: Vec<Suspect<'_>> = look
+        .suspects
+        .iter()
+        .zip(&starts)
+        .map(|(suspect, fresh)| Suspect {
+            first: &suspect.first,
+            fresh,
+            better: suspect.metric.better().unwrap_or(Better::Higher),
+            floor: suspect.floor,
+        })
+        .collect();
+    let confirmed = policy.confirm(&asked, look.family);
+    let told = look.suspects.iter().zip(&starts).zip(confirmed);
+    told.map(|((suspect, fresh), is_confirmed)| {
+        let kind = if is_confirmed {
+            FindingKind::Worse
+        } else {
+            FindingKind::Unconfirmed
+        };
+        finding(
+            kind,
+            Some(&suspect.cell),
+            Some(suspect.metric),
+            decided(suspect, fresh, look.family),
+        )
+    })
+    .collect()
+}
+
+fn decided(suspect: &Suspected, fresh: &[f64], family: usize) -> String {
+    let label = suspect.metric.label();
+    let Some(difference) = student::difference(&suspect.first, fresh).filter(|_| !fresh.is_empty()) else {
+        return format!("{label}: {}; no fresh start counts", suspect.why);
+    };
+    let interval = difference.interval(LEVEL);
+    let unit = suspect.metric.unit().symbol();
+    format!(
+        "{label} {} by {} fresh starts: {:.2} → {:.2} {unit}, 95 % interval {} … {}, floor {:.1} %, p = {} in a family of {family}; suspected for {}",
+        percent(difference.value),
+        fresh.len(),
+        student::mean(&suspect.first).exp(),
+        student::mean(fresh).exp(),
+        percent(interval.low),
+        percent(interval.high),
+        suspect.floor * 100.0,
+        chance(difference.below().min(difference.above())),
+        suspect.why,
+    )
+}
+
+/// What history keeps of each cell.
+pub fn kept(tonight: &Side) -> BTreeMap<CellKey, NightCell> {
+    let of_cell = |cell: &SideCell| NightCell {
+        prompts: cell.prompts.clone(),
+        engine: cell.engine.clone(),
+        figures: cell
+            .gates
+            .iter()
+            .map(|name| (name.clone(), cell.starts(name)))
+            .collect(),
+    };
+    tonight
+        .cells
+        .iter()
+        .map(|(key, cell)| (key.clone(), of_cell(cell)))
+        .collect()
+}

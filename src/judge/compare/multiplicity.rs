@@ -1,0 +1,60 @@
+//! Many tests at once: what a gate and what an overview may call found.
+
+/// Which of `p` are rejected so that the chance of any false one is at most `alpha`, out of `family` tests in all; those not in `p`
+/// count as never rejected.
+///
+/// Source: S. Holm, "A simple sequentially rejective multiple test procedure", 1979.
+pub fn holm(p: &[f64], family: usize, alpha: f64) -> Vec<bool> {
+    let mut rejected = vec![false; p.len()];
+    for (rank, at) in ascending(p).into_iter().enumerate() {
+        let left = family.max(p.len()) - rank;
+        if p[at] > alpha / left as f64 {
+            break;
+        }
+        rejected[at] = true;
+    }
+    rejected
+}
+
+/// The p-values adjusted so that, of those at or below some level, at most that share is false on average.
+///
+/// Source: Y. Benjamini and Y. Hochberg, "Controlling the false discovery rate", 1995.
+pub fn false_discovery(p: &[f64]) -> Vec<f64> {
+    let mut adjusted = vec![1.0; p.len()];
+    let mut least = 1.0_f64;
+    for (rank, at) in ascending(p).into_iter().enumerate().rev() {
+        least = least.min(p[at] * p.len() as f64 / (rank + 1) as f64);
+        adjusted[at] = least;
+    }
+    adjusted
+}
+
+fn ascending(p: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holm_stops_at_the_first_that_is_too_large() {
+        let p = [0.01, 0.04, 0.03, 0.005];
+        assert_eq!(holm(&p, 4, 0.05), [true, false, false, true]);
+        // The same four among three hundred that were never suspected.
+        assert_eq!(holm(&p, 300, 0.05), [false; 4]);
+        assert_eq!(holm(&[0.0001], 300, 0.05), [true]);
+        assert!(holm(&[], 300, 0.05).is_empty());
+    }
+
+    #[test]
+    fn adjusted_values_are_benjamini_and_hochbergs_and_keep_the_order() {
+        let adjusted = false_discovery(&[0.01, 0.04, 0.03, 0.005]);
+        for (ours, theirs) in adjusted.iter().zip([0.02, 0.04, 0.04, 0.02]) {
+            assert!((ours - theirs).abs() < 1e-12, "{adjusted:?}");
+        }
+        assert!(false_discovery(&[]).is_empty());
+    }
+}

@@ -1,0 +1,241 @@
+//! A run to one side of a comparison.
+
+use std::collections::BTreeMap;
+
+use super::percentile;
+use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
+use crate::matrix::plan::{Cell, Plan};
+use crate::matrix::spec::scenario::Scenario;
+use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::machine::Machine;
+use crate::results::record::run::About;
+use crate::results::record::side::{Cause, Excluded, Facts, Side, SideCell};
+use crate::results::record::validity::Verdict;
+
+/// The figures that a side keeps.
+fn kept() -> Vec<Metric> {
+    let times = [Sample::Ttft, Sample::Tpot, Sample::Itl, Sample::E2e].into_iter();
+    let times = times.flat_map(|sample| {
+        [Statistic::Mean, Statistic::Median, Statistic::P99].map(|statistic| Metric::Time(statistic, sample))
+    });
+    let flows = [
+        Metric::Throughput(Flow::Output),
+        Metric::Throughput(Flow::Requests),
+        Metric::Throughput(Flow::Total),
+        Metric::PerUser,
+        Metric::Goodput,
+    ];
+    let found = Metric::all().filter(|metric| matches!(metric, Metric::Found(_)));
+    flows.into_iter().chain(found).chain(times).collect()
+}
+
+/// The figures that gate a cell unless somebody chooses others: what was searched for; output throughput where the engine
+/// decides how fast it goes; where requests come at a rate, which then fixes the throughput, how long they take.
+pub fn gates(scenario: &Scenario) -> Vec<Metric> {
+    if let Some(search) = &scenario.search {
+        return vec![Metric::Found(search.by)];
+    }
+    let is_paced = scenario.arrival.pace.is_some() || !scenario.arrival.rate.is_infinite();
+    if is_paced {
+        vec![Metric::Time(Statistic::Median, Sample::E2e)]
+    } else {
+        vec![Metric::Throughput(Flow::Output)]
+    }
+}
+
+/// One side, from what a run holds. `gates` are figures that gate every cell, instead of those that fit its scenario.
+pub fn of_run(
+    about: &About,
+    plan: &Plan,
+    machine: &Machine,
+    summaries: &[Summary],
+    gates: &[Metric],
+) -> Side {
+    Side {
+        run: about.run.clone(),
+        matrix: about.matrix.clone(),
+        began: about.began.clone(),
+        tool: about.tool.clone(),
+        machine: machine_facts(machine),
+        cells: plan
+            .cells
+            .iter()
+            .map(|cell| {
+                let of_cell: Vec<&Summary> = summaries
+                    .iter()
+                    .filter(|summary| summary.cell == cell.key)
+                    .collect();
+                (cell.key.clone(), side_cell(plan, cell, &of_cell, gates))
+            })
+            .collect(),
+    }
+}
+
+fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric]) -> SideCell {
+    let launch = plan.launch(&cell.launch);
+    let excluded: Vec<Excluded> = summaries.iter().filter_map(|summary| excluded(summary)).collect();
+    let counted: Vec<&Summary> = summaries
+        .iter()
+        .copied()
+        .filter(|summary| self::excluded(summary).is_none())
+        .collect();
+    let gates = match gates {
+        [] => self::gates(&cell.scenario),
+        chosen => chosen.to_vec(),
+    };
+    let completed = |summary: &&Summary| figure(summary, Metric::Completed).map(|count| count as u32);
+    SideCell {
+        axes: cell.axes.clone(),
+        content: cell.content.clone(),
+        engine: engine_facts(summaries),
+        prompts: agreed(counted.iter().map(|summary| summary.prompts_hash.clone())),
+        clock_mhz: clock(&counted),
+        devices: launch.devices,
+        requests: counted.iter().filter_map(completed).min(),
+        origin: summaries
+            .first()
+            .map_or(Origin::Measured, |summary| summary.origin),
+        gates: gates.iter().map(|metric| metric.name()).collect(),
+        figures: kept()
+            .into_iter()
+            .chain(gates)
+            .map(|metric| (metric.name(), by_start(&counted, metric)))
+            .filter(|(_, starts)| !starts.is_empty())
+            .collect(),
+        excluded,
+    }
+}
+
+/// Why a measurement does not count; `None` if it does.
+fn excluded(summary: &Summary) -> Option<Excluded> {
+    let because = |cause, reason| {
+        Some(Excluded {
+            start: summary.start,
+            repeat: summary.repeat,
+            cause,
+            reason,
+        })
+    };
+    match &summary.ending {
+        Ending::Done => {}
+        Ending::Failed { phase, reason, .. } => {
+            return because(Cause::Failed, format!("failed in {}: {reason}", phase.name()));
+        }
+        other => return because(Cause::Failed, other.word().to_owned()),
+    }
+    let validity = summary.validity.as_ref()?;
+    if validity.verdict != Verdict::Invalid {
+        return None;
+    }
+    let reasons = validity
+        .reasons
+        .iter()
+        .filter(|reason| reason.weight == Verdict::Invalid);
+    let told: Vec<String> = reasons
+        .map(|reason| match &reason.bound {
+            Some(bound) => format!("{} ({} against {bound})", reason.code.name(), reason.measured),
+            None => format!("{} ({})", reason.code.name(), reason.measured),
+        })
+        .collect();
+    because(Cause::Invalid, told.join(", "))
+}
+
+fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
+    metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
+}
+
+fn by_start(summaries: &[&Summary], metric: Metric) -> Vec<Vec<f64>> {
+    let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for summary in summaries {
+        starts
+            .entry(summary.start)
+            .or_default()
+            .extend(figure(summary, metric));
+    }
+    starts
+        .into_values()
+        .filter(|repeats| !repeats.is_empty())
+        .collect()
+}
+
+fn agreed<T: PartialEq>(mut values: impl Iterator<Item = Option<T>>) -> Option<T> {
+    let first = values.next()??;
+    values
+        .all(|other| other.as_ref() == Some(&first))
+        .then_some(first)
+}
+
+fn clock(summaries: &[&Summary]) -> Option<f64> {
+    let clocks: Vec<f64> = summaries
+        .iter()
+        .filter_map(|summary| summary.telemetry.as_ref())
+        .flat_map(|telemetry| telemetry.gpus.iter().filter_map(|gpu| gpu.busy_clock_mhz))
+        .collect();
+    (!clocks.is_empty()).then(|| clocks.iter().sum::<f64>() / clocks.len() as f64)
+}
+
+fn engine_facts(summaries: &[&Summary]) -> Facts {
+    let mut facts = Facts::new();
+    for summary in summaries {
+        let engine = &summary.engine;
+        let told = [
+            ("version", &engine.version),
+            ("image", &engine.image_digest),
+            ("tokenizer", &engine.tokenizer_digest),
+        ];
+        for (name, value) in told {
+            if let Some(value) = value {
+                facts.entry(name.to_owned()).or_insert_with(|| value.clone());
+            }
+        }
+    }
+    facts
+}
+
+/// What a machine is, as far as figures may depend on it.
+pub fn machine_facts(machine: &Machine) -> Facts {
+    let mut facts = Facts::new();
+    let mut put = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            facts.insert(name.to_owned(), value);
+        }
+    };
+    put("host", machine.host.clone());
+    put("kernel", machine.kernel.clone());
+    put("CPU", machine.cpu.clone());
+    put("CPUs", machine.cpus.map(|count| count.to_string()));
+    // The kernel keeps a little for itself, and not the same after every start.
+    let gib = |bytes: u64| format!("{:.0} GiB", bytes as f64 / f64::from(1 << 30));
+    put("memory", machine.memory_bytes.map(gib));
+    put("governor", machine.governor.clone());
+    put("driver", machine.driver.clone());
+    put(
+        "GPUs",
+        (!machine.gpus.is_empty()).then(|| machine.gpus.join(", ")),
+    );
+    for gpu in &machine.devices {
+        let name = |what: &str| format!("GPU {} {what}", gpu.device);
+        put(
+            &name("power limit"),
+            gpu.power_limit_w.map(|watts| format!("{watts:.0} W")),
+        );
+        put(
+            &name("highest clock"),
+            gpu.max_sm_clock_mhz.map(|clock| format!("{clock:.0} MHz")),
+        );
+        put(
+            &name("ECC"),
+            gpu.ecc.map(|is_on| if is_on { "on" } else { "off" }.to_owned()),
+        );
+        put(
+            &name("MIG"),
+            gpu.mig.map(|is_on| if is_on { "on" } else { "off" }.to_owned()),
+        );
+    }
+    facts
+}
+
+/// Why a figure of a cell may not vote; `None` if it may.
+pub fn too_few(cell: &SideCell, metric: Metric) -> Option<String> {
+    percentile::too_few(metric, cell.requests?)
+}

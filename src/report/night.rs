@@ -1,0 +1,272 @@
+//! A night for people and for CI: Markdown, JUnit, GitHub's annotations, a message for a chat.
+
+use super::markdown::escaped;
+use super::plain;
+use crate::base::ids::CellKey;
+use crate::results::record::night::{Finding, FindingKind, Night};
+
+/// A night as Markdown: what was found, then what each cell came to.
+pub fn markdown(night: &Night) -> String {
+    let mut text = format!("# {}: {}\n\n", escaped(&night.matrix), headline(night));
+    let against = night.baseline.as_ref().map_or_else(
+        || "no baseline: set one with `matrix baseline set`".to_owned(),
+        |run| format!("baseline `{run}`"),
+    );
+    text.push_str(&format!("Run `{}`, ended {}, {against}.\n", night.run, night.at));
+    if !night.findings.is_empty() {
+        text.push_str("\n| | cell | finding |\n| --- | --- | --- |\n");
+    }
+    for finding in &night.findings {
+        let cell = finding.cell.as_ref().map_or("all", CellKey::as_str);
+        text.push_str(&format!(
+            "| {} | {} | {} |\n",
+            bold(finding.kind),
+            escaped(cell),
+            escaped(&finding.text)
+        ));
+    }
+    text
+}
+
+fn bold(kind: FindingKind) -> String {
+    if kind.is_news() {
+        format!("**{}**", kind.name())
+    } else {
+        kind.name().to_owned()
+    }
+}
+
+/// A night in a line.
+pub fn headline(night: &Night) -> String {
+    let kinds = [
+        (FindingKind::Worse, "worse"),
+        (FindingKind::Failed, "failed"),
+        (FindingKind::Invalid, "invalid"),
+        (FindingKind::Environment, "changed in the environment"),
+        (FindingKind::Unconfirmed, "suspected and not confirmed"),
+        (FindingKind::Unclear, "unclear"),
+        (FindingKind::Better, "better"),
+    ];
+    let counted = kinds.map(|(kind, word)| {
+        (
+            night
+                .findings
+                .iter()
+                .filter(|finding| finding.kind == kind)
+                .count(),
+            word,
+        )
+    });
+    let told: Vec<String> = counted
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    match (told.as_slice(), &night.baseline) {
+        ([], None) => "measured, nothing to hold it against".to_owned(),
+        ([], Some(_)) => "nothing got worse".to_owned(),
+        (told, _) => told.join(", "),
+    }
+}
+
+/// A night as JUnit XML: a case for each cell, failed where something got worse or failed, skipped where it is invalid or unclear.
+pub fn junit(night: &Night) -> String {
+    let whole: Vec<&Finding> = night
+        .findings
+        .iter()
+        .filter(|finding| finding.cell.is_none())
+        .collect();
+    let (mut cases, mut failures, mut errors, mut skipped) = (String::new(), 0, 0, 0);
+    for cell in night.cells.keys() {
+        let is_of = |finding: &&Finding| finding.cell.as_ref() == Some(cell);
+        let findings: Vec<&Finding> = night.findings.iter().filter(is_of).collect();
+        let gravest = findings.iter().map(|finding| finding.kind).min();
+        let message = findings
+            .iter()
+            .map(|finding| finding.text.as_str())
+            .collect::<Vec<_>>()
+            .join("; ");
+        let inner = match gravest {
+            Some(FindingKind::Worse) => {
+                failures += 1;
+                format!("<failure type=\"worse\" message=\"{}\"/>", attribute(&message))
+            }
+            Some(FindingKind::Failed) => {
+                errors += 1;
+                format!("<error type=\"failed\" message=\"{}\"/>", attribute(&message))
+            }
+            Some(kind @ (FindingKind::Invalid | FindingKind::Environment | FindingKind::Unclear)) => {
+                skipped += 1;
+                format!("<skipped message=\"{}: {}\"/>", kind.name(), attribute(&message))
+            }
+            Some(_) => format!("<system-out>{}</system-out>", attribute(&message)),
+            None => String::new(),
+        };
+        cases.push_str(&format!(
+            "    <testcase classname=\"{}\" name=\"{}\">{inner}</testcase>\n",
+            attribute(&night.matrix),
+            attribute(cell.as_str())
+        ));
+    }
+    let out: String = whole
+        .iter()
+        .map(|finding| format!("{}\n", attribute(&finding.text)))
+        .collect();
+    let count = night.cells.len();
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"{name}\" tests=\"{count}\" failures=\"{failures}\" \
+         errors=\"{errors}\" skipped=\"{skipped}\" timestamp=\"{at}\">\n{cases}    <system-out>{out}</system-out>\n  </testsuite>\n</testsuites>\n",
+        name = attribute(&night.matrix),
+        at = attribute(&night.at),
+    )
+}
+
+/// Text inside XML, in an attribute or an element.
+fn attribute(text: &str) -> String {
+    plain(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+/// Annotations as GitHub's runner reads them from stdout: an error for what got worse or failed, a warning for other news.
+///
+/// Source: docs.github.com, "Workflow commands for GitHub Actions": `%`, line ends and, in properties, `:` and `,` are escaped.
+pub fn annotations(night: &Night) -> String {
+    let mut text = String::new();
+    for finding in night.findings.iter().filter(|finding| finding.kind.is_news()) {
+        let level = match finding.kind {
+            FindingKind::Worse | FindingKind::Failed => "error",
+            _ => "warning",
+        };
+        let cell = finding.cell.as_ref().map_or("all cells", CellKey::as_str);
+        let message = plain(&format!("{cell}: {}", finding.text)).replace('%', "%25");
+        let title = format!("{}: {}", night.matrix, finding.kind.name());
+        let title = plain(&title)
+            .replace('%', "%25")
+            .replace(':', "%3A")
+            .replace(',', "%2C");
+        text.push_str(&format!("::{level} title={title}::{message}\n"));
+    }
+    text
+}
+
+/// A message as Slack's incoming webhooks read it; others take its `text`. `over` are findings that were told before and are no more.
+pub fn message(night: &Night, over: usize) -> serde_json::Value {
+    let mut lines = vec![format!("*{}*: {}", slack(&night.matrix), headline(night))];
+    for finding in night.findings.iter().filter(|finding| finding.kind.is_news()) {
+        let cell = finding.cell.as_ref().map_or("all", CellKey::as_str);
+        lines.push(format!(
+            "• {} `{}`: {}",
+            finding.kind.name(),
+            slack(cell),
+            slack(&finding.text)
+        ));
+    }
+    if over > 0 {
+        lines.push(format!("no longer: {over} of what was told before"));
+    }
+    lines.push(format!("run `{}`", slack(night.run.as_str())));
+    let text = lines.join("\n");
+    serde_json::json!({
+        "text": text,
+        "blocks": [{ "type": "section", "text": { "type": "mrkdwn", "text": shortened(&text) } }],
+    })
+}
+
+/// Slack takes up to 3000 characters in a block.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 2900;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Source: api.slack.com, "Formatting text": these three have a meaning.
+fn slack(text: &str) -> String {
+    plain(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::base::ids::RunId;
+    use crate::results::record::night::NightCell;
+
+    fn night() -> Night {
+        let cell = || NightCell {
+            prompts: None,
+            engine: BTreeMap::new(),
+            figures: BTreeMap::new(),
+        };
+        let finding = |kind, key: Option<&str>, text: &str| Finding {
+            kind,
+            cell: key.map(CellKey::new),
+            figure: None,
+            text: text.to_owned(),
+        };
+        Night {
+            format: 1,
+            at: "2026-01-02T03:04:05Z".to_owned(),
+            run: RunId::new("m-1"),
+            matrix: "m".to_owned(),
+            baseline: Some(RunId::new("m-0")),
+            machine: BTreeMap::new(),
+            cells: ["model=a", "model=b<&\">", "model=c"]
+                .map(|key| (CellKey::new(key), cell()))
+                .into(),
+            findings: vec![
+                finding(FindingKind::Worse, Some("model=a"), "output throughput -6.0 %"),
+                finding(
+                    FindingKind::Invalid,
+                    Some("model=b<&\">"),
+                    "client-late\n::error::",
+                ),
+                finding(FindingKind::Environment, None, "driver: 550 → 560, 100%"),
+            ],
+        }
+    }
+
+    #[test]
+    fn junit_fails_what_got_worse_and_skips_what_is_invalid() {
+        insta::assert_snapshot!(junit(&night()));
+    }
+
+    #[test]
+    fn annotations_cannot_be_broken_out_of() {
+        insta::assert_snapshot!(annotations(&night()));
+    }
+
+    #[test]
+    fn the_page_and_the_message_tell_the_same() {
+        let message = message(&night(), 2);
+        insta::assert_snapshot!(format!(
+            "{}\n---\n{}",
+            markdown(&night()),
+            message["text"].as_str().unwrap()
+        ));
+        assert_eq!(message["blocks"][0]["text"]["type"], "mrkdwn");
+    }
+
+    #[test]
+    fn a_quiet_night_says_so() {
+        let quiet = Night {
+            findings: Vec::new(),
+            ..night()
+        };
+        assert_eq!(headline(&quiet), "nothing got worse");
+        assert_eq!(annotations(&quiet), "");
+        let first = Night {
+            baseline: None,
+            ..quiet
+        };
+        assert_eq!(headline(&first), "measured, nothing to hold it against");
+    }
+}

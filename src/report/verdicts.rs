@@ -1,0 +1,335 @@
+//! A comparison of two sides as tables: what differs first, then a row for each gating figure of each cell.
+
+use super::{Align, Column, MISSING, Mark, Row, Table, Value};
+use crate::base::ids::CellKey;
+use crate::judge::compare::cells::{Comparison, Outcome, Row as Judged};
+use crate::judge::compare::series::Series;
+use crate::judge::compare::verdict::{Verdict, chance};
+use crate::judge::metrics::{Statistics, Unit};
+use crate::results::record::side::Varies;
+
+/// The tables of a comparison: what differs besides figures, where anything does, and the verdicts.
+pub fn tables(comparison: &Comparison, names: [&str; 2]) -> Vec<Table> {
+    let mut tables = Vec::new();
+    tables.extend((!comparison.differences.is_empty()).then(|| differences(comparison, names)));
+    tables.push(verdicts(comparison, names));
+    tables
+}
+
+fn differences(comparison: &Comparison, names: [&str; 2]) -> Table {
+    let rows = comparison.differences.iter().map(|(difference, cells)| Row {
+        cells: vec![
+            Value::text(difference.kind.name()),
+            Value::text(&difference.what),
+            Value::text(&difference.before),
+            Value::text(&difference.after),
+            match cells.len() {
+                0 => Value::text("all"),
+                n => Value::Count(n as u64),
+            },
+        ],
+        marks: Vec::new(),
+    });
+    let mut notes = vec!["a changed environment is an event with this name, not a regression".to_owned()];
+    notes.retain(|_| {
+        comparison
+            .differences
+            .iter()
+            .any(|(difference, _)| difference.kind.forbids())
+    });
+    Table {
+        title: "What differs".to_owned(),
+        columns: vec![
+            words("of the", 0),
+            words("what", 0),
+            words(names[0], 0),
+            words(names[1], 0),
+            numbers("cells", "", 1),
+        ],
+        rows: rows.collect(),
+        notes,
+    }
+}
+
+fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
+    let mut notes = Vec::new();
+    let rows = comparison.rows.iter().map(|row| {
+        if row.outcome.verdict() != Some(Verdict::Same) {
+            notes.push(format!(
+                "{}: {}: {}",
+                row.cell,
+                row.outcome.word(),
+                row.outcome.reason()
+            ));
+        }
+        notes.extend(
+            row.left_out
+                .iter()
+                .map(|left| format!("{}: left out: {left}", row.cell)),
+        );
+        Row {
+            cells: values(row),
+            marks: match row.outcome {
+                Outcome::Refused(..) => vec![Mark::Failed],
+                Outcome::Judged(..) => Vec::new(),
+            },
+        }
+    });
+    let rows = rows.collect();
+    for (cell, side) in &comparison.unpaired {
+        notes.push(format!("{cell}: only in the {side}"));
+    }
+    notes.push(
+        "a start of the engine is one observation; change: candidate relative to baseline with its 95 % interval; floor: the smallest \
+         change that counts"
+            .to_owned(),
+    );
+    if comparison.rows.iter().any(|row| !row.is_noise_known) {
+        notes.push(
+            "where ± is missing, the noise of this machine is not known: measure it with `matrix noise`"
+                .to_owned(),
+        );
+    }
+    Table {
+        title: format!("{} against {}", names[1], names[0]),
+        columns: vec![
+            words("cell", 0),
+            words("figure", 0),
+            numbers(names[0], "", 1),
+            numbers(names[1], "", 1),
+            numbers("n", "", 2),
+            numbers("change", "", 0),
+            numbers("interval", "", 0),
+            numbers("floor", "", 1),
+            numbers("p", "", 3),
+            words("test", 4),
+            numbers("within / between", "", 4),
+            words("verdict", 0),
+        ],
+        rows,
+        notes,
+    }
+}
+
+fn values(row: &Judged) -> Vec<Value> {
+    let effect = row.effect.as_ref();
+    let told = |text: Option<String>| text.map_or(Value::Missing, Value::Text);
+    let share = |variance: Option<f64>| {
+        variance.map_or_else(
+            || MISSING.to_owned(),
+            |variance| format!("{:.2} %", variance.sqrt() * 100.0),
+        )
+    };
+    vec![
+        Value::text(row.cell.as_str()),
+        Value::Text(format!("{}{}", row.metric.label(), unit(row.metric.unit()))),
+        median(&row.first),
+        median(&row.second),
+        Value::Text(format!("{} / {}", row.first.len(), row.second.len())),
+        told(effect.map(|effect| percent(effect.change))),
+        told(effect.map(|effect| {
+            format!(
+                "{} … {}",
+                percent(effect.interval.low),
+                percent(effect.interval.high)
+            )
+        })),
+        Value::Text(format!(
+            "{}{:.1} %",
+            if row.is_noise_known { "±" } else { "" },
+            row.floor * 100.0
+        )),
+        told(effect.map(|effect| chance(effect.p))),
+        told(effect.map(|effect| effect.test.name().to_owned())),
+        Value::Text(format!(
+            "{} / {}",
+            share(row.spread.within),
+            share(row.spread.between)
+        )),
+        Value::text(row.outcome.word()),
+    ]
+}
+
+fn unit(unit: Unit) -> String {
+    match unit.symbol() {
+        "" => String::new(),
+        symbol => format!(", {symbol}"),
+    }
+}
+
+fn median(starts: &[f64]) -> Value {
+    Statistics::of(starts).map_or(Value::Missing, |statistics| Value::Number {
+        value: statistics.median,
+        decimals: 2,
+    })
+}
+
+/// A share as people read a change.
+pub fn percent(share: f64) -> String {
+    format!("{:+.1} %", share * 100.0)
+}
+
+fn words(head: &str, rank: u8) -> Column {
+    column(head, "", Align::Left, rank)
+}
+
+fn numbers(head: &str, unit: &'static str, rank: u8) -> Column {
+    column(head, unit, Align::Right, rank)
+}
+
+fn column(head: &str, unit: &'static str, align: Align, rank: u8) -> Column {
+    Column {
+        head: head.to_owned(),
+        unit,
+        align,
+        better: None,
+        rank,
+    }
+}
+
+/// A comparison as JSON, for machines.
+pub fn json(comparison: &Comparison) -> serde_json::Value {
+    let rows: Vec<serde_json::Value> = comparison
+        .rows
+        .iter()
+        .map(|row| {
+            serde_json::json!({
+                "cell": row.cell,
+                "figure": row.metric.name(),
+                "verdict": row.outcome.verdict().map(Verdict::name),
+                "refused": row.outcome.verdict().is_none().then(|| row.outcome.word()),
+                "reason": row.outcome.reason(),
+                "baseline_starts": row.first,
+                "candidate_starts": row.second,
+                "change_share": row.effect.map(|effect| effect.change),
+                "interval_share": row.effect.map(|effect| [effect.interval.low, effect.interval.high]),
+                "p": row.effect.map(|effect| effect.p),
+                "test": row.effect.map(|effect| effect.test.name()),
+                "floor_share": row.floor,
+                "is_noise_known": row.is_noise_known,
+                "within_share": row.spread.within.map(f64::sqrt),
+                "between_share": row.spread.between.map(f64::sqrt),
+                "left_out": row.left_out,
+            })
+        })
+        .collect();
+    let differences: Vec<serde_json::Value> = comparison
+        .differences
+        .iter()
+        .map(|(difference, cells)| {
+            serde_json::json!({
+                "of": difference.kind.name(),
+                "what": difference.what,
+                "before": difference.before,
+                "after": difference.after,
+                "cells": cells,
+            })
+        })
+        .collect();
+    let unpaired: Vec<serde_json::Value> = comparison
+        .unpaired
+        .iter()
+        .map(|(cell, side)| serde_json::json!({ "cell": cell, "only_in": side }))
+        .collect();
+    serde_json::json!({ "differences": differences, "rows": rows, "unpaired": unpaired })
+}
+
+/// What figures vary by though nothing changed: cell, figure, noise, and the smallest change that five starts against five show.
+pub fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f64)>) -> Table {
+    let share = |share: f64| Value::Text(format!("{:.2} %", share * 100.0));
+    let row = |(cell, figure, varies, visible): (&CellKey, &str, &Varies, f64)| Row {
+        cells: vec![
+            Value::text(cell.as_str()),
+            Value::text(figure),
+            Value::Count(varies.starts.into()),
+            varies.within_share.map_or(Value::Missing, share),
+            share(varies.between_share),
+            Value::text(percent(varies.difference_share)),
+            share(visible),
+        ],
+        marks: Vec::new(),
+    };
+    Table {
+        title: "Noise of this machine".to_owned(),
+        columns: vec![
+            words("cell", 0),
+            words("figure", 0),
+            numbers("starts", "", 2),
+            numbers("within starts", "", 1),
+            numbers("between starts", "", 1),
+            numbers("A against B", "", 1),
+            numbers("visible change", "", 0),
+        ],
+        rows: rows.map(row).collect(),
+        notes: vec!["visible change: the smallest that five starts against five show nine times of ten; below it nothing is said".to_owned()],
+    }
+}
+
+/// Figures night after night: their last level, their changes, and what else changed when.
+pub fn history(matrix: &str, all: &[Series], events: &[(String, String)]) -> Table {
+    let mut notes = Vec::new();
+    let row = |series: &Series| {
+        let level = |at: Option<&(String, f64)>| {
+            at.map_or(Value::Missing, |(_, value)| Value::Number {
+                value: *value,
+                decimals: 2,
+            })
+        };
+        for step in &series.changes {
+            let (when, _) = &series.nights[step.at];
+            notes.push(format!(
+                "{}: {}: {} since {when}",
+                series.cell,
+                series.metric.name(),
+                percent(step.change)
+            ));
+        }
+        Row {
+            cells: vec![
+                Value::text(series.cell.as_str()),
+                Value::Text(format!("{}{}", series.metric.label(), unit(series.metric.unit()))),
+                Value::Count(series.nights.len() as u64),
+                level(series.nights.first()),
+                level(series.nights.last()),
+                Value::Count(series.changes.len() as u64),
+            ],
+            marks: Vec::new(),
+        }
+    };
+    let rows = all.iter().map(row).collect();
+    notes.extend(events.iter().map(|(when, event)| format!("{when}: {event}")));
+    Table {
+        title: format!("Nights of {matrix}"),
+        columns: vec![
+            words("cell", 0),
+            words("figure", 0),
+            numbers("nights", "", 1),
+            numbers("first", "", 1),
+            numbers("last", "", 0),
+            numbers("changes", "", 0),
+        ],
+        rows,
+        notes,
+    }
+}
+
+/// Series as JSON, for machines.
+pub fn history_json(all: &[Series]) -> serde_json::Value {
+    let series = all.iter().map(|series| {
+        let nights: Vec<_> = series.nights.iter().map(|(at, value)| serde_json::json!({ "at": at, "value": value })).collect();
+        let changes: Vec<_> = series
+            .changes
+            .iter()
+            .map(|step| serde_json::json!({ "at": series.nights[step.at].0, "change_share": step.change, "p": step.p }))
+            .collect();
+        let cuts: Vec<_> = series.cuts.iter().map(|at| &series.nights[*at].0).collect();
+        serde_json::json!({
+            "cell": series.cell,
+            "figure": series.metric.name(),
+            "nights": nights,
+            "cuts": cuts,
+            "changes": changes,
+        })
+    });
+    serde_json::Value::Array(series.collect())
+}

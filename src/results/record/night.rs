@@ -1,0 +1,112 @@
+//! One night of a matrix, as history keeps it. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::ids::{CellKey, ContentHash, RunId};
+use crate::results::record::side::Facts;
+
+/// One night: a line of the history.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Night {
+    /// The version of the layout.
+    pub format: u32,
+    /// When it ended, RFC 3339.
+    pub at: String,
+    /// Its run.
+    pub run: RunId,
+    /// Its matrix.
+    pub matrix: String,
+    /// The run of the baseline that it was held against; none where there was no baseline.
+    pub baseline: Option<RunId>,
+    /// The machine.
+    pub machine: Facts,
+    /// What each cell came to.
+    pub cells: BTreeMap<CellKey, NightCell>,
+    /// What was found, one line each; what notifications and reports tell.
+    pub findings: Vec<Finding>,
+}
+
+/// One cell of a night.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NightCell {
+    /// What was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompts: Option<ContentHash>,
+    /// The engine that answered.
+    pub engine: Facts,
+    /// Gating figures by name: the means of the starts that were planned, not of those that a suspicion added.
+    pub figures: BTreeMap<String, Vec<f64>>,
+}
+
+/// What a night found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What kind of finding it is.
+    pub kind: FindingKind,
+    /// The cell; none where it is about all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<CellKey>,
+    /// The figure, where it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figure: Option<String>,
+    /// What happened, in words with numbers.
+    pub text: String,
+}
+
+impl Finding {
+    /// What makes it the same finding on another night, whatever its numbers are by then.
+    pub fn identity(&self) -> String {
+        let cell = self.cell.as_ref().map_or("", |cell| cell.as_str());
+        let figure = self.figure.as_deref().unwrap_or_default();
+        match self.kind {
+            // Another driver is another event.
+            FindingKind::Environment => format!("{}|{}", self.kind.name(), self.text),
+            _ => format!("{}|{cell}|{figure}", self.kind.name()),
+        }
+    }
+}
+
+/// Kinds of findings, the gravest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FindingKind {
+    /// A loss, confirmed by fresh starts.
+    Worse,
+    /// A cell failed.
+    Failed,
+    /// A cell was judged invalid: it raises no alarm and clears none.
+    Invalid,
+    /// The environment changed: what it does to figures is not the engine's doing.
+    Environment,
+    /// A suspicion that fresh starts did not confirm.
+    Unconfirmed,
+    /// Figures that cannot be held against the baseline, and why.
+    Unclear,
+    /// A gain beyond the floor.
+    Better,
+}
+
+impl FindingKind {
+    /// The kind as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Worse => "worse",
+            Self::Failed => "failed",
+            Self::Invalid => "invalid",
+            Self::Environment => "environment",
+            Self::Unconfirmed => "unconfirmed",
+            Self::Unclear => "unclear",
+            Self::Better => "better",
+        }
+    }
+
+    /// Whether people are told of it at once, by webhook.
+    pub const fn is_news(self) -> bool {
+        matches!(
+            self,
+            Self::Worse | Self::Failed | Self::Invalid | Self::Environment
+        )
+    }
+}

@@ -1,0 +1,166 @@
+//! What a comparison knows of one side: every cell's figures by start, and what they were measured with. Small enough to be kept in git as a
+//! baseline. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::ids::{CellKey, ContentHash, RunId};
+use crate::matrix::spec::select::AxisValues;
+use crate::results::record::cell::Origin;
+
+/// Facts by name, such as `driver`: as they are told to people.
+pub type Facts = BTreeMap<String, String>;
+
+/// One side of a comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// The run that measured it.
+    pub run: RunId,
+    /// The run's matrix.
+    pub matrix: String,
+    /// When the run began, RFC 3339.
+    pub began: String,
+    /// The version of `matrix` that measured.
+    pub tool: String,
+    /// The machine that measured: a difference here is the environment's.
+    pub machine: Facts,
+    /// The cells.
+    pub cells: BTreeMap<CellKey, SideCell>,
+}
+
+/// One cell of a side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SideCell {
+    /// The values of its axes.
+    pub axes: AxisValues,
+    /// A digest of launch, scenario and seed.
+    pub content: ContentHash,
+    /// The engine that answered: version, image, tokenizer. A difference here is what comparisons are made for.
+    pub engine: Facts,
+    /// What was sent; absent where it is not known, or differs between measurements.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompts: Option<ContentHash>,
+    /// Mean clock of the GPUs while they were busy, in MHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_mhz: Option<f64>,
+    /// Devices of the engine.
+    pub devices: u32,
+    /// Completed requests of the measurement that has the fewest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u32>,
+    /// Where the figures come from.
+    pub origin: Origin,
+    /// Figures that gate, by name.
+    pub gates: Vec<String>,
+    /// Figures by name: for each start that counts, its repeats.
+    pub figures: BTreeMap<String, Vec<Vec<f64>>>,
+    /// Measurements that do not count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded: Vec<Excluded>,
+}
+
+/// A measurement that does not count.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Excluded {
+    /// Which start, from 1.
+    pub start: u32,
+    /// Which repeat on it, from 1.
+    pub repeat: u32,
+    /// Why.
+    pub cause: Cause,
+    /// What was found, in words.
+    pub reason: String,
+}
+
+/// Why a measurement does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// It failed, was skipped or interrupted.
+    Failed,
+    /// It was judged invalid.
+    Invalid,
+}
+
+impl Cause {
+    /// The cause as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+impl SideCell {
+    /// The mean of each start that counts, of one figure.
+    pub fn starts(&self, figure: &str) -> Vec<f64> {
+        let mean = |repeats: &Vec<f64>| repeats.iter().sum::<f64>() / repeats.len() as f64;
+        let starts = self.figures.get(figure).into_iter().flatten();
+        starts.filter(|repeats| !repeats.is_empty()).map(mean).collect()
+    }
+
+    /// Why nothing of it counts, where nothing does: the worst cause with its reason.
+    pub fn refused(&self) -> Option<(Cause, String)> {
+        if self.figures.values().any(|starts| !starts.is_empty()) {
+            return None;
+        }
+        let worst = self.excluded.iter().max_by_key(|excluded| excluded.cause);
+        Some(worst.map_or_else(
+            || (Cause::Failed, "it was not measured".to_owned()),
+            |excluded| (excluded.cause, excluded.reason.clone()),
+        ))
+    }
+}
+
+/// The side that candidates are held against until somebody accepts another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Baseline {
+    /// The version of the layout.
+    pub format: u32,
+    /// Every time it was moved, the last one first.
+    pub accepted: Vec<Accepted>,
+    /// What it holds.
+    pub side: Side,
+}
+
+/// One time a baseline was moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// When, RFC 3339.
+    pub at: String,
+    /// The run it was moved to.
+    pub run: RunId,
+    /// Why.
+    pub reason: String,
+}
+
+/// How much figures of one machine vary though nothing changed: what `matrix noise` found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Noise {
+    /// The machine.
+    pub machine: Facts,
+    /// By cell and figure.
+    pub cells: BTreeMap<CellKey, BTreeMap<String, Varies>>,
+}
+
+/// How much one figure of one cell varies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Varies {
+    /// When it was measured, RFC 3339.
+    pub at: String,
+    /// Starts that it was measured with.
+    pub starts: u32,
+    /// Repeats on each start.
+    pub per_start: u32,
+    /// Standard deviation of the means of starts, as a share.
+    pub start_share: f64,
+    /// Standard deviation between starts without what repeats explain, as a share.
+    pub between_share: f64,
+    /// Standard deviation between repeats on one start, as a share; absent with one repeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_share: Option<f64>,
+    /// By how much the two arms differed, as a share.
+    pub difference_share: f64,
+}

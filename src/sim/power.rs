@@ -1,0 +1,91 @@
+//! What the pretended devices would take: a plain model, so that energy can be shown, tested and compared without a GPU.
+//!
+//! A device takes [`IDLE_W`] when nothing runs. While anything runs it takes [`BUSY_W`] more, and up to [`BATCH_W`] on top of that, by
+//! the share of the batch that is in use. Joules are the exact integral of that over time.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::base::clock::{self, Moment};
+
+/// Watts of one idle device.
+pub(crate) const IDLE_W: f64 = 80.0;
+/// Watts that running anything adds.
+pub(crate) const BUSY_W: f64 = 220.0;
+/// Watts that a full batch adds to that.
+pub(crate) const BATCH_W: f64 = 400.0;
+
+/// The meter of one device; all of an engine take the same.
+#[derive(Debug, Default)]
+pub(crate) struct Power(Mutex<Meter>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Meter {
+    /// Up to when joules are counted; none before the first look.
+    since: Option<Moment>,
+    watts: f64,
+    joules: f64,
+}
+
+impl Meter {
+    fn count(&mut self, now: Moment) {
+        let since = self.since.replace(now).map(|since| now.since(since));
+        self.joules += since.map_or(0.0, |passed| passed.as_secs_f64() * self.watts);
+    }
+}
+
+impl Power {
+    /// From now on this share of the batch is in use, 0 to 1.
+    pub(crate) fn set(&self, share: f64) {
+        let mut meter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        meter.count(clock::now());
+        meter.watts = watts(share);
+    }
+
+    /// Watts now and joules so far, of one device.
+    pub(crate) fn read(&self) -> (f64, f64) {
+        let mut meter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if meter.since.is_none() {
+            meter.watts = watts(0.0);
+        }
+        meter.count(clock::now());
+        (meter.watts, meter.joules)
+    }
+}
+
+/// Watts of a device with this share of the batch in use.
+fn watts(share: f64) -> f64 {
+    match share > 0.0 {
+        true => IDLE_W + BUSY_W + BATCH_W * share.min(1.0),
+        false => IDLE_W,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn joules_are_watts_over_time() {
+        let mut meter = Meter::default();
+        let at = |seconds: f64| Moment::from_nanos(0).plus(Duration::from_secs_f64(seconds));
+        meter.count(at(1.0));
+        assert_eq!(meter.joules, 0.0, "what was before the first look is nobody's");
+        meter.watts = watts(0.5);
+        meter.count(at(3.0));
+        assert_eq!(meter.joules, 1000.0);
+        meter.watts = watts(0.0);
+        meter.count(at(4.0));
+        assert_eq!(meter.joules, 1080.0);
+        assert_eq!([watts(1.0), watts(7.0)], [700.0, 700.0]);
+    }
+
+    #[test]
+    fn an_engine_that_never_ran_is_idle() {
+        let power = Power::default();
+        assert_eq!(power.read().0, IDLE_W);
+        power.set(1.0);
+        assert_eq!(power.read().0, 700.0);
+    }
+}

@@ -1,0 +1,332 @@
+//! Five nights on the simulated engine: quiet ones, a loss on one model, its acceptance, and what is told of them.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::harness::{Bench, Ran};
+
+/// A busy machine is no fault of the nights.
+const LENIENT: &str =
+    "validity: { send_lag: 2s, client_wait: 1, client_cpu: 1, queue_growth: 100, gap: 60s, window: 0s }\n";
+
+/// Two models of one engine whose speed is exact, `starts` starts each; `itl` of the second in milliseconds, times a thousand.
+fn matrix(starts: u32, itl: u32) -> String {
+    format!(
+        "name: t
+engines:
+  - sim: {{ variant: vllm }}
+models:
+  - a: {{ tokenizer: data/tokenizer.json, args: [--ttft, 10ms, --itl, 10ms] }}
+  - b: {{ tokenizer: data/tokenizer.json, args: [--ttft, 10ms, --itl, {itl}us] }}
+scenarios:
+  - random-1k-1k: {{ prompts: 6, input_len: 16, output_len: 80, warmup: 0 }}
+repeats: {{ starts: {starts}, interleave: true }}
+datasets: {{ sharegpt: data/conversations.json }}
+{LENIENT}"
+    )
+}
+
+fn nightly(bench: &Bench, more: &[&str]) -> Ran {
+    let mut args = vec!["nightly", "matrices/m.yaml", "--no-calibration"];
+    args.extend(more);
+    bench.call(&args)
+}
+
+/// What gates: times between tokens of requests that begin together, which a busy machine hardly moves.
+const GATE: [&str; 2] = ["--gate", "mean_tpot_ms"];
+
+/// The newest run's folder.
+fn newest(bench: &Bench) -> PathBuf {
+    let entries = fs::read_dir(bench.results()).expect("there are results");
+    let mut runs: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("results can be read").path())
+        .filter(|path| path.join("run.json").exists())
+        .collect();
+    runs.sort_by_key(|run| {
+        fs::metadata(run.join("run.json"))
+            .and_then(|about| about.modified())
+            .expect("it has a time")
+    });
+    runs.pop().expect("there is a run")
+}
+
+/// A receiver of webhooks: what was posted, one body each.
+fn receiver() -> (String, mpsc::Receiver<serde_json::Value>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let url = format!(
+        "http://{}/hook/secret",
+        listener.local_addr().expect("it has an address")
+    );
+    let (send, receive) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("somebody calls");
+            stream
+                .set_read_timeout(Some(Duration::from_secs(5)))
+                .expect("it can wait");
+            let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+            let body = loop {
+                let count = stream.read(&mut piece).expect("a request comes");
+                bytes.extend_from_slice(&piece[..count]);
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                let Some((head, body)) = text.split_once("\r\n\r\n") else {
+                    continue;
+                };
+                let length = head
+                    .lines()
+                    .filter_map(|line| {
+                        line.to_lowercase()
+                            .strip_prefix("content-length:")
+                            .map(str::to_owned)
+                    })
+                    .next()
+                    .and_then(|length| length.trim().parse::<usize>().ok())
+                    .expect("it has a length");
+                if body.len() >= length {
+                    break body.to_owned();
+                }
+            };
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+                .expect("an answer goes");
+            let _ = send.send(serde_json::from_str(&body).expect("it is JSON"));
+        }
+    });
+    (url, receive)
+}
+
+#[test]
+fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
+    let bench = Bench::of(&matrix(3, 10_000));
+    let (url, posted) = receiver();
+    let bench = bench.variable("MATRIX_WEBHOOK", &url);
+    // The first night has nothing to be held against.
+    nightly(&bench, &[])
+        .exits(0)
+        .says("there is no baseline")
+        .shows("nothing to hold it against");
+    let first = newest(&bench).display().to_string();
+    bench
+        .call(&[
+            "baseline",
+            "set",
+            "matrices/m.yaml",
+            &first,
+            "--reason",
+            "the first night",
+        ])
+        .exits(0)
+        .shows("now holds 2 of 2 cells");
+    bench
+        .call(&["baseline", "set", "matrices/m.yaml", &first, "--reason", "again"])
+        .exits(2)
+        .says("is there already");
+    bench.rewrite(&matrix(2, 10_000));
+    for _ in 0..2 {
+        nightly(&bench, &GATE).exits(0).shows("t: nothing got worse");
+    }
+    assert!(posted.try_recv().is_err(), "quiet nights are not told");
+
+    bench.rewrite(&matrix(2, 10_600));
+    let slow = nightly(&bench, &[&GATE[..], &["--junit", "junit.xml"]].concat()).exits(1);
+    let alarms: Vec<&str> = slow
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("  worse: "))
+        .collect();
+    assert_eq!(alarms.len(), 1, "{}", slow.stdout);
+    assert!(
+        alarms[0].contains("model=b") && alarms[0].contains("fresh starts"),
+        "{}",
+        alarms[0]
+    );
+    slow.says("suspect: ");
+    let page = fs::read_to_string(newest(&bench).join("nightly.md")).expect("there is a page");
+    assert!(
+        page.contains("| **worse** | ") && page.contains("model=b"),
+        "{page}"
+    );
+    let junit = fs::read_to_string(
+        bench
+            .results()
+            .parent()
+            .expect("it lies somewhere")
+            .join("junit.xml"),
+    )
+    .expect("there is a file");
+    assert!(junit.contains("tests=\"2\" failures=\"1\""), "{junit}");
+    assert!(junit.contains("<failure type=\"worse\""), "{junit}");
+    let message = posted
+        .recv_timeout(Duration::from_secs(5))
+        .expect("the loss is told");
+    let text = message["text"].as_str().expect("it has a text");
+    assert!(text.contains("1 worse") && text.contains("model=b"), "{text}");
+
+    let compared = bench
+        .call(&["compare", &first, &newest(&bench).display().to_string()])
+        .exits(1);
+    assert!(compared.stdout.contains("worse"), "{}", compared.stdout);
+
+    let accepted = [
+        "baseline",
+        "accept",
+        "matrices/m.yaml",
+        "--reason",
+        "the model answers better now",
+    ];
+    bench.call(&accepted).exits(0);
+    nightly(&bench, &GATE).exits(0).shows("t: nothing got worse");
+    let message = posted
+        .recv_timeout(Duration::from_secs(5))
+        .expect("its end is told");
+    assert!(
+        message["text"]
+            .as_str()
+            .expect("it has a text")
+            .contains("no longer: 1"),
+        "{message}"
+    );
+    let shown = bench
+        .call(&["baseline", "show", "matrices/m.yaml"])
+        .exits(0)
+        .stdout;
+    assert!(
+        shown.contains("the model answers better now") && shown.contains("the first night"),
+        "{shown}"
+    );
+    bench
+        .call(&["history", "t"])
+        .exits(0)
+        .shows("Nights of t")
+        .shows("baseline: ");
+    bench.leaves_no_process();
+}
+
+/// The client is stopped again and again while requests fall due: what it measures then is no measurement of the engine.
+#[test]
+fn an_invalid_cell_raises_no_alarm_and_is_named() {
+    let paced = |validity: &str| {
+        format!(
+            "name: t
+engines:
+  - sim: {{ variant: vllm }}
+models:
+  - a: {{ tokenizer: data/tokenizer.json, args: [--ttft, 2ms, --itl, 1ms] }}
+scenarios:
+  - paced: {{ dataset: random-ids, prompts: 100, input_len: 8, output_len: 4, rate: 100, warmup: 0 }}
+repeats: {{ starts: 2 }}
+datasets: {{ sharegpt: data/conversations.json }}
+{validity}"
+        )
+    };
+    let bench = Bench::of(&paced(LENIENT));
+    nightly(&bench, &[]).exits(0);
+    bench
+        .call(&[
+            "baseline",
+            "set",
+            "matrices/m.yaml",
+            "--reason",
+            "the first night",
+        ])
+        .exits(0);
+    bench.rewrite(&paced(&LENIENT.replace("send_lag: 2s", "send_lag: 10ms")));
+    let mut client = bench
+        .command(&["nightly", "matrices/m.yaml", "--no-calibration"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let pid = rustix::process::Pid::from_child(&client);
+    while client.try_wait().expect("it can be asked").is_none() {
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it lives");
+        std::thread::sleep(Duration::from_millis(120));
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("it lives");
+        std::thread::sleep(Duration::from_millis(80));
+    }
+    let night = Ran::from(client.wait_with_output().expect("it ended")).exits(3);
+    assert!(
+        night.stdout.contains("  invalid: ") && night.stdout.contains("client-late"),
+        "{}",
+        night.stdout
+    );
+    assert!(!night.stdout.contains("  worse: "), "{}", night.stdout);
+    let page = fs::read_to_string(newest(&bench).join("nightly.md")).expect("there is a page");
+    assert!(
+        page.contains("| **invalid** | ") && page.contains("client-late"),
+        "{page}"
+    );
+    bench.leaves_no_process();
+}
+
+/// One model of an engine in four versions, the third of which is the first slow one.
+fn versions() -> String {
+    format!(
+        "name: t
+engines:
+  - sim: {{ variant: vllm, version: [v1, v2, v3, v4] }}
+models:
+  - a: {{ tokenizer: data/tokenizer.json, args: [--ttft, 10ms, --itl, 10ms] }}
+scenarios:
+  - random-1k-1k: {{ prompts: 6, input_len: 16, output_len: 50, warmup: 0 }}
+overrides:
+  - {{ when: {{ version: v3 }}, args: [--itl, 12ms] }}
+  - {{ when: {{ version: v4 }}, args: [--itl, 12ms] }}
+repeats: {{ starts: 2 }}
+datasets: {{ sharegpt: data/conversations.json }}
+{LENIENT}"
+    )
+}
+
+#[test]
+fn the_first_bad_version_is_found_and_arms_take_turns() {
+    let bench = Bench::of(&versions());
+    let planned = bench.call(&["plan", "matrices/m.yaml", "--json"]).exits(0).stdout;
+    let planned: serde_json::Value = serde_json::from_str(&planned).expect("it is JSON");
+    let starts = planned["starts"].as_array().expect("there are starts").iter();
+    let order: Vec<&str> = starts
+        .map(|start| start["launch"].as_str().expect("it has a name"))
+        .collect();
+    let back: Vec<&str> = order[..4].iter().rev().copied().collect();
+    assert_eq!(order[4..], back, "two versions of one engine take turns, A B B A");
+    let found = [
+        &["bisect", "matrices/m.yaml", "--no-calibration", "--starts", "3"],
+        &GATE[..],
+    ]
+    .concat();
+    bench
+        .call(&found)
+        .exits(1)
+        .shows("first bad version: v3 (last good: v2)");
+    bench.leaves_no_process();
+}
+
+#[test]
+fn noise_is_measured_kept_and_used() {
+    let bench = Bench::of(&matrix(1, 10_000).replace("output_len: 80", "output_len: 30"));
+    let noise = [
+        &["noise", "matrices/m.yaml", "--no-calibration", "--starts", "2"],
+        &GATE[..],
+    ]
+    .concat();
+    bench
+        .call(&noise)
+        .exits(0)
+        .shows("Noise of this machine")
+        .shows("kept in ");
+    let run = newest(&bench).display().to_string();
+    let compared = bench
+        .call(&[&["compare", &run, &run, "--format", "json"], &GATE[..]].concat())
+        .exits(0);
+    let compared: serde_json::Value = serde_json::from_str(&compared.stdout).expect("it is JSON");
+    for row in compared["rows"].as_array().expect("there are rows") {
+        assert_eq!(row["is_noise_known"], true, "{row}");
+        assert_eq!(row["change_share"], 0.0, "{row}");
+    }
+    bench.leaves_no_process();
+}

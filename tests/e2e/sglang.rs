@@ -1,0 +1,59 @@
+//! A real engine that nobody here wrote: SGLang on CPU, started by the process executor from `engines/sglang.yaml`.
+//!
+//! `tests/engines/cpu.sh` installs it beside vLLM; see there. Without it the test is skipped by name, and where `MATRIX_REQUIRE_ENGINES`
+//! is set, as CI does, that is a failure.
+
+use std::path::PathBuf;
+
+use matrix::cli::variable;
+use matrix::results::record::cell::Ending;
+
+use crate::harness::{BOUNDS, Bench, repository, summary};
+use crate::telemetry::agrees;
+
+#[test]
+fn what_real_sglang_tells_of_itself_fits_what_it_was_sent() {
+    let engines =
+        variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
+    if !engines.join("venv/bin/sglang").exists() {
+        assert!(
+            variable("MATRIX_REQUIRE_ENGINES").is_none(),
+            "SGLang is not installed in {}",
+            engines.display()
+        );
+        println!("SKIPPED: needs SGLang on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
+        return;
+    }
+    let arguments = "--device, cpu, --attention-backend, torch_native, --sampling-backend, pytorch, --disable-overlap-schedule, \
+                     --max-total-tokens, 16384, --mem-fraction-static, 0.2, --context-length, 2048, --enable-metrics";
+    let model = engines.join("models/tiny-qwen3");
+    let matrix = format!(
+        r#"
+name: t
+engines:
+  - sglang:
+      executor: process
+      version: 0.5.23
+      venv: {venv}
+      args: [{arguments}]
+      env: {{ HF_HUB_OFFLINE: "1" }}
+      served: tiny
+      devices: none
+      command: [python, -m, sglang.launch_server, --model-path, "{{model}}", --served-model-name, "{{served}}", --host, 127.0.0.1]
+models:
+  - {model}: {{ tokenizer: {model} }}
+scenarios:
+  - random-1k-1k: {{ prompts: 8, input_len: 64, output_len: 32 }}
+datasets: {{ sharegpt: data/conversations.json }}
+{BOUNDS}"#,
+        venv = engines.join("venv").display(),
+        model = model.display(),
+    );
+    let bench = Bench::of(&matrix);
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    let summary = summary(&run, "sglang", "random-1k-1k");
+    assert_eq!(summary.ending, Ending::Done);
+    agrees(&run, summary);
+    bench.leaves_no_process();
+}

@@ -1,0 +1,183 @@
+//! What is known of the machine and the engine while a cell is measured: sampled, kept, joined to the window, and never in the way.
+
+use matrix::results::record::cell::{Definitions, Ending, Summary};
+use matrix::results::record::telemetry::{Sample, Source, SourceFacts, Telemetry};
+use matrix::results::store::Run;
+
+use crate::harness::{Bench, sims, summary};
+
+const ONE: &str = "  - random-1k-1k: { prompts: 40, input_len: 32, output_len: 64, rate: 20 }\n";
+
+fn telemetry(summary: &Summary) -> &Telemetry {
+    summary.telemetry.as_ref().expect("it is kept with the summary")
+}
+
+fn facts(telemetry: &Telemetry, source: Source) -> &SourceFacts {
+    let found = telemetry.sources.iter().find(|facts| facts.source == source);
+    found.unwrap_or_else(|| panic!("{source:?} was not asked: {telemetry:?}"))
+}
+
+fn samples(run: &Run, summary: &Summary, source: Source) -> Vec<Sample> {
+    let cells = run.plan.starts.iter().flat_map(|start| &start.cells);
+    let measurement = cells.into_iter().find(|cell| cell.cell == summary.cell).unwrap();
+    let all = run
+        .read_telemetry(measurement)
+        .expect("it can be read")
+        .expect("it was kept");
+    all.into_iter().filter(|sample| sample.source == source).collect()
+}
+
+/// Insists that what a real engine and the host tell fits what was sent and received: the engine's own counters over the window are
+/// those of the records, its own times are not above ours, and it worked for them.
+pub fn agrees(run: &Run, summary: &Summary) {
+    let told = telemetry(summary);
+    let cells = run.plan.starts.iter().flat_map(|start| &start.cells);
+    let measurement = cells.into_iter().find(|cell| cell.cell == summary.cell).unwrap();
+    let requests = run.read_requests(measurement).expect("requests are kept");
+    let output: u32 = requests
+        .iter()
+        .map(|request| request.output_tokens().unwrap())
+        .sum();
+    let prompt: u32 = requests
+        .iter()
+        .map(|request| request.usage.unwrap().prompt.unwrap())
+        .sum();
+    let cell = &summary.cell;
+    let window = told.engine.as_ref().unwrap_or_else(|| panic!("{cell}: {told:?}"));
+    assert!(window.reset.is_empty(), "{cell}: {window:?}");
+    assert_eq!(
+        window.grown["generation_tokens"],
+        f64::from(output),
+        "{cell}: {window:?}"
+    );
+    assert_eq!(
+        window.grown["prompt_tokens"],
+        f64::from(prompt),
+        "{cell}: {window:?}"
+    );
+    if let Some(ended) = window.grown.get("requests") {
+        assert_eq!(*ended, requests.len() as f64, "{cell}: {window:?}");
+    }
+    let ours = summary.figures[&Definitions::Matrix]["mean_ttft_ms"].unwrap();
+    if let Some(theirs) = window.means.get("ttft_s") {
+        assert!(
+            theirs * 1e3 <= ours,
+            "{cell}: {theirs} s by the engine, {ours} ms by us"
+        );
+    }
+    for source in [Source::Engine, Source::Host] {
+        let facts = facts(told, source);
+        assert!(facts.is_bracketed && facts.trouble.is_none(), "{cell}: {facts:?}");
+    }
+    let host = told.host.as_ref().unwrap();
+    let (engine, cpus) = (host.engine_cpus.unwrap(), f64::from(host.cpus));
+    assert!(engine > 0.02 && engine <= cpus * 1.05, "{cell}: {host:?}");
+    assert_eq!(host.shares_cpus, Some(true), "{cell}: {host:?}");
+    let all = engine + host.client_cpus.unwrap() + host.other_cpus.unwrap();
+    assert!(all <= cpus * 1.1, "{cell}: {host:?}");
+    println!("{cell}: {window:?}\n{host:?}");
+}
+
+#[test]
+fn engine_host_and_energy_agree_with_what_was_sent() {
+    let bench = Bench::of(&sims(
+        &[("one", "vllm", "--step, 20ms"), ("two", "sglang", "--step, 20ms")],
+        ONE,
+    ));
+    bench.run(&[]).exits(0).shows("energy per output token");
+    let run = bench.finished();
+    for engine in ["one", "two"] {
+        let summary = summary(&run, engine, "random-1k-1k");
+        assert_eq!(summary.ending, Ending::Done);
+        let told = telemetry(summary);
+        let window = told.engine.as_ref().unwrap();
+        let figures = &summary.figures[&Definitions::Matrix];
+        assert_eq!(window.grown["generation_tokens"], 40.0 * 64.0);
+        assert_eq!(
+            window.grown["generation_tokens"],
+            figures["output_tokens"].unwrap()
+        );
+        assert_eq!(
+            window.grown["prompt_tokens"],
+            figures["reported_input_tokens"].unwrap()
+        );
+        assert_eq!(window.grown["requests"], 40.0);
+        assert_eq!(window.grown["ttft_s_count"], 40.0);
+        assert!(window.reset.is_empty(), "{window:?}");
+        assert!(window.means["ttft_s"] * 1e3 <= figures["mean_ttft_ms"].unwrap());
+        assert!(window.gauges["running"].max >= 1.0, "{window:?}");
+        assert!(summary.reset.as_ref().unwrap().hits_in_window.is_some());
+
+        let host = told.host.as_ref().unwrap();
+        assert!(host.cpus >= 1);
+        let client = host.client_cpus.unwrap();
+        let engine = host.engine_cpus.unwrap();
+        assert!(client > 0.0 && client < f64::from(host.cpus), "{host:?}");
+        assert!(engine > 0.0 && engine < f64::from(host.cpus), "{host:?}");
+        assert!(host.ranges["memory_available_bytes"].min > 0.0);
+        for source in [Source::Engine, Source::Host] {
+            let facts = facts(told, source);
+            assert!(facts.is_bracketed && facts.trouble.is_none(), "{facts:?}");
+            // The load lasts three seconds, and a busy machine may be late by some of them.
+            assert!(facts.samples >= 1 && facts.longest_gap_s < 5.0, "{facts:?}");
+        }
+
+        // An idle device takes 80 W, and one with anything to do at least 300.
+        let energy = told.energy.as_ref().unwrap();
+        assert!(energy.is_simulated && energy.above_idle_j.is_none());
+        assert!(energy.mean_w > 80.0 && energy.mean_w <= 700.0, "{energy:?}");
+        assert!(energy.peak_w.unwrap() >= energy.mean_w && energy.peak_w.unwrap() <= 700.0);
+        assert!((energy.joules - energy.mean_w * told.seconds).abs() < 1e-6);
+        let per_token = figures["energy_per_output_token_j"].unwrap();
+        assert!((per_token * 2560.0 - energy.joules).abs() < 1e-6 * energy.joules);
+
+        let samples = samples(&run, summary, Source::Engine);
+        assert!(samples[0].at_ns <= 0 && samples.last().unwrap().at_ns as f64 / 1e9 >= told.seconds);
+    }
+    bench.leaves_no_process();
+}
+
+#[test]
+fn metrics_that_never_come_are_reported_and_the_load_goes_on() {
+    // The probe and the warm-up are the first two requests: nothing is told of the window.
+    let scenario = ONE.replace("prompts: 40", "prompts: 100");
+    let bench = Bench::of(&sims(&[("mute", "vllm", "--hang-metrics-after, 12")], &scenario));
+    let ran = bench.run(&[]).exits(0);
+    assert!(ran.stdout.contains("100/0"), "{}", ran.stdout);
+    let run = bench.finished();
+    let summary = summary(&run, "mute", "random-1k-1k");
+    let told = telemetry(summary);
+    // It lasts five seconds, and was silent but for the first half of one.
+    assert!(told.seconds > 4.5 && told.seconds < 10.0, "{}", told.seconds);
+    let engine = facts(told, Source::Engine);
+    let trouble = engine.trouble.as_deref().unwrap();
+    assert!(
+        trouble.contains("no answer within") || trouble.contains("hangs since"),
+        "{trouble}"
+    );
+    assert!(!engine.is_bracketed && engine.longest_gap_s > 3.0, "{engine:?}");
+    assert!(
+        facts(told, Source::Host).longest_gap_s < 3.0,
+        "the host is asked all the same"
+    );
+    assert_eq!(told.energy, None);
+    assert_eq!(summary.reset.as_ref().unwrap().hits_in_window, None);
+    bench.leaves_no_process();
+}
+
+#[test]
+fn counters_that_begin_again_are_told() {
+    let bench = Bench::of(&sims(&[("anew", "vllm", "--forget-metrics-after, 30")], ONE));
+    // What is judged of it is told elsewhere.
+    bench.run(&[]);
+    let run = bench.finished();
+    let window = telemetry(summary(&run, "anew", "random-1k-1k"))
+        .engine
+        .as_ref()
+        .unwrap();
+    assert!(
+        window.reset.contains(&"generation_tokens".to_owned()),
+        "{window:?}"
+    );
+    assert!(!window.grown.contains_key("generation_tokens"));
+}
