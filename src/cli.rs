@@ -377,6 +377,18 @@ pub fn pretended_gpus() -> Result<Option<u32>, String> {
     }
 }
 
+/// NVIDIA's management library by its file, where `MATRIX_NVML_LIBRARY` names one instead of the one that the loader finds: for a driver
+/// in an unusual place, and for tests.
+pub fn nvml_library() -> Option<PathBuf> {
+    variable("MATRIX_NVML_LIBRARY").map(PathBuf::from)
+}
+
+/// The folder in which runs lock the GPUs that they use, where `MATRIX_LOCKS` names another than the one that all users of a host share:
+/// for runs in containers that see the same GPUs, and for tests. Runs that do not agree on it do not see each other.
+pub fn locks() -> Option<PathBuf> {
+    variable("MATRIX_LOCKS").map(PathBuf::from)
+}
+
 /// Reads a variable of the environment: for secrets, which are named in files and never written there.
 pub fn variable(name: &str) -> Option<String> {
     #[expect(

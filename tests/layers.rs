@@ -148,6 +148,17 @@ fn only_the_container_executor_names_bollard() {
 }
 
 #[test]
+fn only_one_room_names_the_crate_of_nvidias_library() {
+    let naming: Vec<String> = sources()
+        .iter()
+        .filter(|file| code(file).contains("nvml_wrapper"))
+        .map(|file| below_src(file))
+        .filter(|inside| !inside.starts_with("telemetry/gpu/nvml"))
+        .collect();
+    assert!(naming.is_empty(), "{naming:?}");
+}
+
+#[test]
 fn the_timed_path_knows_no_engine_by_name() {
     let names = ["vllm", "lmdeploy", "tensorrt", "llama.cpp"];
     let rooms = ["load", "engine", "run"];

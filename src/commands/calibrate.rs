@@ -42,6 +42,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         redactor: Redactor::default(),
         http: engine::http_client(),
         machine: machine::read(&format!("matrix {}", cli::VERSION)),
+        gpus: None,
     };
     let wanted = Wanted {
         streams: args.streams.clone(),

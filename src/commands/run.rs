@@ -27,6 +27,7 @@ use crate::run::calibrate::Wanted;
 use crate::run::claim::Claim;
 use crate::run::stop::{Signals, Stop};
 use crate::run::{self, Events, Host, Job, Tally, preflight};
+use crate::telemetry::gpu::{Gpus, Places};
 use crate::telemetry::machine;
 
 /// How long something that an earlier run left may take to end by itself.
@@ -92,8 +93,14 @@ pub(super) fn measure(
     let open_files = machine::raise_open_files();
     let mut about = machine::read(&format!("matrix {}", cli::VERSION));
     about.open_files = open_files.or(about.open_files);
-    pretend(&mut about)?;
-    let host = host(args, &read, secrets, redactor.clone(), about)?;
+    let gpus = match pretend(&mut about)? {
+        true => None,
+        false => devices(&mut about)?,
+    };
+    let host = Host {
+        gpus,
+        ..host(args, &read, secrets, redactor.clone(), about)?
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -141,14 +148,41 @@ pub(super) fn measure(
     })
 }
 
-/// Puts GPUs that are only pretended in the place of the machine's own.
-fn pretend(about: &mut Machine) -> Result<(), Refusal> {
+/// Puts GPUs that are only pretended in the place of the machine's own, if that is asked for.
+fn pretend(about: &mut Machine) -> Result<bool, Refusal> {
     let pretended = cli::pretended_gpus().map_err(|wrong| Refusal::usage(format!("error: {wrong}\n")))?;
     if let Some(count) = pretended {
         about.gpus = vec!["pretended GPU".to_owned(); count as usize];
         about.gpus_pretended = true;
     }
-    Ok(())
+    Ok(about.gpus_pretended)
+}
+
+/// Who tells about the machine's devices, and what they are. What is there and cannot be used is no more than a note, unless it was asked
+/// for by name.
+fn devices(about: &mut Machine) -> Result<Option<Arc<Gpus>>, Refusal> {
+    let places = Places {
+        nvml: cli::nvml_library(),
+        path: cli::variable("PATH"),
+    };
+    let gpus = match Gpus::open(&places) {
+        Ok(gpus) => gpus,
+        Err(reason) if places.nvml.is_some() => {
+            return Err(Refusal::usage(format!(
+                "error: {reason}\n  = help: name NVIDIA's `libnvidia-ml.so.1` with MATRIX_NVML_LIBRARY, or unset it\n"
+            )));
+        }
+        Err(reason) => {
+            complain(&format!(
+                "note: nobody tells about the devices of this host: {reason}\n"
+            ));
+            None
+        }
+    };
+    if let Some(gpus) = &gpus {
+        gpus.describe(about);
+    }
+    Ok(gpus.map(Arc::new))
 }
 
 /// Keeps other runs from the GPUs of this host, where this one uses any. Pretended ones are no more shared than the cache is.
@@ -157,8 +191,9 @@ fn claim(plan: &Plan, host: &Host) -> Result<Option<Claim>, Refusal> {
         return Ok(None);
     }
     let count = u32::try_from(host.machine.gpus.len()).unwrap_or(u32::MAX);
-    let folder = host.machine.gpus_pretended.then_some(host.cache.as_path());
-    Claim::take(count, folder).map(Some).map_err(|error| {
+    let pretended = host.machine.gpus_pretended.then(|| host.cache.clone());
+    let folder = cli::locks().or(pretended);
+    Claim::take(count, folder.as_deref()).map(Some).map_err(|error| {
         Refusal::unfit(format!(
             "error: {error}\n  = help: wait until it is over, or stop it; two runs at once would measure each other\n\
              the machine is not fit; nothing was started\n"
@@ -208,6 +243,7 @@ fn host(
         redactor,
         http: engine::http_client(),
         machine: about,
+        gpus: None,
     })
 }
 

@@ -37,7 +37,7 @@ pub use belongs::listeners;
 pub use contact::{check_model, facts, http_client, info, reset_caches};
 pub use docker::{
     Images, Lack, LeftContainer, Pull, Refused, Wanted, Whereabouts, find as find_containers,
-    lacks as container_lacks, pull_ahead,
+    is_here as has_containers_here, lacks as container_lacks, pull_ahead,
 };
 pub use flags::{Asking, Flags, UnknownFlag, check_flags};
 pub use group::exec_shim;

@@ -165,6 +165,10 @@ fn order(
     })?;
     let mut env: Vec<(String, OsString)> = Vec::new();
     if let Some(name) = process.devices_env.as_ref().filter(|_| launch.devices > 0) {
+        if name == "CUDA_VISIBLE_DEVICES" {
+            // Devices are numbered as on the PCI bus; CUDA would have the fastest first.
+            env.push(("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".into()));
+        }
         env.push((name.clone(), context.device_list().into()));
     }
     for (name, text) in &process.env {

@@ -111,6 +111,24 @@ async fn without_devices_the_variable_is_not_set() {
 }
 
 #[tokio::test]
+async fn cuda_counts_devices_as_the_bus_does_unless_the_recipe_says_otherwise() {
+    let bench = Bench::new();
+    for (own, order) in [(None, "PCI_BUS_ID"), (Some("FASTEST_FIRST"), "FASTEST_FIRST")] {
+        let mut launch = shell("env | grep CUDA_DEVICE_ORDER");
+        launch.devices = 1;
+        let wanted = process(&mut launch);
+        wanted.devices_env = Some("CUDA_VISIBLE_DEVICES".into());
+        wanted
+            .env
+            .extend(own.map(|own| ("CUDA_DEVICE_ORDER".into(), Text::new(own))));
+        let mut running = bench.start(&launch).await.unwrap();
+        let said = running.exited().await.tail;
+        assert_eq!(said, [format!("CUDA_DEVICE_ORDER={order}")]);
+        running.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn stopping_ends_children_grandchildren_and_those_that_left_the_group() {
     let bench = Bench::new();
     let launch = shell(

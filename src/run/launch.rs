@@ -22,6 +22,7 @@ use crate::results::store::{Said, StoreError};
 use crate::run::ahead::Ahead;
 use crate::run::beside::Roster;
 use crate::run::cell::{self, Measured, Ready};
+use crate::run::hygiene::{self, AtRest, Watch};
 use crate::run::lease::Lease;
 use crate::run::post_mortem::{self, Remains};
 use crate::run::prompts::Library;
@@ -188,8 +189,8 @@ impl<'a> Course<'a> {
             }
         }
         // Nobody asks an engine that is being stopped.
-        drop(ready.sampling);
-        halt(&self.order, ready.running).await;
+        let rest = ready.sampling.end();
+        halt(&self.order, ready.running, &rest).await;
         if let Some((measurement, phase, class, reason)) = failed {
             match self.tries_again(phase, class, &reason).await {
                 true => {
@@ -443,6 +444,11 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
         None => engine::free_port()
             .map_err(|error| Fallen::new(infrastructure, format!("no free port: {error}")))?,
     };
+    let rest = tokio::select! {
+        biased;
+        () = stop.asked.cancelled() => return Ok(None),
+        rest = hygiene::before(job, launch, lease.devices()) => rest,
+    };
     let context = context(job, start, lease, port);
     let logs = logs(job, launch, start).map_err(|error| Fallen::new(infrastructure, error.to_string()))?;
     let began = clock::now();
@@ -463,7 +469,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     let proved = tokio::select! {
         biased;
         () = stop.asked.cancelled() => {
-            halt(order, running).await;
+            halt(order, running, &rest).await;
             return Ok(None);
         }
         proved = prove(job, launch, &mut running) => proved,
@@ -473,7 +479,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
         Err(fallen) => {
             let log = running.log().clone();
             let image_digest = running.image_digest().map(str::to_owned);
-            halt(order, running).await;
+            halt(order, running, &rest).await;
             return Err(Fallen {
                 log: log.last(post_mortem::LINES),
                 image_digest,
@@ -486,6 +492,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     facts.image_bytes = running.image_bytes();
     facts.devices = lease.devices().to_vec();
     sampling.add_engine(launch, &running, &job.host.http);
+    sampling.add_devices(job.host.gpus.as_deref(), Watch::of(&running, rest));
     job.events.tell(Event::EngineReady {
         launch: launch.id.clone(),
         start: start.start,
@@ -594,8 +601,8 @@ fn not_ready(error: &NotReady) -> Fallen {
     }
 }
 
-/// Stops an engine. Once the run is told to kill, dropping the engine kills what is left of it.
-async fn halt(order: &Order<'_>, running: Running) {
+/// Stops an engine and waits until its devices are free. Once the run is told to kill, dropping the engine kills what is left of it.
+async fn halt(order: &Order<'_>, running: Running, rest: &[AtRest]) {
     let Order {
         job,
         launch,
@@ -615,4 +622,9 @@ async fn halt(order: &Order<'_>, running: Running) {
         shm_freed_bytes: stopped.shm_freed_bytes,
         seconds: stopped.seconds,
     });
+    tokio::select! {
+        biased;
+        () = stop.now.cancelled() => {}
+        () = hygiene::after(job, launch, rest) => {}
+    }
 }

@@ -6,6 +6,7 @@ mod beside;
 pub mod calibrate;
 mod cell;
 pub mod claim;
+mod hygiene;
 mod items;
 mod launch;
 pub mod lease;
@@ -43,6 +44,7 @@ use crate::run::launch::Order;
 use crate::run::lease::Pool;
 use crate::run::prompts::Library;
 use crate::run::stop::Stop;
+use crate::telemetry::gpu::Gpus;
 
 /// Where a run takes place.
 #[derive(Clone, Debug)]
@@ -73,6 +75,8 @@ pub struct Host {
     pub http: reqwest::Client,
     /// The machine.
     pub machine: Machine,
+    /// Who tells about its devices; `None` where nobody does, or they are only pretended.
+    pub gpus: Option<Arc<Gpus>>,
 }
 
 impl Host {

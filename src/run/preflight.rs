@@ -9,7 +9,7 @@ use crate::load::dataset::template::ChatTemplate;
 use crate::load::dataset::tokenizer::Tokenizer;
 use crate::load::dataset::{self, Caches};
 use crate::matrix::plan::{Launch, Place, Plan, Protocol};
-use crate::run::Host;
+use crate::run::{Host, hygiene};
 
 /// Something that keeps the machine from measuring.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +38,9 @@ impl Finding {
 pub async fn findings(plan: &Plan, host: &Host, results: &Path) -> Vec<Finding> {
     let mut found = BTreeSet::new();
     containers(plan, host, &mut found).await;
+    for (what, help) in hygiene::unfit(plan, host).await {
+        found.insert(Finding::new(what, help));
+    }
     for launch in &plan.launches {
         secrets(launch, host, &mut found);
         devices(launch, host, &mut found);

@@ -1,14 +1,15 @@
 //! Telemetry of a launch: which probes ask, and what they say of the window of a measurement.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::base::clock::{self, Moment};
 use crate::engine::{Devices, Running};
 use crate::judge::window::{self, About};
 use crate::matrix::plan::Launch;
-use crate::results::record::telemetry::{GpuProcess, Sample, Telemetry};
+use crate::results::record::telemetry::{Sample, Telemetry};
+use crate::run::hygiene::{AtRest, Watch};
 use crate::telemetry::engine::{EngineProbe, Page};
+use crate::telemetry::gpu::Gpus;
 use crate::telemetry::host::{Engine, HostProbe};
 use crate::telemetry::sampler::Sampler;
 
@@ -21,10 +22,8 @@ pub(crate) struct Sampling {
     sampler: Sampler,
     /// The launch's devices on this host.
     pub(crate) devices: Vec<u32>,
-    /// Watts of each before the engine was started.
-    pub(crate) idle_w: BTreeMap<u32, f64>,
-    /// Processes on each that are not the engine's, as last seen.
-    pub(crate) foreign: BTreeMap<u32, Vec<GpuProcess>>,
+    /// How they were before the engine was started, and who is on them.
+    watch: Watch,
     is_simulated: bool,
 }
 
@@ -69,9 +68,27 @@ impl Sampling {
         }
     }
 
+    /// Asks the devices of a started engine, where somebody tells about them.
+    pub(crate) fn add_devices(&mut self, gpus: Option<&Gpus>, watch: Watch) {
+        self.watch = watch;
+        // An engine that somebody else started computes on devices of which nobody knows the numbers.
+        let Some(gpus) = gpus.filter(|_| !self.watch.rest.is_empty()) else {
+            return;
+        };
+        for probe in gpus.probes(&self.devices, &self.watch.processes) {
+            self.sampler.add(probe);
+        }
+    }
+
+    /// Ends the asking; how the devices were before the launch.
+    pub(crate) fn end(self) -> Vec<AtRest> {
+        self.watch.rest
+    }
+
     /// Directly before a load: everybody is asked once more, and what was sampled before that is forgotten.
     pub(crate) async fn before(&self) {
         let began = clock::now();
+        self.watch.processes.forget();
         self.sampler.bracket(BRACKET).await;
         self.sampler.forget(began);
     }
@@ -85,10 +102,18 @@ impl Sampling {
         let about = About {
             seconds: span.end.since(span.zero).as_secs_f64(),
             devices: self.devices.clone(),
-            idle_w: self.idle_w.clone(),
-            foreign: self.foreign.clone(),
+            idle_w: self.watch.idle_w(),
+            foreign: self
+                .devices
+                .iter()
+                .map(|device| (*device, self.watch.foreign(*device)))
+                .collect(),
             is_simulated: self.is_simulated,
         };
-        (window::telemetry(&samples, facts, &about), samples)
+        let mut telemetry = window::telemetry(&samples, facts, &about);
+        for gpu in &mut telemetry.gpus {
+            gpu.rest_memory_bytes = self.watch.memory_bytes(gpu.device);
+        }
+        (telemetry, samples)
     }
 }

@@ -1,5 +1,6 @@
 //! The machine as it is: read once, at the start of a run.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -28,8 +29,8 @@ pub fn read(tool: &str) -> Machine {
         gpus: gpus(),
         gpus_pretended: false,
         devices: Vec::new(),
-        governor: None,
-        numa: numa(Path::new("/")),
+        governor: governor(Path::new("/")),
+        numa: numa(Path::new("/"), buses(Path::new("/"))),
         driver: line("/sys/module/nvidia/version"),
         open_files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
         tool: tool.to_owned(),
@@ -74,21 +75,50 @@ pub fn gpus() -> Vec<String> {
     found.into_iter().map(|(_, name)| name).collect()
 }
 
+/// The names in a folder of the system below a root.
+fn names(root: &Path, folder: &str) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+/// A file of one line of the system below a root.
+fn line(root: &Path, path: &str) -> Option<String> {
+    let text = fs::read_to_string(root.join(path)).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// How the kernel of the system below a root sets the processors' frequency; several ways, joined by commas, where they differ.
+fn governor(root: &Path) -> Option<String> {
+    let of = |name: String| {
+        let number = name.strip_prefix("cpu")?;
+        number.parse::<u32>().ok()?;
+        let path = format!("sys/devices/system/cpu/{name}/cpufreq/scaling_governor");
+        line(root, &path).filter(|governor| !governor.is_empty())
+    };
+    let found: BTreeSet<String> = names(root, "sys/devices/system/cpu").filter_map(of).collect();
+    let found: Vec<String> = found.into_iter().collect();
+    (!found.is_empty()).then(|| found.join(", "))
+}
+
+/// The bus addresses of NVIDIA GPUs of the system below a root by index, in the order of their device nodes, as [`gpus`] has them.
+fn buses(root: &Path) -> impl Iterator<Item = (u32, String)> {
+    let mut gpus: Vec<(u32, String)> = names(root, "proc/driver/nvidia/gpus")
+        .filter_map(|address| {
+            let about = line(root, &format!("proc/driver/nvidia/gpus/{address}/information"))?;
+            let minor = about.lines().find_map(|line| line.strip_prefix("Device Minor"))?;
+            Some((minor.trim_start_matches(':').trim().parse().ok()?, address))
+        })
+        .collect();
+    gpus.sort();
+    (0..).zip(gpus.into_iter().map(|(_, address)| address))
+}
+
 /// The NUMA nodes of the system below a root, where there are several: the kernel's list, and the node of each GPU's bus address.
-fn numa(root: &Path) -> Vec<NumaNode> {
-    let names = |folder: &str| {
-        let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().into_string().ok())
-    };
-    let line = |path: String| {
-        fs::read_to_string(root.join(path))
-            .ok()
-            .map(|text| text.trim().to_owned())
-    };
-    let mut nodes: Vec<(u32, NumaNode)> = names("sys/devices/system/node")
+pub(crate) fn numa(root: &Path, gpus: impl Iterator<Item = (u32, String)>) -> Vec<NumaNode> {
+    let mut nodes: Vec<(u32, NumaNode)> = names(root, "sys/devices/system/node")
         .filter_map(|name| {
-            let cpus =
-                line(format!("sys/devices/system/node/{name}/cpulist")).filter(|cpus| !cpus.is_empty())?;
+            let cpus = line(root, &format!("sys/devices/system/node/{name}/cpulist"))
+                .filter(|cpus| !cpus.is_empty())?;
             let node = NumaNode {
                 cpus,
                 gpus: Vec::new(),
@@ -100,17 +130,8 @@ fn numa(root: &Path) -> Vec<NumaNode> {
         return Vec::new();
     }
     nodes.sort_by_key(|(number, _)| *number);
-    // In the order of their device nodes, as `gpus` has them.
-    let mut gpus: Vec<(u32, String)> = names("proc/driver/nvidia/gpus")
-        .filter_map(|address| {
-            let about = line(format!("proc/driver/nvidia/gpus/{address}/information"))?;
-            let minor = about.lines().find_map(|line| line.strip_prefix("Device Minor"))?;
-            Some((minor.trim_start_matches(':').trim().parse().ok()?, address))
-        })
-        .collect();
-    gpus.sort();
-    for (index, (_, address)) in (0..).zip(gpus) {
-        let number = line(format!("sys/bus/pci/devices/{address}/numa_node"));
+    for (index, address) in gpus {
+        let number = line(root, &format!("sys/bus/pci/devices/{address}/numa_node"));
         let number = number.and_then(|number| number.parse::<u32>().ok());
         if let Some((_, node)) = nodes.iter_mut().find(|(node, _)| Some(*node) == number) {
             node.gpus.push(index);
@@ -149,7 +170,8 @@ mod tests {
         };
         write("sys/devices/system/node/node0/cpulist", "0-15\n");
         write("sys/devices/system/node/online", "0-1\n");
-        assert_eq!(numa(root.path()), [], "one node is no choice");
+        let numa = || numa(root.path(), buses(root.path()));
+        assert_eq!(numa(), [], "one node is no choice");
         write("sys/devices/system/node/node1/cpulist", "16-31\n");
         // A node of memory only.
         write("sys/devices/system/node/node2/cpulist", "\n");
@@ -169,7 +191,25 @@ mod tests {
             cpus: cpus.to_owned(),
             gpus: gpus.to_vec(),
         };
-        assert_eq!(numa(root.path()), [node("0-15", &[1]), node("16-31", &[0])]);
+        assert_eq!(numa(), [node("0-15", &[1]), node("16-31", &[0])]);
+    }
+
+    #[test]
+    fn the_governor_is_told_once_and_several_are_all_told() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(governor(root.path()), None, "a virtual machine sets no frequency");
+        let set = |cpu: u32, governor: &str| {
+            let folder = root
+                .path()
+                .join(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq"));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("scaling_governor"), format!("{governor}\n")).unwrap();
+        };
+        set(0, "performance");
+        set(1, "performance");
+        assert_eq!(governor(root.path()).as_deref(), Some("performance"));
+        set(2, "schedutil");
+        assert_eq!(governor(root.path()).as_deref(), Some("performance, schedutil"));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! What is known of the machine and the engine while figures are taken: sources to samples.
 //!
-//! The machine as it is, what its kernel said; and sources that a sampler asks again and again: each engine's own metrics, the host.
+//! The machine as it is, what its kernel said; and sources that a sampler asks again and again: each engine's own metrics, the host, the
+//! devices (`gpu`).
 
 pub mod engine;
+pub mod gpu;
 pub mod host;
 pub mod kernel;
 pub mod machine;

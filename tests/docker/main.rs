@@ -13,6 +13,8 @@ mod flags;
 mod harness;
 mod images;
 mod leftovers;
+#[path = "../nvml/stub.rs"]
+mod nvml;
 mod pasted;
 mod refusals;
 mod registry;

@@ -9,6 +9,8 @@ use matrix::results::record::cell::{Ending, Phase, Summary};
 use matrix::results::store::Run as Finished;
 use tempfile::TempDir;
 
+use crate::nvml::{self, Stub};
+
 /// A matrix in a folder of its own, and the binary that runs it.
 pub struct Bench {
     folder: TempDir,
@@ -42,6 +44,13 @@ impl Bench {
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// GPUs of a stub, which no other test uses.
+    pub fn gpus(self, stub: &Stub) -> Self {
+        let locks = self.folder.path().join("locks").display().to_string();
+        self.variable(nvml::VARIABLE, &stub.path())
+            .variable("MATRIX_LOCKS", &locks)
     }
 
     /// The matrix file.

@@ -3,11 +3,13 @@
 mod calibrate;
 mod chaos;
 mod demo;
+mod devices;
 mod faults;
 mod gpus;
 mod harness;
 mod nightly;
-mod report;
+#[path = "../nvml/stub.rs"]
+mod nvml;
 mod resume;
 mod rows;
 mod search;

@@ -167,6 +167,11 @@ fn body_with_short_log(mut body: ContainerCreateBody, is_podman: bool) -> Contai
     body
 }
 
+/// Whether the containers of a daemon run on this host, as far as its address tells.
+pub fn is_here(whereabouts: &Whereabouts) -> bool {
+    Address::of(whereabouts).is_ok_and(|address| address.is_local())
+}
+
 /// Gets the image of a start to come. What goes wrong is told by that start.
 pub async fn pull_ahead(
     whereabouts: &Whereabouts,

@@ -157,15 +157,6 @@ impl<'a> Shown<'a> {
         metrics::Statistics::of(&self.values(metric)).map(|statistics| statistics.median)
     }
 
-    /// The median of a figure by given definitions, over the measurements that count.
-    fn median_by(&self, definitions: Definitions, metric: Metric) -> Option<f64> {
-        let values: Vec<f64> = self
-            .counted()
-            .filter_map(|summary| metrics::figure(summary.figures.get(&definitions)?, metric))
-            .collect();
-        metrics::Statistics::of(&values).map(|statistics| statistics.median)
-    }
-
     /// Of the measurements that count the one with the median of what cells are compared by, the lower one of two in the middle.
     pub fn middle(&self) -> Option<&'a Summary> {
         let value = |summary: &Summary| value_of(summary, ratio::COMPARED).unwrap_or(0.0);

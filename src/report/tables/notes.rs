@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Shown;
 use crate::base::ids::LaunchId;
+use crate::judge::metrics;
 use crate::report::traps::{Itl, traps};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::validity::{Code, Reason, Verdict};
@@ -149,7 +150,15 @@ pub(crate) fn beside(launches: &[LaunchId]) -> String {
 pub(super) fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     let told = |(name, shown): &(String, &Shown<'_>)| {
         // Figures of other definitions are other figures, and imports say themselves what is wrong with them.
-        let figure = |metric| shown.median_by(Definitions::Matrix, metric);
+        let of =
+            |summary: &Summary, metric| metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric);
+        let figure = |metric| {
+            let values: Vec<f64> = shown
+                .counted()
+                .filter_map(|summary| of(summary, metric))
+                .collect();
+            metrics::Statistics::of(&values).map(|statistics| statistics.median)
+        };
         let told = traps(&figure, Itl::Token).into_iter();
         told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
     };
@@ -176,4 +185,3 @@ pub(super) fn queue_bound(named: &[(String, &Shown<'_>)]) -> Option<String> {
         format!("every request is sent at once{which}: TTFT is mostly the wait in the engine's queue")
     })
 }
-

@@ -1,0 +1,296 @@
+//! Huawei's Ascend devices by their tool `npu-smi`. Its table is read as the tool's documentation and its users show it; it has not been
+//! run on such a device.
+//!
+//! The documentation is <https://support.huawei.com/enterprise/en/doc/EDOC1100388864> (npu-smi command reference). `npu-smi info` draws
+//! two rows for each chip: name, health, power and temperature; then bus, use of its cores and of its memories. A second table has the
+//! processes. `NA` or `-` is what a chip does not tell. Chips are numbered as they come, which is how `ASCEND_RT_VISIBLE_DEVICES` counts.
+
+use std::time::Duration;
+
+use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
+use crate::telemetry::gpu::tool::Program;
+use crate::telemetry::gpu::{Look, Processes};
+use crate::telemetry::source::{Probe, Reading};
+
+/// How often the tool is run.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// The tool.
+#[derive(Clone, Debug)]
+pub(super) struct Tool(Program);
+
+impl Tool {
+    /// The tool in a `PATH`, and the devices that it knows; `None` where there is none.
+    pub(super) fn find(path: Option<&str>) -> Result<Option<(Self, Vec<Gpu>)>, String> {
+        let Some(program) = Program::find("npu-smi", path) else {
+            return Ok(None);
+        };
+        let tool = Self(program);
+        let table = tool.table()?;
+        let driver = table.version.clone();
+        let chips = (0..).zip(table.chips);
+        let facts = chips.map(|(index, chip)| Gpu {
+            device: index,
+            name: format!("Ascend {}", chip.name),
+            bus: chip.bus,
+            driver: driver.clone(),
+            memory_bytes: chip.memory.map(|(_, total)| total),
+            ..Gpu::default()
+        });
+        let facts = facts.collect();
+        Ok(Some((tool, facts)))
+    }
+
+    /// One probe for all devices of a launch: one answer has them all.
+    pub(super) fn probes(&self, devices: &[u32], processes: &Processes) -> Vec<Box<dyn Probe>> {
+        vec![Box::new(All {
+            tool: self.clone(),
+            devices: devices.to_vec(),
+            processes: processes.clone(),
+        })]
+    }
+
+    /// A device at one moment.
+    pub(super) fn look(&self, device: u32) -> Result<Look, String> {
+        let table = self.table()?;
+        let chip = table.chips.get(device as usize);
+        let chip = chip.ok_or_else(|| format!("the tool tells nothing about device {device}"))?;
+        Ok(Look {
+            values: chip.values(),
+            processes: Some(table.on(chip)),
+        })
+    }
+
+    fn table(&self) -> Result<Table, String> {
+        Ok(Table::read(&self.0.ask(&["info"])?))
+    }
+}
+
+struct All {
+    tool: Tool,
+    devices: Vec<u32>,
+    processes: Processes,
+}
+
+impl Probe for All {
+    fn source(&self) -> Source {
+        Source::Ascend
+    }
+
+    fn period(&self) -> Duration {
+        PERIOD
+    }
+
+    fn read(&mut self) -> Result<Vec<Reading>, String> {
+        let table = self.tool.table()?;
+        let mut readings = Vec::new();
+        for (index, chip) in (0..).zip(&table.chips) {
+            if !self.devices.contains(&index) {
+                continue;
+            }
+            let mut values = chip.values();
+            let now = table.on(chip);
+            let foreign = self.processes.see(index, &now);
+            values.insert("processes".to_owned(), now.len() as f64);
+            values.insert("foreign_processes".to_owned(), foreign as f64);
+            readings.push(Reading {
+                device: Some(index),
+                values,
+            });
+        }
+        Ok(readings)
+    }
+}
+
+/// What `npu-smi info` draws.
+#[derive(Debug, Default, PartialEq)]
+struct Table {
+    version: Option<String>,
+    chips: Vec<Chip>,
+    processes: Vec<(u32, u32, GpuProcess)>,
+}
+
+/// Two rows of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Chip {
+    npu: u32,
+    chip: u32,
+    name: String,
+    bus: Option<String>,
+    power_w: Option<f64>,
+    temperature_c: Option<f64>,
+    util_share: Option<f64>,
+    /// Used and in all, in bytes.
+    memory: Option<(u64, u64)>,
+}
+
+impl Chip {
+    fn values(&self) -> Values {
+        let told = [
+            ("power_w", self.power_w),
+            ("temperature_c", self.temperature_c),
+            ("gpu_util_share", self.util_share),
+            ("memory_used_bytes", self.memory.map(|(used, _)| used as f64)),
+        ];
+        told.into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+            .collect()
+    }
+}
+
+impl Table {
+    fn read(text: &str) -> Self {
+        let mut table = Self::default();
+        let mut first: Option<Chip> = None;
+        let mut in_processes = false;
+        for line in text.lines().map(str::trim) {
+            if let Some((_, version)) = line.split_once("Version:") {
+                let version = version.trim_matches(['|', ' ']);
+                table.version = Some(version.to_owned()).filter(|version| !version.is_empty());
+            }
+            in_processes |= line.contains("Process id");
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            if !line.starts_with('|') {
+                continue;
+            }
+            if in_processes {
+                table.processes.extend(process(&cells));
+                continue;
+            }
+            let [left, middle, right] = cells.as_slice() else {
+                continue;
+            };
+            match first.take() {
+                Some(chip) => table.chips.extend(second_row(chip, left, middle, right)),
+                None => first = first_row(left, right),
+            }
+        }
+        table
+    }
+
+    fn on(&self, chip: &Chip) -> Vec<GpuProcess> {
+        let here = self.processes.iter();
+        let here = here.filter(|(npu, number, _)| (*npu, *number) == (chip.npu, chip.chip));
+        here.map(|(_, _, process)| process.clone()).collect()
+    }
+}
+
+/// NPU and name; power and temperature. Headings are no row: they do not begin with a number.
+fn first_row(left: &str, right: &str) -> Option<Chip> {
+    let mut left = left.split_whitespace();
+    let mut right = right.split_whitespace();
+    Some(Chip {
+        npu: left.next()?.parse().ok()?,
+        name: left.next()?.to_owned(),
+        power_w: right.next()?.parse().ok(),
+        temperature_c: right.next()?.parse().ok(),
+        ..Chip::default()
+    })
+}
+
+/// Chip and, on some, its number on the host; bus; use of the cores, of the memory of the host's kind, of its own fast memory.
+fn second_row(chip: Chip, left: &str, middle: &str, right: &str) -> Option<Chip> {
+    let number = left.split_whitespace().next()?.parse().ok()?;
+    // `1197 / 13553` is one figure, however it is spaced.
+    let right = right.replace('/', " ");
+    let mut right = right.split_whitespace();
+    let share = right.next()?.parse::<f64>().ok().map(|percent| percent / 100.0);
+    let numbers: Vec<u64> = right.filter_map(|number| number.parse().ok()).collect();
+    let memories = numbers.chunks_exact(2).map(|pair| (pair[0] << 20, pair[1] << 20));
+    Some(Chip {
+        chip: number,
+        bus: Some(middle.to_ascii_lowercase()).filter(|bus| bus.contains(':')),
+        util_share: share,
+        // The last that there is any of: the fast one, where a chip has it.
+        memory: memories.rev().find(|(_, total)| *total > 0),
+        ..chip
+    })
+}
+
+/// NPU and chip, process, name, memory in MB.
+fn process(cells: &[&str]) -> Option<(u32, u32, GpuProcess)> {
+    let [at, pid, name, memory] = cells else {
+        return None;
+    };
+    let mut at = at.split_whitespace();
+    let process = GpuProcess {
+        pid: pid.parse().ok()?,
+        name: Some((*name).to_owned()).filter(|name| !name.is_empty()),
+        memory_bytes: memory.parse::<u64>().ok().map(|megabytes| megabytes << 20),
+    };
+    Some((at.next()?.parse().ok()?, at.next()?.parse().ok()?, process))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Written here in the form that the tool's documentation shows; the figures are made up.
+    const TWO: &str = "\
++------------------------------------------------------------------------------------------------+
+| npu-smi 24.1.0                   Version: 24.1.0                                               |
++---------------------------+---------------+----------------------------------------------------+
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
++===========================+===============+====================================================+
+| 2     910B4               | OK            | 212.9       51                0    / 0             |
+| 0                         | 0000:C2:00.0  | 87          0    / 0          30858/ 32768         |
++===========================+===============+====================================================+
+| 5     910B4               | Warning       | NA          -                 0    / 0             |
+| 0                         | 0000:01:00.0  | 0           0    / 0          2858 / 32768         |
++===========================+===============+====================================================+
++---------------------------+---------------+----------------------------------------------------+
+| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |
++===========================+===============+====================================================+
+| 2       0                 | 4242          | python3.10               | 28011                   |
++===========================+===============+====================================================+
+| No running processes found in NPU 5                                                            |
++===========================+===============+====================================================+
+";
+
+    /// A chip with memory of one kind, and its number on the host beside its own.
+    const INFERENCE: &str = "\
+| NPU     Name                  | Health          | Power(W)     Temp(C)           Hugepages-Usage(page) |
+| Chip    Device                | Bus-Id          | AICore(%)    Memory-Usage(MB)                        |
++===============================+=================+======================================================+
+| 6       310P3                 | OK              | NA           50                0     / 0             |
+| 0       0                     | 0000:84:00.0    | 3            1839 / 21525                            |
+";
+
+    #[test]
+    fn chips_and_processes_are_read_in_order_and_what_is_na_is_absent() {
+        let table = Table::read(TWO);
+        assert_eq!(table.version.as_deref(), Some("24.1.0"));
+        let [first, second] = table.chips.as_slice() else {
+            panic!("{table:?}");
+        };
+        let values: Vec<(String, f64)> = first.values().into_iter().collect();
+        let expected = [
+            ("gpu_util_share", 0.87),
+            ("memory_used_bytes", f64::from(30_858) * 1_048_576.0),
+            ("power_w", 212.9),
+            ("temperature_c", 51.0),
+        ];
+        assert_eq!(values, expected.map(|(name, value)| (name.to_owned(), value)));
+        assert_eq!((first.npu, first.bus.as_deref()), (2, Some("0000:c2:00.0")));
+        assert_eq!((second.power_w, second.temperature_c), (None, None));
+        let process = GpuProcess {
+            pid: 4242,
+            name: Some("python3.10".to_owned()),
+            memory_bytes: Some(28_011 << 20),
+        };
+        assert_eq!(table.on(first), [process]);
+        assert_eq!(table.on(second), []);
+    }
+
+    #[test]
+    fn a_chip_with_memory_of_one_kind_is_read_too() {
+        let table = Table::read(INFERENCE);
+        let [chip] = table.chips.as_slice() else {
+            panic!("{table:?}");
+        };
+        assert_eq!((chip.name.as_str(), chip.power_w), ("310P3", None));
+        assert_eq!(chip.memory, Some((1839 << 20, 21_525 << 20)));
+        assert_eq!(Table::read("no such device").chips, []);
+    }
+}

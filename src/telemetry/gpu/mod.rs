@@ -1,0 +1,176 @@
+//! The devices of this host, by whoever tells about them: NVIDIA's library, or the tools of AMD and Huawei. A device's index is that of
+//! the library or tool; NVIDIA's is the order on the PCI bus.
+
+mod amd;
+mod ascend;
+#[cfg(feature = "nvml")]
+mod nvml;
+mod processes;
+mod tool;
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::results::record::machine::Machine;
+use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
+use crate::telemetry::machine;
+use crate::telemetry::source::Probe;
+
+pub use processes::Processes;
+
+/// How long a library or tool may take until it has told what devices there are.
+const OPEN: Duration = Duration::from_secs(30);
+
+/// How long one look at a device may take.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Where to look for devices.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// NVIDIA's library by its file; without it the loader finds it by its usual name.
+    pub nvml: Option<PathBuf>,
+    /// The `PATH` in which the tools of other makers are looked up.
+    pub path: Option<String>,
+}
+
+/// The devices of this host.
+#[derive(Debug)]
+pub struct Gpus {
+    told: Told,
+    facts: Vec<Gpu>,
+}
+
+/// Who tells about them.
+#[derive(Clone, Debug)]
+enum Told {
+    #[cfg(feature = "nvml")]
+    Nvml(nvml::Library),
+    Amd(amd::Tool),
+    Ascend(ascend::Tool),
+}
+
+/// A device at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Look {
+    /// What the probe that asks often would give.
+    pub values: Values,
+    /// Who computes on it; `None` where nobody tells.
+    pub processes: Option<Vec<GpuProcess>>,
+}
+
+impl Gpus {
+    /// Finds out who tells about the devices of this host, and what they are. `None` where nobody does: no library, no driver, no tool,
+    /// no device.
+    ///
+    /// # Errors
+    /// In words, what keeps a library or a tool that is there from telling.
+    pub fn open(places: &Places) -> Result<Option<Self>, String> {
+        let places = places.clone();
+        within(OPEN, "matrix-gpus", move || Self::find(&places))?
+    }
+
+    fn find(places: &Places) -> Result<Option<Self>, String> {
+        #[cfg(feature = "nvml")]
+        if let Some((library, facts)) = nvml::Library::open(places.nvml.as_deref())? {
+            let told = Told::Nvml(library);
+            return Ok((!facts.is_empty()).then_some(Self { told, facts }));
+        }
+        #[cfg(not(feature = "nvml"))]
+        if let Some(named) = &places.nvml {
+            return Err(format!(
+                "{} cannot be loaded: this program was built without its feature `nvml`",
+                named.display()
+            ));
+        }
+        if let Some((tool, facts)) = amd::Tool::find(places.path.as_deref())? {
+            let told = Told::Amd(tool);
+            return Ok((!facts.is_empty()).then_some(Self { told, facts }));
+        }
+        if let Some((tool, facts)) = ascend::Tool::find(places.path.as_deref())? {
+            let told = Told::Ascend(tool);
+            return Ok((!facts.is_empty()).then_some(Self { told, facts }));
+        }
+        Ok(None)
+    }
+
+    /// What each device is, by index.
+    pub fn facts(&self) -> &[Gpu] {
+        &self.facts
+    }
+
+    /// Who tells about them.
+    pub const fn source(&self) -> Source {
+        match &self.told {
+            #[cfg(feature = "nvml")]
+            Told::Nvml(_) => Source::Nvml,
+            Told::Amd(_) => Source::Amd,
+            Told::Ascend(_) => Source::Ascend,
+        }
+    }
+
+    /// What is to be asked again and again about the devices of a launch. Who was on them goes to `processes`.
+    pub fn probes(&self, devices: &[u32], processes: &Processes) -> Vec<Box<dyn Probe>> {
+        let known = self.facts.iter().filter(|gpu| devices.contains(&gpu.device));
+        match &self.told {
+            #[cfg(feature = "nvml")]
+            Told::Nvml(library) => known.flat_map(|gpu| library.probes(gpu, processes)).collect(),
+            Told::Amd(tool) => tool.probes(devices, processes),
+            Told::Ascend(tool) => tool.probes(devices, processes),
+        }
+    }
+
+    /// Looks at a device once. It blocks, for some seconds at most.
+    ///
+    /// # Errors
+    /// In words, why nothing is told about it.
+    pub fn look(&self, device: u32) -> Result<Look, String> {
+        let gpu = self.facts.iter().find(|gpu| gpu.device == device);
+        let gpu = gpu
+            .ok_or_else(|| format!("nobody tells about GPU {device}"))?
+            .clone();
+        let told = self.told.clone();
+        within(LOOK, "matrix-gpu-look", move || match &told {
+            #[cfg(feature = "nvml")]
+            Told::Nvml(library) => library.look(&gpu),
+            Told::Amd(tool) => tool.look(device),
+            Told::Ascend(tool) => tool.look(device),
+        })?
+    }
+
+    /// Writes what the devices are into what is known of the machine.
+    pub fn describe(&self, about: &mut Machine) {
+        about.gpus = self.facts.iter().map(|gpu| gpu.name.clone()).collect();
+        about.devices.clone_from(&self.facts);
+        let driver = self.facts.iter().find_map(|gpu| gpu.driver.clone());
+        about.driver = driver.or_else(|| about.driver.take());
+        let buses = self.facts.iter();
+        let buses = buses.filter_map(|gpu| Some((gpu.device, gpu.bus.clone()?)));
+        about.numa = machine::numa(Path::new("/"), buses);
+    }
+}
+
+/// The NUMA node of a device on the PCI bus, where the kernel of the system below `root` tells.
+fn numa(root: &Path, bus: &str) -> Option<u32> {
+    let node = std::fs::read_to_string(root.join(format!("sys/bus/pci/devices/{bus}/numa_node"))).ok()?;
+    // -1 where it is on none.
+    node.trim().parse().ok()
+}
+
+/// A call that may hang, on a thread of its own. Where it does the thread is left behind: nothing can end it.
+fn within<T: Send + 'static>(
+    limit: Duration,
+    name: &str,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let (told, hear) = mpsc::sync_channel(1);
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            // Nobody hears an answer that comes too late.
+            let _ = told.send(call());
+        })
+        .map_err(|error| format!("no thread can be started: {error}"))?;
+    hear.recv_timeout(limit)
+        .map_err(|_| format!("no answer within {} s", limit.as_secs()))
+}

@@ -1,0 +1,439 @@
+//! NVIDIA's management library: the only file that names its crate. It is loaded when it is asked for first, so a host without it is
+//! no different from one without a GPU.
+//!
+//! A device is found by its UUID. What a device or a driver does not offer is absent from the values and not asked for again; a device
+//! that has fallen off the bus is an error.
+
+mod facts;
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Duration;
+
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{Clock, PcieUtilCounter, TemperatureSensor};
+use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
+use nvml_wrapper::enums::gpm::GpmMetricId;
+use nvml_wrapper::error::{Bits, NvmlError};
+use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id;
+use nvml_wrapper::{Device, Nvml};
+
+use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
+use crate::telemetry::gpu::Look;
+use crate::telemetry::gpu::processes::{self, Processes};
+use crate::telemetry::source::{Probe, Reading};
+
+/// How often what changes quickly is asked for.
+const OFTEN: Duration = Duration::from_millis(100);
+
+/// Every which of these readings has what changes slowly: temperatures, memory and its clock. Each call wakes a thread, and eight devices
+/// that are asked everything each time would cost a hundredth of a processor.
+const SLOWER: u64 = 5;
+
+/// How often throughput is asked for, which the driver measures over some 20 ms, and who is there.
+const SELDOM: Duration = Duration::from_secs(1);
+
+/// The library, initialized. It stays loaded until the program ends: a call that hangs may still be inside.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Library(&'static Nvml);
+
+impl Library {
+    /// Loads the library and reads what its devices are; `None` where there is no library or no driver.
+    pub(super) fn open(file: Option<&Path>) -> Result<Option<(Self, Vec<Gpu>)>, String> {
+        let mut builder = Nvml::builder();
+        if let Some(file) = file {
+            builder.lib_path(file.as_os_str());
+        }
+        let nvml = match builder.init() {
+            Ok(nvml) => nvml,
+            Err(error) if file.is_none() && is_absence(&error) => return Ok(None),
+            Err(error) => {
+                let file = file.map_or(OsStr::new("NVIDIA's library"), Path::as_os_str);
+                return Err(format!("{} cannot be used: {error}", file.display()));
+            }
+        };
+        let nvml: &'static Nvml = Box::leak(Box::new(nvml));
+        let facts = facts::read(nvml)?;
+        Ok(Some((Self(nvml), facts)))
+    }
+
+    /// What is asked about a device: what changes quickly, and what does not.
+    pub(super) fn probes(self, gpu: &Gpu, processes: &Processes) -> Vec<Box<dyn Probe>> {
+        let quick = Quick {
+            asked: Asked::of(self.0, gpu),
+            readings: 0,
+        };
+        let slow = Slow {
+            asked: Asked::of(self.0, gpu),
+            processes: processes.clone(),
+            last: None,
+        };
+        vec![Box::new(quick), Box::new(slow)]
+    }
+
+    /// A device at one moment.
+    pub(super) fn look(self, gpu: &Gpu) -> Result<Look, String> {
+        let mut asked = Asked::of(self.0, gpu);
+        Ok(Look {
+            values: quick(&mut asked, true)?,
+            processes: asked.processes()?,
+        })
+    }
+}
+
+/// Whether an error means that there is nothing to be told here.
+const fn is_absence(error: &NvmlError) -> bool {
+    matches!(
+        error,
+        NvmlError::LibloadingError(_) | NvmlError::DriverNotLoaded | NvmlError::LibraryNotFound
+    )
+}
+
+/// Whether an error means that the device is gone, and with it all that it could tell.
+const fn is_death(error: &NvmlError) -> bool {
+    matches!(
+        error,
+        NvmlError::GpuLost
+            | NvmlError::ResetRequired
+            | NvmlError::DriverNotLoaded
+            | NvmlError::Uninitialized
+            | NvmlError::IrqIssue
+    )
+}
+
+/// What is asked of a device, as a bit of what it does not offer.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Power,
+    Energy,
+    Utilization,
+    Memory,
+    Temperature,
+    Fields,
+    SmClock,
+    MemoryClock,
+    Throttle,
+    Sent,
+    Received,
+    Gpm,
+    Processes,
+}
+
+/// A device that is asked, and what it was found not to offer.
+struct Asked {
+    nvml: &'static Nvml,
+    index: u32,
+    uuid: Option<String>,
+    /// Found anew after an error: a device that was reset has another handle.
+    device: Option<Device<'static>>,
+    lacks: u32,
+    /// Why the last call gave nothing.
+    trouble: Option<NvmlError>,
+}
+
+impl Asked {
+    fn of(nvml: &'static Nvml, gpu: &Gpu) -> Self {
+        Self {
+            nvml,
+            index: gpu.device,
+            uuid: gpu.uuid.clone(),
+            device: None,
+            lacks: 0,
+            trouble: None,
+        }
+    }
+
+    /// Makes a call; what the device does not offer, or not now, is `None`.
+    ///
+    /// # Errors
+    /// The device is gone.
+    fn ask<T>(
+        &mut self,
+        call: Call,
+        make: impl FnOnce(&Device<'static>) -> Result<T, NvmlError>,
+    ) -> Result<Option<T>, String> {
+        let bit = 1 << call as u32;
+        if self.lacks & bit != 0 {
+            return Ok(None);
+        }
+        match self.found().and_then(make) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if is_death(&error) => {
+                self.device = None;
+                Err(format!("GPU {} tells nothing: {error}", self.index))
+            }
+            Err(error) => {
+                if matches!(
+                    error,
+                    NvmlError::NotSupported
+                        | NvmlError::FailedToLoadSymbol(_)
+                        | NvmlError::FunctionNotFound
+                        | NvmlError::NoPermission
+                ) {
+                    self.lacks |= bit;
+                }
+                self.trouble = Some(error);
+                Ok(None)
+            }
+        }
+    }
+
+    fn found(&mut self) -> Result<&Device<'static>, NvmlError> {
+        let device = match (self.device.take(), &self.uuid) {
+            (Some(device), _) => device,
+            (None, Some(uuid)) => self.nvml.device_by_uuid(uuid.as_str())?,
+            (None, None) => self.nvml.device_by_index(self.index)?,
+        };
+        Ok(self.device.insert(device))
+    }
+
+    /// Those who compute on it.
+    fn processes(&mut self) -> Result<Option<Vec<GpuProcess>>, String> {
+        let told = self.ask(Call::Processes, Device::running_compute_processes)?;
+        let process = |told: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
+            pid: told.pid,
+            name: processes::name(told.pid),
+            memory_bytes: match told.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => Some(bytes),
+                UsedGpuMemory::Unavailable => None,
+            },
+        };
+        Ok(told.map(|told| told.into_iter().map(process).collect()))
+    }
+
+    /// What was told, unless it is nothing.
+    fn told(&mut self, values: Values) -> Result<Values, String> {
+        match self.trouble.take() {
+            Some(error) if values.is_empty() => Err(format!("GPU {} tells nothing: {error}", self.index)),
+            _ => Ok(values),
+        }
+    }
+}
+
+/// What changes quickly.
+struct Quick {
+    asked: Asked,
+    readings: u64,
+}
+
+impl Probe for Quick {
+    fn source(&self) -> Source {
+        Source::Nvml
+    }
+
+    fn device(&self) -> Option<u32> {
+        Some(self.asked.index)
+    }
+
+    fn period(&self) -> Duration {
+        OFTEN
+    }
+
+    fn read(&mut self) -> Result<Vec<Reading>, String> {
+        let is_whole = self.readings.is_multiple_of(SLOWER);
+        self.readings += 1;
+        let values = quick(&mut self.asked, is_whole)?;
+        Ok(vec![Reading {
+            device: Some(self.asked.index),
+            values,
+        }])
+    }
+}
+
+/// What changes quickly, and with it, if the reading is to be whole, what changes slowly.
+fn quick(asked: &mut Asked, is_whole: bool) -> Result<Values, String> {
+    let mut values = Values::new();
+    let mut put = |name: &str, value: Option<f64>| {
+        values.extend(value.map(|value| (name.to_owned(), value)));
+    };
+    let power = asked.ask(Call::Power, Device::power_usage)?;
+    put("power_w", power.map(|milliwatts| f64::from(milliwatts) / 1e3));
+    let energy = asked.ask(Call::Energy, Device::total_energy_consumption)?;
+    put("energy_j", energy.map(|millijoules| millijoules as f64 / 1e3));
+    let used = asked.ask(Call::Utilization, Device::utilization_rates)?;
+    put(
+        "gpu_util_share",
+        used.as_ref().map(|used| f64::from(used.gpu) / 1e2),
+    );
+    put("memory_util_share", used.map(|used| f64::from(used.memory) / 1e2));
+    let clock = asked.ask(Call::SmClock, |device| device.clock_info(Clock::SM))?;
+    put("sm_clock_mhz", clock.map(f64::from));
+    let reasons = asked.ask(Call::Throttle, |device| {
+        match device.current_throttle_reasons_strict() {
+            // A reason that the crate does not know by name yet.
+            Err(NvmlError::IncorrectBits(Bits::U64(bits))) => Ok(bits),
+            told => told.map(|reasons| reasons.bits()),
+        }
+    })?;
+    for (name, is_so) in reasons.map(throttled).into_iter().flatten() {
+        put(name, Some(f64::from(u8::from(is_so))));
+    }
+    if is_whole {
+        let memory = asked.ask(Call::Memory, Device::memory_info)?;
+        put("memory_used_bytes", memory.map(|memory| memory.used as f64));
+        let heat = asked.ask(Call::Temperature, |device| {
+            device.temperature(TemperatureSensor::Gpu)
+        })?;
+        put("temperature_c", heat.map(f64::from));
+        put("memory_temperature_c", memory_temperature(asked)?);
+        let clock = asked.ask(Call::MemoryClock, |device| device.clock_info(Clock::Memory))?;
+        put("memory_clock_mhz", clock.map(f64::from));
+    }
+    asked.told(values)
+}
+
+/// The temperature of its memory, which only some devices tell; 0 from those that have no sensor.
+fn memory_temperature(asked: &mut Asked) -> Result<Option<f64>, String> {
+    let told = asked.ask(Call::Fields, |device| {
+        let mut told = device.field_values_for(&[FieldId(field_id::NVML_FI_DEV_MEMORY_TEMP)])?;
+        told.pop().ok_or(NvmlError::NoData)??.value
+    })?;
+    let told = match told {
+        Some(SampleValue::U32(degrees)) => Some(f64::from(degrees)),
+        Some(SampleValue::U64(degrees)) => Some(degrees as f64),
+        Some(SampleValue::I64(degrees)) => Some(degrees as f64),
+        Some(SampleValue::F64(degrees)) => Some(degrees),
+        None => None,
+    };
+    Ok(told.filter(|degrees| *degrees > 0.0))
+}
+
+/// Reasons of throttling under our names. To be idle, and clocks that somebody set, are none.
+fn throttled(bits: u64) -> [(&'static str, bool); 4] {
+    let has = |reason: ThrottleReasons| bits & reason.bits() != 0;
+    let chosen = ThrottleReasons::GPU_IDLE
+        | ThrottleReasons::APPLICATIONS_CLOCKS_SETTING
+        | ThrottleReasons::SYNC_BOOST;
+    let named = ThrottleReasons::SW_POWER_CAP
+        | ThrottleReasons::HW_SLOWDOWN
+        | ThrottleReasons::SW_THERMAL_SLOWDOWN
+        | ThrottleReasons::HW_THERMAL_SLOWDOWN
+        | ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN;
+    let is_hot = has(ThrottleReasons::SW_THERMAL_SLOWDOWN) || has(ThrottleReasons::HW_THERMAL_SLOWDOWN);
+    // The hardware's slowdown is told beside each of its causes, heat among them.
+    let is_braked = has(ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN)
+        || (has(ThrottleReasons::HW_SLOWDOWN) && !has(ThrottleReasons::HW_THERMAL_SLOWDOWN));
+    [
+        ("throttled_thermal", is_hot),
+        ("throttled_power", has(ThrottleReasons::SW_POWER_CAP)),
+        ("throttled_hardware", is_braked),
+        ("throttled_other", bits & !(chosen | named).bits() != 0),
+    ]
+}
+
+/// What does not change quickly: throughput, and who is there.
+struct Slow {
+    asked: Asked,
+    processes: Processes,
+    /// What the next throughput of its links is held against.
+    last: Option<GpmSample<'static>>,
+}
+
+impl Probe for Slow {
+    fn source(&self) -> Source {
+        Source::Nvml
+    }
+
+    fn device(&self) -> Option<u32> {
+        Some(self.asked.index)
+    }
+
+    fn period(&self) -> Duration {
+        SELDOM
+    }
+
+    fn read(&mut self) -> Result<Vec<Reading>, String> {
+        let mut values = Values::new();
+        let rates = [
+            ("pcie_tx_bytes_per_s", Call::Sent, PcieUtilCounter::Send),
+            ("pcie_rx_bytes_per_s", Call::Received, PcieUtilCounter::Receive),
+        ];
+        for (name, call, counter) in rates {
+            let rate = self.asked.ask(call, |device| device.pcie_throughput(counter))?;
+            values.extend(rate.map(|kilobytes| (name.to_owned(), f64::from(kilobytes) * 1e3)));
+        }
+        self.links(&mut values)?;
+        if let Some(now) = self.asked.processes()? {
+            let foreign = self.processes.see(self.asked.index, &now);
+            values.insert("processes".to_owned(), now.len() as f64);
+            values.insert("foreign_processes".to_owned(), foreign as f64);
+        }
+        let values = self.asked.told(values)?;
+        Ok(vec![Reading {
+            device: Some(self.asked.index),
+            values,
+        }])
+    }
+}
+
+impl Slow {
+    /// The throughput of all NVLinks together since the last reading, from Hopper on. Older devices tell it for one link at a time, by a
+    /// scope that the crate cannot name.
+    fn links(&mut self, values: &mut Values) -> Result<(), String> {
+        let (nvml, is_first) = (self.asked.nvml, self.last.is_none());
+        let now = self.asked.ask(Call::Gpm, |device| {
+            if is_first && !device.gpm_support()? {
+                return Err(NvmlError::NotSupported);
+            }
+            device.gpm_sample()
+        })?;
+        let last = std::mem::replace(&mut self.last, now);
+        let (Some(last), Some(now)) = (&last, &self.last) else {
+            return Ok(());
+        };
+        let wanted = [
+            ("nvlink_tx_bytes_per_s", GpmMetricId::NvlinkTotalTxPerSec),
+            ("nvlink_rx_bytes_per_s", GpmMetricId::NvlinkTotalRxPerSec),
+        ];
+        let told = gpm_metrics_get(nvml, last, now, &wanted.map(|(_, id)| id)).unwrap_or_default();
+        for ((name, _), told) in wanted.into_iter().zip(told) {
+            // In MiB per second.
+            values.extend(
+                told.ok()
+                    .map(|told| (name.to_owned(), told.value * 1024.0 * 1024.0)),
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_told_apart_and_being_idle_is_none() {
+        let told = |bits: ThrottleReasons| {
+            let all = throttled(bits.bits()).into_iter();
+            let so: Vec<&str> = all.filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect();
+            so
+        };
+        let reasons = ThrottleReasons::GPU_IDLE | ThrottleReasons::SYNC_BOOST;
+        assert!(told(reasons | ThrottleReasons::APPLICATIONS_CLOCKS_SETTING).is_empty());
+        assert_eq!(told(ThrottleReasons::SW_POWER_CAP | reasons), ["throttled_power"]);
+        assert_eq!(told(ThrottleReasons::SW_THERMAL_SLOWDOWN), ["throttled_thermal"]);
+        let slow = ThrottleReasons::HW_SLOWDOWN;
+        assert_eq!(told(slow), ["throttled_hardware"]);
+        assert_eq!(
+            told(slow | ThrottleReasons::HW_THERMAL_SLOWDOWN),
+            ["throttled_thermal"]
+        );
+        assert_eq!(
+            told(slow | ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN),
+            ["throttled_hardware"]
+        );
+        let unknown = throttled(1 << 20);
+        assert_eq!(unknown.map(|(_, is_so)| is_so), [false, false, false, true]);
+    }
+
+    #[test]
+    fn a_host_without_the_library_is_one_without_a_gpu_but_a_named_one_must_be_there() {
+        let named = Library::open(Some(Path::new("/nowhere/libnvidia-ml.so.1"))).unwrap_err();
+        assert!(
+            named.starts_with("/nowhere/libnvidia-ml.so.1 cannot be used: "),
+            "{named}"
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! What each device is, read once.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nvml_wrapper::enum_wrappers::device::{Clock, TopologyLevel};
+use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
+
+use crate::results::record::telemetry::Gpu;
+use crate::telemetry::gpu;
+
+/// The most NVLinks that a device has.
+const LINKS: u32 = 36;
+
+/// Every device in the library's order, which is that of the PCI bus.
+pub(super) fn read(nvml: &'static Nvml) -> Result<Vec<Gpu>, String> {
+    let count = nvml
+        .device_count()
+        .map_err(|error| format!("NVIDIA's library does not tell its devices: {error}"))?;
+    let driver = nvml.sys_driver_version().ok();
+    let cuda = nvml.sys_cuda_driver_version().ok().map(|version| {
+        format!(
+            "{}.{}",
+            cuda_driver_version_major(version),
+            cuda_driver_version_minor(version)
+        )
+    });
+    let mut gpus = Vec::new();
+    let mut links = Vec::new();
+    for index in 0..count {
+        let gpu = Gpu {
+            device: index,
+            name: "NVIDIA GPU".to_owned(),
+            driver: driver.clone(),
+            cuda: cuda.clone(),
+            ..Gpu::default()
+        };
+        // One that has fallen off the bus keeps its place.
+        let Ok(device) = nvml.device_by_index(index) else {
+            gpus.push(gpu);
+            links.push(Vec::new());
+            continue;
+        };
+        links.push(peers(&device));
+        gpus.push(about(&device, gpu));
+    }
+    let reached: Vec<BTreeMap<u32, String>> = (0..count)
+        .map(|index| reach(nvml, index, &gpus, &links))
+        .collect();
+    for (gpu, links) in gpus.iter_mut().zip(reached) {
+        gpu.links = links;
+    }
+    Ok(gpus)
+}
+
+fn about(device: &Device<'_>, gpu: Gpu) -> Gpu {
+    let bus = device.pci_info().ok().map(|told| address(&told.bus_id));
+    let limit = device
+        .enforced_power_limit()
+        .or_else(|_| device.power_management_limit());
+    Gpu {
+        name: device.name().unwrap_or(gpu.name),
+        uuid: device.uuid().ok(),
+        numa: bus.as_deref().and_then(|bus| gpu::numa(Path::new("/"), bus)),
+        bus,
+        vbios: device.vbios_version().ok(),
+        // NVML_DEVICE_MIG_ENABLE.
+        mig: device.mig_mode().ok().map(|mode| mode.current == 1),
+        memory_bytes: device.memory_info().ok().map(|memory| memory.total),
+        power_limit_w: limit.ok().map(|milliwatts| f64::from(milliwatts) / 1e3),
+        max_sm_clock_mhz: device.max_clock_info(Clock::SM).ok().map(f64::from),
+        ecc: device.is_ecc_enabled().ok().map(|state| state.currently_enabled),
+        ..gpu
+    }
+}
+
+/// A bus address as the kernel writes it: the library's domain has eight digits.
+fn address(bus: &str) -> String {
+    let bus = bus.to_ascii_lowercase();
+    match bus.split_once(':') {
+        Some((domain, rest)) if domain.len() > 4 && domain.starts_with("0000") => {
+            format!("{}:{rest}", &domain[domain.len() - 4..])
+        }
+        _ => bus,
+    }
+}
+
+/// The bus addresses at the other end of its links that are up.
+fn peers(device: &Device<'_>) -> Vec<String> {
+    let mut found = Vec::new();
+    for number in 0..LINKS {
+        let link = device.link_wrapper_for(number);
+        // The first that does not exist is told as an error.
+        match link.is_active() {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(_) => break,
+        }
+        let peer = link.remote_pci_info().map(|told| address(&told.bus_id));
+        found.push(peer.unwrap_or_default());
+    }
+    found
+}
+
+/// How a device reaches each of the others: by NVLink, directly or through switches, else over the bus.
+fn reach(nvml: &'static Nvml, index: u32, gpus: &[Gpu], links: &[Vec<String>]) -> BTreeMap<u32, String> {
+    let others = gpus.iter().filter(|gpu| gpu.device != index);
+    let is_gpu = |peer: &String| gpus.iter().any(|gpu| gpu.bus.as_ref() == Some(peer));
+    // What is at the other end and no GPU is a switch; one fabric has them all.
+    let is_switched = |links: &Vec<String>| links.iter().any(|peer| !is_gpu(peer));
+    let own = &links[index as usize];
+    others
+        .filter_map(|other| {
+            let is_direct = other.bus.as_ref().is_some_and(|bus| own.contains(bus));
+            let is_linked = is_direct || (is_switched(own) && is_switched(&links[other.device as usize]));
+            let level = match is_linked {
+                true => "nvlink",
+                false => {
+                    let device = nvml.device_by_index(index).ok()?;
+                    let other = nvml.device_by_index(other.device).ok()?;
+                    level(device.topology_common_ancestor(other).ok()?)
+                }
+            };
+            Some((other.device, level.to_owned()))
+        })
+        .collect()
+}
+
+const fn level(level: TopologyLevel) -> &'static str {
+    match level {
+        TopologyLevel::Internal => "same-board",
+        TopologyLevel::Single => "pci-switch",
+        TopologyLevel::Multiple => "pci-switches",
+        TopologyLevel::HostBridge => "host-bridge",
+        TopologyLevel::Node => "numa-node",
+        TopologyLevel::System => "system",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bus_address_is_written_as_the_kernel_writes_it() {
+        assert_eq!(address("00000000:C1:00.0"), "0000:c1:00.0");
+        assert_eq!(address("0000:0a:00.0"), "0000:0a:00.0");
+        assert_eq!(address("00010000:0a:00.0"), "00010000:0a:00.0");
+    }
+}

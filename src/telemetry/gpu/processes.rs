@@ -1,0 +1,151 @@
+//! Who is on a device: the list that the probes keep, and that a run asks.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::{Arc, Mutex};
+
+use crate::results::record::telemetry::GpuProcess;
+use crate::telemetry::tree;
+
+/// The processes that were seen on each device of a launch, shared by the probes that look and the run that asks.
+#[derive(Clone, Debug, Default)]
+pub struct Processes(
+    /// Written by one probe per device once a second, read when a window ends: nobody waits for long.
+    Arc<Mutex<State>>,
+);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Where the trees of the launch's own processes begin.
+    roots: Vec<u32>,
+    /// Who was there before the launch.
+    before: Vec<u32>,
+    seen: BTreeMap<u32, BTreeMap<u32, (GpuProcess, bool)>>,
+}
+
+impl Processes {
+    /// An empty list for a launch whose processes descend from `roots`; those of `before` were on its devices before it was started.
+    pub fn of(roots: Vec<u32>, before: Vec<u32>) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            roots,
+            before,
+            seen: BTreeMap::new(),
+        })))
+    }
+
+    /// Forgets whom it saw, for a window to begin.
+    pub fn forget(&self) {
+        self.lock().seen.clear();
+    }
+
+    /// Every process that was seen on a device, with the most memory that it held.
+    pub fn on(&self, device: u32) -> Vec<GpuProcess> {
+        self.list(device, |_| true)
+    }
+
+    /// Those of them that are not the launch's.
+    pub fn foreign(&self, device: u32) -> Vec<GpuProcess> {
+        self.list(device, |is_own| !is_own)
+    }
+
+    /// Notes who is on a device now; says how many of them are not the launch's.
+    pub(super) fn see(&self, device: u32, now: &[GpuProcess]) -> usize {
+        let mut state = self.lock();
+        let judged: Vec<(GpuProcess, bool)> = now
+            .iter()
+            .map(|process| (process.clone(), state.is_own(process)))
+            .collect();
+        let foreign = judged.iter().filter(|(_, is_own)| !is_own).count();
+        let seen = state.seen.entry(device).or_default();
+        for (process, is_own) in judged {
+            let most = seen
+                .get(&process.pid)
+                .and_then(|(before, _)| before.memory_bytes)
+                .max(process.memory_bytes);
+            let process = GpuProcess {
+                memory_bytes: most,
+                ..process
+            };
+            seen.insert(process.pid, (process, is_own));
+        }
+        foreign
+    }
+
+    fn list(&self, device: u32, wanted: impl Fn(bool) -> bool) -> Vec<GpuProcess> {
+        let state = self.lock();
+        let seen = state.seen.get(&device).into_iter().flat_map(BTreeMap::values);
+        seen.filter(|(_, is_own)| wanted(*is_own))
+            .map(|(process, _)| process.clone())
+            .collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().expect("keeping a list does not panic")
+    }
+}
+
+impl State {
+    /// Whether a process is the launch's. Of one that this host does not know nobody can tell: a driver below a container counts in
+    /// another namespace of process ids, or it has just ended. It is taken for the launch's unless it was there before.
+    fn is_own(&self, process: &GpuProcess) -> bool {
+        match process.name {
+            Some(_) => descends(process.pid, &self.roots),
+            None => !self.before.contains(&process.pid),
+        }
+    }
+}
+
+/// Whether a process is one of `roots`, descends from one, or is in a group that one of them leads.
+fn descends(pid: u32, roots: &[u32]) -> bool {
+    let mut at = Some(pid);
+    while let Some(seen) = at.and_then(tree::see) {
+        if roots.contains(&seen.pid) || roots.contains(&seen.group) {
+            return true;
+        }
+        at = (seen.parent > 0).then_some(seen.parent);
+    }
+    false
+}
+
+/// What this host calls a process; `None` where it knows none of that number.
+pub(super) fn name(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32, memory: u64) -> GpuProcess {
+        GpuProcess {
+            pid,
+            name: name(pid),
+            memory_bytes: Some(memory),
+        }
+    }
+
+    #[test]
+    fn the_launchs_own_are_told_from_strangers_and_the_most_memory_is_kept() {
+        let own = std::process::id();
+        let parent = tree::see(own).unwrap().parent;
+        let processes = Processes::of(vec![own], Vec::new());
+        assert_eq!(processes.see(0, &[process(own, 10), process(parent, 7)]), 1);
+        assert_eq!(processes.see(0, &[process(own, 4)]), 0);
+        assert_eq!(processes.on(0).len(), 2, "who has left was there");
+        assert_eq!(processes.foreign(0), [process(parent, 7)]);
+        let mine = processes.on(0).into_iter().find(|seen| seen.pid == own).unwrap();
+        assert_eq!(mine.memory_bytes, Some(10));
+        assert_eq!(processes.on(1), [], "another device");
+        processes.forget();
+        assert_eq!(processes.on(0), []);
+    }
+
+    #[test]
+    fn a_number_that_means_nothing_here_is_a_stranger_only_if_it_was_there_before() {
+        let unknown = |pid: u32| process(pid, 1);
+        let processes = Processes::of(vec![std::process::id()], vec![u32::MAX]);
+        assert_eq!(processes.see(0, &[unknown(u32::MAX), unknown(u32::MAX - 1)]), 1);
+        assert_eq!(processes.foreign(0), [unknown(u32::MAX)]);
+    }
+}

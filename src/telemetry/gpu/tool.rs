@@ -1,0 +1,76 @@
+//! A maker's tool, run for its answer.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long a tool may take. Those that are Python programs take half a second to begin.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A program of this host.
+#[derive(Clone, Debug)]
+pub(super) struct Program(PathBuf);
+
+impl Program {
+    /// The program of that name in a `PATH`; `None` where there is none.
+    pub(super) fn find(name: &str, path: Option<&str>) -> Option<Self> {
+        let folders = path?.split(':').filter(|folder| !folder.is_empty());
+        let mut files = folders.map(|folder| Path::new(folder).join(name));
+        files.find(|file| file.is_file()).map(Self)
+    }
+
+    /// What it answers, or its whole complaint in a line. One that does not end is killed.
+    pub(super) fn ask(&self, args: &[&str]) -> Result<String, String> {
+        let said = |what: String| format!("`{} {}` {what}", self.0.display(), args.join(" "));
+        let mut child = Command::new(&self.0)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| said(format!("cannot be run: {error}")))?;
+        let mut output = child.stdout.take().expect("its output is a pipe");
+        let (told, hear) = mpsc::sync_channel(1);
+        let reader = std::thread::Builder::new().name("matrix-tool".to_owned());
+        let reading = reader.spawn(move || {
+            let mut text = Vec::new();
+            let read = output.read_to_end(&mut text);
+            // Nobody hears what comes too late.
+            let _ = told.send(read.map(|_| String::from_utf8_lossy(&text).into_owned()));
+        });
+        let text = match reading {
+            Ok(_) => hear
+                .recv_timeout(LIMIT)
+                .map_err(|_| format!("gave no answer within {} s", LIMIT.as_secs())),
+            Err(error) => Err(format!("cannot be heard: {error}")),
+        };
+        if text.is_err() {
+            // It may have ended in the meantime, which is what is wanted.
+            let _ = child.kill();
+        }
+        let status = child.wait();
+        let text = text.map_err(said)?;
+        match (text, status) {
+            (Ok(text), Ok(status)) if status.success() => Ok(text),
+            (Ok(_), Ok(status)) => Err(said(format!("ended with {status}"))),
+            (Err(error), _) | (_, Err(error)) => Err(said(format!("cannot be heard: {error}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_answers_or_says_how_it_failed() {
+        let shell = Program::find("sh", Some("/nowhere:/bin")).unwrap();
+        assert_eq!(shell.ask(&["-c", "echo 7; echo x >&2"]).unwrap(), "7\n");
+        let failed = shell.ask(&["-c", "exit 3"]).unwrap_err();
+        assert!(failed.ends_with("ended with exit status: 3"), "{failed}");
+        assert!(Program::find("sh", Some("/nowhere")).is_none());
+        assert!(Program::find("sh", None).is_none());
+    }
+}

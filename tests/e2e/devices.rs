@@ -1,0 +1,192 @@
+//! What a run does about the devices of its launches, on a library that stands in for NVIDIA's.
+
+use matrix::results::record::telemetry::{EnergySource, Telemetry};
+use matrix::results::record::validity::Code;
+
+use crate::harness::{Bench, Ran, sims, summary};
+use crate::nvml::Stub;
+
+/// A simulated engine that takes a GPU.
+fn on_a_gpu(requests: u32) -> Bench {
+    let matrix = sims(
+        &[("a", "vllm", "")],
+        &format!("  - random-1k-1k: {{ prompts: {requests}, input_len: 16, output_len: 8, warmup: 0 }}\n"),
+    );
+    Bench::of(&matrix.replace("as: a,", "as: a, devices: gpu,"))
+}
+
+fn count(ran: &Ran, text: &str) -> usize {
+    ran.stderr.matches(text).count()
+}
+
+#[test]
+fn nothing_is_started_beside_a_stranger_on_its_gpu_who_is_named() {
+    let own = std::process::id();
+    let stub = Stub::of(&format!("gpus 2\nprocess gpu=0 {own} 300\nhold gpu=1 4096\n"));
+    let bench = on_a_gpu(2).gpus(&stub);
+    let ran = bench.run(&[]).exits(4);
+    let whose = format!("GPU 0 is used by process {own} (");
+    let ran = ran
+        .says(&whose)
+        .says(", 300 MiB)")
+        .says("help: stop it: what else runs on a GPU is measured along with the engine")
+        .says("the machine is not fit (1 finding)");
+    assert_eq!(count(&ran, "GPU 1"), 0, "no launch uses it: {}", ran.stderr);
+    stub.rewrite("hold gpu=0 3072\n");
+    bench.run(&[]).exits(4).says(
+        "3.5 GiB of the memory of GPU 0 is taken (more than 1GiB at rest), and nobody is named who holds it",
+    );
+    stub.rewrite("lost gpu=0\n");
+    bench.run(&[]).exits(4).says("GPU 0 tells nothing");
+}
+
+#[test]
+fn a_library_that_cannot_be_used_is_told_before_anything_starts() {
+    let bench = on_a_gpu(2).variable(crate::nvml::VARIABLE, "/nowhere/libnvidia-ml.so.1");
+    bench
+        .run(&[])
+        .exits(2)
+        .says("error: /nowhere/libnvidia-ml.so.1 cannot be used: ")
+        .says("name NVIDIA's `libnvidia-ml.so.1` with MATRIX_NVML_LIBRARY");
+    let launch_without = Stub::of("gpus 0\n");
+    on_a_gpu(2)
+        .gpus(&launch_without)
+        .run(&[])
+        .exits(4)
+        .says("needs 1 GPUs, and this host has 0");
+}
+
+#[test]
+fn the_next_launch_waits_until_the_memory_of_the_last_one_is_free() {
+    let stub =
+        Stub::of("gpus 1\nname NVIDIA Test\nprocess engine 20000\nhold from=gone until=gone+2 20000\n");
+    let bench = on_a_gpu(2).gpus(&stub);
+    let ran = bench.run(&[]).exits(0);
+    assert_eq!(count(&ran, "still"), 0, "{}", ran.stderr);
+    let run = bench.finished();
+    assert_eq!(run.machine.gpus, ["NVIDIA Test"]);
+    assert_eq!(run.machine.devices[0].cuda.as_deref(), Some("12.8"));
+    assert_eq!(summary(&run, "a", "random-1k-1k").engine.devices, [0]);
+    bench.leaves_no_process();
+}
+
+#[test]
+fn whoever_holds_a_gpu_after_its_engine_was_stopped_is_named() {
+    let own = std::process::id();
+    let stub = Stub::of(&format!("gpus 1\nprocess {own} 2000 from=gone\n"));
+    let bench = on_a_gpu(2).gpus(&stub);
+    let said = bench
+        .run(&[])
+        .exits(0)
+        .says("was stopped 30 s ago, and GPU 0 is still used by");
+    assert!(
+        said.stderr.contains(&format!("process {own} (")),
+        "{}",
+        said.stderr
+    );
+}
+
+/// A load of some seconds on an engine that takes two GPUs of the stub, and what was told of it; the run ends with this code.
+fn loaded(stub: &Stub, exit: i32) -> (Telemetry, Vec<Code>) {
+    let matrix = sims(
+        &[("a", "vllm", "--step, 20ms")],
+        "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 300, concurrency: 4, warmup: 0 }\n",
+    );
+    let matrix = matrix
+        .replace("as: a,", "as: a, devices: gpu,")
+        .replace("- m: {", "- m: { tp: 2,");
+    let bench = Bench::of(&matrix).gpus(stub);
+    bench.run(&[]).exits(exit);
+    let run = bench.finished();
+    let summary = summary(&run, "a", "random-1k-1k");
+    assert_eq!(
+        summary.failures.values().sum::<u32>(),
+        0,
+        "{:?}",
+        summary.failures
+    );
+    let validity = summary.validity.as_ref().expect("it is judged");
+    let codes = validity.reasons.iter().map(|reason| reason.code).collect();
+    (summary.telemetry.clone().expect("it was watched"), codes)
+}
+
+#[test]
+fn what_the_devices_of_a_launch_went_through_is_in_its_row() {
+    let own = std::process::id();
+    let stub = Stub::of(&format!(
+        "gpus 3\npower 70\nbusy 300\nutil from=engine 95 60\nclock from=engine 1755\nprocess engine 20000\n\
+         process gpu=1 {own} 300 from=engine\nthrottle gpu=0 hot from=engine\n"
+    ));
+    // A GPU that is too hot or shared measures nothing.
+    let (told, codes) = loaded(&stub, 3);
+    let devices: Vec<u32> = told.gpus.iter().map(|gpu| gpu.device).collect();
+    assert_eq!(devices, [0, 1], "two of three are the launch's");
+    let (first, second) = (&told.gpus[0], &told.gpus[1]);
+    assert_eq!(
+        first.throttled.get("thermal"),
+        Some(&1.0),
+        "{:?}",
+        first.throttled
+    );
+    assert_eq!(second.throttled.get("thermal").copied().unwrap_or(0.0), 0.0);
+    assert_eq!(first.foreign, [], "the engine's own is no stranger");
+    assert_eq!(
+        second
+            .foreign
+            .iter()
+            .map(|process| process.pid)
+            .collect::<Vec<_>>(),
+        [own]
+    );
+    for gpu in &told.gpus {
+        assert_eq!(gpu.rest_memory_bytes, Some(512 << 20));
+        assert!(
+            (gpu.idle_w.expect("it was measured") - 70.0).abs() < 1.0,
+            "{gpu:?}"
+        );
+        let (counter, integral) = (
+            gpu.counter_j.expect("counted"),
+            gpu.integral_j.expect("integrated"),
+        );
+        assert!(
+            (counter - integral).abs() < 0.05 * counter,
+            "{counter} J, {integral} J"
+        );
+        assert_eq!(gpu.busy_clock_mhz, Some(1755.0));
+    }
+    let energy = told.energy.expect("it is told");
+    assert_eq!(energy.source, EnergySource::Counter);
+    assert!((energy.mean_w - 740.0).abs() < 40.0, "{} W", energy.mean_w);
+    let above = energy.above_idle_j.expect("idle was measured");
+    assert!(
+        (above / energy.joules - 600.0 / 740.0).abs() < 0.05,
+        "{above} of {} J",
+        energy.joules
+    );
+    for code in [Code::ThrottledThermal, Code::GpuShared] {
+        assert!(codes.contains(&code), "{code:?} in {codes:?}");
+    }
+    assert!(!codes.contains(&Code::TelemetryGap), "{codes:?}");
+}
+
+#[test]
+fn devices_that_die_or_hang_under_a_load_are_told_and_hold_up_nobody() {
+    let stub = Stub::of(
+        "gpus 2\nlost gpu=0 from=engine+2\nhang nvmlDeviceGetClockInfo gpu=1 from=engine+2 until=engine+4\n",
+    );
+    let (told, codes) = loaded(&stub, 0);
+    let troubles: Vec<&str> = told
+        .sources
+        .iter()
+        .filter_map(|source| source.trouble.as_deref())
+        .collect();
+    assert!(
+        troubles.iter().any(|said| said.contains("fell off the bus")),
+        "{troubles:?}"
+    );
+    assert!(
+        troubles.len() >= 3,
+        "the one that hangs is told too: {troubles:?}"
+    );
+    assert!(codes.contains(&Code::TelemetryGap), "{codes:?}");
+}

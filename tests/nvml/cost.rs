@@ -1,0 +1,63 @@
+//! What it costs to ask eight devices.
+
+use std::fs;
+use std::time::Duration;
+
+use matrix::telemetry::gpu::{Gpus, Places, Processes};
+use matrix::telemetry::sampler::Sampler;
+
+use crate::stub::Stub;
+
+/// For how long they are asked.
+const LONG: Duration = Duration::from_secs(12);
+
+/// Processor time of the threads that ask, so far.
+fn spent() -> Duration {
+    let threads = fs::read_dir("/proc/self/task").expect("threads can be listed");
+    let of = |folder: fs::DirEntry| {
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).ok();
+        let name = read("comm")?;
+        let first = read("schedstat")?.split_whitespace().next()?.parse().ok()?;
+        name.starts_with("probe nvml")
+            .then(|| Duration::from_nanos(first))
+    };
+    threads.flatten().filter_map(of).sum()
+}
+
+#[test]
+fn eight_devices_whose_calls_take_milliseconds_cost_less_than_a_hundredth_of_a_processor() {
+    let stub = Stub::of(
+        "gpus 8\npower 0:100 10:400\nutil 90 50\nlinks 100 100\nmemory-heat 60\nslow * 3\nslow nvmlDeviceGetPowerUsage 5\n\
+         slow nvmlDeviceGetUtilizationRates 1\n",
+    );
+    let places = Places {
+        nvml: Some(stub.library()),
+        path: None,
+    };
+    let gpus = Gpus::open(&places)
+        .expect("it can be used")
+        .expect("it knows devices");
+    let devices: Vec<u32> = (0..8).collect();
+    let zero = matrix::base::clock::now();
+    let sampler = Sampler::begin(gpus.probes(&devices, &Processes::default()));
+    // What a thread costs to begin with is none of the asking.
+    std::thread::sleep(Duration::from_millis(500));
+    let share = || {
+        let before = spent();
+        std::thread::sleep(LONG);
+        let share = (spent() - before).as_secs_f64() / LONG.as_secs_f64();
+        println!(
+            "8 devices for {} s: {:.2} % of a processor",
+            LONG.as_secs(),
+            share * 100.0
+        );
+        share
+    };
+    // What runs beside only adds to it.
+    let shares = [share(), share(), share()];
+    let share = shares.into_iter().fold(f64::INFINITY, f64::min);
+    let (samples, facts) = sampler.cut(zero, zero, matrix::base::clock::now());
+    assert_eq!(facts.len(), 16, "a quick and a slow probe each");
+    assert!(samples.len() > 2700, "they keep up: {} samples", samples.len());
+    assert!(share < 0.01, "{:.2} % of a processor", share * 100.0);
+}
