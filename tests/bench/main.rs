@@ -3,6 +3,7 @@
 mod arrivals;
 mod course;
 mod harness;
+mod imports;
 mod pictures;
 mod python;
 mod recorder;

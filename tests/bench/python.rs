@@ -14,7 +14,7 @@ use matrix::cli::variable;
 use crate::harness::{Desk, Ran, data, repository};
 use crate::recorder::{Heard, Recorder};
 
-const MISSING: &str =
+pub const MISSING: &str =
     "needs the Python tool; install it with tests/engines/bench_serving_peer.sh and set MATRIX_PEERS";
 
 /// How the lines begin in which the tools tell of the prompts.
@@ -37,7 +37,7 @@ const TOLD: [&str; 15] = [
 ];
 
 /// The tool's start script, where it is installed.
-fn peer() -> Option<PathBuf> {
+pub fn peer() -> Option<PathBuf> {
     let peers = variable("MATRIX_PEERS").map_or_else(|| repository().join("target/peers"), PathBuf::from);
     let tool = peers.join("bench_serving");
     if tool.exists() {
@@ -52,7 +52,7 @@ fn peer() -> Option<PathBuf> {
 }
 
 /// A folder with a tokenizer as transformers wants it.
-fn tokenizer(folder: &Path) -> String {
+pub fn tokenizer(folder: &Path) -> String {
     let place = folder.join("tokenizer");
     std::fs::create_dir_all(&place).expect("a folder can be made");
     std::fs::copy(data("tokenizer.json"), place.join("tokenizer.json")).expect("a file can be copied");

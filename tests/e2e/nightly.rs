@@ -263,3 +263,72 @@ datasets: {{ sharegpt: data/conversations.json }}
     );
     bench.leaves_no_process();
 }
+
+/// One model of an engine in four versions, the third of which is the first slow one.
+fn versions() -> String {
+    format!(
+        "name: t
+engines:
+  - sim: {{ variant: vllm, version: [v1, v2, v3, v4] }}
+models:
+  - a: {{ tokenizer: data/tokenizer.json }}
+scenarios:
+  - random-1k-1k: {{ prompts: 6, input_len: 16, output_len: 50, warmup: 0 }}
+overrides:
+  - {{ when: {{ version: v1 }}, args: [--ttft, 10ms, --itl, 10ms] }}
+  - {{ when: {{ version: v2 }}, args: [--ttft, 10ms, --itl, 10ms] }}
+  - {{ when: {{ version: v3 }}, args: [--ttft, 10ms, --itl, 12ms] }}
+  - {{ when: {{ version: v4 }}, args: [--ttft, 10ms, --itl, 12ms] }}
+repeats: {{ starts: 2 }}
+datasets: {{ sharegpt: data/conversations.json }}
+{LENIENT}"
+    )
+}
+
+#[test]
+fn the_first_bad_version_is_found_and_arms_take_turns() {
+    let bench = Bench::of(&versions());
+    let planned = bench.call(&["plan", "matrices/m.yaml", "--json"]).exits(0).stdout;
+    let planned: serde_json::Value = serde_json::from_str(&planned).expect("it is JSON");
+    let starts = planned["starts"].as_array().expect("there are starts").iter();
+    let order: Vec<&str> = starts
+        .map(|start| start["launch"].as_str().expect("it has a name"))
+        .collect();
+    let back: Vec<&str> = order[..4].iter().rev().copied().collect();
+    assert_eq!(order[4..], back, "two versions of one engine take turns, A B B A");
+    let found = [
+        &["bisect", "matrices/m.yaml", "--no-calibration", "--starts", "3"],
+        &GATE[..],
+    ]
+    .concat();
+    bench
+        .call(&found)
+        .exits(1)
+        .shows("first bad version: v3 (last good: v2)");
+    bench.leaves_no_process();
+}
+
+#[test]
+fn noise_is_measured_kept_and_used() {
+    let bench = Bench::of(&matrix(1, 10_000).replace("output_len: 80", "output_len: 30"));
+    let noise = [
+        &["noise", "matrices/m.yaml", "--no-calibration", "--starts", "2"],
+        &GATE[..],
+    ]
+    .concat();
+    bench
+        .call(&noise)
+        .exits(0)
+        .shows("Noise of this machine")
+        .shows("kept in ");
+    let run = newest(&bench).display().to_string();
+    let compared = bench
+        .call(&[&["compare", &run, &run, "--format", "json"], &GATE[..]].concat())
+        .exits(0);
+    let compared: serde_json::Value = serde_json::from_str(&compared.stdout).expect("it is JSON");
+    for row in compared["rows"].as_array().expect("there are rows") {
+        assert_eq!(row["is_noise_known"], true, "{row}");
+        assert_eq!(row["change_share"], 0.0, "{row}");
+    }
+    bench.leaves_no_process();
+}

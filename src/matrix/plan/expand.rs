@@ -107,11 +107,10 @@ fn assemble(matrix: &Matrix, cells: Vec<(Cell, super::Launch)>, left_out: Vec<Le
         }
     }
     let cells: Vec<Cell> = grouped.into_iter().flatten().collect();
-    let ids: Vec<_> = launches.iter().map(|launch| launch.id.clone()).collect();
     let reference = matrix.reference.as_ref().map(|name| name.value.clone());
     Plan {
         matrix: matrix.name.value.clone(),
-        starts: order::starts(&ids, &cells, matrix.repeats),
+        starts: order::starts(&launches, &cells, matrix.repeats),
         pull_ahead: matrix.pull_ahead,
         reference: reference.or_else(|| launches.first().map(|launch| launch.engine.name.clone())),
         launches,

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use crate::base::ids::{CellKey, LaunchId};
-use crate::matrix::plan::{Cell, Measurement, Plan, Start};
+use crate::matrix::plan::{Cell, Launch, Measurement, Plan, Start};
 use crate::matrix::spec::matrix::Repeats;
 
 /// The starts of a plan: the cells of one launch are neighbours. Several starts of one launch follow one another, or, interleaved,
 /// launches take turns and every second round goes backwards (A B B A), so that drift of the machine hits all alike.
-pub(crate) fn starts(launches: &[LaunchId], cells: &[Cell], repeats: Repeats) -> Vec<Start> {
+pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: Repeats) -> Vec<Start> {
+    let interleaves = repeats.interleave.unwrap_or_else(|| has_arms(launches));
+    let launches: Vec<&LaunchId> = launches.iter().map(|launch| &launch.id).collect();
     let start = |launch: &LaunchId, start: u32| Start {
         launch: launch.clone(),
         start,
@@ -27,7 +29,7 @@ pub(crate) fn starts(launches: &[LaunchId], cells: &[Cell], repeats: Repeats) ->
             .collect(),
     };
     let rounds = 1..=repeats.starts.get();
-    if repeats.interleave {
+    if interleaves {
         rounds
             .flat_map(|round| {
                 let mut turn: Vec<_> = launches.iter().map(|launch| start(launch, round)).collect();
@@ -43,6 +45,17 @@ pub(crate) fn starts(launches: &[LaunchId], cells: &[Cell], repeats: Repeats) ->
             .flat_map(|launch| rounds.clone().map(move |round| start(launch, round)))
             .collect()
     }
+}
+
+/// Whether two of the launches are there to be held against each other: one engine and model in two versions.
+fn has_arms(launches: &[Launch]) -> bool {
+    let are_arms = |a: &Launch, b: &Launch| {
+        (&a.engine.recipe, &a.model) == (&b.engine.recipe, &b.model) && a.engine.version != b.engine.version
+    };
+    launches
+        .iter()
+        .enumerate()
+        .any(|(at, one)| launches[at + 1..].iter().any(|other| are_arms(one, other)))
 }
 
 impl Plan {
@@ -105,10 +118,9 @@ impl Plan {
         let repeats = Repeats {
             starts: NonZeroU32::new(starts).unwrap_or(NonZeroU32::MIN),
             per_start: NonZeroU32::new(per_start).unwrap_or(NonZeroU32::MIN),
-            interleave: true,
+            interleave: Some(true),
         };
-        let launches: Vec<LaunchId> = self.launches.iter().map(|launch| launch.id.clone()).collect();
-        self.starts = self::starts(&launches, &self.cells, repeats);
+        self.starts = self::starts(&self.launches, &self.cells, repeats);
     }
 
     /// Plans those cells alone.

@@ -338,9 +338,10 @@ pub struct Repeats {
     /// How often each cell is measured on one start.
     #[serde(default = "once")]
     pub per_start: NonZeroU32,
-    /// Whether starts of different launches take turns, A B B A, instead of following one another.
+    /// Whether starts of different launches take turns, A B B A, instead of following one another: so that drift of the machine hits all
+    /// alike. Unless said otherwise they do where the matrix holds one engine and model in several versions.
     #[serde(default)]
-    pub interleave: bool,
+    pub interleave: Option<bool>,
 }
 
 impl Default for Repeats {
@@ -348,7 +349,7 @@ impl Default for Repeats {
         Self {
             starts: NonZeroU32::MIN,
             per_start: NonZeroU32::MIN,
-            interleave: false,
+            interleave: None,
         }
     }
 }

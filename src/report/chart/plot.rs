@@ -90,9 +90,10 @@ fn axes(svg: &mut Svg, plot: &Plot, (x, y): (&Scale, &Scale), left: f64) {
 }
 
 fn named(axis: &Axis) -> String {
-    match axis.unit {
-        "" => axis.label.clone(),
-        unit => format!("{} ({unit})", axis.label),
+    match (axis.label.as_str(), axis.unit) {
+        (label, "") => label.to_owned(),
+        ("", unit) => unit.to_owned(),
+        (label, unit) => format!("{label} ({unit})"),
     }
 }
 

@@ -25,10 +25,16 @@ pub(super) fn name_of(document: &Document, cell: &CellFacts) -> String {
 
 /// Throughput, how latencies are distributed, and how far repeats lie apart.
 pub(super) fn of_comparison(document: &Document, comparison: &Comparison) -> Vec<Picture> {
-    let named: Vec<(&str, &CellFacts)> = comparison
+    let placed: Vec<(&str, &CellFacts)> = comparison
         .rows
         .iter()
         .filter_map(|row| Some((row.name.as_str(), document.cells.get(row.cell)?)))
+        .collect();
+    let names = unequal(&placed);
+    let named: Vec<(&str, &CellFacts)> = names
+        .iter()
+        .zip(&placed)
+        .map(|(name, (_, cell))| (name.as_str(), *cell))
         .collect();
     let mut pictures = Vec::new();
     let shown = [
@@ -62,6 +68,26 @@ pub(super) fn of_comparison(document: &Document, comparison: &Comparison) -> Vec
         pictures.extend(bars(&named, Metric::Throughput(Flow::Output), false));
     }
     pictures
+}
+
+/// Names with precision and number of GPUs, where these differ: a bar beside another one reads like a comparison.
+fn unequal(named: &[(&str, &CellFacts)]) -> Vec<String> {
+    let differs = |told: &dyn Fn(&CellFacts) -> Option<String>| {
+        named.iter().any(|(_, cell)| told(cell) != told(named[0].1))
+    };
+    let precision = |cell: &CellFacts| cell.precision.clone();
+    let gpus = |cell: &CellFacts| match cell.gpus? {
+        1 => Some("1 GPU".to_owned()),
+        several => Some(format!("{several} GPUs")),
+    };
+    let (by_precision, by_gpus) = (differs(&precision), differs(&gpus));
+    let name = |(name, cell): &(&str, &CellFacts)| {
+        let mut words = vec![(*name).to_owned()];
+        words.extend(by_precision.then(|| precision(cell).unwrap_or_else(|| "precision ?".to_owned())));
+        words.extend(by_gpus.then(|| gpus(cell).unwrap_or_else(|| "GPUs ?".to_owned())));
+        words.join(" · ")
+    };
+    named.iter().map(name).collect()
 }
 
 fn bars(named: &[(&str, &CellFacts)], metric: Metric, has_bars: bool) -> Option<Picture> {
@@ -230,7 +256,10 @@ pub(super) fn over_time(cell: &CellFacts) -> Vec<Picture> {
                     kind: Kind::FromZero,
                 },
                 y: Axis {
-                    label: quantity.label().to_lowercase(),
+                    label: match quantity.unit() {
+                        "" => "share".to_owned(),
+                        _ => String::new(),
+                    },
                     unit: quantity.unit(),
                     kind: match quantity {
                         Quantity::Utilisation | Quantity::KvUse => Kind::Share,

@@ -72,7 +72,8 @@ impl Asked {
             concurrency: length("max_concurrency"),
             burstiness: number("burstiness"),
             seed: whole("seed").map(|value| value as u64),
-            stop_at_eos: is("disable_ignore_eos"),
+            // One tool ignores the end unless told otherwise, the other one heeds it.
+            stop_at_eos: is("disable_ignore_eos") || options.get("ignore_eos") == Some(&Value::Bool(false)),
             apply_chat_template: is("apply_chat_template"),
             tokenize_prompt: is("tokenize_prompt"),
             prompt_suffix: text("prompt_suffix"),

@@ -213,10 +213,10 @@ impl Checks<'_> {
             && (recounted.middle() - output).abs() > RECOUNTED * output
         {
             let says = format!(
-                "{} output tokens are counted in the texts, {output} by the rest of the block",
+                "{} output tokens are counted in the texts, throughput is made of {output}",
                 recounted.middle().round()
             );
-            self.warn(line, About::Figures, says);
+            self.warn(line, About::Rest, says);
         }
     }
 

@@ -36,9 +36,8 @@ pub(super) fn bare(version: &str) -> &str {
 /// A model by its checkpoint: without the folders of a local path, and without its precision, which comes apart.
 pub(super) fn model(checkpoint: &str) -> (String, Option<String>) {
     let checkpoint = checkpoint.trim_end_matches('/');
-    let is_path = checkpoint.starts_with(['/', '.', '~']) || checkpoint.matches('/').count() > 1;
     let (owner, name) = match checkpoint.rsplit_once('/') {
-        Some((owner, name)) if !is_path => (format!("{owner}/"), name),
+        Some((owner, name)) if !is_path(checkpoint) => (format!("{owner}/"), name),
         Some((_, name)) => (String::new(), name),
         None => (String::new(), checkpoint),
     };
@@ -56,10 +55,20 @@ pub(super) fn model(checkpoint: &str) -> (String, Option<String>) {
     }
 }
 
-/// The last part of a checkpoint's name, in small letters.
-pub(super) fn short(checkpoint: &str) -> String {
+/// Whether a checkpoint lies in a folder, instead of on a model hub.
+pub(super) fn is_path(checkpoint: &str) -> bool {
+    checkpoint.starts_with(['/', '.', '~']) || checkpoint.matches('/').count() > 1
+}
+
+/// The last part of a checkpoint's name.
+pub(super) fn file_name(checkpoint: &str) -> String {
     let checkpoint = checkpoint.trim_end_matches('/');
-    checkpoint.rsplit('/').next().unwrap_or(checkpoint).to_lowercase()
+    checkpoint.rsplit('/').next().unwrap_or(checkpoint).to_owned()
+}
+
+/// The same in small letters.
+pub(super) fn short(checkpoint: &str) -> String {
+    file_name(checkpoint).to_lowercase()
 }
 
 /// Whether two names are of one family: their first words are the same. A heading of another family is no model's name.

@@ -7,6 +7,9 @@ use super::{Row, Shown, Table, Value, columns, lacks, queue_bound};
 use crate::report::{Align, Column};
 use crate::results::record::imported::Unknown;
 
+/// A model and a scenario with every cell of them.
+type Compared<'s> = (String, String, Vec<&'s Shown<'s>>);
+
 /// Output throughput of all engines, a row for each model and scenario that several engines have. `reference` names the engine
 /// that ratios refer to; without it that is the first one.
 ///
@@ -14,7 +17,7 @@ use crate::results::record::imported::Unknown;
 /// reasons below the table.
 pub fn across(shown: &[Shown<'_>], reference: Option<&str>) -> Table {
     let mut engines: Vec<String> = Vec::new();
-    let mut rows: Vec<(String, String, Vec<&Shown<'_>>)> = Vec::new();
+    let mut rows: Vec<Compared<'_>> = Vec::new();
     for one in shown {
         let (model, scenario) = (one.launch.model.clone(), one.scenario());
         match rows

@@ -1,8 +1,11 @@
 use super::*;
 use crate::judge::metrics::{Sample, Statistic};
+use crate::matrix::plan::{Attach, Place};
+use crate::matrix::spec::text::Text;
 use crate::report::markdown;
 use crate::report::testing::{Case, shown};
 use crate::results::record::cell::Phase;
+use crate::results::record::validity::{Code, Reason, Validity, Verdict};
 
 fn ratios(table: &Table) -> Vec<String> {
     table
@@ -252,4 +255,108 @@ fn a_row_whose_latencies_are_easily_misread_says_so_where_they_are_shown() {
     );
     // No latency of a token is in the overview.
     assert!(!has(&overview(&shown(&cases)).notes, "an event carries"));
+}
+
+#[test]
+fn an_invalid_cell_gives_no_ratio_and_is_none_to_be_held_against() {
+    let invalid = |engine: &str, tok_s| {
+        let mut case = Case::new(engine, "bf16", 1, tok_s);
+        case.summaries[0].validity = Some(Validity {
+            verdict: Verdict::Invalid,
+            reasons: vec![Reason {
+                code: Code::ClientLate,
+                weight: Verdict::Invalid,
+                measured: String::new(),
+                bound: None,
+                advice: String::new(),
+            }],
+        });
+        case
+    };
+    let table = compared(
+        &[Case::new("sglang", "bf16", 1, 4000.0), invalid("vllm", 5000.0)],
+        None,
+    );
+    assert_eq!(ratios(&table), ["1.00", "–"]);
+    assert!(
+        table
+            .notes
+            .contains(&"vllm@1.0: no ratio to sglang: it is invalid (client-late)".to_owned()),
+        "{:?}",
+        table.notes
+    );
+    let table = compared(
+        &[invalid("sglang", 4000.0), Case::new("vllm", "bf16", 1, 5000.0)],
+        None,
+    );
+    assert_eq!(ratios(&table), ["–", "–"]);
+    let says = |note: &String| note.contains("the reference is invalid (client-late)");
+    assert!(table.notes.iter().any(says), "{:?}", table.notes);
+}
+
+#[test]
+fn what_differs_without_changing_the_question_is_said_beside_the_ratio() {
+    let mut attached = Case::new("vllm", "bf16", 1, 5000.0);
+    attached.launch.place = Place::Attach(Attach { url: Text::new("u") });
+    let cases = [Case::new("sglang", "bf16", 1, 4000.0), attached];
+    let table = compared(&cases, None);
+    assert_eq!(ratios(&table), ["1.00", "1.25"]);
+    let said =
+        "vllm@1.0: held against sglang with differences: engine that ran already against from an image";
+    assert!(table.notes.contains(&said.to_owned()), "{:?}", table.notes);
+}
+
+#[test]
+fn all_engines_stand_side_by_side_in_one_table() {
+    let mut late = Case::new("vllm@2", "bf16", 2, 9000.0);
+    late.launch.engine.version = Some("2".to_owned());
+    let mut alone = Case::new("sglang@1", "bf16", 1, 1.0);
+    alone.launch.model = "other".to_owned();
+    let cases = [
+        Case::new("sglang@1", "bf16", 1, 4000.0),
+        Case::new("vllm@1", "bf16", 1, 5000.0),
+        late,
+        Case::new("lmdeploy@1", "fp8", 1, 9000.0),
+        Case::new("trt@1", "bf16", 1, 1.0).failed(Phase::Launch, "it died"),
+        alone,
+    ];
+    let table = across(&shown(&cases), None);
+    assert_eq!(table.rows.len(), 1, "what one engine has alone is no comparison");
+    assert_eq!(
+        table.rows[0].texts()[2..],
+        [
+            "4000.0 · bf16 · 1 GPU",
+            "5000.0 · bf16 · 1 GPU · 1.25×",
+            "9000.0 · bf16 · 2 GPUs · 1.12× per GPU",
+            "9000.0 · fp8 · 1 GPU · ≠",
+            "failed in launch",
+        ]
+    );
+    for note in [
+        "lmdeploy@1, 1 row: no ratio: precision fp8 against bf16",
+        "vllm@2, 1 row: no ratio: 2 GPUs against 1",
+        "1 more row is of one engine alone",
+    ] {
+        assert!(
+            table.notes.contains(&note.to_owned()),
+            "{note}: {:?}",
+            table.notes
+        );
+    }
+}
+
+#[test]
+fn a_queue_bound_ttft_is_labelled_and_one_with_a_rate_or_a_limit_is_not() {
+    let label = "TTFT is mostly the wait in the engine's queue";
+    let has = |case: &Case| {
+        let tables = comparison(&[case.shown()], None);
+        tables[0].notes.iter().any(|note| note.contains(label))
+    };
+    let mut case = Case::new("vllm", "bf16", 1, 1.0);
+    assert!(has(&case));
+    case.cell.scenario.arrival.concurrency = std::num::NonZeroU32::new(8);
+    assert!(!has(&case));
+    case.cell.scenario.arrival.concurrency = None;
+    case.cell.scenario.arrival.rate = crate::base::units::RequestRate::new(2.0).unwrap();
+    assert!(!has(&case));
 }

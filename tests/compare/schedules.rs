@@ -1,0 +1,116 @@
+//! The schedules to copy: what will read them finds nothing wrong, and the command in each is one that we understand.
+
+use std::fs;
+use std::process::Command;
+
+use clap::Parser;
+use matrix::cli::{Cli, Command as Subcommand};
+
+use crate::harness::{python, repository};
+
+fn text(name: &str) -> String {
+    let path = repository().join("matrices/schedules").join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The words of the command in a line, up to what belongs to the shell.
+fn is_understood(line: &str) {
+    let at = line
+        .find("matrix nightly")
+        .unwrap_or_else(|| panic!("no command in `{line}`"));
+    let command = line[at..].split(">>").next().unwrap_or_default();
+    let words = command.split_whitespace().map(|word| word.trim_matches('"'));
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("`{command}`: {error}"));
+    let Subcommand::Nightly(args) = cli.command else {
+        panic!("`{command}` is no night")
+    };
+    assert!(
+        repository().join(&args.run.matrix).exists(),
+        "{} is shipped",
+        args.run.matrix.display()
+    );
+    assert!(args.keep.is_some() && args.junit.is_some());
+}
+
+#[test]
+fn systemd_finds_nothing_wrong_with_service_and_timer() {
+    let service = text("matrix-nightly.service");
+    let exec = service
+        .lines()
+        .find(|line| line.starts_with("ExecStart="))
+        .expect("it starts something");
+    is_understood(exec);
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    // The binary and the user of the example are not here.
+    let here = service
+        .replace("/usr/local/bin/matrix", env!("CARGO_BIN_EXE_matrix"))
+        .replace("User=bench\n", "");
+    fs::write(folder.path().join("matrix-nightly.service"), here).expect("a file can be written");
+    fs::write(
+        folder.path().join("matrix-nightly.timer"),
+        text("matrix-nightly.timer"),
+    )
+    .expect("a file can be written");
+    let verified = Command::new("systemd-analyze")
+        .args([
+            "verify",
+            "--man=no",
+            "matrix-nightly.service",
+            "matrix-nightly.timer",
+        ])
+        .current_dir(folder.path())
+        .env("SYSTEMD_UNIT_PATH", format!("{}:", folder.path().display()))
+        .output();
+    let Ok(verified) = verified else {
+        println!("skipped: systemd-analyze is not here");
+        return;
+    };
+    let said = String::from_utf8_lossy(&verified.stderr).into_owned();
+    let ours: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("matrix-nightly"))
+        .collect();
+    assert!(ours.is_empty(), "{said}");
+    let calendar = Command::new("systemd-analyze")
+        .args(["calendar", "*-*-* 02:00:00"])
+        .status();
+    assert!(calendar.expect("it ran before").success());
+}
+
+#[test]
+fn the_crontab_has_five_fields_and_a_command_that_we_understand() {
+    let crontab = text("nightly.cron");
+    let lines: Vec<&str> = crontab
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("SHELL="))
+        .collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let fields: Vec<&str> = lines[0].splitn(6, ' ').collect();
+    let is_field = |field: &&str| *field == "*" || field.parse::<u32>().is_ok_and(|number| number < 60);
+    assert!(fields[..5].iter().all(is_field), "{fields:?}");
+    assert!(!fields[5].contains('%'), "cron makes line ends of percent signs");
+    is_understood(fields[5]);
+}
+
+#[test]
+fn the_workflow_is_one_that_github_takes() {
+    let workflow = text("github-nightly.yaml");
+    let read: serde_yaml::Value = serde_yaml::from_str(&workflow).expect("it is YAML");
+    let steps = read["jobs"]["nightly"]["steps"]
+        .as_sequence()
+        .expect("there are steps");
+    let runs: Vec<&str> = steps.iter().filter_map(|step| step["run"].as_str()).collect();
+    assert_eq!(runs.len(), 1);
+    is_understood(runs[0]);
+    let Some(python) = python() else { return };
+    let checked = Command::new(python.join("check-jsonschema"))
+        .args(["--builtin-schema", "vendor.github-workflows"])
+        .arg(repository().join("matrices/schedules/github-nightly.yaml"))
+        .output()
+        .expect("it runs");
+    assert!(
+        checked.status.success(),
+        "{}",
+        String::from_utf8_lossy(&checked.stdout)
+    );
+}

@@ -1,0 +1,151 @@
+//! Our statistics against scipy's, on samples of many sizes, with and without ties.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use matrix::judge::compare::{exact, multiplicity, percentile, spread, student};
+use serde_json::{Value, json};
+
+use crate::harness::{python, repository};
+
+/// Numbers that look random and are the same everywhere.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> f64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as f64 / (1u64 << 31) as f64
+    }
+
+    fn sample(&mut self, n: usize, shift: f64, is_coarse: bool) -> Vec<f64> {
+        let coarse = |value: f64| {
+            if is_coarse {
+                (value * 6.0).round() / 6.0
+            } else {
+                value
+            }
+        };
+        (0..n).map(|_| coarse(self.next() + shift)).collect()
+    }
+}
+
+fn close(what: &str, ours: f64, theirs: &Value) {
+    let theirs = theirs.as_f64().unwrap_or_else(|| panic!("{what}: {theirs}"));
+    let bound = 1e-8 * theirs.abs().max(1.0);
+    assert!(
+        (ours - theirs).abs() <= bound,
+        "{what}: ours {ours}, scipy's {theirs}"
+    );
+}
+
+#[test]
+fn tests_intervals_and_adjustments_are_scipys() {
+    let Some(python) = python() else { return };
+    let mut numbers = Numbers(7);
+    let sizes = [(3, 3), (4, 5), (5, 5), (5, 8), (7, 6), (2, 9)];
+    let mut cases = Vec::new();
+    for (at, (n, m)) in sizes.into_iter().cycle().take(24).enumerate() {
+        let shift = [0.0, 0.2, 0.8][at % 3];
+        let is_coarse = at % 4 == 3;
+        cases.push((
+            numbers.sample(n, 0.0, is_coarse),
+            numbers.sample(m, shift, is_coarse),
+        ));
+    }
+    let starts: Vec<Vec<f64>> = (0..5)
+        .map(|at| numbers.sample(2 + at % 3, at as f64 / 5.0, false))
+        .collect();
+    let p = numbers
+        .sample(20, 0.0, false)
+        .iter()
+        .map(|value| value * value)
+        .collect::<Vec<f64>>();
+    let percentiles = json!([[10, 0.5], [100, 0.9], [1000, 0.99], [5000, 0.99], [37, 0.5]]);
+    let asked = json!({
+        "cases": cases,
+        "starts": starts,
+        "p": p,
+        "percentiles": percentiles,
+        "quantiles": [[1, 0.975], [4, 0.95], [9, 0.99986], [28, 0.0001]],
+    });
+    let mut peer = Command::new(python.join("python"))
+        .arg(repository().join("tests/compare/scipy_peer.py"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Python runs");
+    let mut stdin = peer.stdin.take().expect("it is piped");
+    stdin.write_all(asked.to_string().as_bytes()).expect("it reads");
+    drop(stdin);
+    let output = peer.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    let told: Value = serde_json::from_slice(&output.stdout).expect("it answers in JSON");
+
+    for (at, (first, second)) in cases.iter().enumerate() {
+        let theirs = &told["cases"][at];
+        let ours = exact::rank_sum(first, second).expect("they are few");
+        let name = format!("case {at}, {} against {}", first.len(), second.len());
+        close(&format!("{name}: rank-sum"), ours.two_sided, &theirs["rank_sum"]);
+        close(&format!("{name}: below"), ours.below, &theirs["below"]);
+        close(
+            &format!("{name}: shift"),
+            exact::shift(first, second).expect("they are there"),
+            &theirs["shift"],
+        );
+        match exact::shift_interval(first, second, 0.95) {
+            Some(interval) => {
+                close(
+                    &format!("{name}: shift from"),
+                    interval.low,
+                    &theirs["shift_interval"][0],
+                );
+                close(
+                    &format!("{name}: shift to"),
+                    interval.high,
+                    &theirs["shift_interval"][1],
+                );
+            }
+            None => assert!(theirs["shift_interval"].is_null(), "{name}"),
+        }
+        let difference = student::difference(first, second).expect("they are enough");
+        close(&format!("{name}: t"), difference.two_sided(), &theirs["t"]);
+        let interval = difference.interval(0.95);
+        close(&format!("{name}: t from"), interval.low, &theirs["t_interval"][0]);
+        close(&format!("{name}: t to"), interval.high, &theirs["t_interval"][1]);
+    }
+    let components = spread::components(&starts);
+    close(
+        "within",
+        components.within.expect("there are repeats"),
+        &told["within"],
+    );
+    close(
+        "between",
+        components.between.expect("there are starts"),
+        &told["between"],
+    );
+    for (at, ours) in multiplicity::false_discovery(&p).into_iter().enumerate() {
+        close("false discovery", ours, &told["false_discovery"][at]);
+    }
+    for (at, asked) in percentiles.as_array().expect("it is a list").iter().enumerate() {
+        let (n, share) = (
+            asked[0].as_u64().expect("a number"),
+            asked[1].as_f64().expect("a number"),
+        );
+        let ours = percentile::order_interval(n as usize, share, 0.95).map(|(low, high)| json!([low, high]));
+        assert_eq!(ours.unwrap_or(Value::Null), told["percentiles"][at], "{asked}");
+    }
+    for (at, (freedom, chance)) in [(1.0, 0.975), (4.0, 0.95), (9.0, 0.99986), (28.0, 0.0001)]
+        .into_iter()
+        .enumerate()
+    {
+        close(
+            "quantile of t",
+            student::quantile(freedom, chance),
+            &told["quantiles"][at],
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! The same results give the same report, in every format, at any time.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::harness::{Bench, Ran, repository, sims};
+
+const TWO_ENGINES: &[(&str, &str, &str)] = &[("a", "vllm", ""), ("b", "sglang", "")];
+const SHORT: &str = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4 }\n";
+
+fn report(bench: &Bench, runs: &[&Path], more: &[&str]) -> Ran {
+    let runs = runs.iter().map(|run| run.to_str().expect("a path is text"));
+    let args: Vec<&str> = ["report"]
+        .into_iter()
+        .chain(runs)
+        .chain(more.iter().copied())
+        .collect();
+    bench.call(&args)
+}
+
+/// The files of a folder.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(folder).expect("the folder is there");
+    entries
+        .map(|entry| {
+            let path = entry.expect("it can be read").path();
+            let name = path
+                .file_name()
+                .expect("it has a name")
+                .to_string_lossy()
+                .into_owned();
+            (name, fs::read(&path).expect("it can be read"))
+        })
+        .collect()
+}
+
+#[test]
+fn the_files_of_a_run_are_drawn_again_byte_for_byte() {
+    let bench = Bench::of(&sims(TWO_ENGINES, SHORT));
+    bench.run(&[]).exits(0);
+    let folder = bench.run_folder();
+    report(&bench, &[&folder], &["--out", "again"]).exits(0);
+    let again = files(&folder.join("../../again"));
+    let names: Vec<&str> = again.keys().map(String::as_str).collect();
+    for name in ["report.csv", "report.html", "report.json", "report.md"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert_eq!(names.iter().filter(|name| name.starts_with("engine-")).count(), 2);
+    for (name, bytes) in &again {
+        assert!(
+            fs::read(folder.join(name)).expect("the run has it too") == *bytes,
+            "{name}"
+        );
+    }
+    assert!(again["report.html"].len() < 2 << 20);
+    let json: serde_json::Value = serde_json::from_slice(&again["report.json"]).expect("it is JSON");
+    assert_eq!(json["cells"].as_array().map(Vec::len), Some(2));
+    assert!(
+        json["cells"][0]["series"][0]["points"].is_array(),
+        "nothing is known over time"
+    );
+    bench.leaves_no_process();
+}
+
+#[test]
+fn two_runs_make_one_report_and_a_reference_is_chosen_by_name() {
+    let bench = Bench::of(&sims(TWO_ENGINES, SHORT));
+    bench.run(&[]).exits(0);
+    let first = bench.run_folder();
+    let second = first.with_file_name("second");
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .args([&first, &second])
+        .status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    let about = fs::read_to_string(second.join("run.json")).expect("it is there");
+    let name = first
+        .file_name()
+        .expect("it has a name")
+        .to_string_lossy()
+        .into_owned();
+    fs::write(second.join("run.json"), about.replace(&name, "second")).expect("it can be written");
+    let ran = report(
+        &bench,
+        &[&first, &second],
+        &["--format", "markdown", "--reference", "b"],
+    )
+    .exits(0);
+    assert!(
+        ran.stdout.contains("run=second") && ran.stdout.contains("vs b"),
+        "{}",
+        ran.stdout
+    );
+    let ran = report(&bench, &[&first], &["--reference", "sim-b"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.stderr.contains("no run has an engine called `sim-b`"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn an_old_run_is_drawn_in_every_format() {
+    let bench = Bench::of(&sims(TWO_ENGINES, SHORT));
+    let old = repository().join("tests/fixtures/run-format-1");
+    for format in ["terminal", "markdown", "html", "csv", "json"] {
+        let ran = report(&bench, &[&old], &["--format", format]).exits(0);
+        assert!(
+            ran.stdout.contains("Tiny-1B") || format == "html",
+            "{format}: {}",
+            ran.stdout
+        );
+        let again = report(&bench, &[&old], &["--format", format]).exits(0);
+        assert!(ran.stdout == again.stdout, "{format}");
+    }
+}

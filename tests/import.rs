@@ -1,0 +1,407 @@
+//! What other tools wrote, as a run: imported, drawn again, and shipped.
+//!
+//! The published reports that `results/published` was made from are not ours to ship. `MATRIX_SEEDS` names the folder that holds
+//! them; without it the tests that read them are skipped by name, and where `MATRIX_REQUIRE_SEEDS` is set that is a failure.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use matrix::cli::variable;
+
+/// The published files: how they begin, and the names under which they were imported.
+const SEEDS: [(&str, &str); 4] = [
+    ("000_", "sglang-v0.5.1.md"),
+    ("001_", "vllm-v0.10.1.md"),
+    ("003_", "lmdeploy-v0.10.0.md"),
+    ("002_", "qwen3-coder-npu.log"),
+];
+
+/// The reports that are written of them, in the same order.
+const REPORTS: [&str; 4] = [
+    "engine-sglang-v0.5.1.md",
+    "engine-vllm-v0.10.1.md",
+    "engine-lmdeploy-0.10.0.md",
+    "engine-sglang.md",
+];
+
+struct Ran {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn matrix(args: &[&str], folder: &Path) -> Ran {
+    let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+        .args(args)
+        .current_dir(folder)
+        .output()
+        .expect("the binary runs");
+    Ran {
+        code: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn fixture(name: &str) -> String {
+    let path = repository().join("tests/fixtures/import").join(name);
+    path.display().to_string()
+}
+
+/// The published files, copied under their names into a folder.
+fn seeds(folder: &Path) -> Option<Vec<String>> {
+    let Some(place) = variable("MATRIX_SEEDS") else {
+        assert!(
+            variable("MATRIX_REQUIRE_SEEDS").is_none(),
+            "MATRIX_SEEDS does not name the folder of the published reports"
+        );
+        return None;
+    };
+    let all: Vec<PathBuf> = fs::read_dir(&place)
+        .expect("MATRIX_SEEDS is a folder")
+        .map(|entry| entry.expect("it can be listed").path())
+        .collect();
+    let copied = SEEDS.map(|(begins, name)| {
+        let is_it = |path: &&PathBuf| {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            file.starts_with(begins)
+        };
+        let from = all
+            .iter()
+            .find(is_it)
+            .unwrap_or_else(|| panic!("no file in {place} begins with {begins}"));
+        // A copy may be written to, whatever its original allows.
+        fs::write(folder.join(name), fs::read(from).expect("it can be read")).expect("it can be copied");
+        name.to_owned()
+    });
+    Some(copied.to_vec())
+}
+
+/// Every result block of a text, without the spaces at the ends of lines.
+fn blocks(text: &str) -> Vec<String> {
+    let mut blocks: Vec<String> = Vec::new();
+    let mut is_open = false;
+    for line in text.lines().map(str::trim_end) {
+        if line.contains(" Serving Benchmark Result ") {
+            is_open = true;
+            blocks.push(String::new());
+        }
+        if is_open {
+            blocks
+                .last_mut()
+                .expect("one is open")
+                .push_str(&format!("{line}\n"));
+            is_open = line != "=".repeat(50);
+        }
+    }
+    blocks
+}
+
+fn read(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn summaries(run: &Path) -> Vec<(PathBuf, Value)> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(run.join("cells"))
+        .expect("a run has cells")
+        .map(|entry| entry.expect("it can be listed").path().join("summary.json"))
+        .collect();
+    paths.sort();
+    let parsed = paths.into_iter().map(|path| {
+        (
+            path.clone(),
+            serde_json::from_str(&read(&path)).expect("a summary is JSON"),
+        )
+    });
+    parsed.collect()
+}
+
+#[test]
+fn the_published_reports_come_back_to_the_byte_and_their_mistakes_are_told() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let Some(files) = seeds(folder.path()) else {
+        println!("SKIPPED: needs the published reports; set MATRIX_SEEDS to their folder");
+        return;
+    };
+    let mut args = vec!["import", "--name", "p"];
+    args.extend(files.iter().map(String::as_str));
+    let ran = matrix(&args, folder.path());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    for mistake in [
+        "sglang-v0.5.1.md:25: the table of contents says `SGLang v0.10.1`, the title says `SGLang v0.5.1`",
+        "sglang-v0.5.1.md:858: the text says 10000 prompts, and 1000 were asked for",
+        "sglang-v0.5.1.md:1062: the text says 10000 prompts, and 1000 were asked for",
+        "lmdeploy-v0.10.0.md:100: events carry 2.10 tokens on average",
+        "lmdeploy-v0.10.0.md:998: the command serves `openai/gpt-oss-20b`, the client's arguments name `openai/gpt-oss-120b`",
+    ] {
+        assert!(ran.stderr.contains(mistake), "{mistake}\n{}", ran.stderr);
+    }
+    // Source: spec/bench-serving.md 13.3: so many runs of LMDeploy have more than 1.05 tokens in an event, and none of the others.
+    assert_eq!(ran.stderr.matches("events carry").count(), 9, "{}", ran.stderr);
+    let run = folder.path().join("results/p");
+    assert_eq!(summaries(&run).len(), 73);
+    let drawn = matrix(&["report", "results/p", "--out", "out"], folder.path());
+    assert_eq!(drawn.code, Some(0), "{}", drawn.stderr);
+    let mut all = 0;
+    for (file, report) in files.iter().zip(REPORTS) {
+        let (theirs, ours) = (
+            blocks(&read(&folder.path().join(file))),
+            blocks(&read(&folder.path().join("out").join(report))),
+        );
+        assert_eq!(theirs, ours, "{file}");
+        all += ours.len();
+    }
+    assert_eq!(all, 73);
+    refuses(&read(&folder.path().join("out/report.md")));
+    shipped_is(&files, folder.path());
+}
+
+/// The comparison refuses what it must refuse.
+fn refuses(comparison: &str) {
+    let section = |title: &str| {
+        let from = comparison
+            .find(&format!("\n### {title}\n"))
+            .unwrap_or_else(|| panic!("no table of {title}"));
+        let rest = &comparison[from + 5..];
+        rest[..rest.find("\n### ").unwrap_or(rest.len())].to_owned()
+    };
+    let fp8 = section("Qwen/Qwen3-8B · sharegpt");
+    assert!(
+        fp8.contains("lmdeploy@0.10.0: no ratio to sglang: precision fp8 against unknown"),
+        "{fp8}"
+    );
+    let other_tp = section("Qwen/Qwen3-32B · sharegpt");
+    assert!(
+        other_tp.contains("precision fp8 against unknown, 1 GPUs against 2"),
+        "{other_tp}"
+    );
+    let fewer = section("openai/gpt-oss-20b · sharegpt");
+    assert_eq!(
+        fewer
+            .matches("no ratio to sglang: 10000 prompts against 1000")
+            .count(),
+        2,
+        "{fewer}"
+    );
+    let fair = section("openai/gpt-oss-20b · random-1k-1k");
+    assert!(!fair.contains("no ratio"), "{fair}");
+    for said in [
+        "the kind of GPU is not known of both",
+        "engine from pip against from an image",
+    ] {
+        assert!(fair.contains(said), "{said}\n{fair}");
+    }
+    assert!(
+        fair.contains("TTFT is mostly the wait in the engine's queue"),
+        "{fair}"
+    );
+}
+
+/// What is shipped is what an import of the same files gives.
+fn shipped_is(files: &[String], folder: &Path) {
+    let mut args = vec!["import", "--name", "published", "--figures-only"];
+    args.extend(files.iter().map(String::as_str));
+    assert_eq!(matrix(&args, folder).code, Some(0));
+    let (ours, shipped) = (
+        folder.join("results/published"),
+        repository().join("results/published"),
+    );
+    assert_eq!(read(&ours.join("plan.json")), read(&shipped.join("plan.json")));
+    let (ours, shipped) = (summaries(&ours), summaries(&shipped));
+    assert_eq!(ours.len(), shipped.len());
+    for ((_, ours), (path, shipped)) in ours.iter().zip(&shipped) {
+        assert_eq!(ours, shipped, "{}", path.display());
+    }
+}
+
+#[test]
+fn what_is_shipped_is_an_ordinary_run_of_figures_alone() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let published = repository().join("results/published");
+    let place = published.display().to_string();
+    let ran = matrix(&["report", &place, "--out", "out"], folder.path());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let counts = REPORTS.map(|report| blocks(&read(&folder.path().join("out").join(report))).len());
+    assert_eq!(counts, [24, 24, 24, 1]);
+    let again = matrix(&["report", &place, "--out", "again"], folder.path());
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    for report in REPORTS.iter().chain(&["report.md"]) {
+        let of = |out: &str| read(&folder.path().join(out).join(report));
+        assert_eq!(of("out"), of("again"), "{report}");
+    }
+    for (path, summary) in summaries(&published) {
+        assert_eq!(summary["origin"], "imported", "{}", path.display());
+        assert!(summary["engine"]["command"].is_null(), "{}", path.display());
+    }
+    let plan = read(&published.join("plan.json"));
+    for word in ["docker run", "/nvme", "/root/", "--host"] {
+        assert!(!plan.contains(word), "`{word}` is no figure");
+    }
+}
+
+#[test]
+fn the_readme_opens_with_the_table_that_is_drawn_of_what_is_shipped() {
+    let ran = matrix(
+        &["report", "results/published", "--format", "markdown"],
+        &repository(),
+    );
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let title = "### Output throughput of all engines\n";
+    let from = ran.stdout.find(title).expect("the table is there");
+    let rest = &ran.stdout[from..];
+    let end = rest[title.len()..]
+        .find("\n#")
+        .map_or(rest.len(), |at| title.len() + at);
+    let table = rest[..end].trim_end();
+    let readme = read(&repository().join("README.md"));
+    let at = readme.find(table).unwrap_or_else(|| {
+        panic!(
+            "README.md does not hold what `matrix report results/published --format markdown` draws:\n{table}"
+        )
+    });
+    let before = readme[..at].lines().filter(|line| line.starts_with('#')).count();
+    assert_eq!(before, 1, "only the title stands before the table");
+}
+
+#[test]
+fn a_digit_changed_in_a_record_is_seen_in_the_report() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let ran = matrix(&["import", "--name", "r", &fixture("layouts.log")], folder.path());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let report = || matrix(&["report", "results/r", "--out", "out"], folder.path()).code;
+    let all = || blocks(&read(&folder.path().join("out/engine-sglang-oai.md")));
+    assert_eq!(report(), Some(0));
+    let before = all();
+    let run = folder.path().join("results/r");
+    let (path, mut summary) = summaries(&run).swap_remove(0);
+    let definitions = match summary["figures"]["classic"].is_object() {
+        true => "classic",
+        false => "current",
+    };
+    let figure = &mut summary["figures"][definitions]["mean_ttft_ms"];
+    assert_eq!(*figure, 20.0);
+    *figure = Value::from(20.03);
+    fs::write(&path, summary.to_string()).expect("a summary can be written");
+    assert_eq!(report(), Some(0));
+    let after = all();
+    assert_eq!(before.len(), after.len());
+    let changed: Vec<(&String, &String)> = before.iter().zip(&after).filter(|(a, b)| a != b).collect();
+    assert_eq!(changed.len(), 1);
+    let label = "Mean TTFT (ms):                          ";
+    assert_eq!(
+        changed[0]
+            .0
+            .replace(&format!("{label}20.00"), &format!("{label}20.03")),
+        *changed[0].1
+    );
+}
+
+#[test]
+fn one_run_takes_every_format_and_other_commands_work_on_it() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let names = [
+        "layouts.log",
+        "report.md",
+        "results.jsonl",
+        "vllm.json",
+        "vllm-console.log",
+        "lmdeploy.csv",
+    ];
+    let files = names.map(fixture);
+    let mut args = vec!["import", "--name", "r"];
+    args.extend(files.iter().map(String::as_str));
+    let ran = matrix(&args, folder.path());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(
+        ran.stdout.starts_with("imported 16 cells from layouts.log, "),
+        "{}",
+        ran.stdout
+    );
+    assert!(ran.stderr.contains("warning: report.md:17: "), "{}", ran.stderr);
+    assert_eq!(summaries(&folder.path().join("results/r")).len(), 16);
+    for format in ["terminal", "markdown"] {
+        let drawn = matrix(&["report", "results/r", "--format", format], folder.path());
+        assert_eq!(drawn.code, Some(0), "{}", drawn.stderr);
+        assert!(drawn.stdout.contains("acme/tiny-1b"), "{}", drawn.stdout);
+    }
+    let explained = matrix(&["explain", "--run", "results/r"], folder.path());
+    assert!(
+        explained.stdout.contains("chunked-tokens"),
+        "{}{}",
+        explained.stdout,
+        explained.stderr
+    );
+    assert_eq!(matrix(&["clean"], folder.path()).code, Some(0));
+    let twice = matrix(&args, folder.path());
+    assert_eq!(twice.code, Some(2));
+    assert!(twice.stderr.contains("never overwritten"), "{}", twice.stderr);
+}
+
+#[test]
+fn files_that_hold_nothing_are_all_named_and_nothing_is_written() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    fs::write(folder.path().join("notes.txt"), "hello\n").expect("a file can be written");
+    fs::write(folder.path().join("other.json"), "{\"a\": 1}\n").expect("a file can be written");
+    let ran = matrix(
+        &[
+            "import",
+            "notes.txt",
+            "other.json",
+            "absent",
+            &fixture("vllm.json"),
+        ],
+        folder.path(),
+    );
+    assert_eq!(ran.code, Some(2));
+    for said in [
+        "`notes.txt` holds no results",
+        "`other.json` holds no results",
+        "cannot read `absent`",
+        "nothing was imported",
+    ] {
+        assert!(ran.stderr.contains(said), "{said}\n{}", ran.stderr);
+    }
+    assert!(!folder.path().join("results").exists());
+}
+
+#[test]
+fn imported_names_break_out_of_no_report_and_steer_no_terminal() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let evil = "ev|il`<script>alert(1)</script>\u{1b}[31m\u{202e}";
+    let text = read(Path::new(&fixture("report.md")))
+        .replace("ACME", evil)
+        .replace("acme/tiny-1b", "acme/<img-src=x>|tiny");
+    fs::write(folder.path().join("a\u{1b}[2J.md"), text).expect("a file can be written");
+    let ran = matrix(&["import", "a\u{1b}[2J.md", "--name", "r"], folder.path());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let printed = matrix(&["report", "results/r", "--color", "never"], folder.path());
+    let drawn = matrix(&["report", "results/r", "--out", "out"], folder.path());
+    assert_eq!((printed.code, drawn.code), (Some(0), Some(0)), "{}", drawn.stderr);
+    for text in [&ran.stdout, &ran.stderr, &printed.stdout] {
+        assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text:?}");
+    }
+    for entry in fs::read_dir(folder.path().join("out")).expect("reports are there") {
+        let path = entry.expect("it can be listed").path();
+        let text = read(&path);
+        // Data is for programs, which ask for names as they are; only what steers a terminal is escaped in it.
+        let is_data = path
+            .extension()
+            .is_some_and(|kind| kind == "csv" || kind == "json");
+        let outside: String = text.split("```").step_by(2).collect();
+        for word in ["<script>alert", "<img", "\u{1b}", "\u{202e}"] {
+            assert!(
+                is_data && word != "\u{1b}" || !outside.contains(word),
+                "{word:?} in {}\n{outside}",
+                path.display()
+            );
+        }
+    }
+}
