@@ -81,7 +81,6 @@ pub fn agrees(run: &Run, summary: &Summary) {
     assert_eq!(host.shares_cpus, Some(true), "{cell}: {host:?}");
     let all = engine + host.client_cpus.expect("it is told") + host.other_cpus.expect("it is told");
     assert!(all <= cpus * 1.1, "{cell}: {host:?}");
-    println!("{cell}: {window:?}\n{host:?}");
 }
 
 #[test]
