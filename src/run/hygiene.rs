@@ -18,9 +18,6 @@ use crate::telemetry::gpu::{Gpus, Look, Processes};
 /// How long devices may take to come to rest before a run: what an earlier one left may be ending.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// How long they may take before a launch, and to be free after it.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// How often they are looked at meanwhile.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -127,7 +124,7 @@ pub(crate) async fn unfit(plan: &Plan, host: &Host) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Waits until the devices of a launch are at rest, for some time, and takes down how they are then. Empty where nobody tells.
+/// Waits until the devices of a launch are at rest, for as long as an engine may take to stop, and takes down how they are then. Empty where nobody tells.
 pub(crate) async fn before(job: &Job<'_>, launch: &Launch, devices: &[u32]) -> Vec<AtRest> {
     let Some(gpus) = job.host.gpus.as_ref().filter(|_| is_watched(job.host, launch)) else {
         return Vec::new();
@@ -141,7 +138,7 @@ pub(crate) async fn before(job: &Job<'_>, launch: &Launch, devices: &[u32]) -> V
             last_line: unrest,
         });
     };
-    for (device, look) in settled(gpus, devices, bound, PATIENCE, tell).await {
+    for (device, look) in settled(gpus, devices, bound, launch.patience.stop.duration(), tell).await {
         if let Some(unrest) = restless(device, &look, bound) {
             job.events.tell(Event::Warning {
                 message: format!("before the start of engine `{}`: {unrest}", launch.engine.name),
@@ -151,13 +148,14 @@ pub(crate) async fn before(job: &Job<'_>, launch: &Launch, devices: &[u32]) -> V
     idle(gpus, devices).await
 }
 
-/// Waits until nothing of a launch is left on its devices, for some time; then whoever is there still is told.
+/// Waits until nothing of a launch is left on its devices, for as long as it may take to stop; then whoever is there still is told.
 pub(crate) async fn after(job: &Job<'_>, launch: &Launch, rest: &[AtRest]) {
     let Some(gpus) = job.host.gpus.as_ref().filter(|_| !rest.is_empty()) else {
         return;
     };
     let devices: Vec<u32> = rest.iter().map(|gpu| gpu.device).collect();
-    let deadline = Instant::now() + PATIENCE;
+    let patience = launch.patience.stop.duration();
+    let deadline = Instant::now() + patience;
     loop {
         let looks = look(gpus, &devices).await;
         // Of a device that tells nothing any more there is nothing to wait for: whoever is to use it next will say so.
@@ -173,7 +171,7 @@ pub(crate) async fn after(job: &Job<'_>, launch: &Launch, rest: &[AtRest]) {
             let message = format!(
                 "engine `{}` was stopped {} s ago, and {}",
                 launch.engine.name,
-                PATIENCE.as_secs(),
+                patience.as_secs(),
                 left.join("; ")
             );
             job.events.tell(Event::Warning { message });

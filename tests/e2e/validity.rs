@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use matrix::judge::validity::entry;
 use matrix::results::record::cell::Summary;
-use matrix::results::record::validity::{Code, Verdict};
+use matrix::results::record::validity::{Code, Reason, Verdict};
 
 use crate::harness::{BOUNDS, Bench, sims, summary};
+use crate::nvml::Stub;
 
 /// Bounds that a small measurement does not meet by itself, and that are not what is planted.
 const SMALL: &str = "window: 0s, tail: 0, steady: 0.0";
@@ -342,6 +343,70 @@ fn gpus_that_are_pretended_and_neighbours_are_found() {
     let found = codes(summary(&bench.finished(), "a", "random-1k-1k"));
     let expected = [Code::Neighbour, Code::PretendedGpus, Code::Simulated];
     assert!(expected.iter().all(|code| found.contains(code)), "{found:?}");
+}
+
+/// A trouble of its own on each GPU of one launch, told by a library of ours in the place of NVIDIA's.
+#[test]
+fn what_gpus_go_through_is_found() {
+    let stub = Stub::of(&format!(
+        "gpus 6\npower 100\nutil from=engine 95 60\nclock from=engine 1755 2600\n\
+         throttle gpu=0 thermal from=engine\nthrottle gpu=1 power from=engine\nthrottle gpu=2 brake from=engine\n\
+         clock gpu=3 1200 2600 from=engine+4\nprocess gpu=4 {} 300 from=engine\n\
+         power gpu=5 0:100 4.02:100 4.03:30000 4.06:30000 4.07:100 5.52:100 5.53:30000 5.56:30000 5.57:100 7.02:100 7.03:30000 7.06:30000 7.07:100\n",
+        std::process::id()
+    ));
+    let matrix = sims(
+        &[("a", "vllm", "--step, 20ms")],
+        "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 300, concurrency: 4, warmup: 0 }\n",
+    )
+    .replace("as: a,", "as: a, devices: gpu,")
+    .replace("- m: {", "- m: { tp: 6,");
+    let bench = bounded(&matrix, SMALL).gpus(&stub);
+    bench.run(&[]).exits(3);
+    let run = bench.finished();
+    let validity = summary(&run, "a", "random-1k-1k")
+        .validity
+        .clone()
+        .expect("it is judged");
+    let planted = [
+        (Code::ThrottledThermal, "GPU 0"),
+        (Code::ThrottledPower, "GPU 1"),
+        (Code::ThrottledHardware, "GPU 2"),
+        (Code::ClocksSpread, "GPU 3"),
+        (Code::GpuShared, "GPU 4"),
+        (Code::EnergyDisagrees, "J and"),
+    ];
+    for (code, whose) in planted {
+        let is_it = |reason: &&Reason| reason.code == code && reason.measured.contains(whose);
+        assert!(
+            validity.reasons.iter().any(|reason| is_it(&reason)),
+            "{code:?} in {validity:#?}"
+        );
+    }
+    for reason in &validity.reasons {
+        let is_known = planted
+            .iter()
+            .any(|(code, whose)| *code == reason.code && reason.measured.contains(whose));
+        assert!(is_known || INFORMATIONAL.contains(&reason.code), "{reason:#?}");
+    }
+}
+
+/// What an engine leaves on its GPU is named when it was stopped, and stands beside the cells of the next one.
+#[test]
+fn memory_that_the_last_engine_left_is_found() {
+    let stub = Stub::of("gpus 1\npower 100\nhold 3000 from=gone\n");
+    let matrix = sims(
+        &[("a", "vllm", ""), ("b", "vllm", "\"--seed=2\"")],
+        "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 16 }\n",
+    )
+    .replace("as: a,", "as: a, devices: gpu, patience: { stop: 1s },")
+    .replace("as: b,", "as: b, devices: gpu, patience: { stop: 1s },");
+    let bench = bounded(&matrix, SMALL).gpus(&stub);
+    bench.run(&[]).exits(0).says("engine `a` was stopped");
+    finds(
+        summary(&bench.finished(), "b", "random-1k-1k"),
+        Code::GpuNotAtRest,
+    );
 }
 
 /// What is invalid is measured again as often as asked, and the record tells of each try.
