@@ -28,6 +28,7 @@ repeats: { starts: 3 }
 overrides:
   - when: { engine: sim-vllm }
     args: [--step-per-sequence, 60us, --prefill-rate, \"24000\"]
+datasets: { sharegpt: data/conversations.json }
 ";
 
 fn repository() -> PathBuf {

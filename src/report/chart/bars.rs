@@ -31,17 +31,12 @@ pub(super) fn draw(bars: &Bars) -> String {
     for (place, (tick, written)) in labels.iter().enumerate() {
         let x = scale.at(*tick);
         svg.line((x, 0.0), (x, bottom), "g");
-        let (anchor, unit) = match place {
-            0 => ("start", String::new()),
-            _ if place + 1 == labels.len() => ("end", format!(" {}", bars.unit)),
-            _ => ("middle", String::new()),
+        let anchor = match place {
+            0 => "start",
+            _ if place + 1 == labels.len() => "end",
+            _ => "middle",
         };
-        svg.label(
-            (x, bottom + 15.0),
-            anchor,
-            "t",
-            format!("{written}{unit}").trim_end(),
-        );
+        svg.label((x, bottom + 15.0), anchor, "t", written);
     }
     for (at, bar) in bars.rows.iter().enumerate() {
         row(&mut svg, bars, bar, &scale, ROW * at as f64);

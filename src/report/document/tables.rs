@@ -1,9 +1,12 @@
 //! The tables that the formats for people draw: all of them, in the order of reading.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use super::comparisons::Standings;
 use crate::report::tables::{self, Shown, latencies};
 use crate::report::{Align, Column, Mark, Row, Table, Value};
-use crate::results::record::validity::Verdict;
+use crate::results::record::validity::{Reason, Verdict};
 
 /// Every table of a report.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,51 +99,63 @@ fn standing(standings: &[Standings]) -> Table {
     }
 }
 
-/// Every finding, the worst first.
+/// Every finding of each cell, the worst first.
 fn validity(shown: &[Shown<'_>]) -> Option<Table> {
-    let has_several = shown.iter().any(|one| one.summaries.len() > 1);
-    let mut columns = vec![
+    let columns = vec![
         column("cell", Align::Left, 0),
         column("weight", Align::Left, 0),
         column("finding", Align::Left, 0),
+        column("measurements", Align::Right, 3),
         column("measured", Align::Left, 1),
         column("bound", Align::Left, 2),
         column("what to do", Align::Left, 1),
     ];
-    columns.extend(has_several.then(|| column("start, repeat", Align::Left, 3)));
     let mut rows = Vec::new();
     for one in shown {
+        let mut findings: BTreeMap<_, Vec<&Reason>> = BTreeMap::new();
         for summary in &one.summaries {
             for reason in summary.validity.iter().flat_map(|validity| &validity.reasons) {
-                let mut cells = vec![
-                    Value::Text(name(one, shown)),
-                    Value::text(match reason.weight {
-                        Verdict::Valid => "informs",
-                        other => other.name(),
-                    }),
-                    Value::text(reason.code.name()),
-                    Value::text(&reason.measured),
-                    reason.bound.as_deref().map_or(Value::Missing, Value::text),
-                    Value::text(&reason.advice),
-                ];
-                let which = || Value::Text(format!("{}, {}", summary.start, summary.repeat));
-                cells.extend(has_several.then(which));
-                let marks = match reason.weight {
-                    Verdict::Valid => Vec::new(),
-                    Verdict::Suspect => vec![Mark::Suspect],
-                    Verdict::Invalid => vec![Mark::Invalid],
-                };
-                rows.push((reason.weight, Row { cells, marks }));
+                let key = (Reverse(reason.weight), reason.code, reason.advice.as_str());
+                findings.entry(key).or_default().push(reason);
             }
         }
+        let name = name(one, shown);
+        let all = findings.into_values();
+        rows.extend(all.map(|found| (found[0].weight, finding(&name, &found))));
     }
-    rows.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
+    rows.sort_by_key(|(weight, _)| Reverse(*weight));
     (!rows.is_empty()).then(|| Table {
         title: "Findings".to_owned(),
         columns,
         rows: rows.into_iter().map(|(_, row)| row).collect(),
         notes: Vec::new(),
     })
+}
+
+/// What several measurements of a cell share, each different value of it once.
+fn finding(name: &str, found: &[&Reason]) -> Row {
+    let reason = found[0];
+    let mut measured: Vec<&str> = found.iter().map(|reason| reason.measured.as_str()).collect();
+    measured.dedup();
+    Row {
+        cells: vec![
+            Value::text(name),
+            Value::text(match reason.weight {
+                Verdict::Valid => "informs",
+                other => other.name(),
+            }),
+            Value::text(reason.code.name()),
+            Value::Count(found.len() as u64),
+            Value::Text(measured.join("; ")),
+            reason.bound.as_deref().map_or(Value::Missing, Value::text),
+            Value::text(&reason.advice),
+        ],
+        marks: match reason.weight {
+            Verdict::Valid => Vec::new(),
+            Verdict::Suspect => vec![Mark::Suspect],
+            Verdict::Invalid => vec![Mark::Invalid],
+        },
+    }
 }
 
 /// What a cell is called away from its neighbours: in words where these tell it from all others, else by its key.

@@ -6,6 +6,7 @@ mod across;
 mod columns;
 mod comparison;
 mod latencies;
+mod notes;
 mod overview;
 mod ratio;
 
@@ -13,21 +14,20 @@ pub use across::across;
 pub(crate) use comparison::names;
 pub use comparison::{comparison, groups, reference_of};
 pub use latencies::latencies;
+pub(crate) use notes::{beside, doubts, told};
+use notes::{misread, notes, queue_bound};
 pub use overview::{engine_results, overview};
 pub(crate) use ratio::compared;
 pub use ratio::{Held, Ratio, Standing, best, held};
 
-use std::collections::BTreeMap;
-
-use super::traps::{Itl, traps};
 use super::{Mark, Row, Table, Value};
-use crate::base::ids::{ContentHash, LaunchId};
+use crate::base::ids::ContentHash;
 use crate::judge::metrics::{self, Metric};
 use crate::matrix::plan::{Cell, Launch, Plan};
-use crate::results::record::cell::{Definitions, Ending, Origin, Phase, Summary};
+use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::imported::Unknown;
 use crate::results::record::machine::Machine;
-use crate::results::record::validity::{Reason, Verdict};
+use crate::results::record::validity::Verdict;
 
 /// One cell with every measurement of it.
 #[derive(Clone, Debug)]
@@ -269,170 +269,6 @@ fn ended(summary: &Summary) -> String {
         Ending::Failed { phase, .. } => format!("failed in {}", phase.name()),
         other => other.word().to_owned(),
     }
-}
-
-/// What must be said of rows: why they failed, what they were warned of, whether they are simulated.
-fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
-    let mut notes = Vec::new();
-    // What was found of many rows is said once.
-    let mut found: BTreeMap<_, Vec<(String, &Reason)>> = BTreeMap::new();
-    for (name, shown) in named {
-        for summary in &shown.summaries {
-            let which = if shown.summaries.len() > 1 {
-                format!(" (start {}, repeat {})", summary.start, summary.repeat)
-            } else {
-                String::new()
-            };
-            match &summary.ending {
-                Ending::Done | Ending::Interrupted => {}
-                Ending::Failed { phase, reason, .. } => {
-                    notes.push(format!(
-                        "{name}{which}: failed in {}: {reason}",
-                        Phase::name(*phase)
-                    ));
-                }
-                Ending::Skipped { reason } => notes.push(format!("{name}{which}: skipped: {reason}")),
-            }
-            for reason in doubts(summary) {
-                found
-                    .entry((
-                        std::cmp::Reverse(reason.weight),
-                        reason.code,
-                        reason.advice.as_str(),
-                    ))
-                    .or_default()
-                    .push((format!("{name}{which}"), reason));
-            }
-            if !summary.beside.is_empty() {
-                notes.push(format!("{name}{which}: {}", beside(&summary.beside)));
-            }
-            for retry in &summary.retries {
-                notes.push(format!(
-                    "{name}{which}: tried again after a failure of class {} in {}: {}",
-                    retry.class.name(),
-                    retry.phase.name(),
-                    retry.reason
-                ));
-            }
-            for warning in &summary.warnings {
-                notes.push(format!("{name}{which}: {warning}"));
-            }
-        }
-    }
-    notes.extend(found.into_values().map(|rows| match &rows[..] {
-        [(name, reason)] => format!("{name}: {}", told(reason)),
-        several => told_of(several),
-    }));
-    let has = |origin| named.iter().any(|(_, shown)| shown.origin() == origin);
-    if has(Origin::Simulated) {
-        notes.push("[simulated]: measured on the simulated engine; says nothing about a real one".to_owned());
-    }
-    if has(Origin::Imported) {
-        notes.push(
-            "[imported]: read from what another tool wrote; E2E and TPOT up to the last line, ITL between events, as that tool has them"
-                .to_owned(),
-        );
-    }
-    for (name, shown) in named {
-        let (done, counted) = (shown.done().count(), shown.counted().count());
-        if counted < done {
-            notes.push(format!(
-                "{name}: {} of {done} measurements are invalid and left out",
-                done - counted
-            ));
-        }
-    }
-    if named.iter().any(|(_, shown)| shown.counted().count() > 1) {
-        notes.push(
-            "n measurements: the median, with the least and the most of them; ok/failed counts them together"
-                .to_owned(),
-        );
-    }
-    notes
-}
-
-/// The reasons for which a measurement is not simply valid.
-pub(crate) fn doubts(summary: &Summary) -> impl Iterator<Item = &Reason> {
-    let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
-    reasons.filter(|reason| reason.weight > Verdict::Valid)
-}
-
-/// A finding in one sentence.
-pub(crate) fn told(reason: &Reason) -> String {
-    let bound = reason.bound.as_ref();
-    let bound = bound.map_or_else(String::new, |bound| format!(" against {bound}"));
-    format!(
-        "{} ({}): {}{bound}; {}",
-        reason.weight.name(),
-        reason.code.name(),
-        reason.measured,
-        reason.advice
-    )
-}
-
-/// A finding that several rows share, in one sentence.
-fn told_of(rows: &[(String, &Reason)]) -> String {
-    let reason = rows[0].1;
-    let each = rows.iter().map(|(name, reason)| {
-        let bound = reason.bound.as_ref();
-        let bound = bound.map_or_else(String::new, |bound| format!(" against {bound}"));
-        format!("{name}: {}{bound}", reason.measured)
-    });
-    let each: Vec<String> = each.collect();
-    format!(
-        "{} ({}) in {} measurements: {} – {}",
-        reason.weight.name(),
-        reason.code.name(),
-        rows.len(),
-        reason.advice,
-        each.join("; ")
-    )
-}
-
-/// That a row was measured beside others, in words.
-pub(crate) fn beside(launches: &[LaunchId]) -> String {
-    let names: Vec<&str> = launches.iter().map(LaunchId::as_str).collect();
-    format!("measured beside {} on the same host", names.join(", "))
-}
-
-/// What must be said of rows that show latencies.
-fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
-    let told = |(name, shown): &(String, &Shown<'_>)| {
-        // Figures of other definitions are other figures, and imports say themselves what is wrong with them.
-        let of =
-            |summary: &Summary, metric| metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric);
-        let figure = |metric| {
-            let values: Vec<f64> = shown
-                .counted()
-                .filter_map(|summary| of(summary, metric))
-                .collect();
-            metrics::Statistics::of(&values).map(|statistics| statistics.median)
-        };
-        let told = traps(&figure, Itl::Token).into_iter();
-        told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
-    };
-    named.iter().flat_map(told).collect()
-}
-
-/// That the time to the first token is mostly the wait for others, where all requests are sent at once.
-fn queue_bound(named: &[(String, &Shown<'_>)]) -> Option<String> {
-    let is_bound = |shown: &&Shown<'_>| {
-        let scenario = &shown.cell.scenario;
-        let arrival = &scenario.arrival;
-        let is_at_once =
-            arrival.rate.is_infinite() && arrival.pace.is_none() && arrival.concurrency.is_none();
-        is_at_once && !scenario.workload.is_replayed() && scenario.search.is_none()
-    };
-    let rows = named.iter().map(|(_, shown)| *shown);
-    let measured: Vec<&Shown<'_>> = rows.filter(|shown| shown.done().next().is_some()).collect();
-    let bound = measured.iter().copied().filter(is_bound).count();
-    (bound > 0).then(|| {
-        let which = match bound == measured.len() {
-            true => "",
-            false => " in rows without a rate and a limit",
-        };
-        format!("every request is sent at once{which}: TTFT is mostly the wait in the engine's queue")
-    })
 }
 
 const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, 99 of 100 moments lie within it";

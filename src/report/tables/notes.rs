@@ -1,0 +1,190 @@
+//! What must be said below a table.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::Shown;
+use crate::base::ids::LaunchId;
+use crate::judge::metrics;
+use crate::report::traps::{Itl, traps};
+use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::validity::{Code, Reason, Verdict};
+
+/// What must be said of rows: why they failed, what they were warned of, whether they are simulated.
+pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut found = Findings::default();
+    for (name, shown) in named {
+        for summary in &shown.summaries {
+            let which = if shown.summaries.len() > 1 {
+                format!("{name} (start {}, repeat {})", summary.start, summary.repeat)
+            } else {
+                name.clone()
+            };
+            notes.extend(of_measurement(summary).map(|note| format!("{which}: {note}")));
+            for reason in doubts(summary) {
+                found.add(name, &which, reason);
+            }
+        }
+    }
+    notes.extend(found.told());
+    let has = |origin| named.iter().any(|(_, shown)| shown.origin() == origin);
+    if has(Origin::Simulated) {
+        notes.push("[simulated]: measured on the simulated engine; says nothing about a real one".to_owned());
+    }
+    if has(Origin::Imported) {
+        notes.push(
+            "[imported]: read from what another tool wrote; E2E and TPOT up to the last line, ITL between events, as that tool has them"
+                .to_owned(),
+        );
+    }
+    for (name, shown) in named {
+        let (done, counted) = (shown.done().count(), shown.counted().count());
+        if counted < done {
+            notes.push(format!(
+                "{name}: {} of {done} measurements are invalid and left out",
+                done - counted
+            ));
+        }
+    }
+    if named.iter().any(|(_, shown)| shown.counted().count() > 1) {
+        notes.push(
+            "n measurements: the median, with the least and the most of them; ok/failed counts them together"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+/// What must be said of one measurement besides what was found of its validity.
+fn of_measurement(summary: &Summary) -> impl Iterator<Item = String> {
+    let ending = match &summary.ending {
+        Ending::Done | Ending::Interrupted => None,
+        Ending::Failed { phase, reason, .. } => Some(format!("failed in {}: {reason}", phase.name())),
+        Ending::Skipped { reason } => Some(format!("skipped: {reason}")),
+    };
+    let beside = (!summary.beside.is_empty()).then(|| beside(&summary.beside));
+    let retries = summary.retries.iter().map(|retry| {
+        format!(
+            "tried again after a failure of class {} in {}: {}",
+            retry.class.name(),
+            retry.phase.name(),
+            retry.reason
+        )
+    });
+    let ending = ending.into_iter().chain(beside);
+    ending.chain(retries).chain(summary.warnings.iter().cloned())
+}
+
+/// A finding with the name of its row and that of its measurement.
+type Of<'a> = (&'a str, String, &'a Reason);
+
+/// What was found of the measurements of a table: of many at once it is said once.
+#[derive(Default)]
+struct Findings<'a> {
+    /// By weight, the worst first, then by code and advice: row, measurement, finding.
+    all: BTreeMap<(Reverse<Verdict>, Code, &'a str), Vec<Of<'a>>>,
+}
+
+impl<'a> Findings<'a> {
+    fn add(&mut self, name: &'a str, which: &str, reason: &'a Reason) {
+        let key = (Reverse(reason.weight), reason.code, reason.advice.as_str());
+        let rows = self.all.entry(key).or_default();
+        rows.push((name, which.to_owned(), reason));
+    }
+
+    fn told(self) -> impl Iterator<Item = String> {
+        self.all.into_values().map(|rows| match &rows[..] {
+            [(_, which, reason)] => format!("{which}: {}", told(reason)),
+            several => told_of(several),
+        })
+    }
+}
+
+/// Names that are written out where a finding is shared by many.
+const NAMED: usize = 6;
+
+/// A finding that several measurements share, in one sentence; what was measured of each is in the table of findings.
+fn told_of(rows: &[Of<'_>]) -> String {
+    let reason = rows[0].2;
+    let mut names: Vec<&str> = rows.iter().map(|(name, ..)| *name).collect();
+    names.dedup();
+    let more = match names.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    names.truncate(NAMED);
+    format!(
+        "{} ({}) in {} measurements, of {}{more}: {}",
+        reason.weight.name(),
+        reason.code.name(),
+        rows.len(),
+        names.join(", "),
+        reason.advice
+    )
+}
+
+/// The reasons for which a measurement is not simply valid.
+pub(crate) fn doubts(summary: &Summary) -> impl Iterator<Item = &Reason> {
+    let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+    reasons.filter(|reason| reason.weight > Verdict::Valid)
+}
+
+/// A finding in one sentence.
+pub(crate) fn told(reason: &Reason) -> String {
+    let bound = reason.bound.as_ref();
+    let bound = bound.map_or_else(String::new, |bound| format!(" against {bound}"));
+    format!(
+        "{} ({}): {}{bound}; {}",
+        reason.weight.name(),
+        reason.code.name(),
+        reason.measured,
+        reason.advice
+    )
+}
+
+/// That a row was measured beside others, in words.
+pub(crate) fn beside(launches: &[LaunchId]) -> String {
+    let names: Vec<&str> = launches.iter().map(LaunchId::as_str).collect();
+    format!("measured beside {} on the same host", names.join(", "))
+}
+
+/// What must be said of rows that show latencies.
+pub(super) fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
+    let told = |(name, shown): &(String, &Shown<'_>)| {
+        // Figures of other definitions are other figures, and imports say themselves what is wrong with them.
+        let of =
+            |summary: &Summary, metric| metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric);
+        let figure = |metric| {
+            let values: Vec<f64> = shown
+                .counted()
+                .filter_map(|summary| of(summary, metric))
+                .collect();
+            metrics::Statistics::of(&values).map(|statistics| statistics.median)
+        };
+        let told = traps(&figure, Itl::Token).into_iter();
+        told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
+    };
+    named.iter().flat_map(told).collect()
+}
+
+/// That the time to the first token is mostly the wait for others, where all requests are sent at once.
+pub(super) fn queue_bound(named: &[(String, &Shown<'_>)]) -> Option<String> {
+    let is_bound = |shown: &&Shown<'_>| {
+        let scenario = &shown.cell.scenario;
+        let arrival = &scenario.arrival;
+        let is_at_once =
+            arrival.rate.is_infinite() && arrival.pace.is_none() && arrival.concurrency.is_none();
+        is_at_once && !scenario.workload.is_replayed() && scenario.search.is_none()
+    };
+    let rows = named.iter().map(|(_, shown)| *shown);
+    let measured: Vec<&Shown<'_>> = rows.filter(|shown| shown.done().next().is_some()).collect();
+    let bound = measured.iter().copied().filter(is_bound).count();
+    (bound > 0).then(|| {
+        let which = match bound == measured.len() {
+            true => "",
+            false => " in rows without a rate and a limit",
+        };
+        format!("every request is sent at once{which}: TTFT is mostly the wait in the engine's queue")
+    })
+}
