@@ -10,7 +10,7 @@ const BEST: &str =
 /// A table for each model and scenario, in the order of first appearance. `reference` names the engine that ratios refer to;
 /// without it that is the first one of each table.
 ///
-/// A ratio is given only where both cells are done and may stand side by side ([`comparable`]); a note says what differs.
+/// A ratio is given only where both cells are done and may stand side by side (`judge::compare::comparable`); a note says what differs.
 pub fn comparison(shown: &[Shown<'_>], reference: Option<&str>) -> Vec<Table> {
     groups(shown)
         .into_iter()
