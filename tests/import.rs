@@ -389,10 +389,18 @@ fn imported_names_break_out_of_no_report_and_steer_no_terminal() {
         assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text:?}");
     }
     for entry in fs::read_dir(folder.path().join("out")).expect("reports are there") {
-        let text = read(&entry.expect("it can be listed").path());
+        let path = entry.expect("it can be listed").path();
+        let text = read(&path);
+        let is_markdown = path.extension().is_some_and(|kind| kind == "md");
+        // Data keeps names as they are, and a page has tags of its own: tests beside these formats look into them.
+        let words = if is_markdown {
+            &["<script>", "<img", "\u{1b}", "\u{202e}"][..]
+        } else {
+            &["\u{1b}"]
+        };
         let outside: String = text.split("```").step_by(2).collect();
-        for word in ["<script>", "<img", "\u{1b}", "\u{202e}"] {
-            assert!(!outside.contains(word), "{word:?}\n{outside}");
+        for word in words {
+            assert!(!outside.contains(word), "{word:?} in {}", path.display());
         }
     }
 }

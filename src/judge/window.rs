@@ -79,15 +79,15 @@ fn energy_of_gpus(samples: &[Sample], gpus: &[GpuWindow], about: &About) -> Opti
     )
 }
 
-/// What the engine tells of its own devices.
+/// What the engine tells of its own devices. Its power is asked for once a second, which says little of what it was in between: where it
+/// counts energy, that is not held against the integral.
 fn energy_of_engine(samples: &[&Sample], about: &About) -> Option<Energy> {
     let of = |name: &str| Series::of(samples.iter().copied(), name);
     let power = of("power_w");
+    let counted = of("energy_j").growth(about.seconds);
+    let joules = counted.or_else(|| power.integral(about.seconds));
     energy(
-        [
-            (EnergySource::Engine, of("energy_j").growth(about.seconds)),
-            (EnergySource::Engine, power.integral(about.seconds)),
-        ],
+        [(EnergySource::Engine, joules), (EnergySource::Engine, None)],
         series::peak(&[power], about.seconds),
         None,
         about,

@@ -19,8 +19,12 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// What a test says that is skipped.
+pub const SKIPPED: &str =
+    "skipped: needs scipy; run tests/engines/scipy_peer.sh, or set MATRIX_REQUIRE_PEERS";
+
 /// The folder of Python programs that `tests/engines/scipy_peer.sh` installs. Where `MATRIX_REQUIRE_PEERS` is set it is installed now; else, where it is not
-/// there, the test that asks is skipped by name.
+/// there, the test that asks says [`SKIPPED`].
 pub fn python() -> Option<PathBuf> {
     let peers = variable("MATRIX_PEERS").map_or_else(|| repository().join("target/peers"), PathBuf::from);
     let folder = peers.join("scipy/bin");
@@ -38,9 +42,5 @@ pub fn python() -> Option<PathBuf> {
             peers.display()
         );
     }
-    if folder.join("check-jsonschema").exists() {
-        return Some(folder);
-    }
-    println!("skipped: needs scipy; run tests/engines/scipy_peer.sh, or set MATRIX_REQUIRE_PEERS");
-    None
+    folder.join("check-jsonschema").exists().then_some(folder)
 }

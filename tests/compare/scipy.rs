@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use matrix::judge::compare::{exact, multiplicity, percentile, spread, student};
 use serde_json::{Value, json};
 
-use crate::harness::{python, repository};
+use crate::harness::{SKIPPED, python, repository};
 
 /// Numbers that look random and are the same everywhere.
 struct Numbers(u64);
@@ -43,7 +43,10 @@ fn close(what: &str, ours: f64, theirs: &Value) {
 
 #[test]
 fn tests_intervals_and_adjustments_are_scipys() {
-    let Some(python) = python() else { return };
+    let Some(python) = python() else {
+        println!("{SKIPPED}");
+        return;
+    };
     let mut numbers = Numbers(7);
     let sizes = [(3, 3), (4, 5), (5, 5), (5, 8), (7, 6), (2, 9)];
     let mut cases = Vec::new();

@@ -271,12 +271,14 @@ fn versions() -> String {
 engines:
   - sim: {{ variant: vllm, version: [v1, v2, v3, v4] }}
 models:
-  - a: {{ tokenizer: data/tokenizer.json, args: [--ttft, 10ms, --itl, 10ms] }}
+  - a: {{ tokenizer: data/tokenizer.json }}
 scenarios:
   - random-1k-1k: {{ prompts: 6, input_len: 16, output_len: 50, warmup: 0 }}
 overrides:
-  - {{ when: {{ version: v3 }}, args: [--itl, 12ms] }}
-  - {{ when: {{ version: v4 }}, args: [--itl, 12ms] }}
+  - {{ when: {{ version: v1 }}, args: [--ttft, 10ms, --itl, 10ms] }}
+  - {{ when: {{ version: v2 }}, args: [--ttft, 10ms, --itl, 10ms] }}
+  - {{ when: {{ version: v3 }}, args: [--ttft, 10ms, --itl, 12ms] }}
+  - {{ when: {{ version: v4 }}, args: [--ttft, 10ms, --itl, 12ms] }}
 repeats: {{ starts: 2 }}
 datasets: {{ sharegpt: data/conversations.json }}
 {LENIENT}"

@@ -19,7 +19,10 @@ fn facts(telemetry: &Telemetry, source: Source) -> &SourceFacts {
 
 fn samples(run: &Run, summary: &Summary, source: Source) -> Vec<Sample> {
     let cells = run.plan.starts.iter().flat_map(|start| &start.cells);
-    let measurement = cells.into_iter().find(|cell| cell.cell == summary.cell).unwrap();
+    let measurement = cells
+        .into_iter()
+        .find(|cell| cell.cell == summary.cell)
+        .expect("the plan has the cell");
     let all = run
         .read_telemetry(measurement)
         .expect("it can be read")
@@ -32,15 +35,18 @@ fn samples(run: &Run, summary: &Summary, source: Source) -> Vec<Sample> {
 pub fn agrees(run: &Run, summary: &Summary) {
     let told = telemetry(summary);
     let cells = run.plan.starts.iter().flat_map(|start| &start.cells);
-    let measurement = cells.into_iter().find(|cell| cell.cell == summary.cell).unwrap();
+    let measurement = cells
+        .into_iter()
+        .find(|cell| cell.cell == summary.cell)
+        .expect("the plan has the cell");
     let requests = run.read_requests(measurement).expect("requests are kept");
     let output: u32 = requests
         .iter()
-        .map(|request| request.output_tokens().unwrap())
+        .map(|request| request.output_tokens().expect("it is told"))
         .sum();
     let prompt: u32 = requests
         .iter()
-        .map(|request| request.usage.unwrap().prompt.unwrap())
+        .map(|request| request.usage.expect("it is told").prompt.expect("it is told"))
         .sum();
     let cell = &summary.cell;
     let window = told.engine.as_ref().unwrap_or_else(|| panic!("{cell}: {told:?}"));
@@ -58,7 +64,7 @@ pub fn agrees(run: &Run, summary: &Summary) {
     if let Some(ended) = window.grown.get("requests") {
         assert_eq!(*ended, requests.len() as f64, "{cell}: {window:?}");
     }
-    let ours = summary.figures[&Definitions::Matrix]["mean_ttft_ms"].unwrap();
+    let ours = summary.figures[&Definitions::Matrix]["mean_ttft_ms"].expect("it is told");
     if let Some(theirs) = window.means.get("ttft_s") {
         assert!(
             theirs * 1e3 <= ours,
@@ -69,13 +75,12 @@ pub fn agrees(run: &Run, summary: &Summary) {
         let facts = facts(told, source);
         assert!(facts.is_bracketed && facts.trouble.is_none(), "{cell}: {facts:?}");
     }
-    let host = told.host.as_ref().unwrap();
-    let (engine, cpus) = (host.engine_cpus.unwrap(), f64::from(host.cpus));
+    let host = told.host.as_ref().expect("it is told");
+    let (engine, cpus) = (host.engine_cpus.expect("it is told"), f64::from(host.cpus));
     assert!(engine > 0.02 && engine <= cpus * 1.05, "{cell}: {host:?}");
     assert_eq!(host.shares_cpus, Some(true), "{cell}: {host:?}");
-    let all = engine + host.client_cpus.unwrap() + host.other_cpus.unwrap();
+    let all = engine + host.client_cpus.expect("it is told") + host.other_cpus.expect("it is told");
     assert!(all <= cpus * 1.1, "{cell}: {host:?}");
-    println!("{cell}: {window:?}\n{host:?}");
 }
 
 #[test]

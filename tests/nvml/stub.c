@@ -35,7 +35,7 @@ struct rule {
 
 static struct {
     int is_read, is_up;
-    int gpus, links_up, mig, ecc, follows_engine;
+    int gpus, links_up, mig, ecc, bare, follows_engine;
     double began, at_rest_mib, memory_mib, busy_w, limit_w;
     char name[96], driver[80];
     int cuda;
@@ -116,6 +116,7 @@ static void line(char *text) {
     else if (!strcmp(key, "nvlink")) now_.links_up = (int)first;
     else if (!strcmp(key, "mig")) now_.mig = 1;
     else if (!strcmp(key, "ecc")) now_.ecc = 1;
+    else if (!strcmp(key, "bare")) now_.bare = 1;
     else if (!strcmp(key, "busy")) { now_.busy_w = first; now_.follows_engine = 1; }
     else if (!strcmp(key, "power")) points(rule.gpu, count - 1, words + 1);
     else if (now_.count < RULES) {
@@ -449,10 +450,17 @@ Return nvmlDeviceGetFieldValues(Device d, int count, struct field *fields) {
     OF(d);
     const struct rule *rule = last("memory-heat", gpu, at);
     for (int i = 0; i < count; i++) {
-        fields[i].code = fields[i].id == 82 && rule ? SUCCESS : NOT_SUPPORTED;
-        fields[i].type = 1; /* an unsigned int */
-        fields[i].value.ull = 0;
-        fields[i].value.u = rule ? (unsigned)rule->number[0] : 0;
+        struct field *field = &fields[i];
+        field->value.ull = 0;
+        field->type = 1; /* an unsigned int; 3 is an unsigned long long */
+        field->code = SUCCESS;
+        if (field->id == 82 && rule) field->value.u = (unsigned)rule->number[0];
+        else if (field->id == 83 && !now_.bare) {
+            field->type = 3;
+            field->value.ull = 123456789ULL + (unsigned long long)(energy_now(gpu, at) * 1e3);
+        }
+        else if (field->id == 186 && !now_.bare) field->value.u = (unsigned)(power_now(gpu, at) * 1e3 + 0.5);
+        else field->code = NOT_SUPPORTED;
     }
     END(SUCCESS);
 }

@@ -21,6 +21,7 @@
 //! | `pcie SENT RECEIVED`, `links SENT RECEIVED` | throughput in KB/s, and of NVLink in MiB/s |
 //! | `lost` | the device has fallen off the bus |
 //! | `error CALL CODE`, `slow CALL MS`, `hang CALL` | what a call does; `*` is every call |
+//! | `bare` | energy and power are told by their own calls only, as by older drivers |
 //! | `without CALL` | the library has no such call |
 
 // Each binary of tests that shares this uses a part of it.

@@ -154,8 +154,14 @@ fn values_come_under_our_names_and_units() {
 #[test]
 fn the_energy_counter_is_the_integral_of_the_power_that_is_told() {
     // Up from 100 W to 400 W and down again, once more on the second device.
-    let stub = Stub::of("gpus 2\npower gpu=0 0:100 1:400 2:100\npower gpu=1 0:300\n");
-    let gpus = open(&stub);
+    let script = "gpus 2\npower gpu=0 0:100 1:400 2:100\npower gpu=1 0:300\n";
+    adds_up(&Stub::of(script));
+    adds_up(&Stub::of(&format!("{script}bare\n")));
+}
+
+/// Watches the first device of a stub for its ramp.
+fn adds_up(stub: &Stub) {
+    let gpus = open(stub);
     let (mut quick, _) = probes(&gpus, 0, &Processes::default());
     let mut told: Vec<(f64, f64, f64)> = Vec::new();
     let began = clock::now();
@@ -253,7 +259,7 @@ fn a_device_that_falls_off_the_bus_says_so_and_the_other_goes_on() {
 #[test]
 fn what_a_library_or_device_does_not_offer_is_absent_and_the_rest_is_told() {
     let stub = Stub::of(
-        "gpus 1\nwithout nvmlDeviceGetTotalEnergyConsumption\nwithout nvmlDeviceGetMemoryInfo_v2\n\
+        "gpus 1\nbare\nwithout nvmlDeviceGetTotalEnergyConsumption\nwithout nvmlDeviceGetMemoryInfo_v2\n\
          without nvmlDeviceGetComputeRunningProcesses_v3\nwithout nvmlGpmQueryDeviceSupport\n\
          error nvmlDeviceGetUtilizationRates 3\nerror nvmlDeviceGetPcieThroughput 3\nerror nvmlDeviceGetVbiosVersion 3\n",
     );
@@ -282,7 +288,7 @@ fn what_a_library_or_device_does_not_offer_is_absent_and_the_rest_is_told() {
 
 #[test]
 fn a_call_that_hangs_is_left_behind() {
-    let stub = Stub::of("gpus 2\nhang nvmlDeviceGetPowerUsage gpu=1\n");
+    let stub = Stub::of("gpus 2\nhang nvmlDeviceGetUtilizationRates gpu=1\n");
     let gpus = open(&stub);
     let began = clock::now();
     let said = gpus.look(1).expect_err("it hangs");

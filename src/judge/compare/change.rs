@@ -15,11 +15,11 @@ const WINDOW: usize = 30;
 /// The fewest nights before a change that may alarm.
 const KNOWN: usize = 8;
 /// The nights whose mean stands for the present level.
-const PRESENT: usize = 7;
+const PRESENT: usize = 8;
 /// By how many standard deviations of the nights before a change the present level must lie beyond all of them.
 const MARGIN: f64 = 1.25;
 /// The chance of a change that is none, for one look at one series.
-const ALPHA: f64 = 0.000_2;
+const ALPHA: f64 = 0.000_03;
 
 /// A change of level.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(changes(&[1.0; 7], 0.02), []);
         assert_eq!(recent(&[1.0; 30], 0.02), None);
         let mut step = vec![0.0; 20];
-        step[13..].fill(-0.1);
-        assert_eq!(recent(&step, 0.02).unwrap().at, 13);
+        step[12..].fill(-0.1);
+        assert_eq!(recent(&step, 0.02).unwrap().at, 12);
     }
 }

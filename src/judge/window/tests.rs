@@ -277,6 +277,12 @@ fn an_engine_that_tells_energy_of_its_own_is_taken_at_its_word() {
     let energy = telemetry(&samples, Vec::new(), &sim).energy.unwrap();
     assert!(energy.is_simulated && energy.source == EnergySource::Engine);
     assert!(close(Some(energy.joules), 3000.0) && close(energy.peak_w, 300.0));
+    // Between two looks at it the power may have been anything.
+    let samples =
+        [-0.5, 5.0, 10.5].map(|at| engine(at, &[("power_w", 80.0), ("energy_j", 300.0 * at + 500.0)]));
+    let energy = telemetry(&samples, Vec::new(), &sim).energy.unwrap();
+    assert_eq!(energy.disagrees_j, None);
+    assert!(close(Some(energy.joules), 3000.0));
 }
 
 #[test]

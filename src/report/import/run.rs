@@ -82,22 +82,29 @@ impl Imports {
         let mut launch = launch(found, keep, &mut unknown);
         let mut axes = axes(&launch, &scenario, &unknown);
         let mut key = key(&axes);
-        let mut content = ContentHash::of(&(&launch.id, &scenario));
         // In one file the same cell is a repeat; in another one it is another day or another engine, and nobody can tell.
-        let known = self.summaries.iter().find(|summary| summary.cell == key);
-        let apart = known.and_then(|known| {
-            let is_here = known.imported.as_ref().is_some_and(|place| place.file == file);
-            match (is_here, known.content == content) {
-                (true, true) => None,
-                (true, false) => Some(format!("{file}:{}", found.line)),
-                (false, _) => Some(file.to_owned()),
+        let plain = launch.id.clone();
+        let marks = [
+            None,
+            Some(file.to_owned()),
+            Some(format!("{file}:{}", found.line)),
+        ];
+        let mut content = ContentHash::of(&(&launch.id, &scenario));
+        for apart in marks {
+            if let Some(apart) = apart {
+                launch.id = LaunchId::new(format!("{plain}-{}", names::slug(&apart)));
+                axes.insert("args".to_owned(), apart);
+                key = self::key(&axes);
+                content = ContentHash::of(&(&launch.id, &scenario));
             }
-        });
-        if let Some(apart) = apart {
-            launch.id = LaunchId::new(format!("{}-{}", launch.id, names::slug(&apart)));
-            axes.insert("args".to_owned(), apart);
-            key = self::key(&axes);
-            content = ContentHash::of(&(&launch.id, &scenario));
+            let known = self.summaries.iter().find(|summary| summary.cell == key);
+            let is_repeat = |known: &Summary| {
+                let place = known.imported.as_ref();
+                known.content == content && place.is_some_and(|place| place.file == file)
+            };
+            if known.is_none_or(is_repeat) {
+                break;
+            }
         }
         let measurement = self.measurement(&launch, &key);
         let lines: Vec<String> = warnings

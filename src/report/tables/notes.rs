@@ -76,16 +76,14 @@ fn of_measurement(summary: &Summary) -> impl Iterator<Item = String> {
     ending.chain(retries).chain(summary.warnings.iter().cloned())
 }
 
-/// What makes findings alike: weight, the worst first, code and advice.
-type Alike<'a> = (Reverse<Verdict>, Code, &'a str);
-
-/// A finding with the row and the measurement that it is of.
-type Found<'a> = (&'a str, String, &'a Reason);
+/// A finding with the name of its row and that of its measurement.
+type Of<'a> = (&'a str, String, &'a Reason);
 
 /// What was found of the measurements of a table: of many at once it is said once.
 #[derive(Default)]
 struct Findings<'a> {
-    all: BTreeMap<Alike<'a>, Vec<Found<'a>>>,
+    /// By weight, the worst first, then by code and advice: row, measurement, finding.
+    all: BTreeMap<(Reverse<Verdict>, Code, &'a str), Vec<Of<'a>>>,
 }
 
 impl<'a> Findings<'a> {
@@ -107,7 +105,7 @@ impl<'a> Findings<'a> {
 const NAMED: usize = 6;
 
 /// A finding that several measurements share, in one sentence; what was measured of each is in the table of findings.
-fn told_of(rows: &[Found<'_>]) -> String {
+fn told_of(rows: &[Of<'_>]) -> String {
     let reason = rows[0].2;
     let mut names: Vec<&str> = rows.iter().map(|(name, ..)| *name).collect();
     names.dedup();

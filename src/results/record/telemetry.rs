@@ -203,7 +203,7 @@ pub struct Energy {
     pub source: EnergySource,
     /// Joules.
     pub joules: f64,
-    /// Joules by the other way (counter or integrated power), where both are there and lie more than 5 % apart.
+    /// Joules by the other way (counter or integrated power), where the devices tell both and they lie more than 5 % apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disagrees_j: Option<f64>,
     /// Joules above what the same devices take when idle.

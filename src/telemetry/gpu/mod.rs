@@ -111,10 +111,12 @@ impl Gpus {
 
     /// What is to be asked again and again about the devices of a launch. Who was on them goes to `processes`.
     pub fn probes(&self, devices: &[u32], processes: &Processes) -> Vec<Box<dyn Probe>> {
-        let known = self.facts.iter().filter(|gpu| devices.contains(&gpu.device));
         match &self.told {
             #[cfg(feature = "nvml")]
-            Told::Nvml(library) => known.flat_map(|gpu| library.probes(gpu, processes)).collect(),
+            Told::Nvml(library) => {
+                let known = self.facts.iter().filter(|gpu| devices.contains(&gpu.device));
+                known.flat_map(|gpu| library.probes(gpu, processes)).collect()
+            }
             Told::Amd(tool) => tool.probes(devices, processes),
             Told::Ascend(tool) => tool.probes(devices, processes),
         }
@@ -133,8 +135,8 @@ impl Gpus {
         within(LOOK, "matrix-gpu-look", move || match &told {
             #[cfg(feature = "nvml")]
             Told::Nvml(library) => library.look(&gpu),
-            Told::Amd(tool) => tool.look(device),
-            Told::Ascend(tool) => tool.look(device),
+            Told::Amd(tool) => tool.look(gpu.device),
+            Told::Ascend(tool) => tool.look(gpu.device),
         })?
     }
 
@@ -151,6 +153,7 @@ impl Gpus {
 }
 
 /// The NUMA node of a device on the PCI bus, where the kernel of the system below `root` tells.
+#[cfg(feature = "nvml")]
 fn numa(root: &Path, bus: &str) -> Option<u32> {
     let node = std::fs::read_to_string(root.join(format!("sys/bus/pci/devices/{bus}/numa_node"))).ok()?;
     // -1 where it is on none.

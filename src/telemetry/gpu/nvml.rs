@@ -28,9 +28,17 @@ use crate::telemetry::source::{Probe, Reading};
 /// How often what changes quickly is asked for.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// Every which of these readings has what changes slowly: temperatures, memory and its clock. Each call wakes a thread, and eight devices
+/// Every which of these readings has what changes slowly: temperature, memory and its clock. Each call wakes a thread, and eight devices
 /// that are asked everything each time would cost a hundredth of a processor.
-const SLOWER: u64 = 5;
+const SLOWER: u64 = 10;
+
+/// What one call tells together: energy since the driver was loaded in mJ, power at this moment in mW, the memory's temperature in °C
+/// (0 from devices that have no sensor). Power that is asked for by its own call is, on newer devices, a mean over a second.
+const FIELDS: [u32; 3] = [
+    field_id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+    field_id::NVML_FI_DEV_POWER_INSTANT,
+    field_id::NVML_FI_DEV_MEMORY_TEMP,
+];
 
 /// How often throughput is asked for, which the driver measures over some 20 ms, and who is there.
 const SELDOM: Duration = Duration::from_secs(1);
@@ -129,6 +137,8 @@ struct Asked {
     /// Found anew after an error: a device that was reset has another handle.
     device: Option<Device<'static>>,
     lacks: u32,
+    /// Which fields it offers, as far as it was asked.
+    offers: [bool; FIELDS.len()],
     /// Why the last call gave nothing.
     trouble: Option<NvmlError>,
 }
@@ -141,6 +151,7 @@ impl Asked {
             uuid: gpu.uuid.clone(),
             device: None,
             lacks: 0,
+            offers: [true; FIELDS.len()],
             trouble: None,
         }
     }
@@ -248,10 +259,23 @@ fn quick(asked: &mut Asked, is_whole: bool) -> Result<Values, String> {
     let mut put = |name: &str, value: Option<f64>| {
         values.extend(value.map(|value| (name.to_owned(), value)));
     };
-    let power = asked.ask(Call::Power, Device::power_usage)?;
-    put("power_w", power.map(|milliwatts| f64::from(milliwatts) / 1e3));
-    let energy = asked.ask(Call::Energy, Device::total_energy_consumption)?;
-    put("energy_j", energy.map(|millijoules| millijoules as f64 / 1e3));
+    let [energy, power, memory_heat] = fields(asked)?;
+    let power = match power {
+        Some(milliwatts) => Some(milliwatts),
+        None => asked.ask(Call::Power, Device::power_usage)?.map(f64::from),
+    };
+    put("power_w", power.map(|milliwatts| milliwatts / 1e3));
+    let energy = match energy {
+        Some(millijoules) => Some(millijoules),
+        None => asked
+            .ask(Call::Energy, Device::total_energy_consumption)?
+            .map(|millijoules| millijoules as f64),
+    };
+    put("energy_j", energy.map(|millijoules| millijoules / 1e3));
+    put(
+        "memory_temperature_c",
+        memory_heat.filter(|degrees| *degrees > 0.0),
+    );
     let used = asked.ask(Call::Utilization, Device::utilization_rates)?;
     put(
         "gpu_util_share",
@@ -277,27 +301,44 @@ fn quick(asked: &mut Asked, is_whole: bool) -> Result<Values, String> {
             device.temperature(TemperatureSensor::Gpu)
         })?;
         put("temperature_c", heat.map(f64::from));
-        put("memory_temperature_c", memory_temperature(asked)?);
         let clock = asked.ask(Call::MemoryClock, |device| device.clock_info(Clock::Memory))?;
         put("memory_clock_mhz", clock.map(f64::from));
     }
     asked.told(values)
 }
 
-/// The temperature of its memory, which only some devices tell; 0 from those that have no sensor.
-fn memory_temperature(asked: &mut Asked) -> Result<Option<f64>, String> {
-    let told = asked.ask(Call::Fields, |device| {
-        let mut told = device.field_values_for(&[FieldId(field_id::NVML_FI_DEV_MEMORY_TEMP)])?;
-        told.pop().ok_or(NvmlError::NoData)??.value
+/// Everything that is told as a field, in the order of [`FIELDS`].
+type Told = [Option<f64>; FIELDS.len()];
+
+fn fields(asked: &mut Asked) -> Result<Told, String> {
+    let mut told = Told::default();
+    let wanted: Vec<usize> = (0..FIELDS.len()).filter(|at| asked.offers[*at]).collect();
+    if wanted.is_empty() {
+        return Ok(told);
+    }
+    let ids: Vec<FieldId> = wanted.iter().map(|at| FieldId(FIELDS[*at])).collect();
+    let answers = asked.ask(Call::Fields, |device| {
+        let answers = device.field_values_for(&ids)?.into_iter();
+        let values: Vec<Result<SampleValue, NvmlError>> = answers
+            .map(|answer| answer.and_then(|sample| sample.value))
+            .collect();
+        match values.into_iter().collect::<Vec<_>>() {
+            values if values.iter().any(|value| value.as_ref().is_err_and(is_death)) => {
+                Err(NvmlError::GpuLost)
+            }
+            values => Ok(values),
+        }
     })?;
-    let told = match told {
-        Some(SampleValue::U32(degrees)) => Some(f64::from(degrees)),
-        Some(SampleValue::U64(degrees)) => Some(degrees as f64),
-        Some(SampleValue::I64(degrees)) => Some(degrees as f64),
-        Some(SampleValue::F64(degrees)) => Some(degrees),
-        None => None,
-    };
-    Ok(told.filter(|degrees| *degrees > 0.0))
+    for (at, answer) in wanted.into_iter().zip(answers.into_iter().flatten()) {
+        match answer {
+            Ok(SampleValue::U32(value)) => told[at] = Some(f64::from(value)),
+            Ok(SampleValue::U64(value)) => told[at] = Some(value as f64),
+            Ok(SampleValue::I64(value)) => told[at] = Some(value as f64),
+            Ok(SampleValue::F64(value)) => told[at] = Some(value),
+            Err(_) => asked.offers[at] = false,
+        }
+    }
+    Ok(told)
 }
 
 /// Reasons of throttling under our names. To be idle, and clocks that somebody set, are none.

@@ -1,6 +1,7 @@
 //! Who is on a device: the list that the probes keep, and that a run asks.
 
 use std::collections::BTreeMap;
+#[cfg(any(feature = "nvml", test))]
 use std::fs;
 use std::sync::{Arc, Mutex};
 
@@ -108,6 +109,7 @@ fn descends(pid: u32, roots: &[u32]) -> bool {
 }
 
 /// What this host calls a process; `None` where it knows none of that number.
+#[cfg(any(feature = "nvml", test))]
 pub(super) fn name(pid: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
