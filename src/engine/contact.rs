@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Method};
+use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
 use crate::engine::{Context, Endpoint, StartError};
@@ -98,6 +98,13 @@ pub async fn facts(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Engin
 /// Its live configuration and state, where the recipe knows a path and the engine answers.
 pub async fn info(contact: &Contact, endpoint: &Endpoint, http: &Client) -> Option<Value> {
     read(http, endpoint, contact.info.as_deref()?).await
+}
+
+/// Whether an engine says that it has no such page, as SGLang does of metrics that were not turned on.
+pub async fn lacks(path: &str, endpoint: &Endpoint, http: &Client) -> bool {
+    let asked = http.get(endpoint.url(path)).headers(endpoint.headers.clone());
+    let answer = asked.timeout(ANSWER).send().await;
+    answer.is_ok_and(|answer| answer.status() == StatusCode::NOT_FOUND)
 }
 
 /// Refuses an engine that says what it serves and does not name the model asked for.

@@ -34,7 +34,7 @@ use crate::results::record::post_mortem::End;
 use crate::results::store;
 
 pub use belongs::listeners;
-pub use contact::{check_model, facts, http_client, info, reset_caches};
+pub use contact::{check_model, facts, http_client, info, lacks, reset_caches};
 pub use docker::{
     Images, Lack, LeftContainer, Pull, Refused, Wanted, Whereabouts, find as find_containers,
     is_here as has_containers_here, lacks as container_lacks, pull_ahead,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::clock::{self, Moment};
-use crate::engine::{Devices, Running};
+use crate::engine::{self, Devices, Running};
 use crate::judge::window::{self, About};
 use crate::matrix::plan::Launch;
 use crate::results::record::telemetry::{Sample, Telemetry};
@@ -46,8 +46,9 @@ impl Sampling {
         }
     }
 
-    /// Asks the host of a started engine, and the engine itself.
-    pub(crate) fn add_engine(&mut self, launch: &Launch, running: &Running, http: &reqwest::Client) {
+    /// Asks the host of a started engine, and the engine itself, unless it says that it has no metrics: what it does not tell is unknown,
+    /// and no gap.
+    pub(crate) async fn add_engine(&mut self, launch: &Launch, running: &Running, http: &reqwest::Client) {
         let is_remote = *running.devices() == Devices::Remote;
         if is_remote {
             self.devices.clear();
@@ -58,7 +59,9 @@ impl Sampling {
             _ => Engine::Unknown,
         };
         self.sampler.add(Box::new(HostProbe::new(engine)));
-        if let Some(metrics) = &launch.contact.metrics {
+        if let Some(metrics) = &launch.contact.metrics
+            && !engine::lacks(&metrics.path, running.endpoint(), http).await
+        {
             self.sampler.add(Box::new(EngineProbe::new(Page {
                 http: http.clone(),
                 url: running.endpoint().url(&metrics.path),
