@@ -52,28 +52,35 @@ fn differences(comparison: &Comparison, names: [&str; 2]) -> Table {
 }
 
 fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
-    let mut notes = Vec::new();
-    let rows = comparison.rows.iter().map(|row| {
+    // What holds of several cells is said once.
+    let mut said: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut say = |cell, what: String| match said.iter_mut().find(|(known, _)| *known == what) {
+        Some((_, cells)) => cells.push(cell),
+        None => said.push((what, vec![cell])),
+    };
+    for row in &comparison.rows {
+        let cell = row.cell.as_str();
         if row.outcome.verdict() != Some(Verdict::Same) {
-            notes.push(format!(
-                "{}: {}: {}",
-                row.cell,
-                row.outcome.word(),
-                row.outcome.reason()
-            ));
+            say(cell, format!("{}: {}", row.outcome.word(), row.outcome.reason()));
         }
-        notes.extend(
-            row.left_out
-                .iter()
-                .map(|left| format!("{}: left out: {left}", row.cell)),
-        );
-        Row {
-            cells: values(row),
-            marks: match row.outcome {
-                Outcome::Refused(..) => vec![Mark::Failed],
-                Outcome::Judged(..) => Vec::new(),
-            },
+        for left in &row.left_out {
+            say(cell, format!("left out: {left}"));
         }
+    }
+    let mut notes: Vec<String> = said
+        .into_iter()
+        .map(|(what, cells)| match &cells[..] {
+            [cell] => format!("{cell}: {what}"),
+            cells if cells.len() == comparison.rows.len() => format!("all {} cells: {what}", cells.len()),
+            cells => format!("{what}: {}", cells.join("; ")),
+        })
+        .collect();
+    let rows = comparison.rows.iter().map(|row| Row {
+        cells: values(row),
+        marks: match row.outcome {
+            Outcome::Refused(..) => vec![Mark::Failed],
+            Outcome::Judged(..) => Vec::new(),
+        },
     });
     let rows = rows.collect();
     for (cell, side) in &comparison.unpaired {

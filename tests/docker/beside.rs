@@ -2,6 +2,7 @@
 
 use matrix::results::record::cell::Ending;
 use matrix::results::record::event::Event;
+use matrix::results::record::validity::Code;
 
 use crate::chaos::has_run;
 use crate::daemon::{Daemon, begin, end, until};
@@ -48,11 +49,12 @@ fn two_launches_run_on_gpus_of_their_own_and_a_third_waits() {
     for name in ["one", "two", "three"] {
         assert_eq!(of(name).ending, Ending::Done);
         assert_eq!(of(name).engine.devices.len(), 1);
-        let is_pretended = of(name)
-            .warnings
+        let validity = of(name).validity.as_ref().expect("what ended is judged");
+        let is_pretended = validity
+            .reasons
             .iter()
-            .any(|said| said.contains("are pretended"));
-        assert!(is_pretended, "{:?}", of(name).warnings);
+            .any(|reason| reason.code == Code::PretendedGpus);
+        assert!(is_pretended, "{validity:?}");
     }
     assert!(
         of("one").beside.contains(&of("two").launch),

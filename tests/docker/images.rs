@@ -5,6 +5,8 @@ use std::fs;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use matrix::results::record::validity::Code;
+
 use crate::daemon::{Daemon, begin, end, folder, until, until_measuring};
 use crate::harness::{Bench, summary};
 use crate::registry::{Registry, keeper};
@@ -160,8 +162,14 @@ fn the_next_image_comes_while_a_cell_runs_only_where_the_matrix_allows_it() {
         }
         end(child).exits(0);
         let run = bench.finished();
-        let warnings = summary(&run, "ahead", "random-1k-1k").warnings.join("\n");
-        assert_eq!(warnings.contains("was pulled meanwhile"), allows, "{warnings}");
+        let first = summary(&run, "ahead", "random-1k-1k");
+        assert_eq!(first.pulled_beside, allows);
+        let validity = first.validity.as_ref().expect("what ended is judged");
+        let is_told = validity
+            .reasons
+            .iter()
+            .any(|reason| reason.code == Code::Neighbour);
+        assert_eq!(is_told, allows, "{validity:?}");
         let digest = summary(&run, "ahead2", "random-1k-1k")
             .engine
             .image_digest
