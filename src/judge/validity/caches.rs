@@ -71,11 +71,12 @@ fn warm_share(evidence: &Evidence<'_>, proof: Option<&ResetProof>) -> Option<(f6
     let is_chat = evidence.launch.contact.dialect.protocol == Protocol::Chat
         || evidence.cell.scenario.workload.apply_chat_template
         || evidence.cell.scenario.workload.dataset.is_templated();
-    let common = if is_chat {
+    let template = if is_chat {
         TEMPLATE * evidence.requests.len() as f64
     } else {
         0.0
     };
+    let common = template + warmed_up(evidence, proof);
     if let Some(proof) = proof
         && let (Some(hits), Some(queries)) = (proof.hits_in_window, proof.queries_in_window)
         && queries > 0.0
@@ -106,4 +107,14 @@ fn warm_share(evidence: &Evidence<'_>, proof: Option<&ResetProof>) -> Option<(f6
             ),
         )
     })
+}
+
+/// Tokens of the prompt that warms up, which the engine knows by our own doing unless its caches were emptied after it.
+fn warmed_up(evidence: &Evidence<'_>, proof: Option<&ResetProof>) -> f64 {
+    let is_emptied = proof.is_some_and(|proof| proof.possible && proof.success == Some(true));
+    if evidence.cell.scenario.limits.warmup == 0 || is_emptied {
+        return 0.0;
+    }
+    let first = evidence.requests.iter().min_by_key(|request| request.index);
+    first.map_or(0.0, |request| f64::from(request.prompt_tokens))
 }

@@ -121,7 +121,7 @@ pub const TABLE: &[Entry] = &[
         weight: Invalid,
         means: "Prompts that should be new to the engine were found in its prefix cache.",
         mend: "See that the caches are emptied before each cell (the reset may need a switch of the engine), or turn prefix caching off in the engine's arguments.",
-        bound: "`warm`: 0.05 of the prompt tokens above the share that the prompts repeat of each other; of a chat template's own 64 tokens nobody expects otherwise",
+        bound: "`warm`: 0.05 of the prompt tokens above the share that the prompts repeat of each other; of a chat template's own 64 tokens, and of the prompt that warms up, nobody expects otherwise",
         source: "prefix hits near zero where the workload says cold",
         brings: &[WindowShort, NeverSteady],
     },
