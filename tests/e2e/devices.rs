@@ -78,7 +78,7 @@ fn whoever_holds_a_gpu_after_its_engine_was_stopped_is_named() {
     let said = bench
         .run(&[])
         .exits(0)
-        .says("was stopped 30 s ago, and GPU 0 is still used by");
+        .says("was stopped 5 s ago, and GPU 0 is still used by");
     assert!(
         said.stderr.contains(&format!("process {own} (")),
         "{}",

@@ -34,7 +34,7 @@ impl Bench {
             .expect("a link can be made");
         std::os::unix::fs::symlink(repository().join("engines"), folder.path().join("engines"))
             .expect("a link can be made");
-        fs::write(matrices.join("m.yaml"), matrix).expect("a file can be written");
+        fs::write(matrices.join("m.yaml"), bounded(matrix)).expect("a file can be written");
         Self {
             folder,
             variables: Vec::new(),
@@ -59,7 +59,8 @@ impl Bench {
     }
 
     pub fn rewrite(&self, matrix: &str) {
-        fs::write(self.folder.path().join("matrices/m.yaml"), matrix).expect("a file can be written");
+        fs::write(self.folder.path().join("matrices/m.yaml"), bounded(matrix))
+            .expect("a file can be written");
     }
 
     /// The binary with these arguments, in the folder.
@@ -165,7 +166,15 @@ impl Ran {
 }
 
 /// The bounds of tests that are not about bounds: they are short, and share few processors with their engine and with each other.
-pub const BOUNDS: &str = "validity: { send_lag: 10s, client_cpu: 1.0, warm: 0.2 }\n";
+const BOUNDS: &str = "validity: { send_lag: 10s, client_cpu: 1.0, warm: 0.2 }\n";
+
+/// The matrix with these bounds, unless it has its own.
+fn bounded(matrix: &str) -> String {
+    match matrix.contains("\nvalidity:") {
+        true => matrix.to_owned(),
+        false => format!("{matrix}{BOUNDS}"),
+    }
+}
 
 /// A matrix on simulated engines: each with its own arguments, one model, small scenarios.
 pub fn sims(engines: &[(&str, &str, &str)], scenarios: &str) -> String {
@@ -179,7 +188,7 @@ pub fn sims(engines: &[(&str, &str, &str)], scenarios: &str) -> String {
         })
         .collect();
     format!(
-        "name: t\nengines:\n{engines}models:\n  - m: {{ tokenizer: data/tokenizer.json }}\nscenarios:\n{scenarios}datasets: {{ sharegpt: data/conversations.json }}\n{BOUNDS}"
+        "name: t\nengines:\n{engines}models:\n  - m: {{ tokenizer: data/tokenizer.json }}\nscenarios:\n{scenarios}datasets: {{ sharegpt: data/conversations.json }}\n"
     )
 }
 

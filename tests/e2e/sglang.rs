@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use matrix::cli::variable;
 use matrix::results::record::cell::Ending;
 
-use crate::harness::{BOUNDS, Bench, repository, summary};
+use crate::harness::{Bench, repository, summary};
 use crate::telemetry::agrees;
 
 #[test]
@@ -45,7 +45,7 @@ models:
 scenarios:
   - random-1k-1k: {{ prompts: 8, input_len: 64, output_len: 32 }}
 datasets: {{ sharegpt: data/conversations.json }}
-{BOUNDS}"#,
+"#,
         venv = engines.join("venv").display(),
         model = model.display(),
     );

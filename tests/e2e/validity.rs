@@ -9,7 +9,7 @@ use matrix::judge::validity::entry;
 use matrix::results::record::cell::Summary;
 use matrix::results::record::validity::{Code, Reason, Verdict};
 
-use crate::harness::{BOUNDS, Bench, sims, summary};
+use crate::harness::{Bench, sims, summary};
 use crate::nvml::Stub;
 
 /// Bounds that a small measurement does not meet by itself, and that are not what is planted.
@@ -61,10 +61,7 @@ fn planted(engines: &[(&str, &str, &str)], scenarios: &str) -> Bench {
 
 /// The matrix with these bounds beside that of the client's lag.
 fn bounded(matrix: &str, bounds: &str) -> Bench {
-    Bench::of(&format!(
-        "{}validity: {{ {LAG}, {bounds} }}\n",
-        matrix.replace(BOUNDS, "")
-    ))
+    Bench::of(&format!("{}validity: {{ {LAG}, {bounds} }}\n", matrix))
 }
 
 #[test]
@@ -195,10 +192,7 @@ fn a_client_that_is_kept_from_working_is_found() {
         &[("a", "vllm", "\"--step=1ms\"")],
         "  - paced: { dataset: random-ids, prompts: 200, input_len: 8, output_len: 4, rate: 100 }\n",
     );
-    let bench = Bench::of(&format!(
-        "{}validity: {{ {SMALL} }}\n",
-        matrix.replace(BOUNDS, "")
-    ));
+    let bench = Bench::of(&format!("{}validity: {{ {SMALL} }}\n", matrix));
     let mut client = bench
         .command(&["run", "matrices/m.yaml", "--no-calibration"])
         .stdout(Stdio::null())
