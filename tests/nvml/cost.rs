@@ -11,6 +11,10 @@ use crate::stub::Stub;
 /// For how long they are asked.
 const LONG: Duration = Duration::from_secs(12);
 
+/// The share of a processor that they may cost. Code that is not optimized costs about twice as much, and with neighbours on the same
+/// processors more: `tests/telemetry-cost.sh` holds optimized code to the hundredth that counts.
+const BOUND: f64 = if cfg!(debug_assertions) { 0.02 } else { 0.01 };
+
 /// Processor time of the threads that ask, so far.
 fn spent() -> Duration {
     let threads = fs::read_dir("/proc/self/task").expect("threads can be listed");
@@ -25,7 +29,7 @@ fn spent() -> Duration {
 }
 
 #[test]
-fn eight_devices_whose_calls_take_milliseconds_cost_less_than_a_hundredth_of_a_processor() {
+fn eight_devices_whose_calls_take_milliseconds_cost_next_to_nothing() {
     let stub = Stub::of(
         "gpus 8\npower 0:100 10:400\nutil 90 50\nlinks 100 100\nmemory-heat 60\nslow * 3\nslow nvmlDeviceGetPowerUsage 5\n\
          slow nvmlDeviceGetUtilizationRates 1\n",
@@ -54,9 +58,13 @@ fn eight_devices_whose_calls_take_milliseconds_cost_less_than_a_hundredth_of_a_p
         share
     };
     // What runs beside only adds to it, so the best of some tries counts.
-    let least = (0..4).map(|_| share()).find(|share| *share < 0.01);
+    let least = (0..4).map(|_| share()).find(|share| *share < BOUND);
     let (samples, facts) = sampler.cut(zero, zero, matrix::base::clock::now());
     assert_eq!(facts.len(), 16, "a quick and a slow probe each");
     assert!(samples.len() > 900, "they keep up: {} samples", samples.len());
-    assert!(least.is_some(), "a hundredth of a processor and more each time");
+    assert!(
+        least.is_some(),
+        "{:.0} % of a processor and more each time",
+        BOUND * 100.0
+    );
 }
