@@ -68,8 +68,11 @@ fn short(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// Whether the engine's own metrics were read on both sides of the window.
+/// Whether the engine's own metrics were read on both sides of the window. Those of a search are of all its points together.
 fn was_heard(evidence: &Evidence<'_>) -> bool {
+    if evidence.summary.search.is_some() {
+        return false;
+    }
     let sources = evidence
         .summary
         .telemetry

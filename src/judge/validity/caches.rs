@@ -9,6 +9,10 @@ use crate::results::record::validity::{Code, Reason, Verdict};
 const TEMPLATE: f64 = 64.0;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    // The points of a search may send the same prompts again, and say so themselves.
+    if evidence.summary.search.is_some() {
+        return;
+    }
     // What prompts share among themselves is no warm cache; where nobody can tell how much that is, nothing is judged.
     let Some(repeated) = evidence.summary.prompts_repeated else {
         return;
