@@ -9,11 +9,18 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<HostWindow> {
     let series = |name: &str| Series::of(samples.iter().copied(), name);
     let over = |name: &str| series(name).growth(end);
     let busy = |name: &str| over(name).filter(|_| end > 0.0).map(|seconds| seconds / end);
+    // What is left over falls where ticks of the parts are counted a moment before those of the whole: it is no counter of its own.
+    let is_told = last.values.contains_key("other_cpu_s");
+    let others = || {
+        let engine = busy("engine_cpu_s").unwrap_or(0.0);
+        Some((busy("busy_cpu_s")? - busy("client_cpu_s")? - engine).max(0.0))
+    };
+    let other_cpus = is_told.then(others).flatten();
     let mut window = HostWindow {
         cpus: last.values.get("cpus").map_or(0, |cpus| *cpus as u32),
         client_cpus: busy("client_cpu_s"),
         engine_cpus: busy("engine_cpu_s"),
-        other_cpus: busy("other_cpu_s").map(|cpus| cpus.max(0.0)),
+        other_cpus,
         shares_cpus: last.values.get("shares_cpus").map(|shares| *shares > 0.0),
         client_wait_s: over("client_wait_s"),
         ..HostWindow::default()

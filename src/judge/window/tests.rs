@@ -292,6 +292,7 @@ fn a_host_is_told_in_processors_and_in_rates() {
             ("cpus", 4.0),
             ("client_cpu_s", 0.5 * at + 9.0),
             ("engine_cpu_s", 2.0 * at),
+            ("busy_cpu_s", 2.6 * at + 9.0),
             ("other_cpu_s", 0.1 * at),
             ("client_wait_s", 0.01 * at),
             ("shares_cpus", 1.0),
