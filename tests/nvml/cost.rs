@@ -35,7 +35,7 @@ fn eight_devices_whose_calls_take_milliseconds_cost_next_to_nothing() {
          slow nvmlDeviceGetUtilizationRates 1\n",
     );
     let places = Places {
-        nvml: Some(stub.library()),
+        nvml: Some(stub.file()),
         path: None,
     };
     let gpus = Gpus::open(&places)

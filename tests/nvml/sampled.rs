@@ -13,7 +13,7 @@ use crate::stub::Stub;
 /// What is told of a window of so many seconds over these devices.
 async fn watched(stub: &Stub, devices: &[u32], seconds: f64) -> Telemetry {
     let places = Places {
-        nvml: Some(stub.library()),
+        nvml: Some(stub.file()),
         path: None,
     };
     let gpus = Gpus::open(&places)

@@ -54,19 +54,19 @@ impl Stub {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let stub = Self { folder };
         // A copy: the loader takes two names of one file for one library.
-        fs::copy(built(&without), stub.library()).expect("the library can be copied");
+        fs::copy(built(&without), stub.file()).expect("the library can be copied");
         stub.rewrite(script);
         stub
     }
 
     /// The library's file.
-    pub fn library(&self) -> PathBuf {
+    pub fn file(&self) -> PathBuf {
         self.folder.path().join("libnvidia-ml.so.1")
     }
 
     /// The library's file for a variable or an argument.
     pub fn path(&self) -> String {
-        self.library().display().to_string()
+        self.file().display().to_string()
     }
 
     /// Another script, for whoever loads the library from now on.

@@ -12,7 +12,7 @@ use crate::stub::Stub;
 
 fn places(stub: &Stub) -> Places {
     Places {
-        nvml: Some(stub.library()),
+        nvml: Some(stub.file()),
         path: None,
     }
 }
