@@ -110,7 +110,7 @@ const LABELS: &[(&str, Label)] = &[
 ];
 
 /// Statistics as labels begin with them.
-const STATISTICS: [(&str, Statistic); 7] = [
+pub(super) const STATISTICS: [(&str, Statistic); 7] = [
     ("mean", Statistic::Mean),
     ("median", Statistic::Median),
     ("std", Statistic::Std),
@@ -121,7 +121,7 @@ const STATISTICS: [(&str, Statistic); 7] = [
 ];
 
 /// Samples as labels name them.
-const SAMPLES: [(&str, Sample); 5] = [
+pub(super) const SAMPLES: [(&str, Sample); 5] = [
     ("e2e latency", Sample::E2e),
     ("e2el", Sample::E2e),
     ("ttft", Sample::Ttft),

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::args::{Asked, number};
+use super::block::{SAMPLES, STATISTICS};
 use super::document::exact;
 use super::{About, Found, Parts, Title, Warning};
-use crate::judge::metrics::{Count, Flow, Metric, Sample, Statistic, Target};
+use crate::judge::metrics::{Count, Flow, Metric, Target};
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::imported::Tool;
 
@@ -37,24 +38,6 @@ const FIGURES: [(&str, Metric); 19] = [
     ("request_goodput", Metric::Goodput),
     ("slo_attainment", Metric::Attainment),
     ("spec_decode_acceptance_length", Metric::AcceptLength),
-];
-
-const STATISTICS: [(&str, Statistic); 7] = [
-    ("mean", Statistic::Mean),
-    ("median", Statistic::Median),
-    ("std", Statistic::Std),
-    ("p90", Statistic::P90),
-    ("p95", Statistic::P95),
-    ("p99", Statistic::P99),
-    ("max", Statistic::Max),
-];
-
-const SAMPLES: [(&str, Sample); 5] = [
-    ("e2e_latency", Sample::E2e),
-    ("e2el", Sample::E2e),
-    ("ttft", Sample::Ttft),
-    ("tpot", Sample::Tpot),
-    ("itl", Sample::Itl),
 ];
 
 /// Reads one object over several lines, or one on each line.
@@ -151,9 +134,12 @@ fn of_object(line: u32, object: &Map<String, Value>) -> Result<Found, String> {
         (found.asked.input_len, found.asked.output_len) = (None, None);
     }
     let times = STATISTICS.iter().flat_map(|(word, statistic)| {
-        SAMPLES
-            .iter()
-            .map(move |(name, sample)| (format!("{word}_{name}_ms"), Metric::Time(*statistic, *sample)))
+        SAMPLES.iter().map(move |(name, sample)| {
+            (
+                format!("{word}_{}_ms", name.replace(' ', "_")),
+                Metric::Time(*statistic, *sample),
+            )
+        })
     });
     let targets = Target::ALL.map(|target| (target, target.compat_name()));
     let plain = FIGURES.iter().map(|(key, metric)| ((*key).to_owned(), *metric));
