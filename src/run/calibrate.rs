@@ -377,6 +377,7 @@ fn launch(flags: &[String]) -> Launch {
             info: None,
             metrics: None,
             reset: None,
+            unique_prefixes: false,
             restart_for_cells: false,
             dialect: Dialect {
                 protocol: Protocol::Completions,

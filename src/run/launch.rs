@@ -154,7 +154,9 @@ impl<'a> Course<'a> {
         let (mut failed, mut is_spent) = (None, false);
         while let Some(measurement) = self.rest.pop_front() {
             let (began, pulled) = (clock::now(), ahead.mark());
-            let mut measured = cell::measure(job, launch, measurement, &mut ready, library, stop).await;
+            let tries = self.retries.len();
+            let mut measured =
+                cell::measure(job, launch, measurement, tries, &mut ready, library, stop).await;
             measured.summary.pulled_beside = ahead.mark() > pulled;
             let log = ready.running.log().slice_from(&mut log_from);
             let is_well = measured.engine_is_well;
