@@ -190,7 +190,7 @@ impl<'a> Yardstick<'a> {
             host,
         };
         let ready = async || Ok(());
-        let readiness = engine::ready(&mut this.running, &launch, &host.http, ready, |_| {}).await;
+        let readiness = engine::ready(&mut this.running, &launch, &host.http, ready, || None, |_| {}).await;
         match readiness {
             Ok(_) => Ok(this),
             Err(error) => {
