@@ -20,6 +20,7 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id;
 use nvml_wrapper::{Device, Nvml};
 
+use crate::base::clock;
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
 use crate::telemetry::gpu::Look;
 use crate::telemetry::gpu::processes::{self, Processes};
@@ -28,9 +29,12 @@ use crate::telemetry::source::{Probe, Reading};
 /// How often what changes quickly is asked for.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// Every which of these readings has what changes slowly: temperature, memory and its clock. Each call wakes a thread, and eight devices
-/// that are asked everything each time would cost a hundredth of a processor.
+/// Every which of these readings has what changes slowly, too, where the driver takes its time: temperature, memory and its clock. Each
+/// call that waits wakes a thread, and eight devices that are asked everything each time would cost a hundredth of a processor.
 const SLOWER: u64 = 10;
+
+/// A driver that answers a whole reading within this time is asked for all of it each time.
+const BRISK: Duration = Duration::from_millis(4);
 
 /// What one call tells together: energy since the driver was loaded in mJ, power at this moment in mW, the memory's temperature in °C
 /// (0 from devices that have no sensor). Power that is asked for by its own call is, on newer devices, a mean over a second.
@@ -72,6 +76,7 @@ impl Library {
         let quick = Quick {
             asked: Asked::of(self.0, gpu),
             readings: 0,
+            is_brisk: false,
         };
         let slow = Slow {
             asked: Asked::of(self.0, gpu),
@@ -227,6 +232,8 @@ impl Asked {
 struct Quick {
     asked: Asked,
     readings: u64,
+    /// Whether the last whole reading was quick.
+    is_brisk: bool,
 }
 
 impl Probe for Quick {
@@ -243,9 +250,13 @@ impl Probe for Quick {
     }
 
     fn read(&mut self) -> Result<Vec<Reading>, String> {
-        let is_whole = self.readings.is_multiple_of(SLOWER);
+        let is_whole = self.is_brisk || self.readings.is_multiple_of(SLOWER);
         self.readings += 1;
+        let began = clock::now();
         let values = quick(&mut self.asked, is_whole)?;
+        if is_whole {
+            self.is_brisk = clock::now().since(began) < BRISK;
+        }
         Ok(vec![Reading {
             device: Some(self.asked.index),
             values,
