@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::judge::metrics::{self, Metric};
+use crate::judge::metrics::{self, Metric, Sample, Statistic};
 use crate::report::plain;
 use crate::results::record::cell::{Definitions, Ending, Summary};
 use crate::results::record::telemetry::{Energy, EnergySource, GpuWindow, Range, SourceFacts, Telemetry};
@@ -95,6 +95,21 @@ fn evidence(summary: &Summary) -> Vec<(String, String)> {
             false => format!("; failed: {}", classes.join(", ")),
         };
         tell("requests", format!("{completed} of {all} completed{failed}"));
+    }
+    let known = [Sample::Ttft, Sample::Tpot, Sample::E2e]
+        .into_iter()
+        .filter_map(|sample| {
+            let metric = Metric::Time(Statistic::P99, sample);
+            let [low, high] = summary.intervals.get(&metric.name())?;
+            let value = figure(metric)?;
+            Some(format!("{} {value:.2} ms ({low:.2}–{high:.2})", metric.label()))
+        });
+    let known: Vec<String> = known.collect();
+    if !known.is_empty() {
+        tell(
+            "percentiles",
+            format!("{}, 95 % by order statistics", known.join(", ")),
+        );
     }
     if let Some(client) = &summary.client {
         let mut words = Vec::new();
