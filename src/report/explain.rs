@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::judge::metrics::{self, Metric};
+use crate::judge::metrics::{self, Metric, Sample, Statistic};
 use crate::report::plain;
-use crate::results::record::cell::{Definitions, Ending, Summary};
+use crate::results::record::cell::{Definitions, Ending, ResetProof, Summary};
+use crate::results::record::client::ClientFacts;
 use crate::results::record::telemetry::{Energy, EnergySource, GpuWindow, Range, SourceFacts, Telemetry};
 use crate::results::record::validity::{Reason, Validity, Verdict};
 
@@ -79,81 +80,109 @@ fn push(text: &mut String, head: &str, told: &str) {
 }
 
 fn evidence(summary: &Summary) -> Vec<(String, String)> {
-    let mut told = Vec::new();
-    let mut tell = |name: &str, words: String| told.push((name.to_owned(), words));
-    let figures = summary.figures.get(&Definitions::Matrix);
-    let figure = |metric| figures.and_then(|figures| metrics::figure(figures, metric));
-    if let (Some(all), Some(completed)) = (figure(Metric::Due), figure(Metric::Completed)) {
-        let classes: Vec<String> = summary
-            .failures
-            .iter()
-            .filter(|(_, count)| **count > 0)
-            .map(|(class, count)| format!("{} {count}", class.name()))
-            .collect();
-        let failed = match classes.is_empty() {
-            true => String::new(),
-            false => format!("; failed: {}", classes.join(", ")),
-        };
-        tell("requests", format!("{completed} of {all} completed{failed}"));
+    let told = [
+        ("requests", requests(summary)),
+        ("percentiles", percentiles(summary)),
+        ("client", summary.client.as_ref().map(client)),
+        ("caches", summary.reset.as_ref().map(caches)),
+    ];
+    let told = told
+        .into_iter()
+        .filter_map(|(name, words)| Some((name.to_owned(), words?)));
+    told.chain(summary.telemetry.iter().flat_map(of_telemetry))
+        .collect()
+}
+
+fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
+    metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
+}
+
+fn requests(summary: &Summary) -> Option<String> {
+    let (all, completed) = (figure(summary, Metric::Due)?, figure(summary, Metric::Completed)?);
+    let classes: Vec<String> = summary
+        .failures
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(class, count)| format!("{} {count}", class.name()))
+        .collect();
+    let failed = match classes.is_empty() {
+        true => String::new(),
+        false => format!("; failed: {}", classes.join(", ")),
+    };
+    Some(format!("{completed} of {all} completed{failed}"))
+}
+
+/// Of each time the highest percentile that so many requests can tell.
+fn percentiles(summary: &Summary) -> Option<String> {
+    let highest = [Statistic::P99, Statistic::P95, Statistic::P90, Statistic::Median];
+    let told = |sample: Sample| {
+        let mut metrics = highest.iter().map(|statistic| Metric::Time(*statistic, sample));
+        metrics.find_map(|metric| {
+            let [low, high] = summary.intervals.get(&metric.name())?;
+            let value = figure(summary, metric)?;
+            Some(format!("{} {value:.2} ms ({low:.2}–{high:.2})", metric.label()))
+        })
+    };
+    let known: Vec<String> = [Sample::Ttft, Sample::Tpot, Sample::E2e]
+        .into_iter()
+        .filter_map(told)
+        .collect();
+    (!known.is_empty()).then(|| format!("{}, 95 % by order statistics", known.join(", ")))
+}
+
+fn client(client: &ClientFacts) -> String {
+    let mut words = Vec::new();
+    if let Some(lag) = &client.send_lag {
+        words.push(format!(
+            "send lag mean {:.2}, P99 {:.2}, most {:.2} ms",
+            lag.mean_ms, lag.p99_ms, lag.max_ms
+        ));
     }
-    if let Some(client) = &summary.client {
-        let mut words = Vec::new();
-        if let Some(lag) = &client.send_lag {
-            words.push(format!(
-                "send lag mean {:.2}, P99 {:.2}, most {:.2} ms",
-                lag.mean_ms, lag.p99_ms, lag.max_ms
-            ));
+    if let Some(share) = client.cpu_share {
+        words.push(format!(
+            "busiest of {} threads {:.0} % of a processor",
+            client.threads,
+            100.0 * share
+        ));
+    }
+    if let Some(error) = &client.error {
+        words.push(format!(
+            "calibrated at {} streams: TTFT ±{:.2}, ITL ±{:.3} ms",
+            error.streams, error.ttft_ms.p99, error.itl_ms.p99
+        ));
+    }
+    words.join("; ")
+}
+
+fn caches(proof: &ResetProof) -> String {
+    let asked = match (proof.possible, proof.status, proof.success) {
+        (false, ..) => match &proof.unique_prefix {
+            Some(prefix) => format!(
+                "prompts begin with `{}` in the place of {} of their tokens, as none before them on this start",
+                prefix.letters, prefix.tokens
+            ),
+            None => "cannot be emptied".to_owned(),
+        },
+        (true, status, success) => {
+            let status = status.map_or_else(|| "no answer".to_owned(), |status| format!("status {status}"));
+            let success = match success {
+                Some(true) => ", success",
+                Some(false) => ", no success",
+                None => ", success not told",
+            };
+            format!("emptied: {status}{success}")
         }
-        if let Some(share) = client.cpu_share {
-            words.push(format!(
-                "busiest of {} threads {:.0} % of a processor",
-                client.threads,
-                100.0 * share
-            ));
-        }
-        if let Some(error) = &client.error {
-            words.push(format!(
-                "calibrated at {} streams: TTFT ±{:.2}, ITL ±{:.3} ms",
-                error.streams, error.ttft_ms.p99, error.itl_ms.p99
-            ));
-        }
-        tell("client", words.join("; "));
-    }
-    if let Some(proof) = &summary.reset {
-        let asked = match (proof.possible, proof.status, proof.success) {
-            (false, ..) => match &proof.unique_prefix {
-                Some(prefix) => format!(
-                    "prompts begin with `{}` in the place of {} of their tokens, as none before them on this start",
-                    prefix.letters, prefix.tokens
-                ),
-                None => "cannot be emptied".to_owned(),
-            },
-            (true, status, success) => {
-                let status =
-                    status.map_or_else(|| "no answer".to_owned(), |status| format!("status {status}"));
-                let success = match success {
-                    Some(true) => ", success",
-                    Some(false) => ", no success",
-                    None => ", success not told",
-                };
-                format!("emptied: {status}{success}")
-            }
-        };
-        let hits = match (proof.hits_in_window, proof.queries_in_window) {
-            (Some(hits), Some(queries)) => format!("; {hits} hits of {queries} over the window"),
-            _ => "; hits not counted".to_owned(),
-        };
-        let fresh = if proof.is_fresh_start {
-            "; first on its start"
-        } else {
-            ""
-        };
-        tell("caches", format!("{asked}{hits}{fresh}"));
-    }
-    if let Some(telemetry) = &summary.telemetry {
-        told.extend(of_telemetry(telemetry));
-    }
-    told
+    };
+    let hits = match (proof.hits_in_window, proof.queries_in_window) {
+        (Some(hits), Some(queries)) => format!("; {hits} hits of {queries} over the window"),
+        _ => "; hits not counted".to_owned(),
+    };
+    let fresh = if proof.is_fresh_start {
+        "; first on its start"
+    } else {
+        ""
+    };
+    format!("{asked}{hits}{fresh}")
 }
 
 fn of_telemetry(telemetry: &Telemetry) -> Vec<(String, String)> {

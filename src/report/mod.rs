@@ -17,6 +17,7 @@ pub mod explain;
 pub mod html;
 pub mod import;
 pub mod jsonl;
+mod labels;
 pub mod markdown;
 pub mod night;
 pub mod overall;

@@ -204,6 +204,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         phases: Vec::new(),
         engine: EngineFacts::default(),
         prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
+        intervals: BTreeMap::new(),
         prompts_repeated: None,
         schedule_hash: None,
         prompts: Some(1000),

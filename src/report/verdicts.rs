@@ -1,5 +1,6 @@
 //! A comparison of two sides as tables: what differs first, then a row for each gating figure of each cell.
 
+use super::labels::Labels;
 use super::{Align, Column, MISSING, Mark, Row, Table, Value};
 use crate::base::ids::CellKey;
 use crate::judge::compare::cells::{Comparison, Outcome, Row as Judged};
@@ -54,12 +55,14 @@ fn differences(comparison: &Comparison, names: [&str; 2]) -> Table {
 fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     // What holds of several cells is said once.
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
+    let unpaired = comparison.unpaired.iter().map(|(cell, _)| cell);
+    let labels = Labels::of(comparison.rows.iter().map(|row| &row.cell).chain(unpaired));
     let mut say = |cell, what: String| match said.iter_mut().find(|(known, _)| *known == what) {
         Some((_, cells)) => cells.push(cell),
         None => said.push((what, vec![cell])),
     };
     for row in &comparison.rows {
-        let cell = row.cell.as_str();
+        let cell = labels.name(&row.cell);
         if row.outcome.verdict() != Some(Verdict::Same) {
             say(cell, format!("{}: {}", row.outcome.word(), row.outcome.reason()));
         }
@@ -76,7 +79,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         })
         .collect();
     let rows = comparison.rows.iter().map(|row| Row {
-        cells: values(row),
+        cells: values(row, labels.name(&row.cell)),
         marks: match row.outcome {
             Outcome::Refused(..) => vec![Mark::Failed],
             Outcome::Judged(..) => Vec::new(),
@@ -84,13 +87,20 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     });
     let rows = rows.collect();
     for (cell, side) in &comparison.unpaired {
-        notes.push(format!("{cell}: only in the {side}"));
+        notes.push(format!("{}: only in the {side}", labels.name(cell)));
     }
+    notes.extend(labels.left_out.clone());
     notes.push(
         "a start of the engine is one observation; change: candidate relative to baseline with its 95 % interval; floor: the smallest \
          change that counts"
             .to_owned(),
     );
+    if comparison.rows.iter().any(|row| row.known != [None, None]) {
+        notes.push(
+            "a percentile with two bounds: where the requests of one start alone let it lie, with 95 % confidence by order statistics"
+                .to_owned(),
+        );
+    }
     if comparison.rows.iter().any(|row| !row.is_noise_known) {
         notes.push(
             "where ± is missing, the noise of this machine is not known: measure it with `matrix noise`"
@@ -118,7 +128,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     }
 }
 
-fn values(row: &Judged) -> Vec<Value> {
+fn values(row: &Judged, name: &str) -> Vec<Value> {
     let effect = row.effect.as_ref();
     let told = |text: Option<String>| text.map_or(Value::Missing, Value::Text);
     let share = |variance: Option<f64>| {
@@ -128,10 +138,10 @@ fn values(row: &Judged) -> Vec<Value> {
         )
     };
     vec![
-        Value::text(row.cell.as_str()),
+        Value::text(name),
         Value::Text(format!("{}{}", row.metric.label(), unit(row.metric.unit()))),
-        median(&row.first),
-        median(&row.second),
+        median(&row.first, row.known[0]),
+        median(&row.second, row.known[1]),
         Value::Text(format!("{} / {}", row.first.len(), row.second.len())),
         told(effect.map(|effect| percent(effect.change))),
         told(effect.map(|effect| {
@@ -164,11 +174,22 @@ fn unit(unit: Unit) -> String {
     }
 }
 
-fn median(starts: &[f64]) -> Value {
-    Statistics::of(starts).map_or(Value::Missing, |statistics| Value::Number {
-        value: statistics.median,
-        decimals: 2,
-    })
+fn median(starts: &[f64], known: Option<[f64; 2]>) -> Value {
+    let Some(Statistics { median, .. }) = Statistics::of(starts) else {
+        return Value::Missing;
+    };
+    match known {
+        Some([least, most]) => Value::Spread {
+            median,
+            least,
+            most,
+            decimals: 2,
+        },
+        None => Value::Number {
+            value: median,
+            decimals: 2,
+        },
+    }
 }
 
 /// A share as people read a change.
@@ -208,6 +229,8 @@ pub fn json(comparison: &Comparison) -> serde_json::Value {
                 "reason": row.outcome.reason(),
                 "baseline_starts": row.first,
                 "candidate_starts": row.second,
+                "baseline_interval": row.known[0],
+                "candidate_interval": row.known[1],
                 "change_share": row.effect.map(|effect| effect.change),
                 "interval_share": row.effect.map(|effect| [effect.interval.low, effect.interval.high]),
                 "p": row.effect.map(|effect| effect.p),
@@ -244,9 +267,11 @@ pub fn json(comparison: &Comparison) -> serde_json::Value {
 /// What figures vary by though nothing changed: cell, figure, noise, and the smallest change that five starts against five show.
 pub fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f64)>) -> Table {
     let share = |share: f64| Value::Text(format!("{:.2} %", share * 100.0));
+    let rows: Vec<_> = rows.collect();
+    let labels = Labels::of(rows.iter().map(|(cell, ..)| *cell));
     let row = |(cell, figure, varies, visible): (&CellKey, &str, &Varies, f64)| Row {
         cells: vec![
-            Value::text(cell.as_str()),
+            Value::text(labels.name(cell)),
             Value::text(figure),
             Value::Count(varies.starts.into()),
             varies.within_share.map_or(Value::Missing, share),
@@ -267,8 +292,13 @@ pub fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f
             numbers("A against B", "", 1),
             numbers("visible change", "", 0),
         ],
-        rows: rows.map(row).collect(),
-        notes: vec!["visible change: the smallest that five starts against five show nine times of ten; below it nothing is said".to_owned()],
+        notes: labels
+            .left_out
+            .clone()
+            .into_iter()
+            .chain(["visible change: the smallest that five starts against five show nine times of ten; below it nothing is said".to_owned()])
+            .collect(),
+        rows: rows.into_iter().map(row).collect(),
     }
 }
 

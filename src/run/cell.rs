@@ -420,6 +420,7 @@ impl<'a> Course<'a> {
         self.summary.stamps = Some(driven.stamp.name().to_owned());
         self.summary.client = Some(client);
         self.summary.figures = metrics::summarize(&requests, &basis);
+        self.summary.intervals = metrics::intervals(&requests);
         if let Some(cut) = cut {
             return self.cut(Phase::Measure, cut, requests);
         }
@@ -552,6 +553,7 @@ pub(crate) fn blank(
         reset: None,
         failures: BTreeMap::new(),
         figures: BTreeMap::new(),
+        intervals: BTreeMap::new(),
         search: None,
         retries: Vec::new(),
         imported: None,

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use matrix::judge::compare::{exact, multiplicity, percentile, spread, student};
+use matrix::judge::compare::{exact, multiplicity, spread, student};
+use matrix::judge::metrics;
 use serde_json::{Value, json};
 
 use crate::harness::{SKIPPED, python, repository};
@@ -138,7 +139,7 @@ fn tests_intervals_and_adjustments_are_scipys() {
             asked[0].as_u64().expect("a number"),
             asked[1].as_f64().expect("a number"),
         );
-        let ours = percentile::order_interval(n as usize, share, 0.95).map(|(low, high)| json!([low, high]));
+        let ours = metrics::order_interval(n as usize, share, 0.95).map(|(low, high)| json!([low, high]));
         assert_eq!(ours.unwrap_or(Value::Null), told["percentiles"][at], "{asked}");
     }
     for (at, (freedom, chance)) in [(1.0, 0.975), (4.0, 0.95), (9.0, 0.99986), (28.0, 0.0001)]

@@ -11,9 +11,9 @@ use crate::stub::Stub;
 /// For how long they are asked.
 const LONG: Duration = Duration::from_secs(12);
 
-/// The share of a processor that they may cost. Code that is not optimized costs about twice as much, and with neighbours on the same
-/// processors more: `tests/telemetry-cost.sh` holds optimized code to the hundredth that counts.
-const BOUND: f64 = if cfg!(debug_assertions) { 0.02 } else { 0.01 };
+/// The share of a processor that they may cost. Code that is not optimized costs a little more, and with neighbours on the same
+/// processors much more: `tests/telemetry-cost.sh` holds optimized code to the hundredth that counts.
+const BOUND: f64 = if cfg!(debug_assertions) { 0.015 } else { 0.01 };
 
 /// Processor time of the threads that ask, so far.
 fn spent() -> Duration {
@@ -64,7 +64,7 @@ fn eight_devices_whose_calls_take_milliseconds_cost_next_to_nothing() {
     assert!(samples.len() > 900, "they keep up: {} samples", samples.len());
     assert!(
         least.is_some(),
-        "{:.0} % of a processor and more each time",
+        "{:.1} % of a processor and more each time",
         BOUND * 100.0
     );
 }

@@ -9,7 +9,7 @@ use super::side::too_few;
 use super::spread::{self, Components};
 use super::verdict::{self, Effect, Said, Verdict};
 use crate::base::ids::CellKey;
-use crate::judge::metrics::{Better, Metric};
+use crate::judge::metrics::{Better, Metric, Statistics};
 use crate::matrix::spec::select::AxisValues;
 use crate::results::record::side::{Cause, Noise, Side, SideCell, Varies};
 
@@ -46,6 +46,9 @@ pub struct Row {
     pub first: Vec<f64>,
     /// The candidate's.
     pub second: Vec<f64>,
+    /// Of a percentile: where the requests of one start alone let it lie with 95 % confidence, on the baseline's side and on the
+    /// candidate's; the median of both bounds over the starts.
+    pub known: [Option<[f64; 2]>; 2],
     /// The candidate's spread as variances of logarithms.
     pub spread: Components,
     /// The smallest change that counts here, as a share: the floor, or what noise demands.
@@ -255,6 +258,7 @@ fn row(
     let mut row = Row {
         cell: key.clone(),
         metric,
+        known: [one, two].map(|cell| known(cell, &name)),
         spread: spread::components(&logs),
         floor: floor(terms.floor, varies, first.len(), second.len()),
         is_noise_known: varies.is_some(),
@@ -300,6 +304,16 @@ fn told(row: &Row, one: &SideCell, two: &SideCell, family: usize) -> Result<Effe
         return Err(format!("a {label} of zero has no ratio"));
     };
     verdict::effect(&first, &second, family).ok_or_else(|| "the starts cannot tell".to_owned())
+}
+
+/// The median of both bounds of a percentile over the measurements of a cell.
+fn known(cell: &SideCell, figure: &str) -> Option<[f64; 2]> {
+    let all = cell.intervals.get(figure)?;
+    let middle = |at: usize| {
+        let bounds: Vec<f64> = all.iter().map(|between| between[at]).collect();
+        Statistics::of(&bounds).map(|statistics| statistics.median)
+    };
+    Some([middle(0)?, middle(1)?])
 }
 
 fn left_out<'a>(side: &'a str, cell: &'a SideCell) -> impl Iterator<Item = String> + 'a {

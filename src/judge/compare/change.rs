@@ -16,8 +16,11 @@ const WINDOW: usize = 30;
 const KNOWN: usize = 8;
 /// The nights whose mean stands for the present level.
 const PRESENT: usize = 8;
-/// By how many standard deviations of the nights before a change the present level must lie beyond all of them.
+/// By how many standard deviations of the nights before a change the present level must lie beyond all of them, where nights know nothing
+/// of each other; where they do, a few nights show less of what the series can do.
 const MARGIN: f64 = 1.25;
+/// The most that a night is taken to remember of the one before.
+const LONGEST_MEMORY: f64 = 0.9;
 /// The chance of a change that is none, for one look at one series.
 const ALPHA: f64 = 0.000_03;
 
@@ -82,11 +85,29 @@ pub fn recent(series: &[f64], floor: f64) -> Option<Change> {
     let lowest = past.iter().copied().fold(f64::INFINITY, f64::min);
     let highest = past.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let spread = (squares(past, mean(past)) / (past.len() - 1) as f64).sqrt();
-    let margin = (MARGIN * spread).max(floor.ln_1p() / 2.0);
+    let memory = memory(past);
+    let wandering = ((1.0 + memory) / (1.0 - memory)).sqrt();
+    let margin = (MARGIN * spread * wandering).max(floor.ln_1p() / 2.0);
     let is_new = present < lowest - margin || present > highest + margin;
     // A level that came and went is no present change.
     let holds = (present - change.before).signum() == (change.after - change.before).signum();
     (is_new && holds).then_some(Change { at, ..change })
+}
+
+/// How much a night remembers of the one before: the first autocorrelation, without what so few nights hide of it, from 0.
+///
+/// Source: M. G. Kendall, "Note on bias in the estimation of autocorrelation", 1954: E[r] = ρ − (1 + 3ρ)/n.
+fn memory(series: &[f64]) -> f64 {
+    let (n, mean) = (series.len() as f64, mean(series));
+    let all = squares(series, mean);
+    if all == 0.0 {
+        return 0.0;
+    }
+    let neighbours: f64 = series
+        .windows(2)
+        .map(|pair| (pair[0] - mean) * (pair[1] - mean))
+        .sum();
+    ((n * neighbours / all + 1.0) / (n - 3.0)).clamp(0.0, LONGEST_MEMORY)
 }
 
 /// The split into two levels that differ most; `None` where the series is too short for two.

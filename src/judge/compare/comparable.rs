@@ -4,7 +4,6 @@
 //! cells apart; another number of GPUs leaves figures per GPU; the rest is told beside the ratio. Noise is not judged here.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU32;
 
 use crate::base::ids::ContentHash;
 use crate::judge::metrics::{self, Count, Metric};
@@ -14,6 +13,7 @@ use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::imported::{Imported, Unknown};
 use crate::results::record::machine::Machine;
 use crate::results::record::search::SearchEnding;
+use crate::results::record::side::Facts;
 use crate::results::record::validity::Verdict;
 
 /// One of the two cells.
@@ -71,7 +71,6 @@ pub fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
     validity(&mut said, one, other);
     sent(&mut said, one, other);
     definitions(&mut said, one, other);
-    served(&mut said, one, other);
     spread(&mut said, one, other);
     circumstances(&mut said, one, other);
     searches(&mut said, one, other);
@@ -92,6 +91,66 @@ pub fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
         true => Comparability::Comparable,
         false => Comparability::WithDifferences(beside),
     }
+}
+
+/// What a cell asks besides its prompts, by name: two cells that differ in one of these answer different questions. What nobody knows, and
+/// what a search chooses, is absent.
+pub fn asked(side: &Side<'_>) -> Facts {
+    let (launch, scenario) = (side.launch, &side.cell.scenario);
+    let mut facts = Facts::new();
+    let mut tell = |name: &str, told: String| facts.insert(name.to_owned(), told);
+    tell("model", launch.model.clone());
+    match &launch.precision {
+        Some(precision) => tell("precision", precision.clone()),
+        None => {
+            // The same checkpoint has the same one.
+            tell("checkpoint", launch.checkpoint.clone());
+            tell("precision", "unknown".to_owned())
+        }
+    };
+    let length = match scenario.stop_at_eos {
+        true => "as the model ends them",
+        false => "as long as asked",
+    };
+    tell("answers", length.to_owned());
+    let names: Vec<&str> = scenario.body.keys().map(String::as_str).collect();
+    let body = match names.is_empty() {
+        true => "none".to_owned(),
+        false => {
+            let text = serde_json::Value::from(scenario.body.clone()).to_string();
+            format!(
+                "{} ({})",
+                names.join(", "),
+                ContentHash::of_bytes(text.as_bytes())
+            )
+        }
+    };
+    tell("fields of the body", body);
+    if scenario.search.is_none() && !side.lacks(Unknown::Rate) {
+        let arrival = &scenario.arrival;
+        let pace = arrival.pace.as_ref().map(ToString::to_string);
+        tell(
+            "rate",
+            format!("{} req/s", pace.unwrap_or_else(|| arrival.rate.to_string())),
+        );
+        let limit = arrival.concurrency.map(|limit| limit.to_string());
+        tell(
+            "requests at once",
+            limit.unwrap_or_else(|| "any number".to_owned()),
+        );
+    }
+    facts
+}
+
+/// What is known of both and differs: name and both values.
+pub fn differing<'a>(
+    ours: &'a Facts,
+    theirs: &'a Facts,
+) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> {
+    ours.iter().filter_map(|(name, value)| {
+        let other = theirs.get(name)?;
+        (value != other).then_some((name.as_str(), value.as_str(), other.as_str()))
+    })
 }
 
 /// The definitions by which two cells can be compared: `matrix` where both were measured here, else those of what was imported.
@@ -212,49 +271,13 @@ fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         };
         said.beside.push(format!("{} against {}", word(one), word(other)));
     }
-    let (ours, theirs) = (&one.cell.scenario, &other.cell.scenario);
-    if ours.body != theirs.body {
-        said.apart.push("other fields in the requests' bodies".to_owned());
-    }
-    if ours.stop_at_eos != theirs.stop_at_eos {
-        let word = |stops| match stops {
-            true => "answers that end where the model ends them",
-            false => "answers of the asked length",
-        };
-        let (ours, theirs) = (word(ours.stop_at_eos), word(theirs.stop_at_eos));
-        said.apart.push(format!("{ours} against {theirs}"));
-    }
+    let (ours, theirs) = (asked(one), asked(other));
+    said.apart.extend(
+        differing(&ours, &theirs).map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")),
+    );
     if one.lacks(Unknown::Rate) || other.lacks(Unknown::Rate) {
         said.beside
             .push("how requests arrived is not known of both".to_owned());
-    } else if ours.search.is_none() && theirs.search.is_none() {
-        arrivals(said, one, other);
-    }
-}
-
-/// When requests were sent.
-fn arrivals(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    let (ours, theirs) = (&one.cell.scenario.arrival, &other.cell.scenario.arrival);
-    if (ours.rate, &ours.pace) != (theirs.rate, &theirs.pace) {
-        let word = |side: &Side<'_>| {
-            let arrival = &side.cell.scenario.arrival;
-            arrival
-                .pace
-                .as_ref()
-                .map_or_else(|| arrival.rate.to_string(), ToString::to_string)
-        };
-        said.apart
-            .push(format!("{} req/s against {}", word(one), word(other)));
-    }
-    if ours.concurrency != theirs.concurrency {
-        let word = |limit: Option<NonZeroU32>| {
-            limit.map_or_else(|| "any number".to_owned(), |limit| limit.to_string())
-        };
-        said.apart.push(format!(
-            "{} requests at once against {}",
-            word(ours.concurrency),
-            word(theirs.concurrency)
-        ));
     }
 }
 
@@ -351,28 +374,6 @@ fn definitions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let (ours, theirs) = (words(one), words(other));
     said.apart
         .push(format!("figures by the definitions {ours} against {theirs}"));
-}
-
-/// The model and how its weights are stored.
-fn served(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    let (ours, theirs) = (one.launch, other.launch);
-    if ours.model != theirs.model {
-        said.apart
-            .push(format!("model {} against {}", ours.model, theirs.model));
-    }
-    let precision = |launch: &Launch| match &launch.precision {
-        Some(precision) => precision.clone(),
-        None => "unknown".to_owned(),
-    };
-    let is_same = match (&ours.precision, &theirs.precision) {
-        // Nobody names it, and the same checkpoint has the same one.
-        (None, None) => ours.checkpoint == theirs.checkpoint,
-        (ours, theirs) => ours == theirs,
-    };
-    if !is_same {
-        let (ours, theirs) = (precision(ours), precision(theirs));
-        said.apart.push(format!("precision {ours} against {theirs}"));
-    }
 }
 
 /// Over how many devices of which kind.

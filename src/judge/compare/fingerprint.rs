@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::comparable;
 use crate::base::ids::CellKey;
 use crate::results::record::side::{Facts, Side, SideCell};
 
@@ -13,7 +14,7 @@ const CLOCK_SHARE: f64 = 0.03;
 pub enum Kind {
     /// The machine's: what changed with it is an event of the environment, not the engine's doing.
     Environment,
-    /// What was sent: figures are of different things.
+    /// What was asked: figures are of different things.
     Load,
     /// The engine's: what comparisons are made for.
     Engine,
@@ -111,6 +112,13 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
             after: second.devices.to_string(),
         });
     }
+    let asked = comparable::differing(&first.asked, &second.asked);
+    found.extend(asked.map(|(what, before, after)| Difference {
+        kind: Kind::Load,
+        what: what.to_owned(),
+        before: before.to_owned(),
+        after: after.to_owned(),
+    }));
     if first.prompts != second.prompts || first.prompts.is_none() {
         let told = |cell: &SideCell| {
             cell.prompts

@@ -239,6 +239,8 @@ fn wandering_and_switching_series_do_not_alarm_and_a_slow_leak_does() {
         Course::White,
         Course::Remembering(0.6),
         Course::Remembering(0.7),
+        Course::Remembering(0.8),
+        Course::Remembering(0.9),
         Course::Switching(0.03),
         Course::Switching(0.06),
     ];

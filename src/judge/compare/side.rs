@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::percentile;
+use super::{comparable, percentile};
 use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
 use crate::matrix::plan::{Cell, Plan};
 use crate::matrix::spec::scenario::Scenario;
@@ -84,9 +84,21 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         chosen => chosen.to_vec(),
     };
     let completed = |summary: &&Summary| figure(summary, Metric::Completed).map(|count| count as u32);
+    let figures: BTreeMap<String, Vec<Vec<f64>>> = kept()
+        .into_iter()
+        .chain(gates.iter().copied())
+        .map(|metric| (metric.name(), by_start(&counted, metric)))
+        .filter(|(_, starts)| !starts.is_empty())
+        .collect();
     SideCell {
         axes: cell.axes.clone(),
         content: cell.content.clone(),
+        asked: comparable::asked(&comparable::Side {
+            launch,
+            cell,
+            summaries,
+            machine: None,
+        }),
         engine: engine_facts(summaries),
         prompts: agreed(counted.iter().map(|summary| summary.prompts_hash.clone())),
         clock_mhz: clock(&counted),
@@ -96,12 +108,8 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
             .first()
             .map_or(Origin::Measured, |summary| summary.origin),
         gates: gates.iter().map(|metric| metric.name()).collect(),
-        figures: kept()
-            .into_iter()
-            .chain(gates)
-            .map(|metric| (metric.name(), by_start(&counted, metric)))
-            .filter(|(_, starts)| !starts.is_empty())
-            .collect(),
+        intervals: intervals(&counted, &figures),
+        figures,
         excluded,
     }
 }
@@ -156,6 +164,19 @@ fn by_start(summaries: &[&Summary], metric: Metric) -> Vec<Vec<f64>> {
         .into_values()
         .filter(|repeats| !repeats.is_empty())
         .collect()
+}
+
+/// The intervals of those figures that are kept.
+fn intervals(
+    summaries: &[&Summary],
+    kept: &BTreeMap<String, Vec<Vec<f64>>>,
+) -> BTreeMap<String, Vec<[f64; 2]>> {
+    let mut found: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
+    let all = summaries.iter().flat_map(|summary| &summary.intervals);
+    for (name, between) in all.filter(|(name, _)| kept.contains_key(*name)) {
+        found.entry(name.clone()).or_default().push(*between);
+    }
+    found
 }
 
 fn agreed<T: PartialEq>(mut values: impl Iterator<Item = Option<T>>) -> Option<T> {

@@ -18,6 +18,7 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
         content: ContentHash::of_bytes(b"content"),
+        asked: BTreeMap::new(),
         engine: BTreeMap::new(),
         prompts: Some(ContentHash::of_bytes(b"prompts")),
         clock_mhz: None,
@@ -29,6 +30,7 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
             FIGURE.to_owned(),
             starts.iter().map(|value| vec![*value]).collect(),
         )]),
+        intervals: BTreeMap::new(),
         excluded: Vec::new(),
     };
     (CellKey::new(key), side_cell)
@@ -127,6 +129,45 @@ fn another_engine_build_is_what_comparisons_are_for_and_other_prompts_are_not() 
         judged(&first, &second).rows[0].outcome.verdict(),
         Some(Verdict::Unclear)
     );
+}
+
+#[test]
+fn another_precision_is_another_question() {
+    let first = side([asking("bf16")]);
+    let second = side([asking("fp8")]);
+    let found = judged(&first, &second);
+    assert_eq!(found.rows[0].outcome.verdict(), Some(Verdict::Unclear));
+    let reason = found.rows[0].outcome.reason();
+    assert!(reason.contains("load precision: bf16 → fp8"), "{reason}");
+    // A baseline that was kept before such things were does not know.
+    let old = side([cell("model=a", &LEVEL)]);
+    assert_eq!(
+        judged(&old, &side([asking("fp8")])).rows[0].outcome.verdict(),
+        Some(Verdict::Same)
+    );
+}
+
+fn asking(precision: &str) -> (CellKey, SideCell) {
+    let (key, mut cell) = cell("model=a", &LEVEL);
+    cell.asked.insert("precision".to_owned(), precision.to_owned());
+    (key, cell)
+}
+
+#[test]
+fn a_percentile_is_told_with_what_requests_alone_leave_open() {
+    let name = "p99_ttft_ms";
+    let with = |key: &str, bounds: &[[f64; 2]]| {
+        let (key, mut cell) = cell(key, &[]);
+        cell.gates = vec![name.to_owned()];
+        cell.requests = Some(1000);
+        cell.figures = BTreeMap::from([(name.to_owned(), LEVEL.iter().map(|value| vec![*value]).collect())]);
+        cell.intervals = BTreeMap::from([(name.to_owned(), bounds.to_vec())]);
+        (key, cell)
+    };
+    let first = side([with("model=a", &[[90.0, 110.0], [80.0, 120.0], [95.0, 130.0]])]);
+    let second = side([with("model=a", &[])]);
+    let found = judged(&first, &second);
+    assert_eq!(found.rows[0].known, [Some([90.0, 120.0]), None]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod cache;
 mod compat;
 mod energy;
 mod goodput;
+mod intervals;
 mod latency;
 mod mended;
 mod metric;
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use cache::{CacheHits, CacheTiers, cache_hits};
+pub use intervals::{intervals, order_interval};
 pub use mended::{Held, generated_tokens, held, mended};
 pub use metric::{Better, Metric, Unit};
 pub use parts::{Count, Flow, Sample, Statistic, Target};

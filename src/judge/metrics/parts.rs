@@ -229,6 +229,17 @@ impl Statistic {
         Self::Max,
     ];
 
+    /// The share of values that lie below it, where it is a percentile.
+    pub const fn share(self) -> Option<f64> {
+        match self {
+            Self::Median | Self::P50 => Some(0.5),
+            Self::P90 => Some(0.9),
+            Self::P95 => Some(0.95),
+            Self::P99 => Some(0.99),
+            Self::Mean | Self::Std | Self::Max => None,
+        }
+    }
+
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Mean => "mean",

@@ -732,6 +732,22 @@ fn failures_stay_in_the_denominator_of_attainment() {
 }
 
 #[test]
+fn every_percentile_lies_in_its_interval() {
+    let requests: Vec<Request> = (0..4).flat_map(|_| golden()).collect();
+    let figures = figures_of(&requests, &golden_basis(), Definitions::Matrix);
+    let found = intervals(&requests);
+    assert!(found.contains_key("median_ttft_ms"), "{found:?}");
+    assert!(!found.contains_key("p99_ttft_ms"), "so few requests bound none");
+    for (name, [low, high]) in found {
+        let value = get(&figures, &name).unwrap();
+        assert!(
+            low <= value && value <= high,
+            "{name}: {value} in {low} to {high}"
+        );
+    }
+}
+
+#[test]
 fn every_figure_has_a_known_metric() {
     for figures in summarize(&golden(), &golden_basis()).values() {
         for name in figures.keys() {

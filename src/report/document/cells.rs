@@ -130,6 +130,8 @@ pub struct MeasurementFacts {
     pub warnings: Vec<String>,
     /// Failed requests by class.
     pub failures: BTreeMap<String, u32>,
+    /// Between which two values percentiles lie with 95 % confidence as far as the requests alone tell, in milliseconds, by the figure's name.
+    pub intervals: BTreeMap<String, [f64; 2]>,
 }
 
 /// The unit of a figure by its name on disk; empty for a share.
@@ -209,6 +211,7 @@ fn measured(summary: &Summary) -> MeasurementFacts {
     };
     let failures = summary.failures.iter();
     MeasurementFacts {
+        intervals: summary.intervals.clone(),
         start: summary.start,
         repeat: summary.repeat,
         ending: summary.ending.word().to_owned(),

@@ -133,6 +133,7 @@ impl Imports {
                 ..EngineFacts::default()
             },
             prompts_hash: None,
+            intervals: BTreeMap::new(),
             prompts_repeated: None,
             schedule_hash: None,
             prompts: found

@@ -64,6 +64,10 @@ pub struct Summary {
     pub failures: BTreeMap<Class, u32>,
     /// The figures, by definition set.
     pub figures: BTreeMap<Definitions, Figures>,
+    /// Between which two values percentiles lie with 95 % confidence, in milliseconds, by the name of the figure; absent where requests
+    /// are too few to tell, and in older runs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub intervals: BTreeMap<String, [f64; 2]>,
     /// What was searched for and found; requests, figures and schedule are then those of the point that was found, or of the
     /// first one if none held.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -36,6 +36,9 @@ pub struct SideCell {
     pub axes: AxisValues,
     /// A digest of launch, scenario and seed.
     pub content: ContentHash,
+    /// What it asks besides its prompts: model, precision, arrivals. Cells that differ here answer different questions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub asked: Facts,
     /// The engine that answered: version, image, tokenizer. A difference here is what comparisons are made for.
     pub engine: Facts,
     /// What was sent; absent where it is not known, or differs between measurements.
@@ -55,6 +58,9 @@ pub struct SideCell {
     pub gates: Vec<String>,
     /// Figures by name: for each start that counts, its repeats.
     pub figures: BTreeMap<String, Vec<Vec<f64>>>,
+    /// Percentiles by name: for each measurement that counts, between which two values requests alone let it lie with 95 % confidence.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub intervals: BTreeMap<String, Vec<[f64; 2]>>,
     /// Measurements that do not count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<Excluded>,

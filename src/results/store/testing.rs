@@ -186,6 +186,7 @@ pub fn summary(cell: &Cell) -> Summary {
             ..EngineFacts::default()
         },
         prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
+        intervals: BTreeMap::new(),
         prompts_repeated: None,
         schedule_hash: Some(ContentHash::of_bytes(b"schedule")),
         prompts: Some(3),

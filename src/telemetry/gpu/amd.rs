@@ -5,17 +5,11 @@
 //! object per device, in a list of its own or, since version 26, below `gpu_data`; a value is a number with its unit, or `N/A`.
 //! `rocm-smi` answers with one object per card, whose names carry their units.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
-use crate::telemetry::gpu::tool::Program;
-use crate::telemetry::gpu::{Look, Processes};
-use crate::telemetry::source::{Probe, Reading};
-
-/// How often the tool is run: it is a Python program, which takes a good part of a second of a processor each time.
-const PERIOD: Duration = Duration::from_secs(2);
+use crate::telemetry::gpu::Look;
+use crate::telemetry::gpu::tool::{self, Program};
 
 /// What `rocm-smi` is asked for.
 const ROCM: &[&str] = &[
@@ -37,12 +31,12 @@ const ROCM: &[&str] = &[
 
 /// One of AMD's tools.
 #[derive(Clone, Debug)]
-pub(super) enum Tool {
+pub(super) enum Amd {
     AmdSmi(Program),
     RocmSmi(Program),
 }
 
-impl Tool {
+impl Amd {
     /// The tool in a `PATH`, and the devices that it knows; `None` where there is none.
     pub(super) fn find(path: Option<&str>) -> Result<Option<(Self, Vec<Gpu>)>, String> {
         if let Some(program) = Program::find("amd-smi", path) {
@@ -54,28 +48,6 @@ impl Tool {
         };
         let facts = rocm_facts(&parse(&program.ask(ROCM)?)?);
         Ok(Some((Self::RocmSmi(program), facts)))
-    }
-
-    /// One probe for all devices of a launch: one answer has them all.
-    pub(super) fn probes(&self, devices: &[u32], processes: &Processes) -> Vec<Box<dyn Probe>> {
-        let (tool, devices) = (self.clone(), devices.to_vec());
-        let processes = processes.clone();
-        vec![Box::new(All {
-            tool,
-            devices,
-            processes,
-        })]
-    }
-
-    /// A device at one moment.
-    pub(super) fn look(&self, device: u32) -> Result<Look, String> {
-        let values = self.values()?.into_iter().find(|(index, _)| *index == device);
-        let (_, values) = values.ok_or_else(|| format!("the tool tells nothing about GPU {device}"))?;
-        let processes = self.processes()?;
-        Ok(Look {
-            values,
-            processes: processes.map(|all| of(&all, device)),
-        })
     }
 
     fn values(&self) -> Result<Vec<(u32, Values)>, String> {
@@ -97,37 +69,17 @@ impl Tool {
     }
 }
 
-struct All {
-    tool: Tool,
-    devices: Vec<u32>,
-    processes: Processes,
-}
+impl tool::Tool for Amd {
+    const SOURCE: Source = Source::Amd;
 
-impl Probe for All {
-    fn source(&self) -> Source {
-        Source::Amd
-    }
-
-    fn period(&self) -> Duration {
-        PERIOD
-    }
-
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
-        let mut told = self.tool.values()?;
-        told.retain(|(index, _)| self.devices.contains(index));
-        if let Some(all) = self.tool.processes()? {
-            for (index, values) in &mut told {
-                let now = of(&all, *index);
-                let foreign = self.processes.see(*index, &now);
-                values.insert("processes".to_owned(), now.len() as f64);
-                values.insert("foreign_processes".to_owned(), foreign as f64);
-            }
-        }
-        let reading = |(index, values)| Reading {
-            device: Some(index),
-            values,
+    fn looks(&self) -> Result<Vec<(u32, Look)>, String> {
+        let values = self.values()?;
+        let processes = self.processes()?;
+        let look = |(index, values)| {
+            let processes = processes.as_ref().map(|all| of(all, index));
+            (index, Look { values, processes })
         };
-        Ok(told.into_iter().map(reading).collect())
+        Ok(values.into_iter().map(look).collect())
     }
 }
 

@@ -5,21 +5,15 @@
 //! two rows for each chip: name, health, power and temperature; then bus, use of its cores and of its memories. A second table has the
 //! processes. `NA` or `-` is what a chip does not tell. Chips are numbered as they come, which is how `ASCEND_RT_VISIBLE_DEVICES` counts.
 
-use std::time::Duration;
-
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
-use crate::telemetry::gpu::tool::Program;
-use crate::telemetry::gpu::{Look, Processes};
-use crate::telemetry::source::{Probe, Reading};
-
-/// How often the tool is run.
-const PERIOD: Duration = Duration::from_secs(2);
+use crate::telemetry::gpu::Look;
+use crate::telemetry::gpu::tool::{self, Program};
 
 /// The tool.
 #[derive(Clone, Debug)]
-pub(super) struct Tool(Program);
+pub(super) struct Ascend(Program);
 
-impl Tool {
+impl Ascend {
     /// The tool in a `PATH`, and the devices that it knows; `None` where there is none.
     pub(super) fn find(path: Option<&str>) -> Result<Option<(Self, Vec<Gpu>)>, String> {
         let Some(program) = Program::find("npu-smi", path) else {
@@ -41,64 +35,21 @@ impl Tool {
         Ok(Some((tool, facts)))
     }
 
-    /// One probe for all devices of a launch: one answer has them all.
-    pub(super) fn probes(&self, devices: &[u32], processes: &Processes) -> Vec<Box<dyn Probe>> {
-        vec![Box::new(All {
-            tool: self.clone(),
-            devices: devices.to_vec(),
-            processes: processes.clone(),
-        })]
-    }
-
-    /// A device at one moment.
-    pub(super) fn look(&self, device: u32) -> Result<Look, String> {
-        let table = self.table()?;
-        let chip = table.chips.get(device as usize);
-        let chip = chip.ok_or_else(|| format!("the tool tells nothing about device {device}"))?;
-        Ok(Look {
-            values: chip.values(),
-            processes: Some(table.on(chip)),
-        })
-    }
-
     fn table(&self) -> Result<Table, String> {
         Ok(Table::read(&self.0.ask(&["info"])?))
     }
 }
 
-struct All {
-    tool: Tool,
-    devices: Vec<u32>,
-    processes: Processes,
-}
+impl tool::Tool for Ascend {
+    const SOURCE: Source = Source::Ascend;
 
-impl Probe for All {
-    fn source(&self) -> Source {
-        Source::Ascend
-    }
-
-    fn period(&self) -> Duration {
-        PERIOD
-    }
-
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
-        let table = self.tool.table()?;
-        let mut readings = Vec::new();
-        for (index, chip) in (0..).zip(&table.chips) {
-            if !self.devices.contains(&index) {
-                continue;
-            }
-            let mut values = chip.values();
-            let now = table.on(chip);
-            let foreign = self.processes.see(index, &now);
-            values.insert("processes".to_owned(), now.len() as f64);
-            values.insert("foreign_processes".to_owned(), foreign as f64);
-            readings.push(Reading {
-                device: Some(index),
-                values,
-            });
-        }
-        Ok(readings)
+    fn looks(&self) -> Result<Vec<(u32, Look)>, String> {
+        let table = self.table()?;
+        let look = |chip| Look {
+            values: Chip::values(chip),
+            processes: Some(table.on(chip)),
+        };
+        Ok((0..).zip(table.chips.iter().map(look)).collect())
     }
 }
 

@@ -16,6 +16,7 @@ use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
 use crate::telemetry::machine;
 use crate::telemetry::source::Probe;
+use tool::Tool as _;
 
 pub use processes::Processes;
 
@@ -46,8 +47,8 @@ pub struct Gpus {
 enum Told {
     #[cfg(feature = "nvml")]
     Nvml(nvml::Library),
-    Amd(amd::Tool),
-    Ascend(ascend::Tool),
+    Amd(amd::Amd),
+    Ascend(ascend::Ascend),
 }
 
 /// A device at one moment.
@@ -83,11 +84,11 @@ impl Gpus {
                 named.display()
             ));
         }
-        if let Some((tool, facts)) = amd::Tool::find(places.path.as_deref())? {
+        if let Some((tool, facts)) = amd::Amd::find(places.path.as_deref())? {
             let told = Told::Amd(tool);
             return Ok((!facts.is_empty()).then_some(Self { told, facts }));
         }
-        if let Some((tool, facts)) = ascend::Tool::find(places.path.as_deref())? {
+        if let Some((tool, facts)) = ascend::Ascend::find(places.path.as_deref())? {
             let told = Told::Ascend(tool);
             return Ok((!facts.is_empty()).then_some(Self { told, facts }));
         }

@@ -20,6 +20,7 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id;
 use nvml_wrapper::{Device, Nvml};
 
+use crate::base::clock;
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
 use crate::telemetry::gpu::Look;
 use crate::telemetry::gpu::processes::{self, Processes};
@@ -28,9 +29,9 @@ use crate::telemetry::source::{Probe, Reading};
 /// How often what changes quickly is asked for.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// Every which of these readings has what changes slowly: temperature, memory and its clock. Each call wakes a thread, and eight devices
-/// that are asked everything each time would cost a hundredth of a processor.
-const SLOWER: u64 = 10;
+/// A driver whose calls take no longer than this on average is asked for everything each time. A call that waits wakes a thread, and
+/// eight devices that are asked everything by calls that wait would cost a hundredth of a processor; [`Turn`] then spreads them.
+const BRISK: Duration = Duration::from_micros(500);
 
 /// What one call tells together: energy since the driver was loaded in mJ, power at this moment in mW, the memory's temperature in °C
 /// (0 from devices that have no sensor). Power that is asked for by its own call is, on newer devices, a mean over a second.
@@ -72,6 +73,7 @@ impl Library {
         let quick = Quick {
             asked: Asked::of(self.0, gpu),
             readings: 0,
+            is_brisk: true,
         };
         let slow = Slow {
             asked: Asked::of(self.0, gpu),
@@ -85,7 +87,7 @@ impl Library {
     pub(super) fn look(self, gpu: &Gpu) -> Result<Look, String> {
         let mut asked = Asked::of(self.0, gpu);
         Ok(Look {
-            values: quick(&mut asked, true)?,
+            values: quick(&mut asked, Turn::WHOLE)?,
             processes: asked.processes()?,
         })
     }
@@ -141,6 +143,8 @@ struct Asked {
     offers: [bool; FIELDS.len()],
     /// Why the last call gave nothing.
     trouble: Option<NvmlError>,
+    /// Calls so far.
+    calls: u32,
 }
 
 impl Asked {
@@ -153,6 +157,7 @@ impl Asked {
             lacks: 0,
             offers: [true; FIELDS.len()],
             trouble: None,
+            calls: 0,
         }
     }
 
@@ -169,6 +174,7 @@ impl Asked {
         if self.lacks & bit != 0 {
             return Ok(None);
         }
+        self.calls += 1;
         match self.found().and_then(make) {
             Ok(value) => Ok(Some(value)),
             Err(error) if is_death(&error) => {
@@ -227,6 +233,36 @@ impl Asked {
 struct Quick {
     asked: Asked,
     readings: u64,
+    /// Whether the calls of the last reading were quick.
+    is_brisk: bool,
+}
+
+/// What a reading asks for besides power and energy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Turn {
+    /// Utilisation, and the clock that goes with it.
+    load: bool,
+    throttling: bool,
+    /// What changes slowly: temperature, memory and its clock.
+    slow: bool,
+}
+
+impl Turn {
+    const WHOLE: Self = Self {
+        load: true,
+        throttling: true,
+        slow: true,
+    };
+
+    /// What the reading of that number asks of a driver that takes its time: loads and throttling about three times a second, which is as
+    /// often as the driver itself looks, and the rest once.
+    const fn of(reading: u64) -> Self {
+        Self {
+            load: reading.is_multiple_of(3),
+            throttling: reading % 3 == 1,
+            slow: reading % 9 == 2,
+        }
+    }
 }
 
 impl Probe for Quick {
@@ -243,9 +279,15 @@ impl Probe for Quick {
     }
 
     fn read(&mut self) -> Result<Vec<Reading>, String> {
-        let is_whole = self.readings.is_multiple_of(SLOWER);
+        let turn = match self.is_brisk {
+            true => Turn::WHOLE,
+            false => Turn::of(self.readings),
+        };
         self.readings += 1;
-        let values = quick(&mut self.asked, is_whole)?;
+        self.asked.calls = 0;
+        let began = clock::now();
+        let values = quick(&mut self.asked, turn)?;
+        self.is_brisk = clock::now().since(began) < BRISK * self.asked.calls;
         Ok(vec![Reading {
             device: Some(self.asked.index),
             values,
@@ -253,8 +295,8 @@ impl Probe for Quick {
     }
 }
 
-/// What changes quickly, and with it, if the reading is to be whole, what changes slowly.
-fn quick(asked: &mut Asked, is_whole: bool) -> Result<Values, String> {
+/// Power and energy, and what else it is the turn of.
+fn quick(asked: &mut Asked, turn: Turn) -> Result<Values, String> {
     let mut values = Values::new();
     let mut put = |name: &str, value: Option<f64>| {
         values.extend(value.map(|value| (name.to_owned(), value)));
@@ -276,25 +318,29 @@ fn quick(asked: &mut Asked, is_whole: bool) -> Result<Values, String> {
         "memory_temperature_c",
         memory_heat.filter(|degrees| *degrees > 0.0),
     );
-    let used = asked.ask(Call::Utilization, Device::utilization_rates)?;
-    put(
-        "gpu_util_share",
-        used.as_ref().map(|used| f64::from(used.gpu) / 1e2),
-    );
-    put("memory_util_share", used.map(|used| f64::from(used.memory) / 1e2));
-    let clock = asked.ask(Call::SmClock, |device| device.clock_info(Clock::SM))?;
-    put("sm_clock_mhz", clock.map(f64::from));
-    let reasons = asked.ask(Call::Throttle, |device| {
-        match device.current_throttle_reasons_strict() {
-            // A reason that the crate does not know by name yet.
-            Err(NvmlError::IncorrectBits(Bits::U64(bits))) => Ok(bits),
-            told => told.map(|reasons| reasons.bits()),
-        }
-    })?;
-    for (name, is_so) in reasons.map(throttled).into_iter().flatten() {
-        put(name, Some(f64::from(u8::from(is_so))));
+    if turn.load {
+        let used = asked.ask(Call::Utilization, Device::utilization_rates)?;
+        put(
+            "gpu_util_share",
+            used.as_ref().map(|used| f64::from(used.gpu) / 1e2),
+        );
+        put("memory_util_share", used.map(|used| f64::from(used.memory) / 1e2));
+        let clock = asked.ask(Call::SmClock, |device| device.clock_info(Clock::SM))?;
+        put("sm_clock_mhz", clock.map(f64::from));
     }
-    if is_whole {
+    if turn.throttling {
+        let reasons = asked.ask(Call::Throttle, |device| {
+            match device.current_throttle_reasons_strict() {
+                // A reason that the crate does not know by name yet.
+                Err(NvmlError::IncorrectBits(Bits::U64(bits))) => Ok(bits),
+                told => told.map(|reasons| reasons.bits()),
+            }
+        })?;
+        for (name, is_so) in reasons.map(throttled).into_iter().flatten() {
+            put(name, Some(f64::from(u8::from(is_so))));
+        }
+    }
+    if turn.slow {
         let memory = asked.ask(Call::Memory, Device::memory_info)?;
         put("memory_used_bytes", memory.map(|memory| memory.used as f64));
         let heat = asked.ask(Call::Temperature, |device| {

@@ -1,10 +1,17 @@
-//! A maker's tool, run for its answer.
+//! A maker's tool, run for its answer, which tells about all devices at once.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
+
+use super::{Look, Processes};
+use crate::results::record::telemetry::Source;
+use crate::telemetry::source::{Probe, Reading};
+
+/// How often a tool is run: some are Python programs, which take a good part of a second of a processor each time.
+const PERIOD: Duration = Duration::from_secs(2);
 
 /// How long a tool may take. Those that are Python programs take half a second to begin.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -57,6 +64,66 @@ impl Program {
             (Ok(_), Ok(status)) => Err(said(format!("ended with {status}"))),
             (Err(error), _) | (_, Err(error)) => Err(said(format!("cannot be heard: {error}"))),
         }
+    }
+}
+
+/// A tool that tells about devices.
+pub(super) trait Tool: Clone + Send + 'static {
+    /// Whose devices they are.
+    const SOURCE: Source;
+
+    /// Every device at this moment.
+    fn looks(&self) -> Result<Vec<(u32, Look)>, String>;
+
+    /// A device at this moment.
+    fn look(&self, device: u32) -> Result<Look, String> {
+        let mut looks = self.looks()?.into_iter();
+        let here = looks.find(|(index, _)| *index == device);
+        here.map(|(_, look)| look)
+            .ok_or_else(|| format!("the tool tells nothing about device {device}"))
+    }
+
+    /// One probe for all devices of a launch.
+    fn probes(&self, devices: &[u32], processes: &Processes) -> Vec<Box<dyn Probe>> {
+        vec![Box::new(All {
+            tool: self.clone(),
+            devices: devices.to_vec(),
+            processes: processes.clone(),
+        })]
+    }
+}
+
+struct All<T> {
+    tool: T,
+    devices: Vec<u32>,
+    processes: Processes,
+}
+
+impl<T: Tool> Probe for All<T> {
+    fn source(&self) -> Source {
+        T::SOURCE
+    }
+
+    fn period(&self) -> Duration {
+        PERIOD
+    }
+
+    fn read(&mut self) -> Result<Vec<Reading>, String> {
+        let mut looks = self.tool.looks()?;
+        looks.retain(|(index, _)| self.devices.contains(index));
+        let reading = |(index, look): (u32, Look)| {
+            let mut values = look.values;
+            if let Some(now) = look.processes {
+                let foreign = self.processes.see(index, &now);
+                values.insert("processes".to_owned(), now.len() as f64);
+                values.insert("foreign_processes".to_owned(), foreign as f64);
+            }
+            Reading {
+                device: Some(index),
+                values,
+            }
+        };
+        Ok(looks.into_iter().map(reading).collect())
     }
 }
 

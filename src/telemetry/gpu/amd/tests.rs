@@ -1,6 +1,8 @@
 //! Answers written here in the form that AMD documents for its tools; the figures are made up.
 
 use super::*;
+use crate::telemetry::gpu::Processes;
+use crate::telemetry::gpu::tool::Tool as _;
 
 const STATIC: &str = r#"WARNING: User is missing the following required groups: render
 {"gpu_data": [
@@ -152,7 +154,7 @@ fn the_tools_themselves_are_found_run_and_read() {
     std::fs::write(&file, script).unwrap();
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
-    let (tool, gpus) = Tool::find(Some(&path)).unwrap().unwrap();
+    let (tool, gpus) = Amd::find(Some(&path)).unwrap().unwrap();
     assert_eq!(gpus.len(), 2);
     let processes = Processes::of(vec![std::process::id()], Vec::new());
     let mut probes = tool.probes(&[0], &processes);
@@ -162,5 +164,5 @@ fn the_tools_themselves_are_found_run_and_read() {
     assert_eq!(readings[0].values.get("processes"), Some(&1.0));
     assert_eq!(processes.on(0)[0].pid, 42);
     assert_eq!(tool.look(0).unwrap().processes.unwrap().len(), 1);
-    assert!(tool.look(7).unwrap_err().contains("GPU 7"));
+    assert!(tool.look(7).unwrap_err().contains("device 7"));
 }
