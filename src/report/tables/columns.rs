@@ -41,14 +41,16 @@ const FEW_FIGURES: [Measured<'static>; 4] = [
 ];
 
 /// Output tokens for each joule.
-const ENERGY: Measured<'static> = (Metric::PerEnergy(Flow::Output), "energy", 3, 1);
+const fn energy(rank: u8) -> Measured<'static> {
+    (Metric::PerEnergy(Flow::Output), "energy", 3, rank)
+}
 
 /// The figures of a comparison that only some scenarios have.
 const ALSO: [Measured<'static>; 5] = [
     (Metric::PerUser, "output per user", 1, 5),
     (Metric::Goodput, "goodput", 2, 2),
     (Metric::Attainment, "SLO attainment", 4, 3),
-    ENERGY,
+    energy(3),
     (Metric::MeanPower, "power", 0, 3),
 ];
 
@@ -60,7 +62,7 @@ pub(super) fn known(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
 
 /// The figures of the overview of these cells.
 pub(super) fn few(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
-    let also = [ENERGY].into_iter().filter(|measured| is_known(group, measured));
+    let also = [energy(1)].into_iter().filter(|measured| is_known(group, measured));
     FEW_FIGURES.into_iter().chain(also).collect()
 }
 
