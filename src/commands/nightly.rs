@@ -186,7 +186,7 @@ fn judge(
             resume: Some(tonight.run.to_string()),
             ..args.run.clone()
         };
-        let confirmed = measure(&again, colors, &|plan: &mut Plan| plan.start_again(&wanted))?;
+        let confirmed = measure(&again, colors, &|plan: &mut Plan| plan.confirm(&wanted))?;
         if confirmed.exit == Exit::Interrupted {
             return Ok(None);
         }

@@ -34,6 +34,7 @@ impl Made {
             reference: None,
             pull_ahead: false,
             validity: Default::default(),
+            until: None,
         };
         let mut summaries = Vec::new();
         for case in cases {

@@ -222,6 +222,7 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         reference: None,
         pull_ahead: false,
         validity: Default::default(),
+        until: None,
     };
     let summaries = cases[0].summaries.clone();
     let counts: Vec<usize> = Shown::of_plan(&plan, &summaries)
