@@ -17,5 +17,6 @@ mod secrets;
 mod sglang;
 mod stop;
 mod telemetry;
+mod until;
 mod validity;
 mod vllm;

@@ -20,6 +20,7 @@ struct Made {
     summaries: Vec<Summary>,
     traces: BTreeMap<Measurement, Trace>,
     doubts: Vec<String>,
+    certainties: BTreeMap<CellKey, Certainty>,
 }
 
 impl Made {
@@ -68,6 +69,7 @@ impl Made {
             machine: Machine::default(),
             summaries,
             doubts: Vec::new(),
+            certainties: BTreeMap::new(),
         }
     }
 
@@ -79,6 +81,7 @@ impl Made {
             summaries: &self.summaries,
             traces: &self.traces,
             doubts: &self.doubts,
+            certainties: &self.certainties,
         }
     }
 
