@@ -102,6 +102,16 @@ impl State {
                     "run {run}: {matrix}, {measurements} measurements{before}"
                 ));
             }
+            Event::StartsAdded { starts, measurements } => {
+                self.total = *measurements;
+                let more = match starts {
+                    1 => "1 more start".to_owned(),
+                    several => format!("{several} more starts"),
+                };
+                self.line(&format!(
+                    "{more}, {measurements} measurements in all: some cells are not known well enough"
+                ));
+            }
             Event::Swept { what } => self.line(&format!("swept up what an earlier run left: {what}")),
             Event::Note { message } => self.line(message),
             Event::Warning { message } => self.line(&format!("warning: {message}")),

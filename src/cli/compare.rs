@@ -60,7 +60,7 @@ pub enum CompareFormat {
 /// `matrix noise`.
 ///
 /// The same engine is measured in two arms that take turns, A B B A. How much its starts differ though nothing does gives the smallest change that can
-/// be seen; it is kept in the cache folder.
+/// be seen; it is kept in the cache folder. How often to start is said by these flags; `repeats` of the matrix is not looked at, except for `per_start`.
 #[derive(Args, Debug)]
 pub struct NoiseArgs {
     /// What is run.
@@ -176,6 +176,7 @@ pub struct HistoryArgs {
 /// `matrix bisect`.
 ///
 /// The matrix lists the versions (or image tags) in order, as in `sglang: { version: [v0.5.0, v0.5.1, v0.5.2] }`: the first is good, the last is bad.
+/// How often to start is said by `--starts`; `repeats` of the matrix is not looked at, except for `per_start`.
 ///
 /// Example: `matrix bisect matrices/bisect.yaml --only model=~8B,scenario=sharegpt`
 #[derive(Args, Debug)]

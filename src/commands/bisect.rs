@@ -5,6 +5,7 @@ use anyhow::Context;
 use crate::base::ids::CellKey;
 use crate::cli::RunArgs;
 use crate::cli::compare::BisectArgs;
+use crate::commands::again::Further;
 use crate::commands::compare::{gates, noise_of, of_run};
 use crate::commands::plan::select;
 use crate::commands::run::measure;
@@ -119,14 +120,15 @@ impl Probe<'_> {
             ..self.args.run.clone()
         };
         let (starts, wanted) = (self.args.starts, self.wanted.clone());
-        let measured = measure(&run, self.colors, &|plan: &mut Plan| {
+        let change = |plan: &mut Plan| {
             plan.start_times(starts);
             plan.keep(|cell| {
                 cell.axes
                     .get(VERSION)
                     .is_some_and(|version| wanted.contains(version))
             });
-        })?;
+        };
+        let measured = measure(&run, self.colors, &change, &Further::Nothing)?;
         if measured.exit == Exit::Interrupted {
             return Ok(None);
         }

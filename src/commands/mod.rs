@@ -1,5 +1,6 @@
 //! A file per subcommand: the only place that wires wings together and writes to stdout.
 
+mod again;
 pub mod baseline;
 pub mod bench;
 pub mod bisect;

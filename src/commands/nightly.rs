@@ -12,6 +12,7 @@ use crate::base::ids::CellKey;
 use crate::base::secrets::Redactor;
 use crate::cli::compare::NightlyArgs;
 use crate::cli::{RunArgs, variable};
+use crate::commands::again::Further;
 use crate::commands::compare::{gates, noise_of, of_run};
 use crate::commands::run::{Measured, measure};
 use crate::commands::{Colors, Outcome, Refusal, baseline, complain, print, read, refused};
@@ -47,7 +48,7 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     let kept =
         store::nightly::baseline(&file).map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
     let nights = Nights::take(&args.run.results, &plan.matrix).map_err(overlaps)?;
-    let measured = measure(&args.run, colors, &|_| ())?;
+    let measured = measure(&args.run, colors, &|_| (), &Further::AsAsked)?;
     if measured.exit == Exit::Interrupted {
         return Ok(Exit::Interrupted);
     }
@@ -186,7 +187,7 @@ fn judge(
             resume: Some(tonight.run.to_string()),
             ..args.run.clone()
         };
-        let confirmed = measure(&again, colors, &|plan: &mut Plan| plan.start_again(&wanted))?;
+        let confirmed = measure(&again, colors, &|_| (), &Further::Confirming(&wanted))?;
         if confirmed.exit == Exit::Interrupted {
             return Ok(None);
         }

@@ -6,8 +6,8 @@ use anyhow::Context;
 
 use crate::base::clock;
 use crate::base::ids::CellKey;
-use crate::cli::RunArgs;
 use crate::cli::compare::NoiseArgs;
+use crate::commands::again::{Further, Wanted};
 use crate::commands::compare::{gates, of_run};
 use crate::commands::run::measure;
 use crate::commands::{Colors, Outcome, complain, print};
@@ -22,56 +22,47 @@ use crate::results::store::{self, Run};
 /// Starts on either side of the comparison that the smallest visible change is told for.
 const SIDES: usize = 5;
 
-/// Measures noise and keeps it.
+/// What the gating figures of each cell vary by.
+type Found = BTreeMap<CellKey, BTreeMap<String, Varies>>;
+
+/// Measures noise and keeps it. Until when the matrix itself would start again is not looked at.
 ///
 /// # Errors
 /// As `matrix run`.
 pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     let gates = gates(&args.gate)?;
-    let mut starts = 2 * args.starts;
-    let mut measured = measure(&args.run, colors, &|plan| plan.start_times(starts))?;
-    let (side, found) = loop {
-        let run = Run::read(&measured.folder).context("the run cannot be read")?;
-        let side = of_run(&run, &gates);
+    let look = |run: &Run| {
+        let side = of_run(run, &gates);
         let found = varies(&side);
-        let widest = found
-            .values()
-            .flat_map(BTreeMap::values)
-            .map(visible)
-            .fold(0.0, f64::max);
-        let next = args.target.map_or(Next::Enough, |target| {
-            spread::next(
-                widest,
-                target,
-                starts as usize,
-                args.most.saturating_sub(starts) as usize,
-            )
-        });
-        match next {
-            _ if measured.exit == Exit::Interrupted => break (side, found),
-            Next::Enough => break (side, found),
-            Next::Spent => {
-                complain(&format!(
-                    "note: {starts} starts are spent, and {:.1} % is the smallest visible change\n",
-                    widest * 100.0
-                ));
-                break (side, found);
-            }
-            Next::More(more) => {
-                // Whole rounds of A B B A.
-                starts = args
-                    .most
-                    .min(starts + u32::try_from(more.div_ceil(4) * 4).unwrap_or(args.most));
-                let again = RunArgs {
-                    resume: Some(measured.run.to_string()),
-                    ..args.run.clone()
-                };
-                measured = measure(&again, colors, &|plan| plan.start_times(starts))?;
-            }
-        }
+        (side, found)
     };
+    let further = |run: &Run| match next(args, run, &look(run).1) {
+        // Whole rounds of A B B A, for all alike.
+        Next::More(more) => {
+            let more = u32::try_from(more.div_ceil(4) * 4).unwrap_or(args.most);
+            let more = more.min(args.most.saturating_sub(started(run)));
+            let cells = run.plan.cells.iter();
+            cells.map(|cell| (cell.key.clone(), more)).collect()
+        }
+        Next::Enough | Next::Spent => Wanted::new(),
+    };
+    let measured = measure(
+        &args.run,
+        colors,
+        &|plan| plan.start_times(2 * args.starts),
+        &Further::While(&further),
+    )?;
     if measured.exit == Exit::Interrupted {
         return Ok(Exit::Interrupted);
+    }
+    let run = Run::read(&measured.folder).context("the run cannot be read")?;
+    let (side, found) = look(&run);
+    if next(args, &run, &found) == Next::Spent {
+        complain(&format!(
+            "note: {} starts are spent, and {:.1} % is the smallest visible change\n",
+            started(&run),
+            widest(&found) * 100.0
+        ));
     }
     let cache = args.run.places.cache();
     let kept = store::nightly::noise(&cache).filter(|noise| noise.machine == side.machine);
@@ -106,13 +97,34 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     Ok(measured.exit)
 }
 
+/// Whether to start again, after what was found so far.
+fn next(args: &NoiseArgs, run: &Run, found: &Found) -> Next {
+    let Some(target) = args.target else {
+        return Next::Enough;
+    };
+    let starts = started(run);
+    let left = args.most.saturating_sub(starts);
+    spread::next(widest(found), target, starts as usize, left as usize)
+}
+
+/// How often each launch is started.
+fn started(run: &Run) -> u32 {
+    run.plan.starts.iter().map(|start| start.start).max().unwrap_or(0)
+}
+
+/// The smallest change that is visible in every figure.
+fn widest(found: &Found) -> f64 {
+    let all = found.values().flat_map(BTreeMap::values);
+    all.map(visible).fold(0.0, f64::max)
+}
+
 /// The smallest change that five starts against five show.
 fn visible(varies: &Varies) -> f64 {
     Policy::default().noise_floor(varies.start_share, SIDES, SIDES)
 }
 
 /// What the gating figures of each cell vary by. Starts belong to the arms A B B A by their number.
-fn varies(side: &Side) -> BTreeMap<CellKey, BTreeMap<String, Varies>> {
+fn varies(side: &Side) -> Found {
     let of_cell = |cell: &crate::results::record::side::SideCell| -> BTreeMap<String, Varies> {
         cell.gates
             .iter()

@@ -67,6 +67,10 @@ fn text(plan: &Plan, results: &Path) -> String {
         plan.cells.len(),
         plan.launches.len()
     );
+    if let Some(until) = &plan.until {
+        let starts = plan.starts.iter().map(|start| start.start).max().unwrap_or(0);
+        let _ = writeln!(out, "{starts} starts, {until}");
+    }
     let mut expected = 0.0;
     let mut unknown = 0;
     let mut number = 0;
@@ -220,6 +224,7 @@ fn json(plan: &Plan, results: &Path) -> String {
         "launches": launches,
         "cells": cells,
         "starts": plan.starts,
+        "until": plan.until,
         "left_out": plan.left_out,
         "reference": plan.reference,
     });

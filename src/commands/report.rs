@@ -5,9 +5,12 @@ use std::fs;
 
 use anyhow::Context;
 
+use crate::base::ids::CellKey;
 use crate::cli::{ReportArgs, ReportFormat};
+use crate::commands::again::certainties;
 use crate::commands::{Colors, Outcome, Refusal, print};
 use crate::exit::Exit;
+use crate::judge::compare::certainty::Certainty;
 use crate::judge::metrics;
 use crate::matrix::plan::Measurement;
 use crate::matrix::spec::source::nearest;
@@ -163,6 +166,7 @@ struct Read<'a> {
     run: &'a Run,
     traces: BTreeMap<Measurement, Trace>,
     doubts: Vec<String>,
+    certainties: BTreeMap<CellKey, Certainty>,
 }
 
 impl<'a> Read<'a> {
@@ -197,7 +201,12 @@ impl<'a> Read<'a> {
             };
             traces.insert(measurement, trace);
         }
-        Self { run, traces, doubts }
+        Self {
+            run,
+            traces,
+            doubts,
+            certainties: certainties(run),
+        }
     }
 }
 
@@ -211,6 +220,7 @@ fn document(read: &[Read<'_>], reference: Option<&str>) -> Document {
             summaries: &read.run.summaries,
             traces: &read.traces,
             doubts: &read.doubts,
+            certainties: &read.certainties,
         })
         .collect();
     Document::of(&sources, reference)

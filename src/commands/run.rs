@@ -10,6 +10,7 @@ use anyhow::Context;
 use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::Redactor;
 use crate::cli::{self, RunArgs};
+use crate::commands::again::{self, Further, Plans, Round, remaining};
 use crate::commands::plan::{minutes, select};
 use crate::commands::{
     Colors, Outcome, Read, Refusal, complain, flags, log, print, read, refused, report, whereabouts,
@@ -18,7 +19,7 @@ use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::plan::{Measurement, Place, Plan, Start};
 use crate::progress::Progress;
-use crate::results::record::cell::{Ending, Summary};
+use crate::results::record::cell::Summary;
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
@@ -41,7 +42,7 @@ const QUICK_TOKENS: u32 = 16;
 /// # Errors
 /// Mistakes in the files, a machine that is not fit, a disk that refuses.
 pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
-    let measured = measure(args, colors, &|_| ())?;
+    let measured = measure(args, colors, &|_| (), &Further::AsAsked)?;
     if !args.json {
         print(&measured.tables);
         print(&format!("results: {}\n", measured.folder.display()));
@@ -68,7 +69,7 @@ pub(super) struct Measured {
     pub exit: Exit,
 }
 
-/// Measures a matrix, whose plan `change` may change before anything is chosen of it.
+/// Measures a matrix, whose plan `change` may change before anything is chosen of it, and what is wanted beyond it.
 ///
 /// # Errors
 /// As [`execute`].
@@ -76,10 +77,16 @@ pub(super) fn measure(
     args: &RunArgs,
     colors: Colors,
     change: &dyn Fn(&mut Plan),
+    further: &Further<'_>,
 ) -> Result<Measured, Refusal> {
     let mut read =
         read(&args.matrix).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?;
     change(&mut read.plan);
+    let resumed = resumed(args, &read.plan.matrix)?;
+    let earlier = resumed
+        .as_ref()
+        .and_then(|run| again::earlier(&args.results.join(run.as_str())));
+    further.prepare(&mut read.plan, earlier.as_ref());
     let secrets = secrets(&read.plan);
     let redactor = Redactor::new(secrets.values().map(String::as_str));
     let whole = read.plan.clone();
@@ -90,20 +97,7 @@ pub(super) fn measure(
     if !unknown.is_empty() {
         return Err(refused(&unknown, &read.sources, colors.stderr));
     }
-    let open_files = machine::raise_open_files();
-    let mut about = machine::read(&format!("matrix {}", cli::VERSION));
-    about.open_files = open_files.or(about.open_files);
-    let gpus = match pretend(&mut about)? {
-        true => None,
-        false => devices()?,
-    };
-    if let Some(gpus) = &gpus {
-        gpus.describe(&mut about);
-    }
-    let host = Host {
-        gpus,
-        ..host(args, &read, secrets, redactor.clone(), about)?
-    };
+    let host = host(args, &read, secrets, redactor.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -115,32 +109,44 @@ pub(super) fn measure(
         return Err(Refusal::unfit(told.collect::<String>() + &unfit.message));
     }
     let _claim = claim(&read.plan, &host)?;
-    let store = Arc::new(open(args, &whole.matrix, &redactor)?);
+    let store = Arc::new(open(args, &whole.matrix, resumed.as_ref(), &redactor)?);
     let host = Host {
         run: store.run().clone(),
         ..host
     };
     let finished = begin(&store, &read, &whole, &host)?;
     hold_images(&whole, &finished, &host);
-    let todo = remaining(&read.plan, &finished, args.failed);
+    let todo = remaining(&read.plan.starts, &finished, args.failed);
     log::into(store.log().context("cannot open the log")?);
     let journal = Mutex::new(store.journal().context("cannot open the journal")?);
     let (events, progress) = listeners(args, &read.plan, &store, journal);
     let stop = Stop::default();
-    let tally = runtime.block_on(conduct(
-        &store,
-        &read.plan,
-        &host,
-        &events,
-        &stop,
-        Work {
+    let mut plans = Plans {
+        whole,
+        chosen: read.plan.clone(),
+    };
+    let mut grow = || {
+        let Some(more) = plans.grow(further, &store)? else {
+            return Ok(None);
+        };
+        let finished = begin(&store, &read, &plans.whole, &host)?;
+        Ok(Some(Round {
+            plan: plans.chosen.clone(),
+            // A night that was cut short may have measured some of them.
+            todo: remaining(&more, &finished, false),
+        }))
+    };
+    let work = Work {
+        first: Round {
+            plan: read.plan.clone(),
             todo,
-            swept,
-            finished: finished.len(),
-            calibrates: !args.no_calibration,
-            retry_invalid: args.retry_invalid,
         },
-    ))?;
+        swept,
+        finished: finished.len(),
+        calibrates: !args.no_calibration,
+        retry_invalid: args.retry_invalid,
+    };
+    let tally = runtime.block_on(conduct(&store, &host, &events, &stop, work, &mut grow))?;
     progress.finish();
     let tables = report::write(&store, colors).context("the measurements are saved, the tables are not")?;
     Ok(Measured {
@@ -225,8 +231,17 @@ fn host(
     read: &Read,
     secrets: BTreeMap<String, String>,
     redactor: Redactor,
-    about: Machine,
 ) -> Result<Host, Refusal> {
+    let open_files = machine::raise_open_files();
+    let mut about = machine::read(&format!("matrix {}", cli::VERSION));
+    about.open_files = open_files.or(about.open_files);
+    let gpus = match pretend(&mut about)? {
+        true => None,
+        false => devices()?,
+    };
+    if let Some(gpus) = &gpus {
+        gpus.describe(&mut about);
+    }
     let matrix = std::env::current_exe().context("cannot find the program's own file")?;
     let folder = std::path::absolute(&read.folder).context("cannot find the folder of the matrix file")?;
     Ok(Host {
@@ -243,7 +258,7 @@ fn host(
         redactor,
         http: engine::http_client(),
         machine: about,
-        gpus: None,
+        gpus,
     })
 }
 
@@ -270,13 +285,11 @@ async fn fit(plan: &Plan, host: &Host, results: &Path) -> Result<(), Refusal> {
     Err(Refusal::unfit(host.redactor.redact(&message)))
 }
 
-/// A new run, or the one to be taken up again.
-fn open(args: &RunArgs, matrix: &str, redactor: &Redactor) -> Result<Store, Refusal> {
+/// The run to be taken up again, where one is.
+fn resumed(args: &RunArgs, matrix: &str) -> Result<Option<RunId>, Refusal> {
     let root = &args.results;
-    let unfit = |error: store::StoreError| Refusal::unfit(format!("error: {error}\n"));
     let Some(resume) = &args.resume else {
-        let run = Store::new_run_id(root, matrix, redactor);
-        return Store::create(root, &run, redactor.clone()).map_err(unfit);
+        return Ok(None);
     };
     let run = if resume == "latest" {
         let latest = store::latest(root, matrix).map_err(unfit)?;
@@ -292,16 +305,36 @@ fn open(args: &RunArgs, matrix: &str, redactor: &Redactor) -> Result<Store, Refu
             .map_or(resume.as_str().into(), |name| name.to_string_lossy());
         RunId::new(name)
     };
-    Store::open(root, &run, redactor.clone()).map_err(|error| Refusal::usage(format!("error: {error}\n")))
+    Ok(Some(run))
 }
 
-/// Writes what the run begins with, and tells what is finished.
+fn unfit(error: store::StoreError) -> Refusal {
+    Refusal::unfit(format!("error: {error}\n"))
+}
+
+/// A new run, or the one to be taken up again.
+fn open(
+    args: &RunArgs,
+    matrix: &str,
+    resumed: Option<&RunId>,
+    redactor: &Redactor,
+) -> Result<Store, Refusal> {
+    let root = &args.results;
+    if let Some(run) = resumed {
+        return Store::open(root, run, redactor.clone())
+            .map_err(|error| Refusal::usage(format!("error: {error}\n")));
+    }
+    let run = Store::new_run_id(root, matrix, redactor);
+    Store::create(root, &run, redactor.clone()).map_err(unfit)
+}
+
+/// Writes what the run begins or goes on with, and tells what is finished.
 fn begin(
     store: &Store,
     read: &Read,
     whole: &Plan,
     host: &Host,
-) -> Result<BTreeMap<Measurement, Summary>, Refusal> {
+) -> anyhow::Result<BTreeMap<Measurement, Summary>> {
     let recipes = read.sources[1..]
         .iter()
         .filter_map(|source| {
@@ -319,7 +352,7 @@ fn begin(
         machine: &host.machine,
     };
     store.begin_run(&beginning).context("cannot begin the run")?;
-    Ok(store.finished(whole).context("cannot read what is finished")?)
+    store.finished(whole).context("cannot read what is finished")
 }
 
 /// A run that is taken up again goes on with the images that it began with, whatever their names mean by now.
@@ -332,31 +365,6 @@ fn hold_images(plan: &Plan, finished: &BTreeMap<Measurement, Summary>, host: &Ho
             host.images.hold(&container.image, digest);
         }
     }
-}
-
-/// What is still to be done: interrupted cells are and those that failed by the host's fault, other failed ones only when they are
-/// asked for.
-fn remaining(plan: &Plan, finished: &BTreeMap<Measurement, Summary>, failed: bool) -> Vec<Start> {
-    let is_open = |measurement: &Measurement| match finished.get(measurement).map(|summary| &summary.ending) {
-        None | Some(Ending::Interrupted | Ending::Skipped { .. }) => true,
-        // A failure of the host says nothing about the engine.
-        Some(Ending::Failed { class, .. }) => failed || class.is_retried(),
-        Some(Ending::Done) => false,
-    };
-    let open = |start: &Start| Start {
-        cells: start
-            .cells
-            .iter()
-            .filter(|measurement| is_open(measurement))
-            .cloned()
-            .collect(),
-        ..start.clone()
-    };
-    plan.starts
-        .iter()
-        .map(open)
-        .filter(|start| !start.cells.is_empty())
-        .collect()
 }
 
 fn listeners(
@@ -405,7 +413,8 @@ fn listeners(
 
 /// What is to be done.
 struct Work {
-    todo: Vec<Start>,
+    /// What was planned before anything was measured.
+    first: Round,
     /// What an earlier run had left.
     swept: Vec<String>,
     /// Measurements that are finished already.
@@ -416,26 +425,28 @@ struct Work {
     retry_invalid: u32,
 }
 
+/// Does all rounds: after each, `grow` tells the next one, until it wants no more.
 async fn conduct(
     store: &Store,
-    plan: &Plan,
     host: &Host,
     events: &Events,
     stop: &Stop,
     work: Work,
+    grow: &mut dyn FnMut() -> anyhow::Result<Option<Round>>,
 ) -> anyhow::Result<Tally> {
     let Work {
-        todo,
+        first: Round { mut plan, mut todo },
         swept,
         finished,
-        calibrates,
+        mut calibrates,
         retry_invalid,
     } = work;
     let mut signals = Signals::catch().context("cannot listen to signals")?;
     for what in swept {
         events.tell(Event::Swept { what });
     }
-    let measurements = todo.iter().map(|start| start.cells.len()).sum::<usize>() + finished;
+    let count = |todo: &[Start]| todo.iter().map(|start| start.cells.len()).sum::<usize>();
+    let mut measurements = count(&todo) + finished;
     events.tell(Event::RunBegan {
         run: host.run.clone(),
         matrix: plan.matrix.clone(),
@@ -444,23 +455,38 @@ async fn conduct(
     });
     let began = crate::base::clock::now();
     let work = async {
-        let calibration = match calibrates {
-            true => calibrate(host, store, events, run::calibrate::streams(plan, &todo), stop).await,
-            false => None,
-        };
-        let job = Job {
-            plan,
-            todo,
-            store,
-            events,
-            host,
-            retry_invalid,
-            calibration: calibration.as_ref(),
-        };
-        run::run(&job, stop).await
+        let (mut tally, mut calibration) = (Tally::default(), None);
+        loop {
+            // A run that goes on may have nothing left to do of what was planned before.
+            if calibrates && !todo.is_empty() {
+                let streams = run::calibrate::streams(&plan, &todo);
+                calibration = calibrate(host, store, events, streams, stop).await;
+                calibrates = false;
+            }
+            let job = Job {
+                plan: &plan,
+                todo,
+                store,
+                events,
+                host,
+                retry_invalid,
+                calibration: calibration.as_ref(),
+            };
+            tally += run::run(&job, stop).await.context("the run cannot go on")?;
+            let next = if stop.is_asked() { None } else { grow()? };
+            let Some(next) = next else {
+                return anyhow::Ok(tally);
+            };
+            Round { plan, todo } = next;
+            measurements += count(&todo);
+            events.tell(Event::StartsAdded {
+                starts: todo.len(),
+                measurements,
+            });
+        }
     };
     let tally = tokio::select! {
-        tally = work => tally.context("the run cannot go on")?,
+        tally = work => tally?,
         never = stop.listen(&mut signals, events) => match never {},
     };
     events.tell(Event::RunEnded {

@@ -85,6 +85,7 @@ impl Case {
             launch: &self.launch,
             cell: &self.cell,
             summaries: self.summaries.iter().collect(),
+            certainty: None,
         }
     }
 }

@@ -119,6 +119,7 @@ mod tests {
                 launch: id,
                 start: 1,
                 cells: Vec::new(),
+                confirms: false,
             });
         }
         plan

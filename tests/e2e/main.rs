@@ -10,6 +10,7 @@ mod harness;
 mod nightly;
 #[path = "../nvml/stub.rs"]
 mod nvml;
+mod report;
 mod resume;
 mod rows;
 mod search;
@@ -17,5 +18,6 @@ mod secrets;
 mod sglang;
 mod stop;
 mod telemetry;
+mod until;
 mod validity;
 mod vllm;

@@ -4,6 +4,7 @@
 //! here is a function of values, without any draw: the same figures give the same verdict.
 
 pub mod cells;
+pub mod certainty;
 pub mod change;
 pub mod comparable;
 pub mod exact;

@@ -1,6 +1,7 @@
 //! How much starts differ, what can be seen through that, and how many more are worth their time.
 
 use super::student::{mean, quantile, squares};
+use super::verdict::LEVEL;
 
 /// The spread of measurements, within a start and between starts, as variances.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -108,6 +109,28 @@ pub fn next(half: f64, target: f64, starts: usize, left: usize) -> Next {
     }
 }
 
+/// How far the interval of a mean reaches to either side, with this confidence, where so many starts (two at least) have the standard
+/// deviation `sigma`.
+///
+/// Source: Student, "The probable error of a mean", 1908.
+pub fn half_width(sigma: f64, starts: usize, level: f64) -> f64 {
+    let error = sigma / (starts as f64).sqrt();
+    error * quantile(starts as f64 - 1.0, f64::midpoint(1.0, level))
+}
+
+/// As [`next`], until the interval of the mean of so many starts (two at least) reaches no further than `target`. How many more are begun
+/// allows for t, which itself falls as starts are added: by the root alone three starts would ask for many times what they need.
+pub fn narrow(sigma: f64, target: f64, starts: usize, left: usize) -> Next {
+    let reaches = |starts: usize| half_width(sigma, starts, LEVEL) <= target;
+    if reaches(starts) {
+        return Next::Enough;
+    }
+    match (1..=left).find(|more| reaches(starts + more)).unwrap_or(left) {
+        0 => Next::Spent,
+        more => Next::More(more),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,5 +170,17 @@ mod tests {
         assert_eq!(next(0.03, 0.02, 4, 2), Next::More(2));
         assert_eq!(next(0.03, 0.02, 4, 0), Next::Spent);
         assert_eq!(next(f64::INFINITY, 0.02, 1, 3), Next::More(1));
+    }
+
+    #[test]
+    fn an_interval_by_t_asks_for_as_many_starts_as_make_it_narrow() {
+        assert_eq!(narrow(0.0, 0.02, 2, 10), Next::Enough);
+        // 4.303 · 0.016 / √3 is too wide, 3.182 · 0.016 / √4 is too, 2.776 · 0.016 / √5 is not.
+        assert_eq!(narrow(0.016, 0.02, 3, 10), Next::More(2));
+        assert_eq!(narrow(0.016, 0.02, 5, 10), Next::Enough);
+        assert_eq!(narrow(0.016, 0.02, 3, 1), Next::More(1));
+        assert_eq!(narrow(0.016, 0.02, 3, 0), Next::Spent);
+        // Where even all that are left would not do, all are begun.
+        assert_eq!(narrow(1.0, 0.02, 2, 7), Next::More(7));
     }
 }

@@ -110,7 +110,7 @@ fn assemble(matrix: &Matrix, cells: Vec<(Cell, super::Launch)>, left_out: Vec<Le
     let reference = matrix.reference.as_ref().map(|name| name.value.clone());
     Plan {
         matrix: matrix.name.value.clone(),
-        starts: order::starts(&launches, &cells, matrix.repeats),
+        starts: order::starts(&launches, &cells, &matrix.repeats),
         pull_ahead: matrix.pull_ahead,
         reference: reference.or_else(|| launches.first().map(|launch| launch.engine.name.clone())),
         launches,
@@ -122,6 +122,7 @@ fn assemble(matrix: &Matrix, cells: Vec<(Cell, super::Launch)>, left_out: Vec<Le
             .as_ref()
             .map(|bounds| bounds.value.clone())
             .unwrap_or_default(),
+        until: matrix.repeats.until(),
     }
 }
 

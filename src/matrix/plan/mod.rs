@@ -19,6 +19,7 @@ pub use launch::{
 };
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::matrix::spec::repeats::Until;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::select::AxisValues;
 use crate::matrix::spec::validity::Bounds;
@@ -47,6 +48,9 @@ pub struct Plan {
     /// From where on a measurement is doubted.
     #[serde(default, skip_serializing_if = "Bounds::is_usual")]
     pub validity: Bounds,
+    /// When a cell is started again no more; absent where no cell is started more often than planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
 }
 
 impl Plan {
@@ -98,6 +102,9 @@ pub struct Start {
     pub start: u32,
     /// The cells measured on it, in order; a cell measured twice on one start stands twice.
     pub cells: Vec<Measurement>,
+    /// Whether it was planned to decide about suspects, by somebody who had looked at what starts before it measured.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub confirms: bool,
 }
 
 /// One measurement of a cell: the cell's key does not know it.

@@ -10,6 +10,7 @@ use crate::matrix::spec::arrival::{Pace, Ramp, Spacing, Stage};
 use crate::matrix::spec::engine::{Body, ContainerChange, Devices, Executor, PatienceRecipe};
 use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::pictures::{Pictures, SpeedBench};
+use crate::matrix::spec::repeats::Repeats;
 use crate::matrix::spec::rows::{AgenticTrace, Mooncake, SharedPrefix};
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::search::Search;
@@ -58,7 +59,7 @@ pub struct Matrix {
     pub include: Vec<Spanned<Inclusion>>,
     /// How often each cell is measured.
     #[serde(default)]
-    pub repeats: Repeats,
+    pub repeats: Spanned<Repeats>,
     /// Whether launches that need fewer GPUs than the host has run side by side on others, containers held to the processors of their
     /// GPUs' NUMA nodes; rows measured beside a neighbour say so.
     #[serde(default)]
@@ -326,34 +327,4 @@ pub struct Inclusion {
     pub concurrency: Option<NonZeroU32>,
     /// Why; `plan` and the reports show it.
     pub why: String,
-}
-
-/// How often each cell is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Repeats {
-    /// How often each engine is started anew.
-    #[serde(default = "once")]
-    pub starts: NonZeroU32,
-    /// How often each cell is measured on one start.
-    #[serde(default = "once")]
-    pub per_start: NonZeroU32,
-    /// Whether starts of different launches take turns, A B B A, instead of following one another: so that drift of the machine hits all
-    /// alike. Unless said otherwise they do where the matrix holds one engine and model in several versions.
-    #[serde(default)]
-    pub interleave: Option<bool>,
-}
-
-impl Default for Repeats {
-    fn default() -> Self {
-        Self {
-            starts: NonZeroU32::MIN,
-            per_start: NonZeroU32::MIN,
-            interleave: None,
-        }
-    }
-}
-
-const fn once() -> NonZeroU32 {
-    NonZeroU32::MIN
 }

@@ -6,6 +6,7 @@ pub mod lora;
 pub mod matrix;
 pub mod metrics;
 pub mod pictures;
+pub mod repeats;
 pub mod rows;
 pub mod scenario;
 pub mod search;

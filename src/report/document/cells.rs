@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::traces::{self, Distribution, Series, Trace};
+use crate::judge::compare::certainty::Certainty;
 use crate::judge::metrics::{Metric, Statistics};
 use crate::matrix::plan::Measurement;
 use crate::report::engine_report::command_of;
@@ -69,6 +70,9 @@ pub struct CellFacts {
     pub origin: Origin,
     /// Whether its figures can be believed.
     pub validity: Verdict,
+    /// How well it is known; absent unless its matrix says how well it should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certainty: Option<CertaintyFacts>,
     /// Every measurement.
     pub measurements: Vec<MeasurementFacts>,
     /// The figures by definition set and name, over the measurements that are not invalid, or over all if every one is. A name ends in
@@ -105,6 +109,22 @@ pub struct Figure {
     pub most: f64,
     /// The value of each measurement that has it, in the order of starts and repeats.
     pub values: Vec<f64>,
+}
+
+/// How well a cell is known by its starts.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct CertaintyFacts {
+    /// How far its 95 % interval should reach to either side, as a share.
+    pub wanted_share: f64,
+    /// How far it reaches, for the figure known worst of those that gate; absent where that cannot be told.
+    pub half_width_share: Option<f64>,
+    /// That figure, for people.
+    pub figure: Option<String>,
+    /// The starts that count.
+    pub starts: Option<usize>,
+    /// Whether it was known well enough (`enough`), or why it was started again no more: `most-starts`, `budget-spent`, `hopeless`; a run
+    /// that was stopped may leave `wants-more`.
+    pub outlook: String,
 }
 
 /// One measurement of a cell.
@@ -186,11 +206,23 @@ pub(super) fn cell(shown: &Shown<'_>, run: &str, traces: &BTreeMap<Measurement, 
         status: status(shown),
         origin: shown.origin(),
         validity: shown.verdict(),
+        certainty: shown.certainty.map(certainty),
         measurements: shown.summaries.iter().map(|summary| measured(summary)).collect(),
         figures: figures(shown),
         distributions: traces::distributions(shown, traces),
         series: trace.map(traces::series).unwrap_or_default(),
         window_s: middle.and_then(traces::window_s),
+    }
+}
+
+fn certainty(certainty: &Certainty) -> CertaintyFacts {
+    let known = certainty.known.as_ref();
+    CertaintyFacts {
+        wanted_share: certainty.until.half_width.share(),
+        half_width_share: known.map(|known| known.half_width),
+        figure: known.map(|known| known.figure.clone()),
+        starts: known.map(|known| known.starts),
+        outlook: certainty.outlook.name().to_owned(),
     }
 }
 

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub use cells::{CellFacts, Figure, MeasurementFacts, label, unit};
+pub use cells::{CellFacts, CertaintyFacts, Figure, MeasurementFacts, label, unit};
 pub use comparisons::{Comparison, Placed, RatioFacts, Standings, Standpoint};
 pub use facts::{Fact, LeftOutFact, RunFacts, machine_facts};
 pub use tables::{Compared, Tables};
@@ -25,6 +25,8 @@ pub use traces::{Distribution, Quantity, Series, Trace};
 pub use tradeoffs::{Operating, Tradeoff};
 
 use super::Shown;
+use crate::base::ids::CellKey;
+use crate::judge::compare::certainty::Certainty;
 use crate::matrix::plan::{Measurement, Plan};
 use crate::results::record::cell::Summary;
 use crate::results::record::machine::Machine;
@@ -48,6 +50,8 @@ pub struct Source<'a> {
     pub traces: &'a BTreeMap<Measurement, Trace>,
     /// What could not be read and was passed over.
     pub doubts: &'a [String],
+    /// How well its cells are known; empty where nobody asked for that.
+    pub certainties: &'a BTreeMap<CellKey, Certainty>,
 }
 
 /// Everything that a report shows.
@@ -86,7 +90,8 @@ impl Document {
                     ""
                 };
                 let machine = has_several.then_some(source.machine);
-                Shown::of_run(run, machine, source.plan, source.summaries)
+                let shown = Shown::of_run(run, machine, source.plan, source.summaries);
+                shown.into_iter().map(|one| one.known(source.certainties))
             })
             .collect();
         let traces: Vec<&BTreeMap<Measurement, Trace>> = sources

@@ -20,6 +20,7 @@ struct Made {
     summaries: Vec<Summary>,
     traces: BTreeMap<Measurement, Trace>,
     doubts: Vec<String>,
+    certainties: BTreeMap<CellKey, Certainty>,
 }
 
 impl Made {
@@ -34,6 +35,7 @@ impl Made {
             reference: None,
             pull_ahead: false,
             validity: Default::default(),
+            until: None,
         };
         let mut summaries = Vec::new();
         for case in cases {
@@ -67,6 +69,7 @@ impl Made {
             machine: Machine::default(),
             summaries,
             doubts: Vec::new(),
+            certainties: BTreeMap::new(),
         }
     }
 
@@ -78,6 +81,7 @@ impl Made {
             summaries: &self.summaries,
             traces: &self.traces,
             doubts: &self.doubts,
+            certainties: &self.certainties,
         }
     }
 

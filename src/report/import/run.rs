@@ -55,6 +55,7 @@ pub fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
             reference: None,
             pull_ahead: false,
             validity: Bounds::default(),
+            until: None,
         },
         summaries: Vec::new(),
         warnings: Vec::new(),
@@ -190,6 +191,7 @@ impl Imports {
                     launch: launch.id.clone(),
                     start: 1,
                     cells: Vec::new(),
+                    confirms: false,
                 });
                 self.plan.starts.last_mut().expect("one was put there")
             }

@@ -2,7 +2,7 @@
 
 use super::columns;
 use super::ratio::{Held, best, held};
-use super::{DEFINITIONS, Mark, Row, Shown, Table, Value, misread, notes, queue_bound, told_apart};
+use super::{DEFINITIONS, Mark, Row, Shown, Table, Value, certain, misread, notes, queue_bound, told_apart};
 
 const BEST: &str =
     "[best]: the interval of its ratio to every other row that can be compared lies wholly above 1";
@@ -99,6 +99,7 @@ fn table<'a>(title: String, group: &[&Shown<'a>], reference: Option<&'a str>) ->
     let mut notes = notes(&named);
     notes.extend(misread(&named));
     notes.extend(queue_bound(&named));
+    notes.extend(certain(&named));
     notes.extend(refusals);
     notes.extend(best.map(|_| BEST.to_owned()));
     notes.push(DEFINITIONS.to_owned());

@@ -15,13 +15,16 @@ pub(crate) use comparison::names;
 pub use comparison::{comparison, groups, reference_of};
 pub use latencies::latencies;
 pub(crate) use notes::{beside, doubts, told};
-use notes::{misread, notes, queue_bound};
+use notes::{certain, misread, notes, queue_bound};
 pub use overview::{engine_results, overview};
 pub(crate) use ratio::compared;
 pub use ratio::{Held, Ratio, Standing, best, held};
 
+use std::collections::BTreeMap;
+
 use super::{Mark, Row, Table, Value};
-use crate::base::ids::ContentHash;
+use crate::base::ids::{CellKey, ContentHash};
+use crate::judge::compare::certainty::Certainty;
 use crate::judge::metrics::{self, Metric};
 use crate::matrix::plan::{Cell, Launch, Plan};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
@@ -42,6 +45,8 @@ pub struct Shown<'a> {
     pub cell: &'a Cell,
     /// Its measurements, in any order; none if nothing was measured yet.
     pub summaries: Vec<&'a Summary>,
+    /// How well it is known, where its matrix says how well it should be.
+    pub certainty: Option<&'a Certainty>,
 }
 
 impl<'a> Shown<'a> {
@@ -66,8 +71,15 @@ impl<'a> Shown<'a> {
                 .iter()
                 .filter(|summary| summary.cell == cell.key)
                 .collect(),
+            certainty: None,
         });
         shown.collect()
+    }
+
+    /// The same with how well it is known.
+    pub fn known(self, certainties: &'a BTreeMap<CellKey, Certainty>) -> Self {
+        let certainty = certainties.get(&self.cell.key);
+        Self { certainty, ..self }
     }
 
     /// The engine with its version: the one asked for, else the one it reports.

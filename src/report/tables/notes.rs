@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Shown;
 use crate::base::ids::LaunchId;
+use crate::judge::compare::certainty::Outlook;
 use crate::judge::metrics;
 use crate::report::traps::{Itl, traps};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
@@ -184,6 +185,51 @@ pub(super) fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
     };
     named.iter().flat_map(told).collect()
+}
+
+/// How well rows are known and why they were started no more, where their matrix says how well they should be known; those that ended alike in
+/// one sentence.
+pub(super) fn certain(named: &[(String, &Shown<'_>)]) -> Vec<String> {
+    let mut alike: Vec<(String, Vec<String>)> = Vec::new();
+    for (name, shown) in named {
+        let Some(certainty) = shown.certainty.filter(|_| !shown.summaries.is_empty()) else {
+            continue;
+        };
+        let until = &certainty.until;
+        let why = match &certainty.outlook {
+            Outlook::Enough => format!("narrow enough, within {}", until.half_width),
+            Outlook::Wants(_) => format!("not yet within {}, `--resume` goes on", until.half_width),
+            Outlook::Most => format!(
+                "not within {}, {} starts are the most",
+                until.half_width, until.most
+            ),
+            Outlook::Budget => {
+                let budget = until.budget.map_or_else(String::new, |budget| budget.to_string());
+                format!(
+                    "not within {}, the budget of {budget} of GPU time is spent",
+                    until.half_width
+                )
+            }
+            Outlook::Hopeless(why) => format!("not started again, {why}"),
+        };
+        let known = certainty.known.as_ref().map(|known| {
+            format!(
+                "{name}: {} ±{:.1} % after {} starts",
+                known.figure,
+                known.half_width * 100.0,
+                known.starts
+            )
+        });
+        let row = known.unwrap_or_else(|| name.clone());
+        match alike.iter_mut().find(|(ending, _)| *ending == why) {
+            Some((_, rows)) => rows.push(row),
+            None => alike.push((why, vec![row])),
+        }
+    }
+    let told = alike
+        .into_iter()
+        .map(|(why, rows)| format!("{why}: {}", rows.join("; ")));
+    told.collect()
 }
 
 /// That the time to the first token is mostly the wait for others, where all requests are sent at once.

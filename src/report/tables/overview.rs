@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::columns;
-use super::{DEFINITIONS, Row, Shown, Table, Value, misread, notes, queue_bound};
+use super::{DEFINITIONS, Row, Shown, Table, Value, certain, misread, notes, queue_bound};
 use crate::results::record::cell::Summary;
 use crate::results::record::request::Class;
 
@@ -98,6 +98,7 @@ fn noted(group: &[&Shown<'_>], more: fn(&[(String, &Shown<'_>)]) -> Vec<String>)
     let mut notes = notes(&named);
     notes.extend(more(&named));
     notes.extend(queue_bound(&named));
+    notes.extend(certain(&named));
     notes.push(DEFINITIONS.to_owned());
     notes
 }

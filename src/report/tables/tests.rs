@@ -1,6 +1,9 @@
 use super::*;
+use crate::base::units::Span;
+use crate::judge::compare::certainty::{Known, Outlook};
 use crate::judge::metrics::{Sample, Statistic};
 use crate::matrix::plan::{Attach, Place};
+use crate::matrix::spec::repeats::{HalfWidth, Until};
 use crate::matrix::spec::text::Text;
 use crate::report::markdown;
 use crate::report::testing::{Case, shown};
@@ -222,6 +225,7 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         reference: None,
         pull_ahead: false,
         validity: Default::default(),
+        until: None,
     };
     let summaries = cases[0].summaries.clone();
     let counts: Vec<usize> = Shown::of_plan(&plan, &summaries)
@@ -359,4 +363,65 @@ fn a_queue_bound_ttft_is_labelled_and_one_with_a_rate_or_a_limit_is_not() {
     case.cell.scenario.arrival.concurrency = None;
     case.cell.scenario.arrival.rate = crate::base::units::RequestRate::new(2.0).unwrap();
     assert!(!has(&case));
+}
+
+#[test]
+fn how_well_cells_are_known_is_told_once_for_all_that_ended_alike() {
+    let until = Until {
+        half_width: HalfWidth::new(0.02).unwrap(),
+        most: 12,
+        budget: Some(Span::seconds(5400)),
+    };
+    let certainty = |half_width: f64, starts: usize, outlook: Outlook| Certainty {
+        until,
+        known: Some(Known {
+            figure: "output throughput".to_owned(),
+            half_width,
+            starts,
+            sigma: 0.01,
+        }),
+        outlook,
+    };
+    let cases = ["a", "b", "c", "d", "e"].map(|name| Case::new(name, "bf16", 1, 1.0));
+    let certainties = [
+        certainty(0.014, 5, Outlook::Enough),
+        certainty(0.031, 12, Outlook::Most),
+        certainty(0.009, 3, Outlook::Enough),
+        certainty(0.04, 4, Outlook::Budget),
+        Certainty {
+            known: None,
+            ..certainty(
+                0.0,
+                0,
+                Outlook::Hopeless("start 1: failed in launch: no memory".to_owned()),
+            )
+        },
+    ];
+    let mut rows = shown(&cases);
+    for (row, certainty) in rows.iter_mut().zip(&certainties) {
+        row.certainty = Some(certainty);
+    }
+    let name = |at: usize| rows[at].name();
+    let notes = overview(&rows).notes;
+    for note in [
+        format!(
+            "narrow enough, within ±2 %: {}: output throughput ±1.4 % after 5 starts; {}: output throughput ±0.9 % after 3 starts",
+            name(0),
+            name(2)
+        ),
+        format!(
+            "not within ±2 %, 12 starts are the most: {}: output throughput ±3.1 % after 12 starts",
+            name(1)
+        ),
+        format!(
+            "not within ±2 %, the budget of 1h 30m of GPU time is spent: {}: output throughput ±4.0 % after 4 starts",
+            name(3)
+        ),
+        format!(
+            "not started again, start 1: failed in launch: no memory: {}",
+            name(4)
+        ),
+    ] {
+        assert!(notes.contains(&note), "`{note}` is not in {notes:#?}");
+    }
 }

@@ -122,6 +122,13 @@ pub enum Event {
         /// Seconds it took.
         seconds: f64,
     },
+    /// Cells are started again, because they are not known well enough.
+    StartsAdded {
+        /// How many starts.
+        starts: usize,
+        /// Measurements in all by now.
+        measurements: usize,
+    },
     /// Something that an earlier run left was removed.
     Swept {
         /// What.

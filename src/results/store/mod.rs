@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 pub use journal::Journal;
 pub use lock::writer_of;
 pub use log::Log;
-pub use reader::{Listed, Run, Unfinished, latest, list};
+pub use reader::{Listed, Run, Unfinished, latest, list, plan};
 pub use writer::{Beginning, Said, Store};
 
 /// Why the store could not do its job.

@@ -59,10 +59,7 @@ impl Run {
     /// It is no run, has a newer format, or its plan is missing or broken.
     pub fn read(folder: &Path) -> Result<Self> {
         let about = about(folder)?;
-        let plan: Plan = json(
-            &folder.join(layout::PLAN),
-            "continue the run with `--resume`, which writes it again",
-        )?;
+        let plan = plan(folder)?;
         let mut doubts = Vec::new();
         let machine = json(&folder.join(layout::MACHINE), "the machine is unknown").unwrap_or_else(|error| {
             doubts.push(error.to_string());
@@ -248,6 +245,17 @@ pub fn list(root: &Path) -> Result<Vec<Listed>> {
 /// The disk refuses.
 pub fn latest(root: &Path, matrix: &str) -> Result<Option<Listed>> {
     Ok(list(root)?.into_iter().find(|run| run.about.matrix == matrix))
+}
+
+/// The plan of the run in `folder`.
+///
+/// # Errors
+/// It is missing or broken.
+pub fn plan(folder: &Path) -> Result<Plan> {
+    json(
+        &folder.join(layout::PLAN),
+        "continue the run with `--resume`, which writes it again",
+    )
 }
 
 /// What the run in `folder` is.

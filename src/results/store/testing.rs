@@ -43,12 +43,14 @@ pub fn plan() -> Plan {
             launch,
             start: 1,
             cells: measured,
+            confirms: false,
         }],
         left_out: Vec::new(),
         parallel: false,
         reference: Some("sim".to_owned()),
         pull_ahead: false,
         validity: Default::default(),
+        until: None,
     }
 }
 

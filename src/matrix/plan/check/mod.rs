@@ -2,6 +2,7 @@
 
 mod carry;
 mod point;
+mod repeats;
 mod scenario;
 mod texts;
 
@@ -28,6 +29,7 @@ pub(crate) fn matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Mistake> {
     axes(matrix, &mut mistakes);
     selectors(matrix, &mut mistakes);
     texts::all(matrix, &mut mistakes);
+    repeats::all(&matrix.repeats, &mut mistakes);
     if let Some(reference) = &matrix.reference {
         let known: Vec<&str> = matrix
             .engines

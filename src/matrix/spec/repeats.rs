@@ -1,0 +1,215 @@
+//! How often each cell is measured, and when its figures are known well enough. Measures and decides nothing.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::base::units::Span;
+use crate::matrix::spec::source::Spanned;
+
+/// How often each cell is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Repeats {
+    /// How often each engine is started anew.
+    #[serde(default = "once")]
+    pub starts: NonZeroU32,
+    /// How often each cell is measured on one start.
+    #[serde(default = "once")]
+    pub per_start: NonZeroU32,
+    /// Whether starts of different launches take turns, A B B A, instead of following one another: so that drift of the machine hits all
+    /// alike. Unless said otherwise they do where the matrix holds one engine and model in several versions.
+    #[serde(default)]
+    pub interleave: Option<bool>,
+    /// Start again, until the 95 % interval of what gates a cell (what a search found; else output throughput; else, where requests come
+    /// at a rate, the median E2E) reaches no further than this share to either side, such as `2%`. Only cells that are not there yet are
+    /// measured again, launches taking turns. It needs two `starts` at least.
+    #[serde(default)]
+    pub until: Option<Spanned<HalfWidth>>,
+    /// The most starts that measure one cell, where `until` asks for more; 20 unless said otherwise.
+    #[serde(default)]
+    pub most: Option<Spanned<NonZeroU32>>,
+    /// Begin no start for `until` that all starts of the run together would take beyond this, such as `90m`: the time from the command to
+    /// the end of the engine, loading included, times its GPUs. An engine without GPUs counts as one.
+    #[serde(default)]
+    pub budget: Option<Spanned<Span>>,
+}
+
+impl Default for Repeats {
+    fn default() -> Self {
+        Self {
+            starts: NonZeroU32::MIN,
+            per_start: NonZeroU32::MIN,
+            interleave: None,
+            until: None,
+            most: None,
+            budget: None,
+        }
+    }
+}
+
+const fn once() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+/// The most starts of a cell, where nobody says.
+const MOST: u32 = 20;
+
+impl Repeats {
+    /// When a cell is started again no more, where it is started again at all.
+    pub fn until(&self) -> Option<Until> {
+        let most = self.most.as_ref().map(|most| most.value.get());
+        Some(Until {
+            half_width: self.until.as_ref()?.value,
+            most: most.unwrap_or(MOST.max(self.starts.get())),
+            budget: self.budget.as_ref().map(|budget| budget.value),
+        })
+    }
+}
+
+/// When a cell is started again no more: its figures are known well enough, or so much is spent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Until {
+    /// How far the 95 % interval of what gates the cell may reach to either side.
+    pub half_width: HalfWidth,
+    /// The most starts that measure it.
+    pub most: u32,
+    /// What all starts of the run may take together, as time of one device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Span>,
+}
+
+impl fmt::Display for Until {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "up to {} until {}", self.most, self.half_width)?;
+        match self.budget {
+            Some(budget) => write!(f, ", within {budget} of GPU time"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How far an interval reaches to either side, as a share of what it is about: above 0 and below 1. People write `2%` or `0.02`; on disk it
+/// is a number.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct HalfWidth(f64);
+
+impl HalfWidth {
+    /// A half-width, if it is above 0 and below 1.
+    pub fn new(share: f64) -> Option<Self> {
+        (share > 0.0 && share < 1.0).then_some(Self(share))
+    }
+
+    /// The share.
+    pub const fn share(self) -> f64 {
+        self.0
+    }
+}
+
+impl fmt::Display for HalfWidth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A share of 0.07 is 7.000000000000001 times a hundredth.
+        write!(f, "±{} %", (self.0 * 1e8).round() / 1e6)
+    }
+}
+
+impl Serialize for HalfWidth {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for HalfWidth {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = HalfWidth;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a share above 0% and below 100%, such as `2%` or `0.02`")
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<HalfWidth, E> {
+                HalfWidth::new(value).ok_or_else(|| refused(&value.to_string()))
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<HalfWidth, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<HalfWidth, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<HalfWidth, E> {
+                let text = value.trim();
+                let share = match text.strip_suffix('%') {
+                    Some(percent) => percent.trim().parse().map(|percent: f64| percent / 100.0),
+                    None => text.parse(),
+                };
+                share.ok().and_then(HalfWidth::new).ok_or_else(|| refused(value))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+fn refused<E: de::Error>(written: &str) -> E {
+    E::custom(format!(
+        "`{written}` is not how far an interval may reach; write a share above 0% and below 100%, such as `2%` or `0.02`"
+    ))
+}
+
+impl JsonSchema for HalfWidth {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "HalfWidth".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "oneOf": [
+                { "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 },
+                { "type": "string", "pattern": "^[0-9.]+ ?%$" }
+            ],
+            "description": "A share above 0% and below 100%: `2%` or `0.02`.",
+            "examples": ["2%", 0.02]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_half_width_is_read_in_percent_or_as_a_share_and_told_in_percent() {
+        for (written, told) in [
+            ("\"2%\"", "±2 %"),
+            ("0.02", "±2 %"),
+            ("\"7 %\"", "±7 %"),
+            ("0.0125", "±1.25 %"),
+        ] {
+            let half: HalfWidth = serde_json::from_str(written).unwrap();
+            assert_eq!(half.to_string(), told);
+            let again: HalfWidth = serde_json::from_str(&serde_json::to_string(&half).unwrap()).unwrap();
+            assert_eq!(again, half);
+        }
+        for wrong in ["0", "1", "\"200%\"", "-0.1", "\"two\"", "\"nan\""] {
+            assert!(serde_json::from_str::<HalfWidth>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_most_starts_are_never_fewer_than_those_that_are_planned() {
+        let repeats = |starts: u32, most: Option<u32>| Repeats {
+            starts: NonZeroU32::new(starts).unwrap(),
+            until: Some(HalfWidth::new(0.02).unwrap().into()),
+            most: most.map(|most| NonZeroU32::new(most).unwrap().into()),
+            ..Repeats::default()
+        };
+        assert_eq!(repeats(3, None).until().unwrap().most, 20);
+        assert_eq!(repeats(30, None).until().unwrap().most, 30);
+        assert_eq!(
+            repeats(3, Some(12)).until().unwrap().to_string(),
+            "up to 12 until ±2 %"
+        );
+        assert_eq!(Repeats::default().until(), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! Runs that start engines again until their figures are known well enough, or so much is spent.
+
+use std::fs;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use matrix::base::clock;
+use matrix::results::record::cell::Ending;
+use matrix::results::record::event::Event;
+use matrix::results::store::Run;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::Bench;
+
+/// A small matrix of these engines.
+fn matrix(engines: &str, repeats: &str) -> String {
+    format!(
+        "name: t
+engines:
+{engines}models:
+  - m: {{ tokenizer: data/tokenizer.json }}
+scenarios:
+  - random-1k-1k: {{ prompts: 3, input_len: 16, output_len: 40, warmup: 0 }}
+repeats: {repeats}
+datasets: {{ sharegpt: data/conversations.json }}
+validity: {{ send_lag: 10s, client_wait: 1, client_cpu: 1, queue_growth: 100, gap: 60s, window: 0s, warm: 1, steady: 0 }}
+"
+    )
+}
+
+/// Engines by name, each start of which reads from a list how many milliseconds lie between its tokens, from the beginning again after
+/// the end of the list.
+fn bench(engines: &[(&str, &[u32])], repeats: &str) -> Bench {
+    let bench = Bench::of("");
+    let folder = bench.matrix();
+    let folder = folder.parent().expect("it lies somewhere").display();
+    let mut listed = String::new();
+    for (name, times) in engines {
+        let list: String = times.iter().map(|time| format!("{time}\n")).collect();
+        fs::write(format!("{folder}/{name}.times"), list).expect("a file can be written");
+        let lines = times.len();
+        listed.push_str(&format!(
+            "  - sim:
+      as: {name}
+      variant: vllm
+      command:
+        - sh
+        - -c
+        - 'cd {folder}; n=$(cat {name}.starts | wc -l); echo . >> {name}.starts; itl=$(sed -n $((n % {lines} + 1))p {name}.times); exec \"{{matrix}}\" sim --model m --port {{port}} --ttft 2ms --itl \"$itl\"ms \"$@\"'
+        - sh
+"
+        ));
+        fs::write(format!("{folder}/{name}.starts"), "").expect("a file can be written");
+    }
+    bench.rewrite(&matrix(&listed, repeats));
+    bench
+}
+
+/// The wish of an interval of half a figure leaves room for a busy machine; what starts of a noisy engine differ by does not fit.
+const QUIET: (&str, &[u32]) = ("quiet", &[10]);
+const NOISY: (&str, &[u32]) = ("noisy", &[2, 12]);
+
+/// On how many starts the cell of an engine came to its end.
+fn starts(run: &Run, engine: &str) -> usize {
+    let is_its = |cell: &str| cell.contains(&format!("engine={engine},"));
+    let done = run
+        .summaries
+        .iter()
+        .filter(|summary| summary.ending == Ending::Done);
+    done.filter(|summary| is_its(summary.cell.as_str())).count()
+}
+
+#[test]
+fn a_quiet_cell_is_left_alone_and_a_noisy_one_started_again_up_to_the_most() {
+    let bench = bench(
+        &[QUIET, NOISY],
+        "{ starts: 3, interleave: true, until: 50%, most: 5 }",
+    );
+    bench
+        .call(&["plan", "matrices/m.yaml"])
+        .exits(0)
+        .shows("3 starts, up to 5 until ±50 %");
+    let ran = bench.run(&[]).exits(0).says("more starts, ");
+    let run = bench.finished();
+    assert_eq!(
+        (starts(&run, "quiet"), starts(&run, "noisy")),
+        (3, 5),
+        "{}",
+        ran.stderr
+    );
+    let ran = ran
+        .shows("narrow enough, within ±50 %: ")
+        .shows("not within ±50 %, 5 starts are the most: ");
+    for (why, engine, other) in [
+        ("narrow enough", "quiet", "noisy"),
+        ("5 starts are the most", "noisy", "quiet"),
+    ] {
+        let note = ran
+            .stdout
+            .lines()
+            .find(|line| line.contains(why))
+            .expect("it was shown");
+        assert!(note.contains(engine) && !note.contains(other), "{note}");
+    }
+    // What was measured says the same to whoever asks later, and there is nothing left to do.
+    let folder = bench.run_folder().display().to_string();
+    bench
+        .call(&["report", &folder])
+        .exits(0)
+        .shows("5 starts are the most");
+    bench.run(&["--resume"]).exits(0);
+    let again = bench.finished();
+    assert_eq!(again.plan, run.plan);
+    assert_eq!(again.summaries, run.summaries);
+    bench.leaves_no_process();
+}
+
+#[test]
+fn a_spent_budget_ends_it() {
+    let bench = bench(&[NOISY], "{ starts: 2, until: 50%, budget: 10ms }");
+    bench
+        .run(&[])
+        .exits(0)
+        .shows("not within ±50 %, the budget of 10ms of GPU time is spent: ");
+    assert_eq!(starts(&bench.finished(), "noisy"), 2);
+    bench.leaves_no_process();
+}
+
+/// A run in the middle of its first start beyond the planned ones.
+fn begun_again(bench: &Bench) -> Child {
+    let child = bench
+        .command(&["run", "matrices/m.yaml", "--no-calibration"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let began = clock::now();
+    loop {
+        let run = fs::read_dir(bench.results())
+            .ok()
+            .and_then(|mut runs| runs.next()?.ok());
+        let journal = run.and_then(|run| fs::read_to_string(run.path().join("journal.jsonl")).ok());
+        if journal.is_some_and(|text| {
+            text.split_once("starts-added")
+                .is_some_and(|(_, later)| later.contains("launch-began"))
+        }) {
+            break;
+        }
+        assert!(
+            clock::now().since(began) < Duration::from_secs(60),
+            "no start was added"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+#[test]
+fn what_was_stopped_in_a_later_round_goes_on_there() {
+    let bench = bench(&[NOISY], "{ starts: 2, until: 50%, most: 4 }");
+    let child = begun_again(&bench);
+    let pid =
+        Pid::from_raw(i32::try_from(child.id()).expect("process ids are small")).expect("a child has an id");
+    kill_process(pid, Signal::INT).expect("the child lives");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130));
+    let stopped = bench.finished();
+    assert_eq!(
+        stopped
+            .plan
+            .starts
+            .iter()
+            .filter(|start| start.launch.as_str().starts_with("noisy"))
+            .count(),
+        4
+    );
+    let folder = bench.run_folder().display().to_string();
+    bench.call(&["report", &folder]).exits(0);
+
+    bench.run(&["--resume"]).exits(0).shows("4 starts are the most");
+    let run = bench.finished();
+    assert_eq!(run.plan, stopped.plan, "nothing is planned twice");
+    assert_eq!(starts(&run, "noisy"), 4);
+    let done = run
+        .journal
+        .iter()
+        .filter(|(_, event)| matches!(event, Event::CellEnded { ending, .. } if ending == "done"));
+    assert_eq!(done.count(), 4, "nothing is measured twice");
+    bench.leaves_no_process();
+}
+
+#[test]
+fn a_night_looks_at_all_starts_and_decides_by_fresh_ones() {
+    // Two starts that agree; then two that do not, a third for them, and three that decide.
+    let bench = bench(
+        &[("paced", &[10, 10, 20, 15, 20, 20, 20, 20])],
+        "{ starts: 2, until: 90%, most: 3 }",
+    );
+    let nightly = ["nightly", "matrices/m.yaml", "--no-calibration", "--confirm", "3"];
+    bench.call(&nightly).exits(0);
+    let first = bench.run_folder();
+    let set = [
+        "baseline",
+        "set",
+        "matrices/m.yaml",
+        "--reason",
+        "the first night",
+    ];
+    bench.call(&set).exits(0);
+    bench
+        .call(&nightly)
+        .exits(1)
+        .says("1 more start, 3 measurements in all")
+        .says("3 fresh starts decide")
+        .shows("  worse: ");
+    let night = fs::read_dir(bench.results())
+        .expect("there are results")
+        .map(|entry| entry.expect("results can be read").path())
+        .find(|path| path.join("run.json").exists() && *path != first)
+        .expect("there is a second night");
+    let run = Run::read(&night).expect("it can be read");
+    let decided: Vec<bool> = run.plan.starts.iter().map(|start| start.confirms).collect();
+    assert_eq!(decided, [false, false, false, true, true, true]);
+
+    // Who goes on with that run goes on with what was not chosen by its figures.
+    let name = night
+        .file_name()
+        .expect("it has a name")
+        .to_string_lossy()
+        .into_owned();
+    bench
+        .run(&["--resume", &name])
+        .exits(0)
+        .shows("narrow enough, within ±90 %");
+    let run = Run::read(&night).expect("it can be read");
+    assert_eq!((run.plan.starts.len(), run.summaries.len()), (3, 3));
+    bench.leaves_no_process();
+}
