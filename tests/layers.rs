@@ -241,6 +241,40 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
+/// A file that no `mod` names is never compiled, and its tests pass for ever.
+#[test]
+fn every_file_of_tests_is_named_by_its_main() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let entries = |folder: &Path| {
+        let all = fs::read_dir(folder).expect("tests are readable");
+        all.map(|entry| entry.expect("tests are readable").path())
+            .collect::<Vec<_>>()
+    };
+    let mut seen = 0;
+    for folder in entries(&tests)
+        .into_iter()
+        .filter(|path| path.join("main.rs").is_file())
+    {
+        let main = fs::read_to_string(folder.join("main.rs")).expect("tests are readable");
+        for file in entries(&folder) {
+            let name = file
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            if file.extension().is_some_and(|kind| kind == "rs") && name != "main" {
+                seen += 1;
+                assert!(
+                    main.lines().any(|line| line == format!("mod {name};")),
+                    "{} is in no `mod` of its main.rs",
+                    file.display()
+                );
+            }
+        }
+    }
+    assert!(seen > 30, "{seen}");
+}
+
 fn sources() -> Vec<PathBuf> {
     let (mut folders, mut files) = (vec![root()], Vec::new());
     while let Some(folder) = folders.pop() {

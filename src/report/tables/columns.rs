@@ -62,7 +62,9 @@ pub(super) fn known(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
 
 /// The figures of the overview of these cells.
 pub(super) fn few(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
-    let also = [energy(1)].into_iter().filter(|measured| is_known(group, measured));
+    let also = [energy(1)]
+        .into_iter()
+        .filter(|measured| is_known(group, measured));
     FEW_FIGURES.into_iter().chain(also).collect()
 }
 
