@@ -9,12 +9,13 @@ use crate::base::ids::CellKey;
 use crate::cli::RunArgs;
 use crate::cli::compare::NoiseArgs;
 use crate::commands::compare::{gates, of_run};
-use crate::commands::run::measure;
-use crate::commands::{Colors, Outcome, complain, print};
+use crate::commands::run::{Measured, measure};
+use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::compare::night::Policy;
 use crate::judge::compare::spread::{self, Next};
 use crate::judge::compare::{student, verdict};
+use crate::judge::metrics::Metric;
 use crate::report::{self, Format, verdicts};
 use crate::results::record::side::{Noise, Side, Varies};
 use crate::results::store::{self, Run};
@@ -28,50 +29,19 @@ const SIDES: usize = 5;
 /// As `matrix run`.
 pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     let gates = gates(&args.gate)?;
-    let mut starts = 2 * args.starts;
-    let mut measured = measure(&args.run, colors, &|plan| plan.start_times(starts))?;
-    let (side, found) = loop {
-        let run = Run::read(&measured.folder).context("the run cannot be read")?;
-        let side = of_run(&run, &gates);
-        let found = varies(&side);
-        let widest = found
-            .values()
-            .flat_map(BTreeMap::values)
-            .map(visible)
-            .fold(0.0, f64::max);
-        let next = args.target.map_or(Next::Enough, |target| {
-            spread::next(
-                widest,
-                target,
-                starts as usize,
-                args.most.saturating_sub(starts) as usize,
-            )
-        });
-        match next {
-            _ if measured.exit == Exit::Interrupted => break (side, found),
-            Next::Enough => break (side, found),
-            Next::Spent => {
-                complain(&format!(
-                    "note: {starts} starts are spent, and {:.1} % is the smallest visible change\n",
-                    widest * 100.0
-                ));
-                break (side, found);
-            }
-            Next::More(more) => {
-                // Whole rounds of A B B A.
-                starts = args
-                    .most
-                    .min(starts + u32::try_from(more.div_ceil(4) * 4).unwrap_or(args.most));
-                let again = RunArgs {
-                    resume: Some(measured.run.to_string()),
-                    ..args.run.clone()
-                };
-                measured = measure(&again, colors, &|plan| plan.start_times(starts))?;
-            }
-        }
-    };
-    if measured.exit == Exit::Interrupted {
+    let starts = 2 * args.starts;
+    if args.target.is_some() && starts > args.most {
+        return Err(Refusal::usage(format!(
+            "error: `--starts {}` makes {starts} starts of each launch, both arms together, and `--most {}` allows fewer\n  = help: raise `--most`, or begin with fewer `--starts`\n",
+            args.starts, args.most
+        )));
+    }
+    let Some((measured, side)) = measured(args, colors, &gates)? else {
         return Ok(Exit::Interrupted);
+    };
+    let found = varies(&side);
+    if found.is_empty() {
+        complain("note: no cell has three starts that count: nothing is told of its noise\n");
     }
     let cache = args.run.places.cache();
     let kept = store::nightly::noise(&cache).filter(|noise| noise.machine == side.machine);
@@ -106,9 +76,60 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     Ok(measured.exit)
 }
 
+/// Starts each launch as often as is asked for, or until what is asked for can be seen; `None` if that was interrupted.
+fn measured(args: &NoiseArgs, colors: Colors, gates: &[Metric]) -> Result<Option<(Measured, Side)>, Refusal> {
+    let mut starts = 2 * args.starts;
+    let mut measured = measure(&args.run, colors, &|plan| plan.start_times(starts))?;
+    loop {
+        if measured.exit == Exit::Interrupted {
+            return Ok(None);
+        }
+        let run = Run::read(&measured.folder).context("the run cannot be read")?;
+        let side = of_run(&run, gates);
+        let found = varies(&side);
+        let (Some(target), Some((cell, figure, widest))) = (args.target, widest(&found)) else {
+            return Ok(Some((measured, side)));
+        };
+        let told = |what: &str| {
+            complain(&format!(
+                "note: {what}: {starts} starts of each launch show changes from {:.2} % on in every figure, and {:.2} % is asked for; the widest is {figure} of {cell}\n",
+                widest * 100.0,
+                target * 100.0
+            ));
+        };
+        let left = args.most.saturating_sub(starts) as usize;
+        match spread::next(widest, target, starts as usize, left) {
+            Next::Enough => told("the target is reached"),
+            Next::Spent => told("`--most` is spent and the target not reached"),
+            Next::More(more) => {
+                // Whole rounds of A B B A.
+                starts = args
+                    .most
+                    .min(starts + u32::try_from(more.div_ceil(4) * 4).unwrap_or(args.most));
+                let again = RunArgs {
+                    resume: Some(measured.run.to_string()),
+                    ..args.run.clone()
+                };
+                measured = measure(&again, colors, &|plan| plan.start_times(starts))?;
+                continue;
+            }
+        }
+        return Ok(Some((measured, side)));
+    }
+}
+
 /// The smallest change that five starts against five show.
 fn visible(varies: &Varies) -> f64 {
     Policy::default().noise_floor(varies.start_share, SIDES, SIDES)
+}
+
+/// The figure with the largest of the smallest changes that can be seen; `None` where there is none.
+fn widest(found: &BTreeMap<CellKey, BTreeMap<String, Varies>>) -> Option<(&CellKey, &str, f64)> {
+    let figures = found.iter().flat_map(|(cell, figures)| {
+        let of_cell = figures.iter();
+        of_cell.map(move |(figure, varies)| (cell, figure.as_str(), visible(varies)))
+    });
+    figures.max_by(|(.., one), (.., two)| one.total_cmp(two))
 }
 
 /// What the gating figures of each cell vary by. Starts belong to the arms A B B A by their number.
