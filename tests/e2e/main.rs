@@ -11,6 +11,7 @@ mod nightly;
 mod nights;
 #[path = "../nvml/stub.rs"]
 mod nvml;
+mod report;
 mod resume;
 mod rows;
 mod search;
