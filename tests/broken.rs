@@ -82,3 +82,40 @@ fn a_matrix_called_like_an_engine_is_read() {
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken")
 }
+
+#[test]
+fn a_recipe_with_two_ways_to_cold_caches_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let engines = folder.path().join("engines");
+    std::fs::create_dir(&engines).expect("a folder can be made");
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/llama.cpp.yaml");
+    let recipe = std::fs::read_to_string(shipped).expect("the recipe is there");
+    for (more, ways) in [
+        (
+            "restart_for_cells: true",
+            "`unique_prefixes` and `restart_for_cells`",
+        ),
+        (
+            "reset: { method: POST, path: /reset }",
+            "`reset` and `unique_prefixes`",
+        ),
+    ] {
+        let recipe = recipe.replace("name: llama.cpp", "name: mine").replace(
+            "  unique_prefixes: true\n",
+            &format!("  unique_prefixes: true\n  {more}\n"),
+        );
+        std::fs::write(engines.join("mine.yaml"), recipe).expect("a file can be written");
+        let text = "name: t\nengines: [mine]\nmodels: [m]\nscenarios: [sharegpt]\n";
+        std::fs::write(folder.path().join("m.yaml"), text).expect("a file can be written");
+        let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+            .args(["check", "m.yaml"])
+            .current_dir(folder.path())
+            .output()
+            .expect("the binary runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        for part in [ways, "mine.yaml:", "= help: keep one"] {
+            assert!(said.contains(part), "`{part}` is not in:\n{said}");
+        }
+    }
+}

@@ -187,7 +187,8 @@ fn qwen3_is_the_published_reports() {
             "sglang",
             [1, 2, 2, 8],
             "lmsysorg/sglang:v0.5.1-cu126",
-            "python3 -m sglang.launch_server --model-path MODEL --tp TP --host 0.0.0.0",
+            // As published, and with the metrics without which rows cannot be judged.
+            "python3 -m sglang.launch_server --model-path MODEL --tp TP --host 0.0.0.0 --enable-metrics",
         ),
         (
             "vllm",

@@ -95,8 +95,11 @@ pub(super) fn measure(
     about.open_files = open_files.or(about.open_files);
     let gpus = match pretend(&mut about)? {
         true => None,
-        false => devices(&mut about)?,
+        false => devices()?,
     };
+    if let Some(gpus) = &gpus {
+        gpus.describe(&mut about);
+    }
     let host = Host {
         gpus,
         ..host(args, &read, secrets, redactor.clone(), about)?
@@ -158,9 +161,9 @@ fn pretend(about: &mut Machine) -> Result<bool, Refusal> {
     Ok(about.gpus_pretended)
 }
 
-/// Who tells about the machine's devices, and what they are. What is there and cannot be used is no more than a note, unless it was asked
+/// Who tells about the machine's devices. What is there and cannot be used is no more than a note, unless it was asked
 /// for by name.
-fn devices(about: &mut Machine) -> Result<Option<Arc<Gpus>>, Refusal> {
+pub(super) fn devices() -> Result<Option<Arc<Gpus>>, Refusal> {
     let places = Places {
         nvml: cli::nvml_library(),
         path: cli::variable("PATH"),
@@ -179,9 +182,6 @@ fn devices(about: &mut Machine) -> Result<Option<Arc<Gpus>>, Refusal> {
             None
         }
     };
-    if let Some(gpus) = &gpus {
-        gpus.describe(about);
-    }
     Ok(gpus.map(Arc::new))
 }
 

@@ -9,7 +9,12 @@ use procfs::process::{self, FDTarget};
 use crate::engine::{Executor, Running};
 
 /// The names of this host by which an engine that someone else started may have been given.
-const HERE: [&str; 4] = ["127.0.0.1", "localhost", "[::1]", "0.0.0.0"];
+const HERE: [&str; 5] = ["127.0.0.1", "localhost", "[::1]", "::1", "0.0.0.0"];
+
+/// Whether a name means this host, whatever its network says.
+pub fn is_here(host: &str) -> bool {
+    HERE.contains(&host)
+}
 
 impl Running {
     /// The processes of this host from which all others of the engine descend: the one that was started, the first one of its
@@ -19,9 +24,7 @@ impl Running {
         match &self.executor {
             Executor::Process(engine) => vec![engine.pid()],
             Executor::Docker(engine) => engine.pid().into_iter().collect(),
-            Executor::Attach(_) if HERE.contains(&self.endpoint.host.as_str()) => {
-                listeners(self.endpoint.port)
-            }
+            Executor::Attach(_) if is_here(&self.endpoint.host) => listeners(self.endpoint.port),
             Executor::Attach(_) => Vec::new(),
         }
     }

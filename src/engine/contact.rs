@@ -131,6 +131,7 @@ pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client)
         status: None,
         success: None,
         answer: None,
+        unique_prefix: None,
         hits_in_window: None,
         queries_in_window: None,
     };

@@ -33,7 +33,7 @@ use crate::results::record::cell::{FailureClass, Phase};
 use crate::results::record::post_mortem::End;
 use crate::results::store;
 
-pub use belongs::listeners;
+pub use belongs::{is_here, listeners};
 pub use contact::{check_model, facts, http_client, info, lacks, reset_caches};
 pub use docker::{
     Images, Lack, LeftContainer, Pull, Refused, Wanted, Whereabouts, find as find_containers,

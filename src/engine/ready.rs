@@ -77,15 +77,18 @@ pub enum NotReady {
         /// Its last words.
         tail: Vec<String>,
     },
-    /// Its log was silent for too long.
+    /// Nothing was seen of it for too long.
     #[error(
-        "the engine hangs: nothing came to its log for {limit} while `{phase}`, and it is not healthy{}; if it only needs longer, raise \
+        "the engine hangs: nothing came to its log for {limit} while `{phase}`{}, and it is not healthy{}; if it only needs longer, raise \
          `patience: {{ stall: … }}`",
+        match is_watched { true => ", its GPUs took no more memory", false => "" },
         explained(omen.as_deref())
     )]
     Stalled {
         /// The longest silence allowed.
         limit: Span,
+        /// Whether the memory of its devices was watched as well.
+        is_watched: bool,
         /// What it was doing.
         phase: String,
         /// The line that explains it.
@@ -182,7 +185,8 @@ impl NotReady {
 }
 
 /// Waits until the engine answers its health check and then `probe` (one real token, handed in by the runner), is dead, or runs out
-/// of time. Tells `progress` at least once a second.
+/// of time. Tells `progress` at least once a second. `grown` tells when the memory of its devices grew last, which is a sign of life like a
+/// line of its log; `None` where nobody looks.
 ///
 /// # Errors
 /// The engine did not get ready; it is not stopped here.
@@ -191,6 +195,7 @@ pub async fn ready<P, F>(
     launch: &Launch,
     http: &reqwest::Client,
     probe: P,
+    grown: impl Fn() -> Option<Moment>,
     mut progress: impl FnMut(Progress),
 ) -> Result<Readiness, NotReady>
 where
@@ -221,7 +226,7 @@ where
                 () = &mut looking => healthy_at = Some(clock::now()),
                 _ = beat.tick() => {
                     progress(watch.progress(None));
-                    watch.check(true)?;
+                    watch.check(true, grown())?;
                 }
             }
         }
@@ -237,7 +242,7 @@ where
                 }
                 _ = beat.tick() => {
                     progress(watch.progress(Some("first-token")));
-                    watch.check(false)?;
+                    watch.check(false, None)?;
                 }
             }
         }
@@ -305,7 +310,7 @@ impl Watch<'_> {
         }
     }
 
-    fn check(&self, is_loading: bool) -> Result<(), NotReady> {
+    fn check(&self, is_loading: bool, grown: Option<Moment>) -> Result<(), NotReady> {
         let patience = &self.launch.patience;
         let (phase, omen, tail) = (self.phase(), self.log.omen().map(Box::new), self.log.tail());
         if clock::now().since(self.began) >= patience.start.duration() {
@@ -316,9 +321,11 @@ impl Watch<'_> {
                 tail,
             });
         }
-        if is_loading && self.is_audible && self.log.silence() >= patience.stall.duration() {
+        let still = grown.map_or(Duration::MAX, |at| clock::now().since(at));
+        if is_loading && self.is_audible && self.log.silence().min(still) >= patience.stall.duration() {
             return Err(NotReady::Stalled {
                 limit: patience.stall,
+                is_watched: grown.is_some(),
                 phase,
                 omen,
                 tail,

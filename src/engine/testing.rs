@@ -164,6 +164,7 @@ pub(crate) fn command(words: &[&str]) -> Launch {
                 path: "/reset".into(),
                 success: Some("/success".into()),
             }),
+            unique_prefixes: false,
             restart_for_cells: false,
             dialect: Dialect {
                 protocol: Protocol::Completions,

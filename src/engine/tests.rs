@@ -35,9 +35,16 @@ async fn printed(running: &Running, count: usize) -> Vec<String> {
 async fn not_ready(bench: &Bench, launch: &Launch) -> (NotReady, f64) {
     let mut running = bench.start(launch).await.unwrap();
     let began = Instant::now();
-    let error = ready(&mut running, launch, &http_client(), || async { Ok(()) }, |_| {})
-        .await
-        .unwrap_err();
+    let error = ready(
+        &mut running,
+        launch,
+        &http_client(),
+        || async { Ok(()) },
+        || None,
+        |_| {},
+    )
+    .await
+    .unwrap_err();
     let seconds = began.elapsed().as_secs_f64();
     running.stop().await;
     (error, seconds)
@@ -257,6 +264,7 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
         &launch,
         &http,
         || async { Ok(()) },
+        || None,
         |progress| told.push(progress),
     )
     .await
@@ -293,7 +301,7 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
     // The same server, as one that somebody else started.
     let far = attached(&format!("http://127.0.0.1:{}", running.endpoint().port));
     let mut attachment = bench.start(&far).await.unwrap();
-    ready(&mut attachment, &far, &http, || async { Ok(()) }, |_| {})
+    ready(&mut attachment, &far, &http, || async { Ok(()) }, || None, |_| {})
         .await
         .unwrap();
     assert_eq!(attachment.devices(), &Devices::Remote);
@@ -311,7 +319,7 @@ async fn health_without_a_token_is_a_lie() {
     let launch = python(SERVER);
     let mut running = bench.start(&launch).await.unwrap();
     let probe = || async { Err("the answer has no text".to_owned()) };
-    let error = ready(&mut running, &launch, &http_client(), probe, |_| {})
+    let error = ready(&mut running, &launch, &http_client(), probe, || None, |_| {})
         .await
         .unwrap_err();
     assert!(matches!(error, NotReady::Liar { .. }));
@@ -334,7 +342,7 @@ async fn death_during_the_probe_is_death() {
         Command::new("kill").args(["-9", &pid]).status().unwrap();
         std::future::pending()
     };
-    let error = ready(&mut running, &launch, &http_client(), kill, |_| {})
+    let error = ready(&mut running, &launch, &http_client(), kill, || None, |_| {})
         .await
         .unwrap_err();
     assert!(

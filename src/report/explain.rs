@@ -156,7 +156,13 @@ fn client(client: &ClientFacts) -> String {
 
 fn caches(proof: &ResetProof) -> String {
     let asked = match (proof.possible, proof.status, proof.success) {
-        (false, ..) => "cannot be emptied".to_owned(),
+        (false, ..) => match &proof.unique_prefix {
+            Some(prefix) => format!(
+                "prompts begin with `{}` in the place of {} of their tokens, as none before them on this start",
+                prefix.letters, prefix.tokens
+            ),
+            None => "cannot be emptied".to_owned(),
+        },
         (true, status, success) => {
             let status = status.map_or_else(|| "no answer".to_owned(), |status| format!("status {status}"));
             let success = match success {

@@ -155,7 +155,7 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         .iter()
         .map(|(class, count)| (class.name().to_owned(), json!(count)))
         .collect();
-    json!({
+    let mut ours = json!({
         "format": summary.format,
         "cell": summary.cell,
         "content": summary.content,
@@ -185,7 +185,15 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         "failures": failures,
         "warnings": summary.warnings,
         "figures": figures,
-    })
+    });
+    let prefix = summary
+        .reset
+        .as_ref()
+        .and_then(|proof| proof.unique_prefix.as_ref());
+    if let Some(prefix) = prefix {
+        ours["unique_prefix"] = json!(prefix);
+    }
+    ours
 }
 
 /// Adds fields in order.

@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table as Drawn, TableStyle};
 
-use super::{Align, Column, Mark, Row, Table, plain};
+use super::{Align, Column, Mark, Row, Table, Value, plain};
 
 /// Blanks around the content of each column.
 const PADDING: u16 = 2;
@@ -47,12 +47,13 @@ fn fitting(table: &Table, width: u16) -> (Vec<usize>, Vec<String>) {
     };
     let (mut kept, mut left_out) = (all, Vec::new());
     while needed(&kept) > u32::from(width) {
-        // Of equal ranks the one further right goes first.
+        // Columns that hold nothing go before any that holds something; of equal ranks the one further right goes first.
+        let is_bare = |at: usize| table.rows.iter().all(|row| row.cells[at] == Value::Missing);
         let last = kept
             .iter()
             .copied()
             .filter(|&at| table.columns[at].rank > 0)
-            .max_by_key(|&at| (table.columns[at].rank, at));
+            .max_by_key(|&at| (is_bare(at), table.columns[at].rank, at));
         let Some(last) = last else { break };
         kept.retain(|&at| at != last);
         left_out.push(last);
@@ -120,7 +121,6 @@ fn styled(text: &str, style: Style, colors: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Value;
 
     fn table() -> Table {
         let column = |head: &str, unit, align, rank| Column {
@@ -178,6 +178,17 @@ mod tests {
           a note
           no room for: precision
         ");
+    }
+
+    #[test]
+    fn a_column_that_holds_nothing_makes_room_first() {
+        let mut table = table();
+        table.rows[0].cells[1] = Value::Missing;
+        table.rows[1].cells[1] = Value::Missing;
+        table.columns[1].rank = 1;
+        table.columns[2].rank = 5;
+        let text = draw(&table, 36, false);
+        assert!(text.contains("no room for: precision\n"), "{text}");
     }
 
     #[test]

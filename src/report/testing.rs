@@ -140,6 +140,7 @@ fn launch(engine: &str, precision: &str, devices: u32) -> Launch {
             info: None,
             metrics: None,
             reset: None,
+            unique_prefixes: false,
             restart_for_cells: false,
             dialect: Dialect {
                 protocol: Protocol::Completions,

@@ -13,11 +13,16 @@ use crate::load::{self, DriveError, Driven, Item, Lag, Load, Progress, Stamp, Ta
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::search::Search;
+use crate::results::record::client::ClientFacts;
 use crate::results::record::request::Request;
-use crate::run::cell::{count_chunks, count_tokens, load_of};
+use crate::results::record::telemetry::Telemetry;
+use crate::run::calibrate;
+use crate::run::cell::{count_chunks, count_tokens, load_of, span_of};
 use crate::run::items::{items, placed, warm_up};
 use crate::run::prompts::{Library, Stock};
+use crate::run::sampling::Sampling;
 use crate::run::search::load_at;
+use crate::telemetry::gpu::Gpus;
 
 /// The first of these tokenizers that can be opened is taken, as prompts are cut and counted by it.
 pub struct Tokenizers<'a>(pub &'a [String]);
@@ -31,6 +36,8 @@ pub struct Session {
     schedule: ContentHash,
     /// Where the draws of arrivals and adapters have come to.
     draws: Draws,
+    /// What is asked around its loads; sessions of other arrivals share it.
+    sampling: Option<Arc<Sampling>>,
 }
 
 /// What a measurement came to.
@@ -43,6 +50,10 @@ pub struct Measured {
     pub lag: Option<Lag>,
     /// Whose clock took the moments of arrival.
     pub stamp: Stamp,
+    /// What the client was busy with.
+    pub client: ClientFacts,
+    /// The host and the server's devices meanwhile, where they were watched.
+    pub telemetry: Option<Telemetry>,
 }
 
 impl Session {
@@ -72,6 +83,7 @@ impl Session {
                         items,
                         schedule,
                         draws,
+                        sampling: None,
                     });
                 }
                 Err(reason) => said.push(reason),
@@ -79,6 +91,11 @@ impl Session {
         }
         said.dedup();
         Err(said.join("\n"))
+    }
+
+    /// Has the host watched around every load from now on, and the devices on which the server computes, where both are here.
+    pub async fn watch(&mut self, gpus: Option<Arc<Gpus>>) {
+        self.sampling = Some(Arc::new(Sampling::around(&self.target.address, gpus).await));
     }
 
     /// The same prompts at another arrival, drawn as if it were the only one.
@@ -109,6 +126,7 @@ impl Session {
             items,
             schedule,
             draws,
+            sampling: self.sampling.clone(),
         })
     }
 
@@ -126,6 +144,7 @@ impl Session {
             items: point.items,
             schedule: point.schedule,
             draws: self.draws.clone(),
+            sampling: self.sampling.clone(),
         })
     }
 
@@ -213,8 +232,17 @@ impl Session {
         progress: Arc<Progress>,
         stop: CancellationToken,
     ) -> Result<Measured, DriveError> {
+        if let Some(sampling) = &self.sampling {
+            sampling.before().await;
+        }
         let driven = load::drive(self.load(self.items.clone()), progress, stop).await?;
+        let telemetry = match &self.sampling {
+            Some(sampling) => Some(sampling.after(span_of(&driven), true).await.0),
+            None => None,
+        };
         Ok(Measured {
+            client: calibrate::facts(&driven, None),
+            telemetry,
             requests: count_tokens(driven.requests, &self.stock).await,
             zero: driven.zero,
             lag: driven.lag,

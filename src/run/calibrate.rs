@@ -190,7 +190,7 @@ impl<'a> Yardstick<'a> {
             host,
         };
         let ready = async || Ok(());
-        let readiness = engine::ready(&mut this.running, &launch, &host.http, ready, |_| {}).await;
+        let readiness = engine::ready(&mut this.running, &launch, &host.http, ready, || None, |_| {}).await;
         match readiness {
             Ok(_) => Ok(this),
             Err(error) => {
@@ -377,6 +377,7 @@ fn launch(flags: &[String]) -> Launch {
             info: None,
             metrics: None,
             reset: None,
+            unique_prefixes: false,
             restart_for_cells: false,
             dialect: Dialect {
                 protocol: Protocol::Completions,

@@ -10,13 +10,14 @@ use std::time::Duration;
 use crate::base::clock::{self, Moment};
 use crate::engine::{self, Running};
 use crate::judge::metrics::{self, Basis};
+use crate::load::dataset::unique::Beginning;
 use crate::load::{DriveError, Driven, Item, Load, Progress, Target};
 use crate::matrix::plan::{Cell, Launch, Measurement};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::FORMAT;
 use crate::results::record::cell::{
-    Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, ResetProof, Summary,
+    Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, ResetProof, Summary, UniquePrefix,
 };
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::End;
@@ -29,6 +30,9 @@ use crate::run::server::accept_length;
 use crate::run::stop::Stop;
 use crate::run::watch::{self, Cut};
 use crate::run::{Job, calibrate};
+
+/// What tells the prompts that warm up from those of the load.
+const WARM_UP: &str = "warm-up";
 
 /// An engine that is ready, and what the start has learned about it.
 pub(crate) struct Ready {
@@ -63,19 +67,25 @@ struct Course<'a> {
     phase_began: Moment,
     summary: Summary,
     samples: Vec<Sample>,
+    /// Earlier tries of this measurement on this start.
+    tries: usize,
+    /// What the prompts of the load begin with, where the recipe asks for unique prefixes.
+    unique_prefix: Option<UniquePrefix>,
 }
 
-/// Measures one cell on a ready engine.
+/// Measures one cell on a ready engine, after so many tries that came to nothing.
 pub(crate) async fn measure(
     job: &Job<'_>,
     launch: &Launch,
     measurement: &Measurement,
+    tries: usize,
     ready: &mut Ready,
     library: &Arc<Library>,
     stop: &Stop,
 ) -> Measured {
     let cell = job.plan.cell(&measurement.cell);
     let mut course = Course::begin(job, launch, cell, measurement, ready);
+    course.tries = tries;
     let asked = cell.scenario.workload.asked().unwrap_or_default();
     job.events.tell(Event::CellBegan {
         measurement: measurement.clone(),
@@ -90,6 +100,16 @@ pub(crate) async fn measure(
     let items = match placed(items, ready.target.dialect.protocol, &stock.tokenizer) {
         Ok(items) => items,
         Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
+    };
+    // The points of a search begin with letters of their own.
+    let items = match &cell.scenario.search {
+        Some(_) => items,
+        None => match course.begun("load", items, &stock).await {
+            Ok(items) => items,
+            Err(reason) => {
+                return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true);
+            }
+        },
     };
     course.summary.schedule_hash = Some(schedule_hash);
     course.end_phase(Phase::Prepare);
@@ -155,6 +175,8 @@ impl<'a> Course<'a> {
             phase_began: began,
             summary,
             samples: Vec::new(),
+            tries: 0,
+            unique_prefix: None,
         }
     }
 
@@ -182,8 +204,50 @@ impl<'a> Course<'a> {
         }
     }
 
+    /// Requests that begin as none before them on this start did, where the recipe asks for that; `what` tells those of one
+    /// measurement apart. A run that is resumed sends the same, and the digest of the prompts is that of the prompts as they were
+    /// drawn: what it tells apart are workloads.
+    async fn begun(
+        &mut self,
+        what: &str,
+        mut items: Vec<Item>,
+        stock: &Arc<Stock>,
+    ) -> Result<Vec<Item>, String> {
+        if !self.launch.contact.unique_prefixes {
+            return Ok(items);
+        }
+        let Measurement { cell, start, repeat } = self.measurement;
+        let beginning = Beginning::of(&(self.cell.scenario.seed, cell, start, repeat, self.tries, what));
+        let letters = beginning.letters().to_owned();
+        let stock = Arc::clone(stock);
+        let putting = tokio::task::spawn_blocking(move || {
+            let contents = items.iter_mut().map(|item| &mut item.content);
+            let given = beginning.put(contents, &stock.tokenizer);
+            given.map(|given| (items, given))
+        });
+        let put = putting.await.expect("putting letters does not panic");
+        let (items, given) = put.map_err(|error| error.to_string())?;
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        if given.kept > 0 && what != WARM_UP {
+            self.summary.warnings.push(format!(
+                "{} of {} prompts kept their own beginning: no unique one leaves their length as it is",
+                given.kept,
+                items.len()
+            ));
+        }
+        self.unique_prefix = Some(UniquePrefix {
+            letters,
+            tokens: count(given.tokens),
+            kept: count(given.kept),
+        });
+        if let Some(proof) = &mut self.summary.reset {
+            proof.unique_prefix.clone_from(&self.unique_prefix);
+        }
+        Ok(items)
+    }
+
     /// Sends the first prompt some times and waits for the answers. All failed: the measurement cannot begin.
-    async fn warm_up(&mut self, ready: &mut Ready, stock: &Stock, stop: &Stop) -> Result<(), Measured> {
+    async fn warm_up(&mut self, ready: &mut Ready, stock: &Arc<Stock>, stop: &Stop) -> Result<(), Measured> {
         let scenario = &self.cell.scenario;
         // `classic` sends the whole first request; `current` asks for 32 tokens at most.
         let limit = match scenario.profile {
@@ -196,7 +260,16 @@ impl<'a> Course<'a> {
         if count == 0 {
             return Ok(());
         }
-        let load = load_of(&ready.target, scenario, vec![warm; count as usize]);
+        let of_load = self.unique_prefix.clone();
+        let begun = self.begun(WARM_UP, vec![warm; count as usize], stock).await;
+        self.unique_prefix = of_load;
+        let items = match begun {
+            Ok(items) => items,
+            Err(reason) => {
+                return Err(self.failed_here(Phase::Warmup, FailureClass::Spec, reason, Vec::new(), true));
+            }
+        };
+        let load = load_of(&ready.target, scenario, items);
         let (driven, cut) = match self.drive(Phase::Warmup, ready, load, stop).await {
             Ok(driven) => driven,
             Err(error) => {
@@ -240,6 +313,7 @@ impl<'a> Course<'a> {
         .await;
         self.summary.reset = Some(ResetProof {
             is_fresh_start: ready.measured == 0,
+            unique_prefix: self.unique_prefix.clone(),
             ..proof
         });
     }
@@ -263,6 +337,7 @@ impl<'a> Course<'a> {
             status: None,
             success: None,
             answer: None,
+            unique_prefix: None,
             hits_in_window: None,
             queries_in_window: None,
         });

@@ -2,11 +2,15 @@
 //! the whole run does it keep anything from starting.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::base::clock::{self, Moment};
 use crate::base::units::Bytes;
 use crate::engine::{self, Running};
 use crate::matrix::plan::{Launch, Place, Plan};
@@ -26,6 +30,12 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// The share of its time for which an idle device may have been busy: its driver smooths over up to a second.
 const BUSY: f64 = 0.1;
+
+/// How often it is looked whether the memory of a starting engine grows.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// By how much it must have grown to be a sign of life; weights come at hundreds of times that each second.
+const STEP: u64 = 1 << 20;
 
 /// Memory that a device may hold more than before the launch and count as free again: drivers keep a little for themselves.
 const SLACK: u64 = 256 << 20;
@@ -181,6 +191,45 @@ pub(crate) async fn after(job: &Job<'_>, launch: &Launch, rest: &[AtRest]) {
     }
 }
 
+/// When the memory of a launch's devices grew last while its engine starts: weights load for minutes without a word in the log.
+#[derive(Debug, Default)]
+pub(crate) struct Growth(
+    /// The moment in nanoseconds; 0 as long as nobody has looked.
+    AtomicU64,
+);
+
+impl Growth {
+    /// The moment; `None` where nobody looks.
+    pub(crate) fn last(&self) -> Option<Moment> {
+        let nanos = self.0.load(Ordering::Relaxed);
+        (nanos > 0).then(|| Moment::from_nanos(nanos))
+    }
+
+    /// Looks again and again for as long as it is polled, where somebody tells of the devices.
+    pub(crate) async fn watch(&self, host: &Host, launch: &Launch, devices: &[u32]) -> Infallible {
+        let gpus = host.gpus.as_ref().filter(|_| is_watched(host, launch));
+        let Some(gpus) = gpus.filter(|_| !devices.is_empty()) else {
+            return pending().await;
+        };
+        let mut most: Option<u64> = None;
+        loop {
+            let looks = look(gpus, devices).await;
+            let taken: Option<u64> = looks
+                .iter()
+                .map(|(_, look)| look.as_ref().ok().and_then(memory))
+                .sum();
+            // Of devices that do not tell nobody can say that nothing moves.
+            if let Some(taken) = taken
+                && most.is_none_or(|most| taken >= most + STEP)
+            {
+                most = Some(taken);
+                self.0.store(clock::now().as_nanos(), Ordering::Relaxed);
+            }
+            tokio::time::sleep(BEAT).await;
+        }
+    }
+}
+
 /// Whether a launch uses devices of this host that it does not share with whoever started its engine.
 fn is_watched(host: &Host, launch: &Launch) -> bool {
     launch.devices > 0
@@ -222,7 +271,7 @@ fn restless(device: u32, look: &Result<Look, String>, bound: Bytes) -> Option<St
 }
 
 /// Each device once.
-async fn look(gpus: &Arc<Gpus>, devices: &[u32]) -> Vec<(u32, Result<Look, String>)> {
+pub(crate) async fn look(gpus: &Arc<Gpus>, devices: &[u32]) -> Vec<(u32, Result<Look, String>)> {
     let (gpus, wanted) = (Arc::clone(gpus), devices.to_vec());
     let looking = tokio::task::spawn_blocking(move || {
         let look = |device: u32| (device, gpus.look(device));

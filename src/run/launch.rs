@@ -22,7 +22,7 @@ use crate::results::store::{Said, StoreError};
 use crate::run::ahead::Ahead;
 use crate::run::beside::Roster;
 use crate::run::cell::{self, Measured, Ready};
-use crate::run::hygiene::{self, AtRest, Watch};
+use crate::run::hygiene::{self, AtRest, Growth, Watch};
 use crate::run::lease::Lease;
 use crate::run::post_mortem::{self, Remains};
 use crate::run::prompts::Library;
@@ -154,7 +154,9 @@ impl<'a> Course<'a> {
         let (mut failed, mut is_spent) = (None, false);
         while let Some(measurement) = self.rest.pop_front() {
             let (began, pulled) = (clock::now(), ahead.mark());
-            let mut measured = cell::measure(job, launch, measurement, &mut ready, library, stop).await;
+            let tries = self.retries.len();
+            let mut measured =
+                cell::measure(job, launch, measurement, tries, &mut ready, library, stop).await;
             measured.summary.pulled_beside = ahead.mark() > pulled;
             let log = ready.running.log().slice_from(&mut log_from);
             let is_well = measured.engine_is_well;
@@ -472,7 +474,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
             halt(order, running, &rest).await;
             return Ok(None);
         }
-        proved = prove(job, launch, &mut running) => proved,
+        proved = prove(job, launch, lease.devices(), &mut running) => proved,
     };
     let (target, mut facts, phases) = match proved {
         Ok(proved) => proved,
@@ -513,6 +515,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
 async fn prove(
     job: &Job<'_>,
     launch: &Launch,
+    devices: &[u32],
     running: &mut Running,
 ) -> Result<(Target, EngineFacts, Vec<PhaseTime>), Fallen> {
     let target = target::of(launch, &running.endpoint().base_url, job.host)
@@ -525,9 +528,13 @@ async fn prove(
             .map_err(|error| error.to_string())
     };
     let tell = |progress: engine::Progress| tell(job, launch, progress);
-    let readiness = engine::ready(running, launch, &job.host.http, ask, tell)
-        .await
-        .map_err(|error| not_ready(&error))?;
+    let growth = Growth::default();
+    let readiness = tokio::select! {
+        biased;
+        readiness = engine::ready(running, launch, &job.host.http, ask, || growth.last(), tell) => readiness,
+        never = growth.watch(job.host, launch, devices) => match never {},
+    };
+    let readiness = readiness.map_err(|error| not_ready(&error))?;
     let facts = engine::facts(launch, running.endpoint(), &job.host.http).await;
     engine::check_model(launch, &facts).map_err(|reason| Fallen::new(FailureClass::Spec, reason))?;
     let mut phases = vec![PhaseTime {

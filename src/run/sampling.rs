@@ -1,17 +1,21 @@
-//! Telemetry of a launch: which probes ask, and what they say of the window of a measurement.
+//! Telemetry of a launch, or around loads on somebody else's server: which probes ask, and what they say of the window of a
+//! measurement.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock::{self, Moment};
 use crate::engine::{self, Devices, Running};
 use crate::judge::window::{self, About};
+use crate::load::Address;
 use crate::matrix::plan::Launch;
 use crate::results::record::telemetry::{Sample, Telemetry};
-use crate::run::hygiene::{AtRest, Watch};
+use crate::run::hygiene::{self, AtRest, Watch};
 use crate::telemetry::engine::{EngineProbe, Page};
-use crate::telemetry::gpu::Gpus;
+use crate::telemetry::gpu::{Gpus, Processes};
 use crate::telemetry::host::{Engine, HostProbe};
 use crate::telemetry::sampler::Sampler;
+use crate::telemetry::tree;
 
 /// How long probes may take to answer once more, directly before and after a load. An engine that is done with a load may be slow.
 const BRACKET: Duration = Duration::from_secs(5);
@@ -44,6 +48,45 @@ impl Sampling {
             is_simulated: launch.engine.simulated,
             ..Self::default()
         }
+    }
+
+    /// Around loads on a server that somebody else started: the host, and, where it runs here, the devices on which it computes now.
+    pub(crate) async fn around(address: &Address, gpus: Option<Arc<Gpus>>) -> Self {
+        let roots = match engine::is_here(&address.host) {
+            true => engine::listeners(address.port),
+            false => Vec::new(),
+        };
+        let mut sampling = Self::default();
+        if let Some(gpus) = gpus.filter(|_| !roots.is_empty()) {
+            let own = tree::belonging(&tree::all(), &roots);
+            let all: Vec<u32> = gpus.facts().iter().map(|gpu| gpu.device).collect();
+            let mut strangers = Vec::new();
+            for (device, look) in hygiene::look(&gpus, &all).await {
+                let there = look.ok().and_then(|look| look.processes).unwrap_or_default();
+                let (ours, foreign): (Vec<_>, Vec<_>) =
+                    there.into_iter().partition(|process| own.contains(&process.pid));
+                if !ours.is_empty() {
+                    sampling.devices.push(device);
+                    strangers.extend(foreign.iter().map(|process| process.pid));
+                    sampling.watch.rest.push(AtRest {
+                        device,
+                        foreign,
+                        ..AtRest::default()
+                    });
+                }
+            }
+            sampling.watch.processes = Processes::of(roots.clone(), strangers);
+            for probe in gpus.probes(&sampling.devices, &sampling.watch.processes) {
+                sampling.sampler.add(probe);
+            }
+        }
+        let engine = match roots.is_empty() {
+            false => Engine::Here(roots),
+            true if engine::is_here(&address.host) => Engine::Unknown,
+            true => Engine::Elsewhere,
+        };
+        sampling.sampler.add(Box::new(HostProbe::new(engine)));
+        sampling
     }
 
     /// Asks the host of a started engine, and the engine itself, unless it says that it has no metrics: what it does not tell is unknown,

@@ -7,6 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
+use crate::nvml::{self, Stub};
+
 /// A simulated engine that ends with the test.
 pub struct Sim {
     child: Child,
@@ -40,6 +42,10 @@ impl Sim {
         std::thread::spawn(move || log.lines().for_each(drop));
         Self { child, port }
     }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
 }
 
 impl Drop for Sim {
@@ -52,6 +58,7 @@ impl Drop for Sim {
 /// A folder of its own in which benches run.
 pub struct Desk {
     folder: TempDir,
+    library: Option<String>,
 }
 
 /// What a bench came to.
@@ -65,6 +72,15 @@ impl Desk {
     pub fn new() -> Self {
         Self {
             folder: tempfile::tempdir().expect("a folder can be made"),
+            library: None,
+        }
+    }
+
+    /// With the GPUs of a stub.
+    pub fn gpus(stub: &Stub) -> Self {
+        Self {
+            library: Some(stub.path()),
+            ..Self::new()
         }
     }
 
@@ -83,6 +99,7 @@ impl Desk {
             .env_remove("OPENAI_API_KEY")
             .env_remove("API_KEY")
             .env_remove("SGLANG_IS_IN_CI")
+            .envs(self.library.iter().map(|path| (nvml::VARIABLE, path)))
             .stdin(Stdio::null());
         command
     }

@@ -4,6 +4,8 @@ mod arrivals;
 mod course;
 mod harness;
 mod imports;
+#[path = "../nvml/stub.rs"]
+mod nvml;
 mod pictures;
 mod python;
 mod recorder;

@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::harness::{Desk, Sim, data};
+use crate::nvml::Stub;
 use crate::recorder::Recorder;
 
 const CURRENT: &[&str] = &[
@@ -652,4 +653,42 @@ fn a_warm_up_asks_for_32_tokens_at_most_and_the_classic_one_for_all() {
         let lengths: Vec<&Value> = heard.iter().map(|heard| &heard.body["max_tokens"]).collect();
         assert_eq!(lengths, [&Value::from(asked), &40.into(), &40.into()], "{rules}");
     }
+}
+
+/// A server that somebody else started on this host: what its GPU took, and who else was on it.
+#[test]
+fn the_server_s_gpu_and_the_host_are_watched_meanwhile() {
+    let sim = Sim::start("vllm", &["--step=10ms"]);
+    let stub = Stub::of(&format!(
+        "gpus 2\npower gpu=0 50\npower gpu=1 200\nprocess gpu=1 {} 300\nprocess gpu=1 {} 200\n",
+        sim.pid(),
+        std::process::id()
+    ));
+    let desk = Desk::gpus(&stub);
+    let ran = desk.random("vllm", sim.port, &[]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    for part in [
+        "note: GPU 1 took ",
+        ": 200 W on average, 200 W at most; ",
+        "note: invalid (gpu-shared): GPU 1: process ",
+    ] {
+        assert!(ran.stderr.contains(part), "`{part}` is not in:\n{}", ran.stderr);
+    }
+    assert!(
+        !ran.stderr.contains("GPU 0"),
+        "the server is not on it: {}",
+        ran.stderr
+    );
+    let line = &desk.lines()[0]["matrix"];
+    let telemetry = &line["telemetry"];
+    assert_eq!(telemetry["gpus"][0]["device"], 1);
+    let host = &telemetry["host"];
+    assert!(
+        host["engine_cpus"].is_f64() && host["client_cpus"].is_f64(),
+        "{telemetry}"
+    );
+    let figure = |name: &str| line["figures"][name].as_f64().expect("it is known");
+    assert!((figure("mean_power_w") - 200.0).abs() < 1.0);
+    let tokens = figure("output_efficiency_tok_j") * figure("energy_j");
+    assert!((tokens - figure("output_tokens")).abs() < 0.5, "{tokens}");
 }

@@ -161,7 +161,7 @@ fn real_sglang_runs_the_four_workloads() {
         "sglang",
         "sglang: { version: 0.5.23, devices: none, image: \"matrix-test/sglang:1\", \
          args: [--device, cpu, --attention-backend, torch_native, --sampling-backend, pytorch, --disable-overlap-schedule, \
-         --max-total-tokens, 16384, --mem-fraction-static, 0.2, --enable-metrics, --context-length, 2048], \
+         --max-total-tokens, 16384, --mem-fraction-static, 0.2, --context-length, 2048], \
          env: { TRANSFORMERS_OFFLINE: \"1\", HF_HUB_OFFLINE: \"1\" } }",
         "",
     );

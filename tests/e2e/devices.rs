@@ -190,3 +190,35 @@ fn devices_that_die_or_hang_under_a_load_are_told_and_hold_up_nobody() {
     );
     assert!(codes.contains(&Code::TelemetryGap), "{codes:?}");
 }
+
+/// An engine whose log says nothing while its weights load: as long as they come to its GPU it does not hang.
+#[test]
+fn memory_that_grows_is_a_sign_of_life_while_an_engine_starts() {
+    let growing: String = (0..40)
+        .map(|step| {
+            format!(
+                "hold from=engine+{}.{} {}\n",
+                step / 2,
+                step % 2 * 5,
+                700 + 100 * step
+            )
+        })
+        .collect();
+    let matrix = sims(
+        &[("a", "vllm", "\"--start-delay=8s\"")],
+        "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 8, warmup: 0 }\n",
+    )
+    .replace(
+        "as: a,",
+        "as: a, devices: gpu, patience: { start: 30s, stall: 1500ms, stop: 1s },",
+    );
+    let stub = Stub::of(&format!("gpus 1\n{growing}"));
+    Bench::of(&matrix).gpus(&stub).run(&[]).exits(0);
+    let stub = Stub::of("gpus 1\n");
+    Bench::of(&matrix)
+        .gpus(&stub)
+        .run(&[])
+        .exits(3)
+        .says("the engine hangs: nothing came to its log for")
+        .says("its GPUs took no more memory");
+}

@@ -25,7 +25,7 @@ fn what_real_sglang_tells_of_itself_fits_what_it_was_sent() {
         return;
     }
     let arguments = "--device, cpu, --attention-backend, torch_native, --sampling-backend, pytorch, --disable-overlap-schedule, \
-                     --max-total-tokens, 16384, --mem-fraction-static, 0.2, --context-length, 2048, --enable-metrics";
+                     --max-total-tokens, 16384, --mem-fraction-static, 0.2, --context-length, 2048";
     let model = engines.join("models/tiny-qwen3");
     let matrix = format!(
         r#"

@@ -89,7 +89,7 @@ fn engine_host_and_energy_agree_with_what_was_sent() {
         &[("one", "vllm", "--step, 20ms"), ("two", "sglang", "--step, 20ms")],
         ONE,
     ));
-    bench.run(&[]).exits(0).shows("energy per output token");
+    bench.run(&[]).exits(0).shows("tok/J");
     let run = bench.finished();
     for engine in ["one", "two"] {
         let summary = summary(&run, engine, "random-1k-1k");

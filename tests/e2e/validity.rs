@@ -152,6 +152,66 @@ fn a_warm_cache_is_found_and_so_is_a_reset_that_nobody_can_prove() {
     );
 }
 
+/// An engine that keeps what it has seen and has no reset: what begins otherwise it has not seen, whatever follows.
+#[test]
+fn unique_prefixes_keep_caches_cold_and_lengths_as_they_are() {
+    let load = "  - random-1k-1k: { prompts: 8, input_len: 400, output_len: 8 }\n  - again: { dataset: random, prompts: 8, input_len: 400, output_len: 8, range_ratio: 1.0 }\n";
+    let bench = planted(
+        &[("unique", "lmdeploy-unique", ""), ("plain", "lmdeploy", "")],
+        &format!("{load}repeats: {{ starts: 1, per_start: 2 }}\n"),
+    );
+    bench
+        .run(&[])
+        .exits(3)
+        .shows("the prompts of each measurement begin with letters of its own")
+        .shows("prompts as drawn against prompts with unique prefixes");
+    let run = bench.finished();
+    let of = |engine: &str| -> Vec<&Summary> {
+        let fits = |summary: &&Summary| summary.cell.as_str().contains(&format!("engine={engine},"));
+        run.summaries.iter().filter(fits).collect()
+    };
+    let (unique, plain) = (of("unique"), of("plain"));
+    assert_eq!((unique.len(), plain.len()), (4, 4));
+    let proof = |summary: &Summary| summary.reset.clone().expect("what is known of its caches");
+    let mut letters = BTreeSet::new();
+    for summary in &unique {
+        finds(summary, Code::Simulated);
+        let proof = proof(summary);
+        assert_eq!(proof.hits_in_window, Some(0.0), "{}: {proof:?}", summary.cell);
+        assert!(proof.queries_in_window > Some(3000.0), "{proof:?}");
+        let prefix = proof.unique_prefix.expect("it is kept");
+        assert_eq!(prefix.kept, 0);
+        letters.insert(prefix.letters);
+        assert_eq!(
+            summary.prompts_hash, plain[0].prompts_hash,
+            "what was drawn is the same"
+        );
+    }
+    assert_eq!(letters.len(), 4, "no measurement begins as another");
+    let warm = plain
+        .iter()
+        .filter(|summary| codes(summary).contains(&Code::CacheWarm));
+    assert_eq!(warm.count(), 3, "all but the first on the start");
+    // By its own tokenizer the engine counts otherwise, but nearly as much with letters as without.
+    let counts = |engine: &str| -> Vec<u32> {
+        let all = run.plan.starts.iter().flat_map(|start| &start.cells);
+        let own = all.filter(|one| one.cell.as_str().contains(&format!("engine={engine},")));
+        let requests = own.flat_map(|one| run.read_requests(one).expect("requests are kept"));
+        let told = requests.map(|request| request.usage.and_then(|usage| usage.prompt));
+        told.map(|count| count.expect("the engine tells")).collect()
+    };
+    let (with, without) = (counts("unique"), counts("plain"));
+    assert_eq!((with.len(), without.len()), (32, 32));
+    for (with, without) in with.iter().zip(&without) {
+        assert!(with.abs_diff(*without) <= 12, "{with} {without}");
+    }
+    bench
+        .call(&["explain", "engine=unique"])
+        .exits(0)
+        .shows("in the place of");
+    bench.leaves_no_process();
+}
+
 #[test]
 fn a_load_that_the_engine_cannot_bear_or_the_limits_do_not_allow_is_found() {
     let scenarios = [

@@ -26,7 +26,8 @@ use self::wish::{Environment, Warmup, Wish};
 use crate::base::clock;
 use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
-use crate::commands::{Outcome, Refusal, complain, print};
+use crate::commands::{Outcome, Refusal, complain, print, run};
+use crate::engine;
 use crate::exit::Exit;
 use crate::judge::metrics;
 use crate::load::dataset::Caches;
@@ -116,9 +117,15 @@ async fn bench(wish: &Wish, caches: Caches, calibration: Option<Calibration>, st
     };
     let Prepared {
         server,
-        session,
+        mut session,
         model,
     } = prepared;
+    // Nobody asks for the devices of a host on which the server is not.
+    let gpus = match engine::is_here(&wish.address.host) {
+        true => tokio::task::block_in_place(run::devices)?,
+        false => None,
+    };
+    session.watch(gpus).await;
     let known = Known { model, calibration };
     points::measure(wish, &server, &session, &known, stop).await
 }
@@ -199,8 +206,8 @@ fn tell(ended: &Ended<'_>) -> Outcome {
     for note in &notes {
         let _ = writeln!(said, "note: {note}");
     }
-    if let Some(error) = ended.client_error() {
-        let _ = writeln!(said, "note: {error}");
+    for told in ended.client_error().into_iter().chain(ended.energy(&figures)) {
+        let _ = writeln!(said, "note: {told}");
     }
     complain(&said);
     let wish = ended.wish;

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::result::Sheets;
-use crate::judge::client;
-use crate::judge::metrics::{self, Basis, Count, Metric, Sample, Statistic};
+use crate::judge::metrics::{self, Basis, Count, Flow, Metric, Sample, Statistic};
+use crate::judge::{client, validity};
 use crate::load::{Lag, Stamp};
 use crate::matrix::plan::Protocol;
+use crate::matrix::spec::validity::Bounds;
 use crate::matrix::spec::workload::Profile;
+use crate::report::tables::told;
 use crate::report::traps::{Itl, traps};
 use crate::results::record::cell::Figures;
-use crate::results::record::client::Calibration;
+use crate::results::record::client::{Calibration, ClientFacts};
 use crate::results::record::request::{Class, Request};
+use crate::results::record::telemetry::Telemetry;
 
 /// A client that sends later than this measures itself.
 const LATE: Duration = Duration::from_millis(10);
@@ -171,6 +174,30 @@ pub(super) fn doubts(
         notes.push(format!("nobody counted the tokens of {uncounted} answers"));
     }
     notes
+}
+
+/// What the client and the machine went through that speaks against the figures, in the words that a run has for it.
+pub(super) fn surroundings(client: &ClientFacts, telemetry: Option<&Telemetry>) -> Vec<String> {
+    let reasons = validity::of_surroundings(client, telemetry, &Bounds::default());
+    reasons.iter().map(told).collect()
+}
+
+/// What the server's devices took, and what came out for it.
+pub(super) fn energy(telemetry: &Telemetry, figures: &Figures) -> Option<String> {
+    let energy = telemetry.energy.as_ref()?;
+    let devices: Vec<String> = telemetry.gpus.iter().map(|gpu| gpu.device.to_string()).collect();
+    let most = energy
+        .peak_w
+        .map_or_else(String::new, |peak| format!(", {peak:.0} W at most"));
+    let each = metrics::figure(figures, Metric::PerEnergy(Flow::Output))
+        .map_or_else(String::new, |each| format!("; {each:.3} output tokens per joule"));
+    Some(format!(
+        "GPU {} took {:.1} J in {:.2} s: {:.0} W on average{most}{each}",
+        devices.join(", "),
+        energy.joules,
+        telemetry.seconds,
+        energy.mean_w
+    ))
 }
 
 #[cfg(test)]

@@ -63,7 +63,11 @@ impl Ended<'_> {
             slo: self.wish.asked.slo.clone(),
             duration: None,
             accept_length: self.accept_length,
-            energy: None,
+            energy: self
+                .measured
+                .telemetry
+                .as_ref()
+                .and_then(|told| told.energy.clone()),
         }
     }
 
@@ -123,6 +127,11 @@ impl Ended<'_> {
         notes::client_error(&self.measured.requests, self.measured.stamp, self.calibration?)
     }
 
+    /// What the server's devices took, if they are here and somebody tells.
+    pub(super) fn energy(&self, sheets: &Sheets) -> Option<String> {
+        notes::energy(self.measured.telemetry.as_ref()?, &sheets.matrix)
+    }
+
     /// The load over time, drawn.
     pub(super) fn plots(&self) -> String {
         let (protocol, copied) = (self.wish.backend.protocol(), self.wish.output.compat_figures);
@@ -157,6 +166,10 @@ impl Ended<'_> {
             self.wish.profile,
             sheets,
             self.measured.lag,
+        ));
+        notes.extend(notes::surroundings(
+            &self.measured.client,
+            self.measured.telemetry.as_ref(),
         ));
         notes
     }
@@ -248,6 +261,7 @@ impl Ended<'_> {
             "schedule_hash": schedule,
             "stamps": self.measured.stamp.name(),
             "send_lag_ms": lag,
+            "telemetry": self.measured.telemetry,
             "faults": figures,
             "notes": notes,
             "arrival": self.session.arrival(),

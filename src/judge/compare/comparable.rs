@@ -216,6 +216,12 @@ impl<'a> Side<'a> {
         prompts.is_some() && self.figure(Metric::Completed) == prompts
     }
 
+    /// Whether its prompts began with letters of their measurement.
+    fn has_unique_prefixes(&self) -> bool {
+        let proofs = self.summaries.iter().filter_map(|summary| summary.reset.as_ref());
+        proofs.into_iter().any(|proof| proof.unique_prefix.is_some())
+    }
+
     fn is_simulated(&self) -> bool {
         let is_simulated = |summary: &&Summary| summary.origin == Origin::Simulated;
         self.launch.engine.simulated || self.summaries.iter().any(is_simulated)
@@ -255,6 +261,15 @@ fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         _ => said
             .apart
             .push("the prompts are not known, or not the same in every measurement".to_owned()),
+    }
+    // Beside and not apart: the same prompts but for their first few tokens, of the same lengths, and cold on both sides, which is
+    // what the letters are for. An engine does the same work for either.
+    if one.has_unique_prefixes() != other.has_unique_prefixes() {
+        let word = |side: &Side<'_>| match side.has_unique_prefixes() {
+            true => "prompts with unique prefixes",
+            false => "prompts as drawn",
+        };
+        said.beside.push(format!("{} against {}", word(one), word(other)));
     }
     let (ours, theirs) = (asked(one), asked(other));
     said.apart.extend(

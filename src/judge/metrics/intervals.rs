@@ -24,7 +24,8 @@ pub fn intervals(requests: &[Request]) -> BTreeMap<String, [f64; 2]> {
         .filter(|request| request.is_completed())
         .map(Times::of)
         .collect();
-    let each: [(Sample, fn(&Times) -> Option<f64>); 3] = [
+    type Read = fn(&Times) -> Option<f64>;
+    let each: [(Sample, Read); 3] = [
         (Sample::Ttft, |times| times.ttft),
         (Sample::Tpot, |times| times.tpot),
         (Sample::E2e, |times| times.e2e),

@@ -2,7 +2,7 @@
 
 use super::{Evidence, found, percent};
 use crate::matrix::plan::Protocol;
-use crate::results::record::cell::ResetProof;
+use crate::results::record::cell::{ResetProof, UniquePrefix};
 use crate::results::record::validity::{Code, Reason, Verdict};
 
 /// Tokens of each prompt that a chat template gives to all of them.
@@ -30,7 +30,9 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         );
         reasons.push(found(Code::CacheWarm, told.clone(), Some(told_bound)));
     }
-    if is_fresh(evidence) {
+    // What begins as nothing before it did is in no cache, whether anybody counts or not.
+    let is_new = prefix(proof).is_some_and(|prefix| prefix.kept == 0);
+    if is_fresh(evidence) || is_new {
         return;
     }
     let refused = proof.filter(|proof| proof.possible && proof.success != Some(true));
@@ -61,6 +63,11 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     reasons.push(reason);
 }
 
+/// What the prompts began with in the place of their own tokens.
+fn prefix(proof: Option<&ResetProof>) -> Option<&UniquePrefix> {
+    proof?.unique_prefix.as_ref()
+}
+
 /// Whether nothing was measured on this start before.
 fn is_fresh(evidence: &Evidence<'_>) -> bool {
     evidence
@@ -80,7 +87,9 @@ fn warm_share(evidence: &Evidence<'_>, proof: Option<&ResetProof>) -> Option<(f6
     } else {
         0.0
     };
-    let common = template + warmed_up(evidence, proof);
+    // All prompts have it, so that an engine that keeps single tokens finds it for each but the first.
+    let prefix = prefix(proof).map_or(0.0, |prefix| f64::from(prefix.tokens));
+    let common = template + prefix * evidence.requests.len() as f64 + warmed_up(evidence, proof);
     if let Some(proof) = proof
         && let (Some(hits), Some(queries)) = (proof.hits_in_window, proof.queries_in_window)
         && queries > 0.0
@@ -116,7 +125,9 @@ fn warm_share(evidence: &Evidence<'_>, proof: Option<&ResetProof>) -> Option<(f6
 /// Tokens of the prompt that warms up, which the engine knows by our own doing unless its caches were emptied after it.
 fn warmed_up(evidence: &Evidence<'_>, proof: Option<&ResetProof>) -> f64 {
     let is_emptied = proof.is_some_and(|proof| proof.possible && proof.success == Some(true));
-    if evidence.cell.scenario.limits.warmup == 0 || is_emptied {
+    // The prompt that warms up begins otherwise than those of the load.
+    let is_other = prefix(proof).is_some();
+    if evidence.cell.scenario.limits.warmup == 0 || is_emptied || is_other {
         return 0.0;
     }
     let first = evidence.requests.iter().min_by_key(|request| request.index);

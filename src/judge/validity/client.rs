@@ -2,7 +2,10 @@
 
 use super::{Evidence, found, percent};
 use crate::judge::metrics::{Metric, Sample, Statistic};
+use crate::matrix::spec::validity::Bounds;
+use crate::results::record::client::ClientFacts;
 use crate::results::record::request::Request;
+use crate::results::record::telemetry::Telemetry;
 use crate::results::record::validity::{Code, Reason, Verdict};
 
 /// Below this many requests a rate is an accident.
@@ -34,28 +37,33 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
                 reasons.push(found(Code::ClientLate, measured, Some(format!("{bound:.1} ms"))));
             }
         }
-        if let Some(share) = client.cpu_share.filter(|share| *share > bounds.client_cpu) {
-            let measured = format!("the busiest thread used {} of a processor", percent(share));
-            reasons.push(found(
-                Code::ClientSaturated,
-                measured,
-                Some(percent(bounds.client_cpu)),
-            ));
-        }
-        if client.clock_jumps > 0 {
-            let measured = format!("set {} times", client.clock_jumps);
-            reasons.push(found(Code::ClockJump, measured, Some("never".to_owned())));
-        }
+        effort(client, bounds, reasons);
     }
-    shared(evidence, reasons);
+    if let Some(telemetry) = &summary.telemetry {
+        let threads = summary.client.map_or(1, |client| client.threads.max(1));
+        shared(telemetry, threads, bounds, reasons);
+    }
     rate(evidence, reasons);
 }
 
+/// What the client was busy with, and whether its clock was left alone.
+pub(super) fn effort(client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+    if let Some(share) = client.cpu_share.filter(|share| *share > bounds.client_cpu) {
+        let measured = format!("the busiest thread used {} of a processor", percent(share));
+        reasons.push(found(
+            Code::ClientSaturated,
+            measured,
+            Some(percent(bounds.client_cpu)),
+        ));
+    }
+    if client.clock_jumps > 0 {
+        let measured = format!("set {} times", client.clock_jumps);
+        reasons.push(found(Code::ClockJump, measured, Some("never".to_owned())));
+    }
+}
+
 /// Sharing processors is a fact of small machines; it is a fault where the client had to wait for one.
-fn shared(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    let Some(telemetry) = &evidence.summary.telemetry else {
-        return;
-    };
+pub(super) fn shared(telemetry: &Telemetry, threads: u32, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     let Some(host) = telemetry
         .host
         .as_ref()
@@ -63,7 +71,6 @@ fn shared(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     else {
         return;
     };
-    let threads = evidence.summary.client.map_or(1, |client| client.threads.max(1));
     let time = telemetry.seconds * f64::from(threads);
     let waited = host.client_wait_s.filter(|_| time > 0.0).map(|wait| wait / time);
     let told = waited.map_or_else(String::new, |share| {
@@ -75,11 +82,11 @@ fn shared(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let mut reason = found(
         Code::ClientSharesCpus,
         format!("{} processors{told}", host.cpus),
-        Some(format!("{} of the time", percent(evidence.bounds.client_wait))),
+        Some(format!("{} of the time", percent(bounds.client_wait))),
     );
     // Where there are no others, nothing can be done about it: how late the client was is told by its own figures.
     let has_others = host.cpus > 2 * threads;
-    let waits = waited.is_some_and(|share| share > evidence.bounds.client_wait);
+    let waits = waited.is_some_and(|share| share > bounds.client_wait);
     if !(has_others && waits) {
         reason.weight = Verdict::Valid;
     }

@@ -1,6 +1,7 @@
 //! What the machine and the engine's process went through meanwhile.
 
 use super::{Evidence, found, percent};
+use crate::matrix::spec::validity::Bounds;
 use crate::results::record::telemetry::{GpuWindow, Source, Telemetry};
 use crate::results::record::validity::{Code, Reason};
 
@@ -23,11 +24,16 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         return;
     };
     engine(telemetry, reasons);
-    for gpu in &telemetry.gpus {
-        clocks(gpu, evidence, reasons);
-        company(gpu, evidence, reasons);
-    }
+    devices(telemetry, evidence.bounds, reasons);
     gaps(evidence, telemetry, reasons);
+}
+
+/// What the GPUs went through, and who else was on them.
+pub(super) fn devices(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+    for gpu in &telemetry.gpus {
+        clocks(gpu, bounds, reasons);
+        company(gpu, bounds, reasons);
+    }
     if let Some(energy) = &telemetry.energy
         && let Some(other) = energy.disagrees_j
     {
@@ -54,8 +60,7 @@ fn engine(telemetry: &Telemetry, reasons: &mut Vec<Reason>) {
     ));
 }
 
-fn clocks(gpu: &GpuWindow, evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    let bounds = evidence.bounds;
+fn clocks(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     for (name, code, bound) in [
         ("thermal", Code::ThrottledThermal, bounds.throttled),
         ("power", Code::ThrottledPower, bounds.power_capped),
@@ -85,7 +90,7 @@ fn clocks(gpu: &GpuWindow, evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 }
 
 /// Whoever else uses or used the GPU.
-fn company(gpu: &GpuWindow, evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+fn company(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     if !gpu.foreign.is_empty() {
         let named: Vec<String> = gpu
             .foreign
@@ -98,7 +103,7 @@ fn company(gpu: &GpuWindow, evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) 
             Some("only the engine's".to_owned()),
         ));
     }
-    let rest = evidence.bounds.rest_memory;
+    let rest = bounds.rest_memory;
     if let Some(bytes) = gpu.rest_memory_bytes.filter(|bytes| *bytes > rest.0) {
         reasons.push(found(
             Code::GpuNotAtRest,

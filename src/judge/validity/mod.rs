@@ -19,8 +19,10 @@ use crate::judge::metrics::{self, Metric};
 use crate::matrix::plan::{Cell, Launch};
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::client::ClientFacts;
 use crate::results::record::machine::Machine;
 use crate::results::record::request::Request;
+use crate::results::record::telemetry::Telemetry;
 use crate::results::record::validity::{Code, Reason, Validity, Verdict};
 
 /// Everything that a judgement is made of.
@@ -67,6 +69,20 @@ pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
         verdict: reasons.first().map_or(Verdict::Valid, |reason| reason.weight),
         reasons,
     })
+}
+
+/// What speaks against a load on a server of which nobody has a recipe: what the client and the machine went through, the worst first.
+/// What only informs is left out.
+pub fn of_surroundings(client: &ClientFacts, telemetry: Option<&Telemetry>, bounds: &Bounds) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    client::effort(client, bounds, &mut reasons);
+    if let Some(telemetry) = telemetry {
+        client::shared(telemetry, client.threads.max(1), bounds, &mut reasons);
+        machine::devices(telemetry, bounds, &mut reasons);
+    }
+    reasons.retain(|reason| reason.weight > Verdict::Valid);
+    reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
+    reasons
 }
 
 /// Where the figures come from.

@@ -24,6 +24,7 @@ mod sharegpt;
 mod speed_bench;
 pub mod template;
 pub mod tokenizer;
+pub mod unique;
 
 #[cfg(test)]
 mod golden;

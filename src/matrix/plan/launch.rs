@@ -337,6 +337,9 @@ pub struct Contact {
     pub metrics: Option<Metrics>,
     /// How its prefix cache is emptied; `None`: it cannot be.
     pub reset: Option<Reset>,
+    /// Whether the prompts of each measurement begin with letters that none before it had, because nothing empties its caches.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unique_prefixes: bool,
     /// Whether it is started anew for each cell, because nothing else empties its caches.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restart_for_cells: bool,

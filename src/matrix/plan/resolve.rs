@@ -451,7 +451,8 @@ impl Site<'_> {
                     .collect::<BTreeMap<_, _>>(),
             }),
             reset: contact.reset.clone(),
-            restart_for_cells: contact.restart_for_cells,
+            unique_prefixes: contact.unique_prefixes.value,
+            restart_for_cells: contact.restart_for_cells.value,
             dialect: Dialect {
                 protocol: contact.protocol,
                 path: contact.path.clone(),

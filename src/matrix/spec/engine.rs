@@ -288,12 +288,16 @@ pub struct ContactRecipe {
     /// Its Prometheus metrics.
     #[serde(default)]
     pub metrics: Option<MetricsRecipe>,
-    /// How its prefix cache is emptied; absent: it cannot be.
+    /// How its prefix cache is emptied; absent: it cannot be. Of this, `unique_prefixes` and `restart_for_cells` a recipe names one.
     #[serde(default)]
     pub reset: Option<Reset>,
+    /// Whether the prompts of each measurement begin with some letters that none before it had, in the place of as many of their own
+    /// tokens: it keeps what it has seen, cannot be told to forget it, and finds a prompt by its beginning.
+    #[serde(default)]
+    pub unique_prefixes: Spanned<bool>,
     /// Whether it is started anew for each cell, because it keeps what it has seen and nothing else empties its caches.
     #[serde(default)]
-    pub restart_for_cells: bool,
+    pub restart_for_cells: Spanned<bool>,
 }
 
 /// An engine's Prometheus metrics.

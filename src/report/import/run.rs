@@ -357,6 +357,7 @@ fn contact(backend: &str, port: Option<u16>) -> Contact {
         info: None,
         metrics: None,
         reset: None,
+        unique_prefixes: false,
         restart_for_cells: false,
         dialect: Dialect {
             protocol,

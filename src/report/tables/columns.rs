@@ -32,28 +32,42 @@ pub(super) const FIGURES: [Measured<'static>; 14] = [
     (time(Statistic::P99, Sample::E2e), "E2E p99", 1, 5),
 ];
 
-/// The figures of the overview.
-pub(super) const FEW_FIGURES: [Measured<'static>; 4] = [
+/// The figures of the overview, beside the energy where anybody tells it.
+const FEW_FIGURES: [Measured<'static>; 4] = [
     (Metric::Throughput(Flow::Requests), "requests", 2, 2),
     (Metric::Throughput(Flow::Output), "output", 1, 0),
     (time(Statistic::Mean, Sample::Ttft), "TTFT mean", 1, 1),
     (time(Statistic::Mean, Sample::Tpot), "TPOT mean", 2, 1),
 ];
 
+/// Output tokens for each joule.
+const fn energy(rank: u8) -> Measured<'static> {
+    (Metric::PerEnergy(Flow::Output), "energy", 3, rank)
+}
+
 /// The figures of a comparison that only some scenarios have.
 const ALSO: [Measured<'static>; 5] = [
     (Metric::PerUser, "output per user", 1, 5),
     (Metric::Goodput, "goodput", 2, 2),
     (Metric::Attainment, "SLO attainment", 4, 3),
-    (Metric::EnergyPer(Flow::Output), "energy per output token", 3, 4),
-    (Metric::MeanPower, "power", 0, 5),
+    energy(3),
+    (Metric::MeanPower, "power", 0, 3),
 ];
 
 /// The figures of a comparison: the usual ones, and the rarer ones that any of the cells has.
 pub(super) fn known(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
-    let is_known = |measured: &Measured<'_>| group.iter().any(|one| !one.values(measured.0).is_empty());
-    let also = ALSO.into_iter().filter(is_known);
+    let also = ALSO.into_iter().filter(|measured| is_known(group, measured));
     FIGURES.into_iter().chain(also).collect()
+}
+
+/// The figures of the overview of these cells.
+pub(super) fn few(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
+    let also = [energy(1)].into_iter().filter(|measured| is_known(group, measured));
+    FEW_FIGURES.into_iter().chain(also).collect()
+}
+
+fn is_known(group: &[&Shown<'_>], measured: &Measured<'_>) -> bool {
+    group.iter().any(|one| !one.values(measured.0).is_empty())
 }
 
 /// The columns of the client's own error.

@@ -47,6 +47,7 @@ pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
             ));
         }
     }
+    notes.extend(unique_prefixes(named));
     if named.iter().any(|(_, shown)| shown.counted().count() > 1) {
         notes.push(
             "n measurements: the median, with the least and the most of them; ok/failed counts them together"
@@ -54,6 +55,23 @@ pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         );
     }
     notes
+}
+
+/// That the prompts of some rows began with letters of their measurement.
+fn unique_prefixes(named: &[(String, &Shown<'_>)]) -> Option<String> {
+    let has = |summary: &&Summary| {
+        let proof = summary.reset.as_ref();
+        proof.is_some_and(|proof| proof.unique_prefix.is_some())
+    };
+    let with = named.iter().filter(|(_, shown)| shown.summaries.iter().any(has));
+    let names: Vec<&str> = with.map(|(name, _)| name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{}: nothing empties the engine's caches, so the prompts of each measurement begin with letters of its own in the place of as many \
+             tokens",
+            names.join(", ")
+        )
+    })
 }
 
 /// What must be said of one measurement besides what was found of its validity.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::columns::{self, FEW_FIGURES};
+use super::columns;
 use super::{DEFINITIONS, Row, Shown, Table, Value, misread, notes, queue_bound};
 use crate::results::record::cell::Summary;
 use crate::results::record::request::Class;
@@ -63,7 +63,8 @@ pub fn overview(shown: &[Shown<'_>]) -> Table {
     let group: Vec<&Shown<'_>> = shown.iter().collect();
     let searches = columns::searches(&group);
     columns.extend(searches.then(columns::found));
-    columns.extend(columns::figures(&FEW_FIGURES));
+    let figures = columns::few(&group);
+    columns.extend(columns::figures(&figures));
     columns.push(columns::words("failed requests", 3));
     let row = |one: &Shown<'_>| {
         let [precision, _, devices, status, _] = columns::identified(one);
@@ -76,7 +77,7 @@ pub fn overview(shown: &[Shown<'_>]) -> Table {
             status,
         ];
         cells.extend(searches.then(|| columns::found_by(one)));
-        cells.extend(columns::values(one, &FEW_FIGURES));
+        cells.extend(columns::values(one, &figures));
         cells.push(failures(one));
         Row {
             cells,

@@ -314,6 +314,17 @@ pub struct EngineFacts {
     pub devices: Vec<u32>,
 }
 
+/// A beginning of prompts that no measurement before on the same start had. It is no part of what `prompts_hash` tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UniquePrefix {
+    /// Its letters; of a short prompt only the first of them.
+    pub letters: String,
+    /// How many tokens they are, in the place of as many of each prompt.
+    pub tokens: u32,
+    /// Prompts that kept their own beginning, as none of the same length could be put there.
+    pub kept: u32,
+}
+
 /// What emptying the caches came to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResetProof {
@@ -328,6 +339,9 @@ pub struct ResetProof {
     pub success: Option<bool>,
     /// What the engine said, shortened.
     pub answer: Option<String>,
+    /// What the prompts began with in the place of some of their own tokens, where the recipe asks for unique prefixes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique_prefix: Option<UniquePrefix>,
     /// Prefix-cache hits, in tokens or queries as the engine counts them, over the measured window.
     pub hits_in_window: Option<f64>,
     /// Prefix-cache queries, in the same unit.

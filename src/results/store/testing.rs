@@ -132,6 +132,7 @@ fn launch_of(id: &LaunchId) -> Launch {
             info: None,
             metrics: None,
             reset: None,
+            unique_prefixes: false,
             restart_for_cells: false,
             dialect: Dialect {
                 protocol: Protocol::SglangNative,
@@ -197,6 +198,7 @@ pub fn summary(cell: &Cell) -> Summary {
             status: Some(200),
             success: None,
             answer: Some("Cache flushed.".to_owned()),
+            unique_prefix: None,
             hits_in_window: Some(0.0),
             queries_in_window: None,
         }),

@@ -43,7 +43,17 @@ impl Course<'_> {
                 }
             };
             let rows = point.items.len();
-            let load = load_of(&ready.target, &point.scenario, point.items);
+            // The same value may be tried twice, so that the prompts used so far tell points apart.
+            let items = match self
+                .begun(&format!("{value} after {used}"), point.items, stock)
+                .await
+            {
+                Ok(items) => items,
+                Err(reason) => {
+                    return self.failed(Phase::Measure, FailureClass::Spec, reason, Vec::new(), true);
+                }
+            };
+            let load = load_of(&ready.target, &point.scenario, items);
             let (mut driven, cut) = match self.drive(Phase::Measure, ready, load, stop).await {
                 Ok(driven) => driven,
                 Err(error) => {
@@ -98,8 +108,15 @@ impl Course<'_> {
         measured
     }
 
+    /// Whether each point finds the caches as if they were empty.
     fn empties_caches(&self) -> bool {
         let proof = self.summary.reset.as_ref();
-        proof.is_some_and(|proof| proof.possible && proof.success == Some(true))
+        proof.is_some_and(|proof| {
+            let is_new = proof
+                .unique_prefix
+                .as_ref()
+                .is_some_and(|prefix| prefix.kept == 0);
+            is_new || (proof.possible && proof.success == Some(true))
+        })
     }
 }

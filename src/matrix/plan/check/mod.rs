@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use carry::carry;
 pub(crate) use point::{inclusion_names, nothing_left, point, useless_exclusion, useless_inclusion};
 
-use crate::matrix::spec::engine::{Executor, Recipe, Recipes};
+use crate::matrix::spec::engine::{ContactRecipe, Executor, Recipe, Recipes};
 use crate::matrix::spec::matrix::{EngineEntry, Matrix, engine_name};
 use crate::matrix::spec::metrics;
 use crate::matrix::spec::select::{AXES, Selector};
@@ -175,6 +175,7 @@ fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
         };
         if seen.insert(recipe.name.as_str()) {
             metrics(recipe, mistakes);
+            caches(recipe, mistakes);
         }
         let entry = &named.value;
         if let Some(variant) = &entry.variant {
@@ -214,8 +215,8 @@ fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
     }
 }
 
-/// Names of metrics that we do not know would be read by nobody.
-fn metrics(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
+/// Every way in which a recipe talks to its engine.
+fn contacts(recipe: &Recipe) -> impl Iterator<Item = &ContactRecipe> {
     let variants = recipe
         .variants
         .iter()
@@ -224,9 +225,41 @@ fn metrics(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
         .versions
         .iter()
         .filter_map(|patch| patch.change.contact.as_ref());
-    let contacts = std::iter::once(&recipe.contact).chain(variants).chain(versions);
+    std::iter::once(&recipe.contact).chain(variants).chain(versions)
+}
+
+/// Of several ways to cold caches nobody could tell which one made them so.
+fn caches(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
+    for contact in contacts(recipe) {
+        let (unique, restart) = (&contact.unique_prefixes, &contact.restart_for_cells);
+        let ways = [
+            ("reset", contact.reset.is_some(), None),
+            ("unique_prefixes", unique.value, unique.place.as_ref()),
+            ("restart_for_cells", restart.value, restart.place.as_ref()),
+        ];
+        let named: Vec<_> = ways.into_iter().filter(|(_, is_named, _)| *is_named).collect();
+        let [(first, ..), .., (last, _, place)] = named[..] else {
+            continue;
+        };
+        let mistake = Mistake::new(format!(
+            "the recipe `{}` knows more than one way to cold caches: `{first}` and `{last}`",
+            recipe.name
+        ));
+        let mistake = at(mistake, place, format!("beside `{first}`")).help(
+            "keep one: `reset` where the engine has such an endpoint, else `unique_prefixes`, and `restart_for_cells` where a new \
+             beginning of the prompts does not keep it from finding them",
+        );
+        // An anchor may bring the same line to several variants.
+        if !mistakes.contains(&mistake) {
+            mistakes.push(mistake);
+        }
+    }
+}
+
+/// Names of metrics that we do not know would be read by nobody.
+fn metrics(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
     let known: Vec<&str> = metrics::KNOWN.iter().map(|(name, _)| *name).collect();
-    let names = contacts
+    let names = contacts(recipe)
         .filter_map(|contact| contact.metrics.as_ref())
         .flat_map(|metrics| metrics.names.iter());
     let wrong = names.filter(|(name, _)| metrics::kind(name).is_none());
