@@ -1,6 +1,7 @@
-//! What everybody carries: units, names, the clock, HTTP/1.1 as pure code over bytes. Knows no other wing.
+//! What everybody carries: units, names, the clock, dates, HTTP/1.1 as pure code over bytes. Knows no other wing.
 
 pub mod clock;
+pub mod date;
 pub mod ids;
 pub mod secrets;
 pub mod units;

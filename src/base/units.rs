@@ -32,6 +32,15 @@ impl std::str::FromStr for Span {
                     text.trim(),
                     text.trim()
                 )
+            } else if let Some(days) = text
+                .trim()
+                .strip_suffix('d')
+                .and_then(|days| days.parse::<u32>().ok())
+            {
+                format!(
+                    "`{text}` counts days; write hours, as in `{}h`",
+                    u64::from(days) * 24
+                )
             } else {
                 format!("`{text}` is not a duration; write it like `250ms`, `30s` or `1h 30m`")
             }

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::sim::share;
 use super::{Places, RunArgs};
 use crate::base::units::Span;
+use crate::matrix::spec::select::Selector;
 
 /// `matrix compare`.
 ///
@@ -69,11 +70,11 @@ pub struct NoiseArgs {
     /// Starts of each arm to begin with.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=50))]
     pub starts: u32,
-    /// Start again, until so small a change can be seen with five starts a side.
+    /// Start again, until so small a change can be seen in every figure with five starts a side.
     #[arg(long, value_parser = share, value_name = "SHARE")]
     pub target: Option<f64>,
-    /// The most starts of each launch, where `--target` asks for more.
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=100))]
+    /// The most starts of each launch, both arms together, where `--target` asks for more.
+    #[arg(long, default_value_t = 20, value_name = "N", requires = "target", value_parser = clap::value_parser!(u32).range(4..=100))]
     pub most: u32,
     /// The figures that gate every cell, as in `compare`; may be given again.
     #[arg(long, value_name = "FIGURE")]
@@ -140,10 +141,11 @@ pub struct NightlyArgs {
     /// The baseline's file; `<matrix>.baseline.json` beside the matrix unless set. Only `matrix baseline accept` moves it.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
-    /// The most fresh starts that confirm one suspect; fewer than noise asks for may miss a loss, never invent one.
+    /// The most fresh starts that confirm one suspect; fewer than noise asks for may leave it undecided, never invent a loss.
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100))]
     pub confirm: u32,
-    /// How long all confirmations together may take, by what each cell took before.
+    /// How long all confirmations together may take, by what each launch and cell took this night. The largest losses come first; what finds no room
+    /// stays undecided, and the night says so.
     #[arg(long, value_name = "TIME")]
     pub budget: Option<Span>,
     /// Where a message goes when something changed: an incoming webhook of Slack, or whatever reads such JSON. It is told once per change.
@@ -152,25 +154,49 @@ pub struct NightlyArgs {
     /// Write JUnit XML into this file.
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
-    /// Remove requests, samples and logs of runs of this matrix that are older; what they came to stays.
+    /// Remove requests, samples and logs of runs of this matrix that began longer ago, except those of the baseline's run; figures, reports and history
+    /// stay.
     #[arg(long, value_name = "TIME")]
     pub keep: Option<Span>,
 }
 
+/// Formats of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HistoryFormat {
+    /// A table for a terminal.
+    Terminal,
+    /// A table as GitHub reads it.
+    Markdown,
+    /// One file for a browser, with a chart of every figure; it needs no network.
+    Html,
+    /// A row for every night of every figure.
+    Csv,
+    /// Everything, for machines.
+    Json,
+}
+
 /// `matrix history`.
+///
+/// Example: `matrix history nightly --only model=~8B --format html --out history.html`
 #[derive(Args, Debug)]
 pub struct HistoryArgs {
-    /// The matrix's name, as its file gives it.
+    /// The matrix: its file, or its name as the file gives it.
     pub matrix: String,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
+    /// Only these cells, in the language of `matrix run --only`: `engine=sglang,model=~8B`.
+    #[arg(long, value_name = "EXPR")]
+    pub only: Option<Selector>,
     /// The smallest change that counts.
     #[arg(long, default_value = "2%", value_parser = share, value_name = "SHARE")]
     pub floor: f64,
     /// The format.
-    #[arg(long, value_enum, default_value_t = CompareFormat::Terminal)]
-    pub format: CompareFormat,
+    #[arg(long, value_enum, default_value_t = HistoryFormat::Terminal)]
+    pub format: HistoryFormat,
+    /// Write it into this file.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// `matrix bisect`.

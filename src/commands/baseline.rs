@@ -8,7 +8,7 @@ use crate::commands::compare::{gates, of_run};
 use crate::commands::{Outcome, Refusal, print, read, refused};
 use crate::exit::Exit;
 use crate::results::record::FORMAT;
-use crate::results::record::side::{Accepted, Baseline};
+use crate::results::record::side::{Accepted, Baseline, SideCell};
 use crate::results::store::{self, StoreError};
 
 /// Sets, shows or moves a baseline.
@@ -48,10 +48,19 @@ fn usage(error: StoreError) -> Refusal {
 }
 
 fn none_yet(path: &Path, matrix: &Path) -> Refusal {
+    let help = match matrix.exists() {
+        true => format!(
+            "`matrix baseline set {} <run> --reason <text>` makes one",
+            matrix.display()
+        ),
+        false => format!(
+            "there is no matrix `{}` either; give the path of its file",
+            matrix.display()
+        ),
+    };
     Refusal::usage(format!(
-        "error: there is no baseline `{}`\n  = help: `matrix baseline set {} <run> --reason <text>` makes one\n",
-        path.display(),
-        matrix.display()
+        "error: there is no baseline `{}`\n  = help: {help}\n",
+        path.display()
     ))
 }
 
@@ -75,7 +84,14 @@ fn to(
         .map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?
         .plan;
     let name = moved.run.clone().unwrap_or_else(|| plan.matrix.clone());
-    let run = store::nightly::named(&moved.results, &name).map_err(usage)?;
+    let run = store::nightly::named(&moved.results, &name).map_err(|error| match error {
+        StoreError::Unnamed { .. } if moved.run.is_none() => Refusal::usage(format!(
+            "error: there is no run of `{name}` below {}\n  = help: `matrix nightly {}` measures one; `--results` names another folder of runs\n",
+            moved.results.display(),
+            moved.matrix.display()
+        )),
+        other => usage(other),
+    })?;
     if run.about.matrix != plan.matrix {
         return Err(Refusal::usage(format!(
             "error: `{}` is a run of matrix `{}`, not of `{}`\n",
@@ -94,6 +110,15 @@ fn to(
         .collect();
     side.cells.retain(|_, cell| cell.refused().is_none());
     crate::commands::complain(&refusals.concat());
+    let alone = side.cells.iter().filter(|(_, cell)| has_one_start(cell));
+    let alone: Vec<&str> = alone.map(|(key, _)| key.as_str()).collect();
+    if let [first, ..] = alone[..] {
+        crate::commands::complain(&format!(
+            "note: {} of {} cells have one start that counts, such as {first}: nothing tells how much their starts differ, and nights will call them unclear; measure with `repeats: {{ starts: 5 }}`\n",
+            alone.len(),
+            side.cells.len()
+        ));
+    }
     if side.cells.is_empty() {
         return Err(Refusal::usage(format!(
             "error: not one of the {all} cells of `{}` counts; nothing is changed\n",
@@ -121,6 +146,10 @@ fn to(
         baseline.side.run
     ));
     Ok(Exit::Done)
+}
+
+fn has_one_start(cell: &SideCell) -> bool {
+    cell.gates.iter().any(|gate| cell.starts(gate).len() < 2)
 }
 
 fn shown(path: &Path, baseline: &Baseline) -> String {

@@ -1,73 +1,117 @@
 //! `matrix history`: the nights of a matrix, figure by figure, and where they changed.
 
-use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
-use crate::base::ids::CellKey;
-use crate::cli::compare::{CompareFormat, HistoryArgs};
-use crate::commands::{Colors, Outcome, Refusal, complain, print};
+use anyhow::Context;
+
+use crate::cli::compare::{HistoryArgs, HistoryFormat};
+use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
 use crate::exit::Exit;
-use crate::judge::compare::{fingerprint, series};
-use crate::report::verdicts;
+use crate::matrix::spec::select::{self, Selector};
+use crate::report::history::{self, History};
+use crate::report::{self, Format, html};
 use crate::results::record::night::Night;
 use crate::results::store;
+
+/// Columns of a table that goes into a file.
+const PAGE: u16 = 160;
 
 /// Shows a history.
 ///
 /// # Errors
-/// There is none, or it cannot be read.
+/// There is none, or it cannot be read; no cell that was chosen; a file that cannot be written.
 pub fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
-    let (nights, doubts) = store::nightly::history(&args.results, &args.matrix)
+    let matrix = name(&args.matrix, colors)?;
+    let (mut nights, doubts) = store::nightly::history(&args.results, &matrix)
         .map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
     for doubt in doubts {
         complain(&format!("warning: {doubt}\n"));
     }
     if nights.is_empty() {
-        return Err(Refusal::usage(format!(
-            "error: no night of `{}` below {}\n  = help: `matrix nightly` measures one\n",
-            args.matrix,
-            args.results.display()
-        )));
+        return Err(none(&matrix, &args.results));
     }
-    let all = series::all(&nights, args.floor);
-    if args.format == CompareFormat::Json {
-        let text =
-            serde_json::to_string_pretty(&verdicts::history_json(&all)).map_err(anyhow::Error::from)?;
-        print(&format!("{text}\n"));
-        return Ok(Exit::Done);
+    if let Some(only) = &args.only {
+        choose(&mut nights, only)?;
     }
-    let tables = [verdicts::history(&args.matrix, &all, &events(&nights))];
-    super::compare::draw(&tables, args.format, colors);
+    let history = History::of(&matrix, &nights, args.floor);
+    let screen = match &args.out {
+        Some(_) => Format::Terminal {
+            width: PAGE,
+            colors: false,
+        },
+        None => Format::Terminal {
+            width: super::report::width(),
+            colors: colors.stdout,
+        },
+    };
+    let text = match args.format {
+        HistoryFormat::Terminal => report::draw(&history::table(&history), screen),
+        HistoryFormat::Markdown => report::draw(&history::table(&history), Format::Markdown),
+        HistoryFormat::Html => html::nights(&history),
+        HistoryFormat::Csv => history::csv(&history),
+        HistoryFormat::Json => {
+            let told = serde_json::to_string_pretty(&history::json(&history)).map_err(anyhow::Error::from)?;
+            format!("{told}\n")
+        }
+    };
+    match &args.out {
+        None => print(&text),
+        Some(path) => {
+            fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            print(&format!("wrote {}\n", path.display()));
+        }
+    }
     Ok(Exit::Done)
 }
 
-/// What changed from night to night besides figures, with the night on which it was first seen.
-fn events(nights: &[Night]) -> Vec<(String, String)> {
-    let mut events = Vec::new();
-    for pair in nights.windows(2) {
-        let (before, after) = (&pair[0], &pair[1]);
-        let mut told: BTreeMap<String, Vec<&CellKey>> = BTreeMap::new();
-        for difference in fingerprint::of_machines(&before.machine, &after.machine) {
-            told.entry(difference.told()).or_default();
-        }
-        for (key, cell) in &after.cells {
-            let Some(earlier) = before.cells.get(key) else {
-                continue;
-            };
-            for difference in fingerprint::of_engines(&earlier.engine, &cell.engine) {
-                told.entry(difference.told()).or_default().push(key);
-            }
-        }
-        if before.baseline != after.baseline {
-            let run = after.baseline.as_ref().map_or("none", |run| run.as_str());
-            told.entry(format!("baseline: {run}")).or_default();
-        }
-        events.extend(told.into_iter().map(|(event, cells)| {
-            let of = match cells.len() {
-                0 => String::new(),
-                n => format!(" ({n} cells)"),
-            };
-            (after.at.clone(), format!("{event}{of}"))
-        }));
+/// The name of a matrix, which is given as it is or by the matrix's file.
+fn name(told: &str, colors: Colors) -> Result<String, Refusal> {
+    let path = Path::new(told);
+    if !path.is_file() {
+        return Ok(told.to_owned());
     }
-    events
+    let read = read(path).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?;
+    Ok(read.plan.matrix)
+}
+
+/// Says that there is no history of that name, and which there are.
+fn none(matrix: &str, results: &Path) -> Refusal {
+    let known = store::nightly::matrices(results);
+    let help = match known.as_slice() {
+        [] => "`matrix nightly` measures one; `--results` names another folder of runs".to_owned(),
+        known => format!(
+            "a matrix is called what its file says under `name`; there are nights of {}",
+            known.join(", ")
+        ),
+    };
+    Refusal::usage(format!(
+        "error: there is no night of `{}` below {}\n  = help: {help}\n",
+        matrix,
+        results.display()
+    ))
+}
+
+/// Leaves the cells that are asked for, and what was found of them.
+fn choose(nights: &mut [Night], only: &Selector) -> Result<(), Refusal> {
+    let fits = |key: &crate::base::ids::CellKey| only.fits(&select::values(key.as_str()));
+    let mut known: Vec<String> = Vec::new();
+    for night in nights.iter_mut() {
+        known.extend(night.cells.keys().map(ToString::to_string));
+        night.cells.retain(|key, _| fits(key));
+        night
+            .findings
+            .retain(|finding| finding.cell.as_ref().is_none_or(fits));
+    }
+    if nights.iter().all(|night| night.cells.is_empty()) {
+        known.sort_unstable();
+        known.dedup();
+        let some: Vec<&str> = known.iter().take(3).map(String::as_str).collect();
+        return Err(Refusal::usage(format!(
+            "error: `--only {only}` fits none of the {} cells of these nights\n  = help: cells are called like this:\n      {}\n",
+            known.len(),
+            some.join("\n      ")
+        )));
+    }
+    Ok(())
 }

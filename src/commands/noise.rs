@@ -10,7 +10,7 @@ use crate::cli::compare::NoiseArgs;
 use crate::commands::again::{Further, Wanted};
 use crate::commands::compare::{gates, of_run};
 use crate::commands::run::measure;
-use crate::commands::{Colors, Outcome, complain, print};
+use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::compare::night::Policy;
 use crate::judge::compare::spread::{self, Next};
@@ -31,6 +31,13 @@ type Found = BTreeMap<CellKey, BTreeMap<String, Varies>>;
 /// As `matrix run`.
 pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     let gates = gates(&args.gate)?;
+    let starts = 2 * args.starts;
+    if args.target.is_some() && starts > args.most {
+        return Err(Refusal::usage(format!(
+            "error: `--starts {}` makes {starts} starts of each launch, both arms together, and `--most {}` allows fewer\n  = help: raise `--most`, or begin with fewer `--starts`\n",
+            args.starts, args.most
+        )));
+    }
     let look = |run: &Run| {
         let side = of_run(run, &gates);
         let found = varies(&side);
@@ -49,7 +56,7 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     let measured = measure(
         &args.run,
         colors,
-        &|plan| plan.start_times(2 * args.starts),
+        &|plan| plan.start_times(starts),
         &Further::While(&further),
     )?;
     if measured.exit == Exit::Interrupted {
@@ -57,12 +64,21 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     }
     let run = Run::read(&measured.folder).context("the run cannot be read")?;
     let (side, found) = look(&run);
-    if next(args, &run, &found) == Next::Spent {
-        complain(&format!(
-            "note: {} starts are spent, and {:.1} % is the smallest visible change\n",
-            started(&run),
-            widest(&found) * 100.0
-        ));
+    match (args.target, widest(&found)) {
+        (_, None) => complain("note: no cell has three starts that count: nothing is told of its noise\n"),
+        (None, Some(_)) => {}
+        (Some(target), Some((cell, figure, widest))) => {
+            let what = match next(args, &run, &found) {
+                Next::Enough => "the target is reached",
+                Next::Spent | Next::More(_) => "`--most` is spent and the target not reached",
+            };
+            complain(&format!(
+                "note: {what}: {} starts of each launch show changes from {:.2} % on in every figure, and {:.2} % is asked for; the widest is {figure} of {cell}\n",
+                started(&run),
+                widest * 100.0,
+                target * 100.0
+            ));
+        }
     }
     let cache = args.run.places.cache();
     let kept = store::nightly::noise(&cache).filter(|noise| noise.machine == side.machine);
@@ -99,12 +115,12 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
 
 /// Whether to start again, after what was found so far.
 fn next(args: &NoiseArgs, run: &Run, found: &Found) -> Next {
-    let Some(target) = args.target else {
+    let (Some(target), Some((.., widest))) = (args.target, widest(found)) else {
         return Next::Enough;
     };
     let starts = started(run);
     let left = args.most.saturating_sub(starts);
-    spread::next(widest(found), target, starts as usize, left as usize)
+    spread::next(widest, target, starts as usize, left as usize)
 }
 
 /// How often each launch is started.
@@ -112,15 +128,18 @@ fn started(run: &Run) -> u32 {
     run.plan.starts.iter().map(|start| start.start).max().unwrap_or(0)
 }
 
-/// The smallest change that is visible in every figure.
-fn widest(found: &Found) -> f64 {
-    let all = found.values().flat_map(BTreeMap::values);
-    all.map(visible).fold(0.0, f64::max)
-}
-
 /// The smallest change that five starts against five show.
 fn visible(varies: &Varies) -> f64 {
     Policy::default().noise_floor(varies.start_share, SIDES, SIDES)
+}
+
+/// The figure with the largest of the smallest changes that can be seen; `None` where there is none.
+fn widest(found: &Found) -> Option<(&CellKey, &str, f64)> {
+    let figures = found.iter().flat_map(|(cell, figures)| {
+        let of_cell = figures.iter();
+        of_cell.map(move |(figure, varies)| (cell, figure.as_str(), visible(varies)))
+    });
+    figures.max_by(|(.., one), (.., two)| one.total_cmp(two))
 }
 
 /// What the gating figures of each cell vary by. Starts belong to the arms A B B A by their number.

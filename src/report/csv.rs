@@ -138,7 +138,7 @@ fn of_figure(definitions: Definitions, name: &str, figure: &Figure) -> Vec<Strin
 }
 
 /// Text of someone else: on one line, and no formula.
-fn guarded(text: &str) -> String {
+pub(super) fn guarded(text: &str) -> String {
     let text = plain(text);
     match text.trim_start().starts_with(['=', '+', '-', '@']) {
         true => format!("'{text}"),
@@ -146,7 +146,8 @@ fn guarded(text: &str) -> String {
     }
 }
 
-fn line(fields: Vec<String>) -> String {
+/// A record of RFC 4180.
+pub(super) fn line(fields: Vec<String>) -> String {
     let quoted = fields.into_iter().map(|field| {
         match field.contains([',', '"', '\r', '\n']) || field.starts_with(' ') || field.ends_with(' ') {
             true => format!("\"{}\"", field.replace('"', "\"\"")),

@@ -14,6 +14,7 @@ pub mod csv;
 pub mod document;
 pub mod engine_report;
 pub mod explain;
+pub mod history;
 pub mod html;
 pub mod import;
 pub mod jsonl;

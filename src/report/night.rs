@@ -43,6 +43,7 @@ pub fn headline(night: &Night) -> String {
         (FindingKind::Failed, "failed"),
         (FindingKind::Invalid, "invalid"),
         (FindingKind::Environment, "changed in the environment"),
+        (FindingKind::Undecided, "suspected and not decided"),
         (FindingKind::Unconfirmed, "suspected and not confirmed"),
         (FindingKind::Unclear, "unclear"),
         (FindingKind::Better, "better"),
@@ -69,7 +70,8 @@ pub fn headline(night: &Night) -> String {
     }
 }
 
-/// A night as JUnit XML: a case for each cell, failed where something got worse or failed, skipped where it is invalid or unclear.
+/// A night as JUnit XML: a case for each cell, failed where something got worse or failed, skipped where it is invalid, unclear or
+/// under a suspicion that nothing decided.
 pub fn junit(night: &Night) -> String {
     let whole: Vec<&Finding> = night
         .findings
@@ -95,7 +97,12 @@ pub fn junit(night: &Night) -> String {
                 errors += 1;
                 format!("<error type=\"failed\" message=\"{}\"/>", attribute(&message))
             }
-            Some(kind @ (FindingKind::Invalid | FindingKind::Environment | FindingKind::Unclear)) => {
+            Some(
+                kind @ (FindingKind::Invalid
+                | FindingKind::Environment
+                | FindingKind::Undecided
+                | FindingKind::Unclear),
+            ) => {
                 skipped += 1;
                 format!("<skipped message=\"{}: {}\"/>", kind.name(), attribute(&message))
             }
@@ -130,12 +137,14 @@ fn attribute(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Annotations as GitHub's runner reads them from stdout: an error for what got worse or failed, a warning for other news.
+/// Annotations as GitHub's runner reads them from stdout: an error for what got worse or failed, a warning for other news and for what
+/// nothing decided.
 ///
 /// Source: docs.github.com, "Workflow commands for GitHub Actions": `%`, line ends and, in properties, `:` and `,` are escaped.
 pub fn annotations(night: &Night) -> String {
     let mut text = String::new();
-    for finding in night.findings.iter().filter(|finding| finding.kind.is_news()) {
+    let is_told = |finding: &&Finding| finding.kind.is_news() || finding.kind == FindingKind::Undecided;
+    for finding in night.findings.iter().filter(is_told) {
         let level = match finding.kind {
             FindingKind::Worse | FindingKind::Failed => "error",
             _ => "warning",
@@ -203,6 +212,7 @@ mod tests {
     fn night() -> Night {
         let cell = || NightCell {
             prompts: None,
+            origin: None,
             engine: BTreeMap::new(),
             figures: BTreeMap::new(),
         };
@@ -219,7 +229,7 @@ mod tests {
             matrix: "m".to_owned(),
             baseline: Some(RunId::new("m-0")),
             machine: BTreeMap::new(),
-            cells: ["model=a", "model=b<&\">", "model=c"]
+            cells: ["model=a", "model=b<&\">", "model=c", "model=d"]
                 .map(|key| (CellKey::new(key), cell()))
                 .into(),
             findings: vec![
@@ -230,6 +240,11 @@ mod tests {
                     "client-late\n::error::",
                 ),
                 finding(FindingKind::Environment, None, "driver: 550 → 560, 100%"),
+                finding(
+                    FindingKind::Undecided,
+                    Some("model=c"),
+                    "mean TPOT: +6.0 %; neither confirmed nor refuted",
+                ),
             ],
         }
     }

@@ -1,4 +1,4 @@
-//! A series over time as columns of text, for a terminal.
+//! A series over time as columns of text, for a terminal: [`plot`] over several lines, [`trend`] within one.
 
 use std::fmt::Write as _;
 
@@ -52,6 +52,27 @@ pub fn plot(title: &str, values: &[f64]) -> String {
     text
 }
 
+/// Values that hardly differ are not blown up: this share of the largest is drawn as the whole height.
+const ROOM: f64 = 0.04;
+/// Where there is no value.
+const NONE: char = '·';
+
+/// A letter for each value, the higher the larger it is between the least and the most of them.
+pub fn trend(values: &[Option<f64>]) -> String {
+    let known = || values.iter().copied().flatten();
+    let (least, most) = (
+        known().fold(f64::INFINITY, f64::min),
+        known().fold(f64::NEG_INFINITY, f64::max),
+    );
+    let range = (most - least).max(most.abs() * ROOM).max(f64::MIN_POSITIVE);
+    let from = f64::midpoint(least, most) - range / 2.0;
+    let letter = |value: &Option<f64>| match value {
+        Some(value) => EIGHTHS[1 + ((value - from) / range * 7.0).round().clamp(0.0, 7.0) as usize],
+        None => NONE,
+    };
+    values.iter().map(letter).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,6 +93,17 @@ mod tests {
           0 └──────
              0  6 s
         ");
+    }
+
+    #[test]
+    fn a_trend_shows_steps_and_gaps_and_does_not_blow_up_noise() {
+        let told = |values: &[f64]| trend(&values.iter().copied().map(Some).collect::<Vec<_>>());
+        assert_eq!(told(&[100.0, 100.0, 90.0, 95.0]), "██▁▅");
+        let noise = told(&[100.0, 100.1, 99.9]);
+        assert!(noise.chars().all(|letter| "▄▅".contains(letter)), "{noise}");
+        assert_eq!(trend(&[Some(1.0), None, Some(2.0)]), "▁·█");
+        assert_eq!(trend(&[None, None]), "··");
+        assert_eq!(trend(&[Some(0.0)]), "▅");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Shown;
-use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::base::units::{RequestRate, Span};
 use crate::matrix::plan::{
     Cell, Contact, Container, Dialect, Engine, Launch, Parallel, Patience, Place, Port, Protocol, Signs,
@@ -17,6 +17,7 @@ use crate::results::record::FORMAT;
 use crate::results::record::cell::{
     Definitions, Ending, EngineFacts, FailureClass, Figures, Origin, Phase, Summary,
 };
+use crate::results::record::night::{Finding, FindingKind, Night, NightCell};
 use crate::results::record::request::{Chunk, ChunkKind, Class, Request};
 
 /// A cell with its launch and what came of it.
@@ -287,4 +288,52 @@ pub(super) fn request(index: u32) -> Request {
         counted_chunks: None,
         text: Some("abcd".to_owned()),
     }
+}
+
+/// Twenty-eight nights of cells whose output throughput loses 6 % on the seventeenth; on the twelfth they were invalid, on the
+/// twenty-first the driver changed.
+pub(super) fn nights(cells: &[&str]) -> Vec<Night> {
+    let night = |at: u32| {
+        let is_valid = at != 11;
+        let value = |cell: usize| {
+            let wobble = f64::from((at * 7 + 3 * cell as u32) % 11) * 0.001;
+            let level = if at >= 16 { 0.94 } else { 1.0 };
+            1000.0 * (cell + 1) as f64 * level * (1.0 + wobble)
+        };
+        let of_cell = |(number, key): (usize, &&str)| {
+            let figures = is_valid.then(|| vec![value(number), value(number)]);
+            let cell = NightCell {
+                prompts: Some(ContentHash::new("p")),
+                origin: Some(Origin::Simulated),
+                engine: BTreeMap::new(),
+                figures: [("output_throughput_tok_s".to_owned(), figures.unwrap_or_default())].into(),
+            };
+            (CellKey::new(*key), cell)
+        };
+        let invalid = |key: &&str| Finding {
+            kind: FindingKind::Invalid,
+            cell: Some(CellKey::new(*key)),
+            figure: None,
+            text: "client-late".to_owned(),
+        };
+        Night {
+            format: FORMAT,
+            at: format!("2026-01-{:02}T03:00:00Z", at + 1),
+            run: RunId::new(format!("m-{at}")),
+            matrix: "m".to_owned(),
+            baseline: (at > 0).then(|| RunId::new("m-0")),
+            machine: [(
+                "driver".to_owned(),
+                if at < 20 { "550" } else { "560" }.to_owned(),
+            )]
+            .into(),
+            cells: cells.iter().enumerate().map(of_cell).collect(),
+            findings: if is_valid {
+                Vec::new()
+            } else {
+                cells.iter().map(invalid).collect()
+            },
+        }
+    };
+    (0..28).map(night).collect()
 }

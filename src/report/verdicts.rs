@@ -4,7 +4,6 @@ use super::labels::Labels;
 use super::{Align, Column, MISSING, Mark, Row, Table, Value};
 use crate::base::ids::CellKey;
 use crate::judge::compare::cells::{Comparison, Outcome, Row as Judged};
-use crate::judge::compare::series::Series;
 use crate::judge::compare::verdict::{Verdict, chance};
 use crate::judge::metrics::{Statistics, Unit};
 use crate::results::record::side::Varies;
@@ -167,7 +166,7 @@ fn values(row: &Judged, name: &str) -> Vec<Value> {
     ]
 }
 
-fn unit(unit: Unit) -> String {
+pub(super) fn unit(unit: Unit) -> String {
     match unit.symbol() {
         "" => String::new(),
         symbol => format!(", {symbol}"),
@@ -197,11 +196,11 @@ pub fn percent(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
 }
 
-fn words(head: &str, rank: u8) -> Column {
+pub(super) fn words(head: &str, rank: u8) -> Column {
     column(head, "", Align::Left, rank)
 }
 
-fn numbers(head: &str, unit: &'static str, rank: u8) -> Column {
+pub(super) fn numbers(head: &str, unit: &'static str, rank: u8) -> Column {
     column(head, unit, Align::Right, rank)
 }
 
@@ -300,73 +299,4 @@ pub fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f
             .collect(),
         rows: rows.into_iter().map(row).collect(),
     }
-}
-
-/// Figures night after night: their last level, their changes, and what else changed when.
-pub fn history(matrix: &str, all: &[Series], events: &[(String, String)]) -> Table {
-    let mut notes = Vec::new();
-    let row = |series: &Series| {
-        let level = |at: Option<&(String, f64)>| {
-            at.map_or(Value::Missing, |(_, value)| Value::Number {
-                value: *value,
-                decimals: 2,
-            })
-        };
-        for step in &series.changes {
-            let (when, _) = &series.nights[step.at];
-            notes.push(format!(
-                "{}: {}: {} since {when}",
-                series.cell,
-                series.metric.name(),
-                percent(step.change)
-            ));
-        }
-        Row {
-            cells: vec![
-                Value::text(series.cell.as_str()),
-                Value::Text(format!("{}{}", series.metric.label(), unit(series.metric.unit()))),
-                Value::Count(series.nights.len() as u64),
-                level(series.nights.first()),
-                level(series.nights.last()),
-                Value::Count(series.changes.len() as u64),
-            ],
-            marks: Vec::new(),
-        }
-    };
-    let rows = all.iter().map(row).collect();
-    notes.extend(events.iter().map(|(when, event)| format!("{when}: {event}")));
-    Table {
-        title: format!("Nights of {matrix}"),
-        columns: vec![
-            words("cell", 0),
-            words("figure", 0),
-            numbers("nights", "", 1),
-            numbers("first", "", 1),
-            numbers("last", "", 0),
-            numbers("changes", "", 0),
-        ],
-        rows,
-        notes,
-    }
-}
-
-/// Series as JSON, for machines.
-pub fn history_json(all: &[Series]) -> serde_json::Value {
-    let series = all.iter().map(|series| {
-        let nights: Vec<_> = series.nights.iter().map(|(at, value)| serde_json::json!({ "at": at, "value": value })).collect();
-        let changes: Vec<_> = series
-            .changes
-            .iter()
-            .map(|step| serde_json::json!({ "at": series.nights[step.at].0, "change_share": step.change, "p": step.p }))
-            .collect();
-        let cuts: Vec<_> = series.cuts.iter().map(|at| &series.nights[*at].0).collect();
-        serde_json::json!({
-            "cell": series.cell,
-            "figure": series.metric.name(),
-            "nights": nights,
-            "cuts": cuts,
-            "changes": changes,
-        })
-    });
-    serde_json::Value::Array(series.collect())
 }

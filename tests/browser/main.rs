@@ -1,9 +1,10 @@
-//! The report as a person sees it: in a real browser, which `tests/browser/chromium.sh` installs. Without one the test is skipped by
+//! Pages as a person sees them: in a real browser, which `tests/browser/chromium.sh` installs. Without one the test is skipped by
 //! name, and where `MATRIX_REQUIRE_BROWSER` is set, as CI does, that is a failure.
 //!
-//! `MATRIX_PICTURES=DIR` leaves a picture of the page at each width and in each scheme there.
+//! `MATRIX_PICTURES=DIR` leaves a picture of each page at each width and in each scheme there.
 
 mod devtools;
+mod history;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -35,7 +36,11 @@ fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The browser, if there is one.
+/// What is said where there is no browser.
+const SKIPPED: &str =
+    "SKIPPED: needs a browser; install it with tests/browser/chromium.sh, or name one with MATRIX_BROWSER";
+
+/// The browser, if there is one; where one is required there must be.
 fn browser() -> Option<String> {
     let name = variable("MATRIX_BROWSER").unwrap_or_else(|| "chromium".to_owned());
     let version = Command::new(&name)
@@ -43,7 +48,12 @@ fn browser() -> Option<String> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    version.is_ok_and(|status| status.success()).then_some(name)
+    let found = version.is_ok_and(|status| status.success()).then_some(name);
+    assert!(
+        found.is_some() || variable("MATRIX_REQUIRE_BROWSER").is_none(),
+        "there is no browser"
+    );
+    found
 }
 
 /// Runs the matrix in a folder and gives the page that it left.
@@ -73,13 +83,7 @@ fn page_of_a_run(folder: &Path) -> PathBuf {
 #[test]
 fn a_report_sorts_filters_stays_silent_and_fetches_nothing() {
     let Some(browser) = browser() else {
-        assert!(
-            variable("MATRIX_REQUIRE_BROWSER").is_none(),
-            "there is no browser"
-        );
-        println!(
-            "SKIPPED: needs a browser; install it with tests/browser/chromium.sh, or name one with MATRIX_BROWSER"
-        );
+        println!("{SKIPPED}");
         return;
     };
     let folder = tempfile::tempdir().expect("a folder can be made");
@@ -90,17 +94,7 @@ fn a_report_sorts_filters_stays_silent_and_fetches_nothing() {
     let size = std::fs::metadata(&file).expect("there is a page").len();
     assert!(size < 2 << 20, "{size} bytes");
     let mut page = Page::open(&browser);
-    for (name, width, height, is_phone) in [("desktop", 1280, 900, false), ("phone", 390, 844, true)] {
-        for scheme in ["light", "dark"] {
-            page.look(width, height, is_phone, scheme);
-            page.load(&file);
-            let wide =
-                page.value("document.documentElement.scrollWidth - document.documentElement.clientWidth");
-            assert_eq!(wide, json!(0), "the page is wider than the {name}");
-            stays_silent_and_fetches_nothing(&page, &file);
-            picture(&mut page, &format!("{name}-{scheme}"));
-        }
-    }
+    fits_every_screen(&mut page, &file, "");
     page.look(1280, 900, false, "light");
     page.load(&file);
     sorts(&mut page);
@@ -114,6 +108,21 @@ fn a_report_sorts_filters_stays_silent_and_fetches_nothing() {
         if let Some(file) = drawn(&repository().join(run), &folder.path().join("drawn")) {
             page.load(&file);
             stays_silent_and_fetches_nothing(&page, &file);
+        }
+    }
+}
+
+/// A page as wide as its screen, light and dark. `of` begins the names of its pictures.
+fn fits_every_screen(page: &mut Page, file: &Path, of: &str) {
+    for (name, width, height, is_phone) in [("desktop", 1280, 900, false), ("phone", 390, 844, true)] {
+        for scheme in ["light", "dark"] {
+            page.look(width, height, is_phone, scheme);
+            page.load(file);
+            let wide =
+                page.value("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+            assert_eq!(wide, json!(0), "{of}the page is wider than the {name}");
+            stays_silent_and_fetches_nothing(page, file);
+            picture(page, &format!("{of}{name}-{scheme}"));
         }
     }
 }
@@ -223,6 +232,12 @@ fn filters(page: &mut Page) {
 
 /// Values appear beside the pointer.
 fn shows_values(page: &mut Page) {
+    let told = under_the_pointer(page);
+    assert!(told.contains(" at "), "{told}");
+}
+
+/// What appears beside the pointer in the middle of the first plot.
+fn under_the_pointer(page: &mut Page) -> String {
     let middle = page.value(
         "(() => {
           const plot = document.querySelector('svg.plot polyline').closest('svg');
@@ -237,5 +252,5 @@ fn shows_values(page: &mut Page) {
     );
     let told =
         page.value("document.querySelector('.tip').hidden ? '' : document.querySelector('.tip').textContent");
-    assert!(told.as_str().is_some_and(|told| told.contains(" at ")), "{told}");
+    told.as_str().unwrap_or_default().to_owned()
 }

@@ -100,8 +100,11 @@ fn the_workflow_is_one_that_github_takes() {
         .as_sequence()
         .expect("there are steps");
     let runs: Vec<&str> = steps.iter().filter_map(|step| step["run"].as_str()).collect();
-    assert_eq!(runs.len(), 1);
+    assert_eq!(runs.len(), 2);
     is_understood(runs[0]);
+    let words = runs[1].split_whitespace().map(|word| word.trim_matches('"'));
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("`{}`: {error}", runs[1]));
+    assert!(matches!(cli.command, Subcommand::History(_)), "{}", runs[1]);
     let Some(python) = python() else {
         println!("{SKIPPED}");
         return;

@@ -8,6 +8,7 @@ mod faults;
 mod gpus;
 mod harness;
 mod nightly;
+mod nights;
 #[path = "../nvml/stub.rs"]
 mod nvml;
 mod report;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::harness::{Bench, Ran};
 
 /// A busy machine is no fault of the nights.
-const LENIENT: &str =
+pub const LENIENT: &str =
     "validity: { send_lag: 2s, client_wait: 1, client_cpu: 1, queue_growth: 100, gap: 60s, window: 0s }\n";
 
 /// Two models of one engine whose speed is exact, `starts` starts each; `itl` of the second in milliseconds, times a thousand.
@@ -31,17 +31,17 @@ datasets: {{ sharegpt: data/conversations.json }}
     )
 }
 
-fn nightly(bench: &Bench, more: &[&str]) -> Ran {
+pub fn nightly(bench: &Bench, more: &[&str]) -> Ran {
     let mut args = vec!["nightly", "matrices/m.yaml", "--no-calibration"];
     args.extend(more);
     bench.call(&args)
 }
 
 /// What gates: times between tokens of requests that begin together, which a busy machine hardly moves.
-const GATE: [&str; 2] = ["--gate", "mean_tpot_ms"];
+pub const GATE: [&str; 2] = ["--gate", "mean_tpot_ms"];
 
 /// The newest run's folder.
-fn newest(bench: &Bench) -> PathBuf {
+pub fn newest(bench: &Bench) -> PathBuf {
     let entries = fs::read_dir(bench.results()).expect("there are results");
     let mut runs: Vec<PathBuf> = entries
         .map(|entry| entry.expect("results can be read").path())

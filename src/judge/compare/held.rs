@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::cells;
 use super::change;
 use super::fingerprint::{self, Difference, Kind};
+use super::fresh::Granted;
 use super::night::{Policy, Suspect};
 use super::side::too_few;
 use super::student;
@@ -34,22 +35,12 @@ pub struct Suspected {
     pub metric: Metric,
     /// Fresh starts that decide.
     pub starts: u32,
+    /// The loss that was seen, as a difference of logarithms above zero; 0 where the nights alone raised the suspicion.
+    pub loss: f64,
     /// What raised the suspicion.
     pub why: String,
     first: Vec<f64>,
     floor: f64,
-}
-
-impl Look {
-    /// How many fresh starts each cell needs: the most that one of its figures does, and no more than `most`.
-    pub fn fresh_starts(&self, most: u32) -> BTreeMap<CellKey, u32> {
-        let mut wanted = BTreeMap::new();
-        for suspect in &self.suspects {
-            let starts: &mut u32 = wanted.entry(suspect.cell.clone()).or_default();
-            *starts = (*starts).max(suspect.starts.min(most));
-        }
-        wanted
-    }
 }
 
 fn finding(
@@ -63,6 +54,22 @@ fn finding(
         cell: cell.cloned(),
         figure: metric.map(Metric::name),
         text: text.into(),
+    }
+}
+
+#[cfg(test)]
+impl Suspected {
+    /// A suspect of that loss, which so many starts decide; two starts of the baseline gave about 100.
+    pub(super) fn of(cell: &str, starts: u32, loss: f64) -> Self {
+        Self {
+            cell: CellKey::new(cell),
+            metric: Metric::Throughput(crate::judge::metrics::Flow::Output),
+            starts,
+            loss,
+            why: "-6.0 % against the baseline".to_owned(),
+            first: vec![100f64.ln(), 100.5f64.ln(), 99.5f64.ln()],
+            floor: 0.02,
+        }
     }
 }
 
@@ -235,6 +242,7 @@ fn judge(
             cell: key.clone(),
             metric,
             starts: u32::try_from(starts).unwrap_or(u32::MAX),
+            loss: if is_worse(change) { change.abs() } else { 0.0 },
             why: why.join("; "),
             first,
             floor,
@@ -253,8 +261,13 @@ fn percent(difference: f64) -> String {
     format!("{:+.1} %", relative(difference) * 100.0)
 }
 
-/// What fresh starts decide of the suspects. `fresh` holds nothing but them.
-pub fn decide(look: &Look, fresh: &Side, policy: &Policy) -> Vec<Finding> {
+/// What fresh starts decide of the suspects. `fresh` holds nothing but them, `granted` says how many there were to be.
+pub fn decide(
+    look: &Look,
+    fresh: &Side,
+    policy: &Policy,
+    granted: &BTreeMap<CellKey, Granted>,
+) -> Vec<Finding> {
     let starts: Vec<Vec<f64>> = look
         .suspects
         .iter()
@@ -282,23 +295,70 @@ pub fn decide(look: &Look, fresh: &Side, policy: &Policy) -> Vec<Finding> {
     told.map(|((suspect, fresh), is_confirmed)| {
         let kind = if is_confirmed {
             FindingKind::Worse
-        } else {
+        } else if is_settled(suspect, fresh) {
             FindingKind::Unconfirmed
+        } else {
+            FindingKind::Undecided
         };
-        finding(
-            kind,
-            Some(&suspect.cell),
-            Some(suspect.metric),
-            decided(suspect, fresh, look.family),
-        )
+        let mut text = decided(suspect, fresh, look.family);
+        if kind == FindingKind::Undecided {
+            text = format!(
+                "{text}; {}",
+                undecided(suspect, fresh, granted.get(&suspect.cell))
+            );
+        }
+        finding(kind, Some(&suspect.cell), Some(suspect.metric), text)
     })
     .collect()
+}
+
+/// Whether a suspicion that is not confirmed is dispelled: there were as many fresh starts as decide, or those that there were leave no room for a
+/// loss that counts.
+fn is_settled(suspect: &Suspected, fresh: &[f64]) -> bool {
+    if fresh.len() >= suspect.starts as usize {
+        return true;
+    }
+    let difference = student::difference(&suspect.first, fresh).filter(|_| fresh.len() > 1);
+    difference.is_some_and(|difference| {
+        let interval = difference.interval(LEVEL);
+        let loss = match suspect.metric.better().unwrap_or(Better::Higher) {
+            Better::Higher => -interval.low,
+            Better::Lower => interval.high,
+        };
+        loss < suspect.floor.ln_1p()
+    })
+}
+
+/// Why nothing was decided.
+fn undecided(suspect: &Suspected, fresh: &[f64], granted: Option<&Granted>) -> String {
+    let (wanted, made) = (
+        suspect.starts,
+        granted.map_or(0, |granted| granted.starts.min(suspect.starts)),
+    );
+    let mut why = Vec::new();
+    if let Some(short) = granted
+        .and_then(|granted| granted.short())
+        .filter(|_| made < wanted)
+    {
+        why.push(short.to_owned());
+    }
+    if fresh.len() < made as usize {
+        why.push(format!("{} failed or are invalid", made as usize - fresh.len()));
+    }
+    let why = match why.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", why.join("; ")),
+    };
+    format!(
+        "neither confirmed nor refuted: it takes {wanted} fresh starts, and {} count{why}",
+        fresh.len()
+    )
 }
 
 fn decided(suspect: &Suspected, fresh: &[f64], family: usize) -> String {
     let label = suspect.metric.label();
     let Some(difference) = student::difference(&suspect.first, fresh).filter(|_| !fresh.is_empty()) else {
-        return format!("{label}: {}; no fresh start counts", suspect.why);
+        return format!("{label}: {}", suspect.why);
     };
     let interval = difference.interval(LEVEL);
     let unit = suspect.metric.unit().symbol();
@@ -320,6 +380,7 @@ fn decided(suspect: &Suspected, fresh: &[f64], family: usize) -> String {
 pub fn kept(tonight: &Side) -> BTreeMap<CellKey, NightCell> {
     let of_cell = |cell: &SideCell| NightCell {
         prompts: cell.prompts.clone(),
+        origin: Some(cell.origin),
         engine: cell.engine.clone(),
         figures: cell
             .gates
@@ -332,4 +393,82 @@ pub fn kept(tonight: &Side) -> BTreeMap<CellKey, NightCell> {
         .iter()
         .map(|(key, cell)| (key.clone(), of_cell(cell)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::{ContentHash, RunId};
+    use crate::results::record::cell::Origin;
+
+    /// What fresh starts with these figures say of a suspect that three decide.
+    fn said(fresh: &[f64], granted: Granted) -> (FindingKind, String) {
+        let cell = SideCell {
+            axes: BTreeMap::new(),
+            content: ContentHash::of_bytes(b"content"),
+            engine: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            prompts: None,
+            clock_mhz: None,
+            devices: 1,
+            requests: None,
+            origin: Origin::Measured,
+            gates: Vec::new(),
+            figures: [(
+                "output_throughput_tok_s".to_owned(),
+                fresh.iter().map(|value| vec![*value]).collect(),
+            )]
+            .into(),
+            intervals: BTreeMap::new(),
+            excluded: Vec::new(),
+        };
+        let side = Side {
+            run: RunId::new("r"),
+            matrix: "m".to_owned(),
+            began: String::new(),
+            tool: String::new(),
+            machine: BTreeMap::new(),
+            cells: [(CellKey::new("a"), cell)].into(),
+        };
+        let look = Look {
+            family: 1,
+            suspects: vec![Suspected::of("a", 3, 0.06)],
+            findings: Vec::new(),
+        };
+        let granted = [(CellKey::new("a"), granted)].into();
+        let mut findings = decide(&look, &side, &Policy::default(), &granted);
+        let found = findings.remove(0);
+        (found.kind, found.text)
+    }
+
+    fn granted(starts: u32) -> Granted {
+        Granted {
+            wanted: 3,
+            starts,
+            is_time: true,
+        }
+    }
+
+    #[test]
+    fn a_suspicion_without_fresh_starts_is_neither_confirmed_nor_refuted() {
+        let (kind, text) = said(&[], granted(0));
+        assert_eq!(kind, FindingKind::Undecided);
+        assert_eq!(
+            text,
+            "output throughput: -6.0 % against the baseline; neither confirmed nor refuted: it takes 3 fresh starts, and 0 count \
+             (`--budget` has no room for more)"
+        );
+        let (kind, text) = said(&[], granted(3));
+        assert_eq!(kind, FindingKind::Undecided);
+        assert!(text.ends_with("and 0 count (3 failed or are invalid)"), "{text}");
+    }
+
+    #[test]
+    fn fewer_fresh_starts_than_decide_dispel_a_suspicion_only_where_they_leave_no_room_for_it() {
+        assert_eq!(said(&[100.1, 99.9], granted(2)).0, FindingKind::Unconfirmed);
+        assert_eq!(said(&[99.0, 93.0], granted(2)).0, FindingKind::Undecided);
+        assert_eq!(said(&[99.0], granted(1)).0, FindingKind::Undecided);
+        assert_eq!(said(&[94.0, 94.1], granted(2)).0, FindingKind::Worse);
+        assert_eq!(said(&[99.0, 93.0, 99.0], granted(3)).0, FindingKind::Unconfirmed);
+    }
 }

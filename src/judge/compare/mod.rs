@@ -9,6 +9,7 @@ pub mod change;
 pub mod comparable;
 pub mod exact;
 pub mod fingerprint;
+pub mod fresh;
 pub mod held;
 #[cfg(test)]
 mod montecarlo;

@@ -8,7 +8,7 @@ use crate::matrix::plan::resolve::Site;
 use crate::matrix::plan::{Cell, LeftOut, Plan, order};
 use crate::matrix::spec::engine::Recipes;
 use crate::matrix::spec::matrix::{EngineEntry, Inclusion, Matrix, ModelEntry, ScenarioEntry, engine_name};
-use crate::matrix::spec::select::{AXES, AxisValues};
+use crate::matrix::spec::select::{self, AxisValues};
 use crate::matrix::spec::shape::Named;
 use crate::matrix::spec::source::Mistake;
 use crate::matrix::spec::standard;
@@ -52,7 +52,7 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
                     if let Some((index, exclusion)) = out {
                         excluded[index] = true;
                         left_out.push(LeftOut {
-                            cell: key(&values),
+                            cell: CellKey::new(select::key(&values)),
                             why: exclusion.why.clone(),
                         });
                     } else {
@@ -183,22 +183,13 @@ fn uneven_groups(site: &Site<'_>, uneven: &Uneven) -> Mistake {
     }
 }
 
-/// The cell's key: its axes in their order, in the language of `--only`.
-fn key(values: &AxisValues) -> CellKey {
-    let parts: Vec<String> = AXES
-        .iter()
-        .filter_map(|axis| values.get(*axis).map(|value| format!("{axis}={value}")))
-        .collect();
-    CellKey::new(parts.join(","))
-}
-
 fn cell(site: &Site<'_>, point: &Point, values: &AxisValues, why: Option<String>) -> (Cell, super::Launch) {
     let launch = site.launch(point);
     let scenario = site.load(point);
     let content = ContentHash::of(&(&launch.id, &scenario));
     (
         Cell {
-            key: key(values),
+            key: CellKey::new(select::key(values)),
             axes: values.clone(),
             content,
             launch: launch.id.clone(),

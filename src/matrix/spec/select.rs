@@ -32,6 +32,33 @@ pub const AXES: [&str; 15] = [
 /// The values of a cell's axes; an axis that says nothing is absent.
 pub type AxisValues = BTreeMap<String, String>;
 
+/// A cell's key: its axes in their order, in the language of `--only`.
+pub fn key(values: &AxisValues) -> String {
+    let parts: Vec<String> = AXES
+        .iter()
+        .filter_map(|axis| values.get(*axis).map(|value| format!("{axis}={value}")))
+        .collect();
+    parts.join(",")
+}
+
+/// The values that a [`key`] was made of. A value ends where the name of a later axis begins, so that it may hold commas.
+pub fn values(key: &str) -> AxisValues {
+    let mut values = AxisValues::new();
+    let mut rest = key;
+    for (at, axis) in AXES.iter().enumerate() {
+        let Some(value) = rest.strip_prefix(axis).and_then(|rest| rest.strip_prefix('=')) else {
+            continue;
+        };
+        let later = AXES[at + 1..]
+            .iter()
+            .filter_map(|next| value.find(&format!(",{next}=")));
+        let end = later.min().unwrap_or(value.len());
+        values.insert((*axis).to_owned(), value[..end].to_owned());
+        rest = value[end..].strip_prefix(',').unwrap_or_default();
+    }
+    values
+}
+
 /// Axis names with the patterns that their values must fit; all must fit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selector(pub Vec<(Spanned<String>, Vec<String>)>);
@@ -198,6 +225,22 @@ mod tests {
                 && !only.fits(&cell("vllm", "2"))
                 && !only.fits(&cell("lmdeploy", "1"))
         );
+    }
+
+    #[test]
+    fn a_key_gives_back_what_it_was_made_of() {
+        let known = [
+            ("engine", "vllm"),
+            ("model", "Qwen/Qwen3-8B"),
+            ("args", "a=1,b=2"),
+            ("scenario", "random, short"),
+            ("concurrency", "8"),
+        ];
+        let known: AxisValues = known
+            .map(|(axis, value)| (axis.to_owned(), value.to_owned()))
+            .into();
+        assert_eq!(values(&key(&known)), known);
+        assert_eq!(values("no key"), AxisValues::new());
     }
 
     #[test]

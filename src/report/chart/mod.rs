@@ -69,6 +69,36 @@ pub struct Plot {
     pub lines: Vec<Line>,
     /// From where to where on the x axis the ground is shaded.
     pub window: Option<[f64; 2]>,
+    /// What happened at places of the x axis.
+    pub turns: Vec<Turn>,
+}
+
+/// Something that happened at a place of the x axis of a [`Plot`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turn {
+    /// Its place.
+    pub x: f64,
+    /// How it looks.
+    pub look: TurnLook,
+    /// What is written above it; empty for nothing.
+    pub label: String,
+    /// What it is.
+    pub title: String,
+}
+
+/// How a [`Turn`] looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnLook {
+    /// A broken line: what lies on either side cannot be held against each other.
+    Cut,
+    /// A line: from here on values are worse.
+    Worse,
+    /// A line: from here on values are better.
+    Better,
+    /// A fine dotted line: what the values are of changed.
+    Note,
+    /// A cross on the axis: there is no value.
+    Gap,
 }
 
 /// An axis.
@@ -93,6 +123,8 @@ pub struct Line {
     pub look: Look,
     /// Its points, in the order in which they are joined.
     pub points: Vec<Dot>,
+    /// The points, by their position, that are not joined to the one before.
+    pub breaks: Vec<usize>,
 }
 
 /// How a line looks.
@@ -140,7 +172,7 @@ impl Picture {
     pub fn legend(&self) -> Vec<(String, String)> {
         match self {
             Self::Plot(plot) if plot.lines.len() > 1 => {
-                let sample = |line: &Line| (plot::sample(line), line.name.clone());
+                let sample = |line: &Line| (sample(line), line.name.clone());
                 plot.lines.iter().map(sample).collect()
             }
             _ => Vec::new(),
@@ -151,6 +183,7 @@ impl Picture {
     pub fn table(&self) -> Table {
         match self {
             Self::Bars(bars) => bars_table(bars),
+            Self::Plot(plot) if plot.x.kind == Kind::Dates => dated(plot),
             Self::Plot(plot)
                 if plot.lines.iter().all(|line| line.look == Look::Line) && plot.x.unit == "s" =>
             {
@@ -159,6 +192,16 @@ impl Picture {
             Self::Plot(plot) => points_table(plot),
         }
     }
+}
+
+/// How something that happened looks, as SVG, for a legend.
+pub fn turn_sample(look: TurnLook) -> String {
+    plot::turn_sample(look)
+}
+
+/// How a line looks, as SVG, for a legend.
+pub fn sample(line: &Line) -> String {
+    plot::sample(line)
 }
 
 fn column(head: &str, unit: &'static str, align: Align) -> Column {
@@ -230,6 +273,54 @@ fn points_table(plot: &Plot) -> Table {
         ],
         rows: rows.collect(),
         notes: Vec::new(),
+    }
+}
+
+/// Moments that a table tells at most.
+const MOMENTS: usize = 90;
+
+/// A row for each moment, the last one first: the values of every line but those behind, and what happened.
+fn dated(plot: &Plot) -> Table {
+    let lines: Vec<&Line> = plot
+        .lines
+        .iter()
+        .filter(|line| line.look != Look::Behind)
+        .collect();
+    let dots = lines.iter().flat_map(|line| &line.points);
+    let turns = plot.turns.iter().map(|turn| turn.x);
+    let mut moments: Vec<f64> = dots.map(|dot| dot.x).chain(turns).collect();
+    moments.sort_by(|a, b| b.total_cmp(a));
+    moments.dedup();
+    let rows = moments.iter().take(MOMENTS).map(|x| {
+        let happened = plot.turns.iter().filter(|turn| turn.x == *x);
+        let happened: Vec<&str> = happened.map(|turn| turn.title.as_str()).collect();
+        let value = |line: &&Line| {
+            let dot = line.points.iter().find(|dot| dot.x == *x);
+            dot.map_or(Value::Missing, |dot| number(dot.y))
+        };
+        let first = [Value::Text(scale::moment(*x))].into_iter();
+        let told = match happened[..] {
+            [] => Value::Missing,
+            _ => Value::Text(happened.join("; ")),
+        };
+        row(first.chain(lines.iter().map(value)).chain([told]).collect())
+    });
+    let first = [column(&plot.x.label, "", Align::Left)].into_iter();
+    let values = lines
+        .iter()
+        .map(|line| column(&line.name, plot.y.unit, Align::Right));
+    let left_out = moments.len().saturating_sub(MOMENTS);
+    Table {
+        title: plot.title.clone(),
+        columns: first
+            .chain(values)
+            .chain([column("what happened", "", Align::Left)])
+            .collect(),
+        rows: rows.collect(),
+        notes: (left_out > 0)
+            .then(|| format!("{left_out} earlier ones are left out"))
+            .into_iter()
+            .collect(),
     }
 }
 

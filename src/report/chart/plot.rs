@@ -1,8 +1,8 @@
 //! Lines and points between two axes.
 
-use super::scale::{Kind, Scale, text};
+use super::scale::{Kind, Scale, moment, text};
 use super::svg::{Svg, place};
-use super::{Axis, COLORS, DASHES, Line, Look, Plot};
+use super::{Axis, COLORS, DASHES, Line, Look, Plot, TurnLook};
 
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 240.0;
@@ -26,7 +26,14 @@ pub(super) fn draw(plot: &Plot) -> String {
     let longest = y.labels().iter().map(|(_, text)| text.chars().count()).max();
     let left = 14.0 + LETTER * longest.unwrap_or(1) as f64;
     let ends = plot.window.into_iter().flatten();
-    let x = Scale::of(plot.x.kind, xs().chain(ends), left, WIDTH - RIGHT, 6);
+    let happened = plot.turns.iter().map(|turn| turn.x);
+    let x = Scale::of(
+        plot.x.kind,
+        xs().chain(ends).chain(happened),
+        left,
+        WIDTH - RIGHT,
+        6,
+    );
     let mut svg = Svg::new(WIDTH, HEIGHT, &shows(plot), &told_to_script(plot, &x, &y, left));
     if let Some([from, to]) = plot.window {
         let (from, to) = (x.at(from.max(x.from)), x.at(to.min(x.to)));
@@ -39,6 +46,7 @@ pub(super) fn draw(plot: &Plot) -> String {
         );
     }
     axes(&mut svg, plot, (&x, &y), left);
+    turns(&mut svg, plot, &x);
     // What lies behind is drawn first.
     let (behind, before): (Vec<&Line>, Vec<&Line>) =
         plot.lines.iter().partition(|line| line.look == Look::Behind);
@@ -52,7 +60,7 @@ pub(super) fn draw(plot: &Plot) -> String {
 fn told_to_script(plot: &Plot, x: &Scale, y: &Scale, left: f64) -> Vec<(&'static str, String)> {
     let axis = |axis: &Axis, scale: &Scale| {
         let (from, to) = (scale.from, scale.to);
-        let kind = if scale.is_log { "log" } else { "even" };
+        let kind = scale.spacing.name();
         format!("{kind}|{from}|{to}|{}|{}", axis.label, axis.unit)
     };
     let right = WIDTH - RIGHT;
@@ -99,11 +107,11 @@ fn named(axis: &Axis) -> String {
 
 fn draw_line(svg: &mut Svg, plot: &Plot, line: &Line, (x, y): (&Scale, &Scale)) {
     let places: Vec<(f64, f64)> = line.points.iter().map(|dot| (x.at(dot.x), y.at(dot.y))).collect();
-    let points: Vec<String> = places
-        .iter()
-        .map(|(x, y)| format!("{},{}", place(*x), place(*y)))
-        .collect();
-    if places.len() > 1 {
+    for stroke in strokes(line, &places) {
+        let points: Vec<String> = stroke
+            .iter()
+            .map(|(x, y)| format!("{},{}", place(*x), place(*y)))
+            .collect();
         svg.element(
             "polyline",
             &[
@@ -123,11 +131,7 @@ fn draw_line(svg: &mut Svg, plot: &Plot, line: &Line, (x, y): (&Scale, &Scale)) 
             "" => String::new(),
             note => format!(", {note}"),
         };
-        let value = |axis: &Axis, value: f64| match axis.unit {
-            "" => format!("{} {}", axis.label, text(value)),
-            unit => format!("{} {} {unit}", axis.label, text(value)),
-        };
-        let (across, up) = (value(&plot.x, dot.x), value(&plot.y, dot.y));
+        let (across, up) = (valued(&plot.x, dot.x), valued(&plot.y, dot.y));
         let hollow = if dot.is_doubtful { " hollow" } else { "" };
         svg.marker(
             at,
@@ -136,6 +140,94 @@ fn draw_line(svg: &mut Svg, plot: &Plot, line: &Line, (x, y): (&Scale, &Scale)) 
             Some(&format!("{}{note}: {across}, {up}", line.name)),
         );
     }
+}
+
+fn valued(axis: &Axis, value: f64) -> String {
+    let written = match axis.kind {
+        Kind::Dates => moment(value),
+        _ => text(value),
+    };
+    let words = [axis.label.as_str(), written.as_str(), axis.unit];
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    words.join(" ")
+}
+
+/// The parts of a line that are drawn in one stroke each. Where there are several, one may be a single point: nothing is seen of it, but the
+/// page's script finds it.
+fn strokes<'a>(line: &Line, places: &'a [(f64, f64)]) -> Vec<&'a [(f64, f64)]> {
+    if places.len() < 2 {
+        return Vec::new();
+    }
+    let breaks = line.breaks.iter().copied();
+    let ends: Vec<usize> = [0].into_iter().chain(breaks).chain([places.len()]).collect();
+    let pairs = ends.windows(2).filter(|pair| pair[0] < pair[1]);
+    pairs.map(|pair| &places[pair[0]..pair[1]]).collect()
+}
+
+/// What happened, over the whole height.
+fn turns(svg: &mut Svg, plot: &Plot, x: &Scale) {
+    let bottom = HEIGHT - BOTTOM;
+    // What is written above stands beside the name of the axis, and never over another.
+    let mut free = 4.0 + LETTER * (named(&plot.y).chars().count() + 1) as f64;
+    for turn in &plot.turns {
+        let at = x.at(turn.x);
+        turn_mark(svg, turn.look, at, (TOP, bottom), Some(&turn.title));
+        let half = LETTER * turn.label.chars().count() as f64 / 2.0;
+        let middle = at.min(WIDTH - half);
+        if !turn.label.is_empty() && middle - half > free {
+            svg.label((middle, 13.0), "middle", "v", &turn.label);
+            free = middle + half + 4.0;
+        }
+    }
+}
+
+fn turn_mark(svg: &mut Svg, look: TurnLook, at: f64, (top, bottom): (f64, f64), title: Option<&str>) {
+    const R: f64 = 3.5;
+    let (class, shape) = match look {
+        TurnLook::Cut => ("turn cut", vec![[(at, top), (at, bottom)]]),
+        TurnLook::Worse => ("turn worse", vec![[(at, top), (at, bottom)]]),
+        TurnLook::Better => ("turn better", vec![[(at, top), (at, bottom)]]),
+        TurnLook::Note => ("turn note", vec![[(at, top), (at, bottom)]]),
+        TurnLook::Gap => {
+            let middle = bottom - 7.0;
+            let stroke = |way: f64| [(at - R, middle - way * R), (at + R, middle + way * R)];
+            ("turn gap", vec![stroke(1.0), stroke(-1.0)])
+        }
+    };
+    let path: Vec<String> = shape
+        .iter()
+        .map(|[from, to]| {
+            format!(
+                "M{} {}L{} {}",
+                place(from.0),
+                place(from.1),
+                place(to.0),
+                place(to.1)
+            )
+        })
+        .collect();
+    svg.element(
+        "path",
+        &[
+            ("d", path.concat()),
+            ("class", class.to_owned()),
+            ("data-at", place(at)),
+        ],
+        title,
+    );
+}
+
+/// How something that happened looks, for the legend.
+pub(super) fn turn_sample(look: TurnLook) -> String {
+    let mut svg = Svg::new(
+        30.0,
+        12.0,
+        "",
+        &[("class", "key".to_owned()), ("aria-hidden", "true".to_owned())],
+    );
+    let bottom = if look == TurnLook::Gap { 13.0 } else { 12.0 };
+    turn_mark(&mut svg, look, 15.0, (0.0, bottom), None);
+    svg.end()
 }
 
 fn class_of(line: &Line) -> String {
@@ -172,5 +264,10 @@ fn shows(plot: &Plot) -> String {
         Kind::Share => format!("share of values up to each {}", named(&plot.x)),
         _ => format!("{} over {}", named(&plot.y), named(&plot.x)),
     };
-    format!("{}: {over}; lines: {}", plot.title, names.join(", "))
+    let happened: Vec<&str> = plot.turns.iter().map(|turn| turn.title.as_str()).collect();
+    let happened = match happened[..] {
+        [] => String::new(),
+        _ => format!("; what happened: {}", happened.join("; ")),
+    };
+    format!("{}: {over}; lines: {}{happened}", plot.title, names.join(", "))
 }

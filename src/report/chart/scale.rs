@@ -1,5 +1,7 @@
 //! Values to places: where axes begin and end, where their ticks stand, how numbers are written.
 
+use crate::base::date;
+
 /// How values lie on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -11,6 +13,30 @@ pub enum Kind {
     Share,
     /// Equal ratios lie equally far apart; where a value is not above 0, or all lie close together, this is [`Self::FromZero`].
     Ratio,
+    /// Moments, in days after 1970-01-01 UTC; they are written as dates.
+    Dates,
+}
+
+/// How places follow from values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spacing {
+    /// Equal differences lie equally far apart.
+    Even,
+    /// Equal ratios do.
+    Log,
+    /// Equal differences of moments do.
+    Dates,
+}
+
+impl Spacing {
+    /// What the page's script calls it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Even => "even",
+            Self::Log => "log",
+            Self::Dates => "dates",
+        }
+    }
 }
 
 /// An axis with its place.
@@ -20,8 +46,8 @@ pub(super) struct Scale {
     pub(super) from: f64,
     /// The value at `end`.
     pub(super) to: f64,
-    /// Whether equal ratios lie equally far apart.
-    pub(super) is_log: bool,
+    /// How places follow from values.
+    pub(super) spacing: Spacing,
     /// The place of `from`.
     start: f64,
     /// The place of `to`.
@@ -50,6 +76,9 @@ impl Scale {
             (least, most) = (0.0, 1.0);
         }
         let is_log = kind == Kind::Ratio && least > 0.0 && most / least >= WIDE;
+        if kind == Kind::Dates {
+            return Self::dates((least, most), start, end, count);
+        }
         let ticks = match kind {
             _ if is_log => decades(least, most),
             Kind::Share => even(0.0, 1.0, 5),
@@ -61,24 +90,38 @@ impl Scale {
                 let middle = f64::midpoint(least, most);
                 even(middle - room, middle + room, count)
             }
-            Kind::FromZero | Kind::Ratio => even(least.min(0.0), most.max(0.0), count),
+            Kind::FromZero | Kind::Ratio | Kind::Dates => even(least.min(0.0), most.max(0.0), count),
         };
         let (from, to) = (ticks[0], ticks[ticks.len() - 1]);
         Self {
             from,
             to,
-            is_log,
+            spacing: if is_log { Spacing::Log } else { Spacing::Even },
             start,
             end,
             ticks,
         }
     }
 
+    /// A scale for moments: it ends a little beyond them, wherever the next round date is.
+    fn dates((least, most): (f64, f64), start: f64, end: f64, count: usize) -> Self {
+        let room = ((most - least) * 0.03).max(0.5 / 24.0);
+        let (from, to) = (least - room, most + room);
+        Self {
+            from,
+            to,
+            spacing: Spacing::Dates,
+            start,
+            end,
+            ticks: round_dates(from, to, count),
+        }
+    }
+
     /// The place of a value.
     pub(super) fn at(&self, value: f64) -> f64 {
-        let share = match self.is_log {
-            true => (value.max(self.from).ln() - self.from.ln()) / (self.to.ln() - self.from.ln()),
-            false => (value - self.from) / (self.to - self.from),
+        let share = match self.spacing {
+            Spacing::Log => (value.max(self.from).ln() - self.from.ln()) / (self.to.ln() - self.from.ln()),
+            Spacing::Even | Spacing::Dates => (value - self.from) / (self.to - self.from),
         };
         self.start + share * (self.end - self.start)
     }
@@ -86,12 +129,49 @@ impl Scale {
     /// The ticks with what is written beside them.
     pub(super) fn labels(&self) -> Vec<(f64, String)> {
         let step = match self.ticks[..] {
-            [first, second, ..] if !self.is_log => second - first,
+            [first, second, ..] if self.spacing != Spacing::Log => second - first,
             _ => 0.0,
         };
-        let written = |tick: &f64| (*tick, tick_text(*tick, step));
+        let date = match self.to - self.from {
+            range if range <= HOURS => "%m-%d %H:%M",
+            range if range <= DAYS => "%m-%d",
+            _ => "%Y-%m",
+        };
+        let written = |tick: &f64| match self.spacing {
+            Spacing::Dates => (*tick, date::written(*tick, date)),
+            Spacing::Even | Spacing::Log => (*tick, tick_text(*tick, step)),
+        };
         self.ticks.iter().map(written).collect()
     }
+}
+
+/// Up to so many days, hours are marked.
+const HOURS: f64 = 2.5;
+/// Up to so many days, days are marked, beyond them months.
+const DAYS: f64 = 130.0;
+/// The first Monday after 1970-01-01, at which steps of weeks begin.
+const MONDAY: f64 = 4.0;
+
+/// About `count` round hours, days, Mondays or first days of months between two moments.
+fn round_dates(from: f64, to: f64, count: usize) -> Vec<f64> {
+    let fits = |found: &Vec<f64>| found.len() <= count + 1;
+    if to - from > DAYS {
+        return [1, 2, 3, 6]
+            .into_iter()
+            .map(|every| date::months(from, to, every))
+            .find(fits)
+            .unwrap_or_else(|| date::months(from, to, 12));
+    }
+    let steps: &[f64] = match to - from <= HOURS {
+        true => &[1.0 / 24.0, 3.0 / 24.0, 6.0 / 24.0, 0.5, 1.0],
+        false => &[1.0, 2.0, 7.0, 14.0, 28.0],
+    };
+    let multiples = |step: &f64| {
+        let (first, last) = (((from - MONDAY) / step).ceil(), ((to - MONDAY) / step).floor());
+        let count = (last - first + 1.0).max(0.0) as usize;
+        (0..count).map(|at| MONDAY + (first + at as f64) * step).collect()
+    };
+    steps.iter().map(multiples).find(fits).unwrap_or_default()
 }
 
 /// About `count` steps of 1, 2, 2.5 or 5 times a power of ten that hold both ends.
@@ -150,6 +230,11 @@ pub(super) fn decimals(value: f64) -> usize {
         size if size >= 1.0 => 3,
         _ => 4,
     }
+}
+
+/// A moment as it is written beside a mark.
+pub(super) fn moment(days: f64) -> String {
+    date::written(days, "%Y-%m-%d %H:%M")
 }
 
 /// A value as it is written beside a mark.

@@ -27,8 +27,10 @@ fn plot(points: Vec<Dot>, kind: Kind) -> Plot {
             color: 8,
             look: Look::Marked,
             points,
+            breaks: Vec::new(),
         }],
         window: Some([0.0, 2.0]),
+        turns: Vec::new(),
     }
 }
 
@@ -65,6 +67,26 @@ fn ticks_are_round_and_hold_the_values() {
 }
 
 #[test]
+fn moments_are_marked_by_hours_days_mondays_or_months() {
+    let days = |moment: &str| crate::base::date::days(moment).unwrap();
+    let ticks = |from: &str, to: &str| ticks(Kind::Dates, &[days(from), days(to)]);
+    let mondays = ["03-02", "03-09", "03-16", "03-23", "03-30", "04-06"];
+    assert_eq!(ticks("2026-03-01T03:00:00Z", "2026-04-10T03:00:00Z"), mondays);
+    assert_eq!(
+        ticks("2026-03-01T03:00:00Z", "2026-03-04T03:00:00Z"),
+        ["03-02", "03-03", "03-04"]
+    );
+    assert_eq!(
+        ticks("2026-03-01T03:00:00Z", "2026-03-01T03:10:00Z"),
+        ["03-01 03:00"]
+    );
+    assert_eq!(
+        ticks("2026-01-15T03:00:00Z", "2027-01-15T03:00:00Z"),
+        ["2026-03", "2026-05", "2026-07", "2026-09", "2026-11", "2027-01"]
+    );
+}
+
+#[test]
 fn values_that_hardly_differ_are_not_blown_up() {
     let scale = Scale::of(Kind::Around, [100.0, 100.01].into_iter(), 0.0, 100.0, 5);
     assert!(scale.to - scale.from >= 4.0, "{scale:?}");
@@ -74,6 +96,38 @@ fn values_that_hardly_differ_are_not_blown_up() {
 fn a_plot_has_axes_marks_with_values_and_a_window() {
     let picture = Picture::Plot(plot(vec![dot(0.5, 10.0), dot(1.5, 30.0)], Kind::FromZero));
     insta::assert_snapshot!("plot", picture.svg());
+}
+
+#[test]
+fn strokes_break_and_what_happened_is_marked() {
+    let turn = |x, look, label: &str| Turn {
+        x,
+        look,
+        label: label.to_owned(),
+        title: "a <driver>".to_owned(),
+    };
+    let mut broken = plot(
+        (0..5).map(|at| dot(f64::from(at), 10.0)).collect(),
+        Kind::FromZero,
+    );
+    broken.lines[0].breaks = vec![2, 4];
+    broken.turns = vec![
+        turn(2.0, TurnLook::Cut, ""),
+        turn(4.0, TurnLook::Worse, "-7.0 %"),
+        turn(4.1, TurnLook::Better, "+8.0 %"),
+    ];
+    let svg = Picture::Plot(broken).svg();
+    let points: Vec<usize> = svg
+        .split("points=\"")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap().split(' ').count())
+        .collect();
+    assert_eq!(points, [2, 2, 1]);
+    assert!(
+        svg.contains("-7.0 %") && !svg.contains("+8.0 %"),
+        "no text over another: {svg}"
+    );
+    assert_eq!(svg.matches("<title>a &lt;driver&gt;</title>").count(), 3);
 }
 
 #[test]

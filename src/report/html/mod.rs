@@ -1,32 +1,50 @@
 //! One file for a browser: tables that sort and filter, charts with values on hover. It needs no network, and its content security
 //! policy forbids it any.
 //!
-//! `page.html` escapes every text by itself; only what [`super::chart`] drew goes in as it is.
+//! The templates escape every text by themselves; only what [`super::chart`] drew goes in as it is. `parts.html` is what pages share,
+//! between `head.html` and `foot.html`.
 
+mod nights;
+mod parts;
 mod pictures;
 #[cfg(test)]
 mod tests;
+mod trends;
 mod view;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use minijinja::{Environment, Value};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::document::Document;
+use super::history::History;
 
-const PAGE: &str = include_str!("page.html");
+const PARTS: &str = include_str!("parts.html");
+const HEAD: &str = include_str!("head.html");
+const REPORT: &str = include_str!("report.html");
+const NIGHTS: &str = include_str!("nights.html");
+const FOOT: &str = include_str!("foot.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// The document as a page.
 pub fn draw(document: &Document) -> String {
+    page(REPORT, view::view(document))
+}
+
+/// A history as a page.
+pub fn nights(history: &History<'_>) -> String {
+    page(NIGHTS, nights::view(history))
+}
+
+fn page(body: &str, view: impl Serialize) -> String {
     let mut page = Environment::new();
     // The name decides that texts are escaped.
-    page.add_template("page.html", PAGE)
+    page.add_template_owned("page.html", [PARTS, HEAD, body, FOOT].concat())
         .expect("the page is a template");
     let digest = |text: &str| Value::from(BASE64.encode(Sha256::digest(text.as_bytes())));
-    let view = view::view(document);
     let more = minijinja::context! {
         style => Value::from_safe_string(STYLE.to_owned()),
         script => Value::from_safe_string(SCRIPT.to_owned()),

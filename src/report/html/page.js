@@ -13,22 +13,27 @@
       texts.set(row, `${table.dataset.filter} ${row.textContent}`.toLowerCase());
     }
   }
+  const figures = all("figure[data-words]");
   const filter = () => {
     const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
     for (const [row, text] of texts) {
-      const doubted = valid.checked && row.dataset.doubt !== undefined;
+      const doubted = valid?.checked && row.dataset.doubt !== undefined;
       row.hidden = doubted || !wanted.every((word) => text.includes(word));
       shown += row.hidden ? 0 : 1;
     }
+    for (const figure of figures) {
+      const text = figure.dataset.words.toLowerCase();
+      figure.hidden = !wanted.every((word) => text.includes(word));
+    }
     for (const part of all("[data-part]")) {
-      const rows = all("table[data-filter] tbody tr", part);
+      const rows = all("table[data-filter] tbody tr, figure[data-words]", part);
       part.hidden = rows.length > 0 && rows.every((row) => row.hidden);
     }
-    told.value = wanted.length || valid.checked ? `${shown} of ${texts.size} rows` : `${texts.size} rows`;
+    told.value = wanted.length || valid?.checked ? `${shown} of ${texts.size} rows` : `${texts.size} rows`;
   };
   words.addEventListener("input", filter);
-  valid.addEventListener("change", filter);
+  valid?.addEventListener("change", filter);
 
   // Order. What is missing stands last, whichever way.
   const key = (row, at) => {
@@ -90,18 +95,22 @@
   };
   const axis = (text) => {
     const [kind, from, to, label, unit] = text.split("|");
-    return { isLog: kind === "log", from: Number(from), to: Number(to), label, unit };
+    return { kind, from: Number(from), to: Number(to), label, unit };
   };
-  const value = (one, share) => one.isLog
+  const value = (one, share) => one.kind === "log"
     ? one.from * (one.to / one.from) ** share
     : one.from + share * (one.to - one.from);
   const written = (number, unit) => {
     const digits = Math.abs(number) >= 100 ? 0 : Math.abs(number) >= 10 ? 1 : Math.abs(number) >= 1 ? 2 : 3;
     return `${number.toFixed(digits)} ${unit}`.trim();
   };
-  const near = (line, x) => {
+  const place = (one, share) => one.kind === "dates"
+    ? new Date(value(one, share) * 864e5).toISOString().slice(0, 10)
+    : written(value(one, share), one.unit);
+  // A line may be drawn in several strokes.
+  const near = (strokes, x) => {
     let best = null;
-    for (const point of line.points) {
+    for (const point of strokes.flatMap((stroke) => [...stroke.points])) {
       if (best === null || Math.abs(point.x - x) < Math.abs(best.x - x)) best = point;
     }
     return best;
@@ -109,7 +118,11 @@
   for (const svg of all("svg.plot")) {
     const [x, y] = [axis(svg.dataset.x), axis(svg.dataset.y)];
     const [left, top, right, bottom] = svg.dataset.box.split(" ").map(Number);
-    const lines = all("polyline[data-name]", svg).filter((line) => !line.classList.contains("behind"));
+    const lines = new Map();
+    for (const stroke of all("polyline[data-name]:not(.behind)", svg)) {
+      lines.set(stroke.dataset.name, [...lines.get(stroke.dataset.name) ?? [], stroke]);
+    }
+    const turns = all("[data-at]", svg).map((turn) => [Number(turn.dataset.at), turn.textContent.trim()]);
     const cursor = document.createElementNS("http://www.w3.org/2000/svg", "line");
     cursor.setAttribute("class", "cursor");
     cursor.setAttribute("y1", top);
@@ -122,17 +135,18 @@
       const at = inside(event);
       const title = event.target.querySelector && event.target.closest(".m")?.querySelector("title");
       if (title) return show(title.textContent, event);
-      if (!at || lines.length === 0 || at.x < left || at.x > right || at.y < top || at.y > bottom) {
+      if (!at || lines.size === 0 || at.x < left || at.x > right || at.y < top || at.y > bottom) {
         cursor.remove();
         tip.hidden = true;
         return undefined;
       }
-      const rows = lines.map((line) => {
-        const point = near(line, at.x);
+      const rows = [...lines].map(([name, strokes]) => {
+        const point = near(strokes, at.x);
         const share = (bottom - point.y) / (bottom - top);
         const here = (point.x - left) / (right - left);
-        return `${line.dataset.name}: ${written(value(y, share), y.unit)} at ${written(value(x, here), x.unit)}`;
+        return `${name}: ${written(value(y, share), y.unit)} at ${place(x, here)}`;
       });
+      rows.push(...turns.filter(([here]) => Math.abs(here - at.x) < 4).map(([, title]) => title));
       cursor.setAttribute("x1", at.x);
       cursor.setAttribute("x2", at.x);
       svg.append(cursor);

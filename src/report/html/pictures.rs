@@ -138,6 +138,7 @@ fn distribution(named: &[(&str, &CellFacts)], latency: &str) -> Option<Picture> 
             color,
             look: Look::Line,
             points: found.points.iter().map(point).collect(),
+            breaks: Vec::new(),
         })
     };
     let lines: Vec<Line> = named.iter().enumerate().filter_map(line).collect();
@@ -156,6 +157,7 @@ fn distribution(named: &[(&str, &CellFacts)], latency: &str) -> Option<Picture> 
             },
             lines,
             window: None,
+            turns: Vec::new(),
         })
     })
 }
@@ -178,6 +180,7 @@ pub(super) fn tradeoffs(document: &Document) -> Vec<Picture> {
                         color: lines.len(),
                         look: Look::Marked,
                         points: vec![dot],
+                        breaks: Vec::new(),
                     }),
                 }
             }
@@ -196,6 +199,7 @@ pub(super) fn tradeoffs(document: &Document) -> Vec<Picture> {
                 }),
                 lines,
                 window: None,
+                turns: Vec::new(),
             })
         })
         .collect()
@@ -218,6 +222,7 @@ fn frontier(points: &[Operating]) -> Option<Line> {
         color: 0,
         look: Look::Behind,
         points: best.into_iter().map(dot).collect(),
+        breaks: Vec::new(),
     })
 }
 
@@ -246,6 +251,7 @@ pub(super) fn over_time(cell: &CellFacts) -> Vec<Picture> {
                     is_doubtful: false,
                 })
                 .collect(),
+            breaks: Vec::new(),
         };
         (!of_quantity.is_empty()).then(|| {
             Picture::Plot(Plot {
@@ -268,6 +274,7 @@ pub(super) fn over_time(cell: &CellFacts) -> Vec<Picture> {
                 },
                 lines: of_quantity.iter().enumerate().map(line).collect(),
                 window: cell.window_s.map(|end| [0.0, end]),
+                turns: Vec::new(),
             })
         })
     };

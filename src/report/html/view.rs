@@ -1,19 +1,15 @@
-//! What the page shows, as its template asks for it.
+//! What the page of a report shows, as its template asks for it.
 
-use minijinja::Value as Safe;
 use serde::Serialize;
 
+use super::parts::{Entry, FigureView, TableView, called, figures, table};
 use super::pictures;
-use crate::judge::metrics::Better;
-use crate::report::chart::Picture;
 use crate::report::document::{Document, Fact, LeftOutFact};
-use crate::report::{Align, Mark, Table, Value, plain};
+use crate::report::plain;
 use crate::results::record::cell::Origin;
 
 /// Cells whose course over time is drawn: more would make the page too large to be sent around.
 const COURSES: usize = 60;
-/// Letters from which a text may be broken into lines.
-const LONG: usize = 40;
 
 /// Everything on the page.
 #[derive(Serialize)]
@@ -46,12 +42,6 @@ struct RunView {
 }
 
 #[derive(Serialize)]
-struct Entry {
-    id: String,
-    title: String,
-}
-
-#[derive(Serialize)]
 struct Group {
     id: String,
     title: String,
@@ -71,54 +61,6 @@ struct LaunchView {
     title: String,
     facts: Vec<Fact>,
     command: String,
-}
-
-#[derive(Serialize)]
-struct FigureView {
-    title: String,
-    svg: Safe,
-    legend: Vec<Key>,
-    table: TableView,
-}
-
-#[derive(Serialize)]
-struct Key {
-    sample: Safe,
-    name: String,
-}
-
-#[derive(Serialize)]
-struct TableView {
-    title: String,
-    /// What stands above it, where a heading tells the title already.
-    caption: String,
-    columns: Vec<ColumnView>,
-    rows: Vec<RowView>,
-    notes: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct ColumnView {
-    head: String,
-    unit: &'static str,
-    is_right: bool,
-    /// Which way it is ordered at the first click.
-    first: &'static str,
-}
-
-#[derive(Serialize)]
-struct RowView {
-    cells: Vec<CellView>,
-    marks: Vec<&'static str>,
-    is_doubtful: bool,
-}
-
-#[derive(Serialize)]
-struct CellView {
-    text: String,
-    /// By what it is ordered, where that is not its text.
-    value: Option<String>,
-    class: &'static str,
 }
 
 pub(super) fn view(document: &Document) -> View {
@@ -220,10 +162,7 @@ fn warnings(document: &Document) -> Vec<String> {
 }
 
 fn contents(has_tradeoffs: bool, has_courses: bool) -> Vec<Entry> {
-    let entry = |id: &str, title: &str| Entry {
-        id: id.to_owned(),
-        title: title.to_owned(),
-    };
+    let entry = Entry::new;
     let mut entries = vec![entry("summary", "Summary"), entry("comparisons", "Side by side")];
     entries.extend(has_tradeoffs.then(|| entry("tradeoffs", "Users against GPUs")));
     entries.extend(has_courses.then(|| entry("time", "Over time")));
@@ -272,85 +211,4 @@ fn launches(document: &Document) -> Vec<LaunchView> {
         });
     }
     launches
-}
-
-fn figures(pictures: Vec<Picture>) -> Vec<FigureView> {
-    let figure = |picture: Picture| FigureView {
-        title: plain(picture.title()),
-        svg: Safe::from_safe_string(picture.svg()),
-        legend: picture
-            .legend()
-            .into_iter()
-            .map(|(sample, name)| Key {
-                sample: Safe::from_safe_string(sample),
-                name: plain(&name),
-            })
-            .collect(),
-        table: table(&picture.table()),
-    };
-    pictures.into_iter().map(figure).collect()
-}
-
-fn called(table: TableView, caption: &str) -> TableView {
-    TableView {
-        caption: caption.to_owned(),
-        ..table
-    }
-}
-
-fn table(table: &Table) -> TableView {
-    // A column in which nothing is known only takes room.
-    let is_known = |at: usize| {
-        let mut cells = table.rows.iter().map(|row| &row.cells[at]);
-        at == 0 || table.rows.is_empty() || cells.any(|cell| *cell != Value::Missing)
-    };
-    let kept: Vec<usize> = (0..table.columns.len()).filter(|&at| is_known(at)).collect();
-    let columns = kept
-        .iter()
-        .map(|&at| &table.columns[at])
-        .map(|column| ColumnView {
-            head: plain(&column.head),
-            unit: column.unit,
-            is_right: column.align == Align::Right,
-            first: match (column.better, column.align) {
-                (Some(Better::Lower), _) | (None, Align::Left) => "ascending",
-                _ => "descending",
-            },
-        });
-    let rows = table.rows.iter().map(|row| RowView {
-        cells: kept
-            .iter()
-            .map(|&at| cell(&row.cells[at], table.columns[at].align))
-            .collect(),
-        marks: row.marks.iter().filter_map(|mark| mark.word()).collect(),
-        is_doubtful: row
-            .marks
-            .iter()
-            .any(|mark| matches!(mark, Mark::Warned | Mark::Suspect | Mark::Invalid | Mark::Failed)),
-    });
-    TableView {
-        title: plain(&table.title),
-        caption: plain(&table.title),
-        columns: columns.collect(),
-        rows: rows.collect(),
-        notes: table.notes.iter().map(|note| plain(note)).collect(),
-    }
-}
-
-fn cell(value: &Value, align: Align) -> CellView {
-    let text = plain(&value.to_string());
-    CellView {
-        value: match value {
-            Value::Missing | Value::Text(_) => None,
-            Value::Count(count) => Some(count.to_string()),
-            Value::Number { value, .. } => Some(value.to_string()),
-            Value::Spread { median, .. } => Some(median.to_string()),
-        },
-        class: match align {
-            Align::Right => "right",
-            Align::Left if text.chars().count() > LONG => "long",
-            Align::Left => "",
-        },
-        text,
-    }
 }

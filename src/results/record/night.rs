@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, RunId};
+use crate::results::record::cell::Origin;
 use crate::results::record::side::Facts;
 
 /// One night: a line of the history.
@@ -34,6 +35,9 @@ pub struct NightCell {
     /// What was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts: Option<ContentHash>,
+    /// Where its figures come from; absent in older nights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// The engine that answered.
     pub engine: Facts,
     /// Gating figures by name: the means of the starts that were planned, not of those that a suspicion added.
@@ -80,6 +84,8 @@ pub enum FindingKind {
     Invalid,
     /// The environment changed: what it does to figures is not the engine's doing.
     Environment,
+    /// A suspicion that was neither confirmed nor refuted: too few fresh starts were made, or count.
+    Undecided,
     /// A suspicion that fresh starts did not confirm.
     Unconfirmed,
     /// Figures that cannot be held against the baseline, and why.
@@ -96,6 +102,7 @@ impl FindingKind {
             Self::Failed => "failed",
             Self::Invalid => "invalid",
             Self::Environment => "environment",
+            Self::Undecided => "undecided",
             Self::Unconfirmed => "unconfirmed",
             Self::Unclear => "unclear",
             Self::Better => "better",

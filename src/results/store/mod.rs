@@ -65,6 +65,14 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
+    /// Nothing goes by that name.
+    #[error("`{name}` names no run: it is neither the folder of one, nor a run or a matrix with runs below `{}`; `--results` names another folder of runs", root.display())]
+    Unnamed {
+        /// What was asked for.
+        name: String,
+        /// The folder of runs.
+        root: PathBuf,
+    },
     /// Another process writes the run.
     #[error("`{}` is being written by {}; wait for it or stop it", path.display(), by(*pid))]
     Locked {

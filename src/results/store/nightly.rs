@@ -13,7 +13,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::lock::Lock;
 use super::{Result, Run, StoreError, Tried, atomic, layout, reader};
@@ -109,10 +109,12 @@ fn history_file(folder: &Path, matrix: &str) -> PathBuf {
 /// The disk refuses, or a newer `matrix` wrote a night.
 pub fn history(root: &Path, matrix: &str) -> Result<(Vec<Night>, Vec<String>)> {
     let path = history_file(&root.join(layout::NIGHTLY), matrix);
-    let text = match fs::read_to_string(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+    let text = match fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read.tried("read", &path)?,
     };
+    // A last line that was torn may end within a letter.
+    let text = String::from_utf8_lossy(&text);
     let (mut nights, mut doubts): (Vec<Night>, Vec<String>) = Default::default();
     for (index, line) in text.lines().enumerate() {
         match serde_json::from_str::<Night>(line) {
@@ -132,6 +134,27 @@ pub fn history(root: &Path, matrix: &str) -> Result<(Vec<Night>, Vec<String>)> {
         }
     }
     Ok((nights, doubts))
+}
+
+/// The matrices whose nights lie below `root`, by the names that their histories tell.
+pub fn matrices(root: &Path) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        matrix: String,
+    }
+    let entries = fs::read_dir(root.join(layout::NIGHTLY))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let told = entries.filter_map(|entry| {
+        let is_history = entry.file_name().to_string_lossy().starts_with("history-");
+        let text = is_history.then(|| fs::read(entry.path()).ok()).flatten()?;
+        let first = text.split(|byte| *byte == b'\n').next()?;
+        Some(serde_json::from_slice::<Named>(first).ok()?.matrix)
+    });
+    let mut names: Vec<String> = told.collect();
+    names.sort_unstable();
+    names
 }
 
 /// The baseline in a file; `None` where there is no such file.
@@ -182,8 +205,8 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     atomic::write(path, format!("{text}\n").as_bytes()).tried("write", path)
 }
 
-/// Removes the requests, histograms, samples and logs of finished measurements of the runs of `matrix` that ended longer ago than `seconds`, except
-/// those of the runs `but`; what they came to stays. Returns what was removed, in bytes.
+/// Removes the requests, histograms, samples and logs of the runs of `matrix` that began longer ago than `seconds`, except those of the runs `but`, of runs
+/// that somebody writes, and of measurements that are not finished; what they came to stays. Returns what was removed, in bytes.
 ///
 /// # Errors
 /// The disk refuses.
@@ -199,14 +222,16 @@ pub fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) -> Resu
         if is_kept || age.is_none_or(|age| age < seconds) {
             continue;
         }
-        for folder in reader::cell_folders(&listed.folder)? {
-            if !folder.join(layout::SUMMARY).exists() {
-                continue;
-            }
+        // Versions that were set aside go with the others.
+        let mut folders = reader::folders(&listed.folder.join(layout::CELLS))?;
+        folders.retain(|cell| cell.join(layout::SUMMARY).exists());
+        folders.extend(reader::folders(&listed.folder.join(layout::LAUNCHES))?);
+        for folder in folders {
             for entry in fs::read_dir(&folder).tried("list", &folder)? {
                 let entry = entry.tried("list", &folder)?;
                 let name = entry.file_name().to_string_lossy().into_owned();
-                if name == layout::ENGINE_LOG || name.ends_with(".zst") {
+                let logs = [layout::ENGINE_LOG, layout::INSTALL_LOG];
+                if logs.iter().any(|log| name.starts_with(log)) || name.contains(".zst") {
                     freed += entry.metadata().map_or(0, |about| about.len());
                     fs::remove_file(entry.path()).tried("remove", &entry.path())?;
                 }
@@ -231,8 +256,49 @@ pub fn named(root: &Path, name: &str) -> Result<Run> {
     }
     match super::latest(root, name)? {
         Some(listed) => Run::read(&listed.folder),
-        None => Err(StoreError::NoRun {
-            path: path.to_owned(),
+        None => Err(StoreError::Unnamed {
+            name: name.to_owned(),
+            root: root.to_owned(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::base::ids::RunId;
+
+    fn night(run: &str) -> Night {
+        Night {
+            format: FORMAT,
+            at: "2026-01-02T03:04:05Z".to_owned(),
+            run: RunId::new(run),
+            matrix: "größe".to_owned(),
+            baseline: None,
+            machine: BTreeMap::new(),
+            cells: BTreeMap::new(),
+            findings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_history_whose_last_line_was_torn_within_a_letter_is_read_and_goes_on() {
+        let root = tempfile::tempdir().unwrap();
+        let nights = Nights::take(root.path(), "größe").unwrap();
+        let path = nights.append(&night("one")).unwrap();
+        let line = fs::read(&path).unwrap();
+        let letter = line.windows(2).position(|pair| pair == "ö".as_bytes()).unwrap();
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(&line[..=letter]).unwrap();
+        let (read, doubts) = history(root.path(), "größe").unwrap();
+        assert_eq!((read.len(), doubts.len()), (1, 1), "{doubts:?}");
+        nights.append(&night("two")).unwrap();
+        let (read, doubts) = history(root.path(), "größe").unwrap();
+        assert_eq!(read, [night("one"), night("two")]);
+        assert_eq!(doubts, [] as [String; 0]);
+        assert_eq!(matrices(root.path()), ["größe"]);
+        assert_eq!(matrices(&root.path().join("elsewhere")), [] as [String; 0]);
     }
 }

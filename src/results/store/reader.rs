@@ -297,7 +297,7 @@ pub fn cell_folders(run: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The folders in `root`, by name; none if it does not exist.
-fn folders(root: &Path) -> Result<Vec<PathBuf>> {
+pub fn folders(root: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.tried("list", root)?,

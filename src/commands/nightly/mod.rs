@@ -1,39 +1,32 @@
 //! `matrix nightly`: a run, held against its baseline; suspects are started afresh before anybody is told.
 
+mod tell;
+
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::time::Duration;
 
 use anyhow::Context;
 
 use crate::base::clock;
 use crate::base::ids::CellKey;
-use crate::base::secrets::Redactor;
+use crate::cli::RunArgs;
 use crate::cli::compare::NightlyArgs;
-use crate::cli::{RunArgs, variable};
 use crate::commands::again::Further;
 use crate::commands::compare::{gates, noise_of, of_run};
 use crate::commands::run::{Measured, measure};
 use crate::commands::{Colors, Outcome, Refusal, baseline, complain, print, read, refused};
-use crate::engine;
 use crate::exit::Exit;
-use crate::judge::compare::held::{self, Look};
+use crate::judge::compare::fresh::{Cost, Granted, Limits};
+use crate::judge::compare::held::{self, Suspected};
 use crate::judge::compare::night::Policy;
 use crate::judge::compare::side;
 use crate::judge::metrics::Metric;
 use crate::matrix::plan::Plan;
-use crate::report::night as told;
 use crate::results::record::FORMAT;
+use crate::results::record::cell::{Phase, PhaseTime};
 use crate::results::record::night::{Finding, FindingKind, Night};
 use crate::results::record::side::{Baseline, Side};
 use crate::results::store::nightly::Nights;
-use crate::results::store::{self, Run, Store, StoreError};
-
-/// The file of a night's page, in the run's folder.
-const PAGE: &str = "nightly.md";
-/// How long a webhook may take.
-const WEBHOOK: Duration = Duration::from_secs(15);
+use crate::results::store::{self, Run, StoreError};
 
 /// Runs a matrix and judges it.
 ///
@@ -47,7 +40,9 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     let file = baseline::file(&args.run.matrix, args.baseline.as_deref());
     let kept =
         store::nightly::baseline(&file).map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+    tell::reachable(args)?;
     let nights = Nights::take(&args.run.results, &plan.matrix).map_err(overlaps)?;
+    tell::writable(args)?;
     let measured = measure(&args.run, colors, &|_| (), &Further::AsAsked)?;
     if measured.exit == Exit::Interrupted {
         return Ok(Exit::Interrupted);
@@ -100,11 +95,13 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
         cells: held::kept(&tonight),
         findings,
     };
-    publish(args, &night, &measured)?;
+    // First of all: a page can be drawn again.
     let history = nights
         .append(&night)
         .context("the night is measured, and not in the history")?;
-    notify(args, &nights, &night);
+    tell::publish(args, &night, &measured)?;
+    tell::chart(args, &night);
+    tell::notify(args, &nights, &night);
     forget(args, &night);
     if !args.run.json {
         print(&format!("history: {}\n", history.display()));
@@ -164,25 +161,23 @@ fn judge(
     let look = held::look(&baseline.side, tonight, &past, noise.as_ref(), &policy);
     let mut findings = look.findings.clone();
     let run = Run::read(&measured.folder).context("the night's run cannot be read")?;
-    let seconds = run.summaries.iter().filter_map(|summary| {
-        Some((
-            summary.cell.clone(),
-            clock::seconds_between(&summary.began, &summary.ended)?,
-        ))
+    let costs = costs(&run);
+    let granted = look.fresh_starts(&Limits {
+        most: args.confirm,
+        seconds: args.budget.map(|budget| budget.duration().as_secs_f64()),
+        costs: &costs,
     });
-    let seconds: BTreeMap<CellKey, f64> = seconds.collect();
-    let wanted = affordable(args, &look, &seconds);
+    for suspect in &look.suspects {
+        complain(&suspected(suspect, granted.get(&suspect.cell)));
+    }
+    let wanted: BTreeMap<CellKey, u32> = granted
+        .iter()
+        .map(|(cell, granted)| (cell.clone(), granted.starts))
+        .filter(|(_, starts)| *starts > 0)
+        .collect();
     let mut exit = Exit::Done;
-    if !look.suspects.is_empty() {
-        for suspect in &look.suspects {
-            let starts = wanted.get(&suspect.cell).copied().unwrap_or(0);
-            complain(&format!(
-                "suspect: {}: {}: {}; {starts} fresh starts decide\n",
-                suspect.cell,
-                suspect.metric.label(),
-                suspect.why
-            ));
-        }
+    let mut fresh = Vec::new();
+    if !wanted.is_empty() {
         let again = RunArgs {
             resume: Some(tonight.run.to_string()),
             ..args.run.clone()
@@ -194,112 +189,66 @@ fn judge(
         exit = confirmed.exit;
         let run = Run::read(&measured.folder).context("the fresh starts cannot be read")?;
         let is_fresh = |cell: &CellKey, start: u32| first.get(cell).is_some_and(|planned| start > *planned);
-        let fresh: Vec<_> = run
-            .summaries
-            .into_iter()
-            .filter(|summary| is_fresh(&summary.cell, summary.start))
-            .collect();
-        let fresh = side::of_run(&run.about, &run.plan, &run.machine, &fresh, gates);
-        findings.extend(held::decide(&look, &fresh, &policy));
+        fresh = run.summaries;
+        fresh.retain(|summary| is_fresh(&summary.cell, summary.start));
     }
+    let fresh = side::of_run(&run.about, &run.plan, &run.machine, &fresh, gates);
+    findings.extend(held::decide(&look, &fresh, &policy, &granted));
     findings.sort_by(|a, b| (a.kind, &a.cell).cmp(&(b.kind, &b.cell)));
     Ok(Some((findings, exit)))
 }
 
-/// Fresh starts of each suspect that the budget has room for, alike for all.
-fn affordable(args: &NightlyArgs, look: &Look, seconds: &BTreeMap<CellKey, f64>) -> BTreeMap<CellKey, u32> {
-    let wanted = look.fresh_starts(args.confirm);
-    let Some(budget) = args.budget else { return wanted };
-    let all: f64 = wanted
-        .iter()
-        .map(|(cell, starts)| f64::from(*starts) * seconds.get(cell).copied().unwrap_or(0.0))
-        .sum();
-    let share = (budget.duration().as_secs_f64() / all.max(f64::MIN_POSITIVE)).min(1.0);
-    let fewer = |starts: u32| (f64::from(starts) * share) as u32;
-    wanted
-        .into_iter()
-        .map(|(cell, starts)| (cell, fewer(starts)))
-        .filter(|(_, starts)| *starts > 0)
-        .collect()
+/// What a start of each cell took: its launch, and all its measurements on one start.
+fn costs(run: &Run) -> BTreeMap<CellKey, Cost> {
+    let mut starts: BTreeMap<&CellKey, BTreeMap<u32, (f64, f64)>> = BTreeMap::new();
+    for summary in &run.summaries {
+        let Some(seconds) = clock::seconds_between(&summary.began, &summary.ended) else {
+            continue;
+        };
+        let launch = |phase: &&PhaseTime| phase.phase == Phase::Launch.name();
+        let launched = summary
+            .phases
+            .iter()
+            .find(launch)
+            .map_or(0.0, |phase| phase.seconds);
+        let start = starts.entry(&summary.cell).or_default();
+        let (launch_s, cell_s) = start.entry(summary.start).or_default();
+        *launch_s = launched.max(*launch_s);
+        *cell_s += seconds;
+    }
+    let cost = |(cell, starts): (&CellKey, BTreeMap<u32, (f64, f64)>)| {
+        let planned = run.plan.cells.iter().find(|planned| planned.key == *cell)?;
+        let count = starts.len() as f64;
+        let mean = |part: fn(&(f64, f64)) -> f64| starts.values().map(part).sum::<f64>() / count;
+        let cost = Cost {
+            launch: planned.launch.clone(),
+            launch_s: mean(|(launch, _)| *launch),
+            cell_s: mean(|(_, cell)| *cell),
+        };
+        Some((cell.clone(), cost))
+    };
+    starts.into_iter().filter_map(cost).collect()
 }
 
-/// Writes and prints what people and CI read.
-fn publish(args: &NightlyArgs, night: &Night, measured: &Measured) -> Result<(), Refusal> {
-    let page = told::markdown(night);
-    let store = Store::open(&args.run.results, &night.run, Redactor::default())
-        .context("the page cannot be written")?;
-    let path = store
-        .write_report(PAGE, &page)
-        .context("the page cannot be written")?;
-    drop(store);
-    if let Some(file) = &args.junit {
-        fs::write(file, told::junit(night)).with_context(|| format!("cannot write {}", file.display()))?;
-    }
-    if let Some(summary) = variable("GITHUB_STEP_SUMMARY") {
-        let mut file = OpenOptions::new().create(true).append(true).open(&summary);
-        let written = file.as_mut().map(|file| file.write_all(page.as_bytes()));
-        if !matches!(written, Ok(Ok(()))) {
-            complain(&format!("warning: cannot write the job summary `{summary}`\n"));
-        }
-    }
-    if args.run.json {
-        let text = serde_json::to_string(night).map_err(anyhow::Error::from)?;
-        print(&format!("{text}\n"));
-        return Ok(());
-    }
-    print(&measured.tables);
-    if variable("GITHUB_ACTIONS").is_some() {
-        print(&told::annotations(night));
-    }
-    print(&format!("\n{}: {}\n", night.matrix, told::headline(night)));
-    for finding in &night.findings {
-        let cell = finding.cell.as_ref().map_or("all", CellKey::as_str);
-        print(&format!("  {}: {cell}: {}\n", finding.kind.name(), finding.text));
-    }
-    print(&format!("page: {}\n", path.display()));
-    Ok(())
-}
-
-/// Sends the message where something is new or over since the last one. What could not be sent is sent the next night.
-fn notify(args: &NightlyArgs, nights: &Nights, night: &Night) {
-    let news = night.findings.iter().filter(|finding| finding.kind.is_news());
-    let mut now: Vec<String> = news.map(Finding::identity).collect();
-    now.sort();
-    now.dedup();
-    let before = nights.told();
-    let over = before.iter().filter(|told| !now.contains(told)).count();
-    if now == before {
-        return;
-    }
-    if let Some(url) = &args.webhook
-        && let Err(why) = send(url, &told::message(night, over))
-    {
-        complain(&format!(
-            "warning: the webhook was not reached, the next night tries again: {why}\n"
-        ));
-        return;
-    }
-    if let Err(error) = nights.tell(&now) {
-        complain(&format!("warning: {error}\n"));
-    }
-}
-
-fn send(url: &str, message: &serde_json::Value) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| error.to_string())?;
-    // The address of a webhook is its password.
-    let told = |error: reqwest::Error| error.without_url().to_string();
-    runtime.block_on(async {
-        let sent = engine::http_client()
-            .post(url)
-            .timeout(WEBHOOK)
-            .json(message)
-            .send();
-        let answer = sent.await.map_err(told)?;
-        answer.error_for_status().map(|_| ()).map_err(told)
-    })
+/// What is said of a suspect before its fresh starts.
+fn suspected(suspect: &Suspected, granted: Option<&Granted>) -> String {
+    let starts = granted.map_or(0, |granted| granted.starts);
+    let wanted = suspect.starts;
+    let short = granted
+        .and_then(|granted| granted.short())
+        .filter(|_| starts < wanted);
+    let then = match (starts, short) {
+        (0, Some(why)) => format!("it stays undecided: it takes {wanted} fresh starts, and {why}"),
+        (_, Some(why)) => format!("{starts} of the {wanted} fresh starts that it takes: {why}"),
+        (1, None) => "1 fresh start decides".to_owned(),
+        (_, None) => format!("{starts} fresh starts decide"),
+    };
+    format!(
+        "suspect: {}: {}: {}; {then}\n",
+        suspect.cell,
+        suspect.metric.label(),
+        suspect.why
+    )
 }
 
 /// Removes old raw data, where that was asked for.
@@ -315,7 +264,7 @@ fn forget(args: &NightlyArgs, night: &Night) {
     ) {
         Ok(0) => {}
         Ok(bytes) => complain(&format!(
-            "note: removed {:.1} MB of raw data older than {keep}\n",
+            "note: removed {:.2} MB of raw data older than {keep}\n",
             bytes as f64 / 1e6
         )),
         Err(error) => complain(&format!("warning: old raw data stays: {error}\n")),

@@ -1,0 +1,148 @@
+//! What people and CI learn of a night: its page, the charts of all nights, JUnit, GitHub, the webhook.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::base::ids::CellKey;
+use crate::base::secrets::Redactor;
+use crate::cli::compare::NightlyArgs;
+use crate::cli::variable;
+use crate::commands::run::Measured;
+use crate::commands::{Refusal, complain, print};
+use crate::engine;
+use crate::report::history::History;
+use crate::report::{html, night as told};
+use crate::results::record::night::{Finding, Night};
+use crate::results::store::nightly::Nights;
+use crate::results::store::{self, Store};
+
+/// The file of a night's page, in the run's folder.
+const PAGE: &str = "nightly.md";
+/// The file of the charts of all nights up to this one, beside it.
+const CHARTS: &str = "history.html";
+/// How long a webhook may take.
+const WEBHOOK: Duration = Duration::from_secs(15);
+
+/// Refuses what could not be told when the night is over.
+pub(super) fn reachable(args: &NightlyArgs) -> Result<(), Refusal> {
+    let is_url = |url: &String| url.starts_with("https://") || url.starts_with("http://");
+    match args.webhook.as_ref().is_none_or(is_url) {
+        true => Ok(()),
+        // The address of a webhook is its password.
+        false => Err(Refusal::usage(
+            "error: the webhook (`--webhook`, or the variable MATRIX_WEBHOOK) is no address\n  = help: it begins with `https://`\n",
+        )),
+    }
+}
+
+/// Refuses what could not be written when the night is over. The folder of nights is there by now.
+pub(super) fn writable(args: &NightlyArgs) -> Result<(), Refusal> {
+    let Some(file) = &args.junit else { return Ok(()) };
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.is_none_or(Path::is_dir) && !file.is_dir() {
+        true => Ok(()),
+        false => Err(Refusal::usage(format!(
+            "error: `--junit {}` cannot be written: it names no file in a folder that is there\n  = help: make the folder first\n",
+            file.display()
+        ))),
+    }
+}
+
+/// Writes and prints what people and CI read.
+pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &Measured) -> Result<(), Refusal> {
+    let page = told::markdown(night);
+    let store = Store::open(&args.run.results, &night.run, Redactor::default())
+        .context("the page cannot be written")?;
+    let path = store
+        .write_report(PAGE, &page)
+        .context("the page cannot be written")?;
+    drop(store);
+    if let Some(file) = &args.junit {
+        fs::write(file, told::junit(night)).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if let Some(summary) = variable("GITHUB_STEP_SUMMARY") {
+        let mut file = OpenOptions::new().create(true).append(true).open(&summary);
+        let written = file.as_mut().map(|file| file.write_all(page.as_bytes()));
+        if !matches!(written, Ok(Ok(()))) {
+            complain(&format!("warning: cannot write the job summary `{summary}`\n"));
+        }
+    }
+    if args.run.json {
+        let text = serde_json::to_string(night).map_err(anyhow::Error::from)?;
+        print(&format!("{text}\n"));
+        return Ok(());
+    }
+    print(&measured.tables);
+    if variable("GITHUB_ACTIONS").is_some() {
+        print(&told::annotations(night));
+    }
+    print(&format!("\n{}: {}\n", night.matrix, told::headline(night)));
+    for finding in &night.findings {
+        let cell = finding.cell.as_ref().map_or("all", CellKey::as_str);
+        print(&format!("  {}: {cell}: {}\n", finding.kind.name(), finding.text));
+    }
+    print(&format!("page: {}\n", path.display()));
+    Ok(())
+}
+
+/// Writes the charts of all nights up to this one into its run.
+pub(super) fn chart(args: &NightlyArgs, night: &Night) {
+    let drawn = || -> store::Result<PathBuf> {
+        let (nights, _) = store::nightly::history(&args.run.results, &night.matrix)?;
+        let page = html::nights(&History::of(&night.matrix, &nights, args.judging.floor));
+        Store::open(&args.run.results, &night.run, Redactor::default())?.write_report(CHARTS, &page)
+    };
+    match drawn() {
+        Ok(path) if !args.run.json => print(&format!("charts: {}\n", path.display())),
+        Ok(_) => {}
+        Err(error) => complain(&format!(
+            "warning: the charts of all nights are not drawn: {error}\n"
+        )),
+    }
+}
+
+/// Sends the message where something is new or over since the last one. What could not be sent is sent the next night.
+pub(super) fn notify(args: &NightlyArgs, nights: &Nights, night: &Night) {
+    let news = night.findings.iter().filter(|finding| finding.kind.is_news());
+    let mut now: Vec<String> = news.map(Finding::identity).collect();
+    now.sort();
+    now.dedup();
+    let before = nights.told();
+    let over = before.iter().filter(|told| !now.contains(told)).count();
+    if now == before {
+        return;
+    }
+    if let Some(url) = &args.webhook
+        && let Err(why) = send(url, &told::message(night, over))
+    {
+        complain(&format!(
+            "warning: the webhook was not reached, the next night tries again: {why}\n"
+        ));
+        return;
+    }
+    if let Err(error) = nights.tell(&now) {
+        complain(&format!("warning: {error}\n"));
+    }
+}
+
+fn send(url: &str, message: &serde_json::Value) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    // The address of a webhook is its password.
+    let told = |error: reqwest::Error| format!("{:#}", anyhow::Error::from(error.without_url()));
+    runtime.block_on(async {
+        let sent = engine::http_client()
+            .post(url)
+            .timeout(WEBHOOK)
+            .json(message)
+            .send();
+        let answer = sent.await.map_err(told)?;
+        answer.error_for_status().map(|_| ()).map_err(told)
+    })
+}

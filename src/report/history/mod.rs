@@ -1,0 +1,264 @@
+//! Nights in a row: every gating figure of every cell, where it changed, and what else did when.
+
+mod machines;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use machines::{csv, json};
+
+use super::verdicts::{numbers, percent, unit, words};
+use super::{Mark, Row, Table, Value, plot};
+use crate::base::date;
+use crate::base::ids::CellKey;
+use crate::judge::compare::series::{self, Event, Series, Step};
+use crate::judge::compare::verdict::chance;
+use crate::matrix::spec::select::{self, AxisValues};
+use crate::results::record::cell::Origin;
+use crate::results::record::night::{Finding, Night};
+
+/// Nights whose trend is drawn beside a figure.
+const TREND: usize = 30;
+/// Findings that a table tells at most.
+const FINDINGS: usize = 300;
+
+/// Nights in a row with what they tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct History<'a> {
+    /// The matrix.
+    pub matrix: &'a str,
+    /// The nights, the oldest first.
+    pub nights: &'a [Night],
+    /// Every gating figure of every cell.
+    pub series: Vec<Series>,
+    /// What changed besides figures.
+    pub events: Vec<Event>,
+    /// Axes that have one value in every cell.
+    pub shared: AxisValues,
+}
+
+impl<'a> History<'a> {
+    /// The history of these nights, with changes of at least `floor` as a share.
+    pub fn of(matrix: &'a str, nights: &'a [Night], floor: f64) -> Self {
+        let series = series::all(nights, floor);
+        Self {
+            matrix,
+            nights,
+            shared: shared(series.iter().map(|series| &series.cell)),
+            series,
+            events: series::events(nights),
+        }
+    }
+
+    /// A cell by what tells it from the others.
+    pub(super) fn name(&self, cell: &CellKey) -> String {
+        let mut values = select::values(cell.as_str());
+        values.retain(|axis, value| self.shared.get(axis) != Some(value));
+        match values.is_empty() {
+            true => cell.to_string(),
+            false => select::key(&values),
+        }
+    }
+
+    /// What the names of cells leave out.
+    fn left_out(&self) -> Option<String> {
+        (!self.shared.is_empty()).then(|| format!("every cell: {}", select::key(&self.shared)))
+    }
+}
+
+/// The axes in which all of several cells agree; none where there is one cell.
+fn shared<'a>(cells: impl Iterator<Item = &'a CellKey>) -> AxisValues {
+    let cells: BTreeSet<&CellKey> = cells.collect();
+    let mut all = cells.iter().map(|cell| select::values(cell.as_str()));
+    let Some(mut shared) = all.next().filter(|_| cells.len() > 1) else {
+        return AxisValues::new();
+    };
+    for values in all {
+        shared.retain(|axis, value| values.get(axis) == Some(value));
+    }
+    shared
+}
+
+/// The date of a moment; the moment as it is written where it is none.
+pub(super) fn day(moment: &str) -> String {
+    date::days(moment).map_or_else(|| moment.to_owned(), |days| date::written(days, "%Y-%m-%d"))
+}
+
+/// A change of level in words.
+pub(super) fn told(series: &Series, step: &Step) -> String {
+    let since = day(&series.nights[step.at].at);
+    format!("{} since {since}, p {}", percent(step.change), compared(step.p))
+}
+
+fn compared(p: f64) -> String {
+    match chance(p) {
+        small if small.starts_with('<') => small,
+        other => format!("= {other}"),
+    }
+}
+
+/// How many starts, in words.
+pub(super) fn starts(count: usize) -> String {
+    match count {
+        1 => "1 start".to_owned(),
+        count => format!("{count} starts"),
+    }
+}
+
+/// A row for each series: its first and last value, its trend, its changes; and below them what changed when.
+pub fn table(history: &History<'_>) -> Table {
+    let changes = history.series.iter().flat_map(|series| {
+        let (cell, figure) = (history.name(&series.cell), series.metric.label());
+        let note = move |step: &Step| format!("{cell}: {figure}: {}", told(series, step));
+        series.changes.iter().map(note)
+    });
+    let events = history.events.iter().map(|event| {
+        let cells = of_cells(history, event);
+        let cells = match event.cells.len() {
+            0 => String::new(),
+            _ => format!(" ({cells})"),
+        };
+        format!("{}: {}{cells}", day(&event.at), event.what)
+    });
+    let mut table = figures(history);
+    table.notes = changes.chain(events).chain(table.notes).collect();
+    table
+}
+
+/// A row for each series, with notes that explain it and nothing else.
+pub fn figures(history: &History<'_>) -> Table {
+    let row = |series: &Series| {
+        let level =
+            |value: Option<f64>| value.map_or(Value::Missing, |value| Value::Number { value, decimals: 2 });
+        let course: Vec<Option<f64>> = series.course().into_iter().map(|(_, value)| value).collect();
+        let recent = &course[course.len().saturating_sub(TREND)..];
+        Row {
+            cells: vec![
+                Value::Text(history.name(&series.cell)),
+                Value::Text(format!("{}{}", series.metric.label(), unit(series.metric.unit()))),
+                Value::Count(series.nights.len() as u64),
+                level(series.nights.first().map(|night| night.value)),
+                level(series.nights.last().map(|night| night.value)),
+                Value::Count(series.changes.len() as u64),
+                Value::Text(plot::trend(recent)),
+            ],
+            marks: match series.origin {
+                Some(Origin::Simulated) => vec![Mark::Simulated],
+                Some(Origin::Imported) => vec![Mark::Imported],
+                Some(Origin::Measured) | None => Vec::new(),
+            },
+        }
+    };
+    let explained = format!(
+        "trend: the last {TREND} nights at most, the lowest to the highest of them; · where a night has no figure"
+    );
+    Table {
+        title: format!("Nights of {}", history.matrix),
+        columns: vec![
+            words("cell", 0),
+            words("figure", 0),
+            numbers("nights", "", 1),
+            numbers("first", "", 1),
+            numbers("last", "", 0),
+            numbers("changes", "", 0),
+            words("trend", 9),
+        ],
+        rows: history.series.iter().map(row).collect(),
+        notes: history.left_out().into_iter().chain([explained]).collect(),
+    }
+}
+
+fn of_cells(history: &History<'_>, event: &Event) -> String {
+    match &event.cells[..] {
+        [] => "all".to_owned(),
+        [only] => history.name(only),
+        several => format!("{} cells", several.len()),
+    }
+}
+
+/// What changed besides figures, the last first.
+pub fn events(history: &History<'_>) -> Table {
+    let row = |event: &Event| Row {
+        cells: vec![
+            Value::Text(day(&event.at)),
+            Value::text(&event.what),
+            Value::Text(of_cells(history, event)),
+        ],
+        marks: Vec::new(),
+    };
+    Table {
+        title: "What else changed".to_owned(),
+        columns: vec![words("night", 0), words("event", 0), words("cells", 1)],
+        rows: history.events.iter().rev().map(row).collect(),
+        notes: Vec::new(),
+    }
+}
+
+/// A finding of nights in a row.
+struct Told<'a> {
+    first: usize,
+    last: usize,
+    finding: &'a Finding,
+}
+
+/// What these nights found, the last first; what they found night after night is told once, as the last of them told it.
+pub fn findings(history: &History<'_>, nights: &[Night]) -> Table {
+    let mut all: Vec<Told<'_>> = Vec::new();
+    let mut open: BTreeMap<String, usize> = BTreeMap::new();
+    for (at, night) in nights.iter().enumerate() {
+        for finding in &night.findings {
+            let known = open.get(&finding.identity()).copied();
+            match known.filter(|known| all[*known].last + 1 >= at) {
+                Some(known) => (all[known].last, all[known].finding) = (at, finding),
+                None => {
+                    open.insert(finding.identity(), all.len());
+                    all.push(Told {
+                        first: at,
+                        last: at,
+                        finding,
+                    });
+                }
+            }
+        }
+    }
+    all.sort_by_key(|told| (std::cmp::Reverse(told.last), told.finding.kind));
+    let row = |told: &Told<'_>| {
+        let finding = told.finding;
+        let cell = finding.cell.as_ref();
+        let when = [
+            Value::Text(day(&nights[told.last].at)),
+            Value::Text(day(&nights[told.first].at)),
+            Value::Count((told.last - told.first + 1) as u64),
+        ];
+        let what = [
+            Value::text(finding.kind.name()),
+            Value::Text(cell.map_or_else(|| "all".to_owned(), |cell| history.name(cell))),
+            Value::text(&finding.text),
+        ];
+        Row {
+            cells: when
+                .into_iter()
+                .filter(|_| nights.len() > 1)
+                .chain(what)
+                .collect(),
+            marks: Vec::new(),
+        }
+    };
+    let when = [words("last", 0), words("first", 0), numbers("nights", "", 0)];
+    let what = [words("kind", 0), words("cell", 0), words("finding", 0)];
+    let left_out = all.len().saturating_sub(FINDINGS);
+    Table {
+        title: "What nights found".to_owned(),
+        columns: when
+            .into_iter()
+            .filter(|_| nights.len() > 1)
+            .chain(what)
+            .collect(),
+        rows: all.iter().take(FINDINGS).map(row).collect(),
+        notes: (left_out > 0)
+            .then(|| format!("{left_out} older findings are left out"))
+            .into_iter()
+            .collect(),
+    }
+}

@@ -1,0 +1,176 @@
+//! What the page of a history shows, as its template asks for it.
+
+use serde::Serialize;
+
+use super::parts::{Entry, FigureView, Key, TableView, called, figures, table};
+use super::trends;
+use crate::judge::compare::series::Series;
+use crate::matrix::spec::select;
+use crate::report::history::{self, History, day};
+use crate::report::{night, plain};
+use crate::results::record::cell::Origin;
+
+/// Series that are drawn: more would make the page too large to be sent around.
+const DRAWN: usize = 90;
+
+/// Everything on the page.
+#[derive(Serialize)]
+pub(super) struct View {
+    title: String,
+    about: String,
+    warnings: Vec<String>,
+    contents: Vec<Entry>,
+    last: String,
+    last_findings: Option<TableView>,
+    figures_table: TableView,
+    legend: Vec<Key>,
+    groups: Vec<Group>,
+    left_out: usize,
+    events: Option<TableView>,
+    findings: Option<TableView>,
+    redraw: String,
+}
+
+/// The series of a model.
+#[derive(Serialize)]
+struct Group {
+    id: String,
+    title: String,
+    figures: Vec<FigureView>,
+}
+
+pub(super) fn view(history: &History<'_>) -> View {
+    let drawn = chosen(&history.series);
+    let groups = groups(history, &drawn);
+    let events = (!history.events.is_empty()).then(|| table(&history::events(history)));
+    let findings = history::findings(history, history.nights);
+    let findings = (!findings.rows.is_empty()).then(|| table(&findings));
+    let last = history.nights.last();
+    let last_findings = last.map(|night| history::findings(history, std::slice::from_ref(night)));
+    let mut contents = vec![
+        Entry::new("last", "The last night"),
+        Entry::new("figures", "Figures"),
+        Entry::new("trends", "Night after night"),
+    ];
+    contents.extend(events.is_some().then(|| Entry::new("events", "Events")));
+    contents.extend(findings.is_some().then(|| Entry::new("findings", "Findings")));
+    let every = history::figures(history);
+    View {
+        title: plain(&format!("Nights of {}", history.matrix)),
+        about: about(history),
+        warnings: warnings(&history.series),
+        contents,
+        last: last.map_or_else(String::new, |last| {
+            let against = last.baseline.as_ref().map_or_else(
+                || "held against nothing".to_owned(),
+                |run| format!("held against {run}"),
+            );
+            plain(&format!(
+                "{}, run {}, {against}: {}.",
+                day(&last.at),
+                last.run,
+                night::headline(last)
+            ))
+        }),
+        last_findings: last_findings
+            .filter(|findings| !findings.rows.is_empty())
+            .map(|findings| called(table(&findings), "What it found")),
+        figures_table: called(table(&every), "Every gating figure"),
+        legend: trends::legend(),
+        left_out: history.series.len() - drawn.len(),
+        groups,
+        events,
+        findings,
+        redraw: plain(&format!(
+            "matrix history {} --format html --out history.html",
+            history.matrix
+        )),
+    }
+}
+
+fn about(history: &History<'_>) -> String {
+    let count = match history.nights.len() {
+        1 => "1 night".to_owned(),
+        count => format!("{count} nights"),
+    };
+    match history.nights {
+        [] => "No night".to_owned(),
+        [first, .., last] => plain(&format!("{count}, {} to {}", day(&first.at), day(&last.at))),
+        [only] => plain(&format!("{count}, {}", day(&only.at))),
+    }
+}
+
+fn warnings(all: &[Series]) -> Vec<String> {
+    let simulated = all
+        .iter()
+        .filter(|series| series.origin == Some(Origin::Simulated))
+        .count();
+    let told = match simulated {
+        0 => return Vec::new(),
+        count if count == all.len() => "Every figure was".to_owned(),
+        count => format!("{count} of {} figures were", all.len()),
+    };
+    vec![format!(
+        "{told} measured on the simulated engine: such figures say nothing about a real one."
+    )]
+}
+
+/// The series that are drawn, in their order: where there are too many, those that changed first.
+fn chosen(all: &[Series]) -> Vec<&Series> {
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by_key(|at| all[*at].changes.is_empty());
+    order.truncate(DRAWN);
+    order.sort_unstable();
+    order.into_iter().map(|at| &all[at]).collect()
+}
+
+/// A group for each model, in the order of their cells.
+fn groups(history: &History<'_>, drawn: &[&Series]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for series in drawn {
+        let mut values = select::values(series.cell.as_str());
+        let model = values.remove("model").unwrap_or_else(|| "all".to_owned());
+        let model = plain(&model);
+        // What all cells share is told once, above.
+        values.retain(|axis, value| axis == "engine" || history.shared.get(axis) != Some(value));
+        let Some(figure) = figure(series, &values) else {
+            continue;
+        };
+        match groups.iter_mut().find(|group| group.title == model) {
+            Some(group) => group.figures.push(figure),
+            None => groups.push(Group {
+                id: format!("model-{}", groups.len() + 1),
+                title: model,
+                figures: vec![figure],
+            }),
+        }
+    }
+    groups
+}
+
+fn figure(series: &Series, values: &select::AxisValues) -> Option<FigureView> {
+    let known = select::AXES
+        .iter()
+        .filter_map(|axis| Some((*axis, values.get(*axis)?)));
+    // What these are called is plain from what they are.
+    let words: Vec<String> = known
+        .map(|(axis, value)| match axis {
+            "engine" | "version" | "variant" | "precision" | "scenario" => value.clone(),
+            _ => format!("{axis} {value}"),
+        })
+        .collect();
+    let name = match words.is_empty() {
+        true => series.cell.to_string(),
+        false => words.join(" · "),
+    };
+    let title = format!("{name}: {}", series.metric.label());
+    let mut figure = figures(vec![trends::picture(series, &title)?]).pop()?;
+    figure.legend = Vec::new();
+    figure.notes = series
+        .changes
+        .iter()
+        .map(|step| plain(&history::told(series, step)))
+        .collect();
+    figure.words = plain(&format!("{} {}", series.cell, series.metric.label()));
+    Some(figure)
+}

@@ -1,0 +1,178 @@
+//! What bounds nights: time for confirmations, room on the disk, one night at a time; and noise measured to a target.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use matrix::base::clock;
+
+use crate::harness::Bench;
+use crate::nightly::{GATE, LENIENT, newest, nightly};
+
+/// One cell of two starts, over in a moment; `itl` in milliseconds, `tokens` of every answer.
+fn small(itl: u32, tokens: u32) -> String {
+    format!(
+        "name: t
+engines:
+  - sim: {{ variant: vllm }}
+models:
+  - a: {{ tokenizer: data/tokenizer.json, args: [--ttft, 5ms, --itl, {itl}ms] }}
+scenarios:
+  - random-1k-1k: {{ prompts: 4, input_len: 8, output_len: {tokens}, warmup: 0 }}
+repeats: {{ starts: 2 }}
+datasets: {{ sharegpt: data/conversations.json }}
+{LENIENT}"
+    )
+}
+
+/// What a busy machine does to so small cells is below that.
+const FLOOR: [&str; 2] = ["--floor", "90%"];
+
+/// A first night, which is the baseline from then on; gives its run's folder.
+fn baseline(bench: &Bench) -> String {
+    nightly(bench, &GATE).exits(0).says("there is no baseline");
+    let set = [
+        "baseline",
+        "set",
+        "matrices/m.yaml",
+        "--reason",
+        "the first night",
+    ];
+    bench.call(&[&set[..], &GATE[..]].concat()).exits(0);
+    newest(bench).display().to_string()
+}
+
+/// The files of raw data below a run.
+fn raw(run: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for part in ["cells", "launches"] {
+        for folder in fs::read_dir(run.join(part)).expect("the run has its parts") {
+            let folder = folder.expect("it can be read").path();
+            for file in fs::read_dir(folder).expect("it is a folder") {
+                let name = file.expect("it can be read").file_name();
+                let name = name.to_string_lossy().into_owned();
+                if name.ends_with(".zst") || name.ends_with(".log") {
+                    found.push(name);
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_suspect_that_the_budget_has_no_room_for_is_undecided_and_nothing_else() {
+    let bench = Bench::of(&small(5, 30));
+    baseline(&bench);
+    bench.rewrite(&small(15, 30));
+    let more = [&GATE[..], &["--budget", "1ms", "--junit", "junit.xml"]].concat();
+    let night = nightly(&bench, &more)
+        .exits(0)
+        .says("it stays undecided: it takes")
+        .says("`--budget` has no room for more")
+        .shows("t: 1 suspected and not decided\n")
+        .shows("  undecided: ")
+        .shows("neither confirmed nor refuted");
+    for word in ["nothing got worse", "not confirmed", "unconfirmed", "  worse: "] {
+        assert!(!night.stdout.contains(word), "{word}: {}", night.stdout);
+    }
+    let run = newest(&bench);
+    let page = fs::read_to_string(run.join("nightly.md")).expect("there is a page");
+    assert!(
+        page.starts_with("# t: 1 suspected and not decided\n") && page.contains("| undecided | "),
+        "{page}"
+    );
+    let measured = fs::read_dir(run.join("cells")).expect("there are cells").count();
+    assert_eq!(measured, 2, "no fresh start was made");
+    let folder = bench.results();
+    let junit = fs::read_to_string(folder.with_file_name("junit.xml")).expect("there is a file");
+    assert!(
+        junit.contains("failures=\"0\" errors=\"0\" skipped=\"1\"")
+            && junit.contains("<skipped message=\"undecided: "),
+        "{junit}"
+    );
+    bench.leaves_no_process();
+}
+
+#[test]
+fn old_raw_data_goes_but_what_it_came_to_and_the_baselines_stay() {
+    let bench = Bench::of(&small(5, 10));
+    let first = baseline(&bench);
+    nightly(&bench, &[GATE, FLOOR].concat()).exits(0);
+    let second = newest(&bench);
+    let before = raw(&second);
+    assert!(
+        before.iter().any(|name| name == "requests.jsonl.zst"),
+        "{before:?}"
+    );
+    // A night takes longer than that.
+    nightly(&bench, &[GATE, FLOOR, ["--keep", "100ms"]].concat())
+        .exits(0)
+        .says("of raw data older than 100ms")
+        .shows("charts: ");
+    assert_eq!(raw(&second), [] as [String; 0]);
+    assert!(!raw(Path::new(&first)).is_empty(), "the baseline's stays");
+    assert!(!raw(&newest(&bench)).is_empty(), "tonight's stays");
+    for page in ["nightly.md", "history.html", "report.html", "report.json"] {
+        assert!(second.join(page).exists(), "{page}");
+    }
+    let second = second.display().to_string();
+    bench.call(&["report", &second]).exits(0).shows("random-1k-1k");
+    bench
+        .call(&[&["compare", &first, &second], &GATE[..], &FLOOR[..]].concat())
+        .exits(0);
+    bench.leaves_no_process();
+}
+
+#[test]
+fn a_second_night_is_sent_away_and_a_killed_one_leaves_the_next_its_place() {
+    let bench = Bench::of(&small(10, 4000));
+    let mut first = bench
+        .command(&["nightly", "matrices/m.yaml", "--no-calibration"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let began = clock::now();
+    // Itself and its engine.
+    while bench.survivors().len() < 2 {
+        assert!(
+            clock::now().since(began) < Duration::from_secs(60),
+            "no engine was started"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    nightly(&bench, &[])
+        .exits(4)
+        .says(&format!("another night goes on (process {})", first.id()));
+    first.kill().expect("it lives");
+    first.wait().expect("it ends");
+    bench.rewrite(&small(5, 10));
+    nightly(&bench, &GATE).exits(0);
+    let history = bench.call(&["history", "t", "--format", "csv"]).exits(0).stdout;
+    assert_eq!(history.lines().count(), 2, "{history}");
+    bench.leaves_no_process();
+}
+
+#[test]
+fn noise_is_measured_to_its_target_or_until_its_starts_are_spent() {
+    let bench = Bench::of(&small(5, 20));
+    let noise = |more: &[&str]| {
+        let args = ["noise", "matrices/m.yaml", "--no-calibration"];
+        bench.call(&[&args[..], &GATE[..], more].concat())
+    };
+    noise(&["--starts", "3", "--target", "1%", "--most", "5"])
+        .exits(2)
+        .says("`--starts 3` makes 6 starts of each launch");
+    // Nothing is as steady as that.
+    noise(&["--starts", "2", "--target", "0.0001%", "--most", "6"])
+        .exits(0)
+        .says("`--most` is spent and the target not reached: 6 starts of each launch show changes from");
+    let cells = fs::read_dir(newest(&bench).join("cells")).expect("there are cells");
+    assert_eq!(cells.count(), 6);
+    noise(&["--starts", "2", "--target", "90%", "--most", "6"])
+        .exits(0)
+        .says("the target is reached: 4 starts of each launch show changes from");
+    bench.leaves_no_process();
+}
