@@ -211,7 +211,7 @@ fn a_night_looks_at_all_starts_and_decides_by_fresh_ones() {
         .call(&nightly)
         .exits(1)
         .says("1 more start, 3 measurements in all")
-        .says("3 fresh starts decide")
+        .says("3 of the 16 fresh starts that it takes")
         .shows("  worse: ");
     let night = fs::read_dir(bench.results())
         .expect("there are results")
