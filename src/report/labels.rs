@@ -3,14 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::CellKey;
+use crate::matrix::spec::select::{self, AXES, AxisValues};
 
-/// Axes that everybody looks for, and whose values speak for themselves.
-const PLAIN: [&str; 3] = ["engine", "model", "scenario"];
+/// Axes that everybody looks for, whether they differ or not.
+const ALWAYS: [&str; 3] = ["engine", "model", "scenario"];
+
+/// Axes whose values speak for themselves.
+const BARE: [&str; 6] = ["engine", "version", "variant", "model", "precision", "scenario"];
 
 /// Short names for cells that are shown together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
-    names: BTreeMap<CellKey, String>,
+    /// What is said of each cell.
+    said: BTreeMap<CellKey, AxisValues>,
     /// What is left out of every name, as a note.
     pub left_out: Option<String>,
 }
@@ -19,76 +24,85 @@ impl Labels {
     /// Short names for these cells: without axes that have one value everywhere or follow from the engine. Where that would not tell
     /// them apart, their keys.
     pub fn of<'a>(keys: impl IntoIterator<Item = &'a CellKey>) -> Self {
-        let keys: BTreeSet<&CellKey> = keys.into_iter().collect();
-        let parsed: Option<Vec<Vec<(&str, &str)>>> = keys
-            .iter()
-            .map(|key| key.as_str().split(',').map(|part| part.split_once('=')).collect())
-            .collect();
-        Self::short(&keys, parsed.as_deref().unwrap_or_default()).unwrap_or_else(|| Self {
-            names: keys.iter().map(|key| ((*key).clone(), key.to_string())).collect(),
-            left_out: None,
-        })
-    }
-
-    fn short(keys: &BTreeSet<&CellKey>, parsed: &[Vec<(&str, &str)>]) -> Option<Self> {
-        let first = parsed.first()?;
-        let value = |key: &[(&str, &str)], axis: &str| {
-            let mut parts = key.iter();
-            parts
-                .find(|(name, _)| *name == axis)
-                .map(|(_, value)| (*value).to_owned())
-        };
-        let is_constant = |axis: &str| parsed.iter().all(|key| value(key, axis) == value(first, axis));
-        let follows = |axis: &str| {
-            let pairs: BTreeSet<_> = parsed
-                .iter()
-                .map(|key| (value(key, "engine"), value(key, axis)))
-                .collect();
-            let engines: BTreeSet<_> = pairs.iter().map(|(engine, _)| engine).collect();
-            pairs.len() == engines.len()
-        };
-        let axes = first.iter().map(|(axis, _)| *axis);
-        let (mut constant, mut following) = (Vec::new(), Vec::new());
-        for axis in axes.filter(|axis| !PLAIN.contains(axis)) {
-            if is_constant(axis) {
-                constant.push(format!("{axis}={}", value(first, axis)?));
-            } else if follows(axis) && axis != "version" {
-                following.push(axis);
-            }
+        let values = |key: &'a CellKey| (key.clone(), select::values(key.as_str()));
+        let all: BTreeMap<CellKey, AxisValues> = keys.into_iter().map(values).collect();
+        let constant = axes(|axis| all.len() > 1 && is_constant(&all, axis));
+        let following = axes(|axis| !constant.contains(&axis) && axis != "version" && follows(&all, axis));
+        let mut said = all.clone();
+        for values in said.values_mut() {
+            values
+                .retain(|axis, _| !constant.contains(&axis.as_str()) && !following.contains(&axis.as_str()));
         }
-        let is_out = |axis: &str| following.contains(&axis) || (!PLAIN.contains(&axis) && is_constant(axis));
-        let name = |key: &Vec<(&str, &str)>| {
-            let kept = key.iter().filter(|(axis, _)| !is_out(axis));
-            let words: Vec<String> = kept
-                .map(|(axis, value)| match PLAIN.contains(axis) {
-                    true => (*value).to_owned(),
-                    false => format!("{axis}={value}"),
-                })
-                .collect();
-            words.join(" ")
-        };
-        let names: Vec<String> = parsed.iter().map(name).collect();
-        let apart: BTreeSet<&String> = names.iter().collect();
-        if apart.len() < names.len() {
-            return None;
+        let apart: BTreeSet<&AxisValues> = said.values().collect();
+        if apart.len() < said.len() || said.values().any(BTreeMap::is_empty) {
+            return Self::default();
         }
         let mut notes = Vec::new();
-        if !constant.is_empty() {
-            notes.push(format!("of every cell: {}", constant.join(", ")));
+        let first = all.values().next();
+        let shared = constant
+            .iter()
+            .filter_map(|axis| Some(format!("{axis}={}", first?.get(*axis)?)));
+        let shared: Vec<String> = shared.collect();
+        if !shared.is_empty() {
+            notes.push(format!("every cell: {}", shared.join(",")));
         }
+        let following: Vec<&str> = following
+            .into_iter()
+            .filter(|axis| all.values().any(|values| values.contains_key(*axis)))
+            .collect();
         if !following.is_empty() {
             notes.push(format!("told by the engine: {}", following.join(", ")));
         }
-        Some(Self {
-            names: keys.iter().map(|key| (*key).clone()).zip(names).collect(),
+        Self {
+            said,
             left_out: (!notes.is_empty()).then(|| notes.join("; ")),
-        })
+        }
+    }
+
+    /// The values that a cell is called by; none where it is called by its key.
+    pub fn said(&self, key: &CellKey) -> AxisValues {
+        self.said.get(key).cloned().unwrap_or_default()
     }
 
     /// The name of a cell.
-    pub fn name<'a>(&'a self, key: &'a CellKey) -> &'a str {
-        self.names.get(key).map_or(key.as_str(), String::as_str)
+    pub fn name(&self, key: &CellKey) -> String {
+        match self.said.get(key) {
+            Some(values) => words(values).join(" "),
+            None => key.to_string(),
+        }
     }
+}
+
+/// Values as people say them, in the order of axes.
+pub fn words(values: &AxisValues) -> Vec<String> {
+    let known = AXES.iter().filter_map(|axis| Some((*axis, values.get(*axis)?)));
+    known
+        .map(|(axis, value)| match BARE.contains(&axis) {
+            true => value.clone(),
+            false => format!("{axis}={value}"),
+        })
+        .collect()
+}
+
+/// The axes that may be left out and of which something is so.
+fn axes(is_so: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let axes = AXES.iter().copied().filter(|axis| !ALWAYS.contains(axis));
+    axes.filter(|axis| is_so(axis)).collect()
+}
+
+fn is_constant(all: &BTreeMap<CellKey, AxisValues>, axis: &str) -> bool {
+    let values: BTreeSet<_> = all.values().map(|values| values.get(axis)).collect();
+    values.len() == 1
+}
+
+/// Whether the engine tells an axis.
+fn follows(all: &BTreeMap<CellKey, AxisValues>, axis: &str) -> bool {
+    let pairs: BTreeSet<_> = all
+        .values()
+        .map(|values| (values.get("engine"), values.get(axis)))
+        .collect();
+    let engines: BTreeSet<_> = pairs.iter().map(|(engine, _)| engine).collect();
+    engines.len() > 1 && pairs.len() == engines.len()
 }
 
 #[cfg(test)]
@@ -98,8 +112,7 @@ mod tests {
     fn labels(keys: &[&str]) -> (Vec<String>, Option<String>) {
         let keys: Vec<CellKey> = keys.iter().map(|key| CellKey::new(*key)).collect();
         let labels = Labels::of(&keys);
-        let names = keys.iter().map(|key| labels.name(key).to_owned()).collect();
-        (names, labels.left_out)
+        (keys.iter().map(|key| labels.name(key)).collect(), labels.left_out)
     }
 
     #[test]
@@ -112,19 +125,19 @@ mod tests {
         assert_eq!(names, ["a m tp=1 s", "a m tp=2 s rate=8", "b m tp=1 s"]);
         assert_eq!(
             left_out.unwrap(),
-            "of every cell: executor=process; told by the engine: variant"
+            "every cell: executor=process; told by the engine: variant"
         );
     }
 
     #[test]
-    fn names_that_would_meet_and_keys_of_another_form_stay_whole() {
-        let alike = ["engine=a,model=b", "engine=a,model=b "];
-        assert_eq!(labels(&alike).0, ["a b", "a b "]);
-        let meet = ["engine=a b,model=c", "engine=a,model=b c"];
-        assert_eq!(labels(&meet), (meet.map(str::to_owned).to_vec(), None));
+    fn a_cell_alone_says_everything_and_a_key_of_another_form_stays() {
+        assert_eq!(
+            labels(&["engine=a,model=m,tp=1"]),
+            (vec!["a m tp=1".to_owned()], None)
+        );
+        assert_eq!(labels(&["engine=a,model=m"]).0, ["a m"]);
         let other = ["all of it"];
         assert_eq!(labels(&other), (other.map(str::to_owned).to_vec(), None));
-        assert_eq!(labels(&["engine=a,model=m,tp=1"]).0, ["a m"]);
         assert_eq!(labels(&[]).0, Vec::<String>::new());
     }
 }

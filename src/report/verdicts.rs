@@ -53,7 +53,7 @@ fn differences(comparison: &Comparison, names: [&str; 2]) -> Table {
 
 fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     // What holds of several cells is said once.
-    let mut said: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut said: Vec<(String, Vec<String>)> = Vec::new();
     let unpaired = comparison.unpaired.iter().map(|(cell, _)| cell);
     let labels = Labels::of(comparison.rows.iter().map(|row| &row.cell).chain(unpaired));
     let mut say = |cell, what: String| match said.iter_mut().find(|(known, _)| *known == what) {
@@ -63,10 +63,13 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     for row in &comparison.rows {
         let cell = labels.name(&row.cell);
         if row.outcome.verdict() != Some(Verdict::Same) {
-            say(cell, format!("{}: {}", row.outcome.word(), row.outcome.reason()));
+            say(
+                cell.clone(),
+                format!("{}: {}", row.outcome.word(), row.outcome.reason()),
+            );
         }
         for left in &row.left_out {
-            say(cell, format!("left out: {left}"));
+            say(cell.clone(), format!("left out: {left}"));
         }
     }
     let mut notes: Vec<String> = said
@@ -78,7 +81,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         })
         .collect();
     let rows = comparison.rows.iter().map(|row| Row {
-        cells: values(row, labels.name(&row.cell)),
+        cells: values(row, &labels.name(&row.cell)),
         marks: match row.outcome {
             Outcome::Refused(..) => vec![Mark::Failed],
             Outcome::Judged(..) => Vec::new(),
@@ -270,7 +273,7 @@ pub fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f
     let labels = Labels::of(rows.iter().map(|(cell, ..)| *cell));
     let row = |(cell, figure, varies, visible): (&CellKey, &str, &Varies, f64)| Row {
         cells: vec![
-            Value::text(labels.name(cell)),
+            Value::Text(labels.name(cell)),
             Value::text(figure),
             Value::Count(varies.starts.into()),
             varies.within_share.map_or(Value::Missing, share),

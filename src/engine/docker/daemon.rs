@@ -14,6 +14,10 @@ use crate::results::record::cell::{FailureClass, Phase};
 /// Seconds until an answer of the daemon must have begun.
 const ANSWER: u64 = 120;
 
+/// How often a daemon that hangs up at the first word is asked again. One that does not accept a certificate of ours says so only after
+/// its own side of TLS is done, and hangs up: whoever asks at that moment hears no more than that.
+const TRIES: u32 = 5;
+
 /// A daemon that answered.
 #[derive(Clone, Debug)]
 pub(super) struct Daemon {
@@ -31,16 +35,19 @@ impl Daemon {
             address: Some(address.to_string()),
             ..Refused::of("connect", &error)
         };
-        let docker = match &address {
-            Address::Unix(path) => Docker::connect_with_unix(path, ANSWER, API_DEFAULT_VERSION),
-            Address::Tcp(at) => Docker::connect_with_http(at, ANSWER, API_DEFAULT_VERSION),
-            Address::Tls(at, keys) => secured(at, keys),
+        let mut tries = 1;
+        let docker = loop {
+            let docker = match &address {
+                Address::Unix(path) => Docker::connect_with_unix(path, ANSWER, API_DEFAULT_VERSION),
+                Address::Tcp(at) => Docker::connect_with_http(at, ANSWER, API_DEFAULT_VERSION),
+                Address::Tls(at, keys) => secured(at, keys),
+            };
+            match docker.map_err(refused)?.negotiate_version().await {
+                Ok(docker) => break docker,
+                Err(error) if tries < TRIES && errors::is_hung_up(&words(&error)) => tries += 1,
+                Err(error) => return Err(refused(error)),
+            }
         };
-        let docker = docker
-            .map_err(refused)?
-            .negotiate_version()
-            .await
-            .map_err(refused)?;
         let version = docker.version().await.map_err(refused)?;
         Ok(Self {
             is_podman: is_podman(&version),

@@ -102,6 +102,11 @@ fn machine(raw: &str) -> Option<Meaning> {
     })
 }
 
+/// Whether a connection ended before anything was said on it.
+pub(super) fn is_hung_up(raw: &str) -> bool {
+    raw.contains("connection was not ready")
+}
+
 /// The way to a daemon: contexts, keys, TLS on one side only.
 fn way(raw: &str) -> Option<Meaning> {
     use FailureClass::Infrastructure;
@@ -153,6 +158,13 @@ fn way(raw: &str) -> Option<Meaning> {
             format!("the container daemon's certificate is not trusted ({why})"),
             None,
             "check that `ca.pem` signed it, that it is of the host in the address, and that it is still valid",
+            Infrastructure,
+        )
+    } else if is_hung_up(raw) {
+        means(
+            "the container daemon hangs up at the first word",
+            None,
+            "look at its log; over TLS it may not trust our certificate: `cert.pem` and `key.pem` in DOCKER_CERT_PATH or the context",
             Infrastructure,
         )
     } else if has("received fatal alert") {

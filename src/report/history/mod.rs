@@ -4,17 +4,16 @@ mod machines;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub use machines::{csv, json};
 
+use super::labels::Labels;
 use super::verdicts::{numbers, percent, unit, words};
 use super::{Mark, Row, Table, Value, plot};
 use crate::base::date;
-use crate::base::ids::CellKey;
 use crate::judge::compare::series::{self, Event, Series, Step};
 use crate::judge::compare::verdict::chance;
-use crate::matrix::spec::select::{self, AxisValues};
 use crate::results::record::cell::Origin;
 use crate::results::record::night::{Finding, Night};
 
@@ -34,8 +33,8 @@ pub struct History<'a> {
     pub series: Vec<Series>,
     /// What changed besides figures.
     pub events: Vec<Event>,
-    /// Axes that have one value in every cell.
-    pub shared: AxisValues,
+    /// What its cells are called.
+    pub labels: Labels,
 }
 
 impl<'a> History<'a> {
@@ -45,39 +44,11 @@ impl<'a> History<'a> {
         Self {
             matrix,
             nights,
-            shared: shared(series.iter().map(|series| &series.cell)),
+            labels: Labels::of(nights.iter().flat_map(|night| night.cells.keys())),
             series,
             events: series::events(nights),
         }
     }
-
-    /// A cell by what tells it from the others.
-    pub(super) fn name(&self, cell: &CellKey) -> String {
-        let mut values = select::values(cell.as_str());
-        values.retain(|axis, value| self.shared.get(axis) != Some(value));
-        match values.is_empty() {
-            true => cell.to_string(),
-            false => select::key(&values),
-        }
-    }
-
-    /// What the names of cells leave out.
-    fn left_out(&self) -> Option<String> {
-        (!self.shared.is_empty()).then(|| format!("every cell: {}", select::key(&self.shared)))
-    }
-}
-
-/// The axes in which all of several cells agree; none where there is one cell.
-fn shared<'a>(cells: impl Iterator<Item = &'a CellKey>) -> AxisValues {
-    let cells: BTreeSet<&CellKey> = cells.collect();
-    let mut all = cells.iter().map(|cell| select::values(cell.as_str()));
-    let Some(mut shared) = all.next().filter(|_| cells.len() > 1) else {
-        return AxisValues::new();
-    };
-    for values in all {
-        shared.retain(|axis, value| values.get(axis) == Some(value));
-    }
-    shared
 }
 
 /// The date of a moment; the moment as it is written where it is none.
@@ -109,7 +80,7 @@ pub(super) fn starts(count: usize) -> String {
 /// A row for each series: its first and last value, its trend, its changes; and below them what changed when.
 pub fn table(history: &History<'_>) -> Table {
     let changes = history.series.iter().flat_map(|series| {
-        let (cell, figure) = (history.name(&series.cell), series.metric.label());
+        let (cell, figure) = (history.labels.name(&series.cell), series.metric.label());
         let note = move |step: &Step| format!("{cell}: {figure}: {}", told(series, step));
         series.changes.iter().map(note)
     });
@@ -135,7 +106,7 @@ pub fn figures(history: &History<'_>) -> Table {
         let recent = &course[course.len().saturating_sub(TREND)..];
         Row {
             cells: vec![
-                Value::Text(history.name(&series.cell)),
+                Value::Text(history.labels.name(&series.cell)),
                 Value::Text(format!("{}{}", series.metric.label(), unit(series.metric.unit()))),
                 Value::Count(series.nights.len() as u64),
                 level(series.nights.first().map(|night| night.value)),
@@ -165,14 +136,20 @@ pub fn figures(history: &History<'_>) -> Table {
             words("trend", 9),
         ],
         rows: history.series.iter().map(row).collect(),
-        notes: history.left_out().into_iter().chain([explained]).collect(),
+        notes: history
+            .labels
+            .left_out
+            .clone()
+            .into_iter()
+            .chain([explained])
+            .collect(),
     }
 }
 
 fn of_cells(history: &History<'_>, event: &Event) -> String {
     match &event.cells[..] {
         [] => "all".to_owned(),
-        [only] => history.name(only),
+        [only] => history.labels.name(only),
         several => format!("{} cells", several.len()),
     }
 }
@@ -233,7 +210,7 @@ pub fn findings(history: &History<'_>, nights: &[Night]) -> Table {
         ];
         let what = [
             Value::text(finding.kind.name()),
-            Value::Text(cell.map_or_else(|| "all".to_owned(), |cell| history.name(cell))),
+            Value::Text(cell.map_or_else(|| "all".to_owned(), |cell| history.labels.name(cell))),
             Value::text(&finding.text),
         ];
         Row {

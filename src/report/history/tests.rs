@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::ids::CellKey;
 use crate::report::testing::nights;
 use crate::report::{Format, draw, html};
 use crate::results::record::night::FindingKind;
@@ -28,20 +29,6 @@ fn a_history_shows_trend_changes_and_events() {
 }
 
 #[test]
-fn a_cell_is_called_by_what_tells_it_from_the_others() {
-    let nights = nights(&["engine=vllm,model=m,tp=2", "engine=sglang,model=m,tp=2"]);
-    let history = History::of("m", &nights, 0.02);
-    assert_eq!(history.name(&history.series[0].cell), "engine=sglang");
-    assert_eq!(history.left_out().unwrap(), "every cell: model=m,tp=2");
-    let one = [nights[0].clone()].map(|mut night| {
-        night.cells.pop_last();
-        night
-    });
-    let alone = History::of("m", &one, 0.02);
-    assert_eq!(alone.name(&alone.series[0].cell), "engine=sglang,model=m,tp=2");
-}
-
-#[test]
 fn what_nights_find_in_a_row_is_told_once() {
     let mut nights = nights(&["engine=vllm,model=m"]);
     let worse = |text: &str| Finding {
@@ -59,7 +46,7 @@ fn what_nights_find_in_a_row_is_told_once() {
         .iter()
         .map(|row| row.texts().join(" "))
         .collect();
-    let cell = "engine=vllm,model=m";
+    let cell = "vllm m";
     assert_eq!(
         rows,
         [

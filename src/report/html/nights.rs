@@ -5,8 +5,9 @@ use serde::Serialize;
 use super::parts::{Entry, FigureView, Key, TableView, called, figures, table};
 use super::trends;
 use crate::judge::compare::series::Series;
-use crate::matrix::spec::select;
+use crate::matrix::spec::select::AxisValues;
 use crate::report::history::{self, History, day};
+use crate::report::labels;
 use crate::report::{night, plain};
 use crate::results::record::cell::Origin;
 
@@ -128,11 +129,9 @@ fn chosen(all: &[Series]) -> Vec<&Series> {
 fn groups(history: &History<'_>, drawn: &[&Series]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for series in drawn {
-        let mut values = select::values(series.cell.as_str());
+        let mut values = history.labels.said(&series.cell);
         let model = values.remove("model").unwrap_or_else(|| "all".to_owned());
         let model = plain(&model);
-        // What all cells share is told once, above.
-        values.retain(|axis, value| axis == "engine" || history.shared.get(axis) != Some(value));
         let Some(figure) = figure(series, &values) else {
             continue;
         };
@@ -148,17 +147,8 @@ fn groups(history: &History<'_>, drawn: &[&Series]) -> Vec<Group> {
     groups
 }
 
-fn figure(series: &Series, values: &select::AxisValues) -> Option<FigureView> {
-    let known = select::AXES
-        .iter()
-        .filter_map(|axis| Some((*axis, values.get(*axis)?)));
-    // What these are called is plain from what they are.
-    let words: Vec<String> = known
-        .map(|(axis, value)| match axis {
-            "engine" | "version" | "variant" | "precision" | "scenario" => value.clone(),
-            _ => format!("{axis} {value}"),
-        })
-        .collect();
+fn figure(series: &Series, values: &AxisValues) -> Option<FigureView> {
+    let words = labels::words(values);
     let name = match words.is_empty() {
         true => series.cell.to_string(),
         false => words.join(" · "),
