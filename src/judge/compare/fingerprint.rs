@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::comparable;
+use super::{comparable, machines};
 use crate::base::ids::CellKey;
 use crate::results::record::side::{Facts, Side, SideCell};
 
@@ -12,8 +12,10 @@ const CLOCK_SHARE: f64 = 0.03;
 /// Whose a difference is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The machine's: what changed with it is an event of the environment, not the engine's doing.
+    /// The machine's, in what decides how fast an engine can be: what changed with it is an event of the environment, not the engine's doing.
     Environment,
+    /// The machine's, in what is told and forbids nothing: its name, a kernel patch, another machine of the same class.
+    Host,
     /// What was asked: figures are of different things.
     Load,
     /// The engine's: what comparisons are made for.
@@ -27,6 +29,7 @@ impl Kind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Environment => "environment",
+            Self::Host => "host",
             Self::Load => "load",
             Self::Engine => "engine",
             Self::Tool => "tool",
@@ -83,7 +86,7 @@ pub fn of_sides(first: &Side, second: &Side) -> Vec<Difference> {
 
 /// What differs between two machines.
 pub fn of_machines(first: &Facts, second: &Facts) -> Vec<Difference> {
-    of_facts(Kind::Environment, first, second)
+    machines::differences(first, second)
 }
 
 /// What differs between two engines.

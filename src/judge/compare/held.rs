@@ -6,6 +6,7 @@ use super::cells;
 use super::change;
 use super::fingerprint::{self, Difference, Kind};
 use super::fresh::Granted;
+use super::machines;
 use super::night::{Policy, Suspect};
 use super::side::too_few;
 use super::student;
@@ -191,7 +192,7 @@ fn series(nights: &[Night], baseline: &Side, tonight: &Side, key: &CellKey, metr
     let alike = nights.iter().filter(|night| {
         night.matrix == tonight.matrix
             && night.baseline.as_ref() == Some(&baseline.run)
-            && night.machine == tonight.machine
+            && machines::shares_noise(&night.machine, &tonight.machine)
     });
     let of_cell = alike
         .filter_map(|night| night.cells.get(key))

@@ -7,10 +7,12 @@ pub mod cells;
 pub mod certainty;
 pub mod change;
 pub mod comparable;
+pub mod decision;
 pub mod exact;
 pub mod fingerprint;
 pub mod fresh;
 pub mod held;
+pub mod machines;
 #[cfg(test)]
 mod montecarlo;
 pub mod multiplicity;

@@ -16,6 +16,21 @@ pub fn holm(p: &[f64], family: usize, alpha: f64) -> Vec<bool> {
     rejected
 }
 
+/// The p-values adjusted so that rejecting those at or below some level holds the chance of any false one to that level, out of
+/// `family` tests in all; those not in `p` count as never rejected.
+///
+/// Source: S. Holm 1979; the adjusted form as in R's `p.adjust`.
+pub fn holm_adjusted(p: &[f64], family: usize) -> Vec<f64> {
+    let mut adjusted = vec![1.0; p.len()];
+    let mut most = 0.0_f64;
+    for (rank, at) in ascending(p).into_iter().enumerate() {
+        let left = family.max(p.len()) - rank;
+        most = most.max((p[at] * left as f64).min(1.0));
+        adjusted[at] = most;
+    }
+    adjusted
+}
+
 /// The p-values adjusted so that, of those at or below some level, at most that share is false on average.
 ///
 /// Source: Y. Benjamini and Y. Hochberg, "Controlling the false discovery rate", 1995.
@@ -47,6 +62,19 @@ mod tests {
         assert_eq!(holm(&p, 300, 0.05), [false; 4]);
         assert_eq!(holm(&[0.0001], 300, 0.05), [true]);
         assert!(holm(&[], 300, 0.05).is_empty());
+    }
+
+    #[test]
+    fn adjusted_by_holm_what_is_rejected_is_what_holm_rejects() {
+        let p = [0.01, 0.04, 0.03, 0.005];
+        // R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
+        for (ours, theirs) in holm_adjusted(&p, 4).iter().zip([0.03, 0.06, 0.06, 0.02]) {
+            assert!((ours - theirs).abs() < 1e-12);
+        }
+        for family in [4, 5, 300] {
+            let by_value: Vec<bool> = holm_adjusted(&p, family).iter().map(|p| *p <= 0.05).collect();
+            assert_eq!(by_value, holm(&p, family, 0.05));
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::{self, Change};
 use super::fingerprint::{self, Difference, Kind};
+use super::machines::{self, Identity};
 use super::student;
 use super::verdict::{self, relative};
 use crate::base::ids::{CellKey, RunId};
@@ -73,6 +74,8 @@ pub struct Turn {
 pub enum TurnKind {
     /// Machine or prompts: figures on both sides are of different things, and the series is cut.
     Cut,
+    /// The host, in what makes no figures of another thing: its name, a kernel patch.
+    Host,
     /// The engine: what may explain a change.
     Engine,
     /// The baseline was moved.
@@ -292,13 +295,20 @@ fn missing(night: &Night, found: Option<(&CellKey, &NightCell)>, figure: &str) -
 fn turns(before: (&Night, &NightCell), after: (&Night, &NightCell), at: usize) -> Vec<Turn> {
     let turn = |kind| move |what: String| Turn { at, what, kind };
     let told = |differences: Vec<Difference>| differences.into_iter().map(|difference| difference.told());
-    let environment = told(fingerprint::of_machines(&before.0.machine, &after.0.machine));
+    // The level of another machine is another level, of whatever class it is.
+    let is_same = machines::identity(&before.0.machine, &after.0.machine) == Identity::Same;
+    let (cuts, notes): (Vec<Difference>, Vec<Difference>) =
+        fingerprint::of_machines(&before.0.machine, &after.0.machine)
+            .into_iter()
+            .partition(|difference| difference.kind.forbids() || !is_same);
+    let (environment, host) = (told(cuts), told(notes));
     let load = told(prompts(before.1, after.1).into_iter().collect());
     let engine = told(fingerprint::of_engines(&before.1.engine, &after.1.engine));
     let moved = moved(before.0, after.0);
     environment
         .chain(load)
         .map(turn(TurnKind::Cut))
+        .chain(host.map(turn(TurnKind::Host)))
         .chain(engine.map(turn(TurnKind::Engine)))
         .chain(moved.into_iter().map(turn(TurnKind::Baseline)))
         .collect()

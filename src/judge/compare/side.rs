@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{comparable, percentile};
+use super::{comparable, machines, percentile};
 use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
 use crate::matrix::plan::{Cell, Plan};
 use crate::matrix::spec::scenario::Scenario;
@@ -221,17 +221,24 @@ pub fn machine_facts(machine: &Machine) -> Facts {
             facts.insert(name.to_owned(), value);
         }
     };
-    put("host", machine.host.clone());
+    put(machines::HOST, machine.host.clone());
+    let uuids: Vec<&str> = machine
+        .devices
+        .iter()
+        .filter_map(|gpu| gpu.uuid.as_deref())
+        .collect();
+    put(machines::GPU_UUIDS, (!uuids.is_empty()).then(|| uuids.join(", ")));
+    put(machines::DMI_UUID, machine.dmi_uuid.clone());
+    put(machines::MACHINE_ID, machine.machine_id.clone());
     put("kernel", machine.kernel.clone());
     put("CPU", machine.cpu.clone());
     put("CPUs", machine.cpus.map(|count| count.to_string()));
-    // The kernel keeps a little for itself, and not the same after every start.
-    let gib = |bytes: u64| format!("{:.0} GiB", bytes as f64 / f64::from(1 << 30));
+    let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
     put("memory", machine.memory_bytes.map(gib));
     put("governor", machine.governor.clone());
     put("driver", machine.driver.clone());
     put(
-        "GPUs",
+        machines::GPUS,
         (!machine.gpus.is_empty()).then(|| machine.gpus.join(", ")),
     );
     for gpu in &machine.devices {

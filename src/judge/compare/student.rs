@@ -89,13 +89,18 @@ impl Difference {
     }
 }
 
+/// The chance that Student's t with these degrees of freedom lies at least so far from zero, to either side.
+pub fn two_sided(t: f64, freedom: f64) -> f64 {
+    (2.0 * distribution(freedom).cdf(-t.abs())).min(1.0)
+}
+
 /// The value that Student's t with these degrees of freedom stays below with this chance.
 pub fn quantile(freedom: f64, chance: f64) -> f64 {
     distribution(freedom).inverse_cdf(chance)
 }
 
 fn distribution(freedom: f64) -> StudentsT {
-    StudentsT::new(0.0, 1.0, freedom).expect("there is at least one degree of freedom")
+    StudentsT::new(0.0, 1.0, freedom).expect("degrees of freedom are above zero")
 }
 
 /// The variance of a sample of at least two values: divided by n − 1.

@@ -1,0 +1,495 @@
+//! The decision function: from the starts of two sides to better, same, worse or unclear, for a whole family of figures at once.
+//!
+//! Everything that says of two sides which one is better asks [`decide`]: `compare`, nightly runs, `bisect`, `[best]`, wins and headlines. It
+//! is pure: a [`Question`] holds one gating metric of one pair of cells, an [`Answer`] the verdict (or why there is none) with everything that
+//! a table shows beside it.
+//!
+//! # The rules
+//!
+//! - The unit is the start of an engine: a [`Sample`] has one value per start, the mean of the logarithms of its repeats
+//!   ([`Sample::of_starts`]). The estimate is the difference of the means of these values, and nothing else: value, change and interval never
+//!   contradict each other.
+//! - *worse*, *better*: the p-value, adjusted by Holm over all questions that are tested, is at most [`ALPHA`], and the estimate lies
+//!   beyond the practical bound of the user.
+//! - *same*: the interval of 90 % lies within the bound: two one-sided tests at 5 % each (D. J. Schuirmann, "A comparison of the two
+//!   one-sided tests procedure and the power approach", 1987).
+//! - *unclear*: neither. [`Answer::visible_loss`] is the smallest loss that these starts show, [`Answer::starts_to_decide`] how many would
+//!   decide.
+//! - *not judged*: a side lacks the figure, has too few starts, or the two sides are not comparable ([`Gap`]). That is no verdict.
+//!
+//! Measured noise is knowledge about the variance and nothing more: it never widens the bound. The variance of a question is that of
+//! its own starts, of stored noise, and of the other questions (`moderation`); it is never below that of its own starts. So noise can
+//! turn a verdict into *unclear*, never a loss into *same*.
+//!
+//! # How to ask
+//!
+//! Ask all questions of a report in one call: the family is what corrects for many looks. Where only some of a larger family are asked
+//! (confirmations of suspects), [`Terms::family`] says how many it has. Samples of the same starts carry the same [`Sample::launch`].
+//! Figures of one start on each side are *not judged* but described: [`Answer::estimate`] is there from one start on.
+
+mod answer;
+mod groups;
+mod moderation;
+mod noise;
+
+pub use moderation::Variance;
+use moderation::{Others, Spread};
+pub use noise::{KnownNoise, NOISE_DF, NOISE_LEVEL};
+
+use super::multiplicity;
+use super::student::{self, Interval};
+use super::verdict::{Verdict, relative};
+use crate::judge::metrics::Better;
+
+/// The chance of any false *better* or *worse* in a family.
+pub const ALPHA: f64 = 0.05;
+/// The chance with which [`Answer::visible_loss`] is found.
+pub const POWER: f64 = 0.9;
+/// The confidence of the interval that tables show.
+pub const LEVEL: f64 = 0.95;
+/// The confidence of the interval that must lie within the bound for *same*.
+pub const EQUIVALENCE_LEVEL: f64 = 0.9;
+/// The fewest starts per side where the noise of the figure is known.
+pub const STARTS_NOISE_KNOWN: usize = 3;
+/// The fewest starts per side where it is not.
+pub const STARTS_NOISE_UNKNOWN: usize = 5;
+/// The most starts per side that are ever recommended.
+pub const MOST_STARTS: usize = 100;
+/// No engine repeats itself better than this: starts that seem to are equal by luck or by rounding.
+const LEAST_SIGMA: f64 = 0.001;
+/// No handful of starts makes anything more certain than this.
+const LEAST_P: f64 = 1e-12;
+
+/// The starts of one side.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// One value for each start, as a logarithm.
+    pub logs: Vec<f64>,
+    /// Names the launch whose starts these are, within its run: values of one name were measured on the same starts. Without a name they
+    /// are taken to share starts with all others that have none.
+    pub launch: Option<String>,
+    /// How many values, from the first on, were measured before a stopping rule looked at them; the variance is estimated from these alone
+    /// (Stein's two stages). `None` where no rule looked.
+    pub first_stage: Option<usize>,
+    /// How far the value that was meant may lie from the value that is given, to either side, as a share: half a printed digit, half a step of
+    /// the grid of a search.
+    pub resolution: f64,
+}
+
+impl Sample {
+    /// The sample of a figure whose repeats are given for each start; `None` if one of them is not above zero. A start without repeats counts
+    /// as none.
+    pub fn of_starts(starts: &[Vec<f64>]) -> Option<Self> {
+        let has_log = |value: &f64| value.is_finite() && *value > 0.0;
+        if !starts.iter().flatten().all(has_log) {
+            return None;
+        }
+        let measured = starts.iter().filter(|repeats| !repeats.is_empty());
+        let logs = measured.map(|repeats| {
+            let sum: f64 = repeats.iter().map(|value| value.ln()).sum();
+            sum / repeats.len() as f64
+        });
+        Some(Self {
+            logs: logs.collect(),
+            ..Self::default()
+        })
+    }
+
+    /// The value that stands for the side: the geometric mean of its starts; `None` without any.
+    pub fn value(&self) -> Option<f64> {
+        (!self.logs.is_empty()).then(|| student::mean(&self.logs).exp())
+    }
+
+    /// The values that tell the variance.
+    fn staged(&self) -> &[f64] {
+        let stage = self.first_stage.unwrap_or(self.logs.len());
+        &self.logs[..stage.min(self.logs.len())]
+    }
+}
+
+/// How the starts of both sides lay in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Design {
+    /// Each side by itself.
+    #[default]
+    Separate,
+    /// The sides alternated within one run: values at the same place belong to the same round, and are compared round by round.
+    Rounds,
+}
+
+/// Why a question has no verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// A side holds nothing that counts.
+    Missing(String),
+    /// There are too few starts.
+    TooFewStarts(String),
+    /// Something besides the engine differs.
+    NotComparable(String),
+}
+
+impl Gap {
+    /// The gap as it is written.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Missing(_) => "missing",
+            Self::TooFewStarts(_) => "too-few-starts",
+            Self::NotComparable(_) => "not-comparable",
+        }
+    }
+
+    /// The reason.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Missing(why) | Self::TooFewStarts(why) | Self::NotComparable(why) => why,
+        }
+    }
+}
+
+/// One gating metric of one pair of cells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// Which way is better.
+    pub better: Better,
+    /// What is compared against.
+    pub baseline: Sample,
+    /// What is judged.
+    pub candidate: Sample,
+    /// How their starts lay in time.
+    pub design: Design,
+    /// The noise of this figure, where it was measured.
+    pub noise: Option<KnownNoise>,
+    /// A variance of the difference of both sides that their starts do not show, such as that between two nights.
+    pub between: Option<Variance>,
+    /// Why this is not to be judged, whatever the starts say.
+    pub gap: Option<Gap>,
+}
+
+/// What holds for a whole family.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    /// The smallest change that counts, as a share.
+    pub bound: f64,
+    /// How many questions the family has, where these are only some of them; otherwise 0.
+    pub family: usize,
+}
+
+/// What is said of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A verdict.
+    Judged(Verdict),
+    /// None, for this reason.
+    NotJudged(Gap),
+}
+
+/// How well a difference is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Precision {
+    /// The standard deviation of one start, of logarithms, that the test uses.
+    pub sigma: f64,
+    /// The standard error of the difference.
+    pub error: f64,
+    /// Degrees of freedom of the error.
+    pub df: f64,
+    /// The chance of such a difference where there is none, to either side, taken alone.
+    pub p: f64,
+    /// The same among all questions that were tested; `None` where this one was not.
+    pub adjusted_p: Option<f64>,
+    /// The degrees of freedom that starts of other questions and stored noise add.
+    borrowed_df: f64,
+}
+
+/// How the sides differ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The mean of the candidate's logarithms less that of the baseline's.
+    pub log_change: f64,
+    /// How far resolution alone lets it lie from the truth.
+    pub resolution: f64,
+    /// How well it is known, where anything tells.
+    pub precision: Option<Precision>,
+}
+
+impl Estimate {
+    /// The candidate relative to the baseline, less one: -0.05 is five percent less.
+    pub fn change(&self) -> f64 {
+        relative(self.log_change)
+    }
+
+    /// Where the change lies with this confidence, as shares.
+    pub fn interval(&self, level: f64) -> Option<Interval> {
+        let precision = self.precision?;
+        let reach =
+            self.resolution + precision.error * student::quantile(precision.df, f64::midpoint(1.0, level));
+        Some(Interval {
+            low: relative(self.log_change - reach),
+            high: relative(self.log_change + reach),
+        })
+    }
+}
+
+/// What is said of one question, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The verdict, or why there is none.
+    pub outcome: Outcome,
+    /// Starts of the baseline and of the candidate.
+    pub starts: [usize; 2],
+    /// How they differ, where both have a start.
+    pub estimate: Option<Estimate>,
+    /// How many questions were tested together.
+    pub family: usize,
+    /// The bound that it was judged against.
+    pub bound: f64,
+    better: Better,
+    design: Design,
+    between: Option<Variance>,
+}
+
+/// The answers to a family of questions, in their order.
+pub fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
+    let mut answers = described(questions, terms);
+    let tested: Vec<usize> = (0..answers.len())
+        .filter(|at| answers[*at].gap(&questions[*at]).is_none())
+        .collect();
+    let p: Vec<f64> = tested
+        .iter()
+        .filter_map(|at| Some(answers[*at].estimate?.precision?.p))
+        .collect();
+    let family = terms.family.max(tested.len());
+    let adjusted = multiplicity::holm_adjusted(&p, family);
+    for (at, answer) in answers.iter_mut().enumerate() {
+        answer.family = family;
+        let gap = answer.gap(&questions[at]);
+        answer.outcome = match (gap, &mut answer.estimate) {
+            (Some(gap), _) => Outcome::NotJudged(gap),
+            (None, Some(estimate)) => {
+                let rank = tested.binary_search(&at).ok();
+                let adjusted = rank.and_then(|rank| adjusted.get(rank).copied());
+                if let Some(precision) = &mut estimate.precision {
+                    precision.adjusted_p = adjusted;
+                }
+                Outcome::Judged(verdict(estimate, terms.bound, questions[at].better))
+            }
+            (None, None) => Outcome::NotJudged(Gap::Missing("there are no starts".to_owned())),
+        };
+    }
+    answers
+}
+
+/// The estimates, without any verdict.
+fn described(questions: &[Question], terms: &Terms) -> Vec<Answer> {
+    let groups = groups::of_launches(questions);
+    let own: Vec<Option<Variance>> = questions.iter().map(own_variance).collect();
+    let noise = noise::of_today(questions, &own, &groups);
+    let spreads = (0..questions.len()).filter_map(|at| {
+        Some(Spread {
+            variance: pooled(own[at], noise[at])?,
+            group: groups[at],
+        })
+    });
+    let mut others = moderation::of_others(&spreads.collect::<Vec<_>>()).into_iter();
+    let described = questions.iter().enumerate().map(|(at, question)| {
+        let variance = pooled(own[at], noise[at])
+            .and_then(|known| Some(steadied(own[at], noise[at], others.next()?).unwrap_or(known)));
+        Answer {
+            outcome: Outcome::NotJudged(Gap::Missing(String::new())),
+            starts: [question.baseline.logs.len(), question.candidate.logs.len()],
+            estimate: estimate(question, variance, own[at]),
+            family: 0,
+            bound: terms.bound,
+            better: question.better,
+            design: question.design(),
+            between: question.between,
+        }
+    });
+    described.collect()
+}
+
+fn pooled(one: Option<Variance>, other: Option<Variance>) -> Option<Variance> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.pooled(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The variance of one start: of its own starts, of its noise, and of the others. It is never below that of its own starts, and the more
+/// these vary beyond all else, the less is borrowed. `None` where nothing is borrowed.
+fn steadied(own: Option<Variance>, noise: Option<Variance>, others: Option<Others>) -> Option<Variance> {
+    let weighed = others.map(|others| Variance {
+        value: others.value,
+        df: others.weight,
+    });
+    let borrowed = pooled(noise, weighed)?;
+    let df = noise.map_or(0.0, |noise| noise.df) + others.map_or(0.0, |others| others.df);
+    let Some(own) = own else {
+        return (df > 0.0).then_some(Variance {
+            value: borrowed.value,
+            df,
+        });
+    };
+    Some(if own.value > borrowed.value {
+        Variance {
+            value: own.value,
+            df: own.df + df * borrowed.value / own.value,
+        }
+    } else {
+        Variance {
+            value: own.pooled(borrowed).value,
+            df: own.df + df,
+        }
+    })
+}
+
+/// The variance of one start that the starts of a question show.
+fn own_variance(question: &Question) -> Option<Variance> {
+    let (first, second) = (&question.baseline, &question.candidate);
+    let (squares, df) = match question.design() {
+        Design::Rounds => {
+            let differences: Vec<f64> = first.logs.iter().zip(&second.logs).map(|(a, b)| b - a).collect();
+            // The difference of two starts has twice the variance of one.
+            let squares = student::squares(&differences, student::mean(&differences)) / 2.0;
+            (squares, differences.len() - 1)
+        }
+        Design::Separate => {
+            let sides = [first, second].map(|side| {
+                let staged = side.staged();
+                let df = staged.len().saturating_sub(1);
+                let squares = if df > 0 {
+                    student::squares(staged, student::mean(staged))
+                } else {
+                    0.0
+                };
+                (squares, df)
+            });
+            let df = sides[0].1 + sides[1].1;
+            let pooled = sides[0].0 + sides[1].0;
+            let is_staged = first.first_stage.or(second.first_stage).is_some();
+            // First starts that are alike by luck stop early, and often far from their mean. Where one side stopped before the other and no
+            // noise is known, the one that varies more speaks for both.
+            let is_uneven = is_staged && first.logs.len() != second.logs.len() && question.noise.is_none();
+            let larger = sides.iter().filter(|(_, df)| is_uneven && *df > 0);
+            let larger = larger.map(|(squares, own)| squares / *own as f64 * df as f64);
+            (larger.fold(pooled, f64::max), df)
+        }
+    };
+    (df > 0).then(|| Variance {
+        value: (squares / df as f64).max(LEAST_SIGMA * LEAST_SIGMA),
+        df: df as f64,
+    })
+}
+
+fn estimate(question: &Question, variance: Option<Variance>, own: Option<Variance>) -> Option<Estimate> {
+    let (first, second) = (&question.baseline.logs, &question.candidate.logs);
+    if first.is_empty() || second.is_empty() {
+        return None;
+    }
+    let log_change = student::mean(second) - student::mean(first);
+    let resolution = question.baseline.resolution.ln_1p() + question.candidate.resolution.ln_1p();
+    let precision = variance.map(|variance| {
+        let squared = variance.value * (1.0 / first.len() as f64 + 1.0 / second.len() as f64);
+        let (squared, df) = with_between(squared, variance.df, question.between);
+        let error = squared.sqrt();
+        let beyond = (log_change.abs() - resolution).max(0.0);
+        Precision {
+            sigma: variance.value.sqrt(),
+            error,
+            df,
+            p: student::two_sided(beyond / error, df).clamp(LEAST_P, 1.0),
+            adjusted_p: None,
+            borrowed_df: variance.df - own.map_or(0.0, |own| own.df),
+        }
+    });
+    Some(Estimate {
+        log_change,
+        resolution,
+        precision,
+    })
+}
+
+/// A squared error with a further variance, and its degrees of freedom.
+///
+/// Source: F. E. Satterthwaite, "An approximate distribution of estimates of variance components", 1946.
+fn with_between(squared: f64, df: f64, between: Option<Variance>) -> (f64, f64) {
+    match between.filter(|between| between.value > 0.0) {
+        None => (squared, df),
+        Some(between) => {
+            let sum = squared + between.value;
+            let df = sum * sum / (squared * squared / df + between.value * between.value / between.df);
+            (sum, df)
+        }
+    }
+}
+
+fn verdict(estimate: &Estimate, bound: f64, better: Better) -> Verdict {
+    let Some(precision) = estimate.precision else {
+        return Verdict::Unclear;
+    };
+    let is_found = precision.adjusted_p.is_some_and(|p| p <= ALPHA);
+    if is_found && estimate.change().abs() > bound {
+        let is_good = (estimate.log_change > 0.0) == (better == Better::Higher);
+        return if is_good { Verdict::Better } else { Verdict::Worse };
+    }
+    if estimate.change().abs() > bound {
+        return Verdict::Unclear;
+    }
+    match estimate.interval(EQUIVALENCE_LEVEL) {
+        Some(within) if within.low >= -bound && within.high <= bound => Verdict::Same,
+        _ => Verdict::Unclear,
+    }
+}
+
+impl Question {
+    fn design(&self) -> Design {
+        let is_paired = self.baseline.logs.len() == self.candidate.logs.len() && self.baseline.logs.len() > 1;
+        match self.design {
+            Design::Rounds if is_paired => Design::Rounds,
+            _ => Design::Separate,
+        }
+    }
+
+    /// The fewest starts per side that allow a verdict.
+    fn least_starts(&self) -> usize {
+        match self.noise {
+            Some(noise) if noise.is_enough() => STARTS_NOISE_KNOWN,
+            _ => STARTS_NOISE_UNKNOWN,
+        }
+    }
+}
+
+impl Answer {
+    /// Why the question has no verdict, before any is sought.
+    fn gap(&self, question: &Question) -> Option<Gap> {
+        if let Some(gap) = &question.gap {
+            return Some(gap.clone());
+        }
+        let (least, [first, second]) = (question.least_starts(), self.starts);
+        if first == 0 || second == 0 {
+            let side = if first == 0 { "baseline" } else { "candidate" };
+            return Some(Gap::Missing(format!("the {side} has no start that counts")));
+        }
+        if first.min(second) < least || self.estimate.and_then(|estimate| estimate.precision).is_none() {
+            let noise = match least {
+                STARTS_NOISE_KNOWN => "",
+                _ => ", or three where the noise of this host is known (`matrix noise`)",
+            };
+            return Some(Gap::TooFewStarts(format!(
+                "n = {first} and {second} starts; a verdict needs {} on each side{noise}",
+                if least == STARTS_NOISE_KNOWN {
+                    "three"
+                } else {
+                    "five"
+                }
+            )));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod rates;
+#[cfg(test)]
+mod synthetic;
+#[cfg(test)]
+mod tests;

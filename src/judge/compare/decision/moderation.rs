@@ -1,0 +1,310 @@
+//! The variance of one cell, steadied by what the other cells of a comparison show.
+//!
+//! A handful of starts knows its own variance badly: five against five are luckily quiet in one comparison of many. Other cells on
+//! the same host say what is likely. How much they say is estimated from how far their variances differ beyond chance, and their number is
+//! counted by launches: cells of one launch are measured on the same starts and are lucky together.
+
+use statrs::function::gamma::digamma;
+
+/// A variance and the degrees of freedom that it is known with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Variance {
+    /// The variance.
+    pub value: f64,
+    /// Degrees of freedom, above zero.
+    pub df: f64,
+}
+
+impl Variance {
+    /// Both together, as of the same quantity.
+    pub fn pooled(self, other: Self) -> Self {
+        let df = self.df + other.df;
+        Self {
+            value: (self.value * self.df + other.value * other.df) / df,
+            df,
+        }
+    }
+}
+
+/// What one cell knows of its variance by itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Its variance.
+    pub variance: Variance,
+    /// Which group of launches it was measured on: cells of one group share starts.
+    pub group: usize,
+}
+
+/// Variances of cells are taken to differ like those of four degrees of freedom (by a factor of two, either way) as long as few launches
+/// say otherwise.
+const USUAL_DF: f64 = 4.0;
+/// How many launches that expectation counts for.
+const USUAL_WEIGHT: f64 = 3.0;
+
+/// What the other cells say of the variance of one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Others {
+    /// The variance that they have.
+    pub value: f64,
+    /// How many degrees of freedom it weighs where a variance is drawn toward it.
+    pub weight: f64,
+    /// How many it adds to those with which the variance is then known.
+    pub df: f64,
+}
+
+/// What the others say of every cell; `None` of a cell alone.
+///
+/// Source: G. K. Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray experiments", 2004,
+/// section 6.2: s̃² = (d₀s₀² + ds²) / (d₀ + d), with s₀² and d₀ from the moments of ln s². Differences from it, all to the side of caution: the
+/// degrees of freedom come from launches, where s̃² comes from cells, so that cells of the same launch move the variance and add no degrees of
+/// freedom; with few launches d₀ leans to [`USUAL_DF`]; and the error of s₀² is part of the degrees of freedom, so that launches never add
+/// more than their own.
+pub fn of_others(cells: &[Spread]) -> Vec<Option<Others>> {
+    let scores: Vec<Score> = cells.iter().map(Score::of).collect();
+    let groups = cells.iter().map(|cell| cell.group + 1).max().unwrap_or(0);
+    let mut sums = vec![Sums::default(); groups];
+    for (cell, score) in cells.iter().zip(&scores) {
+        sums[cell.group].add(score);
+    }
+    let launches = sums.iter().filter(|group| group.cells > 0.0).count();
+    if cells.len() < 2 {
+        return cells.iter().map(|_| None).collect();
+    }
+    // Between launches, for the degrees of freedom; between all cells, for how far each is drawn: drawn too far is to the side of caution.
+    let between_launches = heterogeneity(&sums, launches);
+    let between_cells = heterogeneity(&[sums.iter().fold(Sums::default(), Sums::with)], 1);
+    let prior_df = 2.0 * inverse_trigamma(between_cells);
+    let below_mean = digamma(prior_df / 2.0) - (prior_df / 2.0).ln();
+    let others = |(cell, score): (&Spread, &Score)| {
+        let (mut location, mut weight, mut known, mut elsewhere) = (0.0, 0.0, 0.0, 0.0);
+        for (at, group) in sums.iter().enumerate() {
+            let is_own = at == cell.group;
+            let mut group = *group;
+            if is_own {
+                group.remove(score);
+            }
+            if group.cells < 0.5 {
+                continue;
+            }
+            // A launch counts once, however many cells were measured on it.
+            let share = group.weight / group.cells;
+            location += share * group.score / group.weight;
+            weight += share;
+            known += group.cells / (between_cells + group.chance / group.cells);
+            if !is_own {
+                elsewhere += 1.0 / (between_launches + group.chance / group.cells);
+            }
+        }
+        let added = 2.0 * inverse_trigamma(between_launches + 1.0 / elsewhere);
+        Some(Others {
+            value: (location / weight + below_mean).exp(),
+            weight: 2.0 * inverse_trigamma(between_cells + 1.0 / known),
+            df: if elsewhere > 0.0 { added } else { 0.0 },
+        })
+    };
+    cells.iter().zip(&scores).map(others).collect()
+}
+
+/// The logarithm of a variance without its bias, and how far chance moves it.
+struct Score {
+    value: f64,
+    chance: f64,
+    weight: f64,
+}
+
+impl Score {
+    fn of(cell: &Spread) -> Self {
+        let half = cell.variance.df / 2.0;
+        let chance = trigamma(half);
+        Self {
+            value: cell.variance.value.ln() - digamma(half) + half.ln(),
+            chance,
+            weight: 1.0 / (chance + trigamma(USUAL_DF / 2.0)),
+        }
+    }
+}
+
+/// Weighted sums over the cells of a group.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    cells: f64,
+    weight: f64,
+    weights: f64,
+    score: f64,
+    squares: f64,
+    chance: f64,
+    weighted_chance: f64,
+    doubly_weighted_chance: f64,
+}
+
+impl Sums {
+    fn add(&mut self, score: &Score) {
+        self.change(score, 1.0);
+    }
+
+    fn remove(&mut self, score: &Score) {
+        self.change(score, -1.0);
+    }
+
+    fn change(&mut self, score: &Score, sign: f64) {
+        let Score {
+            value,
+            chance,
+            weight,
+        } = *score;
+        self.cells += sign;
+        self.weight += sign * weight;
+        self.weights += sign * weight * weight;
+        self.score += sign * weight * value;
+        self.squares += sign * weight * value * value;
+        self.chance += sign * chance;
+        self.weighted_chance += sign * weight * chance;
+        self.doubly_weighted_chance += sign * weight * weight * chance;
+    }
+
+    fn with(mut self, other: &Self) -> Self {
+        self.cells += other.cells;
+        self.weight += other.weight;
+        self.weights += other.weights;
+        self.score += other.score;
+        self.squares += other.squares;
+        self.chance += other.chance;
+        self.weighted_chance += other.weighted_chance;
+        self.doubly_weighted_chance += other.doubly_weighted_chance;
+        self
+    }
+
+    /// Over all pairs of these cells: the weights, the weighted squared distances, and what chance gives of them.
+    fn pairs(&self) -> [f64; 3] {
+        [
+            (self.weight * self.weight - self.weights) / 2.0,
+            self.weight * self.squares - self.score * self.score,
+            self.weight * self.weighted_chance - self.doubly_weighted_chance,
+        ]
+    }
+}
+
+/// By how much the logarithms of true variances differ between cells, as a variance. From pairs of cells of different launches, or of one
+/// where there is but one.
+fn heterogeneity(sums: &[Sums], launches: usize) -> f64 {
+    let all = sums.iter().fold(Sums::default(), Sums::with);
+    let mut pairs = all.pairs();
+    if launches > 1 {
+        for group in sums {
+            for (total, own) in pairs.iter_mut().zip(group.pairs()) {
+                *total -= own;
+            }
+        }
+    }
+    let [weight, squares, chance] = pairs;
+    let found = ((squares - chance) / 2.0 / weight).max(0.0);
+    let units = if launches > 1 { launches as f64 } else { all.cells } - 1.0;
+    (units * found + USUAL_WEIGHT * trigamma(USUAL_DF / 2.0)) / (units + USUAL_WEIGHT)
+}
+
+/// The second derivative of ln Γ, above zero.
+///
+/// Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions", 1964, 6.4.6 and 6.4.12.
+fn trigamma(x: f64) -> f64 {
+    let (mut x, mut sum) = (x, 0.0);
+    while x < 8.0 {
+        sum += 1.0 / (x * x);
+        x += 1.0;
+    }
+    let r = 1.0 / (x * x);
+    sum + 1.0 / x + r / 2.0 + r / x * (1.0 / 6.0 - r * (1.0 / 30.0 - r * (1.0 / 42.0 - r / 30.0)))
+}
+
+/// Where trigamma has this value above zero.
+///
+/// Source: Smyth 2004, appendix: Newton's method on 1 / trigamma, which is convex and nearly linear.
+fn inverse_trigamma(value: f64) -> f64 {
+    let mut x = 0.5 + 1.0 / value;
+    for _ in 0..50 {
+        let at = trigamma(x);
+        let step = at * (1.0 - at / value) / tetragamma(x);
+        x += step;
+        if -step / x < 1e-9 {
+            break;
+        }
+    }
+    x
+}
+
+/// The derivative of trigamma.
+fn tetragamma(x: f64) -> f64 {
+    let (mut x, mut sum) = (x, 0.0);
+    while x < 8.0 {
+        sum -= 2.0 / (x * x * x);
+        x += 1.0;
+    }
+    let r = 1.0 / (x * x);
+    sum - r - r / x - r * r * (0.5 - r * (1.0 / 6.0 - r * (1.0 / 6.0 - r * 0.3)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(value: f64, df: f64, group: usize) -> Spread {
+        Spread {
+            variance: Variance { value, df },
+            group,
+        }
+    }
+
+    #[test]
+    fn polygammas_are_those_of_the_tables_and_invert() {
+        let pi2 = std::f64::consts::PI.powi(2);
+        assert!((trigamma(1.0) - pi2 / 6.0).abs() < 1e-9);
+        assert!((trigamma(0.5) - pi2 / 2.0).abs() < 1e-9);
+        assert!((trigamma(4.0) - 0.283_822_955_737_115_3).abs() < 1e-9);
+        // −2ζ(3)
+        assert!((tetragamma(1.0) + 2.404_113_806_319_188_6).abs() < 1e-8);
+        for x in [0.3, 1.0, 2.0, 10.0, 400.0] {
+            assert!((inverse_trigamma(trigamma(x)) / x - 1.0).abs() < 1e-6, "{x}");
+        }
+    }
+
+    #[test]
+    fn a_cell_alone_has_no_others_and_one_among_many_hears_them() {
+        assert_eq!(of_others(&[spread(4.0, 8.0, 0)]), [None]);
+        assert_eq!(of_others(&[]), []);
+        let mut cells: Vec<Spread> = (1..20).map(|group| spread(1.0, 8.0, group)).collect();
+        cells.push(spread(0.01, 8.0, 0));
+        let others = of_others(&cells)[19].unwrap();
+        assert!(others.value > 0.5 && others.value < 1.5, "{others:?}");
+        assert!(others.df > 0.0 && others.weight > 1.0, "{others:?}");
+    }
+
+    #[test]
+    fn the_others_add_no_more_degrees_of_freedom_than_their_launches_have() {
+        for launches in [2, 3, 6] {
+            let cells: Vec<Spread> = (0..24).map(|cell| spread(1.0, 8.0, cell % launches)).collect();
+            for others in of_others(&cells).into_iter().flatten() {
+                assert!(
+                    others.df > 0.0 && others.df <= 8.0 * (launches - 1) as f64,
+                    "{launches}: {others:?}"
+                );
+            }
+        }
+        let one_launch: Vec<Spread> = (0..24).map(|_| spread(1.0, 8.0, 0)).collect();
+        for others in of_others(&one_launch).into_iter().flatten() {
+            assert!(others.df == 0.0 && others.weight > 0.0, "{others:?}");
+        }
+    }
+
+    #[test]
+    fn variances_that_differ_much_say_little_of_each_other() {
+        let like: Vec<Spread> = (0..12).map(|group| spread(1.0, 8.0, group)).collect();
+        let unlike: Vec<Spread> = (0..12)
+            .map(|group| spread(100f64.powi(group as i32 % 3), 8.0, group))
+            .collect();
+        let (like, unlike) = (of_others(&like)[0].unwrap(), of_others(&unlike)[0].unwrap());
+        assert!(
+            unlike.df < like.df && unlike.weight < like.weight,
+            "{unlike:?} {like:?}"
+        );
+        assert!(unlike.df < 3.0, "{unlike:?}");
+    }
+}

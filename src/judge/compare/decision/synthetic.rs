@@ -1,0 +1,104 @@
+//! Synthetic starts for Monte-Carlo tests: shapes of noise, and cells that share the starts of a launch.
+
+use rand_mt::Mt64;
+
+/// A source of chance with a printed seed.
+pub(in super::super) struct Dice(Mt64);
+
+impl Dice {
+    pub(in super::super) fn new(seed: u64) -> Self {
+        Self(Mt64::new(seed))
+    }
+
+    /// Evenly from 0 to 1, neither included.
+    pub(in super::super) fn even(&mut self) -> f64 {
+        ((self.0.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    /// Normal, by Box and Muller.
+    pub(in super::super) fn normal(&mut self) -> f64 {
+        (-2.0 * self.even().ln()).sqrt() * (std::f64::consts::TAU * self.even()).cos()
+    }
+}
+
+/// How starts of one cell differ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in super::super) enum Shape {
+    /// Normal.
+    Normal,
+    /// Student's t with three degrees of freedom, scaled to the standard deviation.
+    Heavy,
+    /// One of two levels at each start, with a little noise.
+    TwoLevels,
+    /// One start of five is slow, with a little noise.
+    SlowStarts,
+}
+
+pub(in super::super) const SHAPES: [Shape; 4] =
+    [Shape::Normal, Shape::Heavy, Shape::TwoLevels, Shape::SlowStarts];
+
+impl Shape {
+    /// One start's deviation, of standard deviation 1 (the last two: √1.01).
+    fn draw(self, dice: &mut Dice) -> f64 {
+        match self {
+            Self::Normal => dice.normal(),
+            Self::Heavy => {
+                let squares: f64 = (0..3).map(|_| dice.normal().powi(2)).sum();
+                dice.normal() / squares.sqrt()
+            }
+            Self::TwoLevels => {
+                let level = if dice.even() < 0.5 { 1.0 } else { -1.0 };
+                level + 0.1 * dice.normal()
+            }
+            Self::SlowStarts => {
+                // A chance of a fifth has a standard deviation of 0.4.
+                let slow = if dice.even() < 0.2 { -2.5 } else { 0.0 };
+                slow + 0.1 * dice.normal()
+            }
+        }
+    }
+}
+
+/// How cells lie on launches, and how much of their deviations they share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in super::super) struct Layout {
+    /// Cells on each launch.
+    pub(in super::super) cells: usize,
+    /// The share of the variance that is the start's and therefore that of all its cells.
+    pub(in super::super) shared: f64,
+}
+
+impl Layout {
+    /// The launch of a cell.
+    pub(in super::super) fn launch(self, cell: usize) -> usize {
+        cell / self.cells
+    }
+
+    /// Deviations of so many starts of every one of `cells` cells.
+    pub(in super::super) fn starts(
+        self,
+        dice: &mut Dice,
+        shape: Shape,
+        sigma: f64,
+        cells: usize,
+        starts: usize,
+    ) -> Vec<Vec<f64>> {
+        let of_launch: Vec<Vec<f64>> = (0..cells.div_ceil(self.cells))
+            .map(|_| (0..starts).map(|_| shape.draw(dice)).collect())
+            .collect();
+        let (common, own) = (self.shared.sqrt(), (1.0 - self.shared).sqrt());
+        let of_cell = |cell: usize, dice: &mut Dice| -> Vec<f64> {
+            let launch = &of_launch[self.launch(cell)];
+            let deviation = |start: usize, dice: &mut Dice| {
+                let alone = if own > 0.0 {
+                    own * shape.draw(dice)
+                } else {
+                    0.02 * dice.normal()
+                };
+                sigma * (common * launch[start] + alone)
+            };
+            (0..starts).map(|start| deviation(start, dice)).collect()
+        };
+        (0..cells).map(|cell| of_cell(cell, dice)).collect()
+    }
+}
