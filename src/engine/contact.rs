@@ -80,16 +80,17 @@ pub async fn facts(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Engin
         }
         None => None,
     };
-    let models = match &contact.models {
-        Some(path) => read(http, endpoint, path)
-            .await
-            .map(|answer| ids(&answer))
-            .unwrap_or_default(),
-        None => Vec::new(),
+    let listed = match &contact.models {
+        Some(path) => read(http, endpoint, path).await,
+        None => None,
     };
+    let simulated = listed
+        .as_ref()
+        .and_then(|listed| listed.pointer("/data/0/simulated"));
     EngineFacts {
         version,
-        models,
+        models: listed.as_ref().map(ids).unwrap_or_default(),
+        simulated: simulated.and_then(Value::as_bool).unwrap_or(false),
         info: info(contact, endpoint, http).await,
         ..EngineFacts::default()
     }

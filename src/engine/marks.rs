@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 
 use procfs::process::{self, Process};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::base::ids::{LaunchId, RunId};
@@ -59,19 +60,28 @@ impl Owner {
         self.boot == boot()
     }
 
-    /// Whether it surely lives no more.
+    /// Whether it surely lives no more. Only the system's own answer that there is no such process counts: `/proc` may hide the
+    /// processes of other users (`hidepid`, `ProtectProc=`).
     pub(crate) fn is_dead(&self) -> bool {
-        if self.boot != boot() {
-            return true;
+        let boot = boot();
+        if self.boot != boot {
+            // Where the boot cannot be read nothing is known.
+            return !self.boot.is_empty() && !boot.is_empty();
         }
-        if self.namespace != namespace() {
+        let namespace = namespace();
+        if self.namespace != namespace || namespace.is_empty() {
             return false;
         }
-        match Process::new(self.pid).and_then(|process| process.stat()) {
-            Ok(stat) => stat.starttime != self.started || matches!(stat.state, 'Z' | 'X'),
-            Err(procfs::ProcError::NotFound(_)) => true,
-            Err(_) => false,
+        let Some(pid) = (self.pid > 0).then(|| Pid::from_raw(self.pid)).flatten() else {
+            return false;
+        };
+        if rustix::process::test_kill_process(pid) == Err(Errno::SRCH) {
+            return true;
         }
+        // The id may have passed on to another process, which is seen where that is not hidden.
+        Process::new(self.pid)
+            .and_then(|process| process.stat())
+            .is_ok_and(|stat| stat.starttime != self.started || matches!(stat.state, 'Z' | 'X'))
     }
 }
 
@@ -226,5 +236,35 @@ mod tests {
             ..owner
         };
         assert!(!elsewhere.is_dead(), "ids of another namespace mean nothing here");
+    }
+
+    #[test]
+    fn an_owner_is_dead_when_there_is_no_such_process() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let stat = Process::new(i32::try_from(child.id()).unwrap())
+            .and_then(|process| process.stat())
+            .unwrap();
+        let owner = Owner {
+            pid: stat.pid,
+            started: stat.starttime,
+            ..Owner::this().unwrap()
+        };
+        child.wait().unwrap();
+        assert!(owner.is_dead());
+    }
+
+    #[test]
+    fn an_owner_of_which_nothing_can_be_known_is_not_dead() {
+        let owner = Owner::this().unwrap();
+        for pid in [-1, 0] {
+            let broken = Owner { pid, ..owner.clone() };
+            assert!(!broken.is_dead(), "{pid} is no process");
+        }
+        let unread = Owner {
+            boot: String::new(),
+            pid: i32::MAX,
+            ..owner
+        };
+        assert!(!unread.is_dead(), "its boot is not known");
     }
 }

@@ -16,6 +16,7 @@ mod port;
 mod process;
 mod ready;
 mod shm;
+mod tree;
 mod venv;
 
 use std::fmt;
@@ -36,8 +37,8 @@ use crate::results::store;
 pub use belongs::{is_here, listeners};
 pub use contact::{check_model, facts, http_client, info, lacks, reset_caches};
 pub use docker::{
-    Images, Lack, LeftContainer, Pull, Refused, Wanted, Whereabouts, find as find_containers,
-    is_here as has_containers_here, lacks as container_lacks, pull_ahead,
+    Images, Lack, LeftContainer, Orphans, Pull, Refused, Remaining, Wanted, Whereabouts,
+    find as find_containers, is_here as has_containers_here, lacks as container_lacks, pull_ahead,
 };
 pub use flags::{Asking, Flags, UnknownFlag, check_flags};
 pub use group::exec_shim;
@@ -76,6 +77,8 @@ pub struct Context {
     pub whereabouts: Whereabouts,
     /// The images of the run.
     pub images: Arc<Images>,
+    /// The containers of the run that could not be removed.
+    pub orphans: Arc<Orphans>,
     /// The folder of the matrix file, for `{dir}` and relative paths.
     pub folder: PathBuf,
     /// The port that the engine is to listen on.
@@ -169,8 +172,8 @@ pub struct Running {
     began: clock::Moment,
     install_seconds: Option<f64>,
     executor: Executor,
-    /// Shared memory before it was started, where it shares this host's.
-    shm: Option<(shm::Before, Whereabouts)>,
+    /// Its shared memory, where it shares this host's.
+    shm: Option<shm::Watch>,
 }
 
 enum Executor {
@@ -182,7 +185,8 @@ enum Executor {
 /// How an engine was found to be dead.
 #[derive(Clone, Debug)]
 pub struct Death {
-    /// How its process ended, such as `exit status: 1`, `signal: 9 (SIGKILL)` or, of a container, `exit code 137`; or the line by which its log says that it is dead.
+    /// What became of it: `ended (…)` with `exit status: 1`, `signal: 9 (SIGKILL)` or, of a container, `exit code 137`, or with the line by
+    /// which its log says that it is dead; or why it is given up though it may live.
     pub status: String,
     /// Its last words.
     pub tail: Vec<String>,
@@ -196,7 +200,7 @@ pub struct Death {
 
 /// How an executor saw an engine end.
 struct Ended {
-    /// In words.
+    /// In words: `ended (exit code 3)`.
     how: String,
     /// What explains it, where the executor knows.
     omen: Option<Omen>,
@@ -238,7 +242,7 @@ pub async fn start(
     logs: Logs,
     tell: Tell<'_>,
 ) -> Result<Running, StartError> {
-    let before = shm::Before::look();
+    let watch = shm::Watch::begin();
     let (running, shares_memory) = match &launch.place {
         Place::Process(process) => (process::start(launch, process, context, logs).await?, true),
         Place::Attach(attach) => (attach::start(launch, attach, context)?, false),
@@ -254,7 +258,7 @@ pub async fn start(
     };
     let is_here = matches!(running.devices, Devices::Local(_));
     Ok(Running {
-        shm: (shares_memory && is_here).then(|| (before, context.whereabouts.clone())),
+        shm: (shares_memory && is_here).then_some(watch),
         ..running
     })
 }
@@ -345,7 +349,7 @@ impl Running {
             }
             Err(omen) => Death {
                 class: omen.class(),
-                status: format!("its log says `{}`", omen.line.trim()),
+                status: format!("ended (its log says `{}`)", omen.line.trim()),
                 tail,
                 omen: Some(omen),
                 end: None,
@@ -361,16 +365,53 @@ impl Running {
         }
     }
 
+    /// An answer of it moved, so that it lives, whatever its container daemon says or does not.
+    pub fn moves(&self) {
+        if let Executor::Docker(engine) = &self.executor {
+            engine.moves();
+        }
+    }
+
+    /// Nothing moves, so that its executor looks why: a container may be paused. What it finds ends [`Running::exited`].
+    pub fn suspect(&self) {
+        if let Executor::Docker(engine) = &self.executor {
+            engine.suspect();
+        }
+    }
+
+    /// The stretches since it was asked last in which its container daemon was away and it lived on.
+    pub fn take_unheard(&self) -> Vec<std::time::Duration> {
+        match &self.executor {
+            Executor::Docker(engine) => engine.take_unheard(),
+            Executor::Process(_) | Executor::Attach(_) => Vec::new(),
+        }
+    }
+
+    /// Looks what shared memory its processes use, by which alone what they leave is known as theirs. It reads `/proc`: not for the
+    /// time while a load is driven.
+    pub async fn look(&mut self) {
+        let Some(mut watch) = self.shm.clone() else { return };
+        let roots = self.tree();
+        let looking = tokio::task::spawn_blocking(move || {
+            watch.look(&tree::of(&roots));
+            watch
+        });
+        self.shm = Some(looking.await.expect("looking does not panic"));
+    }
+
     /// Stops it and waits until nothing of it is left. When this is dropped halfway what is left is killed at once.
-    pub async fn stop(self) -> Stopped {
+    pub async fn stop(mut self) -> Stopped {
         let began = clock::now();
+        self.look().await;
         let how = match self.executor {
             Executor::Process(engine) => engine.stop(&self.log).await,
             Executor::Docker(engine) => engine.stop(&self.log).await,
             Executor::Attach(engine) => engine.stop(),
         };
-        let freed = match &self.shm {
-            Some((before, whereabouts)) => before.clean(whereabouts).await,
+        let freed = match self.shm {
+            Some(watch) => tokio::task::spawn_blocking(move || watch.free())
+                .await
+                .expect("removing files does not panic"),
             None => shm::Freed::default(),
         };
         Stopped {

@@ -94,9 +94,12 @@ impl Engine {
                     // Who killed a process nobody tells; the kernel's log may.
                     out_of_memory: None,
                 };
-                (status.to_string(), end)
+                (format!("ended ({status})"), end)
             }
-            Err(error) => (format!("its status cannot be read: {error}"), End::default()),
+            Err(error) => (
+                format!("ended (its status cannot be read: {error})"),
+                End::default(),
+            ),
         };
         Ended {
             how,

@@ -25,6 +25,9 @@ const SLOWEST: Duration = Duration::from_secs(1);
 /// How long one look may take: some health paths make the engine answer a small request.
 const LOOK: Duration = Duration::from_secs(20);
 
+/// How long nothing may come to the log until the executor is asked why.
+const STILL: Duration = Duration::from_secs(5);
+
 /// How often limits are checked and progress is told.
 const BEAT: Duration = Duration::from_millis(500);
 
@@ -53,9 +56,9 @@ pub struct Readiness {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotReady {
     /// Its process ended.
-    #[error("the engine ended ({status}) before it was ready{}", explained(omen.as_deref()))]
+    #[error("the engine {status} before it was ready{}", explained(omen.as_deref()))]
     Ended {
-        /// How it ended.
+        /// What became of it.
         status: String,
         /// The line that explains it.
         omen: Option<Box<Omen>>,
@@ -215,6 +218,7 @@ where
         began,
     };
     let mut healthy_at = None;
+    let mut asked_at = began;
     {
         let mut beat = tokio::time::interval(BEAT);
         let looking = healthy(http, &endpoint, &launch.contact.health);
@@ -226,10 +230,14 @@ where
                 () = &mut looking => healthy_at = Some(clock::now()),
                 _ = beat.tick() => {
                     progress(watch.progress(None));
-                    watch.check(true, grown())?;
+                    asked_at = watch.suspect(running, asked_at);
+                    // Of a daemon that is away no log comes.
+                    watch.check(!running.is_unheard(), grown())?;
+                    running.look().await;
                 }
             }
         }
+        running.look().await;
         let probing = proven(&probe, launch.patience.probe.duration());
         tokio::pin!(probing);
         loop {
@@ -242,6 +250,7 @@ where
                 }
                 _ = beat.tick() => {
                     progress(watch.progress(Some("first-token")));
+                    asked_at = watch.suspect(running, asked_at);
                     watch.check(false, None)?;
                 }
             }
@@ -308,6 +317,16 @@ impl Watch<'_> {
             elapsed: clock::now().since(self.began),
             last_line: self.log.last_line(),
         }
+    }
+
+    /// Has the executor look why nothing comes, when that has been so for a while; gives the moment when it was asked last.
+    fn suspect(&self, running: &Running, asked_at: Moment) -> Moment {
+        let now = clock::now();
+        if self.log.silence().min(now.since(asked_at)) < STILL {
+            return asked_at;
+        }
+        running.suspect();
+        now
     }
 
     fn check(&self, is_loading: bool, grown: Option<Moment>) -> Result<(), NotReady> {

@@ -1,117 +1,134 @@
-//! What an engine leaves in `/dev/shm`. Engines that share memory among their processes leave it behind when they are stopped,
-//! hundreds of megabytes at a time, and no kernel takes it away. What lay there before the start, what somebody still uses and what
-//! belongs to somebody else stays.
+//! What an engine leaves in `/dev/shm`. Engines that share memory among their processes leave it behind when they are killed,
+//! hundreds of megabytes at a time, and no kernel takes it away. A file is removed only if it is new since the start and a process of
+//! the engine itself was seen with it open or mapped for writing, and if nobody uses it any more. Other new files are reported and stay.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::process::geteuid;
-use tokio::time::timeout;
 
-use crate::engine::docker::{self, Whereabouts};
-use crate::engine::leftovers;
+use crate::engine::tree::Member;
 
 /// Where Linux keeps shared memory that has a name.
 const FOLDER: &str = "/dev/shm";
 
-/// How long a container daemon may take to say what else runs.
-const LIST: Duration = Duration::from_secs(5);
-
-/// Shared memory as it was before an engine started.
-#[derive(Debug)]
-pub(super) struct Before {
-    folder: PathBuf,
-    /// By name and inode: a name may be given anew.
-    files: BTreeSet<(PathBuf, u64)>,
-}
-
-/// A file that an engine left.
-#[derive(Debug)]
-struct Left {
+/// A file by what names it for ever: a name may be given anew.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct File {
     path: PathBuf,
     device: u64,
     inode: u64,
-    /// The blocks that it holds, in bytes.
-    bytes: u64,
-    /// Whether users other than its owner may open it.
-    is_open_to_others: bool,
 }
 
-/// What was removed.
+/// The shared memory of an engine while it runs.
+#[derive(Clone, Debug)]
+pub(super) struct Watch {
+    folder: PathBuf,
+    /// What was there before the start.
+    before: BTreeSet<File>,
+    /// What processes of the engine were seen with.
+    seen: BTreeSet<File>,
+}
+
+/// What was removed, and what was not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Freed {
     /// How many files.
     pub(super) files: usize,
     /// How many bytes they held.
     pub(super) bytes: u64,
+    /// How many files of this user are new since the start, used by nobody, and were never seen with the engine.
+    pub(super) unattributed: usize,
 }
 
 impl Freed {
     /// Such as `; 419.2 MB that it left in /dev/shm are freed (2 files)`; nothing where there was nothing.
     pub(super) fn words(&self) -> String {
         let megabytes = self.bytes as f64 / 1e6;
-        match self.files {
+        let mut words = match self.files {
             0 => String::new(),
             1 => format!("; {megabytes:.1} MB that it left in {FOLDER} are freed (1 file)"),
             files => format!("; {megabytes:.1} MB that it left in {FOLDER} are freed ({files} files)"),
+        };
+        match self.unattributed {
+            0 => {}
+            1 => words.push_str(&format!(
+                "; 1 new file in {FOLDER} was not seen with it and stays"
+            )),
+            files => words.push_str(&format!(
+                "; {files} new files in {FOLDER} were not seen with it and stay"
+            )),
         }
+        words
     }
 }
 
-impl Before {
-    /// Looks at what is there.
-    pub(super) fn look() -> Self {
-        Self::look_at(Path::new(FOLDER))
+impl Watch {
+    /// Begins before the start of an engine.
+    pub(super) fn begin() -> Self {
+        Self::over(Path::new(FOLDER))
     }
 
-    fn look_at(folder: &Path) -> Self {
-        let files = entries(folder).map(|(path, meta)| (path, meta.ino())).collect();
+    fn over(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
-            files,
+            before: entries(folder).map(|(file, _)| file).collect(),
+            seen: BTreeSet::new(),
         }
     }
 
-    /// Removes what an engine left, after it ended. While another engine of ours runs nothing is removed: what is there may be its own.
-    pub(super) async fn clean(&self, whereabouts: &Whereabouts) -> Freed {
-        if self.left().is_empty() || runs_another(whereabouts).await {
-            return Freed::default();
+    /// Looks which of the new files the processes of the engine have open or mapped. Without new files it costs one look at the folder.
+    pub(super) fn look(&mut self, tree: &[Member]) {
+        let mut open: BTreeMap<u64, File> = self
+            .new_files()
+            .filter(|(file, _)| !self.seen.contains(file))
+            .map(|(file, _)| (file.inode, file))
+            .collect();
+        let Some(device) = open.values().next().map(|file| file.device) else {
+            return;
+        };
+        for Member { pid, .. } in tree {
+            let mut used = Used::default();
+            used.by(Path::new(&format!("/proc/{pid}")), device, Access::Write);
+            let with = used.inodes.iter().filter_map(|inode| open.remove(inode));
+            self.seen.extend(with);
+            if open.is_empty() {
+                return;
+            }
         }
-        self.remove()
     }
 
-    /// What is new and ours.
-    fn left(&self) -> Vec<Left> {
+    /// Files of this user that were not there before.
+    fn new_files(&self) -> impl Iterator<Item = (File, fs::Metadata)> + '_ {
         let ours = geteuid().as_raw();
-        entries(&self.folder)
-            .filter(|(path, meta)| meta.uid() == ours && !self.files.contains(&(path.clone(), meta.ino())))
-            .map(|(path, meta)| Left {
-                path,
-                device: meta.dev(),
-                inode: meta.ino(),
-                bytes: meta.blocks() * 512,
-                is_open_to_others: meta.mode() & 0o066 != 0,
-            })
-            .collect()
+        entries(&self.folder).filter(move |(file, about)| about.uid() == ours && !self.before.contains(file))
     }
 
-    fn remove(&self) -> Freed {
-        let left = self.left();
-        let used = Used::read(left.first().map_or(0, |left| left.device));
+    /// Removes what the engine left, after it ended.
+    pub(super) fn free(&self) -> Freed {
+        let left: Vec<(File, fs::Metadata)> = self.new_files().collect();
+        let Some(device) = left.first().map(|(file, _)| file.device) else {
+            return Freed::default();
+        };
+        let used = Used::by_anybody(device);
         let mut freed = Freed::default();
-        for left in left {
-            let is_hidden = used.is_partial && left.is_open_to_others;
-            if is_hidden || used.inodes.contains(&left.inode) {
+        for (file, about) in left {
+            let is_open_to_others = about.mode() & 0o066 != 0;
+            let is_hidden = used.is_partial && is_open_to_others;
+            if is_hidden || used.inodes.contains(&file.inode) {
+                continue;
+            }
+            if !self.seen.contains(&file) {
+                freed.unattributed += 1;
                 continue;
             }
             // Somebody else may have removed it, which is as good.
-            if fs::remove_file(&left.path).is_ok() {
+            if fs::remove_file(&file.path).is_ok() {
                 freed.files += 1;
-                freed.bytes += left.bytes;
+                freed.bytes += about.blocks() * 512;
             }
         }
         freed
@@ -119,15 +136,32 @@ impl Before {
 }
 
 /// The files of a folder; links and folders are not shared memory.
-fn entries(folder: &Path) -> impl Iterator<Item = (PathBuf, fs::Metadata)> + use<> {
+fn entries(folder: &Path) -> impl Iterator<Item = (File, fs::Metadata)> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
-        let meta = fs::symlink_metadata(entry.path()).ok()?;
-        meta.is_file().then(|| (entry.path(), meta))
+        let path = entry.path();
+        let about = fs::symlink_metadata(&path).ok()?;
+        let file = File {
+            path,
+            device: about.dev(),
+            inode: about.ino(),
+        };
+        about.is_file().then_some((file, about))
     })
 }
 
-/// What the processes of this host use of one device.
+/// Which use of a file counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Any.
+    Any,
+    /// Mapped shared and writable, or open for writing. What only reads, as an engine reads weights that somebody staged here, did
+    /// not make the file.
+    Write,
+}
+
+/// What processes of this host use of one device.
+#[derive(Default)]
 struct Used {
     inodes: BTreeSet<u64>,
     /// Whether some processes would not be looked into: those of other users.
@@ -135,26 +169,23 @@ struct Used {
 }
 
 impl Used {
-    fn read(device: u64) -> Self {
-        let mut used = Self {
-            inodes: BTreeSet::new(),
-            is_partial: false,
-        };
+    fn by_anybody(device: u64) -> Self {
+        let mut used = Self::default();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let is_process = entry
-                .file_name()
-                .to_string_lossy()
-                .bytes()
-                .all(|byte| byte.is_ascii_digit());
-            if is_process {
-                used.mapped(&entry.path(), device);
-                used.opened(&entry.path(), device);
+            let name = entry.file_name();
+            if name.to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()) {
+                used.by(&entry.path(), device, Access::Any);
             }
         }
         used
     }
 
-    fn mapped(&mut self, process: &Path, device: u64) {
+    fn by(&mut self, process: &Path, device: u64, access: Access) {
+        self.mapped(process, device, access);
+        self.opened(process, device, access);
+    }
+
+    fn mapped(&mut self, process: &Path, device: u64, access: Access) {
         let maps = match fs::read_to_string(process.join("maps")) {
             Ok(maps) => maps,
             Err(error) => return self.unread(&error),
@@ -166,8 +197,11 @@ impl Used {
         );
         for line in maps.lines() {
             // Address, rights, offset, device, inode, name.
-            let mut words = line.split_ascii_whitespace().skip(3);
-            if words.next() == Some(own.as_str())
+            let mut words = line.split_ascii_whitespace().skip(1);
+            let rights = words.next().unwrap_or_default().as_bytes();
+            let is_written = rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's');
+            if (is_written || access == Access::Any)
+                && words.nth(1) == Some(own.as_str())
                 && let Some(inode) = words.next().and_then(|inode| inode.parse().ok())
             {
                 self.inodes.insert(inode);
@@ -175,16 +209,17 @@ impl Used {
         }
     }
 
-    fn opened(&mut self, process: &Path, device: u64) {
+    fn opened(&mut self, process: &Path, device: u64, access: Access) {
         let open = match fs::read_dir(process.join("fd")) {
             Ok(open) => open,
             Err(error) => return self.unread(&error),
         };
         for file in open.flatten() {
-            if let Ok(meta) = fs::metadata(file.path())
-                && meta.dev() == device
+            if let Ok(about) = fs::metadata(file.path())
+                && about.dev() == device
+                && (access == Access::Any || is_writable(process, &file.file_name()))
             {
-                self.inodes.insert(meta.ino());
+                self.inodes.insert(about.ino());
             }
         }
     }
@@ -195,14 +230,13 @@ impl Used {
     }
 }
 
-/// Whether another engine of ours runs: a process with our marks, or a container with our labels.
-async fn runs_another(whereabouts: &Whereabouts) -> bool {
-    if !leftovers::find(false).is_empty() {
-        return true;
-    }
-    // A daemon that hangs may have one.
-    let containers = timeout(LIST, docker::find(whereabouts, false)).await;
-    containers.map_or(true, |found| found.iter().any(|container| container.is_running))
+/// Whether a descriptor of a process may be written to.
+fn is_writable(process: &Path, descriptor: &std::ffi::OsStr) -> bool {
+    let about = fs::read_to_string(process.join("fdinfo").join(descriptor)).unwrap_or_default();
+    let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    // The lowest two bits: 0 reads, 1 writes, 2 does both.
+    flags.is_some_and(|flags| flags & 3 != 0)
 }
 
 #[cfg(test)]
@@ -217,48 +251,100 @@ mod tests {
         path
     }
 
+    fn process(id: u32) -> [Member; 1] {
+        let pid = i32::try_from(id).unwrap();
+        [Member { pid, started: 0 }]
+    }
+
+    fn this() -> [Member; 1] {
+        process(std::process::id())
+    }
+
+    fn writer(path: &Path) -> fs::File {
+        fs::OpenOptions::new().append(true).open(path).unwrap()
+    }
+
     #[test]
-    fn only_what_is_new_ours_and_unused_is_removed() {
+    fn only_what_the_engine_was_seen_to_write_is_removed() {
         let folder = tempfile::tempdir_in(FOLDER).unwrap();
         let old = file(folder.path(), "old");
-        let before = Before::look_at(folder.path());
-        let (new, open, folder_of_it) = (
-            file(folder.path(), "new"),
-            file(folder.path(), "open"),
-            folder.path().join("sub"),
-        );
-        fs::create_dir(&folder_of_it).unwrap();
-        let held = fs::File::open(&open).unwrap();
+        let mut watch = Watch::over(folder.path());
+        let [made, open, read, foreign] =
+            ["made", "open", "read", "foreign"].map(|name| file(folder.path(), name));
         let stranger = file(folder.path(), "stranger");
+        let sub = folder.path().join("sub");
+        fs::create_dir(&sub).unwrap();
+        {
+            let _engine = (
+                writer(&old),
+                writer(&made),
+                writer(&stranger),
+                fs::File::open(&read).unwrap(),
+            );
+            watch.look(&this());
+        }
+        let held = writer(&open);
+        watch.look(&this());
         let is_root = geteuid().is_root();
         if is_root {
             std::os::unix::fs::chown(&stranger, Some(65534), None).unwrap();
         } else {
             fs::remove_file(&stranger).unwrap();
         }
-        let freed = before.remove();
+        let freed = watch.free();
         assert_eq!(
             freed,
             Freed {
                 files: 1,
-                bytes: 8192
+                bytes: 8192,
+                unattributed: 2
             }
         );
-        assert!(!new.exists() && old.exists() && open.exists() && folder_of_it.exists());
+        for stays in [&old, &open, &read, &foreign, &sub] {
+            assert!(stays.exists(), "{}", stays.display());
+        }
+        assert!(!made.exists());
         assert_eq!(stranger.exists(), is_root);
-        assert!(freed.words().contains("1 file"), "{}", freed.words());
+        let words = freed.words();
+        assert!(
+            words.contains("(1 file)") && words.contains("2 new files"),
+            "{words}"
+        );
         drop(held);
-        assert_eq!(before.remove().files, 1, "nobody holds it any more");
-        assert_eq!(before.remove().words(), "");
+        assert_eq!(watch.free().files, 1, "nobody holds it any more");
+        assert_eq!(watch.free().files, 0);
+        assert_eq!(Freed::default().words(), "");
+    }
+
+    #[test]
+    fn what_another_process_wrote_is_not_the_engine_s() {
+        let folder = tempfile::tempdir_in(FOLDER).unwrap();
+        let mut watch = Watch::over(folder.path());
+        let path = file(folder.path(), "dataset");
+        let other = std::process::Command::new("sleep")
+            .arg("60")
+            .stdin(fs::File::open(&path).unwrap())
+            .stdout(writer(&path))
+            .spawn();
+        let mut other = other.unwrap();
+        watch.look(&this());
+        assert!(watch.seen.is_empty());
+        watch.look(&process(other.id()));
+        assert_eq!(watch.seen.len(), 1, "a descriptor for writing is seen");
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 
     #[test]
     fn a_name_that_is_given_anew_is_new() {
         let folder = tempfile::tempdir_in(FOLDER).unwrap();
         let path = file(folder.path(), "a");
-        let before = Before::look_at(folder.path());
+        let mut watch = Watch::over(folder.path());
         let other = file(folder.path(), "b");
         fs::rename(other, &path).unwrap();
-        assert_eq!(before.remove().files, 1);
+        let engine = writer(&path);
+        watch.look(&this());
+        drop(engine);
+        assert_eq!(watch.free().files, 1);
     }
 }

@@ -60,6 +60,7 @@ impl Bench {
             cache: self.path().join("cache"),
             whereabouts: crate::engine::Whereabouts::default(),
             images: Arc::default(),
+            orphans: Arc::default(),
             folder: self.path().to_owned(),
             port: free_port().unwrap(),
         }

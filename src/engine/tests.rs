@@ -59,7 +59,7 @@ async fn a_log_is_whole_from_the_first_byte_and_holds_no_secret() {
     process(&mut launch).env = vec![("TOKEN".into(), Text::new("${KEY}"))];
     let mut running = bench.start(&launch).await.unwrap();
     let death = running.exited().await;
-    assert_eq!(death.status, "exit status: 0");
+    assert_eq!(death.status, "ended (exit status: 0)");
     assert_eq!(death.end.and_then(|end| end.code), Some(0));
     assert_eq!(death.tail, ["first", "key ***", "last"]);
     assert_eq!(running.log().bytes(), 30);
@@ -181,10 +181,10 @@ async fn what_a_dead_engine_leaves_is_stopped_too() {
     let bench = Bench::new();
     let launch = shell("sleep 303 & echo $!; kill -9 $$");
     let mut running = bench.start(&launch).await.unwrap();
-    assert_eq!(running.exited().await.status, "signal: 9 (SIGKILL)");
+    assert_eq!(running.exited().await.status, "ended (signal: 9 (SIGKILL))");
     assert_eq!(
         running.exited().await.status,
-        "signal: 9 (SIGKILL)",
+        "ended (signal: 9 (SIGKILL))",
         "asked again it says the same"
     );
     let pid = running.log().tail().remove(0);
@@ -346,7 +346,7 @@ async fn death_during_the_probe_is_death() {
         .await
         .unwrap_err();
     assert!(
-        matches!(&error, NotReady::Ended { status, .. } if status == "signal: 9 (SIGKILL)"),
+        matches!(&error, NotReady::Ended { status, .. } if status == "ended (signal: 9 (SIGKILL))"),
         "{error}"
     );
     running.stop().await;

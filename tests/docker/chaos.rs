@@ -332,13 +332,18 @@ fn size(folder: &std::path::Path) -> u64 {
 }
 
 /// A daemon that the test may restart.
-struct OwnDaemon {
+pub struct OwnDaemon {
     folder: TempDir,
-    daemon: Daemon,
+    pub daemon: Daemon,
 }
 
 impl OwnDaemon {
     fn up() -> Self {
+        Self::with("")
+    }
+
+    /// With further members of its configuration.
+    pub fn with(config: &str) -> Self {
         // Its socket's path must stay short, whatever folder this is.
         let folder = tempfile::Builder::new()
             .prefix("matrix-own")
@@ -348,17 +353,22 @@ impl OwnDaemon {
             daemon: Daemon { host: String::new() },
             folder,
         };
-        own.daemon.host = own.script(&["up", &own.dir()]);
+        own.daemon.host = own.called(&["up", &own.dir()], config);
         own
     }
 
-    fn dir(&self) -> String {
+    pub fn dir(&self) -> String {
         self.folder.path().display().to_string()
     }
 
-    fn script(&self, args: &[&str]) -> String {
+    pub fn script(&self, args: &[&str]) -> String {
+        self.called(args, "")
+    }
+
+    fn called(&self, args: &[&str], config: &str) -> String {
         let output = Command::new(repository().join("tests/docker/dockerd.sh"))
             .args(args)
+            .env("MATRIX_DOCKER_CONFIG", config)
             .stdin(Stdio::null())
             .output()
             .expect("the script runs");

@@ -158,7 +158,7 @@ fn recipe(more: &[&str]) -> String {
 /// Makes the image of the simulated engine at a daemon.
 pub fn make_image(host: &str) {
     let made = Command::new(repository().join("tests/docker/dockerd.sh"))
-        .args(["image", env!("CARGO_BIN_EXE_matrix"), &IMAGE])
+        .args(["image", crate::binary::matrix().as_str(), IMAGE.as_str()])
         .env("DOCKER_HOST", host)
         .output()
         .expect("the script runs");

@@ -3,11 +3,14 @@
 #
 #     tests/docker/dockerd.sh up [DIR]             install what is missing (as root, by apt-get), start, print its DOCKER_HOST
 #     tests/docker/dockerd.sh down [DIR]           remove its containers, stop it
-#     tests/docker/dockerd.sh restart DIR [SIGNAL] end it by SIGNAL (TERM unless given) and start it again, as it was
+#     tests/docker/dockerd.sh halt DIR [SIGNAL]    end it by SIGNAL (TERM unless given) and leave everything else as it is
+#     tests/docker/dockerd.sh start DIR            start it again, as it was before `halt`
+#     tests/docker/dockerd.sh restart DIR [SIGNAL] both
 #     tests/docker/dockerd.sh image BINARY NAME    make the image NAME of a program and its libraries (DOCKER_HOST says where)
 #
 # DIR defaults to $MATRIX_DOCKER_DIR, else target/docker. The daemon knows a pretend runtime `nvidia` (runc itself) and a
 # pretend NVIDIA hook, so that `--runtime nvidia --gpus all` goes through the real API on a machine without a GPU.
+# MATRIX_DOCKER_CONFIG holds further members of its configuration, such as '"live-restore": true'.
 # The hook lets every container pass but those with a variable PRETEND_NVIDIA_FAILS, whose value is its complaint.
 set -Eeuo pipefail
 
@@ -46,7 +49,7 @@ HOOK
   local runc
   runc=$(command -v runc || echo /usr/sbin/runc)
   cat >"$dir/daemon.json" <<JSON
-{"runtimes": {"nvidia": {"path": "$runc"}, "no-such-program": {"path": "/no/such/runtime"}}}
+{"runtimes": {"nvidia": {"path": "$runc"}, "no-such-program": {"path": "/no/such/runtime"}}${MATRIX_DOCKER_CONFIG:+, $MATRIX_DOCKER_CONFIG}}
 JSON
 }
 
@@ -106,19 +109,23 @@ down() {
   fi
 }
 
-restart() { # SIGNAL
-  local pid driver
+halt() { # SIGNAL
+  local pid
   dir=$(cd "$dir" && pwd)
   pid=$(cat "$dir/dockerd.pid")
-  exec_root=$(cat "$dir/exec-root")
-  driver=$(docker -H "unix://$dir/docker.sock" info -f '{{.Driver}}')
+  docker -H "unix://$dir/docker.sock" info -f '{{.Driver}}' >"$dir/driver"
   kill "-$1" "$pid"
   for _ in $(seq 120); do
     kill -0 "$pid" 2>/dev/null || break
     sleep 0.25
   done
   rm -f "$dir/dockerd.pid"
-  launch "$driver" || { say "the daemon does not come up again:"; tail -30 "$dir/dockerd.log" >&2; exit 1; }
+}
+
+start() {
+  dir=$(cd "$dir" && pwd)
+  exec_root=$(cat "$dir/exec-root")
+  launch "$(cat "$dir/driver")" || { say "the daemon does not come up again:"; tail -30 "$dir/dockerd.log" >&2; exit 1; }
 }
 
 image() { # BINARY NAME
@@ -140,17 +147,18 @@ case $verb in
     dir=${2:-$dir}
     "$verb"
     ;;
-  restart)
-    [ $# -ge 2 ] || { say "usage: $0 restart DIR [SIGNAL]"; exit 2; }
+  halt | start | restart)
+    [ $# -ge 2 ] || { say "usage: $0 $verb DIR [SIGNAL]"; exit 2; }
     dir=$2
-    restart "${3:-TERM}"
+    [ "$verb" = start ] || halt "${3:-TERM}"
+    [ "$verb" = halt ] || start
     ;;
   image)
     [ $# -eq 3 ] || { say "usage: $0 image BINARY NAME"; exit 2; }
     image "$2" "$3"
     ;;
   *)
-    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -3,11 +3,15 @@
 //! `tests/docker/dockerd.sh up` starts a daemon of our own, and `MATRIX_DOCKER_HOST` says where it listens. Without it the tests are
 //! skipped by name, and where `MATRIX_REQUIRE_DOCKER` is set, as CI does, that is a failure.
 
+mod away;
 mod beside;
+#[path = "../support/binary.rs"]
+mod binary;
 mod chaos;
 mod daemon;
 mod engines;
 mod flags;
+mod gate;
 #[path = "../e2e/harness.rs"]
 #[expect(dead_code, reason = "the tests of processes use the rest")]
 mod harness;
@@ -20,4 +24,5 @@ mod refusals;
 mod registry;
 mod remote;
 mod runs;
+mod strangers;
 mod table;

@@ -189,7 +189,7 @@ fn a_socket_without_permission_says_which_group() {
     let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     fs::set_permissions(folder(&bench), everybody).expect("it is ours");
     let copy = open.path().join("matrix");
-    fs::copy(env!("CARGO_BIN_EXE_matrix"), &copy).expect("the binary can be copied");
+    fs::copy(crate::binary::matrix(), &copy).expect("the binary can be copied");
     let mut command = std::process::Command::new(&copy);
     command
         .args(["run", "matrices/m.yaml"])

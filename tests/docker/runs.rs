@@ -237,16 +237,6 @@ fn an_engine_that_ignores_sigterm_is_killed_after_its_grace() {
 #[test]
 fn shared_memory_that_an_engine_leaves_is_freed_and_what_others_use_stays() {
     let Some(daemon) = Daemon::or_skip() else { return };
-    // While any other engine of ours runs on this host nothing is freed: its tests may run beside this one.
-    let is_freed = (0..10).any(|attempt| {
-        std::thread::sleep(std::time::Duration::from_secs(attempt));
-        frees_shared_memory(&daemon)
-    });
-    assert!(is_freed, "nothing was freed in any of the runs");
-}
-
-/// A run whose engine leaves shared memory; says whether that was freed. What is not the engine's stays in any case.
-fn frees_shared_memory(daemon: &Daemon) -> bool {
     let file = |name: &str| PathBuf::from(format!("/dev/shm/matrix-test-{name}-{}", std::process::id()));
     let (older, newer) = (file("older"), file("newer"));
     fs::write(&older, "there before the start").expect("a file can be written");
@@ -275,8 +265,7 @@ fn frees_shared_memory(daemon: &Daemon) -> bool {
     assert!(stays, "what is not the engine's stays");
     let is_told = journal.contains("\"shm_freed_bytes\":2097152")
         && journal.contains("2.1 MB that it left in /dev/shm are freed (1 file)");
-    assert_eq!(is_told, left.is_empty(), "{journal}");
-    is_told
+    assert!(is_told && left.is_empty(), "{journal}");
 }
 
 fn interrupt(child: &std::process::Child) {

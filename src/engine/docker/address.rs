@@ -207,21 +207,27 @@ impl Address {
         }
     }
 
-    /// Removes a container at once. It blocks, for it serves a `drop`, and says nothing: whatever it leaves the next sweep finds.
-    pub(super) fn remove_now(&self, id: &str) {
+    /// Removes a container at once. It blocks, for it serves a `drop`.
+    ///
+    /// # Errors
+    /// Why nobody knows whether it is gone.
+    pub(super) fn remove_now(&self, id: &str) -> Result<(), String> {
         let request = format!("DELETE /containers/{id}?force=true&v=true HTTP/1.0\r\nHost: docker\r\n\r\n");
         let ask = |mut stream: Box<dyn Wire>| {
             let mut answer = Vec::new();
-            stream
-                .write_all(request.as_bytes())
-                .and_then(|()| stream.read_to_end(&mut answer))
+            stream.write_all(request.as_bytes())?;
+            match stream.read_to_end(&mut answer) {
+                // Over TLS a peer may leave without a farewell.
+                Err(error) if answer.is_empty() => Err(error),
+                _ => Ok(answer),
+            }
         };
         let reach = |at: &str| {
             let stream = TcpStream::connect(at)?;
             stream.set_read_timeout(Some(PARTING))?;
             io::Result::Ok(stream)
         };
-        let _ = match self {
+        let answer = match self {
             Self::Unix(path) => UnixStream::connect(path).and_then(|stream| {
                 stream.set_read_timeout(Some(PARTING))?;
                 ask(Box::new(stream))
@@ -232,6 +238,21 @@ impl Address {
                 secured.and_then(|stream| ask(Box::new(stream)))
             }
         };
+        let answer = answer.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                format!("the container daemon at {self} does not answer")
+            }
+            _ => format!("the container daemon at {self}: {error}"),
+        })?;
+        let answer = String::from_utf8_lossy(&answer);
+        match answer.split_whitespace().nth(1) {
+            // Removed, or not there.
+            Some("204" | "404") => Ok(()),
+            _ => Err(format!(
+                "the container daemon at {self} says: {}",
+                answer.lines().next_back().unwrap_or_default().trim()
+            )),
+        }
     }
 }
 

@@ -30,7 +30,11 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Connects and agrees on a version of the API.
     pub(super) async fn connect(whereabouts: &Whereabouts) -> Result<Self, Refused> {
-        let address = Address::of(whereabouts)?;
+        Self::at(Address::of(whereabouts)?).await
+    }
+
+    /// Connects to the daemon at an address.
+    pub(super) async fn at(address: Address) -> Result<Self, Refused> {
         let refused = |error: Error| Refused {
             address: Some(address.to_string()),
             ..Refused::of("connect", &error)

@@ -9,13 +9,13 @@ use bollard::errors::Error;
 use bollard::models::{ContainerCreateBody, HostConfig};
 use bollard::query_parameters::{LogsOptions, WaitContainerOptions};
 use futures_util::StreamExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::base::ids::{LaunchId, RunId};
 use crate::engine::docker::address::Whereabouts;
 use crate::engine::docker::body::{OWNER, RUN, START};
 use crate::engine::docker::daemon::{Daemon, Refused, is_missing, words};
-use crate::engine::docker::{Created, remove};
+use crate::engine::docker::{Created, REMOVED, remove};
 use crate::engine::marks::Marks;
 
 /// How much of what it says is read.
@@ -67,17 +67,14 @@ pub(in crate::engine) async fn help(whereabouts: &Whereabouts, dry: Dry<'_>) -> 
         .create_container(None, body(dry, &marks))
         .await
         .map_err(|error| said(Refused::of("create", &error)))?;
-    let mut container = Created {
-        address: daemon.address.clone(),
-        name: made.id.clone(),
-        id: made.id,
-        is_gone: false,
-    };
+    let mut container = Created::new(&daemon, made.id.clone(), made.id);
     let text = match timeout(patience, run(&daemon.docker, &container.id)).await {
         Ok(text) => text,
         Err(_) => Err(format!("its help does not come within {} s", patience.as_secs())),
     };
-    container.is_gone = remove(&daemon.docker, &container.id).await.is_ok();
+    container.is_gone = remove(&daemon.docker, &container.id, Instant::now() + REMOVED)
+        .await
+        .is_ok();
     text
 }
 

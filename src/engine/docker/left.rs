@@ -8,12 +8,12 @@ use bollard::Docker;
 use bollard::models::ContainerSummaryStateEnum;
 use bollard::query_parameters::{ListContainersOptions, StopContainerOptions};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::engine::docker::address::{Address, Whereabouts};
 use crate::engine::docker::body::{IMAGE, OWNER, RUN, START};
 use crate::engine::docker::daemon::Daemon;
-use crate::engine::docker::remove;
+use crate::engine::docker::{REMOVED, remove};
 use crate::engine::marks::Owner;
 
 /// How long a daemon may take to say what it has; one that hangs must not hold up a run of processes.
@@ -78,7 +78,7 @@ async fn end(docker: &Docker, left: &LeftContainer, grace: Duration) -> String {
     };
     // One that never ran, or that has ended, cannot be stopped; it is removed all the same.
     let _ = docker.stop_container(&left.id, Some(options)).await;
-    match remove(docker, &left.id).await {
+    match remove(docker, &left.id, Instant::now() + REMOVED).await {
         Ok(()) => left.words(),
         Err(reason) => format!("{}, which is still there: {reason}", left.words()),
     }

@@ -10,36 +10,43 @@ mod config;
 mod credentials;
 mod daemon;
 mod errors;
+mod first_process;
 mod fit;
 mod help;
 mod image;
 mod inquest;
 mod left;
 mod name;
+mod orphans;
 mod pull;
 mod trial;
 mod watch;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::Docker;
-use bollard::models::{ContainerCreateBody, HostConfigLogConfig};
+use bollard::errors::Error;
+use bollard::models::{ContainerCreateBody, ContainerState, HostConfigLogConfig};
 use bollard::query_parameters::{
     CreateContainerOptions, InspectContainerOptions, KillContainerOptions, RemoveContainerOptions,
 };
+use rustix::process::Signal;
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::base::clock;
 use crate::engine::docker::address::Address;
-use crate::engine::docker::daemon::{Daemon, is_missing};
+use crate::engine::docker::daemon::{Daemon, is_missing, words};
+use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::image::Had;
-use crate::engine::docker::watch::{Exit, Life};
+use crate::engine::docker::orphans::Orphan;
+use crate::engine::docker::watch::{Exit, Life, Signs, Watched};
 use crate::engine::marks::Marks;
 use crate::engine::{
-    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, Tell, belongs, contact, port,
+    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, Tell, contact, port,
 };
 use crate::matrix::plan::{Container, Launch, command};
 use crate::results::store;
@@ -50,6 +57,7 @@ pub use fit::{Lack, Wanted, lacks};
 pub(in crate::engine) use help::{Dry, help, image_at_hand};
 pub use image::{Images, Pull};
 pub use left::{LeftContainer, find, sweep};
+pub use orphans::{Orphans, Remaining};
 
 /// How long to wait for last words once a container has ended: its log ends with it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -63,6 +71,15 @@ const LOG_FILE: &str = "64m";
 /// How long the daemon may take to remove a container.
 const REMOVED: Duration = Duration::from_secs(30);
 
+/// How long the daemon may take to pass a signal on; after that it is sent by ourselves, where that can be.
+const SIGNALLED: Duration = Duration::from_secs(10);
+
+/// How often a process is looked at whose daemon does not answer.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long the daemon may take to tell of an end that is seen already.
+const TOLD: Duration = Duration::from_secs(2);
+
 /// A container of ours.
 pub(super) struct Engine {
     docker: Docker,
@@ -70,8 +87,9 @@ pub(super) struct Engine {
     grace: Duration,
     image: Had,
     life: Receiver<Life>,
-    /// Its first process, where the daemon is of this host and tells.
-    pid: Option<u32>,
+    signs: Arc<Signs>,
+    /// How long its last words are waited for, once it has ended.
+    last_words: Option<Instant>,
     /// What follows its log and its life; ends with this.
     _following: JoinSet<()>,
 }
@@ -114,15 +132,23 @@ pub(super) async fn start(
     let log = Log::follow(reader, logs.engine, launch.signs.clone(), &context.redactor).map_err(pipe)?;
     let body = body_with_short_log(body, daemon.is_podman);
     let names = names(&command::container_name(launch), context);
-    let created = create(&daemon, &names, body).await.map_err(refused)?;
+    let mut created = create(&daemon, &names, body, context).await.map_err(refused)?;
     let docker = daemon.docker.clone();
     let started = docker.start_container(&created.id, None).await;
     started.map_err(|error| refused(Refused::of("start", &error)))?;
-    let pid = match daemon.address.is_local() {
-        true => first_process(&docker, &created.id).await,
-        false => None,
+    let state = state(&docker, &created.id).await.unwrap_or_default();
+    if daemon.address.is_local() {
+        created.first = FirstProcess::of(&created.id, state.pid);
+    }
+    let signs = Arc::new(Signs::default());
+    let watched = Watched {
+        docker: docker.clone(),
+        id: created.id.clone(),
+        started_at: state.started_at,
+        first: created.first.clone(),
+        signs: Arc::clone(&signs),
     };
-    let (following, life) = watch::follow(&docker, &created.id, writer);
+    let (following, life) = watch::follow(watched, writer);
     let host = daemon.address.host();
     Ok(Running {
         endpoint: Endpoint {
@@ -144,7 +170,8 @@ pub(super) async fn start(
             grace: launch.patience.stop.duration(),
             image,
             life,
-            pid,
+            signs,
+            last_words: None,
             _following: following,
         })),
         shm: None,
@@ -195,7 +222,12 @@ fn names(usual: &str, context: &Context) -> [String; 3] {
     [usual.to_owned(), own, last]
 }
 
-async fn create(daemon: &Daemon, names: &[String], body: ContainerCreateBody) -> Result<Created, Refused> {
+async fn create(
+    daemon: &Daemon,
+    names: &[String],
+    body: ContainerCreateBody,
+    context: &Context,
+) -> Result<Created, Refused> {
     let mut taken = None;
     for name in names {
         let options = CreateContainerOptions {
@@ -204,12 +236,9 @@ async fn create(daemon: &Daemon, names: &[String], body: ContainerCreateBody) ->
         };
         match daemon.docker.create_container(Some(options), body.clone()).await {
             Ok(made) => {
-                return Ok(Created {
-                    address: daemon.address.clone(),
-                    id: made.id,
-                    name: name.clone(),
-                    is_gone: false,
-                });
+                let mut created = Created::new(daemon, made.id, name.clone());
+                created.orphans = Some(Arc::clone(&context.orphans));
+                return Ok(created);
             }
             Err(error) => {
                 let refused = Refused::of("create", &error);
@@ -229,13 +258,52 @@ struct Created {
     address: Address,
     id: String,
     name: String,
+    /// Its first process, where the daemon is of this host and tells.
+    first: Option<FirstProcess>,
     is_gone: bool,
+    /// Who is told where it could not be removed.
+    orphans: Option<Arc<Orphans>>,
+}
+
+impl Created {
+    fn new(daemon: &Daemon, id: String, name: String) -> Self {
+        Self {
+            address: daemon.address.clone(),
+            id,
+            name,
+            first: None,
+            is_gone: false,
+            orphans: None,
+        }
+    }
+
+    /// It could not be removed, and is tried again later.
+    fn abandon(&mut self, has_ended: bool, reason: String) {
+        self.is_gone = true;
+        if let Some(orphans) = &self.orphans {
+            orphans.add(Orphan {
+                address: self.address.clone(),
+                id: self.id.clone(),
+                name: self.name.clone(),
+                first: self.first.clone(),
+                has_ended,
+                reason,
+            });
+        }
+    }
 }
 
 impl Drop for Created {
     fn drop(&mut self) {
-        if !self.is_gone {
-            self.address.remove_now(&self.id);
+        if self.is_gone {
+            return;
+        }
+        if let Some(first) = &self.first {
+            // Whoever may not is told by what the daemon does.
+            let _ = first.signal(Signal::KILL);
+        }
+        if let Err(reason) = self.address.remove_now(&self.id) {
+            self.abandon(false, reason);
         }
     }
 }
@@ -250,8 +318,8 @@ impl Engine {
         &self.image.digest
     }
 
-    pub(super) const fn pid(&self) -> Option<u32> {
-        self.pid
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.container.first.as_ref().map(FirstProcess::pid)
     }
 
     pub(super) const fn image_bytes(&self) -> Option<u64> {
@@ -261,13 +329,32 @@ impl Engine {
     /// Waits until the container ended and, a moment, for its last words.
     pub(super) async fn exited(&mut self, log: &Log) -> Ended {
         let exit = self.ended().await;
-        log.over(LAST_WORDS).await;
+        // Whoever asks may ask again and again, and must not wait anew each time.
+        let until = *self.last_words.get_or_insert_with(|| Instant::now() + LAST_WORDS);
+        if exit.is_over() {
+            log.over(until.saturating_duration_since(Instant::now())).await;
+        }
         exit.ended()
     }
 
     /// Whether nobody can tell at the moment if it lives: the daemon is not heard.
     pub(super) fn is_unheard(&self) -> bool {
         *self.life.borrow() == Life::Unheard
+    }
+
+    /// An answer of it moved.
+    pub(super) fn moves(&self) {
+        self.signs.moves();
+    }
+
+    /// Has the daemon asked why nothing moves.
+    pub(super) fn suspect(&self) {
+        self.signs.suspect();
+    }
+
+    /// The stretches in which the daemon was not heard.
+    pub(super) fn take_unheard(&self) -> Vec<Duration> {
+        self.signs.take_unheard()
     }
 
     async fn ended(&mut self) -> Exit {
@@ -280,79 +367,135 @@ impl Engine {
 
     pub(super) async fn stop(mut self, log: &Log) -> String {
         let before = self.life.borrow().clone();
-        let how = match before {
-            Life::Ended(exit) => format!("it had ended before ({})", exit.words()),
+        let (how, has_ended) = match before {
+            Life::Ended(exit) => (format!("it had ended before ({})", exit.words()), exit.is_over()),
             Life::Lives | Life::Unheard => self.end().await,
         };
         log.over(LAST_WORDS).await;
-        match remove(&self.docker, &self.container.id).await {
+        match remove(&self.docker, &self.container.id, Instant::now() + REMOVED).await {
             Ok(()) => {
                 self.container.is_gone = true;
                 format!("{how}; the container is removed")
             }
-            Err(reason) => format!(
-                "{how}; the container {} is still there: {reason}",
-                self.container.name
+            Err(reason) => {
+                let how = format!(
+                    "{how}; the container {} is still there: {reason}",
+                    self.container.name
+                );
+                self.container.abandon(has_ended, reason);
+                how
+            }
+        }
+    }
+
+    /// SIGTERM, grace, SIGKILL. Says how it ended, and whether it surely did.
+    async fn end(&mut self) -> (String, bool) {
+        let grace = crate::base::units::Span(self.grace);
+        let asked = self.signal(Signal::TERM).await;
+        if asked.is_ok()
+            && let Ok(words) = timeout(self.grace, self.over()).await
+        {
+            return (format!("it ended on SIGTERM ({words})"), true);
+        }
+        if let Err(reason) = self.signal(Signal::KILL).await {
+            return (format!("it could not be signalled: {reason}"), false);
+        }
+        match timeout(KILLED, self.over()).await {
+            Ok(words) => (format!("it was killed after {grace} of grace ({words})"), true),
+            Err(_) => (
+                format!("it was killed after {grace} of grace and has not ended since"),
+                false,
             ),
         }
     }
 
-    /// SIGTERM, grace, SIGKILL.
-    async fn end(&mut self) -> String {
-        let (docker, id, grace) = (self.docker.clone(), self.container.id.clone(), self.grace);
-        signal(&docker, &id, "SIGTERM").await;
-        if let Ok(exit) = timeout(grace, self.ended()).await {
-            return format!("it ended on SIGTERM ({})", exit.words());
+    /// Waits until it has ended, and says how: as the daemon tells, or, where that is not heard, as its process shows.
+    async fn over(&mut self) -> String {
+        let first = self.container.first.clone();
+        let gone = async {
+            match &first {
+                Some(first) => {
+                    while first.is_alive() {
+                        sleep(LOOK).await;
+                    }
+                    sleep(TOLD).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            exit = self.ended() => exit.words(),
+            () = gone => "its process is gone; the container daemon does not tell how".to_owned(),
         }
-        signal(&docker, &id, "SIGKILL").await;
-        let grace = crate::base::units::Span(grace);
-        match timeout(KILLED, self.ended()).await {
-            Ok(exit) => format!("it was killed after {grace} of grace ({})", exit.words()),
-            Err(_) => format!("it was killed after {grace} of grace and has not ended since"),
+    }
+
+    /// Sends it a signal through the daemon, or, where that does not answer, by itself.
+    async fn signal(&self, signal: Signal) -> Result<(), String> {
+        let name = match signal {
+            Signal::KILL => "SIGKILL",
+            _ => "SIGTERM",
+        };
+        self.signs.ends();
+        let options = KillContainerOptions {
+            signal: name.to_owned(),
+        };
+        let asked = self.docker.kill_container(&self.container.id, Some(options));
+        let refused = match timeout(SIGNALLED, asked).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) if has_ended(&error) => return Ok(()),
+            Ok(Err(error)) => words(&error),
+            Err(_) => format!("no answer within {} s", SIGNALLED.as_secs()),
+        };
+        let refused = format!("the container daemon at {}: {refused}", self.container.address);
+        match &self.container.first {
+            Some(first) => first
+                .signal(signal)
+                .map_err(|error| format!("{refused}; its process {}: {error}", first.pid())),
+            None => Err(refused),
         }
     }
 }
 
-/// The first process of a container by this host's numbers; `None` where it has ended already, or the daemon counts otherwise.
-async fn first_process(docker: &Docker, id: &str) -> Option<u32> {
-    let seen = docker
-        .inspect_container(id, None::<InspectContainerOptions>)
-        .await
-        .ok()?;
-    let pid = u32::try_from(seen.state?.pid?).ok().filter(|pid| *pid > 0)?;
-    belongs::is_of_container(pid, id).then_some(pid)
+/// Whether a signal is refused because there is nothing left to take it.
+fn has_ended(error: &Error) -> bool {
+    let is_not_running = |message: &str| message.contains("is not running");
+    is_missing(error)
+        || matches!(error, Error::DockerResponseServerError { message, .. } if is_not_running(message))
 }
 
-async fn signal(docker: &Docker, id: &str, signal: &str) {
-    let options = KillContainerOptions {
-        signal: signal.to_owned(),
-    };
-    // It may have ended in the meantime, which is what was wanted.
-    let _ = docker.kill_container(id, Some(options)).await;
+/// What the daemon knows of a container's life.
+async fn state(docker: &Docker, id: &str) -> Option<ContainerState> {
+    let seen = docker.inspect_container(id, None::<InspectContainerOptions>);
+    seen.await.ok()?.state
 }
 
 /// Removes a container and waits until the daemon knows it no more.
-async fn remove(docker: &Docker, id: &str) -> Result<(), String> {
+async fn remove(docker: &Docker, id: &str, deadline: Instant) -> Result<(), String> {
     let options = || RemoveContainerOptions {
         force: true,
         v: true,
         ..RemoveContainerOptions::default()
     };
-    let deadline = Instant::now() + REMOVED;
+    let mut reason = "the container daemon does not answer".to_owned();
     loop {
-        let removed = docker.remove_container(id, Some(options())).await;
-        let seen = docker
-            .inspect_container(id, None::<InspectContainerOptions>)
-            .await;
-        match (removed, seen) {
-            (_, Err(error)) if is_missing(&error) => return Ok(()),
-            (removed, _) if Instant::now() >= deadline => {
-                return Err(removed.map_or_else(
-                    |error| daemon::words(&error),
-                    |()| "it is being removed".to_owned(),
-                ));
+        let attempt = async {
+            let removed = docker.remove_container(id, Some(options())).await;
+            let seen = docker
+                .inspect_container(id, None::<InspectContainerOptions>)
+                .await;
+            (removed, seen)
+        };
+        match timeout_at(deadline, attempt).await {
+            Ok((_, Err(error))) if is_missing(&error) => return Ok(()),
+            Ok((removed, _)) => {
+                reason = removed.map_or_else(|error| words(&error), |()| "it is being removed".to_owned());
             }
-            _ => sleep(Duration::from_millis(200)).await,
+            Err(_) => return Err(reason),
         }
+        if Instant::now() >= deadline {
+            return Err(reason);
+        }
+        sleep(Duration::from_millis(200)).await;
     }
 }

@@ -6,12 +6,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bollard::models::{ContainerCreateBody, HostConfig};
+use tokio::time::Instant;
 
 use crate::base::ids::RunId;
 use crate::engine::docker::body::{self, OWNER, RUN, START};
 use crate::engine::docker::daemon::{Daemon, Refused};
 use crate::engine::docker::fit::Lack;
-use crate::engine::docker::{Created, remove};
+use crate::engine::docker::{Created, REMOVED, remove};
 use crate::engine::marks::Marks;
 use crate::matrix::plan::{Container, Gpus, Launch};
 
@@ -87,14 +88,11 @@ async fn attempt(
     };
     let made = daemon.docker.create_container(None, body).await;
     let made = made.map_err(|error| Refused::of("create", &error))?;
-    let mut trial = Created {
-        address: daemon.address.clone(),
-        name: made.id.clone(),
-        id: made.id,
-        is_gone: false,
-    };
+    let mut trial = Created::new(daemon, made.id.clone(), made.id);
     let started = daemon.docker.start_container(&trial.id, None).await;
-    trial.is_gone = remove(&daemon.docker, &trial.id).await.is_ok();
+    trial.is_gone = remove(&daemon.docker, &trial.id, Instant::now() + REMOVED)
+        .await
+        .is_ok();
     match started {
         Ok(()) => Ok(()),
         Err(error) => {

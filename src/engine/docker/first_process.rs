@@ -1,0 +1,88 @@
+//! The first process of a container on this host. It can be looked at and signalled while the daemon does not answer.
+
+use procfs::process::Process;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::engine::belongs;
+
+/// A container's first process by this host's numbers. When it ends, the kernel ends everything else in the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FirstProcess {
+    pid: u32,
+    container: String,
+}
+
+impl FirstProcess {
+    /// The process that the daemon names; `None` where its number means nothing on this host.
+    pub(super) fn of(container: &str, pid: Option<i64>) -> Option<Self> {
+        let pid = u32::try_from(pid?).ok().filter(|pid| *pid > 0)?;
+        let process = Self {
+            pid,
+            container: container.to_owned(),
+        };
+        process.is_alive().then_some(process)
+    }
+
+    pub(super) const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it runs. A number that passed on to a process of no container, or of another one, is not it.
+    pub(super) fn is_alive(&self) -> bool {
+        let stat = i32::try_from(self.pid)
+            .ok()
+            .and_then(|pid| Process::new(pid).and_then(|process| process.stat()).ok());
+        stat.is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+            && belongs::is_of_container(self.pid, &self.container)
+    }
+
+    /// Sends it a signal. One that has ended needs none.
+    ///
+    /// # Errors
+    /// The system refuses, as it does to a user who may talk to the daemon and is not root.
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
+            return Ok(());
+        };
+        // The descriptor pins the process: its number cannot pass on between the look and the signal.
+        let pinned = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pinned) => pinned,
+            Err(Errno::SRCH) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if !self.is_alive() {
+            return Ok(());
+        }
+        match rustix::process::pidfd_send_signal(&pinned, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_no_container_is_not_taken_for_one() {
+        let own = i64::from(std::process::id());
+        assert_eq!(FirstProcess::of(&"f".repeat(64), Some(own)), None);
+        assert_eq!(FirstProcess::of("", Some(0)), None);
+        assert_eq!(FirstProcess::of("", None), None);
+    }
+
+    #[test]
+    fn a_process_that_is_not_of_the_container_gets_no_signal() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let passed_on = FirstProcess {
+            pid: child.id(),
+            container: "f".repeat(64),
+        };
+        assert_eq!(passed_on.signal(Signal::KILL), Ok(()));
+        assert!(child.try_wait().unwrap().is_none(), "it was not of the container");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
