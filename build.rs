@@ -10,8 +10,7 @@ use std::process::Command;
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
-    println!("cargo:rerun-if-changed=.git/HEAD");
-    println!("cargo:rerun-if-changed=.git/index");
+    watch_revision();
     println!("cargo:rustc-env=MATRIX_REVISION={}", revision());
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let mut code = String::from(
@@ -57,16 +56,43 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// What decides the binary besides the files that cargo watches anyway.
+const SOURCES: [&str; 7] = [
+    "src",
+    "engines",
+    "matrices",
+    "schemas",
+    "Cargo.toml",
+    "Cargo.lock",
+    "build.rs",
+];
+
+/// Runs this script again after a commit, a checkout or a change of a source, and not after a mere `git status`, which rewrites the index.
+fn watch_revision() {
+    for source in SOURCES {
+        println!("cargo:rerun-if-changed={source}");
+    }
+    // `HEAD` changes with a checkout, its log with every commit. In a worktree both lie elsewhere.
+    for name in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", name]).filter(|path| Path::new(path).exists()) {
+            println!("cargo:rerun-if-changed={path}");
+        }
+    }
+}
+
+/// The commit, with `+changes` where a source differs from it.
 fn revision() -> String {
-    let git = |args: &[&str]| {
-        let output = Command::new("git").args(args).output().ok()?;
-        output
-            .status
-            .success()
-            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
     let revision = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
-    let changed =
-        git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|list| !list.is_empty());
-    format!("{revision}{}", if changed { "+changes" } else { "" })
+    let mut status = vec!["status", "--porcelain", "--untracked-files=no", "--"];
+    status.extend(SOURCES);
+    let has_changes = git(&status).is_some_and(|list| !list.is_empty());
+    format!("{revision}{}", if has_changes { "+changes" } else { "" })
+}
+
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).output().ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

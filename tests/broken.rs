@@ -1,5 +1,8 @@
 //! Broken matrices: what each is answered with, word for word.
 
+#[path = "support/binary.rs"]
+mod binary;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,7 +21,7 @@ fn every_broken_matrix_is_answered_with_place_and_mend() {
             .expect("a file has a name")
             .to_string_lossy()
             .into_owned();
-        let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+        let output = Command::new(binary::matrix())
             .args(["check", &format!("{name}.yaml")])
             .current_dir(folder())
             .env("NO_COLOR", "1")
@@ -49,7 +52,7 @@ fn a_metric_that_nobody_reads_is_named_in_the_recipe() {
     std::fs::write(engines.join("mine.yaml"), recipe).expect("a file can be written");
     let text = "name: t\nengines: [mine]\nmodels: [m]\nscenarios: [sharegpt]\n";
     std::fs::write(folder.path().join("m.yaml"), text).expect("a file can be written");
-    let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+    let output = Command::new(binary::matrix())
         .args(["check", "m.yaml"])
         .current_dir(folder.path())
         .output()
@@ -66,7 +69,7 @@ fn a_matrix_called_like_an_engine_is_read() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let text = "name: t\nengines: [vllm]\nmodels: [m]\nscenarios: [sharegpt]\n";
     std::fs::write(folder.path().join("vllm.yaml"), text).expect("a file can be written");
-    let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+    let output = Command::new(binary::matrix())
         .args(["check", "vllm.yaml"])
         .current_dir(folder.path())
         .output()
@@ -107,7 +110,7 @@ fn a_recipe_with_two_ways_to_cold_caches_is_refused() {
         std::fs::write(engines.join("mine.yaml"), recipe).expect("a file can be written");
         let text = "name: t\nengines: [mine]\nmodels: [m]\nscenarios: [sharegpt]\n";
         std::fs::write(folder.path().join("m.yaml"), text).expect("a file can be written");
-        let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+        let output = Command::new(binary::matrix())
             .args(["check", "m.yaml"])
             .current_dir(folder.path())
             .output()

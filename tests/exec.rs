@@ -1,10 +1,11 @@
 //! The shim that ties an engine to the life of `matrix`, as a process.
 
+#[path = "support/binary.rs"]
+mod binary;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-const MATRIX: &str = env!("CARGO_BIN_EXE_matrix");
 
 fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -25,7 +26,7 @@ fn until(mut what: impl FnMut() -> bool) {
 #[test]
 fn the_program_ends_with_a_parent_that_is_killed() {
     // The shell is the parent; the shim becomes the program, so the id that the shell sees stays.
-    let script = format!("'{MATRIX}' __exec $$ -- sleep 310 & echo $!; wait");
+    let script = format!("'{}' __exec $$ -- sleep 310 & echo $!; wait", binary::matrix());
     let mut parent = Command::new("sh")
         .args(["-c", &script])
         .stdout(Stdio::piped())
@@ -48,7 +49,7 @@ fn the_program_does_not_begin_when_its_parent_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("begun");
     // Process 1 is never ours.
-    let output = Command::new(MATRIX)
+    let output = Command::new(binary::matrix())
         .args(["__exec", "1", "--", "touch"])
         .arg(&file)
         .output()
@@ -65,7 +66,7 @@ fn the_program_does_not_begin_when_its_parent_is_gone() {
 fn arguments_and_status_pass_unchanged_and_a_missing_program_is_named() {
     let parent = std::process::id().to_string();
     let run = |words: &[&str]| {
-        Command::new(MATRIX)
+        Command::new(binary::matrix())
             .args(["__exec", &parent, "--"])
             .args(words)
             .output()

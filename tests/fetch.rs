@@ -1,5 +1,8 @@
 //! `matrix fetch` against a local server that plays the model hub: redirects, ranges, broken transfers, tokens, wrong digests.
 
+#[path = "support/binary.rs"]
+mod binary;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -150,7 +153,7 @@ fn hex(bytes: &[u8]) -> String {
 fn fetch(folder: &Path, server: &Server, token: Option<&str>, more: &[&str]) -> Output {
     let matrix = "name: t\nengines: [vllm]\nmodels: [some/model]\nscenarios: [sharegpt]\n";
     std::fs::write(folder.join("m.yaml"), matrix).expect("a file can be written");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_matrix"));
+    let mut command = Command::new(binary::matrix());
     command
         .args(["fetch", "m.yaml", "--endpoint", &server.address])
         .args(more)

@@ -3,6 +3,9 @@
 //! The published reports that `results/published` was made from are not ours to ship. `MATRIX_SEEDS` names the folder that holds
 //! them; without it the tests that read them are skipped by name, and where `MATRIX_REQUIRE_SEEDS` is set that is a failure.
 
+#[path = "support/binary.rs"]
+mod binary;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,7 +37,7 @@ struct Ran {
 }
 
 fn matrix(args: &[&str], folder: &Path) -> Ran {
-    let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+    let output = Command::new(binary::matrix())
         .args(args)
         .current_dir(folder)
         .output()

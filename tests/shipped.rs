@@ -1,5 +1,8 @@
 //! Everything that is shipped parses, plans, matches its snapshot and its schema; and nothing leaks between cells.
 
+#[path = "support/binary.rs"]
+mod binary;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,7 +60,7 @@ fn plan(matrix: &Matrix, recipes: &Recipes) -> Plan {
 }
 
 fn shell(args: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+    let output = Command::new(binary::matrix())
         .args(args)
         .current_dir(root())
         .env("NO_COLOR", "1")

@@ -88,8 +88,8 @@ pub fn process_cpu() -> Duration {
 
 /// The way from wall time, in which the kernel stamps what arrives, to the monotonic clock.
 ///
-/// Both clocks are slewed alike, so the distance between them changes only when somebody sets the wall clock; that is
-/// noticed and counted.
+/// Both clocks are slewed alike, so the distance between them changes only when the wall clock is set. Virtual machines move the
+/// two apart by some microseconds on their own; that is followed, and only what is far enough to matter is counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Wall {
     /// Wall time, in nanoseconds since the Unix epoch, at the process's zero.
@@ -100,6 +100,8 @@ pub struct Wall {
 impl Wall {
     /// More than the two readings of a clock can lie apart by accident, once slow readings are left out.
     const JUMP_NS: u64 = 20_000;
+    /// From here on the wall clock was set: the times that are measured are told in milliseconds.
+    const SET_NS: u64 = 1_000_000;
     /// A reading that took longer was interrupted.
     const SLOW_NS: u64 = 2_000;
 
@@ -113,24 +115,40 @@ impl Wall {
         }
     }
 
-    /// Reads the distance again; to be called before stamps are read.
+    /// Reads the distance again; to be called before stamps are read. Two readings must agree that it changed.
     pub fn check(&mut self) {
-        for _ in 0..3 {
-            let (zero, took) = Self::distance();
-            if took <= Self::SLOW_NS {
-                return self.note(zero);
-            }
+        let Some(zero) = Self::quick_distance() else {
+            return;
+        };
+        if self.is_apart(zero)
+            && let Some(again) = Self::quick_distance()
+        {
+            self.note([zero, again]);
         }
     }
 
-    fn note(&mut self, zero_unix_ns: i64) {
-        if zero_unix_ns.abs_diff(self.zero_unix_ns) > Self::JUMP_NS {
-            self.jumps += 1;
-            self.zero_unix_ns = zero_unix_ns;
-        }
+    /// The distance by a reading that was not interrupted.
+    fn quick_distance() -> Option<i64> {
+        let mut readings = (0..3).map(|_| Self::distance());
+        let quick = readings.find(|(_, took)| *took <= Self::SLOW_NS)?;
+        Some(quick.0)
     }
 
-    /// How often the wall clock was set.
+    fn is_apart(&self, zero_unix_ns: i64) -> bool {
+        zero_unix_ns.abs_diff(self.zero_unix_ns) > Self::JUMP_NS
+    }
+
+    /// Follows the wall clock where both readings say that it moved.
+    fn note(&mut self, readings: [i64; 2]) {
+        let [one, other] = readings;
+        if one.abs_diff(other) > Self::JUMP_NS || !self.is_apart(other) {
+            return;
+        }
+        self.jumps += u32::from(other.abs_diff(self.zero_unix_ns) >= Self::SET_NS);
+        self.zero_unix_ns = other;
+    }
+
+    /// How often the wall clock was set, by a millisecond or more.
     pub const fn jumps(&self) -> u32 {
         self.jumps
     }
@@ -229,16 +247,31 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_that_is_set_is_noticed_once_and_followed() {
+    fn a_wall_clock_that_is_set_is_counted_once_and_followed() {
         let mut wall = Wall::new();
         let unix = wall.zero_unix_ns;
         let set = unix + 3_600_000_000_000;
-        wall.note(unix + 1000);
+        wall.note([unix + 1000; 2]);
         assert_eq!((wall.jumps(), wall.moment(unix + 5)), (0, Moment(5)));
-        wall.note(set);
-        wall.note(set + 1000);
+        wall.note([set, unix]);
+        assert_eq!(
+            wall.moment(unix + 5),
+            Moment(5),
+            "the second reading does not agree"
+        );
+        wall.note([set; 2]);
+        wall.note([set + 1000; 2]);
         assert_eq!((wall.jumps(), wall.moment(set + 7)), (1, Moment(7)));
         assert_eq!(wall.moment(unix), Moment(0));
+    }
+
+    /// The clocks of a virtual machine are corrected apart from each other.
+    #[test]
+    fn a_distance_that_moves_by_microseconds_is_followed_and_not_counted() {
+        let mut wall = Wall::new();
+        let drifted = wall.zero_unix_ns + 300_000;
+        wall.note([drifted, drifted + 500]);
+        assert_eq!((wall.jumps(), wall.moment(drifted + 500)), (0, Moment(0)));
     }
 
     #[test]

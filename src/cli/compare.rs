@@ -24,7 +24,7 @@ pub struct CompareArgs {
     /// How verdicts are reached.
     #[command(flatten)]
     pub judging: Judging,
-    /// Give verdicts though the environment changed (driver, clocks, host): what did it, the engine or the machine, is then yours to say.
+    /// Give verdicts though the environment changed (driver, power limit, GPU or CPU model): what did it, the engine or the machine, is then yours to say.
     #[arg(long)]
     pub across_environments: bool,
     /// The format.

@@ -197,6 +197,21 @@ struct FaultArgs {
     /// Ends every answer after this share of the tokens asked for, such as `50%`, though `ignore_eos` is set.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     early_end: Option<f64>,
+    /// Goes on beyond the tokens asked for by this share of them, such as `100%`.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    extra_output: Option<f64>,
+    /// Reads and reports only the first N tokens of each prompt.
+    #[arg(long, value_name = "N")]
+    truncate_prompts: Option<usize>,
+    /// Answers with one and the same token all the time.
+    #[arg(long)]
+    same_token: bool,
+    /// Reports no token counts.
+    #[arg(long)]
+    hide_usage: bool,
+    /// Reports as many output tokens as were asked for, however many came.
+    #[arg(long)]
+    claim_full_length: bool,
     /// Serves another model than the one named.
     #[arg(long)]
     wrong_model: bool,
@@ -358,6 +373,11 @@ impl FaultArgs {
             }),
             fake_reset: self.fake_reset,
             early_end: self.early_end,
+            extra_output: self.extra_output,
+            truncate_prompts: self.truncate_prompts,
+            same_token: self.same_token,
+            hide_usage: self.hide_usage,
+            claim_full_length: self.claim_full_length,
             wrong_model: self.wrong_model,
             rename_after: self.rename_after,
             forget_metrics_after: self.forget_metrics_after,

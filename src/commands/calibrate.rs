@@ -38,6 +38,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         prompts: None,
         whereabouts: engine::Whereabouts::default(),
         images: Arc::default(),
+        orphans: Arc::default(),
         secrets: BTreeMap::new(),
         redactor: Redactor::default(),
         http: engine::http_client(),

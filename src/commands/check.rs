@@ -16,6 +16,7 @@ pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
     match read(&args.matrix) {
         Ok(read) => {
             let plan = &read.plan;
+            read.tell();
             let unknown = flags::unknown(&read, &args.places)?;
             if !unknown.is_empty() {
                 return wrong(args, &unknown, &read.sources, colors);

@@ -6,8 +6,8 @@ use crate::cli::compare::{CompareArgs, CompareFormat};
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::compare::cells::{self, Terms};
-use crate::judge::compare::side;
 use crate::judge::compare::verdict::Verdict;
+use crate::judge::compare::{machines, side};
 use crate::judge::metrics::Metric;
 use crate::report::{self, Format, Table, verdicts};
 use crate::results::record::side::{Noise, Side};
@@ -128,5 +128,5 @@ pub(super) fn of_run(run: &Run, gates: &[Metric]) -> Side {
 
 /// The noise that is kept with the machine that measured `side`.
 pub(super) fn noise_of(cache: &Path, side: &Side) -> Option<Noise> {
-    store::nightly::noise(cache).filter(|noise| noise.machine == side.machine)
+    store::nightly::noise(cache).filter(|noise| machines::shares_noise(&noise.machine, &side.machine))
 }

@@ -14,7 +14,7 @@ use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::compare::night::Policy;
 use crate::judge::compare::spread::{self, Next};
-use crate::judge::compare::{student, verdict};
+use crate::judge::compare::{machines, student, verdict};
 use crate::report::{self, Format, verdicts};
 use crate::results::record::side::{Noise, Side, Varies};
 use crate::results::store::{self, Run};
@@ -81,7 +81,8 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
         }
     }
     let cache = args.run.places.cache();
-    let kept = store::nightly::noise(&cache).filter(|noise| noise.machine == side.machine);
+    let kept =
+        store::nightly::noise(&cache).filter(|noise| machines::shares_noise(&noise.machine, &side.machine));
     let mut noise = Noise {
         machine: side.machine.clone(),
         cells: kept.map(|noise| noise.cells).unwrap_or_default(),

@@ -8,7 +8,8 @@ use crate::base::ids::CellKey;
 use crate::cli::PlanArgs;
 use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
 use crate::exit::Exit;
-use crate::matrix::plan::{Cell, Launch, Plan, command};
+use crate::matrix::plan::{Cell, Launch, Loads, Plan, Start, command};
+use crate::matrix::spec::repeats::Order;
 use crate::matrix::spec::select::Selector;
 use crate::results::store;
 
@@ -22,6 +23,7 @@ pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
     if let Some(only) = &args.only {
         select(&mut read.plan, only)?;
     }
+    read.tell();
     let text = if args.json {
         json(&read.plan, &args.results)
     } else {
@@ -71,10 +73,11 @@ fn text(plan: &Plan, results: &Path) -> String {
         let starts = plan.starts.iter().map(|start| start.start).max().unwrap_or(0);
         let _ = writeln!(out, "{starts} starts, {until}");
     }
+    let past = past(plan, results);
+    out.push_str(&order(plan, &past));
     let mut expected = 0.0;
     let mut unknown = 0;
     let mut number = 0;
-    let past = past(plan, results);
     for (index, launch) in plan.launches.iter().enumerate() {
         let _ = write!(
             out,
@@ -117,6 +120,54 @@ fn text(plan: &Plan, results: &Path) -> String {
         let _ = writeln!(out, "\nmeasuring took {} last time{rest}", minutes(expected));
     }
     out
+}
+
+/// In which order engines are started that are started several times, and what either order costs.
+fn order(plan: &Plan, past: &BTreeMap<CellKey, store::history::Past>) -> String {
+    let chosen = plan.order();
+    let cost = |order: Order| {
+        let Loads { starts, changes } = plan.loads(order);
+        let times = if changes == 1 {
+            "once"
+        } else {
+            &format!("{changes} times")
+        };
+        format!("{starts} engine starts, another engine {times}")
+    };
+    let (alternate, blocks) = (plan.loads(Order::Alternate), plan.loads(Order::Blocks));
+    if alternate == blocks {
+        return String::new();
+    }
+    let other = match chosen {
+        Order::Alternate => Order::Blocks,
+        Order::Blocks => Order::Alternate,
+    };
+    let mut out = format!(
+        "order: {} ({}); `order: {}` would be {}\n",
+        chosen.name(),
+        cost(chosen),
+        other.name(),
+        cost(other)
+    );
+    if let Some(loading) = loading(plan, past) {
+        let _ = writeln!(
+            out,
+            "loading took {} a start last time: {} for all starts, in either order; after another engine it takes longer where memory does not \
+             hold the files of both",
+            minutes(loading / plan.starts.len() as f64),
+            minutes(loading)
+        );
+    }
+    out
+}
+
+/// Seconds until engines are ready, all starts together, by what they took last time; `None` where one of them was never started.
+fn loading(plan: &Plan, past: &BTreeMap<CellKey, store::history::Past>) -> Option<f64> {
+    let of_start = |start: &Start| {
+        let mut cells = start.cells.iter();
+        cells.find_map(|measurement| past.get(&measurement.cell)?.launch_seconds)
+    };
+    plan.starts.iter().map(of_start).sum()
 }
 
 /// How long each cell took last time. A history that cannot be read is no reason not to plan.
@@ -225,6 +276,12 @@ fn json(plan: &Plan, results: &Path) -> String {
         "cells": cells,
         "starts": plan.starts,
         "until": plan.until,
+        "order": plan.order(),
+        "loads": {
+            "alternate": plan.loads(Order::Alternate),
+            "blocks": plan.loads(Order::Blocks),
+            "seconds": loading(plan, &past),
+        },
         "left_out": plan.left_out,
         "reference": plan.reference,
     });

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::commands::shipped;
+use crate::commands::{complain, shipped};
 use crate::matrix::plan::{Plan, expand};
 use crate::matrix::spec::engine::{Recipe, Recipes};
 use crate::matrix::spec::matrix::Matrix;
+use crate::matrix::spec::repeats::Order;
 use crate::matrix::spec::source::{self, Mistake, Source};
 
 /// A plan with everything that was read for it.
@@ -16,6 +17,17 @@ pub(crate) struct Read {
     pub(crate) sources: Vec<Source>,
     /// The folder of the matrix file; paths in it are relative to this.
     pub(crate) folder: PathBuf,
+    /// What is well formed and could be said better.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Read {
+    /// Writes the notes to stderr.
+    pub(crate) fn tell(&self) {
+        for note in &self.notes {
+            complain(&format!("{note}\n"));
+        }
+    }
 }
 
 /// Reads a matrix and the recipes it names, and expands it. All mistakes of all files are found before it gives up.
@@ -49,6 +61,7 @@ pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
                     plan,
                     sources,
                     folder: folder.to_path_buf(),
+                    notes: notes(&matrix),
                 }),
                 false => Err((mistakes, sources)),
             }
@@ -62,6 +75,24 @@ pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
             Err((mistakes, sources))
         }
     }
+}
+
+/// What a well-formed matrix could say better, a line each.
+fn notes(matrix: &Matrix) -> Vec<String> {
+    let older = matrix.repeats.interleave.as_ref();
+    let order = matrix.repeats.order();
+    let interleave = older.map(|interleave| {
+        format!(
+            "note: `interleave: {interleave}` is the older form of `order: {}`{}",
+            order.name(),
+            if order == Order::Alternate {
+                ", which is the default"
+            } else {
+                ""
+            }
+        )
+    });
+    interleave.into_iter().collect()
 }
 
 /// The recipes that the matrix names. Where one of them is unknown all others are there too, to find the nearest.

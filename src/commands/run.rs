@@ -81,6 +81,10 @@ pub(super) fn measure(
 ) -> Result<Measured, Refusal> {
     let mut read =
         read(&args.matrix).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?;
+    // Who goes on with a run was told when it began.
+    if args.resume.is_none() {
+        read.tell();
+    }
     change(&mut read.plan);
     let resumed = resumed(args, &read.plan.matrix)?;
     let earlier = resumed
@@ -146,14 +150,14 @@ pub(super) fn measure(
         calibrates: !args.no_calibration,
         retry_invalid: args.retry_invalid,
     };
-    let tally = runtime.block_on(conduct(&store, &host, &events, &stop, work, &mut grow))?;
+    let (tally, unstopped) = runtime.block_on(conduct(&store, &host, &events, &stop, work, &mut grow))?;
     progress.finish();
     let tables = report::write(&store, colors).context("the measurements are saved, the tables are not")?;
     Ok(Measured {
         run: store.run().clone(),
         folder: store.folder().to_owned(),
         tables,
-        exit: verdict(&stop, tally),
+        exit: verdict(&stop, tally, unstopped),
     })
 }
 
@@ -207,10 +211,11 @@ fn claim(plan: &Plan, host: &Host) -> Result<Option<Claim>, Refusal> {
     })
 }
 
-fn verdict(stop: &Stop, tally: Tally) -> Exit {
+/// How a run ends whose measurements ended so, and that could not stop so many engines.
+fn verdict(stop: &Stop, tally: Tally, unstopped: usize) -> Exit {
     if stop.is_asked() {
         Exit::Interrupted
-    } else if tally.failed > 0 || tally.invalid > 0 {
+    } else if tally.failed > 0 || tally.invalid > 0 || unstopped > 0 {
         Exit::CellFailed
     } else {
         Exit::Done
@@ -253,6 +258,7 @@ fn host(
         cache: args.places.cache(),
         whereabouts: whereabouts(),
         images: Arc::new(engine::Images::new(args.pull.into())),
+        orphans: Arc::default(),
         prompts: (!args.fresh_prompts).then(|| args.places.prompts()),
         secrets,
         redactor,
@@ -425,7 +431,8 @@ struct Work {
     retry_invalid: u32,
 }
 
-/// Does all rounds: after each, `grow` tells the next one, until it wants no more.
+/// Does all rounds: after each, `grow` tells the next one, until it wants no more. Gives how the measurements ended, and how many engines
+/// could not be stopped.
 async fn conduct(
     store: &Store,
     host: &Host,
@@ -433,7 +440,7 @@ async fn conduct(
     stop: &Stop,
     work: Work,
     grow: &mut dyn FnMut() -> anyhow::Result<Option<Round>>,
-) -> anyhow::Result<Tally> {
+) -> anyhow::Result<(Tally, usize)> {
     let Work {
         first: Round { mut plan, mut todo },
         swept,
@@ -499,7 +506,9 @@ async fn conduct(
         "the run took {}",
         minutes(crate::base::clock::now().since(began).as_secs_f64())
     );
-    Ok(tally)
+    // The last that is said: it is left to whoever reads it.
+    let unstopped = run::orphans(host, events, stop).await;
+    Ok((tally, unstopped))
 }
 
 /// Measures the client briefly at the numbers of streams that the cells to come will have. What fails here costs the rows their client

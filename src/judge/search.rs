@@ -3,25 +3,35 @@
 use crate::judge::metrics;
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::search::{By, Search};
+use crate::matrix::spec::validity::Bounds;
 use crate::results::record::request::Request;
-use crate::results::record::search::{Judged, Point, SearchEnding, SearchRecord};
+use crate::results::record::search::{Judged, Point, SearchEnding, SearchRecord, Unreached};
 
 /// The two-sided 95 % quantile of the normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
+/// Below this many requests a rate is an accident.
+const FEW: usize = 8;
 /// A value between two others is rounded to so many digits, so that people can say it.
 const DIGITS: i32 = 4;
 
-/// Whether enough requests met the SLO. Every request that fell due counts, failed ones as misses; of none, none holds.
-pub fn judge(requests: &[Request], slo: &Slo, target: f64) -> Judged {
+/// Whether enough requests met the SLO, counted from the moments at which they fell due. Every request that fell due counts, failed
+/// ones as misses; of none, none holds. A rate that was not reached does not hold either: it is another load that was measured.
+pub fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged {
     let all = requests.len();
     let good = metrics::good(requests, slo);
     let attainment = if all == 0 { 0.0 } else { good as f64 / all as f64 };
+    let rates = metrics::rates(requests).filter(|_| search.by == By::Rate && all >= FEW);
+    let is_reached = rates.is_none_or(|rates| rates.sent >= rates.due * (1.0 - Bounds::default().rate));
     Judged {
         requests: all as u64,
         good: good as u64,
         attainment,
         interval: wilson(good as f64, all as f64),
-        holds: all > 0 && attainment >= target,
+        holds: all > 0 && attainment >= search.target && is_reached,
+        unreached: rates.filter(|_| !is_reached).map(|rates| Unreached {
+            due_per_s: rates.due,
+            sent_per_s: rates.sent,
+        }),
     }
 }
 
@@ -159,6 +169,13 @@ mod tests {
         .unwrap()
     }
 
+    fn by(by: By, target: f64) -> Search {
+        Search {
+            target,
+            ..Search::by(by)
+        }
+    }
+
     fn slo() -> Slo {
         Slo {
             ttft: Some(Span::seconds(1)),
@@ -175,10 +192,10 @@ mod tests {
             request(Some(1001)),
             request(None),
         ];
-        let judged = judge(&requests, &slo(), 0.5);
+        let judged = judge(&requests, &slo(), &by(By::Concurrency, 0.5));
         assert_eq!((judged.requests, judged.good, judged.attainment), (4, 2, 0.5));
         assert!(judged.holds);
-        assert!(!judge(&requests, &slo(), 0.51).holds);
+        assert!(!judge(&requests, &slo(), &by(By::Concurrency, 0.51)).holds);
         assert!(
             judged.interval[0] < 0.2 && judged.interval[1] > 0.8,
             "{:?}",
@@ -188,8 +205,44 @@ mod tests {
 
     #[test]
     fn of_no_request_nothing_holds() {
-        let judged = judge(&[], &slo(), 0.5);
+        let judged = judge(&[], &slo(), &by(By::Rate, 0.5));
         assert_eq!((judged.holds, judged.interval), (false, [0.0, 1.0]));
+    }
+
+    /// Ten requests due every 10 ms; each is sent and answered so many milliseconds after it fell due.
+    fn ten(sent_after: impl Fn(u64) -> u64, answered_after: impl Fn(u64) -> u64) -> Vec<Request> {
+        let at = |due: u64| {
+            let (sent, answered) = (due + sent_after(due), due + answered_after(due));
+            let [due, sent, answered] = [due, sent, answered].map(|ms| ms * 1_000_000);
+            serde_json::from_value(serde_json::json!({
+                "index": 0, "prompt_tokens": 1, "asked_tokens": 1, "due_ns": due, "sent_ns": sent,
+                "chunks": [[answered, "a", 1, 4]], "end_ns": answered,
+            }))
+            .unwrap()
+        };
+        (0..10).map(|place| at(place * 10)).collect()
+    }
+
+    #[test]
+    fn the_wait_for_a_slot_counts() {
+        // Answered 100 ms after they were sent; sent on time, and 950 ms late.
+        let on_time = ten(|_| 0, |_| 100);
+        let judged = judge(&on_time, &slo(), &by(By::Rate, 1.0));
+        assert_eq!((judged.good, judged.holds, judged.unreached), (10, true, None));
+        let late = ten(|_| 950, |_| 1050);
+        let judged = judge(&late, &slo(), &by(By::Rate, 1.0));
+        assert_eq!((judged.good, judged.holds), (0, false));
+    }
+
+    #[test]
+    fn a_rate_that_was_not_reached_does_not_hold() {
+        // Each is sent twice as late as it fell due: at half the rate.
+        let slow = ten(|due| due, |due| due + 1);
+        let judged = judge(&slow, &slo(), &by(By::Rate, 1.0));
+        assert_eq!((judged.attainment, judged.holds), (1.0, false));
+        let unreached = judged.unreached.unwrap();
+        assert_eq!((unreached.due_per_s, unreached.sent_per_s), (100.0, 50.0));
+        assert!(judge(&slow, &slo(), &by(By::Concurrency, 1.0)).holds);
     }
 
     #[test]
@@ -211,6 +264,7 @@ mod tests {
                 attainment: f64::from(u8::from(holds)),
                 interval: [0.0, 1.0],
                 holds,
+                unreached: None,
             },
             schedule_hash: ContentHash::of_bytes(b""),
             figures: Default::default(),

@@ -22,6 +22,9 @@ pub const LONGEST_GAP_S: f64 = 3.0;
 /// Two ways to tell the same energy disagree from this share on.
 const DISAGREE: f64 = 0.05;
 
+/// A shorter window has too few samples of power to compare their integral with a counter.
+const COMPARED_FROM_S: f64 = 2.0;
+
 /// What is known beside the samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct About {
@@ -108,7 +111,7 @@ fn energy(
     if about.seconds <= 0.0 {
         return None;
     }
-    let other = first.1.and(second.1);
+    let other = first.1.and(second.1).filter(|_| about.seconds >= COMPARED_FROM_S);
     Some(Energy {
         source,
         joules,

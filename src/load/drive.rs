@@ -41,7 +41,8 @@ pub struct Item {
     pub prompt_tokens: u32,
     /// Output tokens asked for.
     pub asked_tokens: u32,
-    /// When it should go, after the start of the measurement.
+    /// When it should go, after the start of the measurement. Where everything is due at once and slots are few, each falls due when
+    /// it has a slot.
     pub due: Duration,
     /// The LoRA adapter.
     pub lora: Option<Arc<str>>,
@@ -78,6 +79,13 @@ pub struct Load {
     pub stop_at_eos: bool,
     /// How many threads send; one is enough for some 100 000 events a second.
     pub threads: NonZeroUsize,
+}
+
+impl Load {
+    /// Whether requests have no times of their own and fall due as slots get free.
+    fn is_closed_loop(&self) -> bool {
+        self.concurrency.is_some() && self.items.iter().all(|item| item.due.is_zero())
+    }
 }
 
 /// How far a drive has come, for other threads to read. The counts are not of one moment.
@@ -121,7 +129,8 @@ impl Progress {
 /// What a drive came to.
 #[derive(Debug)]
 pub struct Driven {
-    /// One record per item, or for each round of a conversation, in the order of items. The text of each answer is in it, whether or not it is to be kept.
+    /// One record per item that fell due, or for each round of a conversation, in the order of items. The text of each answer is
+    /// in it, whether or not it is to be kept.
     pub requests: Vec<Request>,
     /// The start of the measurement: moments in records are told from here.
     pub zero: Moment,
@@ -194,7 +203,7 @@ pub enum DriveError {
     Thread(String),
 }
 
-/// Sends every item at its due time and returns a record for each.
+/// Sends every item at its due time and returns a record for each that fell due.
 ///
 /// When `stop` is cancelled nothing more is sent and what is under way is cut. A name that cannot be found fails every
 /// request, as an engine that cannot be reached does.
@@ -212,6 +221,7 @@ pub async fn drive(
     let stop = stop.child_token();
     let _guard = stop.clone().drop_guard();
     let slots = load.concurrency.map(|slots| Slots::new(slots.get() as usize));
+    let is_closed_loop = load.is_closed_loop();
     let Load {
         target,
         items,
@@ -229,10 +239,12 @@ pub async fn drive(
         stop_at_eos,
         route,
         slots,
+        is_closed_loop,
         progress,
     });
     let mut workers = Vec::new();
-    for share in deal(items, threads) {
+    let end = shared.limits.duration.map(|span| span.duration());
+    for share in deal(items, end, threads) {
         workers.push(Worker::start(share, &shared, &stop)?);
     }
     for worker in &mut workers {
@@ -271,8 +283,8 @@ pub async fn drive(
     })
 }
 
-/// Items with the places of their first records, a share per thread, each in the order of due times.
-fn deal(items: Vec<Item>, threads: NonZeroUsize) -> Vec<Vec<(u32, Item)>> {
+/// Items that fall due before the `end`, with the places of their first records, a share per thread, each in the order of due times.
+fn deal(items: Vec<Item>, end: Option<Duration>, threads: NonZeroUsize) -> Vec<Vec<(u32, Item)>> {
     let mut place = 0;
     let mut all: Vec<(u32, Item)> = items
         .into_iter()
@@ -281,6 +293,7 @@ fn deal(items: Vec<Item>, threads: NonZeroUsize) -> Vec<Vec<(u32, Item)>> {
             place += u32::try_from(item.rounds()).expect("a load has fewer than four billion requests");
             (here, item)
         })
+        .filter(|(_, item)| end.is_none_or(|end| item.due < end))
         .collect();
     all.sort_by_key(|(_, item)| item.due);
     let threads = threads.get().min(all.len()).max(1);

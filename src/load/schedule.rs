@@ -25,11 +25,42 @@ pub fn due(arrival: &Arrival, count: usize, numpy: &mut Numpy) -> Vec<Duration> 
     (0..count).map_while(|_| gaps.pass(numpy)).collect()
 }
 
+/// When requests fall due, which adapters they ask for, and when one more would have fallen due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drawn {
+    /// When each request falls due.
+    pub due: Vec<Duration>,
+    /// The place of each one's adapter among the names; empty without adapters.
+    pub adapters: Vec<usize>,
+    /// When the next request would fall due, if there were one more; `None` where it would not, or at once.
+    pub next: Option<Duration>,
+}
+
+/// When each of `count` requests falls due, as [`due`] says, and the adapters of a `lora`.
+pub fn drawn(arrival: &Arrival, lora: Option<&Lora>, count: usize, draws: &mut Draws) -> Drawn {
+    let mut gaps = Gaps::new(arrival, count);
+    let (due, adapters) = match lora {
+        Some(lora) => deal(&mut gaps, lora, count, draws),
+        None => {
+            let due = (0..count).map_while(|_| gaps.pass(&mut draws.numpy)).collect();
+            (due, Vec::new())
+        }
+    };
+    Drawn {
+        due,
+        adapters,
+        next: gaps.moment().filter(|_| !gaps.rate.is_infinite()),
+    }
+}
+
 /// When each of `count` requests falls due, as [`due`] says, and the place of its adapter among the names.
 ///
 /// A request's adapter is drawn before the gap behind it, as the Python tool does.
 pub fn dealt(arrival: &Arrival, lora: &Lora, count: usize, draws: &mut Draws) -> (Vec<Duration>, Vec<usize>) {
-    let mut gaps = Gaps::new(arrival, count);
+    deal(&mut Gaps::new(arrival, count), lora, count, draws)
+}
+
+fn deal(gaps: &mut Gaps<'_>, lora: &Lora, count: usize, draws: &mut Draws) -> (Vec<Duration>, Vec<usize>) {
     let names: Vec<usize> = (0..lora.names.len()).collect();
     let shares = match lora.dealt {
         Dealt::Skewed { alpha } => shares(alpha, names.len()),
@@ -93,7 +124,7 @@ impl<'a> Gaps<'a> {
         if self.rate.is_infinite() {
             return Some(Duration::ZERO);
         }
-        let mut due = self.at;
+        let due = self.moment();
         self.row += 1;
         match self.arrival.spacing {
             Spacing::Poisson => self.at += numpy.exponential(1.0 / self.rate),
@@ -104,9 +135,15 @@ impl<'a> Gaps<'a> {
                 self.at += numpy.gamma(shape, 1.0 / (self.rate * shape));
             }
         }
-        if let Some(pace) = &self.arrival.pace {
-            due = pace::moment(pace, self.count, due)?;
-        }
+        due
+    }
+
+    /// When the next request falls due, `None` after the last stage.
+    fn moment(&self) -> Option<Duration> {
+        let due = match &self.arrival.pace {
+            Some(pace) => pace::moment(pace, self.count, self.at)?,
+            None => self.at,
+        };
         Some(Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX))
     }
 }
@@ -123,9 +160,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::units::RequestRate;
+    use crate::base::units::{RequestRate, Span};
     use crate::load::dataset::rng::Python;
-    use crate::matrix::spec::arrival::Burstiness;
+    use crate::matrix::spec::arrival::{Burstiness, Pace, Stage};
 
     fn arrival(rate: f64, spacing: Spacing) -> Arrival {
         Arrival {
@@ -273,6 +310,33 @@ mod tests {
     fn uniform_adapters_leave_the_gaps_alone() {
         let (due_, _) = dealt_three(4.0, Dealt::Uniform);
         assert_eq!(due_, due(&arrival(4.0, Spacing::Poisson), 8, &mut Numpy::new(1)));
+    }
+
+    #[test]
+    fn what_would_fall_due_next_is_known() {
+        let draws = || Draws {
+            python: Python::new(1),
+            numpy: Numpy::new(1),
+        };
+        let poisson = arrival(4.0, Spacing::Poisson);
+        let one_more = due(&poisson, 4, &mut Numpy::new(1));
+        let three = drawn(&poisson, None, 3, &mut draws());
+        assert_eq!(
+            (three.due.as_slice(), three.next),
+            (&one_more[..3], Some(one_more[3]))
+        );
+        let at_once = drawn(&arrival(f64::INFINITY, Spacing::Poisson), None, 3, &mut draws());
+        assert_eq!(at_once.next, None);
+        let stage = |seconds| Arrival {
+            pace: Some(Pace::Stages(vec![Stage {
+                rate: RequestRate::new(2.0).unwrap(),
+                duration: Span::seconds(seconds),
+            }])),
+            ..arrival(f64::INFINITY, Spacing::Constant)
+        };
+        assert_eq!(drawn(&stage(2), None, 4, &mut draws()).next, None);
+        let short = drawn(&stage(3), None, 4, &mut draws());
+        assert_eq!(short.next, Some(Duration::from_secs(2)));
     }
 
     #[test]

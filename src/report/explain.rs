@@ -8,7 +8,7 @@ use crate::report::plain;
 use crate::results::record::cell::{Definitions, Ending, ResetProof, Summary};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::telemetry::{Energy, EnergySource, GpuWindow, Range, SourceFacts, Telemetry};
-use crate::results::record::validity::{Reason, Validity, Verdict};
+use crate::results::record::validity::{Reason, Validity};
 
 /// Columns of a line.
 const WIDTH: usize = 110;
@@ -44,11 +44,8 @@ fn verdict(summary: &Summary, validity: Option<&Validity>) -> String {
 }
 
 fn finding(reason: &Reason) -> String {
-    let weight = match reason.weight {
-        Verdict::Valid => "informs",
-        weight => weight.name(),
-    };
-    let mut text = format!("\n  {weight:<9}{}\n", reason.code.name());
+    let weight = reason.weight_in_words();
+    let mut text = format!("\n  {weight:<7}  {}\n", reason.code.name());
     push(&mut text, "           measured  ", &plain(&reason.measured));
     if let Some(bound) = &reason.bound {
         push(&mut text, "           bound     ", &plain(bound));

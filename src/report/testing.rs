@@ -207,6 +207,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         engine: EngineFacts::default(),
         prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
         intervals: BTreeMap::new(),
+        answers: None,
         prompts_repeated: None,
         schedule_hash: None,
         prompts: Some(1000),
@@ -286,6 +287,8 @@ pub(super) fn request(index: u32) -> Request {
         finish: Some("length".to_owned()),
         counted_tokens: Some(2),
         counted_chunks: None,
+        counted_prompt: None,
+        uniform: None,
         text: Some("abcd".to_owned()),
     }
 }

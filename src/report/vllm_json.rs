@@ -8,7 +8,8 @@ use super::bench_line::Details;
 use super::jsonl::insert;
 use super::python;
 use super::traffic::Traffic;
-use crate::judge::metrics::{self, Count, Flow, Metric, Sample, Statistic};
+use crate::base::units::RequestRate;
+use crate::judge::metrics::{self, Count, Flow, Metric, Sample, Statistic, Statistics};
 use crate::matrix::spec::arrival::{Pace, Spacing};
 use crate::results::record::cell::Figures;
 use crate::results::record::request::Request;
@@ -36,8 +37,6 @@ pub struct VllmResult<'a> {
     pub concurrency: Option<u32>,
     /// The figures of the block.
     pub block: &'a Figures,
-    /// The figures of `matrix`, which know the wait before sending.
-    pub matrix: &'a Figures,
     /// The records.
     pub details: Details<'a>,
     /// Whether the lists of single requests are kept.
@@ -67,8 +66,6 @@ impl VllmResult<'_> {
             ("tpot", Sample::Tpot, self.block),
             ("itl", Sample::Itl, self.block),
             ("e2el", Sample::E2e, self.block),
-            ("client_queue_time", Sample::Lag, self.matrix),
-            ("e2el_including_client_queue", Sample::E2eDue, self.matrix),
         ] {
             for (word, statistic) in [
                 ("mean", Statistic::Mean),
@@ -82,10 +79,49 @@ impl VllmResult<'_> {
                 object.insert(format!("{word}_{name}_ms"), json!(value));
             }
         }
+        self.waits(&mut object);
         object.insert("matrix".to_owned(), self.ours.clone());
         let mut text = python::json(&Value::Object(object));
         text.push('\n');
         text
+    }
+
+    /// From when a request waits for its slot: where nothing has a time of its own, from the beginning.
+    fn asked_ns(&self, request: &Request) -> u64 {
+        let is_at_once = self.pace.is_none() && self.rate == Traffic::Rate(RequestRate::INFINITE);
+        match is_at_once && request.round.unwrap_or(0) == 0 {
+            true => 0,
+            false => request.due_ns,
+        }
+    }
+
+    /// The wait for a slot, and how long everything took with it.
+    fn waits(&self, object: &mut Map<String, Value>) {
+        let millis = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
+        let requests = self.details.requests.iter();
+        let queued: Vec<f64> = requests
+            .clone()
+            .filter_map(|request| Some(millis(self.asked_ns(request), request.sent_ns?)))
+            .collect();
+        let whole: Vec<f64> = requests
+            .filter(|request| request.is_completed())
+            .filter_map(|request| Some(millis(self.asked_ns(request), request.chunks.last()?.at_ns)))
+            .collect();
+        for (name, values) in [
+            ("client_queue_time", queued),
+            ("e2el_including_client_queue", whole),
+        ] {
+            let statistics = Statistics::of(&values);
+            let mut put = |word: &str, value: Option<f64>| {
+                object.insert(format!("{word}_{name}_ms"), json!(value));
+            };
+            put("mean", statistics.map(|of| of.mean));
+            put("median", statistics.map(|of| of.median));
+            put("std", statistics.map(|of| of.std));
+            for (word, place) in [("p90", 1), ("p95", 2), ("p99", 3)] {
+                put(word, statistics.map(|of| of.percentiles[place]));
+            }
+        }
     }
 
     fn about(&self, object: &mut Map<String, Value>) {
@@ -170,7 +206,10 @@ impl VllmResult<'_> {
                 .zip(last)
                 .map_or(0.0, |(sent, last)| seconds(sent, last))
         };
-        let queued = |request: &Request| request.sent_ns.map_or(0.0, |sent| seconds(request.due_ns, sent));
+        let queued = |request: &Request| {
+            let sent = request.sent_ns;
+            sent.map_or(0.0, |sent| seconds(self.asked_ns(request), sent))
+        };
         let fields = [
             ("latencies", list(&|request| json!(latency(request)))),
             ("queue_times", list(&|request| json!(queued(request)))),
@@ -182,7 +221,6 @@ impl VllmResult<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::units::RequestRate;
     use crate::matrix::plan::Protocol;
     use crate::matrix::spec::workload::Profile;
     use crate::report::testing::request;
@@ -202,7 +240,6 @@ mod tests {
             spacing: Spacing::Poisson,
             concurrency: Some(4),
             block: &figures,
-            matrix: &figures,
             details: Details {
                 requests: &requests,
                 protocol: Protocol::Completions,
@@ -261,7 +298,6 @@ mod tests {
             spacing: Spacing::Poisson,
             concurrency: None,
             block: &figures,
-            matrix: &figures,
             details,
             detailed: false,
             ours: &ours,

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::base::clock::Moment;
 use crate::base::ids::ContentHash;
-use crate::load::dataset::{Caches, Draws};
+use crate::load::dataset::{Caches, Draws, known_share};
 use crate::load::protocol::path;
 use crate::load::{self, DriveError, Driven, Item, Lag, Load, Progress, Stamp, Target};
 use crate::matrix::spec::arrival::Arrival;
@@ -18,7 +19,7 @@ use crate::results::record::request::Request;
 use crate::results::record::telemetry::Telemetry;
 use crate::run::calibrate;
 use crate::run::cell::{count_chunks, count_tokens, load_of, span_of};
-use crate::run::items::{items, placed, warm_up};
+use crate::run::items::{items, placed, ran_out, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::sampling::Sampling;
 use crate::run::search::load_at;
@@ -28,14 +29,20 @@ use crate::telemetry::gpu::Gpus;
 pub struct Tokenizers<'a>(pub &'a [String]);
 
 /// A load that is ready to be sent.
+#[derive(Clone)]
 pub struct Session {
     target: Target,
     scenario: Scenario,
     stock: Arc<Stock>,
     items: Vec<Item>,
     schedule: ContentHash,
+    /// When one more request would fall due.
+    next: Option<Duration>,
     /// Where the draws of arrivals and adapters have come to.
     draws: Draws,
+    library: Arc<Library>,
+    /// The tokenizer's name by which the library knows it.
+    tokenizer: String,
     /// What is asked around its loads; sessions of other arrivals share it.
     sampling: Option<Arc<Sampling>>,
 }
@@ -54,6 +61,8 @@ pub struct Measured {
     pub client: ClientFacts,
     /// The host and the server's devices meanwhile, where they were watched.
     pub telemetry: Option<Telemetry>,
+    /// That the prompts ran out before the time to send was over, where they did.
+    pub ran_out: Option<String>,
 }
 
 impl Session {
@@ -74,15 +83,18 @@ impl Session {
             match library.stock(&scenario, name).await {
                 Ok(stock) => {
                     let mut draws = stock.prepared.draws.clone();
-                    let (items, schedule) = items(&scenario, &stock.prepared, &mut draws);
-                    let items = placed(items, target.dialect.protocol, &stock.tokenizer)?;
+                    let sending = items(&scenario, &stock.prepared, &mut draws);
+                    let items = placed(sending.items, target.dialect.protocol, &stock.tokenizer)?;
                     return Ok(Self {
                         target,
                         scenario,
                         stock,
                         items,
-                        schedule,
+                        schedule: sending.schedule,
+                        next: sending.next,
                         draws,
+                        library,
+                        tokenizer: name.clone(),
                         sampling: None,
                     });
                 }
@@ -114,19 +126,44 @@ impl Session {
         self.drawn(arrival, self.draws.clone())
     }
 
+    /// Other prompts at another arrival: those that another seed draws.
+    ///
+    /// # Errors
+    /// In words, why there are none.
+    pub async fn reseeded(&self, arrival: &Arrival, seed: u64) -> Result<Self, String> {
+        let mut scenario = self.scenario.clone();
+        scenario.seed = seed;
+        let stock = self.library.stock(&scenario, &self.tokenizer).await?;
+        let draws = stock.prepared.draws.clone();
+        let other = Self {
+            scenario,
+            stock,
+            items: Vec::new(),
+            ..self.clone()
+        };
+        other.drawn(arrival, draws)
+    }
+
+    /// The share of its prompts that begins like one of earlier loads, which a prefix cache may know from them.
+    pub fn known_from(&self, earlier: &[Self]) -> f64 {
+        let prompts = |session: &Self| Arc::clone(&session.stock);
+        let earlier: Vec<Arc<Stock>> = earlier.iter().map(prompts).collect();
+        let earlier = earlier.iter().flat_map(|stock| &stock.prepared.prompts);
+        known_share(earlier, &self.stock.prepared.prompts)
+    }
+
     fn drawn(&self, arrival: &Arrival, mut draws: Draws) -> Result<Self, String> {
         let mut scenario = self.scenario.clone();
         scenario.arrival = arrival.clone();
-        let (items, schedule) = items(&scenario, &self.stock.prepared, &mut draws);
-        let items = placed(items, self.target.dialect.protocol, &self.stock.tokenizer)?;
+        let sending = items(&scenario, &self.stock.prepared, &mut draws);
+        let items = placed(sending.items, self.target.dialect.protocol, &self.stock.tokenizer)?;
         Ok(Self {
-            target: self.target.clone(),
             scenario,
-            stock: Arc::clone(&self.stock),
             items,
-            schedule,
+            schedule: sending.schedule,
+            next: sending.next,
             draws,
-            sampling: self.sampling.clone(),
+            ..self.clone()
         })
     }
 
@@ -138,19 +175,22 @@ impl Session {
         let protocol = self.target.dialect.protocol;
         let point = load_at(&self.scenario, search, &self.stock, protocol, value, used)?;
         Ok(Self {
-            target: self.target.clone(),
             scenario: point.scenario,
-            stock: Arc::clone(&self.stock),
             items: point.items,
             schedule: point.schedule,
-            draws: self.draws.clone(),
-            sampling: self.sampling.clone(),
+            next: point.next,
+            ..self.clone()
         })
     }
 
     /// The arrival at which it sends.
     pub fn arrival(&self) -> &Arrival {
         &self.scenario.arrival
+    }
+
+    /// What its prompts are drawn from.
+    pub const fn seed(&self) -> u64 {
+        self.scenario.seed
     }
 
     /// How many prompts the data set gave.
@@ -240,7 +280,9 @@ impl Session {
             Some(sampling) => Some(sampling.after(span_of(&driven), true).await.0),
             None => None,
         };
+        let sent = self.items.len();
         Ok(Measured {
+            ran_out: ran_out(&self.scenario, sent, self.next, &driven, "`--num-prompts`"),
             client: calibrate::facts(&driven, None),
             telemetry,
             requests: count_tokens(driven.requests, &self.stock).await,

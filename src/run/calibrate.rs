@@ -166,6 +166,7 @@ impl<'a> Yardstick<'a> {
             cache: host.cache.clone(),
             whereabouts: engine::Whereabouts::default(),
             images: Arc::default(),
+            orphans: Arc::default(),
             folder: host.folder.clone(),
             port,
         };

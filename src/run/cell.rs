@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::base::clock::{self, Moment};
 use crate::engine::{self, Running};
 use crate::judge::metrics::{self, Basis};
+use crate::judge::validity;
 use crate::load::dataset::unique::Beginning;
 use crate::load::{DriveError, Driven, Item, Load, Progress, Target};
 use crate::matrix::plan::{Cell, Launch, Measurement};
@@ -23,13 +24,13 @@ use crate::results::record::event::Event;
 use crate::results::record::post_mortem::End;
 use crate::results::record::request::{ChunkKind, Class, Request};
 use crate::results::record::telemetry::Sample;
-use crate::run::items::{items, placed, see, warm_up};
+use crate::run::items::{Sending, items, placed, ran_out, see, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::sampling::{Sampling, Span};
 use crate::run::server::accept_length;
 use crate::run::stop::Stop;
 use crate::run::watch::{self, Cut};
-use crate::run::{Job, calibrate};
+use crate::run::{Job, answers, calibrate};
 
 /// What tells the prompts that warm up from those of the load.
 const WARM_UP: &str = "warm-up";
@@ -96,7 +97,11 @@ pub(crate) async fn measure(
         Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
     };
     course.prepared(&stock);
-    let (items, schedule_hash) = items(&cell.scenario, &stock.prepared, &mut stock.prepared.draws.clone());
+    let Sending {
+        items,
+        schedule,
+        next,
+    } = items(&cell.scenario, &stock.prepared, &mut stock.prepared.draws.clone());
     let items = match placed(items, ready.target.dialect.protocol, &stock.tokenizer) {
         Ok(items) => items,
         Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
@@ -111,7 +116,7 @@ pub(crate) async fn measure(
             }
         },
     };
-    course.summary.schedule_hash = Some(schedule_hash);
+    course.summary.schedule_hash = Some(schedule);
     course.end_phase(Phase::Prepare);
     if let Err(cut) = course.warm_up(ready, &stock, stop).await {
         return cut;
@@ -123,6 +128,7 @@ pub(crate) async fn measure(
         return course.search(search, ready, &stock, stop).await;
     }
     ready.sampling.before().await;
+    let sent = items.len();
     let load = load_of(&ready.target, &cell.scenario, items);
     let (driven, cut) = match course.drive(Phase::Measure, ready, load, stop).await {
         Ok(driven) => driven,
@@ -137,6 +143,10 @@ pub(crate) async fn measure(
         }
     };
     course.end_phase(Phase::Measure);
+    if cut.is_none() {
+        let short = ran_out(&cell.scenario, sent, next, &driven, "`prompts`");
+        course.summary.warnings.extend(short);
+    }
     course.sampled(ready, span_of(&driven), cut.is_none()).await;
     course.count_hits();
     ready.measured += 1;
@@ -358,17 +368,24 @@ impl<'a> Course<'a> {
 
     /// Drives a load while the engine is watched.
     async fn drive(
-        &self,
+        &mut self,
         phase: Phase,
         ready: &mut Ready,
         load: Load,
         stop: &Stop,
     ) -> Result<(Driven, Option<Cut>), DriveError> {
         let requests = load.items.len();
-        watch::drive(&mut ready.running, load, stop, |progress| {
+        let driven = watch::drive(&mut ready.running, load, stop, |progress| {
             self.tell_progress(phase, progress, requests);
         })
-        .await
+        .await;
+        for unheard in ready.running.take_unheard() {
+            self.summary.warnings.push(format!(
+                "the container daemon did not answer for {:.0} s; the engine went on meanwhile",
+                unheard.as_secs_f64()
+            ));
+        }
+        driven
     }
 
     fn tell_progress(&self, phase: Phase, progress: &Progress, requests: usize) {
@@ -421,6 +438,7 @@ impl<'a> Course<'a> {
         self.summary.client = Some(client);
         self.summary.figures = metrics::summarize(&requests, &basis);
         self.summary.intervals = metrics::intervals(&requests);
+        self.summary.answers = Some(validity::answers(&requests));
         if let Some(cut) = cut {
             return self.cut(Phase::Measure, cut, requests);
         }
@@ -468,7 +486,7 @@ impl<'a> Course<'a> {
                     .omen
                     .as_ref()
                     .map_or_else(String::new, |omen| format!(": {}", omen.explains()));
-                let reason = format!("the engine ended ({}) under load{means}", death.status);
+                let reason = format!("the engine {} under load{means}", death.status);
                 let mut measured = self.failed_here(phase, death.class, reason, death.tail, false);
                 measured.end = death.end;
                 measured
@@ -535,7 +553,7 @@ pub(crate) fn blank(
         start: measurement.start,
         repeat: measurement.repeat,
         ending: Ending::Done,
-        origin: if launch.engine.simulated {
+        origin: if launch.engine.simulated || engine.simulated {
             Origin::Simulated
         } else {
             Origin::Measured
@@ -554,6 +572,7 @@ pub(crate) fn blank(
         failures: BTreeMap::new(),
         figures: BTreeMap::new(),
         intervals: BTreeMap::new(),
+        answers: None,
         search: None,
         retries: Vec::new(),
         imported: None,
@@ -582,17 +601,20 @@ pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>)
     let stock = Arc::clone(stock);
     let counting = tokio::task::spawn_blocking(move || {
         see(&mut requests, &stock.prepared.prompts);
+        answers::count_prompts(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         let texts: Vec<&str> = requests
             .iter()
             .map(|request| request.text.as_deref().unwrap_or_default())
             .collect();
-        let counts = stock.tokenizer.count_batch(&texts, false);
-        if let Ok(counts) = counts {
-            for (request, count) in requests.iter_mut().zip(counts) {
-                request.counted_tokens = request
-                    .text
-                    .is_some()
-                    .then_some(u32::try_from(count).unwrap_or(u32::MAX));
+        let ids = stock.tokenizer.encode_batch(&texts, false);
+        if let Ok(ids) = ids {
+            for (request, ids) in requests.iter_mut().zip(ids) {
+                let Some(text) = request.text.as_deref() else {
+                    continue;
+                };
+                let uniform = answers::uniformity(&ids, pieces(request).as_deref(), text);
+                request.uniform = uniform;
+                request.counted_tokens = Some(u32::try_from(ids.len()).unwrap_or(u32::MAX));
             }
         }
         requests

@@ -9,14 +9,24 @@ use crate::load::dataset::pictures::with_placeholders;
 use crate::load::dataset::template::{ChatTemplate, TemplateError};
 use crate::load::dataset::tokenizer::Tokenizer;
 use crate::load::dataset::{Content, Draws, Extras, Prepared, Prompt};
-use crate::load::{Item, schedule};
+use crate::load::schedule::{self, Drawn};
+use crate::load::{Driven, Item};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::request::Request;
 
-/// What is sent and when, with a digest of both: arrivals and adapters are drawn from `draws`, where the data set's draws ended.
-pub(super) fn items(scenario: &Scenario, prepared: &Prepared, draws: &mut Draws) -> (Vec<Item>, ContentHash) {
+/// What a load sends.
+pub(super) struct Sending {
+    pub(super) items: Vec<Item>,
+    /// A digest of when it is sent, and of the adapters.
+    pub(super) schedule: ContentHash,
+    /// When one more request would fall due, if there were one more prompt; `None` where it would not, or at once.
+    pub(super) next: Option<Duration>,
+}
+
+/// What is sent and when: arrivals and adapters are drawn from `draws`, where the data set's draws ended.
+pub(super) fn items(scenario: &Scenario, prepared: &Prepared, draws: &mut Draws) -> Sending {
     let all = Part {
         from: 0,
         count: prepared.prompts.len(),
@@ -37,12 +47,7 @@ pub(super) struct Part {
 }
 
 /// What is sent of a part, and when.
-pub(super) fn part(
-    scenario: &Scenario,
-    prepared: &Prepared,
-    part: Part,
-    draws: &mut Draws,
-) -> (Vec<Item>, ContentHash) {
+pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part, draws: &mut Draws) -> Sending {
     let prompts = &prepared.prompts;
     let moments = moments(prompts);
     let arrival = match moments {
@@ -54,10 +59,11 @@ pub(super) fn part(
         },
         None => scenario.arrival.clone(),
     };
-    let (due, mut adapters) = match &scenario.lora {
-        Some(lora) => schedule::dealt(&arrival, lora, part.count, draws),
-        None => (schedule::due(&arrival, part.count, &mut draws.numpy), Vec::new()),
-    };
+    let Drawn {
+        due,
+        mut adapters,
+        next,
+    } = schedule::drawn(&arrival, scenario.lora.as_ref(), part.count, draws);
     let mut due = match moments {
         Some(moments) => {
             let mut due = schedule::replayed(&moments, scenario.workload.mooncake().slowdown);
@@ -70,13 +76,48 @@ pub(super) fn part(
         due.retain(|due| *due < end);
     }
     adapters.truncate(due.len());
-    let hash = schedule::hash(&due, &adapters);
+    let schedule = schedule::hash(&due, &adapters);
     let names = names(scenario);
     let items = due.into_iter().enumerate().map(|(row, due)| {
         let lora = adapters.get(row).map(|place| Arc::clone(&names[*place]));
         item(&prompts[(part.from + row) % prompts.len()], due, lora)
     });
-    (items.collect(), hash)
+    Sending {
+        items: items.collect(),
+        schedule,
+        next,
+    }
+}
+
+/// That the prompts ran out before the time to send was over, where they did; `key` is what to raise. `sent` is how many there were,
+/// and `next` when one more would have fallen due.
+pub(super) fn ran_out(
+    scenario: &Scenario,
+    sent: usize,
+    next: Option<Duration>,
+    driven: &Driven,
+    key: &str,
+) -> Option<String> {
+    let window = scenario.arrival.window(scenario.limits.duration)?;
+    let is_closed_loop = scenario.arrival.concurrency.is_some() && !scenario.arrival.is_paced();
+    let ended = match is_closed_loop && !scenario.workload.is_replayed() {
+        // Whoever is not done in time has prompts left.
+        true => {
+            let first_rounds = driven
+                .requests
+                .iter()
+                .filter(|request| request.round.unwrap_or(0) == 0);
+            (first_rounds.count() == sent).then_some(driven.wall)?
+        }
+        false => next?,
+    };
+    (ended < window).then(|| {
+        format!(
+            "the {sent} prompts ran out after {:.1} of {} s: nothing was sent for the rest of the time; raise {key}",
+            ended.as_secs_f64(),
+            window.as_secs_f64()
+        )
+    })
 }
 
 /// The items as the protocol takes pictures: SGLang's own fills them into the text that the chat template makes.
@@ -197,7 +238,7 @@ mod tests {
         scenario.arrival.rate = RequestRate::new(4.0).unwrap();
         let prepared = prepared(2);
         let mut draws = prepared.draws.clone();
-        let mut second = || items(&scenario, &prepared, &mut draws).0[1].due.as_secs_f64();
+        let mut second = || items(&scenario, &prepared, &mut draws).items[1].due.as_secs_f64();
         assert!((second() - 0.134_901_459_314_796_36).abs() < 1e-9);
         assert!((second() - 2.859_533_966_077_148e-5).abs() < 1e-9);
     }

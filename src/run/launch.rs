@@ -40,6 +40,9 @@ const PAUSES: [Duration; 3] = [
     Duration::from_secs(16),
 ];
 
+/// How long a container that could not be removed is tried again before a start.
+const ORPHAN: Duration = Duration::from_secs(5);
+
 /// A start that came to nothing: the cells fail with it.
 struct Fallen {
     phase: Phase,
@@ -155,8 +158,10 @@ impl<'a> Course<'a> {
         while let Some(measurement) = self.rest.pop_front() {
             let (began, pulled) = (clock::now(), ahead.mark());
             let tries = self.retries.len();
+            ready.running.look().await;
             let mut measured =
                 cell::measure(job, launch, measurement, tries, &mut ready, library, stop).await;
+            ready.running.look().await;
             measured.summary.pulled_beside = ahead.mark() > pulled;
             let log = ready.running.log().slice_from(&mut log_from);
             let is_well = measured.engine_is_well;
@@ -446,6 +451,11 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
         None => engine::free_port()
             .map_err(|error| Fallen::new(infrastructure, format!("no free port: {error}")))?,
     };
+    tokio::select! {
+        biased;
+        () = stop.asked.cancelled() => return Ok(None),
+        alone = alone(job) => alone?,
+    }
     let rest = tokio::select! {
         biased;
         () = stop.asked.cancelled() => return Ok(None),
@@ -509,6 +519,21 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
         phases,
         sampling,
     }))
+}
+
+/// Sees to it that no engine of this run is measured beside one that could not be stopped.
+async fn alone(job: &Job<'_>) -> Result<(), Fallen> {
+    let remaining = job.host.orphans.remove(ORPHAN).await;
+    match remaining.iter().find(|orphan| orphan.may_run) {
+        None => Ok(()),
+        Some(orphan) => Err(Fallen::new(
+            FailureClass::Infrastructure,
+            format!(
+                "an earlier engine of this run may still run, and nothing is measured beside it: {}: {}; remove it with `{}`",
+                orphan.what, orphan.reason, orphan.help
+            ),
+        )),
+    }
 }
 
 /// Waits for an engine's first real token, and learns what it says of itself.
@@ -579,6 +604,7 @@ fn context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> Contex
         cache: host.cache.clone(),
         whereabouts: host.whereabouts.clone(),
         images: Arc::clone(&host.images),
+        orphans: Arc::clone(&host.orphans),
         folder: host.folder.clone(),
         port,
     }

@@ -1,6 +1,7 @@
 //! The conductor: Plan -> events. It hands to each wing what another made, and sees to it that what was started is stopped.
 
 mod ahead;
+mod answers;
 pub mod bench;
 mod beside;
 pub mod calibrate;
@@ -24,13 +25,14 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
-use crate::engine::{Images, Whereabouts};
+use crate::engine::{Images, Orphans, Whereabouts};
 use crate::load::dataset::Caches;
 use crate::matrix::plan::{Launch, Plan, Start};
 use crate::results::record::cell::Ending;
@@ -67,6 +69,8 @@ pub struct Host {
     pub whereabouts: Whereabouts,
     /// The images of the run.
     pub images: Arc<Images>,
+    /// The containers of the run that could not be removed.
+    pub orphans: Arc<Orphans>,
     /// The values of the secrets that the plan names.
     pub secrets: BTreeMap<String, String>,
     /// Takes those values out of everything that is written.
@@ -88,6 +92,12 @@ impl Host {
         }
     }
 }
+
+/// How long a container that could not be removed is tried again at the end of a run.
+const PARTING: Duration = Duration::from_secs(5);
+
+/// The same where everything is to be over at once.
+const PARTING_NOW: Duration = Duration::from_millis(500);
 
 /// Everybody who listens to a run.
 #[derive(Default)]
@@ -215,4 +225,23 @@ pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
         tally += told?;
         running.retain(|launch| launch.id != *ended);
     }
+}
+
+/// Tries a last time to remove the containers that could not be removed, says which are still there, and how many of them may run.
+pub async fn orphans(host: &Host, events: &Events, stop: &Stop) -> usize {
+    let patience = match stop.now.is_cancelled() {
+        true => PARTING_NOW,
+        false => PARTING,
+    };
+    let remaining = host.orphans.remove(patience).await;
+    for orphan in &remaining {
+        let state = match orphan.may_run {
+            true => "may still run",
+            false => "has ended and is not removed",
+        };
+        events.tell(Event::Warning {
+            message: format!("{} {state}: {}; {}", orphan.what, orphan.reason, orphan.help),
+        });
+    }
+    remaining.iter().filter(|orphan| orphan.may_run).count()
 }

@@ -1,15 +1,17 @@
 //! A search on a running server: what each point sends, and what becomes of its requests.
 
+use std::time::Duration;
+
 use crate::base::ids::ContentHash;
 use crate::base::units::Span;
 use crate::judge::metrics::{self, Basis};
 use crate::judge::search::judge;
-use crate::load::Item;
+use crate::load::{Driven, Item};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::{Scenario, Slo};
 use crate::matrix::spec::search::{By, Search};
 use crate::results::record::cell::Definitions;
-use crate::results::record::request::{Class, Request};
+use crate::results::record::request::Request;
 use crate::results::record::search::Point;
 use crate::run::items::{self, Part};
 use crate::run::prompts::Stock;
@@ -19,6 +21,15 @@ pub(crate) struct PointLoad {
     pub(crate) scenario: Scenario,
     pub(crate) items: Vec<Item>,
     pub(crate) schedule: ContentHash,
+    /// When one more request would fall due.
+    pub(crate) next: Option<Duration>,
+}
+
+impl PointLoad {
+    /// That it ran out of prompts before its time was over, where it did; `key` is what to raise.
+    pub(crate) fn ran_out(&self, sent: usize, driven: &Driven, key: &str) -> Option<String> {
+        items::ran_out(&self.scenario, sent, self.next, driven, key)
+    }
 }
 
 /// The load of a point at a value. Prompts go on after the `used` that earlier points have sent, and begin again at the end of
@@ -37,7 +48,7 @@ pub(crate) fn load_at(
     let mut scenario = scenario.clone();
     scenario.arrival = search.arrival(&scenario.arrival, value);
     let prompts = stock.prepared.prompts.len();
-    if search.by == By::Concurrency && search.duration.is_some() {
+    if search.duration.is_some() {
         scenario.limits.duration = search.duration;
     }
     let part = Part {
@@ -51,7 +62,7 @@ pub(crate) fn load_at(
             .filter(|_| search.by == By::Rate)
             .map(Span::duration),
     };
-    let (items, schedule) = items::part(
+    let sending = items::part(
         &scenario,
         &stock.prepared,
         part,
@@ -59,25 +70,10 @@ pub(crate) fn load_at(
     );
     Ok(PointLoad {
         scenario,
-        items: items::placed(items, protocol, &stock.tokenizer)?,
-        schedule,
+        items: items::placed(sending.items, protocol, &stock.tokenizer)?,
+        schedule: sending.schedule,
+        next: sending.next,
     })
-}
-
-/// The requests of a point that count. Where users send one request after another for some time, those that nobody came to
-/// before its end are no failures.
-pub fn counted(requests: Vec<Request>, search: &Search) -> Vec<Request> {
-    if search.by == By::Rate || search.duration.is_none() {
-        return requests;
-    }
-    let is_unsent = |request: &Request| {
-        let failure = request.failure.as_ref();
-        failure.is_some_and(|failure| failure.class == Class::Unsent)
-    };
-    requests
-        .into_iter()
-        .filter(|request| !is_unsent(request))
-        .collect()
 }
 
 /// A point as a record, judged by its requests under the SLO of the basis; without one every answer is good.
@@ -97,7 +93,7 @@ pub fn judged(
     let mut sets = metrics::summarize(requests, basis);
     Point {
         value,
-        judged: judge(requests, slo, search.target),
+        judged: judge(requests, slo, search),
         schedule_hash: schedule,
         figures: sets.remove(&Definitions::Matrix).unwrap_or_default(),
     }

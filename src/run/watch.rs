@@ -14,6 +14,9 @@ use crate::run::stop::Stop;
 /// How often the conductor looks at a load that is under way.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// How long nothing may move until the engine's executor is asked why.
+const STILL: Duration = Duration::from_secs(5);
+
 /// How long after its connections broke an engine's death may be seen.
 const LAST_BREATH: Duration = Duration::from_secs(1);
 
@@ -47,6 +50,7 @@ pub(crate) async fn drive(
     tokio::pin!(driving);
     let mut look = tokio::time::interval(LOOK);
     let (mut moved_at, mut moved, mut told) = (clock::now(), 0, clock::now());
+    let mut asked_at = moved_at;
     let cut = loop {
         tokio::select! {
             biased;
@@ -60,8 +64,14 @@ pub(crate) async fn drive(
             _ = look.tick() => {
                 let now = clock::now();
                 let seen = progress.events() + progress.ended();
+                if seen != moved {
+                    running.moves();
+                }
                 if seen != moved || progress.running() == 0 {
-                    (moved_at, moved) = (now, seen);
+                    (moved_at, asked_at, moved) = (now, now, seen);
+                } else if now.since(asked_at) >= STILL {
+                    asked_at = now;
+                    running.suspect();
                 } else if now.since(moved_at) >= stall {
                     break Cut::Hung { seconds: stall.as_secs() };
                 }

@@ -158,7 +158,7 @@ fn models(engine: &Engine) -> String {
         .map(|id| {
             json!({
                 "id": id, "object": "model", "created": 0, "owned_by": owner, "root": id, "parent": null,
-                "max_model_len": engine.options.max_model_len,
+                "max_model_len": engine.options.max_model_len, "simulated": true,
             })
         })
         .collect();

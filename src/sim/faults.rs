@@ -101,6 +101,16 @@ pub struct Faults {
     pub fake_reset: bool,
     /// Answers end after this share of the tokens asked for, though the end of text is ignored.
     pub early_end: Option<f64>,
+    /// Answers go on beyond the tokens asked for by this share of them.
+    pub extra_output: Option<f64>,
+    /// Only so many tokens of a prompt are read and reported.
+    pub truncate_prompts: Option<usize>,
+    /// Every token of every answer is the same one, as of weights that went to NaN.
+    pub same_token: bool,
+    /// Token counts are not reported.
+    pub hide_usage: bool,
+    /// So many tokens are reported as were asked for, however many came.
+    pub claim_full_length: bool,
     /// Another model is served than the one named.
     pub wrong_model: bool,
     /// After this many generation requests another model is named where models are listed.

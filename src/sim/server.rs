@@ -71,9 +71,9 @@ pub async fn serve(
     if options.faults.leak_child {
         leak_child(&log)?;
     }
-    if let Some(bytes) = options.faults.leave_shm {
-        leave_shm(bytes, bound.port())?;
-    }
+    let shared = options.faults.leave_shm;
+    // Open for as long as it serves, as engines have theirs mapped.
+    let _shared = shared.map(|bytes| leave_shm(bytes, bound.port())).transpose()?;
     let tasks = TaskTracker::new();
     let engine = start(options, &tasks)?;
     let _close = engine.closing.clone().drop_guard();
@@ -99,7 +99,7 @@ pub async fn serve(
 }
 
 /// Writes shared memory that nobody will remove.
-fn leave_shm(bytes: u64, port: u16) -> std::io::Result<()> {
+fn leave_shm(bytes: u64, port: u16) -> std::io::Result<std::fs::File> {
     use std::os::unix::fs::OpenOptionsExt;
     let path = format!("/dev/shm/matrix-sim-{port}-{}", std::process::id());
     let mut file = std::fs::OpenOptions::new()
@@ -109,7 +109,7 @@ fn leave_shm(bytes: u64, port: u16) -> std::io::Result<()> {
         .mode(0o600)
         .open(path)?;
     std::io::copy(&mut std::io::Read::take(std::io::repeat(1), bytes), &mut file)?;
-    Ok(())
+    Ok(file)
 }
 
 fn bind(address: SocketAddr) -> std::io::Result<(TcpSocket, SocketAddr)> {

@@ -147,6 +147,7 @@ fn voice(engine: &Engine, endpoint: Endpoint, ask: &Ask, number: u64) -> Voice {
     if engine.options.hides_cached {
         voice.hide_cached();
     }
+    voice.corrupt(ask, &engine.options.faults);
     voice
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use procfs::Current;
 
+use crate::base::ids::ContentHash;
 use crate::results::record::machine::{Machine, NumaNode};
 
 /// What the machine tells of itself; what it does not tell is absent.
@@ -16,6 +17,8 @@ pub fn read(tool: &str) -> Machine {
         .and_then(|info| info.model_name(0).map(str::to_owned));
     Machine {
         host: line("/proc/sys/kernel/hostname"),
+        dmi_uuid: dmi_uuid(Path::new("/")),
+        machine_id: machine_id(Path::new("/")),
         kernel: line("/proc/sys/kernel/osrelease"),
         os: line("/etc/os-release").and_then(|text| {
             text.lines()
@@ -85,6 +88,46 @@ fn names(root: &Path, folder: &str) -> impl Iterator<Item = String> {
 fn line(root: &Path, path: &str) -> Option<String> {
     let text = fs::read_to_string(root.join(path)).ok()?;
     Some(text.trim().to_owned())
+}
+
+/// A digest of the UUID that the firmware of the system below a root gives the machine. Values that vendors leave in many boards count as none.
+///
+/// Source: DMTF DSP0134, "System Management BIOS Reference Specification", section 7.2.1: all zeros means absent, all ones means not set.
+fn dmi_uuid(root: &Path) -> Option<String> {
+    const PLACEHOLDERS: [&str; 3] = [
+        "03000200-0400-0500-0006-000700080009",
+        "12345678-1234-5678-90ab-cddeefaabbcc",
+        "fefefefe-fefe-fefe-fefe-fefefefefefe",
+    ];
+    let uuid = line(root, "sys/class/dmi/id/product_uuid")?.to_lowercase();
+    let is_one_digit = |digit: char| uuid.chars().all(|found| found == digit || found == '-');
+    let is_given = !is_one_digit('0') && !is_one_digit('f') && !PLACEHOLDERS.contains(&uuid.as_str());
+    is_given.then(|| digest("dmi", &uuid))
+}
+
+/// A digest of the machine id of the system below a root, unless that is a container.
+///
+/// Source: machine-id(5): the id itself should not leave the machine, a keyed digest of it may.
+fn machine_id(root: &Path) -> Option<String> {
+    let id = line(root, "etc/machine-id").filter(|id| id.len() == 32 && !is_container(root))?;
+    Some(digest("machine-id", &id))
+}
+
+fn digest(what: &str, value: &str) -> String {
+    ContentHash::of(&("matrix host identity", what, value)).to_string()
+}
+
+/// Whether the system below a root is a container: the engines leave a mark, or its root is an overlay.
+fn is_container(root: &Path) -> bool {
+    let marks = [".dockerenv", "run/.containerenv", "run/systemd/container"];
+    let is_overlay = || {
+        let mounts = line(root, "proc/self/mounts").unwrap_or_default();
+        mounts.lines().any(|mount| {
+            let mut fields = mount.split(' ').skip(1);
+            fields.next() == Some("/") && fields.next() == Some("overlay")
+        })
+    };
+    marks.iter().any(|mark| root.join(mark).exists()) || is_overlay()
 }
 
 /// How the kernel of the system below a root sets the processors' frequency; several ways, joined by commas, where they differ.
@@ -210,6 +253,53 @@ mod tests {
         assert_eq!(governor(root.path()).as_deref(), Some("performance"));
         set(2, "schedutil");
         assert_eq!(governor(root.path()).as_deref(), Some("performance, schedutil"));
+    }
+
+    #[test]
+    fn a_host_is_identified_by_its_firmware_and_outside_containers_by_its_machine_id() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let read = || (dmi_uuid(root.path()), machine_id(root.path()));
+        assert_eq!(read(), (None, None));
+        let uuid = "sys/class/dmi/id/product_uuid";
+        write("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+        write(uuid, "4C4C4544-0042-3510-8054-B4C04F4B4D32\n");
+        let (dmi, id) = read();
+        assert!(dmi.is_some() && id.is_some() && dmi != id, "{dmi:?} {id:?}");
+        let dmi = dmi.unwrap();
+        assert!(
+            !dmi.to_lowercase().contains("4c4c4544"),
+            "only a digest leaves the machine"
+        );
+        write(uuid, "4c4c4544-0042-3510-8054-b4c04f4b4d32\n");
+        assert_eq!(dmi_uuid(root.path()), Some(dmi), "letter case is no difference");
+        for placeholder in [
+            "00000000-0000-0000-0000-000000000000",
+            "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
+            "03000200-0400-0500-0006-000700080009",
+        ] {
+            write(uuid, placeholder);
+            assert_eq!(dmi_uuid(root.path()), None, "{placeholder}");
+        }
+        write("etc/machine-id", "uninitialized\n");
+        assert_eq!(machine_id(root.path()), None);
+        write("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+        write(
+            "proc/self/mounts",
+            "proc /proc proc rw 0 0\noverlay / overlay rw 0 0\n",
+        );
+        assert_eq!(machine_id(root.path()), None, "an overlay as root is a container");
+        write(
+            "proc/self/mounts",
+            "/dev/sda1 / ext4 rw 0 0\noverlay /var/lib/x overlay rw 0 0\n",
+        );
+        assert!(machine_id(root.path()).is_some());
+        write(".dockerenv", "");
+        assert_eq!(machine_id(root.path()), None);
     }
 
     #[test]

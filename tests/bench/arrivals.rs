@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::harness::{Desk, Sim};
+use crate::recorder::Recorder;
 
 /// Four requests run at once, eight steps of 20 ms each: 25 requests a second, and whoever finds all four taken waits.
 const CAPACITY: [&str; 6] = [
@@ -35,11 +36,152 @@ fn several_rates_and_concurrencies_give_a_block_and_a_line_each() {
         [(slow, Some(2)), (slow, Some(4)), (fast, Some(2)), (fast, Some(4))]
     );
     assert!(lines.iter().all(|line| line["completed"] == 10));
-    // The prompts are the same, the schedule is that of the rate.
-    let hash = |at: usize, key: &str| ours(&lines[at])[key].clone();
-    assert_eq!(hash(0, "prompts_hash"), hash(3, "prompts_hash"));
-    assert_eq!(hash(0, "schedule_hash"), hash(1, "schedule_hash"));
-    assert_ne!(hash(0, "schedule_hash"), hash(2, "schedule_hash"));
+    // Prompts and schedule are those that each point's seed draws.
+    let all = |key: &str| -> Vec<String> { lines.iter().map(|line| ours(line)[key].to_string()).collect() };
+    let is_different = |mut values: Vec<String>| {
+        values.sort();
+        values.dedup();
+        values.len() == 4
+    };
+    assert_eq!(all("seed"), ["42", "43", "44", "45"]);
+    assert!(is_different(all("prompts_hash")) && is_different(all("schedule_hash")));
+    assert!(
+        ran.stderr
+            .contains("point 2 of 4: rate 50, at most 4 at once; the prompts of seed 43"),
+        "{}",
+        ran.stderr
+    );
+}
+
+/// What the requests to a recorder said, point by point.
+fn prompts(recorder: &Recorder, points: usize) -> Vec<Vec<Value>> {
+    let heard = recorder.take();
+    let prompts: Vec<Value> = heard
+        .into_iter()
+        .filter(|heard| heard.path == "/v1/completions")
+        .map(|heard| heard.body["prompt"].clone())
+        .collect();
+    assert_eq!(prompts.len() % points, 0);
+    let each = prompts.len() / points;
+    prompts.chunks(each).map(<[Value]>::to_vec).collect()
+}
+
+#[test]
+fn no_point_sends_the_prompts_of_another_unless_the_caches_are_emptied() {
+    let (recorder, desk) = (Recorder::start(), Desk::new());
+    let two = [
+        "--max-concurrency",
+        "1",
+        "2",
+        "--disable-warmup",
+        "--dataset-name",
+        "random-ids",
+    ];
+    let ran = desk.random("vllm", recorder.port, &two).exits(0);
+    let [first, second] = &prompts(&recorder, 2)[..] else {
+        panic!("two points are expected")
+    };
+    assert!(first.iter().all(|prompt| !second.contains(prompt)));
+    assert!(!ran.stderr.contains("sent by earlier points"), "{}", ran.stderr);
+    // The first point is what is sent alone, and the second what its seed sends alone.
+    let one = [
+        "--max-concurrency",
+        "2",
+        "--disable-warmup",
+        "--dataset-name",
+        "random-ids",
+    ];
+    desk.random("vllm", recorder.port, &[&one[..], &["--seed", "43"]].concat())
+        .exits(0);
+    let mut alone = prompts(&recorder, 1).remove(0);
+    let mut second = second.clone();
+    for prompts in [&mut alone, &mut second] {
+        prompts.sort_by_key(Value::to_string);
+    }
+    assert_eq!(alone, second);
+    // With emptied caches the points send the same.
+    let ran = desk
+        .random("vllm", recorder.port, &[&two[..], &["--flush-cache"]].concat())
+        .exits(0)
+        .says("the same prompts at every point, the caches emptied before");
+    let [first, second] = &mut prompts(&recorder, 2)[..] else {
+        panic!("two points are expected")
+    };
+    for prompts in [&mut *first, &mut *second] {
+        prompts.sort_by_key(Value::to_string);
+    }
+    assert_eq!(first, second, "{}", ran.stderr);
+}
+
+#[test]
+fn points_whose_data_set_has_no_other_prompts_say_so() {
+    let (recorder, desk) = (Recorder::start(), Desk::new());
+    let rows: String = (0..10)
+        .map(|row| {
+            let text = format!("row {row} ").repeat(40);
+            format!(r#"{{"conversations": [{{"content": "{text}"}}, {{"content": "yes, row {row}"}}]}}"#)
+                + "\n"
+        })
+        .collect();
+    std::fs::write(desk.path().join("rows.jsonl"), rows).expect("a file can be written");
+    let more = [
+        "--dataset-name",
+        "custom",
+        "--dataset-path",
+        "rows.jsonl",
+        "--max-concurrency",
+        "1",
+        "2",
+    ];
+    desk.random("vllm", recorder.port, &more)
+        .exits(0)
+        .says("warning: 100 % of the prompts of this point were sent by earlier points")
+        .says("`--flush-cache`");
+}
+
+#[test]
+fn a_search_for_a_rate_counts_the_wait_for_a_slot() {
+    let (sim, desk) = (Sim::start("vllm", &CAPACITY), Desk::new());
+    // Two at once of 160 ms each are 12.5 requests a second.
+    let more = [
+        "--num-prompts",
+        "200",
+        "--search",
+        "rate",
+        "--search-from",
+        "5",
+        "--search-to",
+        "80",
+        "--search-prompts",
+        "100",
+        "--search-points",
+        "5",
+        "--spacing",
+        "constant",
+        "--max-concurrency",
+        "2",
+        "--goodput",
+        "ttft:2000",
+        "--disable-warmup",
+    ];
+    let ran = desk.random("vllm", sim.port, &more).exits(0);
+    let lines = desk.lines();
+    let result = &ours(lines.last().expect("there are points"))["search"]["result"];
+    assert_eq!(result["found"], 10.0, "{}", ran.stdout);
+    let failed = lines
+        .iter()
+        .map(|line| &ours(line)["search"])
+        .find(|search| search["judged"]["holds"] == false)
+        .expect("the bound is within the range");
+    assert_eq!(failed["value"], 20.0);
+    let unreached = &failed["judged"]["unreached"];
+    assert_eq!(unreached["due_per_s"].as_f64().map(f64::round), Some(20.0));
+    assert!(unreached["sent_per_s"].as_f64().is_some_and(|sent| sent < 19.0));
+    assert!(
+        ran.stderr.contains(" of 20.00 requests/s were sent"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn the_error_of_a_calibrated_client_is_told_beside_the_block_and_not_in_it() {
     let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
     let note = "note: the client's own error at ";
     assert!(!desk.random("vllm", sim.port, &[]).exits(0).stderr.contains(note));
-    let mut calibrate = std::process::Command::new(env!("CARGO_BIN_EXE_matrix"));
+    let mut calibrate = std::process::Command::new(crate::binary::matrix());
     let kept = calibrate
         .args(["calibrate", "--streams", "4", "--tokens", "3"])
         .env("MATRIX_CACHE", desk.path().join("cache"))

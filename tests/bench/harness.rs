@@ -18,7 +18,7 @@ pub struct Sim {
 impl Sim {
     /// Starts one and waits until it listens.
     pub fn start(dialect: &str, more: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_matrix"))
+        let mut child = Command::new(crate::binary::matrix())
             .args(["sim", "--dialect", dialect, "--port", "0", "--model", "m"])
             .args(more)
             .stdout(Stdio::piped())
@@ -90,7 +90,7 @@ impl Desk {
 
     /// `matrix bench` with these arguments, without any key of the environment.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_matrix"));
+        let mut command = Command::new(crate::binary::matrix());
         command
             .arg("bench")
             .args(args)

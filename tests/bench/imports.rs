@@ -15,7 +15,7 @@ use crate::harness::{Desk, Ran, Sim, data, repository};
 use crate::python::{MISSING, peer, tokenizer};
 
 fn matrix(desk: &Desk, args: &[&str]) -> Ran {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_matrix"));
+    let mut command = Command::new(crate::binary::matrix());
     command.args(args).current_dir(desk.path());
     Ran::from(command.output().expect("the binary runs")).exits(0)
 }

@@ -1,6 +1,8 @@
 //! `matrix bench` as people use it: the real binary against the simulated engine, as processes, over real sockets.
 
 mod arrivals;
+#[path = "../support/binary.rs"]
+mod binary;
 mod course;
 mod harness;
 mod imports;

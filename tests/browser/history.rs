@@ -94,7 +94,7 @@ fn drawn(folder: &Path) -> PathBuf {
     let lines: String = (0..NIGHTS).map(|at| format!("{}\n", night(at))).collect();
     std::fs::write(nightly.join("history-nightly.jsonl"), lines).expect("a file can be written");
     let page = folder.join("history.html");
-    let drawn = Command::new(env!("CARGO_BIN_EXE_matrix"))
+    let drawn = Command::new(crate::binary::matrix())
         .args(["history", "nightly", "--format", "html", "--out"])
         .arg(&page)
         .current_dir(folder)

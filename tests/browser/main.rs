@@ -3,6 +3,8 @@
 //!
 //! `MATRIX_PICTURES=DIR` leaves a picture of each page at each width and in each scheme there.
 
+#[path = "../support/binary.rs"]
+mod binary;
 mod devtools;
 mod history;
 
@@ -64,7 +66,7 @@ fn page_of_a_run(folder: &Path) -> PathBuf {
     link("matrices/data", matrices.join("data")).expect("a link can be made");
     link("engines", folder.join("engines")).expect("a link can be made");
     std::fs::write(matrices.join("m.yaml"), MATRIX).expect("a file can be written");
-    let ran = Command::new(env!("CARGO_BIN_EXE_matrix"))
+    let ran = Command::new(binary::matrix())
         .args(["run", "matrices/m.yaml", "--no-calibration"])
         .current_dir(folder)
         .env("MATRIX_CACHE", folder.join("cache"))
@@ -132,7 +134,7 @@ fn drawn(run: &Path, folder: &Path) -> Option<PathBuf> {
     if !run.join("run.json").exists() {
         return None;
     }
-    let drawn = Command::new(env!("CARGO_BIN_EXE_matrix"))
+    let drawn = Command::new(binary::matrix())
         .args(["report", "--format", "html", "--out"])
         .arg(folder)
         .arg(run)

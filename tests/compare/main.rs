@@ -1,5 +1,7 @@
 //! Comparisons held against others' work: statistics against scipy, schedules against what will read them.
 
+#[path = "../support/binary.rs"]
+mod binary;
 mod harness;
 mod schedules;
 mod scipy;

@@ -43,7 +43,7 @@ fn systemd_finds_nothing_wrong_with_service_and_timer() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     // The binary and the user of the example are not here.
     let here = service
-        .replace("/usr/local/bin/matrix", env!("CARGO_BIN_EXE_matrix"))
+        .replace("/usr/local/bin/matrix", &crate::binary::matrix())
         .replace("User=bench\n", "");
     fs::write(folder.path().join("matrix-nightly.service"), here).expect("a file can be written");
     fs::write(

@@ -15,7 +15,7 @@ use crate::harness::{Bench, sims};
 const SCENARIOS: &str = "  - random-1k-1k: { prompts: 6, input_len: 16, output_len: 20 }\n  - random-2k-6k: { prompts: 6, input_len: 16, output_len: 30 }\n  - random-6k-2k: { prompts: 6, input_len: 32, output_len: 10 }\n";
 
 /// Says it even where the test passes.
-fn say(text: &str) {
+pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 

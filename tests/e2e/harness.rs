@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use matrix::base::clock;
 use matrix::results::record::cell::{Ending, Phase, Summary};
 use matrix::results::store::Run as Finished;
 use tempfile::TempDir;
@@ -65,7 +66,7 @@ impl Bench {
 
     /// The binary with these arguments, in the folder.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_matrix"));
+        let mut command = Command::new(crate::binary::matrix());
         command
             .args(args)
             .current_dir(self.folder.path())
@@ -104,6 +105,38 @@ impl Bench {
 
     pub fn finished(&self) -> Finished {
         Finished::read(&self.run_folder()).expect("the run can be read")
+    }
+
+    /// The binary with these arguments, begun and not waited for; its stdout is thrown away, its stderr is kept.
+    pub fn begin(&self, args: &[&str]) -> Child {
+        let mut command = self.command(args);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().expect("the binary runs")
+    }
+
+    /// Waits until the journal of the one run says this.
+    pub fn until_journal(&self, text: &str) {
+        self.until(text, || self.journal().contains(text));
+    }
+
+    /// The journal of the one run; nothing before there is one.
+    pub fn journal(&self) -> String {
+        let runs = fs::read_dir(self.results()).into_iter().flatten().flatten();
+        let mut journals = runs.filter_map(|run| fs::read_to_string(run.path().join("journal.jsonl")).ok());
+        journals.next().unwrap_or_default()
+    }
+
+    /// Waits for something that comes sooner or later.
+    pub fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+        let began = clock::now();
+        while !is_so() {
+            assert!(
+                clock::now().since(began) < Duration::from_secs(60),
+                "`{what}` never came; journal:\n{}",
+                self.journal()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The processes that a run of this folder started and that still live.

@@ -1,24 +1,33 @@
 //! The real binary against simulated and real engines, as processes, over real sockets.
 
+mod alternation;
+#[path = "../support/binary.rs"]
+mod binary;
 mod calibrate;
 mod chaos;
 mod demo;
 mod devices;
+mod duration;
 mod faults;
 mod gpus;
 mod harness;
+mod hosts;
 mod nightly;
 mod nights;
 #[path = "../nvml/stub.rs"]
 mod nvml;
 mod report;
+mod responses;
 mod resume;
 mod rows;
 mod search;
 mod secrets;
+mod server;
 mod sglang;
 mod stop;
+mod strangers;
 mod telemetry;
 mod until;
+mod users;
 mod validity;
 mod vllm;

@@ -37,7 +37,7 @@ fn finds(summary: &Summary, planted: Code) {
     let found =
         found.unwrap_or_else(|| panic!("{}: no {planted:?} in {:#?}", summary.cell, validity.reasons));
     assert_eq!(found.weight, entry(planted).weight, "{found:?}");
-    assert!(validity.verdict >= found.weight);
+    assert!(validity.verdict >= found.weight || !found.only.is_empty());
     assert!(
         !found.measured.is_empty() && !found.advice.is_empty(),
         "{found:?}"

@@ -13,9 +13,12 @@ use crate::judge::search::{Hunt, Next};
 use crate::matrix::spec::search::Search;
 use crate::results::record::search::{Point, SearchEnding, SearchRecord};
 use crate::run::bench::Session;
-use crate::run::search::{counted, judged};
+use crate::run::search::judged;
 use crate::run::server::Server;
 use crate::run::stop::Stop;
+
+/// So much of a point's prompts may begin like those of earlier points without a word.
+const KNOWN: f64 = 0.05;
 
 /// Measures everything that was asked for; a block and a line for each load.
 pub(super) async fn measure(
@@ -29,26 +32,22 @@ pub(super) async fn measure(
         return hunt(wish, search, server, session, known, stop).await;
     }
     let mut exit = Exit::Done;
-    let mut before: Option<Session> = None;
+    let mut before: Vec<Session> = Vec::new();
     for (place, arrival) in wish.arrivals.iter().enumerate() {
-        if wish.arrivals.len() > 1 {
-            let users = arrival.concurrency.map_or_else(
-                || "any number at once".to_owned(),
-                |users| format!("at most {users} at once"),
-            );
-            let of = wish.arrivals.len();
-            complain(&format!(
-                "point {} of {of}: rate {}, {users}\n",
-                place + 1,
-                arrival.rate
-            ));
-        }
         let wish = wish.at(arrival);
-        let session = match before.filter(|_| wish.runs_on) {
-            Some(before) => before.on_at(arrival),
+        let session = match before.last() {
             None => session.at(arrival),
+            Some(before) if wish.runs_on => before.on_at(arrival),
+            Some(_) if wish.flush.is_some() => session.at(arrival),
+            Some(_) => session.reseeded(arrival, session.seed() + place as u64).await,
         };
         let session = session.map_err(unfit)?;
+        if wish.arrivals.len() > 1 {
+            complain(&introduced(&wish, &session, place, &before));
+        }
+        if place > 0 && !wish.runs_on && wish.flush.is_none() {
+            session.said().iter().for_each(|line| say(line));
+        }
         let Some(driving) = once(&wish, server, &session, stop).await? else {
             return Ok(Exit::Interrupted);
         };
@@ -57,9 +56,39 @@ pub(super) async fn measure(
             Exit::Interrupted => return Ok(Exit::Interrupted),
             other => exit = other,
         }
-        before = Some(session);
+        before.push(session);
     }
     Ok(exit)
+}
+
+/// Which point comes, which prompts it sends, and what of them the server may know from earlier points.
+fn introduced(wish: &Wish, session: &Session, place: usize, before: &[Session]) -> String {
+    let arrival = session.arrival();
+    let users = arrival.concurrency.map_or_else(
+        || "any number at once".to_owned(),
+        |users| format!("at most {users} at once"),
+    );
+    let prompts = match (wish.runs_on, &wish.flush) {
+        (false, None) => format!("the prompts of seed {}", session.seed()),
+        (true, None) => "the same prompts at every point, as in the Python tool".to_owned(),
+        (_, Some(_)) => "the same prompts at every point, the caches emptied before".to_owned(),
+    };
+    let mut text = format!(
+        "point {} of {}: rate {}, {users}; {prompts}\n",
+        place + 1,
+        wish.arrivals.len(),
+        arrival.rate
+    );
+    let known = session.known_from(before);
+    if wish.flush.is_none() && known > KNOWN {
+        let _ = writeln!(
+            text,
+            "warning: {:.0} % of the prompts of this point were sent by earlier points, so that a prefix cache may answer \
+             them: its figures are not those of new prompts; have the caches emptied with `--flush-cache`, or use a larger data set",
+            known * 100.0
+        );
+    }
+    text
 }
 
 fn ended<'a>(
@@ -103,10 +132,9 @@ async fn hunt(
         ));
         let session = session.at_point(search, value, used).map_err(unfit)?;
         let wish = wish.at(session.arrival());
-        let Some(mut driving) = once(&wish, server, &session, stop).await? else {
+        let Some(driving) = once(&wish, server, &session, stop).await? else {
             break;
         };
-        driving.measured.requests = counted(driving.measured.requests, search);
         // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
         used += session.rows().min(driving.measured.requests.len());
         if stop.is_asked() {
@@ -146,8 +174,14 @@ async fn hunt(
 
 fn verdict(point: &Point, search: &Search) -> String {
     let judged = &point.judged;
+    let unreached = judged.unreached.map_or_else(String::new, |rates| {
+        format!(
+            "only {:.2} of {:.2} requests/s were sent; ",
+            rates.sent_per_s, rates.due_per_s
+        )
+    });
     format!(
-        "{} {} {}: {} of {} requests are good, {:.2} % against {} %\n",
+        "{} {} {}: {unreached}{} of {} requests are good, {:.2} % against {} %\n",
         search.by.name(),
         point.value,
         if judged.holds { "holds" } else { "does not hold" },

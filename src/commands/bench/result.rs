@@ -156,6 +156,7 @@ impl Ended<'_> {
                 "the measurement was stopped early; the figures are those of what had ended".to_owned(),
             );
         }
+        notes.extend(self.measured.ran_out.clone());
         let (requests, basis) = (&self.measured.requests, self.basis());
         if !self.wish.output.compat_figures {
             notes.extend(notes::mended(requests, sheets));
@@ -214,7 +215,6 @@ impl Ended<'_> {
             spacing: self.wish.scenario.arrival.spacing,
             concurrency: self.wish.asked.concurrency,
             block: &sheets.block,
-            matrix: &sheets.matrix,
             details: self.details(),
             detailed: self.wish.output.details,
             ours: &ours,
@@ -253,7 +253,7 @@ impl Ended<'_> {
             "model": self.model,
             "tokenizer": self.session.tokenizer().0,
             "profile": self.wish.profile,
-            "seed": self.wish.scenario.seed,
+            "seed": self.session.seed(),
             "began": self.began,
             "due_requests": self.measured.requests.len(),
             "failures": failures,

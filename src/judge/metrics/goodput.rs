@@ -1,4 +1,7 @@
 //! How many requests were good: every target of the SLO met. Failed requests never are, and stay in the denominator.
+//!
+//! Under the definitions of `matrix` the times count from the moment at which a request fell due, since that is how long its user
+//! waits: also for a slot, where a rate meets a limit of concurrency. bench_serving counts from the moment of sending.
 
 use super::Sheet;
 use super::compat::Answer;
@@ -32,7 +35,7 @@ fn values(requests: &[Request]) -> Vec<[f64; 3]> {
         .iter()
         .filter(|request| request.is_completed())
         .map(|request| {
-            let times = Times::of(request);
+            let times = Times::since_due(request);
             let missed = f64::INFINITY;
             [
                 times.ttft.unwrap_or(missed),

@@ -32,9 +32,18 @@ impl Times {
     ///
     /// Source: spec/bench-serving.md 7.2 with traps T6, T7, T8 and T16 mended.
     pub(super) fn of(request: &Request) -> Self {
-        let (Some(sent), Some(first), Some(last)) =
-            (request.sent_ns, request.chunks.first(), request.chunks.last())
-        else {
+        request
+            .sent_ns
+            .map_or_else(Self::default, |sent| Self::since(request, sent))
+    }
+
+    /// The same from the moment at which it fell due.
+    pub(super) fn since_due(request: &Request) -> Self {
+        Self::since(request, request.due_ns)
+    }
+
+    fn since(request: &Request, sent: u64) -> Self {
+        let (Some(first), Some(last)) = (request.chunks.first(), request.chunks.last()) else {
             return Self::default();
         };
         let ttft = millis(sent, first.at_ns);

@@ -116,6 +116,8 @@ fn shell(request: &Request) -> Request {
         finish: None,
         counted_tokens: request.counted_tokens,
         counted_chunks: request.counted_chunks.clone(),
+        counted_prompt: None,
+        uniform: None,
         text: None,
     }
 }

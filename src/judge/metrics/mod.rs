@@ -33,6 +33,7 @@ pub use peaks::{EachSecond, each_second};
 pub use seconds::{Cut, CutError, Kept, Quantiles, cut, reached, seconds};
 pub use stats::{Statistics, percentile};
 pub use steady::{SteadyState, steady_state};
+pub use throughput::{Rates, rates};
 
 use crate::matrix::plan::{Cell, Launch, Protocol};
 use crate::matrix::spec::scenario::Slo;
@@ -103,7 +104,7 @@ pub fn figure(figures: &Figures, metric: Metric) -> Option<f64> {
     figures.get(&metric.name()).copied().flatten()
 }
 
-/// How many requests met every target of an SLO; a failed one never does.
+/// How many requests met every target of an SLO, counted from the moments at which they fell due; a failed one never does.
 pub fn good(requests: &[Request], slo: &Slo) -> usize {
     goodput::good(requests, slo)
 }

@@ -315,6 +315,8 @@ mod tests {
             finish: None,
             counted_tokens: None,
             counted_chunks: None,
+            counted_prompt: None,
+            uniform: None,
             text: None,
         }
     }

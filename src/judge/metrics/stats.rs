@@ -57,6 +57,10 @@ impl Statistics {
 /// Source: spec/bench-serving.md 7.3, "bit-exact sums".
 pub fn sum(values: &[f64]) -> f64 {
     let n = values.len();
+    // The sum of an empty iterator is -0.
+    if n == 0 {
+        return 0.0;
+    }
     if n < UNROLLED {
         return values.iter().sum();
     }

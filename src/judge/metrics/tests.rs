@@ -29,6 +29,8 @@ fn request(index: u32) -> Request {
         finish: None,
         counted_tokens: None,
         counted_chunks: None,
+        counted_prompt: None,
+        uniform: None,
         text: None,
     }
 }

@@ -87,6 +87,28 @@ pub(super) fn window_s(requests: &[Request]) -> Option<f64> {
     (window > 0).then(|| window as f64 / 1e9)
 }
 
+/// Requests per second at which they fell due and at which they were sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// At which they fell due.
+    pub due: f64,
+    /// At which they were sent.
+    pub sent: f64,
+}
+
+/// The rates of a load whose requests have times of their own; `None` where too few tell of one.
+pub fn rates(requests: &[Request]) -> Option<Rates> {
+    let per_second = |mut moments: Vec<u64>| {
+        moments.sort_unstable();
+        let span = moments.last()?.checked_sub(*moments.first()?)?;
+        (span > 0).then(|| (moments.len() - 1) as f64 * 1e9 / span as f64)
+    };
+    Some(Rates {
+        due: per_second(requests.iter().map(|request| request.due_ns).collect())?,
+        sent: per_second(requests.iter().filter_map(|request| request.sent_ns).collect())?,
+    })
+}
+
 /// Source: design.md 7: failures are counted, by class.
 fn counts(sheet: &mut Sheet, requests: &[Request]) {
     let failed = |class: Class| {

@@ -1,18 +1,22 @@
-//! Did the engine answer what it was asked, and as it says?
+//! Failures, counts and names: does what the engine says of itself agree with what came?
 
 use serde_json::Value;
 
+use super::responses::reported_tokens;
 use super::{Evidence, found, percent};
 use crate::judge::metrics::Metric;
+use crate::results::record::request::Request;
 use crate::results::record::telemetry::Source;
-use crate::results::record::validity::{Code, Reason};
+use crate::results::record::validity::{Code, Reason, Verdict};
 
 /// Below this many output tokens a difference in counts is an accident.
 const FEW_TOKENS: f64 = 100.0;
 
+/// By which factor the engine's count may exceed both our count of the text and the events, which agree then that fewer tokens came.
+const AGREED: f64 = 1.25;
+
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     errors(evidence, reasons);
-    short(evidence, reasons);
     counts(evidence, reasons);
     chunks(evidence, reasons);
     served(evidence, reasons);
@@ -28,42 +32,6 @@ fn errors(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
             Code::Errors,
             format!("{failed} of {all} requests failed ({})", percent(share)),
             Some(percent(bound)),
-        ));
-    }
-}
-
-/// Answers that end early make throughput look better and load the engine less.
-fn short(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    if evidence.cell.scenario.stop_at_eos {
-        return;
-    }
-    // Only what the engine itself says counts: text may split into fewer tokens than made it.
-    let reported: Vec<(u32, u32)> = evidence
-        .completed()
-        .filter_map(|request| {
-            let in_events = || request.chunks.iter().rev().find_map(|chunk| chunk.tokens);
-            let told = request
-                .usage
-                .and_then(|usage| usage.completion)
-                .or_else(in_events)?;
-            Some((told, request.asked_tokens))
-        })
-        .collect();
-    let short = reported.iter().filter(|(told, asked)| told < asked).count();
-    if short as f64 > evidence.bounds.short_outputs * reported.len() as f64 {
-        let (told, asked) = reported.iter().fold((0u64, 0u64), |(told, asked), (a, b)| {
-            (told + u64::from(*a), asked + u64::from(*b))
-        });
-        reasons.push(found(
-            Code::OutputShort,
-            format!(
-                "{short} of {} answers; {told} of {asked} tokens came",
-                reported.len()
-            ),
-            Some(format!(
-                "{} of the answers",
-                percent(evidence.bounds.short_outputs)
-            )),
         ));
     }
 }
@@ -132,28 +100,85 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     if told.min(own) <= 0.0 || told < FEW_TOKENS {
         return;
     }
-    let factor = (told / own).max(own / told);
-    if factor > evidence.bounds.own_tokens {
+    // More than we count is what an engine gains by; text that is split again tends to have more tokens than made it.
+    let margin = evidence.bounds.own_tokens - 1.0;
+    let (factor, bound) = match told > own {
+        true => (told / own, 1.0 + margin),
+        false => (own / told, 1.0 + 2.0 * margin),
+    };
+    // Where events and text agree that fewer tokens came, that is enough.
+    let events = events(evidence);
+    let is_padded = factor > AGREED && told > own && events.is_some_and(|events| told / events > AGREED);
+    if factor > bound || is_padded {
+        let in_events = events.map_or_else(String::new, |events| format!(", {events} events"));
         reasons.push(found(
             Code::TokensDisagree,
-            format!("{told} output tokens by the engine, {own} by our tokenizer (factor {factor:.2})"),
-            Some(format!("factor {}", evidence.bounds.own_tokens)),
+            format!(
+                "{told} output tokens by the engine, {own} by our tokenizer{in_events} (factor {factor:.2})"
+            ),
+            Some(format!("factor {}", if is_padded { AGREED } else { bound })),
         ));
     }
 }
 
+/// Events with output in the answers whose tokens the server and our tokenizer counted.
+fn events(evidence: &Evidence<'_>) -> Option<f64> {
+    let counted = evidence
+        .completed()
+        .filter(|request| request.counted_tokens.is_some() && request.usage.is_some());
+    let events: usize = counted.map(|request| request.chunks.len()).sum();
+    (events > 0).then_some(events as f64)
+}
+
 fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    // Our own count of a text is no count of the tokens in its events.
+    let is_reported = |request: &Request| reported_tokens(request).is_some();
+    if !evidence.completed().all(is_reported) {
+        return;
+    }
     let bound = evidence.bounds.tokens_per_chunk;
-    if let Some(tokens) = evidence
+    let Some(tokens) = evidence
         .figure(Metric::TokensPerChunk)
         .filter(|tokens| *tokens > bound)
-    {
-        reasons.push(found(
-            Code::ChunkedTokens,
-            format!("{tokens:.2} tokens per event"),
-            Some(format!("{bound}")),
-        ));
+    else {
+        return;
+    };
+    let measured = format!("{tokens:.2} tokens per event");
+    let mut reason = found(Code::ChunkedTokens, measured, Some(format!("{bound}")));
+    if speculates(evidence) {
+        reason.weight = Verdict::Valid;
+        reason.measured.push_str(", by speculative decoding");
+        reason.advice = "Tokens that are accepted together come together: ITL shares the time of a step out among them. Compare TPOT, \
+                         and the time between events where that is what a reader sees."
+            .to_owned();
     }
+    reasons.push(reason);
+}
+
+/// Whether the engine drafts tokens and accepts several at a time, by its counters, its configuration or its arguments.
+fn speculates(evidence: &Evidence<'_>) -> bool {
+    let summary = evidence.summary;
+    let engine = summary.telemetry.as_ref().and_then(|told| told.engine.as_ref());
+    let accepts = engine.is_some_and(|engine| {
+        let accepted = engine.grown.get("spec_accepted_tokens");
+        let length = engine.gauges.get("accepted_length");
+        accepted.is_some_and(|tokens| *tokens > 0.0) || length.is_some_and(|length| length.max > 1.0)
+    });
+    let is_set = |name: &str| {
+        let value = summary.engine.info.as_ref().and_then(|info| info.get(name));
+        value.is_some_and(|value| !value.is_null())
+    };
+    let launch = evidence.launch;
+    let words = launch.argv(launch.usual_port());
+    let is_asked = |word: &str| {
+        ["speculative", "model-draft", "draft-model"]
+            .iter()
+            .any(|part| word.contains(part))
+    };
+    accepts
+        || is_set("speculative_algorithm")
+        || is_set("speculative_config")
+        || words.iter().any(|word| is_asked(word.as_str()))
 }
 
 /// What the engine says it serves, when the measurement was over.

@@ -1,10 +1,9 @@
 //! Was it the engine that was measured, or the client?
 
 use super::{Evidence, found, percent};
-use crate::judge::metrics::{Metric, Sample, Statistic};
+use crate::judge::metrics::{self, Metric, Rates, Sample, Statistic};
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::client::ClientFacts;
-use crate::results::record::request::Request;
 use crate::results::record::telemetry::Telemetry;
 use crate::results::record::validity::{Code, Reason, Verdict};
 
@@ -57,7 +56,11 @@ pub(super) fn effort(client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Re
         ));
     }
     if client.clock_jumps > 0 {
-        let measured = format!("set {} times", client.clock_jumps);
+        let times = match client.clock_jumps {
+            1 => "once".to_owned(),
+            times => format!("{times} times"),
+        };
+        let measured = format!("set {times} by a millisecond or more");
         reasons.push(found(Code::ClockJump, measured, Some("never".to_owned())));
     }
 }
@@ -93,18 +96,12 @@ pub(super) fn shared(telemetry: &Telemetry, threads: u32, bounds: &Bounds, reaso
     reasons.push(reason);
 }
 
-/// Requests per second between the first moment and the last.
-fn per_second(mut moments: Vec<u64>) -> Option<f64> {
-    moments.sort_unstable();
-    let span = moments
-        .last()?
-        .checked_sub(*moments.first()?)
-        .filter(|span| *span > 0)?;
-    Some((moments.len() - 1) as f64 * 1e9 / span as f64)
-}
-
 /// Whether requests fell due by a rate, and not all at once or one after another.
-pub(super) fn has_rate(requests: &[Request]) -> bool {
+pub(super) fn has_rate(evidence: &Evidence<'_>) -> bool {
+    let (scenario, requests) = (&evidence.cell.scenario, evidence.requests);
+    if !(evidence.summary.arrival(scenario).is_paced() || scenario.workload.is_replayed()) {
+        return false;
+    }
     let first = requests.iter().map(|request| request.due_ns).min();
     let last = requests.iter().map(|request| request.due_ns).max();
     first != last && requests.iter().all(|request| request.round.unwrap_or(0) == 0)
@@ -112,12 +109,10 @@ pub(super) fn has_rate(requests: &[Request]) -> bool {
 
 fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let requests = evidence.requests;
-    if requests.len() < FEW || !has_rate(requests) {
+    if requests.len() < FEW || !has_rate(evidence) {
         return;
     }
-    let asked = per_second(requests.iter().map(|request| request.due_ns).collect());
-    let sent = per_second(requests.iter().filter_map(|request| request.sent_ns).collect());
-    let (Some(asked), Some(sent)) = (asked, sent) else {
+    let Some(Rates { due: asked, sent }) = metrics::rates(requests) else {
         return;
     };
     let bound = asked * (1.0 - evidence.bounds.rate);

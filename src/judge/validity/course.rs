@@ -116,7 +116,7 @@ fn in_flight(requests: &[Request]) -> Option<[f64; 4]> {
 
 /// Under an open loop a queue that grows to the end means that latencies tell how long it was measured, not how fast the engine is.
 fn growth(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    if !client::has_rate(evidence.requests) {
+    if !client::has_rate(evidence) {
         return;
     }
     let Some([first, second, third, last]) = in_flight(evidence.requests) else {

@@ -9,10 +9,12 @@ mod caches;
 mod client;
 mod course;
 mod machine;
+mod responses;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub use responses::answers;
 pub use table::{Entry, TABLE, described, entry};
 
 use crate::judge::metrics::{self, Metric};
@@ -60,19 +62,16 @@ pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
     let mut reasons = Vec::new();
     client::judge(evidence, &mut reasons);
     answers::judge(evidence, &mut reasons);
+    responses::judge(evidence, &mut reasons);
     caches::judge(evidence, &mut reasons);
     course::judge(evidence, &mut reasons);
     machine::judge(evidence, &mut reasons);
     origin(evidence, &mut reasons);
-    reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
-    Some(Validity {
-        verdict: reasons.first().map_or(Verdict::Valid, |reason| reason.weight),
-        reasons,
-    })
+    Some(Validity::of(reasons))
 }
 
 /// What speaks against a load on a server of which nobody has a recipe: what the client and the machine went through, the worst first.
-/// What only informs is left out.
+/// Notes are left out.
 pub fn of_surroundings(client: &ClientFacts, telemetry: Option<&Telemetry>, bounds: &Bounds) -> Vec<Reason> {
     let mut reasons = Vec::new();
     client::effort(client, bounds, &mut reasons);
@@ -104,6 +103,7 @@ fn found(code: Code, measured: String, bound: Option<String>) -> Reason {
     Reason {
         code,
         weight: entry.weight,
+        only: entry.only.to_vec(),
         measured,
         bound,
         advice: format!("{} {}", entry.means, entry.mend),

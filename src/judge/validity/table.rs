@@ -1,14 +1,16 @@
 //! What each code means, what it makes of a measurement, and what to do about it.
 
-use crate::results::record::validity::{Code, Verdict};
+use crate::results::record::validity::{Code, Family, Verdict};
 
 /// The row of one code.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// The code.
     pub code: Code,
-    /// What it makes of a measurement; `valid` if it only informs.
+    /// What it makes of a measurement; `valid` for a note.
     pub weight: Verdict,
+    /// The families of figures that it concerns; empty if it concerns the whole measurement.
+    pub only: &'static [Family],
     /// What happened, in one sentence.
     pub means: &'static str,
     /// What to do about it, in one sentence.
@@ -22,12 +24,13 @@ pub struct Entry {
 }
 
 use Code::{
-    CacheWarm, ChunkedTokens, ClientLate, ClientSaturated, ClientSharesCpus, ClockJump, ClocksSpread,
-    EnergyDisagrees, EngineRestarted, Errors, FewSamples, GpuNotAtRest, GpuShared, Imported, Neighbour,
-    NeverSteady, OutputShort, PretendedGpus, QueueGrowing, RateNotReached, ResetUnproven, Simulated,
-    TelemetryGap, ThrottledHardware, ThrottledPower, ThrottledThermal, TokensDisagree, WindowShort,
-    WrongModel, WrongPrecision,
+    AnswersDegenerate, CacheWarm, ChunkedTokens, ClientLate, ClientSaturated, ClientSharesCpus, ClockJump,
+    ClocksSpread, EnergyDisagrees, EngineRestarted, Errors, FewSamples, GpuNotAtRest, GpuShared, Imported,
+    Neighbour, NeverSteady, OutputLong, OutputShort, PretendedGpus, PromptTokensDisagree, QueueGrowing,
+    RateNotReached, ResetUnproven, Simulated, TelemetryGap, ThrottledHardware, ThrottledPower,
+    ThrottledThermal, TokensDisagree, TokensUncounted, WindowShort, WrongModel, WrongPrecision,
 };
+use Family::{Energy, Itl};
 use Verdict::{Invalid, Suspect, Valid};
 
 /// Every code, in the order of [`Code::ALL`].
@@ -35,6 +38,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: ClientLate,
         weight: Invalid,
+        only: &[],
         means: "Requests were sent later than they fell due, by the client's own fault.",
         mend: "Give the client processors of its own (`taskset`, `cpuset` for the engine), or send at a lower rate.",
         bound: "`send_lag`: 10ms for 99 of 100; never below three times the calibrated lag or a twentieth of the median TTFT",
@@ -50,6 +54,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: ClientSaturated,
         weight: Invalid,
+        only: &[],
         means: "A thread of the client had nearly no processor time left, so the client was measured and not the engine.",
         mend: "Use more client threads or a faster processor, or send at a lower rate.",
         bound: "`client_cpu`: 0.95 of a processor",
@@ -65,8 +70,9 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: ClientSharesCpus,
         weight: Suspect,
+        only: &[],
         means: "Client and engine may run on the same processors.",
-        mend: "Hold the engine to a CPU set (`container: { cpuset: 2-31 }`), or the client with `taskset`; on a machine without other processors this only informs.",
+        mend: "Hold the engine to a CPU set (`container: { cpuset: 2-31 }`), or the client with `taskset`; on a machine without other processors this is a note.",
         bound: "`client_wait`: 0.05 of the time spent waiting for a processor, where the host has others",
         source: "the scheduler's own account in /proc/self/task/*/schedstat",
         brings: &[],
@@ -74,6 +80,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: RateNotReached,
         weight: Suspect,
+        only: &[],
         means: "Requests were not sent at the rate that was asked for.",
         mend: "Raise the concurrency limit or lower the rate; what was measured is a closed loop of that concurrency.",
         bound: "`rate`: 0.05 below the rate of the schedule",
@@ -83,6 +90,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: Errors,
         weight: Invalid,
+        only: &[],
         means: "More requests failed than the scenario allows.",
         mend: "Read the failures by class in the report and the engine's log beside the records; a failed request frees the engine for the others.",
         bound: "`error_share` of the scenario: 0.01",
@@ -92,6 +100,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: OutputShort,
         weight: Invalid,
+        only: &[],
         means: "Answers ended before the length that was asked for though the end of text was to be ignored.",
         mend: "See whether the engine honours `ignore_eos`, and whether its context length holds prompt and answer; say `stop_at_eos: true` if answers may end early.",
         bound: "`short_outputs`: 0.01 of the answers",
@@ -99,26 +108,69 @@ pub const TABLE: &[Entry] = &[
         brings: &[FewSamples, WindowShort, NeverSteady],
     },
     Entry {
+        code: OutputLong,
+        weight: Invalid,
+        only: &[],
+        means: "Answers went on beyond the length that was asked for.",
+        mend: "See whether the engine honours `max_tokens`; the extra tokens raise its throughput.",
+        bound: "`short_outputs`: 0.01 of the answers; one token more may be the end of text",
+        source: "bench_serving divides the tokens that came by the time they took",
+        brings: &[TokensDisagree],
+    },
+    Entry {
+        code: PromptTokensDisagree,
+        weight: Invalid,
+        only: &[],
+        means: "The server counts other prompt tokens than were sent. Fewer: prompts were cut, or another tokenizer counts. More, which is suspect: something was put around them.",
+        mend: "Raise the engine's context length (of each slot, where it has slots), see whether it truncates prompts, and whether the matrix names the right tokenizer and chat template.",
+        bound: "`prompt_tokens`: 0.02 of each prompt or 8 tokens, in more than one of 100; for chats 256 more, for a template; of the simulated engine, which has no tokenizer, only token ids",
+        source: "vLLM, SGLang and llama-server count random and ShareGPT prompts as the data set does, to one token",
+        brings: &[FewSamples, WindowShort, NeverSteady, TokensDisagree],
+    },
+    Entry {
+        code: TokensUncounted,
+        weight: Suspect,
+        only: &[],
+        means: "The server reports no output tokens; rates of tokens rest on our tokenizer's count of the text.",
+        mend: "Have the engine report `usage` in its streams (`stream_options: { include_usage: true }`), or compare requests per second.",
+        bound: "more than one of 100 answers",
+        source: "text that is split again has up to 16 % more tokens than made it on the real engines of the tests",
+        brings: &[OutputShort, OutputLong],
+    },
+    Entry {
+        code: AnswersDegenerate,
+        weight: Invalid,
+        only: &[],
+        means: "Answers are one token over and over: the engine computes nonsense, quickly.",
+        mend: "Look at the answers (`keep_text: true`); weights or caches that overflow, a wrong kernel or a wrong quantization answer like this.",
+        bound: "half of at least 8 answers, 90 % of each one token, event or character; below it the shares of two sides are compared",
+        source: "`!!!!!` of NaN weights; real engines that may not end repeat one token in up to 3 of 100 answers",
+        brings: &[TokensDisagree, WindowShort, NeverSteady, ChunkedTokens],
+    },
+    Entry {
         code: TokensDisagree,
         weight: Suspect,
-        means: "The counts of output tokens do not agree: those in the answers, the engine's counter, or our tokenizer's count of the text.",
+        only: &[],
+        means: "The counts of output tokens do not agree: those in the answers, the engine's counter, our tokenizer's count of the text, or the events.",
         mend: "See whether somebody else used the engine, and whether the matrix names the right tokenizer; do not compare token rates until they agree.",
-        bound: "`tokens`: 0.01 between answers and counter; `own_tokens`: a factor of 2 to our count",
-        source: "client and server must agree within 1 %; text of random tokens does not split again as it was made",
-        brings: &[],
+        bound: "`tokens`: 0.01 between answers and counter; `own_tokens`: a factor of 1.5 above our count, or 1.25 where the events are as few, or twice as far below it",
+        source: "client and server must agree within 1 %; text that is split again has up to 16 % more tokens than made it on the real engines of the tests",
+        brings: &[ChunkedTokens],
     },
     Entry {
         code: ChunkedTokens,
         weight: Suspect,
+        only: &[Itl],
         means: "Several tokens come in one event, so times between events are not times between tokens.",
         mend: "Compare TPOT instead of ITL, or have the engine stream each token (`--stream-interval 1` where it is known).",
-        bound: "`tokens_per_chunk`: 1.25",
+        bound: "`tokens_per_chunk`: 1.25; with speculative decoding, whose accepted tokens come together, this is a note",
         source: "LMDeploy's reports of 2025, whose ITL is that of merged chunks",
         brings: &[],
     },
     Entry {
         code: CacheWarm,
         weight: Invalid,
+        only: &[],
         means: "Prompts that should be new to the engine were found in its prefix cache.",
         mend: "See that the caches are emptied before each cell (the reset may need a switch of the engine), have the recipe ask for `unique_prefixes`, or turn prefix caching off in the engine's arguments.",
         bound: "`warm`: 0.05 of the prompt tokens above the share that the prompts repeat of each other; of a chat template's own 64 tokens, and of the prompt that warms up, nobody expects otherwise",
@@ -128,15 +180,17 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: ResetUnproven,
         weight: Suspect,
+        only: &[],
         means: "Nobody can tell whether the caches were empty.",
         mend: "Turn the engine's metrics or its reset endpoint on, have the recipe ask for `unique_prefixes`, or measure this cell on a start of its own.",
-        bound: "its counters show no hits and the engine says success, or nothing was measured on this start before; where it refused and no hits were counted, this only informs",
+        bound: "its counters show no hits and the engine says success, or nothing was measured on this start before; where it refused and no hits were counted, this is a note",
         source: "an engine may answer 200 and `{\"success\": false}`",
         brings: &[],
     },
     Entry {
         code: ThrottledThermal,
         weight: Invalid,
+        only: &[],
         means: "A GPU slowed down for heat.",
         mend: "Mend its cooling or lower its power limit, let it cool down, and measure again.",
         bound: "`throttled`: 0.01 of the samples",
@@ -146,6 +200,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: ThrottledPower,
         weight: Suspect,
+        only: &[],
         means: "A GPU slowed down at its power limit.",
         mend: "Say the power limit beside the figures and compare only with the same limit, or raise it (`nvidia-smi -pl`).",
         bound: "`power_capped`: 0.1 of the samples",
@@ -155,6 +210,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: ThrottledHardware,
         weight: Invalid,
+        only: &[],
         means: "A GPU's hardware slowed it down: power brake, or a fault of its supply.",
         mend: "Look at the host's power supply and the kernel's log before anything is measured on it.",
         bound: "`throttled`: 0.01 of the samples",
@@ -164,6 +220,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: ClocksSpread,
         weight: Suspect,
+        only: &[],
         means: "A GPU's clock wandered while it was busy.",
         mend: "Lock the clocks (`nvidia-smi -lgc`), or repeat until the spread is part of the interval.",
         bound: "`clock_spread`: 0.05 of the median between P5 and P95 of at least 30 busy samples",
@@ -173,6 +230,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: GpuShared,
         weight: Invalid,
+        only: &[],
         means: "Somebody else's process was on a GPU of the launch.",
         mend: "End the process that is named, or measure on other GPUs.",
         bound: "none but the engine's own",
@@ -182,6 +240,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: GpuNotAtRest,
         weight: Suspect,
+        only: &[],
         means: "A GPU's memory was taken before the engine was started.",
         mend: "Find who holds it (`nvidia-smi`, `matrix clean`); the engine had less memory for its cache than another time.",
         bound: "`rest_memory`: 1GiB",
@@ -191,6 +250,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: EngineRestarted,
         weight: Invalid,
+        only: &[],
         means: "The engine began anew within the window: its counters fell.",
         mend: "Read the engine's log beside the records; a server that is attached to may have been restarted by somebody else.",
         bound: "counters only grow",
@@ -200,6 +260,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: WrongModel,
         weight: Invalid,
+        only: &[],
         means: "The engine says that it serves another model than was asked for.",
         mend: "Attach to the right server, or set the model's `served:` name.",
         bound: "the served name is among the engine's models",
@@ -209,6 +270,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: WrongPrecision,
         weight: Invalid,
+        only: &[],
         means: "The engine says that it computes in another precision than the matrix names.",
         mend: "Correct `precision:` in the matrix, or the checkpoint or quantization arguments of the engine.",
         bound: "the same kind of number: 16-bit, fp8, fp4, int8, int4",
@@ -218,6 +280,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: TelemetryGap,
         weight: Suspect,
+        only: &[],
         means: "A source of telemetry was silent for a part of the window, so what happened meanwhile is not known.",
         mend: "Read why in the telemetry of the cell; where nobody watches the GPUs, install the driver's library or tool.",
         bound: "`gap`: 3s, and three periods of the source",
@@ -227,6 +290,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: FewSamples,
         weight: Valid,
+        only: &[],
         means: "Fewer requests lie beyond a percentile that is printed than it takes to tell it.",
         mend: "Send more requests, or read the median; such a percentile is never compared.",
         bound: "`tail`: 10 requests beyond it",
@@ -236,6 +300,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: WindowShort,
         weight: Suspect,
+        only: &[],
         means: "The measurement was so short that its beginning and end are a large part of it.",
         mend: "Send more requests.",
         bound: "`window`: 10s",
@@ -245,6 +310,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: NeverSteady,
         weight: Suspect,
+        only: &[],
         means: "Throughput never stayed the same for long.",
         mend: "Send more requests, or look at the course over time in the report for what changed.",
         bound: "`steady`: 0.3 of the time within a quarter of its own mean",
@@ -254,6 +320,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: QueueGrowing,
         weight: Suspect,
+        only: &[],
         means: "Requests came faster than they were answered, to the end: latencies tell how long it was measured.",
         mend: "Lower the rate below what the engine can bear, or search it with `search: { by: rate }`.",
         bound: "`queue_growth`: a factor of 1.1 in flight from each quarter of the sending to the next",
@@ -263,15 +330,17 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: ClockJump,
         weight: Suspect,
+        only: &[],
         means: "The wall clock was set meanwhile; moments that the kernel stamped around that time may be off.",
         mend: "Let the clock be slewed instead of set (chrony, `makestep` off) while measuring.",
-        bound: "never",
-        source: "the kernel stamps arrivals in wall time",
+        bound: "a millisecond, by two readings in a row",
+        source: "the kernel stamps arrivals in wall time; the clocks of virtual machines move apart by some microseconds without being set",
         brings: &[],
     },
     Entry {
         code: EnergyDisagrees,
         weight: Valid,
+        only: &[Energy],
         means: "The GPU's energy counter and its power over time tell different energies; the counter is used.",
         mend: "Believe neither to more than their distance.",
         bound: "5 % apart",
@@ -281,6 +350,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: Neighbour,
         weight: Suspect,
+        only: &[],
         means: "Something else ran on this host meanwhile because the matrix allows it.",
         mend: "Leave `parallel` and `pull_ahead` out of the matrix where the figures are to be published.",
         bound: "alone on the host",
@@ -290,6 +360,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: PretendedGpus,
         weight: Valid,
+        only: &[],
         means: "The GPUs are only pretended: nothing was computed on one.",
         mend: "Leave MATRIX_PRETEND_GPUS out on a host with GPUs.",
         bound: "–",
@@ -299,6 +370,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: Imported,
         weight: Valid,
+        only: &[],
         means: "Another tool measured it; what that tool did not write is unknown.",
         mend: "Measure it again where the unknown matters.",
         bound: "–",
@@ -308,6 +380,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         code: Simulated,
         weight: Valid,
+        only: &[],
         means: "The engine is simulated: its figures say nothing about a real one.",
         mend: "Use them to try the tool.",
         bound: "–",
@@ -329,7 +402,8 @@ pub fn described() -> String {
     let mut text = String::from(
         "# Validity\n\nWhat is judged of every measurement, made from the table in `src/judge/validity/table.rs` by \
          `matrix explain --codes`. A measurement is as bad as its worst finding: `invalid` gives no ratio, wins no comparison, sets no \
-         baseline and raises no alarm; `suspect` is marked in every table; a finding that weighs `valid` only informs. Bounds are set in \
+         baseline and raises no alarm; `suspect` is marked in every table; a `note` changes nothing. A finding that concerns only some figures, such as ITL, is about \
+         those alone. Bounds are set in \
          the matrix, as in `validity: { window: 60s, warm: 0.02 }`.\n",
     );
     for entry in TABLE {
@@ -342,10 +416,19 @@ pub fn described() -> String {
             true => "none".to_owned(),
             false => brings.join(", "),
         };
+        let weight = match entry.weight {
+            Valid => "note",
+            Suspect | Invalid => entry.weight.name(),
+        };
+        let only: Vec<&str> = entry.only.iter().map(|family| family.name()).collect();
+        let only = match only.is_empty() {
+            true => String::new(),
+            false => format!(" ({} only)", only.join(", ")),
+        };
         text.push_str(&format!(
-            "\n## `{}`: {}\n\n{} {}\n\n- bound: {}\n- why this bound: {}\n- may bring: {brings}\n",
+            "\n## `{}`: {}{only}\n\n{} {}\n\n- bound: {}\n- why this bound: {}\n- may bring: {brings}\n",
             entry.code.name(),
-            entry.weight.name(),
+            weight,
             entry.means,
             entry.mend,
             entry.bound,

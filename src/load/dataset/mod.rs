@@ -39,7 +39,7 @@ pub use cache::Caches;
 use cache::{Repository, lines};
 use kept::{Key, Shelf};
 use row::hash;
-pub use row::{Content, Extras, Prompt, repeated_share};
+pub use row::{Content, Extras, Prompt, known_share, repeated_share};
 use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 

@@ -53,6 +53,41 @@ pub fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
     (all > 0).then(|| common as f64 / all as f64)
 }
 
+/// The share of the prompts that begins like one of the `earlier` ones, by bytes: so much of them a prefix cache may know from those.
+pub fn known_share<'p>(earlier: impl IntoIterator<Item = &'p Prompt>, prompts: &[Prompt]) -> f64 {
+    let mut known: Vec<Vec<u8>> = earlier.into_iter().map(said).collect();
+    known.sort_unstable();
+    let (mut all, mut common) = (0, 0);
+    for prompt in prompts.iter().map(said) {
+        let place = known.partition_point(|other| *other < prompt);
+        // What has most in common with it stands beside its place.
+        let beside = known
+            .get(place)
+            .into_iter()
+            .chain(place.checked_sub(1).map(|before| &known[before]));
+        let in_common = |other: &Vec<u8>| prompt.iter().zip(other).take_while(|(a, b)| a == b).count();
+        all += prompt.len();
+        common += beside.map(in_common).max().unwrap_or(0);
+    }
+    if all == 0 { 0.0 } else { common as f64 / all as f64 }
+}
+
+/// All that a prompt says, in order.
+fn said(prompt: &Prompt) -> Vec<u8> {
+    let mut bytes = match &prompt.content {
+        Content::Text(text) => text.as_bytes().to_vec(),
+        Content::Ids(ids) => ids.iter().flat_map(|id| id.to_be_bytes()).collect(),
+        Content::Messages(messages) => json(messages),
+        Content::Pictures { text, images } => {
+            let images = images.iter().flat_map(|image| image.as_bytes());
+            images.chain(text.as_bytes()).copied().collect()
+        }
+    };
+    let turns = prompt.extras.iter().filter_map(|extras| extras.turns.as_ref());
+    turns.for_each(|turns| bytes.extend(json(turns)));
+    bytes
+}
+
 /// One request to send: what to say, and how many tokens to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
@@ -227,6 +262,31 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_a_prefix_cache_may_know_from_earlier_prompts_is_a_share_of_their_bytes() {
+        let prompts = |texts: &[&str]| -> Vec<Prompt> {
+            let prompt = |text: &&str| Prompt {
+                content: Content::Text((*text).to_owned()),
+                prompt_tokens: 1,
+                output_tokens: 1,
+                extras: None,
+            };
+            texts.iter().map(prompt).collect()
+        };
+        let earlier = prompts(&["abcd", "abxy", "q"]);
+        for (texts, share) in [
+            (&["abcd", "q"][..], 1.0),
+            (&["abcdefgh"], 0.5),
+            (&["abz", "zzz"], 2.0 / 6.0),
+            (&["x"], 0.0),
+            (&[], 0.0),
+        ] {
+            let known = known_share(&earlier, &prompts(texts));
+            assert!((known - share).abs() < 1e-12, "{texts:?}: {known}");
+        }
+        assert_eq!(known_share(&[], &earlier), 0.0);
+    }
 
     #[test]
     fn bytes_and_digest_know_every_part_of_a_row() {

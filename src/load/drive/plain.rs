@@ -93,14 +93,14 @@ impl Loop {
     pub(super) fn send(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> (Vec<Sent>, Looked) {
         // The kernel lets timers be 50 µs late to save wake-ups.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let later = jobs.iter().map(Job::later).sum();
+        let later: usize = jobs.iter().map(Job::later).sum();
+        let over = self.shared.limits.duration.map(|span| zero.plus(span.duration()));
         let mut round = Round {
             zero,
-            over: self.shared.limits.duration.map(|span| zero.plus(span.duration())),
+            over,
             streams: (0..jobs.len() + later).map(|_| None).collect(),
             done: Vec::with_capacity(jobs.len() + later),
             jobs: jobs.into(),
-            later,
             running: 0,
             connecting: 0,
             unconnected: VecDeque::new(),
@@ -110,7 +110,7 @@ impl Loop {
             leaves: VecDeque::new(),
             waiting: None,
             closed: None,
-            drained: None,
+            drained: over.map(|over| over.plus(self.shared.limits.drain.duration())),
             stopped: Box::pin(stop.clone().cancelled_owned()),
             waker: Waker::from(Arc::clone(&self.bell)),
             next_look: zero,
@@ -144,8 +144,6 @@ struct Round {
     jobs: VecDeque<Job>,
     streams: Vec<Option<Box<Stream>>>,
     done: Vec<Sent>,
-    /// Rounds of conversations that wait for the answer before them.
-    later: usize,
     running: usize,
     connecting: usize,
     /// Begun, and waiting until fewer connections are in the making.
@@ -178,9 +176,8 @@ impl Round {
         loop {
             self.close();
             let (is_behind, due) = self.send_due();
-            let is_last = self.later == 0 || self.closed.is_some();
-            if self.jobs.is_empty() && is_last && self.drained.is_none() {
-                self.drained = Some(clock::now().plus(self.inner.shared.limits.drain.duration()));
+            if self.closed.is_some() && !is_behind {
+                self.give_up_waiting();
             }
             self.expire();
             if self.jobs.is_empty() && self.running == 0 {
@@ -212,35 +209,41 @@ impl Round {
         }
     }
 
-    /// Sees whether anything more may be sent; if not, gives up what has not been sent.
+    /// Sees whether anything more may be sent; if not, forgets what never falls due.
     fn close(&mut self) {
+        let before = self.closed;
         if self.is_stopped() {
-            self.closed.get_or_insert(Closed::Stopped);
+            self.closed = Some(Closed::Stopped);
             self.cut();
+        } else if self.over.is_some_and(|over| clock::now() >= over) {
+            self.closed = Some(Closed::Over);
         }
-        if self.over.is_some_and(|over| clock::now() >= over) {
-            self.closed.get_or_insert(Closed::Over);
-        }
-        let Some(closed) = self.closed.filter(|_| !self.jobs.is_empty()) else {
+        let Some(closed) = self.closed.filter(|_| self.closed != before) else {
             return;
         };
+        let end = self.over.filter(|_| closed == Closed::Over);
+        let end = end.unwrap_or_else(clock::now);
+        let (zero, shared) = (self.zero, &self.inner.shared);
+        self.jobs.retain(|job| job.falls_due_before(end, zero, shared));
+        if closed == Closed::Stopped {
+            self.give_up_waiting();
+        }
+    }
+
+    /// Gives up what fell due and waits for a slot.
+    fn give_up_waiting(&mut self) {
         self.waiting = None;
+        let closed = self.closed.unwrap_or(Closed::Stopped);
         for job in std::mem::take(&mut self.jobs) {
-            self.later -= job.later();
-            give_up(
-                &job,
-                closed,
-                self.zero,
-                &self.inner.shared.progress,
-                &mut self.done,
-            );
+            let progress = &self.inner.shared.progress;
+            give_up(&job, closed, self.zero, progress, &mut self.done);
         }
     }
 
     fn is_stopped(&mut self) -> bool {
         let mut context = Context::from_waker(&self.waker);
         // A future that was ready must not be asked again.
-        matches!(self.closed, Some(Closed::Stopped)) || self.stopped.as_mut().poll(&mut context).is_ready()
+        self.closed == Some(Closed::Stopped) || self.stopped.as_mut().poll(&mut context).is_ready()
     }
 
     /// Ends all that is under way.
@@ -296,6 +299,7 @@ impl Round {
 
     fn begin(&mut self, mut job: Job, slot: Option<Slot>, ready: Moment) {
         let shared = &self.inner.shared;
+        job.take_turn(ready, self.zero, shared);
         shared.progress.running.fetch_add(1, Ordering::Relaxed);
         let bounds = Bounds::of(job.asked_tokens, &shared.limits);
         let request = std::mem::take(&mut job.bytes);
@@ -499,19 +503,15 @@ impl Round {
         }
     }
 
-    /// Sends the next round of a conversation, if anything may still be sent.
+    /// Sends the next round of a conversation, if anything may still be sent. Otherwise it never falls due.
     fn go_on(&mut self, next: Job, slot: Option<Slot>) {
-        self.later -= 1;
         if self.over.is_some_and(|over| clock::now() >= over) {
-            self.closed.get_or_insert(Closed::Over);
+            return;
         }
-        let Some(closed) = self.closed else {
+        if self.closed.is_none() {
             let ready = self.zero.plus(next.due);
-            return self.begin(next, slot, ready);
-        };
-        self.later -= next.later();
-        let progress = &self.inner.shared.progress;
-        give_up(&next, closed, self.zero, progress, &mut self.done);
+            self.begin(next, slot, ready);
+        }
     }
 }
 

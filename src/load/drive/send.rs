@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +40,8 @@ pub(super) struct Shared {
     pub(super) stop_at_eos: bool,
     pub(super) route: Route,
     pub(super) slots: Option<Arc<Slots>>,
+    /// Whether a request falls due when a slot is free for it, instead of at a time of its own.
+    pub(super) is_closed_loop: bool,
     pub(super) progress: Arc<Progress>,
 }
 
@@ -70,6 +72,18 @@ impl Job {
     /// How many requests come after it in its conversation.
     pub(super) fn later(&self) -> usize {
         self.talk.as_ref().map_or(0, |talk| talk.left())
+    }
+
+    /// Whether it falls due before nothing more does. In a closed loop nothing does that has no slot by then.
+    pub(super) fn falls_due_before(&self, end: Moment, zero: Moment, shared: &Shared) -> bool {
+        !shared.is_closed_loop && zero.plus(self.due) < end
+    }
+
+    /// Notes that its turn has come: in a closed loop it falls due now that it has a slot.
+    pub(super) fn take_turn(&mut self, ready: Moment, zero: Moment, shared: &Shared) {
+        if shared.is_closed_loop {
+            self.due = self.due.max(Duration::from_nanos(nanos(ready, zero)));
+        }
     }
 }
 
@@ -113,7 +127,7 @@ pub(super) fn composed(item: &Item, content: &Content, shared: &Shared) -> Resul
 }
 
 /// Why nothing more is sent.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
     Stopped,
     Over,
@@ -128,61 +142,58 @@ pub(super) async fn send(
 ) -> Vec<Sent> {
     let cut = stop.child_token();
     let over = shared.limits.duration.map(|span| zero.plus(span.duration()));
-    // Rounds of conversations that are still to be sent.
-    let (left, mut hear_left) = watch::channel(jobs.iter().map(Job::later).sum::<usize>());
-    let left = Arc::new(left);
     let connects = Arc::new(Semaphore::new(CONNECTS));
     let mut running = JoinSet::new();
     let mut done = Vec::with_capacity(jobs.len());
     let mut closed = None;
     let closing = closing(over, stop);
     tokio::pin!(closing);
-    for (turn, job) in jobs.into_iter().enumerate() {
-        if closed.is_none() {
-            let slot = tokio::select! {
-                biased;
-                why = &mut closing => Err(why),
-                slot = turn_of(&job, shared, zero, turn) => Ok(slot),
-            };
-            match slot {
-                Ok((slot, ready)) => {
-                    let way = Way {
-                        shared: Arc::clone(shared),
-                        connects: Arc::clone(&connects),
-                        cut: cut.clone(),
-                        left: Arc::clone(&left),
-                        zero,
-                    };
-                    running.spawn(async move {
-                        let sent = all(job, ready, &way).await;
-                        drop(slot);
-                        sent
-                    });
-                    while let Some(ended) = running.try_join_next() {
-                        done.extend(ended.expect(SOUND));
+    for (turn, mut job) in jobs.into_iter().enumerate() {
+        let slot = match closed {
+            None => {
+                tokio::select! {
+                    biased;
+                    why = &mut closing => {
+                        closed = Some((why, over.filter(|_| why == Closed::Over).unwrap_or_else(clock::now)));
+                        None
                     }
-                    continue;
+                    slot = turn_of(&job, shared, zero, turn) => Some(slot),
                 }
-                Err(why) => closed = Some(why),
             }
-        }
-        left.send_modify(|left| *left -= job.later());
-        give_up(
-            &job,
-            closed.unwrap_or(Closed::Stopped),
+            Some(_) => None,
+        };
+        let slot = match (slot, closed) {
+            (None, Some((_, end))) if !job.falls_due_before(end, zero, shared) => continue,
+            // It fell due in time, and if nothing is in its way it is only we who are late.
+            (None, Some((Closed::Over, _))) => turn_now(&job, shared, zero),
+            (slot, _) => slot,
+        };
+        let Some((slot, ready)) = slot else {
+            let why = closed.map_or(Closed::Stopped, |(why, _)| why);
+            give_up(&job, why, zero, &shared.progress, &mut done);
+            continue;
+        };
+        job.take_turn(ready, zero, shared);
+        let way = Way {
+            shared: Arc::clone(shared),
+            connects: Arc::clone(&connects),
+            cut: cut.clone(),
             zero,
-            &shared.progress,
-            &mut done,
-        );
+        };
+        running.spawn(async move {
+            let sent = all(job, ready, &way).await;
+            drop(slot);
+            sent
+        });
+        while let Some(ended) = running.try_join_next() {
+            done.extend(ended.expect(SOUND));
+        }
     }
     let drained = async {
-        tokio::select! {
-            // It fails only when nobody is left who could send.
-            _ = hear_left.wait_for(|left| *left == 0) => {}
-            _ = self::closing(over, stop) => {}
+        match over {
+            Some(over) => sleep_until(over.plus(shared.limits.drain.duration()).to_tokio()).await,
+            None => std::future::pending().await,
         }
-        let last = clock::now().plus(shared.limits.drain.duration());
-        sleep_until(last.to_tokio()).await;
     };
     tokio::pin!(drained);
     loop {
@@ -230,28 +241,30 @@ async fn turn_of(job: &Job, shared: &Shared, zero: Moment, turn: usize) -> (Opti
     (Some(slot), slots.ready(due))
 }
 
+/// A slot for a request that is due, if it need not be waited for.
+fn turn_now(job: &Job, shared: &Shared, zero: Moment) -> Option<(Option<Slot>, Moment)> {
+    let due = zero.plus(job.due);
+    let Some(slots) = &shared.slots else {
+        return Some((None, due));
+    };
+    let slot = slots.try_take()?;
+    Some((Some(slot), slots.ready(due)))
+}
+
 /// What a request needs on its way.
 struct Way {
     shared: Arc<Shared>,
     connects: Arc<Semaphore>,
     cut: CancellationToken,
-    left: Arc<watch::Sender<usize>>,
     zero: Moment,
 }
 
 impl Way {
-    /// Why no further round may be sent, if none may.
-    fn closed(&self) -> Option<Closed> {
-        let over = self
-            .shared
-            .limits
-            .duration
-            .map(|span| self.zero.plus(span.duration()));
-        match over {
-            _ if self.cut.is_cancelled() => Some(Closed::Stopped),
-            Some(over) if clock::now() >= over => Some(Closed::Over),
-            _ => None,
-        }
+    /// Whether no further round falls due.
+    fn is_closed(&self) -> bool {
+        let limits = &self.shared.limits;
+        let over = limits.duration.map(|span| self.zero.plus(span.duration()));
+        self.cut.is_cancelled() || over.is_some_and(|over| clock::now() >= over)
     }
 }
 
@@ -267,15 +280,9 @@ async fn all(mut job: Job, ready: Moment, way: &Way) -> Vec<Sent> {
             talk.next(&sent.request, place, &way.shared)
         });
         done.push(sent);
-        let Some(next) = next else {
+        let Some(next) = next.filter(|_| !way.is_closed()) else {
             return done;
         };
-        if let Some(closed) = way.closed() {
-            way.left.send_modify(|left| *left -= 1 + next.later());
-            give_up(&next, closed, way.zero, &way.shared.progress, &mut done);
-            return done;
-        }
-        way.left.send_modify(|left| *left -= 1);
         ready = way.zero.plus(next.due);
         job = next;
     }
@@ -320,21 +327,15 @@ pub(super) fn count_prompt(record: &mut Request) {
     }
 }
 
-/// The records of a request that is never sent, and of the rounds after it.
+/// The record of a request that fell due and is never sent. The rounds after it never fall due.
 pub(super) fn give_up(job: &Job, closed: Closed, zero: Moment, progress: &Progress, done: &mut Vec<Sent>) {
-    let at_ns = nanos(clock::now(), zero);
-    let rounds = u32::try_from(job.later()).unwrap_or(u32::MAX);
-    for round in 0..=rounds {
-        let mut request = unsent(job, closed, at_ns);
-        request.index += round;
-        request.round = request.round.map(|first| first + round);
-        progress.end(&request);
-        done.push(Sent {
-            request,
-            lag: None,
-            stamp: None,
-        });
-    }
+    let request = unsent(job, closed, nanos(clock::now(), zero));
+    progress.end(&request);
+    done.push(Sent {
+        request,
+        lag: None,
+        stamp: None,
+    });
 }
 
 /// The record of a request before anything happened to it.
@@ -361,6 +362,8 @@ pub(super) fn blank(job: &Job) -> Request {
         finish: None,
         counted_tokens: None,
         counted_chunks: None,
+        counted_prompt: None,
+        uniform: None,
         text: None,
     }
 }
@@ -392,7 +395,7 @@ pub(super) fn fill(record: &mut Request, answer: Answer, usage: Usage, zero: Mom
 fn unsent(job: &Job, closed: Closed, at_ns: u64) -> Request {
     let message = match closed {
         Closed::Stopped => "the run was stopped before it was sent",
-        Closed::Over => "the time to send was over before its turn came",
+        Closed::Over => "the time to send was over before a slot was free for it",
     };
     Request {
         end_ns: at_ns,

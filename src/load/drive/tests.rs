@@ -1,3 +1,4 @@
+use super::send::{prepare, send};
 use super::*;
 use crate::base::units::Span;
 use crate::load::server::{Act, Server, begun, plain, stream, target};
@@ -34,6 +35,30 @@ async fn driven(load: Load) -> Driven {
     drive(load, Arc::default(), CancellationToken::new())
         .await
         .unwrap()
+}
+
+/// The records, by the loop of bare connections or by the one of encrypted ones.
+pub(super) async fn driven_by(load: Load, is_bare: bool) -> Vec<Request> {
+    let stop = CancellationToken::new();
+    if is_bare {
+        return drive(load, Arc::default(), stop).await.unwrap().requests;
+    }
+    let shared = Arc::new(Shared {
+        route: Route::find(&load.target.address).await.unwrap(),
+        is_closed_loop: load.is_closed_loop(),
+        target: load.target,
+        limits: load.limits,
+        body: load.body,
+        stop_at_eos: load.stop_at_eos,
+        slots: load.concurrency.map(|slots| Slots::new(slots.get() as usize)),
+        progress: Arc::<Progress>::default(),
+    });
+    let end = shared.limits.duration.map(|span| span.duration());
+    let share = deal(load.items, end, NonZeroUsize::MIN).remove(0);
+    let jobs = prepare(share, &shared).unwrap();
+    let mut sent = send(jobs, &shared, clock::now(), &stop).await;
+    sent.sort_by_key(|sent| sent.request.index);
+    sent.into_iter().map(|sent| sent.request).collect()
 }
 
 /// The record of the only request, answered like this, within limits that only a hanging server reaches.
@@ -404,7 +429,7 @@ async fn no_more_requests_are_under_way_than_there_are_slots() {
 }
 
 #[tokio::test]
-async fn stopping_leaves_a_record_of_every_request() {
+async fn stopping_leaves_a_record_of_every_request_that_fell_due() {
     let server = Server::saying(vec![Act::Write(begun(&[A])), Act::Hang]).await;
     let mut load = load(server.port, &[0, 0, 0, 0, 3_600_000]);
     load.concurrency = NonZeroU32::new(2);
@@ -418,8 +443,8 @@ async fn stopping_leaves_a_record_of_every_request() {
     let (driven, ()) = tokio::join!(drive(load, Arc::clone(&progress), stop.clone()), stopping);
     let classes: Vec<_> = driven.unwrap().requests.iter().map(class).collect();
     let (cut, unsent) = (Some(Class::Cancelled), Some(Class::Unsent));
-    assert_eq!(classes, [cut, cut, unsent, unsent, unsent]);
-    assert_eq!((progress.ended(), progress.failed()), (5, 5));
+    assert_eq!(classes, [cut, cut, unsent, unsent]);
+    assert_eq!((progress.ended(), progress.failed()), (4, 4));
 }
 
 #[tokio::test]
@@ -467,23 +492,105 @@ async fn a_drive_stopped_before_it_began_sends_nothing() {
 }
 
 #[tokio::test]
-async fn after_the_duration_nothing_is_sent_and_after_the_drain_nothing_goes_on() {
-    let server = Server::start(|request| match request.contains("prompt due 0") {
-        true => vec![Act::Write(begun(&[A])), Act::Hang],
-        false => vec![
+async fn what_falls_due_after_the_duration_has_no_record_and_the_drain_counts_from_its_end() {
+    for is_bare in [true, false] {
+        let server = Server::start(|request| match request.contains("prompt due 0") {
+            true => vec![Act::Write(begun(&[A])), Act::Hang],
+            false => vec![
+                Act::Pause(Duration::from_millis(600)),
+                Act::Write(stream(&[A, END, DONE])),
+            ],
+        })
+        .await;
+        let mut load = load(server.port, &[0, 20, 3_600_000]);
+        load.limits.duration = Some("500ms".parse().unwrap());
+        load.limits.drain = "1500ms".parse().unwrap();
+        let requests = driven_by(load, is_bare).await;
+        let classes: Vec<_> = requests.iter().map(class).collect();
+        assert_eq!(classes, [Some(Class::Cancelled), None], "{is_bare}");
+        assert!(requests[0].end_ns >= 2_000_000_000);
+    }
+}
+
+#[tokio::test]
+async fn the_drain_cuts_nothing_before_the_duration_is_over() {
+    for is_bare in [true, false] {
+        let server = Server::saying(vec![
+            Act::Pause(Duration::from_millis(300)),
+            Act::Write(stream(&[A, END, DONE])),
+        ])
+        .await;
+        let mut load = load(server.port, &[0, 0]);
+        load.limits.drain = "10ms".parse().unwrap();
+        for duration in [None, Some(Span::seconds(3_600))] {
+            load.limits.duration = duration;
+            let requests = driven_by(load.clone(), is_bare).await;
+            assert_eq!(
+                requests.iter().filter_map(class).next(),
+                None,
+                "{is_bare} {duration:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn in_a_closed_loop_a_request_falls_due_when_it_has_a_slot() {
+    for is_bare in [true, false] {
+        let server = Server::saying(vec![
+            Act::Pause(Duration::from_millis(50)),
+            Act::Write(stream(&[A, END, DONE])),
+        ])
+        .await;
+        let mut load = load(server.port, &[0; 1000]);
+        load.concurrency = NonZeroU32::new(2);
+        load.limits.duration = Some("400ms".parse().unwrap());
+        let requests = driven_by(load, is_bare).await;
+        // At most eight answers of 50 ms fit in 400 ms, twice.
+        assert!((2..=18).contains(&requests.len()), "{}", requests.len());
+        assert!(requests.iter().all(Request::is_completed));
+        assert_eq!((requests[0].due_ns, requests[1].due_ns), (0, 0));
+        for request in &requests[2..] {
+            assert!(request.due_ns >= 50_000_000 && request.due_ns <= request.sent_ns.unwrap());
+            assert!(requests.iter().any(|other| other.end_ns <= request.due_ns));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_fell_due_and_got_no_slot_in_time_failed() {
+    for is_bare in [true, false] {
+        let server = Server::saying(vec![
             Act::Pause(Duration::from_millis(600)),
             Act::Write(stream(&[A, END, DONE])),
-        ],
-    })
-    .await;
-    let mut load = load(server.port, &[0, 20, 3_600_000]);
-    load.limits.duration = Some("500ms".parse().unwrap());
-    load.limits.drain = "1500ms".parse().unwrap();
-    let driven = driven(load).await;
-    let classes: Vec<_> = driven.requests.iter().map(class).collect();
-    assert_eq!(classes, [Some(Class::Cancelled), None, Some(Class::Unsent)]);
-    assert!(driven.requests[0].end_ns >= 2_000_000_000);
-    assert!(driven.requests[2].end_ns >= 500_000_000);
+        ])
+        .await;
+        let mut load = load(server.port, &[0, 1, 2, 3_600_000]);
+        load.concurrency = NonZeroU32::new(1);
+        load.limits.duration = Some("300ms".parse().unwrap());
+        let requests = driven_by(load, is_bare).await;
+        let classes: Vec<_> = requests.iter().map(class).collect();
+        assert_eq!(
+            classes,
+            [None, Some(Class::Unsent), Some(Class::Unsent)],
+            "{is_bare}"
+        );
+        assert!(requests[1].end_ns >= 300_000_000);
+        assert_eq!((requests[1].due_ns, requests[1].sent_ns), (1_000_000, None));
+    }
+}
+
+#[tokio::test]
+async fn what_fell_due_in_time_is_sent_even_if_we_are_late() {
+    for is_bare in [true, false] {
+        let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+        // All but the last fall due before the loop can have come to them.
+        let mut load = load(server.port, &[0, 0, 0, 0, 1]);
+        load.limits.duration = Some("1ms".parse().unwrap());
+        let requests = driven_by(load, is_bare).await;
+        assert_eq!(requests.len(), 4, "{is_bare}");
+        assert!(requests.iter().all(Request::is_completed));
+    }
 }
 
 #[tokio::test]

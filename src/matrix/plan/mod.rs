@@ -17,6 +17,7 @@ pub use launch::{
     Network, Parallel, Patience, PhaseSign, Place, Port, Process, Protocol, Reading, Reset, Signs, Usage,
     Venv,
 };
+pub use order::Loads;
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::matrix::spec::repeats::Until;

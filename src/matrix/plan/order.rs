@@ -1,17 +1,18 @@
 //! In which order launches are started and cells measured.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+
+use serde::Serialize;
 
 use crate::base::ids::{CellKey, LaunchId};
 use crate::matrix::plan::{Cell, Launch, Measurement, Plan, Start};
-use crate::matrix::spec::repeats::Repeats;
+use crate::matrix::spec::repeats::{Order, Repeats};
 
-/// The starts of a plan: the cells of one launch are neighbours. Several starts of one launch follow one another, or, interleaved,
-/// launches take turns and every second round goes backwards (A B B A), so that drift of the machine hits all alike.
+/// The starts of a plan: the cells of one launch are measured one after another on each of its starts. Launches of one [`group`] take turns, and
+/// every second round goes backwards (A B B A), so that drift of the machine hits all alike; then comes the next group. In blocks, all starts
+/// of one launch follow one another.
 pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> Vec<Start> {
-    let interleaves = repeats.interleave.unwrap_or_else(|| has_arms(launches));
-    let launches: Vec<&LaunchId> = launches.iter().map(|launch| &launch.id).collect();
     let start = |launch: &LaunchId, start: u32| Start {
         launch: launch.clone(),
         start,
@@ -30,36 +31,139 @@ pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> 
         confirms: false,
     };
     let rounds = 1..=repeats.starts.get();
-    if interleaves {
-        rounds
-            .flat_map(|round| {
-                let mut turn: Vec<_> = launches.iter().map(|launch| start(launch, round)).collect();
-                if round % 2 == 0 {
-                    turn.reverse();
-                }
-                turn
+    match repeats.order() {
+        Order::Alternate if repeats.starts.get() > 1 => groups(launches, cells)
+            .into_iter()
+            .flat_map(|group| {
+                rounds.clone().flat_map(move |round| {
+                    let mut turn: Vec<_> = group.iter().map(|launch| start(launch, round)).collect();
+                    if round % 2 == 0 {
+                        turn.reverse();
+                    }
+                    turn
+                })
             })
-            .collect()
-    } else {
-        launches
+            .collect(),
+        Order::Alternate | Order::Blocks => launches
             .iter()
-            .flat_map(|launch| rounds.clone().map(move |round| start(launch, round)))
-            .collect()
+            .flat_map(|launch| rounds.clone().map(move |round| start(&launch.id, round)))
+            .collect(),
     }
 }
 
-/// Whether two of the launches are there to be held against each other: one engine and model in two versions.
-fn has_arms(launches: &[Launch]) -> bool {
-    let are_arms = |a: &Launch, b: &Launch| {
-        (&a.engine.recipe, &a.model) == (&b.engine.recipe, &b.model) && a.engine.version != b.engine.version
+/// The launches that take turns: those of one model that share a load, directly or by way of others, in the order of the plan.
+fn groups<'a>(launches: &'a [Launch], cells: &[Cell]) -> Vec<Vec<&'a LaunchId>> {
+    let loads = |launch: &Launch| -> BTreeSet<&str> {
+        let own = cells.iter().filter(|cell| cell.launch == launch.id);
+        own.map(|cell| cell.scenario.name.as_str()).collect()
     };
-    launches
-        .iter()
-        .enumerate()
-        .any(|(at, one)| launches[at + 1..].iter().any(|other| are_arms(one, other)))
+    let mut groups: Vec<(&str, BTreeSet<&str>, Vec<usize>)> = Vec::new();
+    for (at, launch) in launches.iter().enumerate() {
+        let mut found = (launch.model.as_str(), loads(launch), vec![at]);
+        let (joined, others): (Vec<_>, Vec<_>) = groups
+            .into_iter()
+            .partition(|(model, loads, _)| *model == found.0 && !loads.is_disjoint(&found.1));
+        for (_, loads, members) in joined {
+            found.1.extend(loads);
+            found.2.extend(members);
+        }
+        groups = others;
+        found.2.sort_unstable();
+        groups.push(found);
+    }
+    groups.sort_by_key(|(.., members)| members.first().copied());
+    let named = |(.., members): (_, _, Vec<usize>)| members.into_iter().map(|at| &launches[at].id).collect();
+    groups.into_iter().map(named).collect()
+}
+
+/// What an order of starts costs besides measuring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Loads {
+    /// How often an engine loads its model.
+    pub starts: usize,
+    /// How often the next start is of another launch than the one before, whose files the page cache may no longer hold.
+    pub changes: usize,
 }
 
 impl Plan {
+    /// In which order the starts of this plan come: in blocks where every launch makes all of its several starts in a row.
+    pub fn order(&self) -> Order {
+        let changes = self.loads(Order::Blocks).changes;
+        let is_choice = self.launches.len() > 1 && self.starts.len() > self.launches.len();
+        match is_choice && changed(self.starts.iter().map(|start| &start.launch)) <= changes {
+            true => Order::Blocks,
+            false => Order::Alternate,
+        }
+    }
+
+    /// What the starts of this plan cost in that order.
+    pub fn loads(&self, order: Order) -> Loads {
+        let counts = |launch: &LaunchId| self.starts.iter().filter(|start| start.launch == *launch).count();
+        let sequence: Vec<&LaunchId> = match order {
+            Order::Blocks => {
+                let launches = self.launches.iter().map(|launch| &launch.id);
+                launches
+                    .flat_map(|launch| std::iter::repeat_n(launch, counts(launch)))
+                    .collect()
+            }
+            Order::Alternate => groups(&self.launches, &self.cells)
+                .into_iter()
+                .flat_map(|group| {
+                    let rounds = group.iter().map(|launch| counts(launch)).max().unwrap_or(0);
+                    (0..rounds).flat_map(move |round| {
+                        let mut turn: Vec<&LaunchId> = group
+                            .iter()
+                            .copied()
+                            .filter(|launch| counts(launch) > round)
+                            .collect();
+                        if round % 2 == 1 {
+                            turn.reverse();
+                        }
+                        turn
+                    })
+                })
+                .collect(),
+        };
+        Loads {
+            starts: sequence.len(),
+            changes: changed(sequence.into_iter()),
+        }
+    }
+
+    /// The rounds in which two launches took turns: the numbers of their starts that were neighbours among the starts of the two, in pairs. Empty
+    /// where one made all its starts before the other's first.
+    pub fn rounds(&self, first: &LaunchId, second: &LaunchId) -> Vec<[u32; 2]> {
+        let mut waiting: Option<&Start> = None;
+        let mut rounds = Vec::new();
+        let of_both = |launch: &LaunchId| {
+            let own = self.starts.iter().filter(|start| start.launch == *launch);
+            own.count()
+        };
+        for start in &self.starts {
+            if start.launch != *first && start.launch != *second {
+                continue;
+            }
+            match waiting.take() {
+                Some(before) if before.launch != start.launch => {
+                    let is_forward = before.launch == *first;
+                    let (one, two) = if is_forward {
+                        (before, start)
+                    } else {
+                        (start, before)
+                    };
+                    rounds.push([one.start, two.start]);
+                }
+                // The earlier one has no partner beside it.
+                _ => waiting = Some(start),
+            }
+        }
+        // A last start of one block beside the first of the next is no turn.
+        match rounds.len() >= of_both(first).min(of_both(second)) {
+            true => rounds,
+            false => Vec::new(),
+        }
+    }
+
     /// Plans more starts after those that are planned, and gives them: each cell on so many of them, launches going on to take turns
     /// A B B A. Every start measures its cells as often as those before did.
     pub fn start_again(&mut self, wanted: &BTreeMap<CellKey, u32>) -> Vec<Start> {
@@ -75,43 +179,46 @@ impl Plan {
     }
 
     fn further(&self, wanted: &BTreeMap<CellKey, u32>, confirms: bool) -> Vec<Start> {
-        let rounds_before = self.starts.iter().map(|start| start.start).max().unwrap_or(0);
         let mut more: Vec<Start> = Vec::new();
-        for round in 1..=wanted.values().copied().max().unwrap_or(0) {
-            let mut turn = Vec::new();
-            for launch in &self.launches {
-                let earlier = self
-                    .starts
-                    .iter()
-                    .chain(&more)
-                    .filter(|start| start.launch == launch.id);
-                let number = earlier.map(|start| start.start).max().unwrap_or(0) + 1;
-                let cells: Vec<&Cell> = self
-                    .cells
-                    .iter()
-                    .filter(|cell| {
-                        cell.launch == launch.id && wanted.get(&cell.key).is_some_and(|n| *n >= round)
-                    })
-                    .collect();
-                let measured = (1..=self.per_start()).flat_map(|repeat| {
-                    cells.iter().map(move |cell| Measurement {
-                        cell: cell.key.clone(),
+        for group in groups(&self.launches, &self.cells) {
+            let of_group = self.starts.iter().filter(|start| group.contains(&&start.launch));
+            let rounds_before = of_group.map(|start| start.start).max().unwrap_or(0);
+            for round in 1..=wanted.values().copied().max().unwrap_or(0) {
+                let mut turn = Vec::new();
+                for launch in &group {
+                    let earlier = self
+                        .starts
+                        .iter()
+                        .chain(&more)
+                        .filter(|start| start.launch == **launch);
+                    let number = earlier.map(|start| start.start).max().unwrap_or(0) + 1;
+                    let cells: Vec<&Cell> = self
+                        .cells
+                        .iter()
+                        .filter(|cell| {
+                            cell.launch == **launch && wanted.get(&cell.key).is_some_and(|n| *n >= round)
+                        })
+                        .collect();
+                    let measured = (1..=self.per_start()).flat_map(|repeat| {
+                        cells.iter().map(move |cell| Measurement {
+                            cell: cell.key.clone(),
+                            start: number,
+                            repeat,
+                        })
+                    });
+                    turn.push(Start {
+                        launch: (*launch).clone(),
                         start: number,
-                        repeat,
-                    })
-                });
-                turn.push(Start {
-                    launch: launch.id.clone(),
-                    start: number,
-                    cells: measured.collect(),
-                    confirms,
-                });
+                        cells: measured.collect(),
+                        confirms,
+                    });
+                }
+                turn.retain(|start| !start.cells.is_empty());
+                if (rounds_before + round).is_multiple_of(2) {
+                    turn.reverse();
+                }
+                more.extend(turn);
             }
-            turn.retain(|start| !start.cells.is_empty());
-            if (rounds_before + round).is_multiple_of(2) {
-                turn.reverse();
-            }
-            more.extend(turn);
         }
         more
     }
@@ -161,7 +268,6 @@ impl Plan {
         let repeats = Repeats {
             starts: NonZeroU32::new(starts).unwrap_or(NonZeroU32::MIN),
             per_start: NonZeroU32::new(self.per_start()).unwrap_or(NonZeroU32::MIN),
-            interleave: Some(true),
             ..Repeats::default()
         };
         self.starts = self::starts(&self.launches, &self.cells, &repeats);
@@ -181,6 +287,12 @@ impl Plan {
     }
 }
 
+/// How often the next launch is another one.
+fn changed<'a>(launches: impl Iterator<Item = &'a LaunchId>) -> usize {
+    let launches: Vec<&LaunchId> = launches.collect();
+    launches.windows(2).filter(|pair| pair[0] != pair[1]).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,8 +303,14 @@ mod tests {
 
     /// Two engines with two cells each, three starts.
     fn plan() -> Plan {
-        let text = "name: t\nengines:\n  - sim: { as: a, variant: vllm }\n  - sim: { as: b, variant: sglang }\nmodels: [m]\n\
-                    scenarios: [sharegpt, random-1k-1k]\nrepeats: { starts: 3, interleave: true, until: 2% }\n";
+        of("models: [m]\nscenarios: [sharegpt, random-1k-1k]\nrepeats: { starts: 3, until: 2% }\n")
+    }
+
+    /// Two engines, with what else a matrix says.
+    fn of(rest: &str) -> Plan {
+        let text =
+            "name: t\nengines:\n  - sim: { as: a, variant: vllm }\n  - sim: { as: b, variant: sglang }\n";
+        let text = format!("{text}{rest}");
         let (matrix, wrong) = read::<Matrix>(&Source::new("m.yaml", text));
         assert!(wrong.is_empty(), "{wrong:?}");
         let recipe = Source::new("sim.yaml", include_str!("../../../engines/sim.yaml"));
@@ -220,6 +338,70 @@ mod tests {
             )
         };
         starts.iter().map(told).collect()
+    }
+
+    /// Which launch of which model is started which time: `a-m1:2`.
+    fn sequence(plan: &Plan) -> Vec<String> {
+        let told = |start: &Start| {
+            let launch = plan.launch(&start.launch);
+            format!("{}-{}:{}", launch.engine.name, launch.model, start.start)
+        };
+        plan.starts.iter().map(told).collect()
+    }
+
+    #[test]
+    fn engines_of_one_model_take_turns_and_then_comes_the_next_model() {
+        let of = |repeats: &str| {
+            of(&format!(
+                "models: [m1, m2]\nscenarios: [sharegpt]\nrepeats: {{ starts: 2{repeats} }}\n"
+            ))
+        };
+        let turns = [
+            "a-m1:1", "b-m1:1", "b-m1:2", "a-m1:2", "a-m2:1", "b-m2:1", "b-m2:2", "a-m2:2",
+        ];
+        let blocks = [
+            "a-m1:1", "a-m1:2", "a-m2:1", "a-m2:2", "b-m1:1", "b-m1:2", "b-m2:1", "b-m2:2",
+        ];
+        for (repeats, expected) in [
+            ("", turns),
+            (", order: alternate", turns),
+            (", interleave: true", turns),
+            (", order: blocks", blocks),
+            (", interleave: false", blocks),
+        ] {
+            assert_eq!(sequence(&of(repeats)), expected, "{repeats}");
+        }
+        let plan = of("");
+        assert_eq!(plan.order(), Order::Alternate);
+        assert_eq!(of(", order: blocks").order(), Order::Blocks);
+        let loads = |starts, changes| Loads { starts, changes };
+        assert_eq!(plan.loads(Order::Alternate), loads(8, 5));
+        assert_eq!(plan.loads(Order::Blocks), loads(8, 3));
+        assert_eq!(
+            plan.loads(plan.order()).changes,
+            changed(plan.starts.iter().map(|start| &start.launch))
+        );
+    }
+
+    #[test]
+    fn launches_that_share_no_load_do_not_wait_for_each_other() {
+        let plan = of(
+            "models: [m]\nscenarios: [sharegpt, random-1k-1k]\nrepeats: { starts: 2 }\n\
+             exclude:\n  - { when: { engine: a, scenario: sharegpt }, why: x }\n  - { when: { engine: b, scenario: random-1k-1k }, why: x }\n",
+        );
+        assert_eq!(sequence(&plan), ["a-m:1", "a-m:2", "b-m:1", "b-m:2"]);
+    }
+
+    #[test]
+    fn rounds_are_the_starts_of_two_launches_that_were_neighbours() {
+        let rounds = |plan: &Plan| plan.rounds(&plan.launches[0].id, &plan.launches[1].id);
+        let mut plan = plan();
+        assert_eq!(rounds(&plan), [[1, 1], [2, 2], [3, 3]]);
+        // The fourth start of the first launch has no partner.
+        plan.start_again(&wanted(&plan, [1, 0, 0, 0]));
+        assert_eq!(rounds(&plan), [[1, 1], [2, 2], [3, 3]]);
+        let blocks = of("models: [m]\nscenarios: [sharegpt]\nrepeats: { starts: 3, order: blocks }\n");
+        assert_eq!(rounds(&blocks), [] as [[u32; 2]; 0]);
     }
 
     #[test]

@@ -21,6 +21,9 @@ use crate::matrix::spec::shape::{OrderedMap, Raw};
 use crate::matrix::spec::text::Text;
 use crate::matrix::spec::workload::{Dataset, Workload};
 
+/// How many prompts a scenario has that neither says it nor has a rate and an end, from which the number follows.
+const USUAL_PROMPTS: u32 = 1_000;
+
 /// One engine, model and scenario of a matrix with everything that belongs to them.
 pub(crate) struct Site<'a> {
     pub(crate) matrix: &'a Matrix,
@@ -490,6 +493,12 @@ impl Site<'_> {
     pub(crate) fn load(&self, point: &Point) -> Scenario {
         let values = self.axis_values(point);
         let entry = self.scenario_entry;
+        let arrival = Arrival {
+            rate: point.rate,
+            pace: entry.pace().map(|pace| timed(pace, entry.duration)),
+            spacing: entry.spacing.unwrap_or_default(),
+            concurrency: point.concurrency,
+        };
         let prompts = self.overrides(&values).filter_map(|over| over.prompts).last();
         let path = entry.path.as_ref().map(|path| path.value.clone()).or_else(|| {
             let key = entry.dataset.and_then(Dataset::file_key);
@@ -509,7 +518,7 @@ impl Site<'_> {
                 path,
                 prompts: prompts
                     .or(entry.prompts.as_ref().map(|prompts| prompts.value))
-                    .unwrap_or_else(|| usual_prompts(entry)),
+                    .unwrap_or_else(|| arrival.enough(entry.duration).unwrap_or(USUAL_PROMPTS)),
                 input_len: entry.input_len,
                 output_len: entry.output_len,
                 range_ratio: entry.range_ratio.as_ref().map_or(0.0, |ratio| ratio.value),
@@ -524,12 +533,7 @@ impl Site<'_> {
                 pictures: entry.pictures.clone(),
                 speed_bench: entry.speed_bench.clone(),
             },
-            arrival: Arrival {
-                rate: point.rate,
-                pace: entry.pace().map(|pace| timed(pace, entry.duration)),
-                spacing: entry.spacing.unwrap_or_default(),
-                concurrency: point.concurrency,
-            },
+            arrival,
             limits: Limits {
                 warmup: entry.warmup.unwrap_or(defaults.warmup),
                 request,
@@ -562,12 +566,6 @@ fn timed(pace: Pace, duration: Option<Span>) -> Pace {
         }),
         stages @ Pace::Stages(_) => stages,
     }
-}
-
-/// How many prompts a scenario has that does not say it: as many as its stages come to.
-fn usual_prompts(entry: &ScenarioEntry) -> u32 {
-    let stages = entry.pace().and_then(|pace| pace.requests());
-    stages.map_or(1_000, |requests| requests.ceil() as u32)
 }
 
 fn text(raw: &Raw) -> Text {

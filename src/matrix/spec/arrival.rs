@@ -1,6 +1,7 @@
 //! When requests are sent: the rate and how it changes, how the gaps spread around it, how many may be under way. Draws no gap.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,21 @@ impl Ramp {
             Curve::Exponential if from != to => (to - from) / (to / from).ln(),
             _ => f64::midpoint(from, to),
         }
+    }
+
+    /// How many requests fall due within so many seconds, on average; `None` where nobody says how long it takes.
+    fn arrived(&self, seconds: f64) -> Option<f64> {
+        let (from, to) = (self.from.per_second(), self.to.per_second());
+        let over = self.over?.duration().as_secs_f64();
+        let on_it = seconds.min(over);
+        let on_ramp = match self.curve {
+            Curve::Exponential if from != to => {
+                let growth = (to / from).ln() / over;
+                from * (growth * on_it).exp_m1() / growth
+            }
+            _ => from * on_it + (to - from) / over * on_it * on_it / 2.0,
+        };
+        Some(on_ramp + to * (seconds - on_it))
     }
 }
 
@@ -209,6 +225,49 @@ pub struct Arrival {
     pub concurrency: Option<NonZeroU32>,
 }
 
+impl Arrival {
+    /// Whether requests fall due at a rate, instead of all at once or as slots get free.
+    pub fn is_paced(&self) -> bool {
+        self.pace.is_some() || !self.rate.is_infinite()
+    }
+
+    /// How long requests fall due, where something ends that: the end of the stages, or `duration` if it is earlier.
+    pub fn window(&self, duration: Option<Span>) -> Option<Duration> {
+        let stages = match &self.pace {
+            Some(Pace::Stages(stages)) => Some(stages.iter().map(|stage| stage.duration.duration()).sum()),
+            _ => None,
+        };
+        let duration = duration.map(Span::duration);
+        [stages, duration].into_iter().flatten().min()
+    }
+
+    /// How many prompts are enough until nothing more falls due: the expected number and four deviations of it, which one of some
+    /// 30 000 draws exceeds. `None` where requests have no times of their own, or nothing ends them.
+    pub fn enough(&self, duration: Option<Span>) -> Option<u32> {
+        let window = self.window(duration)?.as_secs_f64();
+        let expected = match &self.pace {
+            Some(Pace::Ramp(ramp)) => ramp.arrived(window)?,
+            Some(Pace::Stages(stages)) => {
+                let mut left = window;
+                let in_stage = |stage: &Stage| {
+                    let lasts = stage.duration.duration().as_secs_f64().min(left);
+                    left -= lasts;
+                    stage.rate.per_second() * lasts
+                };
+                stages.iter().map(in_stage).sum()
+            }
+            None if self.rate.is_infinite() => return None,
+            None => self.rate.per_second() * window,
+        };
+        let spread = match self.spacing {
+            Spacing::Poisson => 1.0,
+            Spacing::Constant => 0.0,
+            Spacing::Gamma { burstiness } => 1.0 / burstiness.shape(),
+        };
+        Some((expected + 4.0 * (expected * spread).sqrt()).ceil() as u32)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,6 +331,59 @@ mod tests {
         ] {
             let said = pace.objection(99).unwrap();
             assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn enough_prompts_are_four_deviations_above_the_expected_number() {
+        let arrival = |text: &str| serde_json::from_str::<Arrival>(text).unwrap();
+        let seconds = |seconds: u64| Some(Span::seconds(seconds));
+        for (text, duration, enough) in [
+            // 400 expected, and a deviation of 20.
+            (r#"{"rate": 20.0, "concurrency": null}"#, seconds(20), Some(480)),
+            (
+                r#"{"rate": 20.0, "spacing": "constant", "concurrency": null}"#,
+                seconds(20),
+                Some(400),
+            ),
+            (
+                r#"{"rate": 20.0, "spacing": {"gamma": {"burstiness": 0.25}}, "concurrency": null}"#,
+                seconds(20),
+                Some(560),
+            ),
+            (r#"{"rate": 20.0, "concurrency": null}"#, None, None),
+            (r#"{"rate": "inf", "concurrency": 4}"#, seconds(20), None),
+            // 20 for 2 s and 40 for 2 s come to 120; cut after 3 s they come to 80.
+            (
+                r#"{"rate": "inf", "pace": {"stages": [{"rate": 20, "duration": "2s"}, {"rate": 40, "duration": "2s"}]},
+                   "spacing": "constant", "concurrency": null}"#,
+                None,
+                Some(120),
+            ),
+            (
+                r#"{"rate": "inf", "pace": {"stages": [{"rate": 20, "duration": "2s"}, {"rate": 40, "duration": "2s"}]},
+                   "spacing": "constant", "concurrency": null}"#,
+                seconds(3),
+                Some(80),
+            ),
+            // From 5 to 15 within 4 s come to 40, half of the way to 15; then 15 a second.
+            (
+                r#"{"rate": "inf", "pace": {"ramp": {"from": 5, "to": 15, "over": "4s"}}, "spacing": "constant", "concurrency": null}"#,
+                seconds(2),
+                Some(15),
+            ),
+            (
+                r#"{"rate": "inf", "pace": {"ramp": {"from": 5, "to": 15, "over": "4s"}}, "spacing": "constant", "concurrency": null}"#,
+                seconds(6),
+                Some(70),
+            ),
+            (
+                r#"{"rate": "inf", "pace": {"ramp": {"from": 5, "to": 15}}, "concurrency": null}"#,
+                seconds(6),
+                None,
+            ),
+        ] {
+            assert_eq!(arrival(text).enough(duration), enough, "{text} {duration:?}");
         }
     }
 

@@ -162,7 +162,7 @@ pub struct ScenarioEntry {
     pub dataset: Option<Dataset>,
     /// The data set's file, relative to this file.
     pub path: Option<Spanned<String>>,
-    /// How many prompts.
+    /// How many prompts; as many as a rate with an end needs, else 1000, unless said otherwise.
     pub prompts: Option<Spanned<u32>>,
     /// Input length of `random` and `random-ids`, in tokens.
     pub input_len: Option<u32>,
@@ -210,9 +210,9 @@ pub struct ScenarioEntry {
     pub timeout: Option<Span>,
     /// The longest wait for the first byte of an answer; 6h unless said otherwise.
     pub first_byte_timeout: Option<Span>,
-    /// After this long nothing more is sent.
+    /// After this long nothing more falls due; without `prompts` there are as many as a rate needs for it.
     pub duration: Option<Span>,
-    /// How long what is under way may go on after `duration`.
+    /// How long what is under way may go on after `duration`; 6h unless said otherwise.
     pub drain: Option<Span>,
     /// An engine whose streams all stand still for this long is taken to hang; 10m unless said otherwise.
     pub stall: Option<Span>,

@@ -19,10 +19,14 @@ pub struct Repeats {
     /// How often each cell is measured on one start.
     #[serde(default = "once")]
     pub per_start: NonZeroU32,
-    /// Whether starts of different launches take turns, A B B A, instead of following one another: so that drift of the machine hits all
-    /// alike. Unless said otherwise they do where the matrix holds one engine and model in several versions.
+    /// In which order engines are started, where they are started several times: `alternate` (the default) lets the engines and versions of one
+    /// model and load take turns, A B B A, then goes on to the next model, so that drift of the machine hits all alike; `blocks` makes all
+    /// starts of one before the first of the next.
     #[serde(default)]
-    pub interleave: Option<bool>,
+    pub order: Option<Spanned<Order>>,
+    /// The older form of `order`: `true` is `alternate`, `false` is `blocks`.
+    #[serde(default)]
+    pub interleave: Option<Spanned<bool>>,
     /// Start again, until the 95 % interval of what gates a cell (what a search found; else output throughput; else, where requests come
     /// at a rate, the median E2E) reaches no further than this share to either side, such as `2%`. Only cells that are not there yet are
     /// measured again, launches taking turns. It needs two `starts` at least.
@@ -42,10 +46,32 @@ impl Default for Repeats {
         Self {
             starts: NonZeroU32::MIN,
             per_start: NonZeroU32::MIN,
+            order: None,
             interleave: None,
             until: None,
             most: None,
             budget: None,
+        }
+    }
+}
+
+/// In which order engines are started that are started several times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Engines and versions of one model and load take turns, forward, then backward; then the next model.
+    #[default]
+    Alternate,
+    /// All starts of one engine, then all of the next.
+    Blocks,
+}
+
+impl Order {
+    /// The order as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alternate => "alternate",
+            Self::Blocks => "blocks",
         }
     }
 }
@@ -58,6 +84,15 @@ const fn once() -> NonZeroU32 {
 const MOST: u32 = 20;
 
 impl Repeats {
+    /// In which order engines are started.
+    pub fn order(&self) -> Order {
+        let older = match self.interleave.as_ref().map(|interleave| interleave.value) {
+            Some(false) => Order::Blocks,
+            Some(true) | None => Order::Alternate,
+        };
+        self.order.as_ref().map_or(older, |order| order.value)
+    }
+
     /// When a cell is started again no more, where it is started again at all.
     pub fn until(&self) -> Option<Until> {
         let most = self.most.as_ref().map(|most| most.value.get());

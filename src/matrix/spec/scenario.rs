@@ -49,9 +49,9 @@ pub struct Limits {
     pub request: Span,
     /// The longest wait for the first byte of an answer.
     pub first_byte: Span,
-    /// After this long nothing more is sent; what is under way may end within `drain`.
+    /// After this long nothing more falls due; what is under way may end within `drain`.
     pub duration: Option<Span>,
-    /// How long what is under way may go on after the last moment to send.
+    /// How long what is under way may go on after the end of `duration`; without effect where that is not set.
     pub drain: Span,
     /// An engine whose streams all stand still for this long is taken to hang.
     pub stall: Span,

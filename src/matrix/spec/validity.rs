@@ -20,12 +20,16 @@ pub struct Bounds {
     pub client_wait: f64,
     /// By which share the rate of sending may fall below the rate that was asked for; 0.05 unless said otherwise.
     pub rate: f64,
-    /// The share of answers that may be shorter than asked where the end of text is ignored; 0.01 unless said otherwise.
+    /// The share of answers that may be shorter than asked where the end of text is ignored, or longer than asked; 0.01 unless said
+    /// otherwise.
     pub short_outputs: f64,
+    /// By which share the server's count of a prompt's tokens may differ from ours, beyond a few tokens and a chat template; 0.02
+    /// unless said otherwise.
+    pub prompt_tokens: f64,
     /// By which share the engine's counters and its answers may differ in output tokens; 0.01 unless said otherwise.
     pub tokens: f64,
-    /// By which factor our tokenizer's count of the answers' text may differ from the engine's count; 2 unless said otherwise, because text
-    /// does not always split again as it was made.
+    /// By which factor the engine's count of output tokens may exceed our tokenizer's count of the text; 1.5 unless said otherwise,
+    /// because text does not always split again as it was made. Ours may exceed the engine's by twice as much.
     pub own_tokens: f64,
     /// Tokens per event from which on times between events say nothing of tokens; 1.25 unless said otherwise.
     pub tokens_per_chunk: f64,
@@ -60,8 +64,9 @@ impl Default for Bounds {
             client_wait: 0.05,
             rate: 0.05,
             short_outputs: 0.01,
+            prompt_tokens: 0.02,
             tokens: 0.01,
-            own_tokens: 2.0,
+            own_tokens: 1.5,
             tokens_per_chunk: 1.25,
             warm: 0.05,
             throttled: 0.01,
@@ -90,6 +95,7 @@ impl Bounds {
             ("client_wait", self.client_wait),
             ("rate", self.rate),
             ("short_outputs", self.short_outputs),
+            ("prompt_tokens", self.prompt_tokens),
             ("tokens", self.tokens),
             ("warm", self.warm),
             ("throttled", self.throttled),

@@ -140,10 +140,7 @@ fn finding(name: &str, found: &[&Reason]) -> Row {
     Row {
         cells: vec![
             Value::text(name),
-            Value::text(match reason.weight {
-                Verdict::Valid => "informs",
-                other => other.name(),
-            }),
+            Value::text(reason.weight_in_words()),
             Value::text(reason.code.name()),
             Value::Count(found.len() as u64),
             Value::Text(measured.join("; ")),

@@ -96,6 +96,7 @@ fn invalid() -> Validity {
         reasons: vec![Reason {
             code: Code::ClientLate,
             weight: Verdict::Invalid,
+            only: Vec::new(),
             measured: "p99 of the lag 40 ms".to_owned(),
             bound: Some("5 ms".to_owned()),
             advice: "give the client more processors".to_owned(),
@@ -122,6 +123,7 @@ fn hostile() -> Made {
         reasons: vec![Reason {
             code: Code::Errors,
             weight: Verdict::Suspect,
+            only: Vec::new(),
             measured: HOSTILE.to_owned(),
             bound: Some(HOSTILE.to_owned()),
             advice: HOSTILE.to_owned(),

@@ -171,7 +171,7 @@ fn turns(series: &Series, days: &[f64]) -> Vec<Turn> {
         x: days[turn.at],
         look: match turn.kind {
             TurnKind::Cut => TurnLook::Cut,
-            TurnKind::Engine | TurnKind::Baseline => TurnLook::Note,
+            TurnKind::Host | TurnKind::Engine | TurnKind::Baseline => TurnLook::Note,
         },
         label: String::new(),
         title: turn.what.clone(),

@@ -7,6 +7,7 @@ use super::{About, Found, Reading, Title, Warning, names};
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::base::units::{RequestRate, Span};
 use crate::judge::metrics::{Count, Flow, Metric, Sample, Statistic};
+use crate::judge::validity::entry;
 use crate::matrix::plan::{
     Cell, Contact, Dialect, Engine, Imported as Told, Launch, Measurement, Parallel, Patience, Place, Plan,
     Port, Protocol, Signs, Start, Usage,
@@ -135,6 +136,7 @@ impl Imports {
             },
             prompts_hash: None,
             intervals: BTreeMap::new(),
+            answers: None,
             prompts_repeated: None,
             schedule_hash: None,
             prompts: found
@@ -598,7 +600,7 @@ fn failed(found: &Found) -> Option<f64> {
         .map(|prompts| prompts - completed)
 }
 
-/// What is known against it. That it was imported informs; what contradicts itself makes it suspect.
+/// What is known against it. That it was imported is a note; what contradicts itself makes it suspect.
 fn validity(warnings: &[&Warning]) -> Validity {
     let said = |about: About| {
         let texts: Vec<&str> = warnings
@@ -611,6 +613,7 @@ fn validity(warnings: &[&Warning]) -> Validity {
     let reason = |code, weight, measured: String, advice: &str| Reason {
         code,
         weight,
+        only: entry(code).only.to_vec(),
         measured,
         bound: None,
         advice: advice.to_owned(),
@@ -636,12 +639,5 @@ fn validity(warnings: &[&Warning]) -> Validity {
         "read from what another tool wrote".to_owned(),
         "what that tool did not write is unknown: the client's own error, the machine, whether caches were empty",
     ));
-    Validity {
-        verdict: reasons
-            .iter()
-            .map(|reason| reason.weight)
-            .max()
-            .unwrap_or_default(),
-        reasons,
-    }
+    Validity::of(reasons)
 }

@@ -135,7 +135,7 @@ fn told_of(rows: &[Of<'_>]) -> String {
     names.truncate(NAMED);
     format!(
         "{} ({}) in {} measurements, of {}{more}: {}",
-        reason.weight.name(),
+        reason.weight_in_words(),
         reason.code.name(),
         rows.len(),
         names.join(", "),
@@ -155,7 +155,7 @@ pub(crate) fn told(reason: &Reason) -> String {
     let bound = bound.map_or_else(String::new, |bound| format!(" against {bound}"));
     format!(
         "{} ({}): {}{bound}; {}",
-        reason.weight.name(),
+        reason.weight_in_words(),
         reason.code.name(),
         reason.measured,
         reason.advice

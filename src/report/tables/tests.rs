@@ -270,6 +270,7 @@ fn an_invalid_cell_gives_no_ratio_and_is_none_to_be_held_against() {
             reasons: vec![Reason {
                 code: Code::ClientLate,
                 weight: Verdict::Invalid,
+                only: Vec::new(),
                 measured: String::new(),
                 bound: None,
                 advice: String::new(),

@@ -68,6 +68,9 @@ pub struct Summary {
     /// are too few to tell, and in older runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub intervals: BTreeMap<String, [f64; 2]>,
+    /// What the answers held; absent in older runs and where no text was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Answers>,
     /// What was searched for and found; requests, figures and schedule are then those of the point that was found, or of the
     /// first one if none held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,6 +108,28 @@ impl Summary {
             Some((search, value)) => search.arrival(&scenario.arrival, value),
             None => scenario.arrival.clone(),
         }
+    }
+}
+
+/// What the answers of a measurement held, and how its prompts were counted, over all completed requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answers {
+    /// Answers that were long enough to be looked at.
+    pub read: u32,
+    /// Those of them that are one token nearly all the way.
+    pub one_token: u32,
+    /// Prompts whose tokens the server counted too.
+    pub prompts: u32,
+    /// Their tokens by our count.
+    pub prompt_tokens: u64,
+    /// Their tokens by the server's count.
+    pub reported_prompt_tokens: u64,
+}
+
+impl Answers {
+    /// The share of the answers that are one token nearly all the way; `None` where too few were read.
+    pub fn one_token_share(&self) -> Option<f64> {
+        (self.read >= 8).then(|| f64::from(self.one_token) / f64::from(self.read))
     }
 }
 
@@ -299,6 +324,9 @@ pub struct EngineFacts {
     pub version: Option<String>,
     /// The models that it says it serves.
     pub models: Vec<String>,
+    /// Whether it says that it is simulated, as the simulated engine does wherever it was started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
     /// The image's digest, for a container.
     pub image_digest: Option<String>,
     /// The image's size on disk, for a container, in bytes.

@@ -7,8 +7,14 @@ use crate::results::record::telemetry::Gpu;
 /// What is known of the machine and the tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Host name.
+    /// Host name: a label; containers and cloud machines change it from run to run.
     pub host: Option<String>,
+    /// A digest of the DMI product UUID; absent where the firmware gives none or only root may read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dmi_uuid: Option<String>,
+    /// A digest of `/etc/machine-id`; absent inside a container, whose image may carry one that many hosts share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_id: Option<String>,
     /// Kernel release.
     pub kernel: Option<String>,
     /// Operating system's name.

@@ -56,6 +56,13 @@ pub struct Request {
     /// divides by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_chunks: Option<Vec<u32>>,
+    /// Tokens of the prompt's text as our tokenizer counts them, where the server's count lies apart from `prompt_tokens`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_prompt: Option<u32>,
+    /// The share of the answer that is one and the same token, event or character, whichever repeats most, from 0 to 1; absent for
+    /// short answers and where the text was not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uniform: Option<f64>,
     /// The text of the answer, where the scenario keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,

@@ -59,14 +59,26 @@ pub struct Point {
 pub struct Judged {
     /// Requests that fell due, failed ones counted.
     pub requests: u64,
-    /// Those that met every target.
+    /// Those that met every target, counted from the moments at which they fell due.
     pub good: u64,
     /// The share of those.
     pub attainment: f64,
     /// Where that share lies with 95 % confidence if requests were independent, by Wilson's interval.
     pub interval: [f64; 2],
-    /// Whether the share reaches the target.
+    /// Whether the share reaches the target, and the rate was reached.
     pub holds: bool,
+    /// The rate that was reached, where it is not the one that was to be measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreached: Option<Unreached>,
+}
+
+/// A rate that was not reached, in requests per second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unreached {
+    /// At which requests fell due.
+    pub due_per_s: f64,
+    /// At which they were sent.
+    pub sent_per_s: f64,
 }
 
 impl SearchRecord {

@@ -32,10 +32,48 @@ impl Verdict {
 /// The verdict with every reason for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Validity {
-    /// The worst of its reasons.
+    /// The worst of the reasons that concern the whole measurement.
     pub verdict: Verdict,
     /// What was found, worst first.
     pub reasons: Vec<Reason>,
+}
+
+impl Validity {
+    /// A verdict from its reasons, which are put in order.
+    pub fn of(mut reasons: Vec<Reason>) -> Self {
+        reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
+        let whole = reasons.iter().find(|reason| reason.only.is_empty());
+        Self {
+            verdict: whole.map_or(Verdict::Valid, |reason| reason.weight),
+            reasons,
+        }
+    }
+
+    /// The verdict on one family of figures: that of the whole measurement, or a worse one that concerns this family alone.
+    pub fn on(&self, family: Family) -> Verdict {
+        let own = self.reasons.iter().filter(|reason| reason.only.contains(&family));
+        own.map(|reason| reason.weight).fold(self.verdict, Verdict::max)
+    }
+}
+
+/// A family of figures that a reason may concern alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// Times between tokens.
+    Itl,
+    /// Energy, power and what is derived from them.
+    Energy,
+}
+
+impl Family {
+    /// The family as it is written in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Itl => "ITL",
+            Self::Energy => "energy",
+        }
+    }
 }
 
 /// One finding.
@@ -43,8 +81,11 @@ pub struct Validity {
 pub struct Reason {
     /// Its stable name.
     pub code: Code,
-    /// What it makes of the measurement; `valid` if it only informs.
+    /// What it makes of the measurement; `valid` for a note.
     pub weight: Verdict,
+    /// The families of figures that it concerns; empty if it concerns the whole measurement.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<Family>,
     /// What was measured, with its unit.
     pub measured: String,
     /// What it was held against; none where there is nothing to hold it against.
@@ -52,6 +93,21 @@ pub struct Reason {
     pub bound: Option<String>,
     /// What happened and what to do about it.
     pub advice: String,
+}
+
+impl Reason {
+    /// Its weight in words: what is valid all the same is a note, and what concerns some figures names them.
+    pub fn weight_in_words(&self) -> String {
+        let weight = match self.weight {
+            Verdict::Valid => "note",
+            weight => weight.name(),
+        };
+        let families: Vec<&str> = self.only.iter().map(|family| family.name()).collect();
+        match families.is_empty() || self.weight == Verdict::Valid {
+            true => weight.to_owned(),
+            false => format!("{weight} for {}", families.join(", ")),
+        }
+    }
 }
 
 /// The stable name of a finding. What each means and does is told in the table of `judge::validity`.
@@ -70,6 +126,14 @@ pub enum Code {
     Errors,
     /// Answers ended before the length that was asked for.
     OutputShort,
+    /// Answers went on beyond the length that was asked for.
+    OutputLong,
+    /// The server counts other prompt tokens than were sent.
+    PromptTokensDisagree,
+    /// The server reports no output tokens.
+    TokensUncounted,
+    /// Answers are one token over and over.
+    AnswersDegenerate,
     /// The engine's count of output tokens and ours differ.
     TokensDisagree,
     /// Several tokens come in one chunk: times between tokens are those between chunks.
@@ -129,6 +193,10 @@ impl Code {
         Self::RateNotReached,
         Self::Errors,
         Self::OutputShort,
+        Self::OutputLong,
+        Self::PromptTokensDisagree,
+        Self::TokensUncounted,
+        Self::AnswersDegenerate,
         Self::TokensDisagree,
         Self::ChunkedTokens,
         Self::CacheWarm,
@@ -164,6 +232,10 @@ impl Code {
             Self::RateNotReached => "rate-not-reached",
             Self::Errors => "errors",
             Self::OutputShort => "output-short",
+            Self::OutputLong => "output-long",
+            Self::PromptTokensDisagree => "prompt-tokens-disagree",
+            Self::TokensUncounted => "tokens-uncounted",
+            Self::AnswersDegenerate => "answers-degenerate",
             Self::TokensDisagree => "tokens-disagree",
             Self::ChunkedTokens => "chunked-tokens",
             Self::CacheWarm => "cache-warm",

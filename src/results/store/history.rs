@@ -1,4 +1,4 @@
-//! What earlier runs know: how long a cell took. Reads summaries alone, the newest run first, and stops when all is known.
+//! What earlier runs know: how long a cell took, and its engine to load. Reads summaries alone, the newest run first, and stops when all is known.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::{Listed, Result, layout, reader};
 use crate::base::clock;
 use crate::base::ids::{CellKey, ContentHash, RunId};
 use crate::matrix::plan::Cell;
-use crate::results::record::cell::Ending;
+use crate::results::record::cell::{Ending, Phase, PhaseTime};
 
 /// How many runs back anybody looks: a nightly run for two months.
 const RUNS: usize = 60;
@@ -19,6 +19,8 @@ const RUNS: usize = 60;
 pub struct Past {
     /// Seconds for one measurement of it; the mean where it was measured several times.
     pub seconds: f64,
+    /// Seconds from the command until its engine was ready; the mean of its starts, absent where nothing was started for it.
+    pub launch_seconds: Option<f64>,
     /// The run that knows.
     pub run: RunId,
     /// Whether the cell was the very same; otherwise only its key is.
@@ -43,12 +45,27 @@ pub fn last_durations<'a>(
         if open.is_empty() {
             break;
         }
-        for ((key, content), seconds) in done_in(run)? {
+        for (
+            (key, content),
+            Took {
+                seconds,
+                launch_seconds,
+            },
+        ) in done_in(run)?
+        {
             let Some(wanted) = open.get(&key) else { continue };
             let same = **wanted == content;
             if same || !known.contains_key(&key) {
                 let run = run.about.run.clone();
-                known.insert(key, Past { seconds, run, same });
+                known.insert(
+                    key,
+                    Past {
+                        seconds,
+                        launch_seconds,
+                        run,
+                        same,
+                    },
+                );
             }
         }
         open.retain(|key, _| known.get(*key).is_none_or(|past| !past.same));
@@ -64,22 +81,45 @@ struct Brief {
     ending: Ending,
     began: String,
     ended: String,
+    #[serde(default)]
+    phases: Vec<PhaseTime>,
 }
 
-fn done_in(run: &Listed) -> Result<BTreeMap<(CellKey, ContentHash), f64>> {
-    let mut all: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+/// What a cell took in one run.
+struct Took {
+    seconds: f64,
+    launch_seconds: Option<f64>,
+}
+
+fn done_in(run: &Listed) -> Result<BTreeMap<(CellKey, ContentHash), Took>> {
+    let mut all: BTreeMap<_, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for folder in reader::cell_folders(&run.folder)? {
         let Ok(brief) = reader::json::<Brief>(&folder.join(layout::SUMMARY), "") else {
             continue;
         };
         let seconds = clock::seconds_between(&brief.began, &brief.ended);
         if let (Ending::Done, Some(seconds)) = (&brief.ending, seconds) {
-            all.entry((brief.cell, brief.content)).or_default().push(seconds);
+            let (measured, launched) = all.entry((brief.cell, brief.content)).or_default();
+            measured.push(seconds);
+            let launches = brief
+                .phases
+                .iter()
+                .filter(|phase| phase.phase == Phase::Launch.name());
+            launched.extend(launches.map(|phase| phase.seconds));
         }
     }
-    let mean = |seconds: Vec<f64>| seconds.iter().sum::<f64>() / seconds.len() as f64;
+    let mean = |seconds: &[f64]| {
+        let sum = seconds.iter().sum::<f64>();
+        (!seconds.is_empty()).then(|| sum / seconds.len() as f64)
+    };
+    let took = |(measured, launched): (Vec<f64>, Vec<f64>)| {
+        Some(Took {
+            seconds: mean(&measured)?,
+            launch_seconds: mean(&launched),
+        })
+    };
     Ok(all
         .into_iter()
-        .map(|(cell, seconds)| (cell, mean(seconds)))
+        .filter_map(|(cell, seconds)| Some((cell, took(seconds)?)))
         .collect())
 }

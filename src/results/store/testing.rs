@@ -189,6 +189,7 @@ pub fn summary(cell: &Cell) -> Summary {
         },
         prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
         intervals: BTreeMap::new(),
+        answers: None,
         prompts_repeated: None,
         schedule_hash: Some(ContentHash::of_bytes(b"schedule")),
         prompts: Some(3),
@@ -269,6 +270,8 @@ fn request(index: u32) -> Request {
         finish: (!cut).then(|| "length".to_owned()),
         counted_tokens: Some(4),
         counted_chunks: None,
+        counted_prompt: None,
+        uniform: None,
         text: Some("an answer".to_owned()),
     }
 }

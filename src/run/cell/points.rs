@@ -11,7 +11,7 @@ use crate::results::record::cell::{Definitions, FailureClass, Phase};
 use crate::results::record::search::SearchEnding;
 use crate::run::prompts::Stock;
 use crate::run::sampling::Span;
-use crate::run::search::{counted, judged, load_at};
+use crate::run::search::{judged, load_at};
 use crate::run::stop::Stop;
 
 impl Course<'_> {
@@ -42,10 +42,15 @@ impl Course<'_> {
                     return self.failed(Phase::Measure, FailureClass::Spec, reason, Vec::new(), true);
                 }
             };
+            let mut point = point;
             let rows = point.items.len();
             // The same value may be tried twice, so that the prompts used so far tell points apart.
             let items = match self
-                .begun(&format!("{value} after {used}"), point.items, stock)
+                .begun(
+                    &format!("{value} after {used}"),
+                    std::mem::take(&mut point.items),
+                    stock,
+                )
                 .await
             {
                 Ok(items) => items,
@@ -62,6 +67,12 @@ impl Course<'_> {
                     return self.failed(Phase::Measure, FailureClass::Client, said, Vec::new(), true);
                 }
             };
+            if cut.is_none() {
+                let short = point.ran_out(rows, &driven, "`prompts`");
+                let unit = search.by.unit();
+                let warnings = &mut self.summary.warnings;
+                warnings.extend(short.map(|short| format!("at {value} {unit} {short}")));
+            }
             let span = span_of(&driven);
             let begun = whole.map_or(span.zero, |whole| whole.zero);
             whole = Some(Span { zero: begun, ..span });
@@ -73,7 +84,6 @@ impl Course<'_> {
                 driven.requests = requests;
                 return self.ended(driven, Some(cut), None, stock).await;
             }
-            let requests = counted(requests, search);
             // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
             used += rows.min(requests.len());
             let point = judged(search, value, point.schedule, &requests, &basis);

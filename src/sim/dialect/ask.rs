@@ -21,6 +21,8 @@ pub(crate) struct Ask {
     pub prompt: Vec<u64>,
     /// The key of its answer's words.
     pub key: u64,
+    /// The tokens that it asks for.
+    pub asked: usize,
     /// The tokens it will be answered with.
     pub output: usize,
     /// Whether the answer ends before the limit that was asked for.
@@ -102,6 +104,7 @@ impl Ask {
             Endpoint::Completions => completion_prompt(body.prompt.as_ref(), &mut prompt)?,
             Endpoint::Chat => chat_prompt(body.messages.as_deref(), &mut prompt)?,
         }
+        prompt.truncate(options.faults.truncate_prompts.unwrap_or(usize::MAX).max(1));
         if prompt.is_empty() {
             return Err(Refusal::bad("the prompt is empty; send at least one token"));
         }
@@ -118,8 +121,9 @@ impl Ask {
             model,
             prompt,
             key,
+            asked,
             output,
-            is_early: output < asked,
+            is_early: output < asked && !options.faults.claim_full_length,
             stream: body.stream.unwrap_or(false),
             usage_tail: stream_options.include_usage.unwrap_or(false),
             usage_always: stream_options.continuous_usage_stats.unwrap_or(false),
@@ -229,6 +233,9 @@ fn answer_length(asked: usize, ignores_eos: bool, key: u64, options: &Options) -
     let mut output = asked;
     if let Some(share) = options.faults.early_end {
         output = output.min(((asked as f64 * share).ceil() as usize).max(1));
+    }
+    if let Some(share) = options.faults.extra_output {
+        output += (asked as f64 * share).ceil() as usize;
     }
     if !ignores_eos && options.eos_rate > 0.0 {
         // The number of tokens up to the first that ends the text is geometric; one draw gives it.

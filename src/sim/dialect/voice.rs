@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::sim::dialect::{Ask, Endpoint};
+use crate::sim::faults::Faults;
 use crate::sim::options::Dialect;
 use crate::sim::text;
 
@@ -31,14 +32,24 @@ struct Usage {
     completion: usize,
     cached: usize,
     tells_cached: bool,
+    /// Tokens that were asked for and that will come, where the former are reported in the place of the latter.
+    claimed: Option<(usize, usize)>,
 }
 
 impl Usage {
+    /// Output tokens as they are reported.
+    fn reported(self) -> usize {
+        match self.claimed {
+            Some((asked, output)) => (self.completion * asked).div_ceil(output.max(1)),
+            None => self.completion,
+        }
+    }
+
     fn json(self) -> Value {
         let mut usage = json!({
             "prompt_tokens": self.prompt,
-            "total_tokens": self.prompt + self.completion,
-            "completion_tokens": self.completion,
+            "total_tokens": self.prompt + self.reported(),
+            "completion_tokens": self.reported(),
         });
         if self.tells_cached {
             usage["prompt_tokens_details"] = json!({ "cached_tokens": self.cached });
@@ -56,6 +67,8 @@ pub(crate) struct Voice {
     usage: Usage,
     usage_tail: bool,
     usage_always: bool,
+    hides_usage: bool,
+    says_one_token: bool,
     id: String,
     created: u64,
     model: String,
@@ -93,7 +106,10 @@ impl Voice {
                 completion: 0,
                 cached: 0,
                 tells_cached: true,
+                claimed: None,
             },
+            hides_usage: false,
+            says_one_token: false,
             usage_tail: ask.usage_tail,
             usage_always: ask.usage_always,
             id,
@@ -109,6 +125,16 @@ impl Voice {
         self.usage.tells_cached = false;
     }
 
+    /// Does wrong what the faults say of answers.
+    pub(crate) fn corrupt(&mut self, ask: &Ask, faults: &Faults) {
+        self.says_one_token = faults.same_token;
+        self.usage.claimed = faults.claim_full_length.then_some((ask.asked, ask.output));
+        self.hides_usage = faults.hide_usage;
+        if faults.hide_usage {
+            (self.usage_tail, self.usage_always) = (false, false);
+        }
+    }
+
     /// Sets how many prompt tokens came from the prefix cache.
     pub(crate) fn set_cached(&mut self, cached: usize) {
         self.usage.cached = cached;
@@ -119,6 +145,11 @@ impl Voice {
         let from = self.text.len();
         for _ in 0..count {
             let index = self.usage.completion as u64;
+            if self.says_one_token {
+                self.text.push('!');
+                self.usage.completion += 1;
+                continue;
+            }
             if index > 0 {
                 self.text.push(' ');
             }
@@ -198,11 +229,14 @@ impl Voice {
                 "logprobs": null, "finish_reason": finish.name(),
             }),
         };
-        json!({
+        let mut answer = json!({
             "id": self.id, "object": self.object(false), "created": self.created, "model": self.model,
-            "choices": [choice], "usage": self.usage.json(),
-        })
-        .to_string()
+            "choices": [choice],
+        });
+        if !self.hides_usage {
+            answer["usage"] = self.usage.json();
+        }
+        answer.to_string()
     }
 
     /// An event whose text is `bytes` long and counts no token.
@@ -268,13 +302,22 @@ impl Voice {
     fn native(&self, text: &str, finish: Option<Finish>) -> String {
         let reason = match finish {
             None => "null".to_owned(),
-            Some(Finish::Length) => format!("{{\"type\":\"length\",\"length\":{}}}", self.usage.completion),
+            Some(Finish::Length) => format!("{{\"type\":\"length\",\"length\":{}}}", self.usage.reported()),
             Some(Finish::Stop) => "{\"type\":\"stop\",\"matched\":0}".to_owned(),
         };
+        let counts = match self.hides_usage {
+            true => String::new(),
+            false => format!(
+                ",\"prompt_tokens\":{},\"completion_tokens\":{},\"cached_tokens\":{}",
+                self.usage.prompt,
+                self.usage.reported(),
+                self.usage.cached
+            ),
+        };
         format!(
-            "data: {{\"text\":\"{text}\",\"meta_info\":{{\"id\":\"{}\",\"finish_reason\":{reason},\"prompt_tokens\":{},\
-             \"weight_version\":\"default\",\"completion_tokens\":{},\"cached_tokens\":{}}}}}\n\n",
-            self.id, self.usage.prompt, self.usage.completion, self.usage.cached
+            "data: {{\"text\":\"{text}\",\"meta_info\":{{\"id\":\"{}\",\"finish_reason\":{reason},\
+             \"weight_version\":\"default\"{counts}}}}}\n\n",
+            self.id
         )
     }
 }

@@ -5,18 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio_util::sync::CancellationToken;
 
-use crate::base::clock;
-use crate::load::client::Route;
 use crate::load::dataset::{Content, Extras};
-use crate::load::drive::send::{Shared, prepare, send};
-use crate::load::drive::slots::Slots;
-use crate::load::drive::{Item, Load, Progress, deal, drive};
+use crate::load::drive::tests::driven_by;
+use crate::load::drive::{Item, Load};
 use crate::load::server::{Act, Server, stream, target};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Limits;
-use crate::results::record::request::{Class, Request};
+use crate::results::record::request::Request;
 
 /// A conversation of so many rounds.
 fn talk(name: &str, rounds: usize) -> Item {
@@ -44,28 +40,6 @@ fn load(port: u16, items: Vec<Item>, limits: Limits) -> Load {
         stop_at_eos: false,
         threads: NonZeroUsize::MIN,
     }
-}
-
-/// The records, by the loop of bare connections or by the other.
-async fn driven(load: Load, is_bare: bool) -> Vec<Request> {
-    let stop = CancellationToken::new();
-    if is_bare {
-        return drive(load, Arc::default(), stop).await.unwrap().requests;
-    }
-    let shared = Arc::new(Shared {
-        route: Route::find(&load.target.address).await.unwrap(),
-        target: load.target,
-        limits: load.limits,
-        body: load.body,
-        stop_at_eos: load.stop_at_eos,
-        slots: Some(Slots::new(1)),
-        progress: Arc::<Progress>::default(),
-    });
-    let share = deal(load.items, NonZeroUsize::MIN).remove(0);
-    let jobs = prepare(share, &shared).unwrap();
-    let mut sent = send(jobs, &shared, clock::now(), &stop).await;
-    sent.sort_by_key(|sent| sent.request.index);
-    sent.into_iter().map(|sent| sent.request).collect()
 }
 
 fn rounds(requests: &[Request]) -> Vec<u32> {
@@ -107,7 +81,7 @@ async fn each_round_hears_all_that_was_said_and_a_slot_is_held_to_the_end() {
     for is_bare in [true, false] {
         let (server, heard) = listening().await;
         let items = vec![talk("x", 3), talk("y", 2)];
-        let requests = driven(load(server.port, items, Limits::default()), is_bare).await;
+        let requests = driven_by(load(server.port, items, Limits::default()), is_bare).await;
         let user = |text: &str| json!({"role": "user", "content": text});
         let reply = |text: &str| json!({"role": "assistant", "content": text});
         let heard = heard.lock().unwrap().clone();
@@ -134,7 +108,7 @@ async fn each_round_hears_all_that_was_said_and_a_slot_is_held_to_the_end() {
 }
 
 #[tokio::test]
-async fn rounds_that_the_end_leaves_unsent_have_records_too() {
+async fn rounds_that_fall_due_after_the_end_have_no_records() {
     for is_bare in [true, false] {
         let server = Server::saying(vec![
             Act::Pause(Duration::from_millis(400)),
@@ -149,18 +123,8 @@ async fn rounds_that_the_end_leaves_unsent_have_records_too() {
             ..Limits::default()
         };
         let items = vec![talk("x", 3), talk("y", 2)];
-        let requests = driven(load(server.port, items, limits), is_bare).await;
-        let unsent: Vec<bool> = requests
-            .iter()
-            .map(|request| {
-                request
-                    .failure
-                    .as_ref()
-                    .is_some_and(|failure| failure.class == Class::Unsent)
-            })
-            .collect();
-        assert_eq!(unsent, [false, true, true, true, true], "{is_bare}");
-        assert_eq!(rounds(&requests), [0, 1, 2, 0, 1]);
+        let requests = driven_by(load(server.port, items, limits), is_bare).await;
+        assert_eq!(rounds(&requests), [0], "{is_bare}");
         assert!(requests[0].is_completed());
         assert_eq!(server.seen.all(), 1);
     }
@@ -181,7 +145,7 @@ async fn rounds_after_the_last_conversation_began_are_not_drained() {
             drain: "300ms".parse().unwrap(),
             ..Limits::default()
         };
-        let requests = driven(load(server.port, vec![talk("x", 3)], limits), is_bare).await;
+        let requests = driven_by(load(server.port, vec![talk("x", 3)], limits), is_bare).await;
         assert!(requests.iter().all(Request::is_completed), "{is_bare}");
     }
 }

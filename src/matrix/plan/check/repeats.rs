@@ -6,6 +6,16 @@ use crate::matrix::spec::source::{Mistake, Spanned};
 
 /// The mistakes of how often cells are measured.
 pub(super) fn all(repeats: &Spanned<Repeats>, mistakes: &mut Vec<Mistake>) {
+    if let (Some(order), Some(interleave)) = (&repeats.order, &repeats.interleave) {
+        mistakes.push(
+            at(
+                Mistake::new("`repeats` says twice in which order engines are started"),
+                interleave.place.as_ref(),
+                format!("`order: {}` says it", order.value.name()),
+            )
+            .help("take `interleave` out"),
+        );
+    }
     let Some(until) = &repeats.until else {
         without_until(repeats, mistakes);
         return;

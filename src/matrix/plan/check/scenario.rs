@@ -95,6 +95,23 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
         );
     }
     course(named, standard.as_ref(), mistakes);
+    let searches_for_a_time = || {
+        let search = entry.search.as_ref();
+        search.is_some_and(|search| search.value.duration.is_some())
+    };
+    if entry.drain.is_some() && entry.duration.is_none() && !searches_for_a_time() {
+        mistakes.push(
+            at(
+                Mistake::new(format!(
+                    "the scenario `{}` has a `drain` and no `duration`",
+                    named.name
+                )),
+                named.name.place.as_ref(),
+                "`drain` counts from the end of `duration`",
+            )
+            .help("add `duration:`, or bound each request with `timeout:`"),
+        );
+    }
     if dataset == Dataset::Mooncake {
         replayed(named, mistakes);
     }

@@ -140,6 +140,7 @@ fn history_knows_what_a_cell_took_and_prefers_the_very_same_cell() {
     let asked = |plan: &Plan| last_durations(root.path(), MATRIX, &plan.cells).unwrap();
     let past = |seconds, run: &str, same| history::Past {
         seconds,
+        launch_seconds: None,
         run: RunId::new(run),
         same,
     };

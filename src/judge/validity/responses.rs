@@ -1,0 +1,239 @@
+//! Do the responses hold what was asked for: prompts as long as they were sent, answers as long as they were asked for, and text that
+//! is more than one token over and over.
+
+use super::{Evidence, found, percent};
+use crate::matrix::plan::Protocol;
+use crate::results::record::cell::{Answers, Origin};
+use crate::results::record::request::Request;
+use crate::results::record::validity::{Code, Reason, Verdict};
+
+/// The share of an answer that is one token from which on it is nothing but that token.
+const ONE_TOKEN: f64 = 0.9;
+
+/// The share of answers that are one token from which on the engine computes nonsense. Below it that is left to comparisons: small
+/// models that may not end repeat themselves.
+const NONSENSE: f64 = 0.5;
+
+/// Tokens by which a server's count of one prompt may differ from ours: a BOS token, and a split that is not quite ours.
+const FEW_TOKENS: f64 = 8.0;
+
+/// Tokens that a chat template may put around a prompt.
+const TEMPLATE_TOKENS: f64 = 256.0;
+
+/// The share of prompts or answers that may lie outside of a bound.
+const STRAY: f64 = 0.01;
+
+/// Without usage an answer ended early if our counts come to less than this share of what was asked for. Text splits again into a
+/// few percent more or fewer tokens than made it.
+const COUNTED_SHORT: f64 = 0.9;
+
+/// The same where the server says that the length that was asked for ended the answer.
+const COUNTED_SHORT_THOUGH_FULL: f64 = 0.5;
+
+/// Without usage an answer is too long if both our counts exceed what was asked for by this factor.
+const COUNTED_LONG: f64 = 1.25;
+
+pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    prompts(evidence, reasons);
+    if evidence.launch.contact.dialect.protocol != Protocol::Embeddings {
+        lengths(evidence, reasons);
+        degenerate(evidence, reasons);
+    }
+}
+
+/// What the answers of a measurement held.
+pub fn answers(requests: &[Request]) -> Answers {
+    let mut answers = Answers::default();
+    for request in requests.iter().filter(|request| request.is_completed()) {
+        if let Some(share) = request.uniform {
+            answers.read += 1;
+            answers.one_token += u32::from(share >= ONE_TOKEN);
+        }
+        if let Some(prompt) = counted_prompt(request) {
+            answers.prompts += 1;
+            answers.prompt_tokens += u64::from(prompt.sent);
+            answers.reported_prompt_tokens += u64::from(prompt.reported);
+        }
+    }
+    answers
+}
+
+/// A prompt as it was sent and as the server counts it.
+#[derive(Clone, Copy)]
+struct CountedPrompt {
+    sent: u32,
+    reported: u32,
+}
+
+/// `None` for what cannot be compared: rounds of a conversation hold the answers before them, and pictures have no known count.
+fn counted_prompt(request: &Request) -> Option<CountedPrompt> {
+    let reported = request.usage?.prompt?;
+    if request.round.is_some() || request.vision_tokens > 0 {
+        return None;
+    }
+    let is_close = f64::from(reported.abs_diff(request.prompt_tokens)) <= FEW_TOKENS;
+    let sent = request
+        .counted_prompt
+        .or_else(|| is_close.then_some(request.prompt_tokens))?;
+    Some(CountedPrompt { sent, reported })
+}
+
+/// An engine that reads less than it was sent is fast for another reason than the one that is looked for.
+fn prompts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    // The simulated engine has no tokenizer: of text it counts pieces.
+    let is_text = !evidence.cell.scenario.workload.tokenize_prompt;
+    if evidence.summary.origin == Origin::Simulated && is_text {
+        return;
+    }
+    let counted: Vec<CountedPrompt> = evidence.completed().filter_map(counted_prompt).collect();
+    if counted.is_empty() {
+        return;
+    }
+    let surplus = |prompt: &CountedPrompt| f64::from(prompt.reported) - f64::from(prompt.sent);
+    let share = evidence.bounds.prompt_tokens;
+    let slack = |prompt: &CountedPrompt| (share * f64::from(prompt.sent)).max(FEW_TOKENS);
+    let template = match evidence.launch.contact.dialect.protocol == Protocol::Chat {
+        true => TEMPLATE_TOKENS,
+        false => 0.0,
+    };
+    let is_lower = |prompt: &&CountedPrompt| surplus(prompt) < -slack(prompt);
+    let is_higher = |prompt: &&CountedPrompt| surplus(prompt) > slack(prompt) + template;
+    let lower = counted.iter().filter(is_lower).count();
+    let higher = counted.iter().filter(is_higher).count();
+    let stray = STRAY * counted.len() as f64;
+    let (count, word, weight) = match (lower as f64 > stray, higher as f64 > stray) {
+        (true, _) => (lower, "shorter", Verdict::Invalid),
+        (false, true) => (higher, "longer", Verdict::Suspect),
+        (false, false) => return,
+    };
+    let sum =
+        |tokens: fn(&CountedPrompt) -> u32| counted.iter().map(|prompt| u64::from(tokens(prompt))).sum();
+    let (sent, reported): (u64, u64) = (sum(|prompt| prompt.sent), sum(|prompt| prompt.reported));
+    let template = match template > 0.0 {
+        true => format!(", {template} more for a chat template"),
+        false => String::new(),
+    };
+    let bound = format!(
+        "{} or {FEW_TOKENS} tokens of each prompt{template}",
+        percent(share)
+    );
+    let mut reason = found(
+        Code::PromptTokensDisagree,
+        format!(
+            "{count} of {} prompts are {word} by the server's count: {reported} tokens in all, {sent} were sent",
+            counted.len()
+        ),
+        Some(bound),
+    );
+    reason.weight = weight;
+    reasons.push(reason);
+}
+
+/// How long an answer is against what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Short,
+    AsAsked,
+    Long,
+}
+
+/// The output tokens that the server itself reports, at the end or in an event.
+pub(super) fn reported_tokens(request: &Request) -> Option<u32> {
+    let in_events = || request.chunks.iter().rev().find_map(|chunk| chunk.tokens);
+    request
+        .usage
+        .and_then(|usage| usage.completion)
+        .or_else(in_events)
+}
+
+/// The length of an answer by the server's own count; where it reports none, by the events and by our count of the text.
+fn length(request: &Request) -> Option<(u32, Length)> {
+    let asked = request.asked_tokens;
+    if let Some(reported) = reported_tokens(request) {
+        // One more may be the end of text.
+        let is_long = f64::from(reported) > f64::from(asked) + (STRAY * f64::from(asked)).max(1.0);
+        let length = match reported < asked {
+            true => Length::Short,
+            false if is_long => Length::Long,
+            false => Length::AsAsked,
+        };
+        return Some((reported, length));
+    }
+    let own = request.counted_tokens?;
+    let events = u32::try_from(request.chunks.len()).unwrap_or(u32::MAX);
+    let least = match request.finish.as_deref() {
+        Some("length") => COUNTED_SHORT_THOUGH_FULL,
+        _ => COUNTED_SHORT,
+    };
+    let asked = f64::from(asked);
+    let length = match () {
+        () if f64::from(own.max(events)) < least * asked => Length::Short,
+        () if f64::from(own.min(events)) > COUNTED_LONG * asked => Length::Long,
+        () => Length::AsAsked,
+    };
+    Some((own, length))
+}
+
+/// Answers that end early make latencies look better and load the engine less; answers that go on make throughput look better.
+fn lengths(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    let answers: Vec<(u32, u32, Length)> = evidence
+        .completed()
+        .filter_map(|request| {
+            let (tokens, length) = length(request)?;
+            Some((tokens, request.asked_tokens, length))
+        })
+        .collect();
+    let (came, asked) = answers.iter().fold((0u64, 0u64), |(came, asked), (a, b, _)| {
+        (came + u64::from(*a), asked + u64::from(*b))
+    });
+    let mut judge = |code: Code, what: Length, word: &str| {
+        let count = answers.iter().filter(|(.., length)| *length == what).count();
+        if count as f64 > evidence.bounds.short_outputs * answers.len() as f64 {
+            reasons.push(found(
+                code,
+                format!(
+                    "{count} of {} answers are {word}; {came} of {asked} tokens came",
+                    answers.len()
+                ),
+                Some(format!(
+                    "{} of the answers",
+                    percent(evidence.bounds.short_outputs)
+                )),
+            ));
+        }
+    };
+    if !evidence.cell.scenario.stop_at_eos {
+        judge(Code::OutputShort, Length::Short, "shorter than asked");
+    }
+    judge(Code::OutputLong, Length::Long, "longer than asked");
+    let all = evidence.completed().count();
+    let uncounted = evidence
+        .completed()
+        .filter(|request| reported_tokens(request).is_none())
+        .count();
+    if uncounted as f64 > STRAY * all as f64 {
+        reasons.push(found(
+            Code::TokensUncounted,
+            format!("{uncounted} of {all} answers came without a count"),
+            Some("a count with each".to_owned()),
+        ));
+    }
+}
+
+/// Weights that went to NaN, or a kernel that returns nothing, answer with one token all the time, and quickly.
+fn degenerate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    let answers = answers(evidence.requests);
+    let Some(share) = answers.one_token_share().filter(|share| *share >= NONSENSE) else {
+        return;
+    };
+    reasons.push(found(
+        Code::AnswersDegenerate,
+        format!(
+            "{} of {} answers ({}) are one token over and over",
+            answers.one_token,
+            answers.read,
+            percent(share)
+        ),
+        Some(format!("half of the answers, {} of each", percent(ONE_TOKEN))),
+    ));
+}
