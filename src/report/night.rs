@@ -75,7 +75,13 @@ fn bold(kind: FindingKind) -> String {
 
 /// A night in a line: what was not judged comes first.
 pub fn headline(night: &Night) -> String {
-    let count = |kind| night.findings.iter().filter(|finding| finding.kind == kind).count();
+    let count = |kind| {
+        night
+            .findings
+            .iter()
+            .filter(|finding| finding.kind == kind)
+            .count()
+    };
     let mut told = Vec::new();
     match night.judged {
         _ if night.baseline.is_none() => told.push("no baseline yet".to_owned()),

@@ -120,7 +120,8 @@ fn a_night_that_judged_nothing_is_not_green() {
     assert!(!night.stdout.contains("nothing got worse"), "{}", night.stdout);
     let junit = junit(&bench);
     assert!(
-        junit.contains("failures=\"0\" errors=\"0\" skipped=\"1\"") && junit.contains("<skipped message=\"not judged: "),
+        junit.contains("failures=\"0\" errors=\"0\" skipped=\"1\"")
+            && junit.contains("<skipped message=\"not judged: "),
         "{junit}"
     );
     bench.leaves_no_process();
@@ -131,14 +132,21 @@ fn dying(names: &[&str]) -> String {
     let engines: String = names
         .iter()
         .map(|name| {
-            let args = if *name == "bad" { ", --die-while-loading" } else { "" };
+            let args = if *name == "bad" {
+                ", --die-while-loading"
+            } else {
+                ""
+            };
             format!("  - sim: {{ as: {name}, variant: vllm, args: [--ttft, 5ms, --itl, 5ms{args}] }}\n")
         })
         .collect();
     let text = small(5, 10);
     let (head, rest) = text.split_once("  - sim: ").expect("it has an engine");
     let (_, rest) = rest.split_once('\n').expect("the line ends");
-    format!("{head}{engines}{}", rest.replace(", args: [--ttft, 5ms, --itl, 5ms]", ""))
+    format!(
+        "{head}{engines}{}",
+        rest.replace(", args: [--ttft, 5ms, --itl, 5ms]", "")
+    )
 }
 
 #[test]
@@ -160,9 +168,17 @@ fn a_cell_that_failed_or_was_not_measured_is_told_everywhere() {
         assert!(text.contains(&format!("1 {kind}")), "{text}");
     };
     // Without a baseline, and with one in which it is missing.
-    nightly(&bench, &more).exits(3).shows("t: no baseline yet, 1 failed\n");
+    nightly(&bench, &more)
+        .exits(3)
+        .shows("t: no baseline yet, 1 failed\n");
     told(&bench, "failed");
-    let set = ["baseline", "set", "matrices/m.yaml", "--reason", "the first night"];
+    let set = [
+        "baseline",
+        "set",
+        "matrices/m.yaml",
+        "--reason",
+        "the first night",
+    ];
     bench.call(&[&set[..], &GATE[..]].concat()).exits(0);
     nightly(&bench, &more).exits(3).shows("1 failed");
     let junit = junit(&bench);
@@ -171,7 +187,10 @@ fn a_cell_that_failed_or_was_not_measured_is_told_everywhere() {
     bench.rewrite(&dying(&["bad"]));
     nightly(&bench, &more).shows("1 missing");
     let page = fs::read_to_string(newest(&bench).join("nightly.md")).expect("there is a page");
-    assert!(page.contains("| **missing** | ") && page.contains("engine=good"), "{page}");
+    assert!(
+        page.contains("| **missing** | ") && page.contains("engine=good"),
+        "{page}"
+    );
     bench.leaves_no_process();
 }
 

@@ -206,7 +206,13 @@ fn judge(
         undecided,
     };
     // What was not judged comes first: all else is said of the rest.
-    let rank = |finding: &Finding| (finding.kind != FindingKind::NotJudged, finding.kind, finding.cell.clone());
+    let rank = |finding: &Finding| {
+        (
+            finding.kind != FindingKind::NotJudged,
+            finding.kind,
+            finding.cell.clone(),
+        )
+    };
     findings.sort_by_key(rank);
     Ok(Some((findings, judged, exit)))
 }

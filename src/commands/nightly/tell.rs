@@ -83,7 +83,12 @@ pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &Measured) ->
     }
     print(&format!("{}: {}\n", night.matrix, told::headline(night)));
     for line in told::lines(night) {
-        print(&format!("  {}: {}: {}\n", line.kind.name(), line.cells, line.text));
+        print(&format!(
+            "  {}: {}: {}\n",
+            line.kind.name(),
+            line.cells,
+            line.text
+        ));
     }
     print(&format!("\n{}", measured.tables));
     print(&format!("page: {}\n", path.display()));
@@ -139,11 +144,7 @@ fn send(url: &str, message: &serde_json::Value) -> Result<(), String> {
     let told = |error: reqwest::Error| format!("{:#}", anyhow::Error::from(error.without_url()));
     runtime.block_on(async {
         let client = engine::proxied_client().map_err(told)?;
-        let sent = client
-            .post(url)
-            .timeout(WEBHOOK)
-            .json(message)
-            .send();
+        let sent = client.post(url).timeout(WEBHOOK).json(message).send();
         let answer = sent.await.map_err(told)?;
         answer.error_for_status().map(|_| ()).map_err(told)
     })

@@ -192,7 +192,12 @@ fn standing(one: &SideCell, two: &SideCell, events: &[&Difference]) -> Result<()
     }
     let own = fingerprint::of_cells(one, two);
     let of_cell = own.iter().filter(|difference| difference.kind.forbids());
-    let told: Vec<String> = events.iter().copied().chain(of_cell).map(Difference::told).collect();
+    let told: Vec<String> = events
+        .iter()
+        .copied()
+        .chain(of_cell)
+        .map(Difference::told)
+        .collect();
     match told.as_slice() {
         [] => Ok(()),
         told => Err(Some(told.join("; "))),

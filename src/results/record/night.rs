@@ -47,7 +47,9 @@ pub struct Judged {
 impl Judged {
     /// Metrics that could not be judged.
     pub const fn not_judged(self) -> usize {
-        self.metrics.saturating_sub(self.judged).saturating_sub(self.undecided)
+        self.metrics
+            .saturating_sub(self.judged)
+            .saturating_sub(self.undecided)
     }
 }
 
