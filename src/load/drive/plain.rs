@@ -370,7 +370,11 @@ impl Round {
         }
         while let Some((_, place)) = pop_if(&mut self.leaves, |at, _| at <= now) {
             let left_open = u64::from(self.leaving.remove(&place).is_some());
-            self.inner.shared.progress.left_open.fetch_add(left_open, Ordering::Relaxed);
+            self.inner
+                .shared
+                .progress
+                .left_open
+                .fetch_add(left_open, Ordering::Relaxed);
         }
         self.connect_waiting();
     }

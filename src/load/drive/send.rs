@@ -1,8 +1,8 @@
 //! One thread's share of a drive: requests prepared; and, where connections are encrypted, sent in turn and followed to
 //! their ends on tokio. Bare connections go through [`super::plain`].
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Map, Value};

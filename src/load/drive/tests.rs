@@ -312,7 +312,12 @@ async fn what_a_request_waits_for_other_connections_is_lag_and_not_the_servers_t
         load.limits.request = Span::seconds(1);
         load.limits.first_byte = Span::seconds(1);
         let requests = driven_by(load, is_bare).await;
-        let late = |from: u64| requests.iter().filter(|request| request.sent_ns >= Some(from)).count();
+        let late = |from: u64| {
+            requests
+                .iter()
+                .filter(|request| request.sent_ns >= Some(from))
+                .count()
+        };
         // The first are counted out when they have to be asked for again.
         assert_eq!(late(800_000_000), 40, "{is_bare}");
         let timed_out = |request: &Request| class(request) == Some(Class::TimeoutBeforeFirst);
