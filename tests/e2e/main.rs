@@ -27,6 +27,7 @@ mod sglang;
 mod stop;
 mod strangers;
 mod telemetry;
+mod unreadable;
 mod until;
 mod users;
 mod validity;
