@@ -218,7 +218,7 @@ fn a_socket_without_permission_says_which_group() {
     use std::os::unix::process::CommandExt;
     let Some(daemon) = Daemon::or_skip() else { return };
     if variable("USER").is_some_and(|user| user != "root") || !rustix::process::getuid().is_root() {
-        println!("SKIPPED: only root can become somebody who may not");
+        crate::skip::skip("only root can become somebody who may not");
         return;
     }
     let bench = daemon.bench("nobody", &[], "", ONE);

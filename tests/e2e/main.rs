@@ -24,6 +24,8 @@ mod search;
 mod secrets;
 mod server;
 mod sglang;
+#[path = "../support/skip.rs"]
+mod skip;
 mod stop;
 mod strangers;
 mod telemetry;
