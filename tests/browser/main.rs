@@ -87,7 +87,7 @@ fn page_of_a_run(folder: &Path) -> PathBuf {
 #[test]
 fn a_report_sorts_filters_stays_silent_and_fetches_nothing() {
     let Some(browser) = browser() else {
-        crate::skip::skip(SKIPPED);
+        skip::skip(SKIPPED);
         return;
     };
     let folder = tempfile::tempdir().expect("a folder can be made");
