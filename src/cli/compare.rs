@@ -70,7 +70,8 @@ pub struct NoiseArgs {
     /// Starts of each arm to begin with.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=50))]
     pub starts: u32,
-    /// Start again, until so small a change can be seen in every figure with five starts a side.
+    /// Start again, until so small a change can be seen in every figure with five starts a side, though noise may be as large as its upper bound (80 %
+    /// confidence).
     #[arg(long, value_parser = share, value_name = "SHARE")]
     pub target: Option<f64>,
     /// The most starts of each launch, both arms together, where `--target` asks for more.

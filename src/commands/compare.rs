@@ -55,7 +55,7 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
         );
     }
     let refused = candidate.cells.values().any(|cell| cell.refused().is_some());
-    Ok(if comparison.count(Verdict::Worse) > 0 {
+    Ok(if comparison.count(Verdict::Worse) > 0 || !comparison.failures.is_empty() {
         Exit::Regression
     } else if refused || comparison.lost().next().is_some() {
         Exit::CellFailed

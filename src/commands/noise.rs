@@ -13,14 +13,16 @@ use crate::commands::run::measure;
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::compare::night::Policy;
-use crate::judge::compare::spread::{self, Next};
-use crate::judge::compare::{machines, student, verdict};
+use crate::judge::compare::decision::KnownNoise;
+use crate::judge::compare::{machines, spread, stored, student, verdict};
 use crate::report::{self, Format, verdicts};
 use crate::results::record::side::{Noise, Side, Varies};
 use crate::results::store::{self, Run};
 
 /// Starts on either side of the comparison that the smallest visible change is told for.
 const SIDES: usize = 5;
+/// Starts of a round of both arms, A B B A.
+const ROUND: u32 = 4;
 
 /// What the gating figures of each cell vary by.
 type Found = BTreeMap<CellKey, BTreeMap<String, Varies>>;
@@ -43,15 +45,13 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
         let found = varies(&side);
         (side, found)
     };
-    let further = |run: &Run| match next(args, run, &look(run).1) {
-        // Whole rounds of A B B A, for all alike.
-        Next::More(more) => {
-            let more = u32::try_from(more.div_ceil(4) * 4).unwrap_or(args.most);
-            let more = more.min(args.most.saturating_sub(started(run)));
+    let further = |run: &Run| match (is_reached(args, &look(run).1), args.most.saturating_sub(started(run))) {
+        (true, _) | (false, 0) => Wanted::new(),
+        // A whole round of A B B A, for all alike.
+        (false, left) => {
             let cells = run.plan.cells.iter();
-            cells.map(|cell| (cell.key.clone(), more)).collect()
+            cells.map(|cell| (cell.key.clone(), left.min(ROUND))).collect()
         }
-        Next::Enough | Next::Spent => Wanted::new(),
     };
     let measured = measure(
         &args.run,
@@ -68,12 +68,12 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
         (_, None) => complain("note: no cell has three starts that count: nothing is told of its noise\n"),
         (None, Some(_)) => {}
         (Some(target), Some((cell, figure, widest))) => {
-            let what = match next(args, &run, &found) {
-                Next::Enough => "the target is reached",
-                Next::Spent | Next::More(_) => "`--most` is spent and the target not reached",
+            let what = match is_reached(args, &found) {
+                true => "the target is reached",
+                false => "`--most` is spent and the target not reached",
             };
             complain(&format!(
-                "note: {what}: {} starts of each launch show changes from {:.2} % on in every figure, and {:.2} % is asked for; the widest is {figure} of {cell}\n",
+                "note: {what}: {} starts of each launch show changes from {:.2} % on in every figure (with the upper bound of its noise at 80 %), and {:.2} % is asked for; the widest is {figure} of {cell}\n",
                 started(&run),
                 widest * 100.0,
                 target * 100.0
@@ -114,14 +114,12 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     Ok(measured.exit)
 }
 
-/// Whether to start again, after what was found so far.
-fn next(args: &NoiseArgs, run: &Run, found: &Found) -> Next {
-    let (Some(target), Some((.., widest))) = (args.target, widest(found)) else {
-        return Next::Enough;
-    };
-    let starts = started(run);
-    let left = args.most.saturating_sub(starts);
-    spread::next(widest, target, starts as usize, left as usize)
+/// Whether every figure shows so small a change as is asked for, though its noise may be as large as its upper bound.
+fn is_reached(args: &NoiseArgs, found: &Found) -> bool {
+    match (args.target, widest(found)) {
+        (Some(target), Some((.., widest))) => widest <= target,
+        _ => true,
+    }
 }
 
 /// How often each launch is started.
@@ -129,9 +127,10 @@ fn started(run: &Run) -> u32 {
     run.plan.starts.iter().map(|start| start.start).max().unwrap_or(0)
 }
 
-/// The smallest change that five starts against five show.
+/// The smallest change that five starts against five show, with the upper confidence bound of the noise: a lucky estimate ends nothing early.
 fn visible(varies: &Varies) -> f64 {
-    Policy::default().noise_floor(varies.start_share, SIDES, SIDES)
+    let sigma = stored::bound(varies).map_or(f64::INFINITY, |bound| bound.sigma);
+    Policy::default().noise_floor(sigma, SIDES, SIDES)
 }
 
 /// The figure with the largest of the smallest changes that can be seen; `None` where there is none.
@@ -168,6 +167,7 @@ fn varies(side: &Side) -> Found {
                 let difference = student::difference(&arm(a), &arm(b))?;
                 let components = spread::components(&repeats);
                 let variance = student::variance(&means);
+                let bound = KnownNoise::of_starts(&means)?;
                 let varies = Varies {
                     at: clock::timestamp(),
                     starts: u32::try_from(means.len()).ok()?,
@@ -177,6 +177,8 @@ fn varies(side: &Side) -> Found {
                         .max()
                         .and_then(|most| u32::try_from(most).ok())?,
                     start_share: variance.sqrt(),
+                    bound_share: Some(bound.sigma),
+                    df: Some(bound.df),
                     between_share: components.between.unwrap_or(variance).sqrt(),
                     within_share: components.within.map(f64::sqrt),
                     difference_share: verdict::relative(difference.value),

@@ -82,6 +82,7 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
         let _ = writeln!(out, "{starts} starts, {until}");
     }
     let past = past(plan, results);
+    out.push_str(&raised(plan, &past));
     out.push_str(&order(plan, &past));
     let mut expected = 0.0;
     let mut unknown = 0;
@@ -128,6 +129,28 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
         let _ = writeln!(out, "\nmeasuring took {} last time{rest}", minutes(expected));
     }
     out
+}
+
+/// That more starts are planned than the matrix asks for, and what these cost.
+fn raised(plan: &Plan, past: &BTreeMap<CellKey, store::history::Past>) -> String {
+    let until = plan.until.as_ref();
+    let Some((stage, said)) = until.and_then(|until| Some((until.stage, until.raised_from?))) else {
+        return String::new();
+    };
+    let more = (stage - said) as usize * plan.launches.len();
+    let share = more as f64 / plan.starts.len().max(1) as f64;
+    let measuring: f64 = plan
+        .cells
+        .iter()
+        .filter_map(|cell| past.get(&cell.key))
+        .map(|past| past.seconds * f64::from(stage - said))
+        .sum();
+    let took = loading(plan, past).map_or_else(String::new, |loading| {
+        format!(", about {} by what they took last time", minutes(loading * share + measuring))
+    });
+    format!(
+        "note: `until` takes five first starts to tell how many more: `starts: {said}` is raised to {stage}, {more} more engine starts{took}\n"
+    )
 }
 
 /// In which order engines are started that are started several times, and what either order costs.

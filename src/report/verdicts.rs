@@ -22,6 +22,9 @@ pub fn headline(comparison: &Comparison) -> String {
             let _ = writeln!(out, "- {count}: {why}");
         }
     }
+    for (what, cells) in failed(comparison) {
+        let _ = writeln!(out, "less reliable: {what}: {cells}");
+    }
     if judged > 0 {
         let counts = [Verdict::Worse, Verdict::Better, Verdict::Unclear, Verdict::Same]
             .map(|verdict| (comparison.count(verdict), verdict.name()));
@@ -30,6 +33,20 @@ pub fn headline(comparison: &Comparison) -> String {
         let _ = writeln!(out, "{judged} of {all} metrics judged: {}", counts.join(", "));
     }
     out
+}
+
+/// Losses of reliability, each once with the cells that show it.
+fn failed(comparison: &Comparison) -> BTreeMap<&str, String> {
+    let labels = Labels::of(comparison.rows.iter().map(|row| &row.cell));
+    let mut found: BTreeMap<&str, String> = BTreeMap::new();
+    for failure in &comparison.failures {
+        let cells = found.entry(&failure.text).or_default();
+        if !cells.is_empty() {
+            cells.push_str("; ");
+        }
+        cells.push_str(&labels.name(&failure.cell));
+    }
+    found
 }
 
 /// Why figures were not judged, and how many for each reason; the most frequent first.
@@ -110,6 +127,9 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         for left in &row.left_out {
             say(cell.clone(), format!("left out: {left}"));
         }
+        for doubt in &row.suspect {
+            say(cell.clone(), format!("suspect: {doubt}"));
+        }
     }
     let mut notes: Vec<String> = said
         .into_iter()
@@ -121,7 +141,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         .collect();
     let rows = comparison.rows.iter().map(|row| Row {
         cells: values(row, &labels.name(&row.cell)),
-        marks: row.refused.map(|_| Mark::Failed).into_iter().collect(),
+        marks: marks(row),
     });
     let rows = rows.collect();
     for unpaired in &comparison.unpaired {
@@ -171,6 +191,12 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         rows,
         notes,
     }
+}
+
+fn marks(row: &Judged) -> Vec<Mark> {
+    let refused = row.refused.map(|_| Mark::Failed);
+    let suspect = (!row.suspect.is_empty()).then_some(Mark::Suspect);
+    refused.into_iter().chain(suspect).collect()
 }
 
 fn values(row: &Judged, name: &str) -> Vec<Value> {
@@ -280,6 +306,7 @@ pub fn json(comparison: &Comparison) -> serde_json::Value {
         "figures": comparison.figures(),
         "judged": comparison.judged(),
         "bound_share": comparison.bound,
+        "failures": comparison.failures.iter().map(|failure| serde_json::json!({ "cell": failure.cell, "text": failure.text })).collect::<Vec<_>>(),
         "differences": differences,
         "rows": rows,
         "unpaired": unpaired,
@@ -320,6 +347,7 @@ fn judged(row: &Judged) -> serde_json::Value {
         "within_share": row.spread.within.map(f64::sqrt),
         "between_share": row.spread.between.map(f64::sqrt),
         "left_out": row.left_out,
+        "suspect": row.suspect,
     })
 }
 
@@ -335,6 +363,7 @@ pub fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f
             Value::Count(varies.starts.into()),
             varies.within_share.map_or(Value::Missing, share),
             share(varies.between_share),
+            varies.bound_share.map_or(Value::Missing, share),
             Value::text(percent(varies.difference_share)),
             share(visible),
         ],
@@ -348,6 +377,7 @@ pub fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f
             numbers("starts", "", 2),
             numbers("within starts", "", 1),
             numbers("between starts", "", 1),
+            numbers("at most", "", 1),
             numbers("A against B", "", 1),
             numbers("visible change", "", 0),
         ],
@@ -355,7 +385,7 @@ pub fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f
             .left_out
             .clone()
             .into_iter()
-            .chain(["visible change: the smallest that five starts against five show nine times of ten; below it nothing is said".to_owned()])
+            .chain(["at most: what all starts vary by, its upper bound at 80 % confidence; visible change: with that, the smallest that five starts against five show nine times of ten".to_owned()])
             .collect(),
         rows: rows.into_iter().map(row).collect(),
     }

@@ -208,3 +208,54 @@ fn what_was_not_judged_comes_first_with_its_reason_and_the_rest_is_judged() {
     );
     assert_eq!(first[2], "1 of 2 metrics judged: 1 same");
 }
+
+const QUIET: [f64; 5] = [100.0, 100.6, 99.5, 100.2, 99.8];
+
+fn crashed(starts: std::ops::RangeInclusive<u32>) -> Value {
+    let failed = |start| json!({ "start": start, "repeat": 1, "cause": "failed", "reason": "failed in measure: it died" });
+    starts.map(failed).collect()
+}
+
+#[test]
+fn starts_that_crash_where_none_did_are_a_regression() {
+    let mut cell = cell(FIGURE, &QUIET[..2]);
+    cell["excluded"] = crashed(3..=5);
+    let told = compared(&alone("1", &QUIET), &side(vec![(key("1"), cell)]), None);
+    assert_eq!(told.exit, 1, "{}", told.text);
+    assert!(told.text.contains("3 of 5 starts crashed, baseline 0 of 5"), "{}", told.text);
+}
+
+#[test]
+fn failed_requests_are_counted_exactly_and_a_few_more_are_no_finding() {
+    let of = |failed: u32| {
+        let mut cell = cell(FIGURE, &QUIET);
+        cell["tried"] = json!({ "starts": 5, "crashed": 0, "requests": 10_000, "failed": failed });
+        side(vec![(key("1"), cell)])
+    };
+    for (before, after, exit) in [(0, 0, 0), (0, 9, 0), (2, 9, 0), (0, 40, 1), (300, 310, 0)] {
+        let told = compared(&of(before), &of(after), None);
+        assert_eq!(told.exit, exit, "{before} {after}: {}", told.text);
+        let shown = format!("{after} of 10000 requests failed, baseline {before} of 10000");
+        assert_eq!(told.text.contains(&shown), exit == 1, "{}", told.text);
+    }
+}
+
+#[test]
+fn a_cell_that_the_candidate_lacks_is_found() {
+    let one = || (key("1"), cell(FIGURE, &QUIET));
+    let lost = ("engine=x,version=1,model=b,scenario=s".to_owned(), cell(FIGURE, &QUIET));
+    let told = compared(&side(vec![one(), lost]), &side(vec![one()]), None);
+    assert_eq!(told.exit, 3, "{}", told.text);
+    assert!(told.text.starts_with("1 of 2 metrics not judged:\n- 1: the candidate lacks the cell\n"), "{}", told.text);
+}
+
+#[test]
+fn suspect_is_shown_where_a_verdict_is() {
+    let mut doubted = cell(FIGURE, &QUIET.map(|start| start * 0.94));
+    let doubt = |start| json!({ "start": start, "repeat": 1, "reason": "throttled-power (80 % against 10 %)" });
+    doubted["suspect"] = (1..=5).map(doubt).collect();
+    let told = compared(&alone("1", &QUIET), &side(vec![(key("1"), doubted)]), None);
+    assert!(told.text.contains("| x 1 a s \\[suspect\\] |") || told.text.contains("| x 1 a s [suspect] |"), "{}", told.text);
+    assert!(told.text.contains("suspect: candidate, start 1, 2, 3, 4, 5: throttled-power"), "{}", told.text);
+    assert!(told.row()["suspect"][0].as_str().is_some_and(|doubt| doubt.contains("throttled-power")));
+}

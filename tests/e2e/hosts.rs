@@ -70,6 +70,8 @@ fn compared(before: &[(&str, &str)], after: &[(&str, &str)], noisy: &[(&str, &st
         starts: 12,
         per_start: 1,
         start_share: 0.004,
+        bound_share: None,
+        df: None,
         between_share: 0.004,
         within_share: None,
         difference_share: 0.0,

@@ -1,13 +1,14 @@
 //! Two sides, cell by cell: pairs, what differs, verdicts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::decision::{self, Answer, Gap, KnownNoise, Question, Sample};
 use super::fingerprint::{self, Difference, Kind};
 use super::night::Policy;
+use super::reliability::{self, Failure};
 use super::spread::{self, Components};
 use super::verdict::{self, Verdict};
-use super::{question, stored};
+use super::{question, side, stored};
 use crate::base::ids::CellKey;
 use crate::judge::metrics::{Metric, Statistics};
 use crate::matrix::spec::select::AxisValues;
@@ -33,6 +34,8 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Cells of one side that the other lacks.
     pub unpaired: Vec<Unpaired>,
+    /// What failed of the candidate and not of the baseline.
+    pub failures: Vec<Failure>,
     /// The practical bound that verdicts were given against, as a share.
     pub bound: f64,
 }
@@ -70,6 +73,8 @@ pub struct Row {
     pub refused: Option<Cause>,
     /// Measurements of either side that were left out.
     pub left_out: Vec<String>,
+    /// Measurements of either side that count and are suspect in this figure.
+    pub suspect: Vec<String>,
 }
 
 impl Row {
@@ -194,6 +199,7 @@ pub fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
     let new = second.cells.iter().filter(|(key, _)| !paired(key));
     Comparison {
         rows: rows.collect(),
+        failures: reliability::failures(&pairs),
         unpaired: lost
             .map(|lost| unpaired(lost, BASELINE))
             .chain(new.map(|new| unpaired(new, CANDIDATE)))
@@ -242,6 +248,7 @@ fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question,
             .find_map(|cell| cell.refused())
             .map(|(cause, _)| cause),
         left_out: left_out(BASELINE, one).chain(left_out(CANDIDATE, two)).collect(),
+        suspect: suspect(BASELINE, one, metric).chain(suspect(CANDIDATE, two, metric)).collect(),
     }
 }
 
@@ -264,6 +271,23 @@ fn left_out<'a>(side: &'a str, cell: &'a SideCell) -> impl Iterator<Item = Strin
             excluded.cause.name(),
             excluded.reason
         )
+    })
+}
+
+/// What makes the starts of a figure suspect, each thing once with the starts that show it.
+fn suspect<'a>(side: &'a str, cell: &'a SideCell, metric: Metric) -> impl Iterator<Item = String> + 'a {
+    let mut starts: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    let family = side::family(metric);
+    let concerned = cell
+        .suspect
+        .iter()
+        .filter(|doubt| doubt.only.is_empty() || doubt.only.iter().any(|only| family == Some(*only)));
+    for doubt in concerned {
+        starts.entry(&doubt.reason).or_default().insert(doubt.start);
+    }
+    starts.into_iter().map(move |(reason, starts)| {
+        let starts: Vec<String> = starts.iter().map(u32::to_string).collect();
+        format!("{side}, start {}: {reason}", starts.join(", "))
     })
 }
 

@@ -1,11 +1,11 @@
-//! How well the figures of a run are known, and which cells are worth another start of their engine. It looks at widths alone and never at
-//! what was found, so that stopping favours no finding.
+//! How well the figures of a run are known, and which cells are worth another start of their engine. How many starts a cell takes is told by
+//! the deviation of its first stage alone, so that stopping favours no finding and the interval keeps its confidence.
 
 use std::collections::BTreeMap;
 
-use super::spread::{self, Next};
+use super::spread;
 use super::student;
-use super::verdict::{LEVEL, logs, relative};
+use super::verdict::{logs, relative};
 use crate::base::ids::{CellKey, LaunchId};
 use crate::judge::metrics::Metric;
 use crate::matrix::spec::repeats::Until;
@@ -20,6 +20,8 @@ pub struct Known {
     pub half_width: f64,
     /// The starts that count.
     pub starts: usize,
+    /// Those of the first stage, which alone tell the standard deviation.
+    pub stage: usize,
     /// Their standard deviation, of logarithms.
     pub sigma: f64,
 }
@@ -131,15 +133,11 @@ fn alone(until: &Until, candidate: &Candidate<'_>) -> Certainty {
         (Err(why), None) => Outlook::Hopeless(why.clone()),
         (Ok(known), None) => {
             let left = until.most.saturating_sub(candidate.planned);
-            match spread::narrow(
-                known.sigma,
-                until.half_width.share().ln_1p(),
-                known.starts,
-                left as usize,
-            ) {
-                Next::Enough => Outlook::Enough,
-                Next::More(more) => Outlook::Wants(u32::try_from(more).unwrap_or(left)),
-                Next::Spent => Outlook::Most,
+            let wanted = spread::two_stage(known.sigma, known.stage, until.half_width.share().ln_1p());
+            match wanted.saturating_sub(known.starts) {
+                0 => Outlook::Enough,
+                _ if left == 0 => Outlook::Most,
+                more => Outlook::Wants(u32::try_from(more).unwrap_or(left).min(left)),
             }
         }
     };
@@ -164,16 +162,18 @@ fn known(cell: &SideCell) -> Result<Known, String> {
             .map(|repeats| logs(repeats).map(|logs| student::mean(&logs)))
             .collect();
         let means = means.ok_or_else(|| format!("{figure} is nothing on one of the starts"))?;
-        if means.len() < 2 {
-            return Err(format!("{} of its starts count, and two are needed", means.len()));
+        let stage = cell.first_stage.map_or(means.len(), |stage| means.len().min(stage as usize));
+        if stage < 2 {
+            return Err(format!("{stage} of its starts count, and two are needed"));
         }
-        let sigma = student::variance(&means).sqrt();
-        let half_width = relative(spread::half_width(sigma, means.len(), LEVEL));
+        let sigma = student::variance(&means[..stage]).sqrt();
+        let half_width = relative(spread::half_width(sigma, stage, means.len()));
         if worst.as_ref().is_none_or(|worst| worst.half_width < half_width) {
             worst = Some(Known {
                 figure,
                 half_width,
                 starts: means.len(),
+                stage,
                 sigma,
             });
         }
@@ -218,6 +218,8 @@ mod tests {
         Until {
             half_width: HalfWidth::new(0.02).unwrap(),
             most,
+            stage: 3,
+            raised_from: None,
             budget: budget.map(Span::seconds),
         }
     }
@@ -241,7 +243,7 @@ mod tests {
             intervals: BTreeMap::new(),
             excluded: Vec::new(),
             launch: None,
-            first_stage: None,
+            first_stage: Some(3),
             resolutions: BTreeMap::new(),
             suspect: Vec::new(),
             tried: None,
@@ -282,11 +284,14 @@ mod tests {
     #[test]
     fn a_narrow_cell_is_left_alone_and_a_wide_one_started_again() {
         let (quiet, noisy) = (cell(&[100.0, 100.1, 99.9]), cell(&[100.0, 102.0, 98.0]));
-        // 2 % of deviation between starts: t · 0.02 / √n is within ln 1.02 from seven starts on.
+        // 2 % of deviation between three starts: (4.303 · 0.02 / ln 1.02)² = 18.9.
         assert_eq!(
             outlooks(&until(20, None), &[quiet.clone(), noisy.clone()]),
-            [Outlook::Enough, Outlook::Wants(4)]
+            [Outlook::Enough, Outlook::Wants(16)]
         );
+        // What later starts say does not change it.
+        let later = [&[100.0, 102.0, 98.0][..], &[150.0; 16]].concat();
+        assert_eq!(outlooks(&until(20, None), &[cell(&later)]), [Outlook::Enough]);
         assert_eq!(
             outlooks(&until(5, None), std::slice::from_ref(&noisy)),
             [Outlook::Wants(2)]
@@ -338,7 +343,7 @@ mod tests {
         );
         assert_eq!(
             outlooks(&until(20, Some(6000)), &both),
-            [Outlook::Wants(4), Outlook::Wants(4)]
+            [Outlook::Wants(16), Outlook::Wants(16)]
         );
         // Less than the planned starts took.
         assert_eq!(outlooks(&until(20, Some(1)), &both[..1]), [Outlook::Budget]);

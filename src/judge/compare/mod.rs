@@ -18,6 +18,7 @@ pub mod multiplicity;
 pub mod night;
 pub mod percentile;
 pub mod question;
+pub mod reliability;
 pub mod series;
 pub mod side;
 pub mod spread;

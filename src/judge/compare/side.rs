@@ -1,6 +1,6 @@
 //! A run to one side of a comparison.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{comparable, machines, percentile};
 use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
@@ -10,7 +10,7 @@ use crate::results::record::cell::{Definitions, Ending, FailureClass, Origin, Su
 use crate::results::record::machine::Machine;
 use crate::results::record::run::About;
 use crate::results::record::side::{Cause, Doubt, Excluded, Facts, Side, SideCell, Tried};
-use crate::results::record::validity::{Reason, Verdict};
+use crate::results::record::validity::{Family, Reason, Verdict};
 
 /// The figures that a side keeps.
 fn kept() -> Vec<Metric> {
@@ -112,11 +112,17 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         figures,
         excluded,
         launch: Some(cell.launch.clone()),
-        first_stage: None,
+        first_stage: plan.until.as_ref().map(|until| first_stage(&counted, until.stage)),
         resolutions: resolutions(&counted),
         suspect: counted.iter().flat_map(|summary| doubts(summary)).collect(),
         tried: Some(tried(summaries)),
     }
+}
+
+/// How many of the starts that count were planned before the rule of `until` looked at any.
+fn first_stage(counted: &[&Summary], stage: u32) -> u32 {
+    let starts: BTreeSet<u32> = counted.iter().map(|summary| summary.start).collect();
+    starts.range(..=stage).count() as u32
 }
 
 /// How coarse figures are by themselves: what a search found lies anywhere in its bracket, and half of that is counted to either side.
@@ -329,6 +335,20 @@ pub fn machine_facts(machine: &Machine) -> Facts {
         );
     }
     facts
+}
+
+/// The family of figures that a figure belongs to, where a reason may concern that alone.
+pub fn family(metric: Metric) -> Option<Family> {
+    match metric {
+        Metric::Time(_, Sample::Itl) => Some(Family::Itl),
+        Metric::Energy
+        | Metric::EnergyAboveIdle
+        | Metric::EnergyPer(_)
+        | Metric::PerEnergy(_)
+        | Metric::MeanPower
+        | Metric::PeakPower => Some(Family::Energy),
+        _ => None,
+    }
 }
 
 /// Why a figure of a cell may not vote; `None` if it may.

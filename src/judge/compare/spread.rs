@@ -77,45 +77,13 @@ pub fn starts_needed(
         .unwrap_or(most)
 }
 
-/// What to do after so many starts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Next {
-    /// What is known is precise enough.
-    Enough,
-    /// Start this many more.
-    More(usize),
-    /// It is not, and the budget is spent.
-    Spent,
-}
-
-/// Whether to start again: until a half interval of `half` is at most `target`, or `left` starts are spent. It looks at the width alone and
-/// never at what was found, so that stopping favours no finding.
-///
-/// Source: Y. S. Chow and H. Robbins, "On the asymptotic theory of fixed-width sequential confidence intervals", 1965.
-pub fn next(half: f64, target: f64, starts: usize, left: usize) -> Next {
-    if half <= target {
-        return Next::Enough;
-    }
-    // The half width falls with the root of the number of starts.
-    let wanted = (starts.max(1) as f64 * (half / target).powi(2)).ceil();
-    let more = if wanted.is_finite() {
-        wanted as usize
-    } else {
-        starts + 1
-    };
-    match more.saturating_sub(starts).max(1).min(left) {
-        0 => Next::Spent,
-        more => Next::More(more),
-    }
-}
-
-/// How far the interval of a mean reaches to either side, with this confidence, where so many starts (two at least) have the standard
-/// deviation `sigma`.
+/// How far the 95 % interval of the mean of so many starts reaches to either side, of which the first `stage` (two at least) have the
+/// standard deviation `sigma`.
 ///
 /// Source: Student, "The probable error of a mean", 1908.
-pub fn half_width(sigma: f64, starts: usize, level: f64) -> f64 {
+pub fn half_width(sigma: f64, stage: usize, starts: usize) -> f64 {
     let error = sigma / (starts as f64).sqrt();
-    error * quantile(starts as f64 - 1.0, f64::midpoint(1.0, level))
+    error * quantile(stage as f64 - 1.0, f64::midpoint(1.0, LEVEL))
 }
 
 /// How many starts make the interval of a mean reach no further than `target`, of which the first `stage` (two at least) have the standard
@@ -128,19 +96,6 @@ pub fn two_stage(sigma: f64, stage: usize, target: f64) -> usize {
     let wanted = (reach * reach).ceil();
     // A float that is no count, infinity included, saturates.
     (wanted as usize).max(stage)
-}
-
-/// As [`next`], until the interval of the mean of so many starts (two at least) reaches no further than `target`. How many more are begun
-/// allows for t, which itself falls as starts are added: by the root alone three starts would ask for many times what they need.
-pub fn narrow(sigma: f64, target: f64, starts: usize, left: usize) -> Next {
-    let reaches = |starts: usize| half_width(sigma, starts, LEVEL) <= target;
-    if reaches(starts) {
-        return Next::Enough;
-    }
-    match (1..=left).find(|more| reaches(starts + more)).unwrap_or(left) {
-        0 => Next::Spent,
-        more => Next::More(more),
-    }
 }
 
 #[cfg(test)]
@@ -176,23 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn starting_again_ends_when_it_is_precise_or_spent() {
-        assert_eq!(next(0.01, 0.02, 5, 10), Next::Enough);
-        assert_eq!(next(0.03, 0.02, 4, 10), Next::More(5));
-        assert_eq!(next(0.03, 0.02, 4, 2), Next::More(2));
-        assert_eq!(next(0.03, 0.02, 4, 0), Next::Spent);
-        assert_eq!(next(f64::INFINITY, 0.02, 1, 3), Next::More(1));
-    }
-
-    #[test]
-    fn an_interval_by_t_asks_for_as_many_starts_as_make_it_narrow() {
-        assert_eq!(narrow(0.0, 0.02, 2, 10), Next::Enough);
-        // 4.303 · 0.016 / √3 is too wide, 3.182 · 0.016 / √4 is too, 2.776 · 0.016 / √5 is not.
-        assert_eq!(narrow(0.016, 0.02, 3, 10), Next::More(2));
-        assert_eq!(narrow(0.016, 0.02, 5, 10), Next::Enough);
-        assert_eq!(narrow(0.016, 0.02, 3, 1), Next::More(1));
-        assert_eq!(narrow(0.016, 0.02, 3, 0), Next::Spent);
-        // Where even all that are left would not do, all are begun.
-        assert_eq!(narrow(1.0, 0.02, 2, 7), Next::More(7));
+    fn so_many_starts_reach_no_further_than_the_target() {
+        assert_eq!(two_stage(0.0, 5, 0.02), 5);
+        // (2.776 · 0.03 / 0.02)² = 17.3
+        let wanted = two_stage(0.03, 5, 0.02);
+        assert_eq!(wanted, 18);
+        assert!(half_width(0.03, 5, wanted) <= 0.02 && half_width(0.03, 5, wanted - 1) > 0.02);
     }
 }

@@ -37,14 +37,26 @@ pub fn known(noise: &Noise, cell: &CellKey, figure: &str) -> Option<KnownNoise> 
 
 /// The noise of several cells as that of one: their mean variance, known no better than that of one of them, since cells differ.
 fn pooled<'a>(all: impl Iterator<Item = &'a Varies>) -> Option<KnownNoise> {
-    let (mut squares, mut df, mut cells) = (0.0, 0.0, 0.0);
-    for varies in all.filter(|varies| varies.starts > 1) {
-        let own = f64::from(varies.starts - 1);
-        squares += varies.start_share.powi(2) * own;
-        df += own;
+    let (mut squares, mut sum, mut cells) = (0.0, 0.0, 0.0);
+    for known in all.filter_map(bound) {
+        squares += known.sigma.powi(2) * known.df;
+        sum += known.df;
         cells += 1.0;
     }
-    (cells > 0.0).then(|| KnownNoise::measured((squares / df).sqrt(), df / cells))
+    (cells > 0.0).then(|| KnownNoise {
+        sigma: (squares / sum).sqrt(),
+        df: sum / cells,
+    })
+}
+
+/// The upper confidence bound of the noise of one cell: as it is stored, or by the starts that a file of before knows.
+pub fn bound(varies: &Varies) -> Option<KnownNoise> {
+    let df = varies.df.unwrap_or_else(|| f64::from(varies.starts) - 1.0);
+    let is_known = df > 0.0;
+    is_known.then(|| match varies.bound_share {
+        Some(sigma) => KnownNoise { sigma, df },
+        None => KnownNoise::measured(varies.start_share, df),
+    })
 }
 
 #[cfg(test)]
@@ -61,6 +73,8 @@ mod tests {
             starts: 10,
             per_start: 1,
             start_share: share,
+            bound_share: None,
+            df: None,
             between_share: share,
             within_share: None,
             difference_share: 0.0,

@@ -215,6 +215,8 @@ fn with_noise(first: &[f64], second: &[f64], share: f64, starts: u32) -> Compari
         starts,
         per_start: 1,
         start_share: share,
+        bound_share: None,
+        df: None,
         between_share: share,
         within_share: None,
         difference_share: 0.0,

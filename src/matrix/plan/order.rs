@@ -30,9 +30,9 @@ pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> 
             .collect(),
         confirms: false,
     };
-    let rounds = 1..=repeats.starts.get();
+    let rounds = 1..=repeats.planned_starts().get();
     match repeats.order() {
-        Order::Alternate if repeats.starts.get() > 1 => groups(launches, cells)
+        Order::Alternate if repeats.planned_starts().get() > 1 => groups(launches, cells)
             .into_iter()
             .flat_map(|group| {
                 rounds.clone().flat_map(move |round| {
@@ -303,7 +303,7 @@ mod tests {
 
     /// Two engines with two cells each, three starts.
     fn plan() -> Plan {
-        of("models: [m]\nscenarios: [sharegpt, random-1k-1k]\nrepeats: { starts: 3, until: 2% }\n")
+        of("models: [m]\nscenarios: [sharegpt, random-1k-1k]\nrepeats: { starts: 3 }\n")
     }
 
     /// Two engines, with what else a matrix says.

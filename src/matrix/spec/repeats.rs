@@ -29,7 +29,8 @@ pub struct Repeats {
     pub interleave: Option<Spanned<bool>>,
     /// Start again, until the 95 % interval of what gates a cell (what a search found; else output throughput; else, where requests come
     /// at a rate, the median E2E) reaches no further than this share to either side, such as `2%`. Only cells that are not there yet are
-    /// measured again, launches taking turns. It needs two `starts` at least.
+    /// measured again, launches taking turns. How many starts that takes is told by the first ones (Stein's two stages), of which there are five at
+    /// least: fewer `starts` are raised to five.
     #[serde(default)]
     pub until: Option<Spanned<HalfWidth>>,
     /// The most starts that measure one cell, where `until` asks for more; 20 unless said otherwise.
@@ -82,8 +83,18 @@ const fn once() -> NonZeroU32 {
 
 /// The most starts of a cell, where nobody says.
 const MOST: u32 = 20;
+/// The fewest starts that tell how many more an interval takes.
+const FIRST_STAGE: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
 
 impl Repeats {
+    /// How often each engine is started before anything else is decided: as often as it says, and with `until` five times at least.
+    pub fn planned_starts(&self) -> NonZeroU32 {
+        match self.until {
+            Some(_) => self.starts.max(FIRST_STAGE),
+            None => self.starts,
+        }
+    }
+
     /// In which order engines are started.
     pub fn order(&self) -> Order {
         let older = match self.interleave.as_ref().map(|interleave| interleave.value) {
@@ -99,6 +110,8 @@ impl Repeats {
         Some(Until {
             half_width: self.until.as_ref()?.value,
             most: most.unwrap_or(MOST.max(self.starts.get())),
+            stage: self.planned_starts().get(),
+            raised_from: (self.starts < FIRST_STAGE).then_some(self.starts.get()),
             budget: self.budget.as_ref().map(|budget| budget.value),
         })
     }
@@ -111,6 +124,12 @@ pub struct Until {
     pub half_width: HalfWidth,
     /// The most starts that measure it.
     pub most: u32,
+    /// The starts that are planned before anything is decided: these alone tell how many more it takes. 0 in plans of before this was kept.
+    #[serde(default)]
+    pub stage: u32,
+    /// The starts that the matrix asks for, where these are too few to tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raised_from: Option<u32>,
     /// What all starts of the run may take together, as time of one device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Span>,
@@ -246,5 +265,21 @@ mod tests {
             "up to 12 until ±2 %"
         );
         assert_eq!(Repeats::default().until(), None);
+    }
+
+    #[test]
+    fn fewer_than_five_first_starts_are_raised_where_they_decide_how_many_follow() {
+        let repeats = |starts: u32, until: Option<f64>| Repeats {
+            starts: NonZeroU32::new(starts).unwrap(),
+            until: until.and_then(HalfWidth::new).map(Into::into),
+            ..Repeats::default()
+        };
+        for (starts, planned, raised_from) in [(1, 5, Some(1)), (3, 5, Some(3)), (5, 5, None), (8, 8, None)] {
+            let repeats = repeats(starts, Some(0.02));
+            let until = repeats.until().unwrap();
+            assert_eq!(repeats.planned_starts().get(), planned);
+            assert_eq!((until.stage, until.raised_from), (planned, raised_from));
+        }
+        assert_eq!(repeats(3, None).planned_starts().get(), 3);
     }
 }

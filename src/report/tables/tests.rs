@@ -372,6 +372,8 @@ fn how_well_cells_are_known_is_told_once_for_all_that_ended_alike() {
         half_width: HalfWidth::new(0.02).unwrap(),
         most: 12,
         budget: Some(Span::seconds(5400)),
+        stage: 5,
+        raised_from: None,
     };
     let certainty = |half_width: f64, starts: usize, outlook: Outlook| Certainty {
         until,
@@ -380,6 +382,7 @@ fn how_well_cells_are_known_is_told_once_for_all_that_ended_alike() {
             half_width,
             starts,
             sigma: 0.01,
+            stage: starts,
         }),
         outlook,
     };

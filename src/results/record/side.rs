@@ -214,6 +214,12 @@ pub struct Varies {
     pub per_start: u32,
     /// Standard deviation of the means of starts, as a share.
     pub start_share: f64,
+    /// Its upper confidence bound at 80 %; absent in files of before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_share: Option<f64>,
+    /// The degrees of freedom that it was measured with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub df: Option<f64>,
     /// Standard deviation between starts without what repeats explain, as a share.
     pub between_share: f64,
     /// Standard deviation between repeats on one start, as a share; absent with one repeat.

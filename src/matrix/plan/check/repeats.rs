@@ -16,21 +16,11 @@ pub(super) fn all(repeats: &Spanned<Repeats>, mistakes: &mut Vec<Mistake>) {
             .help("take `interleave` out"),
         );
     }
-    let Some(until) = &repeats.until else {
+    if repeats.until.is_none() {
         without_until(repeats, mistakes);
         return;
-    };
-    let starts = repeats.starts;
-    if starts.get() < 2 {
-        mistakes.push(
-            at(
-                Mistake::new("`repeats: until` needs at least two starts"),
-                until.place.as_ref(),
-                "one start has no interval",
-            )
-            .help("begin with several, such as `starts: 3`"),
-        );
     }
+    let starts = repeats.planned_starts();
     if let Some(most) = repeats.most.as_ref().filter(|most| most.value < starts) {
         mistakes.push(
             at(
@@ -39,7 +29,7 @@ pub(super) fn all(repeats: &Spanned<Repeats>, mistakes: &mut Vec<Mistake>) {
                     most.value
                 )),
                 most.place.as_ref(),
-                format!("below `starts: {starts}`"),
+                format!("below {starts} starts, the first of which tell how many `until` takes, five at least"),
             )
             .help(format!("raise `most` above {starts}, or lower `starts`")),
         );
