@@ -1,5 +1,6 @@
 //! What will run, in which order: the matrix with every axis expanded. Pure.
 
+pub mod arms;
 mod axes;
 mod check;
 pub mod command;
@@ -49,6 +50,9 @@ pub struct Plan {
     /// From where on a measurement is doubted.
     #[serde(default, skip_serializing_if = "Bounds::is_usual")]
     pub validity: Bounds,
+    /// Whether nightly runs start the baseline beside every cell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paired: bool,
     /// When a cell is started again no more; absent where no cell is started more often than planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Until>,

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, RunId};
+use crate::matrix::plan::Launch;
 use crate::matrix::spec::select::AxisValues;
 use crate::results::record::cell::Origin;
 
@@ -129,6 +130,9 @@ pub struct Baseline {
     pub accepted: Vec<Accepted>,
     /// What it holds.
     pub side: Side,
+    /// The launches that its cells were measured on, so that the baseline can be started again beside a candidate; none in older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub launches: Vec<Launch>,
 }
 
 /// One time a baseline was moved.
