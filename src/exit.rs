@@ -13,7 +13,7 @@ pub enum Exit {
     CellFailed,
     /// The machine is not fit; nothing was started.
     Unfit,
-    /// There was a baseline, and nothing could be judged.
+    /// There was something to judge, and nothing of it could be.
     NotJudged,
     /// Stopped by a signal; what was measured is saved.
     Interrupted,

@@ -5,3 +5,4 @@ mod binary;
 mod harness;
 mod schedules;
 mod scipy;
+mod verdicts;

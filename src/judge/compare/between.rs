@@ -12,7 +12,7 @@ const LEAST: usize = 4;
 pub struct Past {
     /// The logarithms of its starts.
     pub logs: Vec<f64>,
-    /// Which baseline the night was compared against: nights of one number lie in one series.
+    /// Which baseline the night was compared against: nights of one number lie in one series, 0 is that of the present baseline.
     pub series: usize,
 }
 

@@ -51,6 +51,36 @@ pub struct Suspected {
     between: Option<Between>,
 }
 
+#[cfg(test)]
+impl Suspected {
+    /// A suspect of that loss, which so many starts decide.
+    pub(super) fn of(cell: &str, starts: u32, loss: f64) -> Self {
+        let sample = |logs: &[f64]| super::decision::Sample {
+            logs: logs.to_vec(),
+            ..super::decision::Sample::default()
+        };
+        Self {
+            cell: CellKey::new(cell),
+            baseline: CellKey::new(cell),
+            metric: Metric::Throughput(crate::judge::metrics::Flow::Output),
+            starts,
+            loss,
+            why: "-6.0 % against the baseline".to_owned(),
+            noise: None,
+            question: Question {
+                better: crate::judge::metrics::Better::Higher,
+                baseline: sample(&[0.0, 0.005, -0.005]),
+                candidate: sample(&[-loss; 3]),
+                design: super::decision::Design::Separate,
+                noise: None,
+                between: None,
+                gap: None,
+            },
+            between: None,
+        }
+    }
+}
+
 /// A finding.
 pub(super) fn finding(
     kind: FindingKind,
@@ -379,6 +409,72 @@ impl Suspected {
         };
         format!("{values} {}{undecided}; suspected for {}", answer.reason(), self.why)
     }
+}
+
+/// A metric of a cell that was measured in turn with its baseline.
+#[derive(Clone, Copy, Debug)]
+pub struct Pairing<'a> {
+    /// The cell.
+    pub cell: &'a CellKey,
+    /// The baseline's cell.
+    pub baseline: &'a CellKey,
+    /// The metric.
+    pub metric: Metric,
+    /// What is known of its noise.
+    pub noise: Option<KnownNoise>,
+}
+
+/// What is found on a night on which the baseline was started in turn with every cell. `ask` gives the question of a metric, or says why there
+/// is none.
+pub fn paired(
+    baseline: &Side,
+    tonight: &Side,
+    noise: Option<&Noise>,
+    policy: &Policy,
+    ask: &dyn Fn(&Pairing<'_>) -> Result<Question, String>,
+) -> (Vec<Finding>, Judged) {
+    let (look, pairs) = begin(baseline, tonight);
+    let mut findings = look.findings;
+    let mut asked = Vec::new();
+    for pair in pairs.iter().filter(|pair| pair.two.refused().is_none()) {
+        for metric in pair.two.gates.iter().filter_map(|name| Metric::of_name(name)) {
+            let pairing = Pairing {
+                cell: pair.key,
+                baseline: pair.baseline,
+                metric,
+                noise: noise.and_then(|noise| stored::known(noise, pair.key, &metric.name())),
+            };
+            match ask(&pairing) {
+                Ok(question) => asked.push((pairing, question)),
+                Err(why) => findings.push(finding(
+                    FindingKind::NotJudged,
+                    Some(pair.key),
+                    Some(metric),
+                    why,
+                )),
+            }
+        }
+    }
+    let questions: Vec<Question> = asked.iter().map(|(_, question)| question.clone()).collect();
+    let mut judged = Judged {
+        metrics: look.metrics,
+        ..Judged::default()
+    };
+    for ((pairing, _), answer) in asked.iter().zip(night::confirm(&questions, 0, policy)) {
+        judged.judged += usize::from(answer.verdict().is_some());
+        let kind = match answer.verdict() {
+            None => FindingKind::NotJudged,
+            Some(Verdict::Worse) => FindingKind::Worse,
+            Some(Verdict::Better) => FindingKind::Better,
+            Some(Verdict::Same | Verdict::Unclear) => continue,
+        };
+        let text = match kind {
+            FindingKind::NotJudged => answer.reason(),
+            _ => format!("{}: {}", pairing.metric.label(), answer.reason()),
+        };
+        findings.push(finding(kind, Some(pairing.cell), Some(pairing.metric), text));
+    }
+    (findings, judged)
 }
 
 /// What history keeps of each cell.

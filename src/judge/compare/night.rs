@@ -78,13 +78,17 @@ pub struct Suspicion {
 }
 
 impl Screened {
-    /// Why it is neither judged nor suspected.
-    pub fn gap(&self) -> Option<&Gap> {
-        match (&self.answer.outcome, &self.suspicion) {
-            (Outcome::NotJudged(gap), None) => Some(gap),
-            _ => None,
-        }
+    /// Whether it belongs to the family of tests. Too few starts of the night keep nobody from being suspected, and fresh starts decide.
+    pub fn is_tested(&self) -> bool {
+        is_tested(&self.answer)
     }
+}
+
+const fn is_tested(answer: &Answer) -> bool {
+    !matches!(
+        &answer.outcome,
+        Outcome::NotJudged(Gap::Missing(_) | Gap::NotComparable(_))
+    )
 }
 
 /// The first look at every gating metric of a night.
@@ -103,18 +107,11 @@ pub fn screen(asked: &[Asked], policy: &Policy) -> Vec<Screened> {
         family: 0,
     };
     let answers = decision::decide(&questions, &terms);
-    let may_be_suspected = |answer: &Answer| {
-        !matches!(
-            &answer.outcome,
-            Outcome::NotJudged(Gap::Missing(_) | Gap::NotComparable(_))
-        )
-    };
-    // A suspect is decided by its fresh starts, also where those of the night are too few.
-    let family = answers.iter().filter(|answer| may_be_suspected(answer)).count();
+    let family = answers.iter().filter(|answer| is_tested(answer)).count();
     let looked = answers.into_iter().zip(asked).zip(between);
     looked
         .map(|((answer, one), between)| {
-            let why = match may_be_suspected(&answer) {
+            let why = match is_tested(&answer) {
                 true => suspicions(&answer, one, policy),
                 false => Vec::new(),
             };
@@ -155,10 +152,7 @@ fn suspicions(answer: &Answer, asked: &Asked, policy: &Policy) -> Vec<String> {
 
 /// The levels of the nights that were compared against the present baseline, with this one at the end.
 fn series(asked: &Asked) -> Vec<f64> {
-    let Some(last) = asked.past.last().map(|night| night.series) else {
-        return Vec::new();
-    };
-    let past = asked.past.iter().filter(|night| night.series == last);
+    let past = asked.past.iter().filter(|night| night.series == 0);
     let tonight = &asked.question.candidate.logs;
     past.map(|night| night.logs.as_slice())
         .chain([tonight.as_slice()])

@@ -73,6 +73,13 @@ impl Plan {
         }
     }
 
+    /// Starts the baseline beside each of these cells as often as the cell, in turn.
+    pub fn pair(&mut self, launches: &BTreeMap<CellKey, Launch>) {
+        let starts = self.starts.iter().map(|start| start.start).max().unwrap_or(1);
+        self.add_baselines(launches);
+        self.start_times(starts);
+    }
+
     /// The plan of a run that decides about some of these cells: each is started so often, and its baseline as often in turn with it.
     pub fn confirmation(
         &self,

@@ -107,7 +107,8 @@ pub struct Start {
     pub start: u32,
     /// The cells measured on it, in order; a cell measured twice on one start stands twice.
     pub cells: Vec<Measurement>,
-    /// Whether it was planned to decide about suspects, by somebody who had looked at what starts before it measured.
+    /// Whether it was planned to decide about suspects of the starts before it. Runs of older versions hold such starts; now they are a run of
+    /// their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirms: bool,
 }

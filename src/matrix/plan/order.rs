@@ -418,8 +418,10 @@ mod tests {
     fn a_run_that_goes_on_takes_up_its_later_starts_but_not_those_that_decided_of_suspects() {
         let mut earlier = plan();
         earlier.start_again(&wanted(&earlier, [1, 1, 1, 0]));
+        // Older runs hold starts that decided about suspects.
         let mut night = earlier.clone();
-        night.confirm(&wanted(&night, [2, 0, 0, 0]));
+        night.start_again(&wanted(&night, [2, 0, 0, 0]));
+        night.starts[8..].iter_mut().for_each(|start| start.confirms = true);
         assert_eq!(told(&night.starts[8..]), ["a5x1", "a6x1"]);
         let mut again = plan();
         again.take_up(&night);
