@@ -13,6 +13,11 @@ use super::student;
 use super::verdict::{Verdict, relative};
 use crate::judge::metrics::Better;
 
+/// The share of a suspicion's chance that each of two tests has that nearly say the same.
+const OF_TWO: f64 = 0.65;
+/// The fewest nights whose mean a night is compared with.
+const ENOUGH: usize = 5;
+
 /// How a night decides. Shares are between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
@@ -112,7 +117,7 @@ pub fn screen(asked: &[Asked], policy: &Policy) -> Vec<Screened> {
     looked
         .map(|((answer, one), between)| {
             let why = match is_tested(&answer) {
-                true => suspicions(&answer, one, policy),
+                true => suspicions(&answer, one, between, policy),
                 false => Vec::new(),
             };
             let suspicion = (!why.is_empty()).then(|| suspicion(&answer, one, policy, family, &why));
@@ -125,17 +130,25 @@ pub fn screen(asked: &[Asked], policy: &Policy) -> Vec<Screened> {
         .collect()
 }
 
-/// What speaks for a loss.
-fn suspicions(answer: &Answer, asked: &Asked, policy: &Policy) -> Vec<String> {
+/// What speaks for a loss: the night against the baseline, against all nights since, and its course.
+fn suspicions(answer: &Answer, asked: &Asked, between: Option<Between>, policy: &Policy) -> Vec<String> {
     let mut why = Vec::new();
     let better = asked.question.better;
+    let since = between.and_then(|between| since(answer, asked, between));
+    let level = policy.suspicion * if since.is_some() { OF_TWO } else { 1.0 };
+    let is_beyond = |change: f64| is_loss(change, better) && relative(change).abs() > policy.bound;
     if let Some(estimate) = answer.estimate
         && let Some(precision) = estimate.precision
-        && is_loss(estimate.log_change, better)
-        && estimate.change().abs() > policy.bound
-        && precision.p / 2.0 <= policy.suspicion
+        && is_beyond(estimate.log_change)
+        && precision.p / 2.0 <= level
     {
         why.push(format!("{} against the baseline", percent(estimate.log_change)));
+    }
+    if let Some((change, p)) = since
+        && is_beyond(change)
+        && p / 2.0 <= level
+    {
+        why.push(format!("{} against the nights since the baseline", percent(change)));
     }
     let series = series(asked);
     if let Some(found) = change::recent(&series, policy.bound)
@@ -148,6 +161,27 @@ fn suspicions(answer: &Answer, asked: &Asked, policy: &Policy) -> Vec<String> {
         ));
     }
     why
+}
+
+/// The night against the mean of the baseline and of all nights since: the difference of logarithms, and the chance of such a one to either side.
+/// One night of the baseline alone may have been an unusual one.
+fn since(answer: &Answer, asked: &Asked, between: Between) -> Option<(f64, f64)> {
+    let Question { baseline, candidate, .. } = &asked.question;
+    let precision = answer.estimate?.precision?;
+    let past = asked.past.iter().filter(|night| night.series == 0);
+    let nights: Vec<&[f64]> = [baseline.logs.as_slice()]
+        .into_iter()
+        .chain(past.map(|night| night.logs.as_slice()))
+        .filter(|logs| !logs.is_empty())
+        .collect();
+    let n = nights.len() as f64;
+    let levels: Vec<f64> = nights.iter().map(|logs| student::mean(logs)).collect();
+    let change = student::mean(&candidate.logs) - student::mean(&levels);
+    let of_nights = nights.iter().map(|logs| 1.0 / logs.len() as f64).sum::<f64>() / n / n;
+    let of_starts = precision.sigma.powi(2) * (1.0 / candidate.logs.len() as f64 + of_nights);
+    let error = (of_starts + between.neighbours.value * (1.0 + 1.0 / n)).sqrt();
+    let is_enough = nights.len() > ENOUGH && error > 0.0;
+    is_enough.then(|| (change, student::two_sided(change.abs() / error, precision.df)))
 }
 
 /// The levels of the nights that were compared against the present baseline, with this one at the end.
