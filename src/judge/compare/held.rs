@@ -495,3 +495,72 @@ pub fn kept(tonight: &Side) -> BTreeMap<CellKey, NightCell> {
         .map(|(key, cell)| (key.clone(), of_cell(cell)))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::decision::{Design, Sample};
+    use super::*;
+
+    const GRANTED: Granted = Granted {
+        wanted: 3,
+        starts: 0,
+        is_time: true,
+    };
+
+    /// What is said of a suspect of whom this was started afresh.
+    fn said(fresh: Fresh) -> (FindingKind, String, Judged) {
+        let look = Look {
+            family: 1,
+            metrics: 1,
+            suspects: vec![Suspected {
+                noise: Some(KnownNoise::measured(0.005, 9.0)),
+                ..Suspected::of("a", 3, 0.06)
+            }],
+            ..Look::default()
+        };
+        let granted = [(CellKey::new("a"), GRANTED)].into();
+        let (mut findings, judged) = decide(&look, &[fresh], &Policy::of_bound(0.02), &granted);
+        let found = findings.remove(0);
+        (found.kind, found.text, judged)
+    }
+
+    fn question(baseline: [f64; 3], candidate: [f64; 3]) -> Question {
+        let sample = |logs: [f64; 3]| Sample {
+            logs: logs.to_vec(),
+            ..Sample::default()
+        };
+        Question {
+            baseline: sample(baseline),
+            candidate: sample(candidate),
+            design: Design::Rounds,
+            noise: Some(KnownNoise::measured(0.005, 9.0)),
+            ..Suspected::of("a", 3, 0.06).question
+        }
+    }
+
+    #[test]
+    fn a_suspicion_without_fresh_starts_is_neither_confirmed_nor_refuted() {
+        let (kind, text, judged) = said(Fresh::None);
+        assert_eq!(kind, FindingKind::Undecided);
+        assert_eq!(
+            text,
+            "output throughput: -6.0 % against the baseline; neither confirmed nor refuted: it takes 3 fresh starts, and 0 count \
+             (`--budget` has no room for more)"
+        );
+        assert_eq!((judged.judged, judged.undecided), (0, 1));
+    }
+
+    #[test]
+    fn only_a_loss_against_the_baseline_of_the_same_night_is_confirmed() {
+        let low = [-0.06, -0.061, -0.059];
+        let (kind, text, judged) = said(Fresh::Alternated(question([0.0, 0.001, -0.001], low)));
+        assert_eq!(kind, FindingKind::Worse, "{text}");
+        assert_eq!((judged.judged, judged.undecided), (1, 0));
+        let (kind, text, _) = said(Fresh::Alternated(question([-0.06, -0.06, -0.06], low)));
+        assert_eq!(kind, FindingKind::Unconfirmed, "{text}");
+        // The baseline of another night, and nothing known of how nights differ.
+        let (kind, text, _) = said(Fresh::Alone(question([0.0, 0.001, -0.001], low), "it is gone".to_owned()));
+        assert_eq!(kind, FindingKind::Undecided, "{text}");
+        assert!(text.contains("since it is gone") && text.contains("five nights"), "{text}");
+    }
+}
