@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::fingerprint::{self, Difference, Kind};
+use super::gates;
 use super::multiplicity;
 use super::night::Policy;
 use super::side::too_few;
@@ -161,6 +162,7 @@ pub fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
     for ((key, one, two), (_, own)) in pairs.iter().zip(&of_pairs) {
         let differing: Vec<&Difference> = of_sides.iter().chain(own).collect();
         for metric in two.gates.iter().filter_map(|name| Metric::of_name(name)) {
+            let metric = gates::of_pair(metric, one, two);
             let row = row(key, one, two, metric, family, terms);
             rows.push((row, forbidden(&differing, terms.across)));
         }

@@ -11,6 +11,7 @@ pub mod decision;
 pub mod exact;
 pub mod fingerprint;
 pub mod fresh;
+pub mod gates;
 pub mod held;
 pub mod machines;
 #[cfg(test)]
