@@ -27,7 +27,6 @@ use self::trace::Trace;
 use crate::base::clock::{self, Moment};
 use crate::load::client::{Route, Stamp};
 use crate::load::protocol::{Decoded, Decoder};
-use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Limits;
 use crate::results::record::request::{Class, Failure};
 
@@ -55,7 +54,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds of a request that asks for so many tokens.
+    /// The bounds of a request that may bring so many tokens.
     pub(super) fn of(asked_tokens: u32, limits: &Limits) -> Self {
         Self {
             first_byte: limits.first_byte.duration(),
@@ -113,8 +112,7 @@ fn failed(class: Class, message: impl ToString) -> Ending {
 
 impl Exchange<'_> {
     /// Sends the request now and follows the answer to its end.
-    pub(super) async fn run(&self, request: Vec<u8>, protocol: Protocol, bounds: Bounds) -> Answer {
-        let decoder = Decoder::new(protocol, bounds.line_bytes);
+    pub(super) async fn run(&self, request: Vec<u8>, decoder: Decoder, bounds: Bounds) -> Answer {
         let mut trace = Trace::new(decoder, bounds, self.zero);
         let begun = AtomicBool::new(false);
         let last = trace.sent.plus(bounds.request).to_tokio();

@@ -13,5 +13,6 @@ mod python;
 mod recorder;
 mod rows;
 mod run;
+mod scripted;
 mod sharegpt;
 mod vllm;

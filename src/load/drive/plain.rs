@@ -25,7 +25,7 @@ use super::send::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, count_promp
 use super::slots::Slot;
 use crate::base::clock::{self, Moment};
 use crate::load::client::Stamp;
-use crate::load::exchange::{Answer, Bounds, Course, GRACE, Haul, Live, nanos};
+use crate::load::exchange::{Answer, Course, GRACE, Haul, Live, nanos};
 use crate::load::protocol::Decoder;
 use crate::load::socket::Reading;
 
@@ -301,9 +301,10 @@ impl Round {
         let shared = &self.inner.shared;
         job.take_turn(ready, self.zero, shared);
         shared.progress.running.fetch_add(1, Ordering::Relaxed);
-        let bounds = Bounds::of(job.asked_tokens, &shared.limits);
+        let bounds = job.bounds(&shared.limits);
         let request = std::mem::take(&mut job.bytes);
-        let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes);
+        let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes)
+            .allow_empty(shared.stop_at_eos);
         decoder.expect(job.asked_tokens.min(MOST_EXPECTED) as usize);
         let live = Live::begin(request, decoder, bounds, self.zero);
         let (place, sent) = (job.place, live.sent());
