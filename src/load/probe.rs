@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde_json::Map;
 use thiserror::Error;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::base::clock;
@@ -125,7 +124,7 @@ pub async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, Prob
     };
     let exchange = Exchange {
         route: &route,
-        connects: &Semaphore::new(1),
+        on_connect: &|_| {},
         cut: &CancellationToken::new(),
         on_events: &|_| {},
         zero: clock::now(),
@@ -133,7 +132,7 @@ pub async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, Prob
     let request = client::compose(target, None, &body);
     let bounds = Bounds::of(TOKENS, &limits);
     let decoder = Decoder::new(target.dialect.protocol, bounds.line_bytes);
-    let answer = exchange.run(request, decoder, bounds).await;
+    let (answer, _) = exchange.run(request, decoder, bounds).await;
     judge(target, limit, answer)
 }
 

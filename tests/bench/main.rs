@@ -15,4 +15,6 @@ mod rows;
 mod run;
 mod scripted;
 mod sharegpt;
+#[path = "../support/skip.rs"]
+mod skip;
 mod vllm;
