@@ -85,7 +85,9 @@ pub(super) fn count_outputs(requests: &mut [Request], tokenizer: &Tokenizer) {
         }
         let pieces = pieces(request);
         let uniform = uniformity(&ids, pieces.as_deref(), text);
-        let reasoning = pieces.and_then(|pieces| reasoning(request, &pieces)).and_then(|text| count(&text));
+        let reasoning = pieces
+            .and_then(|pieces| reasoning(request, &pieces))
+            .and_then(|text| count(&text));
         let tokens = calls.map_or(Some(0), count).map(|called| ids.len() + called);
         request.uniform = uniform;
         request.counted_reasoning = reasoning.and_then(|tokens| u32::try_from(tokens).ok());
@@ -132,7 +134,10 @@ pub(super) fn count_rounds(requests: &mut [Request], prompts: &[Prompt], tokeniz
             let said: usize = said.filter_map(|text| tokenizer.count(text, false).ok()).sum();
             request.counted_prompt = Some(prompt.saturating_add(u32::try_from(said).unwrap_or(u32::MAX)));
         }
-        let answer = request.output_tokens().filter(|_| request.is_completed()).unwrap_or(0);
+        let answer = request
+            .output_tokens()
+            .filter(|_| request.is_completed())
+            .unwrap_or(0);
         before = Some((request.index, request.prompt_sent().saturating_add(answer)));
     }
 }
@@ -213,7 +218,10 @@ mod tests {
         let mut requests = [silent, calling];
         count_outputs(&mut requests, &tokenizer);
         assert_eq!(requests[0].counted_tokens, None);
-        assert_eq!((requests[1].counted_tokens, requests[1].counted_reasoning), (Some(5), Some(1)));
+        assert_eq!(
+            (requests[1].counted_tokens, requests[1].counted_reasoning),
+            (Some(5), Some(1))
+        );
     }
 
     #[test]

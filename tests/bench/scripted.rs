@@ -89,7 +89,10 @@ fn a_server_that_stops_at_its_own_limit_is_not_credited_with_what_was_asked_for(
     let (ran, line) = bench("vllm", &stream(&events), &[]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let block = line["total_output_tokens"].as_f64().expect("a number");
-    assert!((4.0..=8.0).contains(&block), "{block} tokens for 2 answers of `a b c`");
+    assert!(
+        (4.0..=8.0).contains(&block),
+        "{block} tokens for 2 answers of `a b c`"
+    );
     assert_eq!(block, figure(&line, "output_tokens"));
 }
 
@@ -99,19 +102,29 @@ fn more_tokens_than_the_data_set_asks_for_are_counted_and_not_cut() {
     let mut events: Vec<Value> = vec![text(" a"); 1200];
     events.push(json!({"choices": [], "usage": {"prompt_tokens": 32, "completion_tokens": 1200}}));
     let lines: Vec<String> = vec![stream(&events).join("\n\n")];
-    let (ran, line) = bench("vllm", &lines, &["--extra-request-body", r#"{"max_tokens": 3000}"#]);
+    let (ran, line) = bench(
+        "vllm",
+        &lines,
+        &["--extra-request-body", r#"{"max_tokens": 3000}"#],
+    );
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(line["total_output_tokens"], json!(2400));
-    assert!(ran.stderr.contains("requests ask for token counts"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("requests ask for token counts"),
+        "{}",
+        ran.stderr
+    );
     assert_eq!(figure(&line, "asked_output_tokens"), 6000.0);
 }
 
 #[test]
 fn tool_calls_without_a_report_have_tokens() {
-    let call = |name: Option<&str>, arguments: &str| {
-        json!({"choices": [{"delta": {"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}}]})
-    };
-    let events = [call(Some("find"), ""), call(None, "{\"word\":"), call(None, " \"blue\"}")];
+    let call = |name: Option<&str>, arguments: &str| json!({"choices": [{"delta": {"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}}]});
+    let events = [
+        call(Some("find"), ""),
+        call(None, "{\"word\":"),
+        call(None, " \"blue\"}"),
+    ];
     let (ran, line) = bench("vllm-chat", &stream(&events), &[]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(figure(&line, "output_tokens") > 4.0);
@@ -121,7 +134,11 @@ fn tool_calls_without_a_report_have_tokens() {
 #[test]
 fn an_answer_that_ends_at_once_is_whole_where_the_model_may_end_it() {
     let event = json!({"choices": [{"delta": {"content": ""}, "finish_reason": "stop"}]});
-    let (ran, line) = bench("vllm-chat", &stream(std::slice::from_ref(&event)), &["--disable-ignore-eos"]);
+    let (ran, line) = bench(
+        "vllm-chat",
+        &stream(std::slice::from_ref(&event)),
+        &["--disable-ignore-eos"],
+    );
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(figure(&line, "completed_requests"), 2.0);
     assert_eq!(line["matrix"]["figures"]["mean_ttft_ms"], Value::Null);
@@ -151,7 +168,11 @@ fn an_event_named_error_is_a_failure_with_its_words() {
     lines.push("event: error\ndata: {\"code\": 500, \"message\": \"engine died\"}".to_owned());
     let (ran, _) = bench("vllm", &lines, &[]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    assert!(ran.stderr.contains("error-event, such as: engine died"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("error-event, such as: engine died"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]

@@ -417,7 +417,9 @@ async fn warm_up(wish: &Wish, session: &Session, stop: &CancellationToken) -> Re
             Profile::Current => "Warmup failed",
         };
         let help = match wish.asks_for_usage() && failure.message.contains("stream_options") {
-            true => "  = help: have the token counts left out with `--extra-request-body '{\"stream_options\": null}'`\n",
+            true => {
+                "  = help: have the token counts left out with `--extra-request-body '{\"stream_options\": null}'`\n"
+            }
             false => "",
         };
         return Err(Refusal {

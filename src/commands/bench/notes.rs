@@ -169,7 +169,8 @@ pub(super) fn doubts(
         ));
     }
     let is_own_round = |request: &&Request| {
-        request.round.is_some_and(|round| round > 0) && request.usage.is_none_or(|usage| usage.prompt.is_none())
+        request.round.is_some_and(|round| round > 0)
+            && request.usage.is_none_or(|usage| usage.prompt.is_none())
     };
     let rounds = requests.iter().filter(|request| request.is_completed());
     let rounds = rounds.filter(is_own_round).count();

@@ -262,7 +262,9 @@ impl Wish {
     /// Whether requests ask for token counts that the Python tool does not ask for.
     pub(crate) fn asks_for_usage(&self) -> bool {
         let has_usage = matches!(self.dialect.protocol, Protocol::Completions | Protocol::Chat);
-        has_usage && self.dialect.usage == Usage::StreamOptions && self.dialect.body.get("stream") != Some(&json!(false))
+        has_usage
+            && self.dialect.usage == Usage::StreamOptions
+            && self.dialect.body.get("stream") != Some(&json!(false))
     }
 }
 

@@ -82,10 +82,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
         let first = request.chunks.first().map(|chunk| chunk.at_ns);
         let last = request.chunks.last().map(|chunk| chunk.at_ns);
         let between = |from: Option<u64>, to: Option<u64>| Some(millis(from?, to?));
-        let answer = request
-            .chunks
-            .iter()
-            .find(|chunk| !chunk.kind.is_reasoning());
+        let answer = request.chunks.iter().find(|chunk| !chunk.kind.is_reasoning());
         push(
             Sample::TtftAnswer,
             between(request.sent_ns, answer.map(|chunk| chunk.at_ns)),

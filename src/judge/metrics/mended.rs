@@ -31,7 +31,10 @@ pub(super) fn sound(requests: &[Request], protocol: Protocol) -> Vec<Request> {
 /// counted. The length that was asked for is never taken for a count.
 pub fn generated_tokens(request: &Request) -> u32 {
     let in_events = || request.chunks.iter().rev().find_map(|chunk| chunk.tokens);
-    let reported = request.usage.and_then(|usage| usage.completion).or_else(in_events);
+    let reported = request
+        .usage
+        .and_then(|usage| usage.completion)
+        .or_else(in_events);
     let events = u32::try_from(request.chunks.len()).unwrap_or(u32::MAX);
     let is_full = request.finish.as_deref() == Some("length") && events == request.limit();
     reported

@@ -879,7 +879,8 @@ mod mended_figures {
         });
         let mut shown = hidden.clone();
         shown.chunks[0].kind = ChunkKind::Thought;
-        let figures = |request: &Request| matrix_figures(std::slice::from_ref(request), &basis(Protocol::Chat));
+        let figures =
+            |request: &Request| matrix_figures(std::slice::from_ref(request), &basis(Protocol::Chat));
         let told = figures(&hidden);
         assert_eq!(value(&told, "mean_tpot_ms"), Some(10.0));
         assert_eq!(value(&told, "max_itl_ms"), Some(10.0));

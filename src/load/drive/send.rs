@@ -346,9 +346,7 @@ async fn one(job: Job, ready: Moment, way: &Way) -> (Sent, Option<LeftOpen>) {
     let bounds = job.bounds(limits);
     let decoder = Decoder::new(way.shared.target.dialect.protocol, bounds.line_bytes)
         .allow_empty(way.shared.stop_at_eos);
-    let (answer, left_open) = exchange
-        .run(job.bytes, decoder, bounds)
-        .await;
+    let (answer, left_open) = exchange.run(job.bytes, decoder, bounds).await;
     let stamp = answer.stamp;
     fill(&mut record, answer, way.shared.target.dialect.usage, zero);
     progress.running.fetch_sub(1, Ordering::Relaxed);

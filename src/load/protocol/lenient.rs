@@ -15,7 +15,9 @@ pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     let whole = number.as_u64().and_then(|count| u32::try_from(count).ok());
     let cut = || {
         let count = number.as_f64()?;
-        (0.0..=f64::from(u32::MAX)).contains(&count).then_some(count as u32)
+        (0.0..=f64::from(u32::MAX))
+            .contains(&count)
+            .then_some(count as u32)
     };
     Ok(whole.or_else(cut))
 }
@@ -98,7 +100,10 @@ mod tests {
     #[test]
     fn what_python_reads_is_repaired_and_nothing_else() {
         for (text, expected) in [
-            (r#"{"a":NaN,"b":-Infinity,"c":Infinity,"d":-1}"#, r#"{"a":null,"b":null,"c":null,"d":-1}"#),
+            (
+                r#"{"a":NaN,"b":-Infinity,"c":Infinity,"d":-1}"#,
+                r#"{"a":null,"b":null,"c":null,"d":-1}"#,
+            ),
             (r#"{"a":"NaN \" Infinity"}"#, r#"{"a":"NaN \" Infinity"}"#),
             (r#"{"a":"x\ud83dy"}"#, "{\"a\":\"x\u{fffd}y\"}"),
             (r#"{"a":"\ude00\ud83d\ude00"}"#, "{\"a\":\"\u{fffd}😀\"}"),

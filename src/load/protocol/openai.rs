@@ -200,7 +200,11 @@ fn note_output(choice: &Choice<'_>, text: &mut String) -> Option<(ChunkKind, usi
 fn note_tools(choice: &Choice<'_>, text: &mut String) {
     let message = choice.delta.as_ref().or(choice.message.as_ref());
     let calls = message.and_then(|message| message.tool_calls.as_deref());
-    for function in calls.unwrap_or_default().iter().filter_map(|call| call.function.as_ref()) {
+    for function in calls
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|call| call.function.as_ref())
+    {
         text.push_str(Words::of(&function.name));
         text.push_str(Words::of(&function.arguments));
     }

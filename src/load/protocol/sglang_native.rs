@@ -120,7 +120,10 @@ fn is_piece(text: &str, before: &str) -> bool {
     if text.is_empty() || known.is_empty() || text.starts_with(known) {
         return false;
     }
-    let common = text.bytes().zip(known.bytes()).take_while(|(one, other)| one == other);
+    let common = text
+        .bytes()
+        .zip(known.bytes())
+        .take_while(|(one, other)| one == other);
     text.len() <= before.len() || 2 * common.count() < known.len()
 }
 

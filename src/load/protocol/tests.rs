@@ -727,11 +727,23 @@ fn what_python_reads_costs_no_answer() {
     let decoded = decode(
         Protocol::Chat,
         [
-            (1, r#"{"choices":[{"delta":{"content":"a"},"logprobs":{"x":NaN}}]}"#),
-            (2, r#"{"choices":[{"delta":{"content":"b\ud83d"},"y":-Infinity}]}"#),
-            (3, r#"{"choices":[{"delta":{"content":"c"}}],"usage":{"completion_tokens":-1,"prompt_tokens":7.0}}"#),
+            (
+                1,
+                r#"{"choices":[{"delta":{"content":"a"},"logprobs":{"x":NaN}}]}"#,
+            ),
+            (
+                2,
+                r#"{"choices":[{"delta":{"content":"b\ud83d"},"y":-Infinity}]}"#,
+            ),
+            (
+                3,
+                r#"{"choices":[{"delta":{"content":"c"}}],"usage":{"completion_tokens":-1,"prompt_tokens":7.0}}"#,
+            ),
             (4, r#"{"choices":[{"delta":{"content":"d"}}],"usage":"none"}"#),
-            (5, r#"{"choices":[],"usage":null,"usage":{"completion_tokens":4}}"#),
+            (
+                5,
+                r#"{"choices":[],"usage":null,"usage":{"completion_tokens":4}}"#,
+            ),
         ],
     );
     assert_eq!(failure(&decoded), None);
@@ -750,7 +762,10 @@ fn reasoning_is_told_apart_wherever_it_stands() {
             (3, r#"{"choices":[{"delta":{"content":"</think>"}}]}"#),
             (4, r#"{"choices":[{"delta":{"content":"\n\n"}}]}"#),
             (5, r#"{"choices":[{"delta":{"content":"yes"}}]}"#),
-            (6, r#"{"choices":[],"usage":{"completion_tokens":5,"completion_tokens_details":{"reasoning_tokens":3}}}"#),
+            (
+                6,
+                r#"{"choices":[],"usage":{"completion_tokens":5,"completion_tokens_details":{"reasoning_tokens":3}}}"#,
+            ),
         ],
     );
     let kinds: Vec<ChunkKind> = decoded.chunks.iter().map(|chunk| chunk.kind).collect();
@@ -764,7 +779,10 @@ fn an_event_named_error_and_other_words_of_errors_are_failures() {
     let mut decoder = Decoder::new(Protocol::Completions, 300);
     decoder.push(LineKind::Event, br#"{"choices":[{"text":"a"}]}"#, 1);
     decoder.push(LineKind::Error, br#"{"code":500,"message":"engine died"}"#, 2);
-    assert_eq!(failure(&decoder.finish(true)), Some((Class::ErrorEvent, "engine died")));
+    assert_eq!(
+        failure(&decoder.finish(true)),
+        Some((Class::ErrorEvent, "engine died"))
+    );
     let mut decoder = Decoder::new(Protocol::Completions, 300);
     decoder.push(LineKind::Error, br#"{"error":{"message":"oom"}}"#, 2);
     assert_eq!(failure(&decoder.finish(true)), Some((Class::ErrorEvent, "oom")));
@@ -772,10 +790,16 @@ fn an_event_named_error_and_other_words_of_errors_are_failures() {
         let decoded = decode(protocol, [(1, r#"{"detail": "boom"}"#)]);
         assert_eq!(failure(&decoded), Some((Class::ErrorEvent, "boom")));
     }
-    let decoded = decode(Protocol::Chat, [(1, r#"{"choices":[{"delta":{"role":"assistant"}}]}"#)]);
+    let decoded = decode(
+        Protocol::Chat,
+        [(1, r#"{"choices":[{"delta":{"role":"assistant"}}]}"#)],
+    );
     let (class, words) = failure(&decoded).unwrap();
     assert_eq!(class, Class::Empty);
-    assert!(words.contains("its last event: `{\"choices\":[{\"delta\""), "{words}");
+    assert!(
+        words.contains("its last event: `{\"choices\":[{\"delta\""),
+        "{words}"
+    );
 }
 
 #[test]
@@ -797,11 +821,20 @@ fn tool_calls_are_kept_beside_the_text() {
     let decoded = decode(
         Protocol::Chat,
         [
-            (1, r#"{"choices":[{"delta":{"tool_calls":[{"function":{"name":"find","arguments":""}}]}}]}"#),
-            (2, r#"{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{\"a\":1}"}}]}}]}"#),
+            (
+                1,
+                r#"{"choices":[{"delta":{"tool_calls":[{"function":{"name":"find","arguments":""}}]}}]}"#,
+            ),
+            (
+                2,
+                r#"{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{\"a\":1}"}}]}}]}"#,
+            ),
         ],
     );
-    assert_eq!((decoded.text.as_str(), decoded.tool_text.as_str()), ("", r#"find{"a":1}"#));
+    assert_eq!(
+        (decoded.text.as_str(), decoded.tool_text.as_str()),
+        ("", r#"find{"a":1}"#)
+    );
 }
 
 #[test]
@@ -811,7 +844,10 @@ fn native_answers_of_ids_alone_and_of_disjoint_pieces_are_read() {
         [
             (1, r#"{"output_ids":[5],"meta_info":{"completion_tokens":1}}"#),
             (2, r#"{"output_ids":[5,6],"meta_info":{"completion_tokens":2}}"#),
-            (3, r#"{"output_ids":[5,6],"meta_info":{"completion_tokens":2,"finish_reason":"length"}}"#),
+            (
+                3,
+                r#"{"output_ids":[5,6],"meta_info":{"completion_tokens":2,"finish_reason":"length"}}"#,
+            ),
         ],
     );
     assert_eq!(facts(&ids), [(1, Answer, Some(1), 0), (2, Answer, Some(2), 0)]);
@@ -821,7 +857,10 @@ fn native_answers_of_ids_alone_and_of_disjoint_pieces_are_read() {
             (1, r#"{"text":" The","meta_info":{"completion_tokens":1}}"#),
             (2, r#"{"text":" quick","meta_info":{"completion_tokens":2}}"#),
             (3, r#"{"text":" fox","meta_info":{"completion_tokens":3}}"#),
-            (4, r#"{"text":"","meta_info":{"completion_tokens":3,"finish_reason":"length"}}"#),
+            (
+                4,
+                r#"{"text":"","meta_info":{"completion_tokens":3,"finish_reason":"length"}}"#,
+            ),
         ],
     );
     assert_eq!(pieces.text, " The quick fox");
@@ -830,7 +869,10 @@ fn native_answers_of_ids_alone_and_of_disjoint_pieces_are_read() {
     let whole = decode(
         Protocol::SglangNative,
         [
-            (1, "{\"text\":\"ab\u{fffd}\",\"meta_info\":{\"completion_tokens\":1}}"),
+            (
+                1,
+                "{\"text\":\"ab\u{fffd}\",\"meta_info\":{\"completion_tokens\":1}}",
+            ),
             (2, r#"{"text":"abé","meta_info":{"completion_tokens":2}}"#),
         ],
     );

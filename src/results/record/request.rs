@@ -117,7 +117,9 @@ impl Request {
 
     /// Output tokens that are reasoning: what the server reported, else what we counted of its text.
     pub fn reasoning_tokens(&self) -> Option<u32> {
-        self.usage.and_then(|usage| usage.reasoning).or(self.counted_reasoning)
+        self.usage
+            .and_then(|usage| usage.reasoning)
+            .or(self.counted_reasoning)
     }
 
     /// Output tokens that no event carried: reasoning that the server keeps to itself.
