@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::base::ids::CellKey;
-use crate::cli::PlanArgs;
+use crate::base::text::printable;
+use crate::cli::{self, PlanArgs};
 use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
+use crate::engine;
 use crate::exit::Exit;
-use crate::matrix::plan::{Cell, Launch, Loads, Plan, Start, command};
+use crate::matrix::plan::{Cell, Launch, Loads, Place, Plan, Start, command};
 use crate::matrix::spec::repeats::Order;
 use crate::matrix::spec::select::Selector;
 use crate::results::store;
@@ -27,7 +29,7 @@ pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
     let text = if args.json {
         json(&read.plan, &args.results)
     } else {
-        text(&read.plan, &args.results)
+        printable(&text(&read.plan, &args.results))
     };
     print(&text);
     Ok(Exit::Done)
@@ -105,6 +107,7 @@ fn text(plan: &Plan, results: &Path) -> String {
             }
         }
     }
+    out.push_str(&environments(plan));
     if !plan.left_out.is_empty() {
         out.push_str("\nleft out\n");
         for left in &plan.left_out {
@@ -120,6 +123,27 @@ fn text(plan: &Plan, results: &Path) -> String {
         let _ = writeln!(out, "\nmeasuring took {} last time{rest}", minutes(expected));
     }
     out
+}
+
+/// What engines that are processes get of the environment, where that is not simply all of it.
+fn environments(plan: &Plan) -> String {
+    let names = cli::variables();
+    let mut engines: Vec<(&str, String)> = Vec::new();
+    for launch in &plan.launches {
+        let Place::Process(process) = &launch.place else { continue };
+        let Some(words) = engine::environment_described(launch, process, &names) else {
+            continue;
+        };
+        let row = (launch.engine.name.as_str(), words);
+        if !engines.contains(&row) {
+            engines.push(row);
+        }
+    }
+    let rows = engines.iter().map(|(engine, words)| format!("  {engine}: {words}\n"));
+    match engines.is_empty() {
+        true => String::new(),
+        false => format!("\nenvironment of processes\n{}", rows.collect::<String>()),
+    }
 }
 
 /// In which order engines are started that are started several times, and what either order costs.
