@@ -410,12 +410,17 @@ pub fn variable(name: &str) -> Option<String> {
 
 /// The names of the variables of the environment.
 pub fn variables() -> Vec<String> {
-    std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
+    std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .collect()
 }
 
 /// The command line of this process with `--resume <run>` in place of its own, to be typed again.
 pub fn resume_command(run: &str) -> String {
-    let args: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let args: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .collect();
     resumed(&args, run)
 }
 
@@ -426,7 +431,9 @@ fn resumed(args: &[String], run: &str) -> String {
         match arg.as_str() {
             // Its value is optional, and the matrix file always comes with others before or after it.
             "--resume" => {
-                let is_value = |next: &&String| !next.starts_with('-') && !next.ends_with(".yaml") && !next.ends_with(".yml");
+                let is_value = |next: &&String| {
+                    !next.starts_with('-') && !next.ends_with(".yaml") && !next.ends_with(".yml")
+                };
                 args.next_if(is_value);
             }
             // Finished cells were set aside already.
@@ -485,7 +492,12 @@ mod tests {
             resumed("run m.yaml --results /tmp/out --only engine=~a|b"),
             "matrix run m.yaml --results /tmp/out --only 'engine=~a|b' --resume r-1"
         );
-        for old in ["run --resume m.yaml", "run m.yaml --resume r-0", "run m.yaml --resume=r-0", "run --resume r-0 m.yaml"] {
+        for old in [
+            "run --resume m.yaml",
+            "run m.yaml --resume r-0",
+            "run m.yaml --resume=r-0",
+            "run --resume r-0 m.yaml",
+        ] {
             assert_eq!(resumed(old), "matrix run m.yaml --resume r-1");
         }
     }

@@ -13,6 +13,8 @@ pub enum Exit {
     CellFailed,
     /// The machine is not fit; nothing was started.
     Unfit,
+    /// There was a baseline, and nothing could be judged.
+    NotJudged,
     /// It was started and cannot go on, as when the disk is full; what was measured is saved.
     Stuck,
     /// Stopped by a signal; what was measured is saved.
@@ -30,6 +32,7 @@ impl Exit {
             Self::Usage => 2,
             Self::CellFailed => 3,
             Self::Unfit => 4,
+            Self::NotJudged => 5,
             Self::Stuck => 6,
             Self::Interrupted => 130,
             Self::Planted(code) => code,

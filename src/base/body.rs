@@ -29,7 +29,10 @@ pub async fn text(mut answer: Response) -> Result<String, BodyError> {
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(String::from_utf8(body).unwrap_or_else(|wrong| String::from_utf8_lossy(wrong.as_bytes()).into_owned()))
+    Ok(
+        String::from_utf8(body)
+            .unwrap_or_else(|wrong| String::from_utf8_lossy(wrong.as_bytes()).into_owned()),
+    )
 }
 
 #[cfg(test)]

@@ -28,11 +28,16 @@ pub fn is_hidden(value: &str) -> bool {
 /// Whether a variable of the environment holds a secret, by the usual names of such variables.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    let has_end = |end: &str| name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('_'));
+    let has_end = |end: &str| {
+        name.strip_suffix(end)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('_'))
+    };
     has_end("TOKEN")
         || has_end("API_KEY")
         || has_end("APIKEY")
-        || ["SECRET", "PASSWORD", "PASSWD"].iter().any(|part| name.contains(part))
+        || ["SECRET", "PASSWORD", "PASSWD"]
+            .iter()
+            .any(|part| name.contains(part))
         || name == "MATRIX_WEBHOOK"
 }
 
@@ -74,9 +79,7 @@ impl Redactor {
             .match_kind(MatchKind::LeftmostLongest)
             .build(&all)
             .expect("a few short patterns make a small automaton");
-        Self {
-            finder: Some(finder),
-        }
+        Self { finder: Some(finder) }
     }
 
     /// The text without any secret, also where colours of a terminal cut one in pieces.
@@ -139,8 +142,13 @@ fn sequence(text: &str) -> usize {
     if rest.first() != Some(&b'[') {
         return escape.len();
     }
-    let inner = rest[1..].iter().take_while(|byte| (0x20..0x40).contains(*byte)).count();
-    let end = rest.get(1 + inner).is_some_and(|byte| (0x40..0x7f).contains(byte));
+    let inner = rest[1..]
+        .iter()
+        .take_while(|byte| (0x20..0x40).contains(*byte))
+        .count();
+    let end = rest
+        .get(1 + inner)
+        .is_some_and(|byte| (0x40..0x7f).contains(byte));
     escape.len() + 1 + inner + usize::from(end)
 }
 
@@ -238,7 +246,14 @@ mod tests {
 
     #[test]
     fn names_of_secrets_are_known() {
-        for name in ["HF_TOKEN", "OPENAI_API_KEY", "token", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "MATRIX_WEBHOOK"] {
+        for name in [
+            "HF_TOKEN",
+            "OPENAI_API_KEY",
+            "token",
+            "AWS_SECRET_ACCESS_KEY",
+            "PGPASSWORD",
+            "MATRIX_WEBHOOK",
+        ] {
             assert!(is_secret_name(name), "{name}");
         }
         for name in ["TOKENIZERS_PARALLELISM", "PATH", "MAX_TOKENS", "HISTOKEN"] {

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use anyhow::Context as _;
+
 use crate::base::ids::CellKey;
 use crate::base::text::printable;
 use crate::cli::{self, PlanArgs};
 use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
 use crate::engine;
 use crate::exit::Exit;
-use crate::matrix::plan::{Cell, Launch, Loads, Place, Plan, Start, command};
+use crate::matrix::plan::command::{self, Given};
+use crate::matrix::plan::{Cell, Launch, Loads, Place, Plan, Start};
 use crate::matrix::spec::repeats::Order;
 use crate::matrix::spec::select::Selector;
 use crate::results::store;
@@ -26,10 +29,15 @@ pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
         select(&mut read.plan, only)?;
     }
     read.tell();
+    let folder = std::path::absolute(&read.folder).context("cannot find the folder of the matrix file")?;
+    let given = Given {
+        folder: Some(&folder),
+        ..Given::default()
+    };
     let text = if args.json {
-        json(&read.plan, &args.results)
+        json(&read.plan, &args.results, given)
     } else {
-        printable(&text(&read.plan, &args.results))
+        printable(&text(&read.plan, &args.results, given))
     };
     print(&text);
     Ok(Exit::Done)
@@ -50,7 +58,7 @@ pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn text(plan: &Plan, results: &Path) -> String {
+fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
     let mut out = String::new();
     let total = plan.measurements();
     let repeats = if total == plan.cells.len() {
@@ -87,7 +95,7 @@ fn text(plan: &Plan, results: &Path) -> String {
             index + 1,
             plan.launches.len(),
             describe(launch),
-            indented(&command::line(launch).wrapped())
+            indented(&command::line_of(launch, given).wrapped())
         );
         for cell in plan.cells.iter().filter(|cell| cell.launch == launch.id) {
             number += 1;
@@ -130,7 +138,9 @@ fn environments(plan: &Plan) -> String {
     let names = cli::variables();
     let mut engines: Vec<(&str, String)> = Vec::new();
     for launch in &plan.launches {
-        let Place::Process(process) = &launch.place else { continue };
+        let Place::Process(process) = &launch.place else {
+            continue;
+        };
         let Some(words) = engine::environment_described(launch, process, &names) else {
             continue;
         };
@@ -139,7 +149,9 @@ fn environments(plan: &Plan) -> String {
             engines.push(row);
         }
     }
-    let rows = engines.iter().map(|(engine, words)| format!("  {engine}: {words}\n"));
+    let rows = engines
+        .iter()
+        .map(|(engine, words)| format!("  {engine}: {words}\n"));
     match engines.is_empty() {
         true => String::new(),
         false => format!("\nenvironment of processes\n{}", rows.collect::<String>()),
@@ -259,7 +271,7 @@ pub(crate) fn minutes(seconds: f64) -> String {
     }
 }
 
-fn json(plan: &Plan, results: &Path) -> String {
+fn json(plan: &Plan, results: &Path, given: Given<'_>) -> String {
     let launches: Vec<_> = plan
         .launches
         .iter()
@@ -273,7 +285,7 @@ fn json(plan: &Plan, results: &Path) -> String {
                 "parallel": launch.parallel,
                 "devices": launch.devices,
                 "executor": launch.place.executor(),
-                "command": command::line(launch).joined(),
+                "command": command::line_of(launch, given).joined(),
                 "secrets": launch.secrets(),
             })
         })

@@ -53,7 +53,10 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         print(&measured.tables);
         print(&format!("results: {}\n", measured.folder.display()));
         if measured.exit == Exit::Interrupted {
-            print(&format!("go on with: {}\n", cli::resume_command(measured.run.as_str())));
+            print(&format!(
+                "go on with: {}\n",
+                cli::resume_command(measured.run.as_str())
+            ));
         }
     }
     Ok(measured.exit)
@@ -176,50 +179,53 @@ impl Begun<'_> {
             swept,
             runtime,
         } = self;
-    let finished = begin(&store, &read, &whole, &host)?;
-    hold_images(&whole, &finished, &host);
-    let todo = remaining(&read.plan.starts, &finished, args.failed);
-    log::into(store.log().context("cannot open the log")?);
-    let journal = Mutex::new(store.journal().context("cannot open the journal")?);
-    let (events, progress) = listeners(args, &read.plan, &store, journal, &host.redactor);
-    let stop = Stop::default();
-    let mut plans = Plans {
-        whole,
-        chosen: read.plan.clone(),
-    };
-    let mut grow = || {
-        let Some(more) = plans.grow(further, &store)? else {
-            return Ok(None);
+        let finished = begin(&store, &read, &whole, &host)?;
+        hold_images(&whole, &finished, &host);
+        let todo = remaining(&read.plan.starts, &finished, args.failed);
+        log::into(store.log().context("cannot open the log")?);
+        let journal = Mutex::new(store.journal().context("cannot open the journal")?);
+        let (events, progress) = listeners(args, &read.plan, &store, journal, &host.redactor);
+        let stop = Stop::default();
+        let mut plans = Plans {
+            whole,
+            chosen: read.plan.clone(),
         };
-        let finished = begin(&store, &read, &plans.whole, &host)?;
-        Ok(Some(Round {
-            plan: plans.chosen.clone(),
-            // A night that was cut short may have measured some of them.
-            todo: remaining(&more, &finished, false),
-        }))
-    };
-    let work = Work {
-        first: Round {
-            plan: read.plan.clone(),
-            todo,
-        },
-        swept,
-        finished: finished.len(),
-        calibrates: !args.no_calibration,
-        retry_invalid: args.retry_invalid,
-    };
-    let conducted = runtime.block_on(conduct(&store, &host, &events, &stop, work, &mut grow));
-    progress.finish();
-    let unstopped = conducted?;
-    let finished = store.finished(&plans.chosen).context("cannot read what is finished")?;
-    let tables = report::write(&store, colors).context("the measurements are saved, the tables are not")?;
-    Ok(Measured {
-        run: store.run().clone(),
-        folder: store.folder().to_owned(),
-        tables,
-        exit: verdict(&stop, &finished, unstopped),
-    })
-}
+        let mut grow = || {
+            let Some(more) = plans.grow(further, &store)? else {
+                return Ok(None);
+            };
+            let finished = begin(&store, &read, &plans.whole, &host)?;
+            Ok(Some(Round {
+                plan: plans.chosen.clone(),
+                // A night that was cut short may have measured some of them.
+                todo: remaining(&more, &finished, false),
+            }))
+        };
+        let work = Work {
+            first: Round {
+                plan: read.plan.clone(),
+                todo,
+            },
+            swept,
+            finished: finished.len(),
+            calibrates: !args.no_calibration,
+            retry_invalid: args.retry_invalid,
+        };
+        let conducted = runtime.block_on(conduct(&store, &host, &events, &stop, work, &mut grow));
+        progress.finish();
+        let unstopped = conducted?;
+        let finished = store
+            .finished(&plans.chosen)
+            .context("cannot read what is finished")?;
+        let tables =
+            report::write(&store, colors).context("the measurements are saved, the tables are not")?;
+        Ok(Measured {
+            run: store.run().clone(),
+            folder: store.folder().to_owned(),
+            tables,
+            exit: verdict(&stop, &finished, unstopped),
+        })
+    }
 }
 
 /// Puts GPUs that are only pretended in the place of the machine's own, if that is asked for.
@@ -276,7 +282,9 @@ fn claim(plan: &Plan, host: &Host) -> Result<Option<Claim>, Refusal> {
 fn verdict(stop: &Stop, finished: &BTreeMap<Measurement, Summary>, unstopped: usize) -> Exit {
     let is_failed = |summary: &Summary| {
         let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
-        let is_invalid = reasons.map(|reason| reason.weight).any(|weight| weight == Verdict::Invalid);
+        let is_invalid = reasons
+            .map(|reason| reason.weight)
+            .any(|weight| weight == Verdict::Invalid);
         is_invalid || matches!(summary.ending, Ending::Failed { .. })
     };
     if stop.is_asked() {
@@ -290,7 +298,9 @@ fn verdict(stop: &Stop, finished: &BTreeMap<Measurement, Summary>, unstopped: us
 
 /// Hides the secrets that the plan names and those of our environment: engines that are processes inherit them.
 fn redactor(named: &BTreeMap<String, String>) -> Redactor {
-    let names = cli::variables().into_iter().filter(|name| secrets::is_secret_name(name));
+    let names = cli::variables()
+        .into_iter()
+        .filter(|name| secrets::is_secret_name(name));
     let usual: Vec<String> = names.filter_map(|name| cli::variable(&name)).collect();
     Redactor::new(named.values().chain(&usual).map(String::as_str))
 }
@@ -347,7 +357,8 @@ async fn fit(plan: &Plan, host: &Host, results: &Path) -> Result<(), Refusal> {
     for finding in preflight::templates(plan, &host.folder, &host.caches()).expected {
         complain(&host.redactor.redact(&finding.note()));
     }
-    let findings = preflight::findings(plan, host, results).await;
+    let waiting = |what: String| complain(&host.redactor.redact(&format!("{what}\n")));
+    let findings = preflight::findings(plan, host, results, &waiting).await;
     if findings.is_empty() {
         return Ok(());
     }
@@ -405,9 +416,16 @@ fn agree(args: &RunArgs, store: &Store, whole: &Plan) -> Result<(), Refusal> {
     if outdated.is_empty() {
         return Ok(());
     }
-    let mut cells: Vec<String> = outdated.iter().map(|measurement| measurement.cell.to_string()).collect();
+    let mut cells: Vec<String> = outdated
+        .iter()
+        .map(|measurement| measurement.cell.to_string())
+        .collect();
     cells.dedup();
-    let mut lines: String = cells.iter().take(SHOWN).map(|cell| format!("  {cell}\n")).collect();
+    let mut lines: String = cells
+        .iter()
+        .take(SHOWN)
+        .map(|cell| format!("  {cell}\n"))
+        .collect();
     if cells.len() > SHOWN {
         lines.push_str(&format!("  and {} more\n", cells.len() - SHOWN));
     }

@@ -40,13 +40,17 @@ pub fn described(launch: &Launch, process: &Process, names: &[String]) -> Option
         names.sort_unstable();
         (!names.is_empty()).then(|| names.join(", "))
     };
-    let mut passed = names.iter().map(String::as_str).filter(|name| !withheld.contains(name));
+    let mut passed = names
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !withheld.contains(name));
     if process.environment == Environment::Clean {
         return Some(format!("only {}", listed(&mut passed).unwrap_or_default()));
     }
     let hidden = listed(&mut passed.filter(|name| is_secret_name(name)));
     let kept_back = listed(&mut withheld.iter().copied().filter(|name| !name.starts_with(OWN)));
-    let kept_back = kept_back.map(|names| format!("without {names}, which look like secrets and are not named in `env:`"));
+    let kept_back = kept_back
+        .map(|names| format!("without {names}, which look like secrets and are not named in `env:`"));
     let hidden = hidden.map(|names| format!("with {names}, hidden in all that is written"));
     let words: Vec<String> = kept_back.into_iter().chain(hidden).collect();
     (!words.is_empty()).then(|| format!("that of this shell {}", words.join("; ")))
@@ -65,16 +69,32 @@ mod tests {
     fn secrets_that_nothing_names_and_our_own_variables_are_withheld() {
         let launch = testing::command(&["true"]);
         let mut process = Process::default();
-        let all = names(&["PATH", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "X_API_KEY", "MATRIX_WEBHOOK", "CUDA_HOME"]);
+        let all = names(&[
+            "PATH",
+            "HF_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "X_API_KEY",
+            "MATRIX_WEBHOOK",
+            "CUDA_HOME",
+        ]);
         assert_eq!(
             withheld(&launch, &process, &all),
             ["AWS_SECRET_ACCESS_KEY", "X_API_KEY", "MATRIX_WEBHOOK"]
         );
         process.env.push(("X_API_KEY".to_owned(), "${X_API_KEY}".into()));
-        assert_eq!(withheld(&launch, &process, &all), ["AWS_SECRET_ACCESS_KEY", "MATRIX_WEBHOOK"]);
+        assert_eq!(
+            withheld(&launch, &process, &all),
+            ["AWS_SECRET_ACCESS_KEY", "MATRIX_WEBHOOK"]
+        );
         let words = described(&launch, &process, &all).unwrap();
-        assert!(words.contains("without AWS_SECRET_ACCESS_KEY,") && words.contains("with HF_TOKEN, X_API_KEY,"), "{words}");
-        assert_eq!(described(&launch, &process, &names(&["PATH", "MATRIX_CACHE"])), None);
+        assert!(
+            words.contains("without AWS_SECRET_ACCESS_KEY,") && words.contains("with HF_TOKEN, X_API_KEY,"),
+            "{words}"
+        );
+        assert_eq!(
+            described(&launch, &process, &names(&["PATH", "MATRIX_CACHE"])),
+            None
+        );
     }
 
     #[test]
@@ -85,7 +105,13 @@ mod tests {
             ..Process::default()
         };
         let all = names(&["PATH", "HF_TOKEN", "LC_ALL", "CUDA_HOME", "MATRIX_CACHE"]);
-        assert_eq!(withheld(&launch, &process, &all), ["HF_TOKEN", "CUDA_HOME", "MATRIX_CACHE"]);
-        assert_eq!(described(&launch, &process, &all).as_deref(), Some("only LC_ALL, PATH"));
+        assert_eq!(
+            withheld(&launch, &process, &all),
+            ["HF_TOKEN", "CUDA_HOME", "MATRIX_CACHE"]
+        );
+        assert_eq!(
+            described(&launch, &process, &all).as_deref(),
+            Some("only LC_ALL, PATH")
+        );
     }
 }

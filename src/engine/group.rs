@@ -54,8 +54,7 @@ impl Group {
             Some(shim) => shimmed(shim, &order.program),
             None => Command::new(&order.program),
         };
-        command
-            .args(&order.args);
+        command.args(&order.args);
         for name in &order.withheld {
             command.env_remove(name);
         }

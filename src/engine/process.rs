@@ -197,7 +197,10 @@ fn order(
     Ok(Order {
         program: find_program(&program, &path, dir.as_deref(), &context.redactor)?,
         args: words.collect(),
-        withheld: environment::withheld(launch, process, &context.environment).into_iter().map(str::to_owned).collect(),
+        withheld: environment::withheld(launch, process, &context.environment)
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
         env,
         dir,
         marks,

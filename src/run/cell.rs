@@ -96,7 +96,9 @@ pub(crate) async fn measure(
     let stock = match stock.await {
         Some(Ok(stock)) => stock,
         None => return course.cut(Phase::Prepare, Cut::Stopped, Vec::new()),
-        Some(Err(reason)) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
+        Some(Err(reason)) => {
+            return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true);
+        }
     };
     course.prepared(&stock);
     let Sending {
@@ -443,6 +445,9 @@ impl<'a> Course<'a> {
         }
         self.summary.failures = failures;
         self.summary.stamps = Some(driven.stamp.name().to_owned());
+        self.summary
+            .warnings
+            .extend(crate::judge::client::left_open(&client));
         self.summary.client = Some(client);
         self.summary.figures = metrics::summarize(&requests, &basis);
         self.summary.intervals = metrics::intervals(&requests);

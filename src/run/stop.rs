@@ -45,7 +45,9 @@ impl Stop {
 
     /// Whether an engine that ended may have been stopped together with this run.
     pub async fn is_asked_soon(&self) -> bool {
-        tokio::time::timeout(SAME_SIGNAL, self.asked.cancelled()).await.is_ok()
+        tokio::time::timeout(SAME_SIGNAL, self.asked.cancelled())
+            .await
+            .is_ok()
     }
 
     /// Does some work, unless the run is asked to stop before it is done.
@@ -150,16 +152,21 @@ impl Caught {
 pub fn supervise<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
     let done = sender.clone();
-    let worker = std::thread::Builder::new().name("command".to_owned()).stack_size(STACK).spawn(move || {
-        let _ = done.send(Some(work()));
-    });
-    let watcher = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let Ok(runtime) = runtime else { return };
-        runtime.block_on(watch(|| {
-            let _ = sender.send(None);
-        }));
-    });
+    let worker = std::thread::Builder::new()
+        .name("command".to_owned())
+        .stack_size(STACK)
+        .spawn(move || {
+            let _ = done.send(Some(work()));
+        });
+    let watcher = std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let Ok(runtime) = runtime else { return };
+            runtime.block_on(watch(|| {
+                let _ = sender.send(None);
+            }));
+        });
     // A host that gives no threads has given up.
     worker.and(watcher).ok()?;
     let done = receiver.recv().ok()?;

@@ -96,7 +96,11 @@ fn a_run_of_another_matrix_is_not_gone_on_with() {
     let bench = Bench::of(&sims(&[("a", "vllm", "")], SMALL));
     bench.run(&["--only", "scenario=random-1k-1k"]).exits(0);
     let folder = bench.run_folder();
-    let run = folder.file_name().expect("it has a name").to_string_lossy().into_owned();
+    let run = folder
+        .file_name()
+        .expect("it has a name")
+        .to_string_lossy()
+        .into_owned();
     bench.rewrite(&sims(&[("a", "vllm", "")], SMALL).replace("name: t\n", "name: other\n"));
     bench
         .run(&["--resume", &run])
@@ -108,8 +112,15 @@ fn a_run_of_another_matrix_is_not_gone_on_with() {
 #[test]
 fn a_run_that_cannot_be_written_any_more_ends_with_6_and_says_how_to_go_on() {
     let slow = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 100, warmup: 0 }\n";
-    let bench = Bench::of(&sims(&[("a", "vllm", "--itl, 10ms, --ttft, 10ms")], slow).replace("--preset, fast, ", ""));
-    let child = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--retry-invalid", "0"]);
+    let bench =
+        Bench::of(&sims(&[("a", "vllm", "--itl, 10ms, --ttft, 10ms")], slow).replace("--preset, fast, ", ""));
+    let child = bench.begin(&[
+        "run",
+        "matrices/m.yaml",
+        "--no-calibration",
+        "--retry-invalid",
+        "0",
+    ]);
     bench.until_journal("cell-began");
     let cells = bench.run_folder().join("cells");
     fs::rename(&cells, cells.with_extension("away")).expect("it can be moved");

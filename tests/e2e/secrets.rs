@@ -116,7 +116,10 @@ scenarios:
         let bench = Bench::of(matrix).variable("MATRIX_TEST_SECRET", SECRET);
         let ran = bench.run(more).exits(0);
         let said = format!("{}{}", ran.stdout, ran.stderr);
-        assert!(said.contains("version ***") || said.contains("\"version\":\"***\""), "{said}");
+        assert!(
+            said.contains("version ***") || said.contains("\"version\":\"***\""),
+            "{said}"
+        );
         clean("stderr", ran.stderr.as_bytes());
         clean("stdout", ran.stdout.as_bytes());
     }
@@ -153,7 +156,10 @@ scenarios:
         }
     }
     assert!(said.contains("HF_TOKEN=***"), "it gets the token: {said}");
-    assert!(!said.contains("SOME_API_KEY") && !said.contains("MATRIX_WEBHOOK"), "{said}");
+    assert!(
+        !said.contains("SOME_API_KEY") && !said.contains("MATRIX_WEBHOOK"),
+        "{said}"
+    );
     bench.rewrite(&matrix.replace("as: a,", "as: a, environment: clean,"));
     bench.run(&[]).exits(3);
     let logs = everything(&bench.results());
@@ -174,7 +180,10 @@ scenarios:
   - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4, warmup: 0 }
 "#;
     let bench = Bench::of(matrix).variable("MATRIX_TEST_FLAG", "e");
-    bench.run(&[]).exits(0).says("`${MATRIX_TEST_FLAG}` is too short to be hidden");
+    bench
+        .run(&[])
+        .exits(0)
+        .says("`${MATRIX_TEST_FLAG}` is too short to be hidden");
     bench.run(&["--resume"]).exits(0);
     assert_eq!(bench.finished().about.matrix, "second");
 }
@@ -217,7 +226,10 @@ scenarios:
     let bench = Bench::of(matrix);
     let ran = bench.run(&[]).exits(0);
     for text in [&ran.stdout, &ran.stderr] {
-        assert!(!text.contains('\u{1b}') && !text.contains("\n::error"), "{text:?}");
+        assert!(
+            !text.contains('\u{1b}') && !text.contains("\n::error"),
+            "{text:?}"
+        );
     }
     bench.rewrite(&matrix.replace("as: a", "ass: \"a\u{1b}[31m\""));
     let ran = bench.call(&["check", "matrices/m.yaml"]).exits(2);

@@ -129,7 +129,12 @@ impl Site<'_> {
             Executor::Container => Place::Container(Box::new(self.container(point, &patches, &tail, env))),
             Executor::Process => Place::Process(self.process(point, &patches, &tail, env)),
             Executor::Attach => Place::Attach(Attach {
-                url: self.entry.url.as_ref().map(|url| url.value.clone()).unwrap_or_default(),
+                url: self
+                    .entry
+                    .url
+                    .as_ref()
+                    .map(|url| url.value.clone())
+                    .unwrap_or_default(),
             }),
         };
         let backend = patches.iter().rev().find_map(|patch| patch.backend.clone());
@@ -350,7 +355,7 @@ impl Site<'_> {
                 .iter()
                 .map(|mount| Mount {
                     source: mount.source.clone(),
-                    target: mount.target.clone(),
+                    target: mount.target.value.clone(),
                     read_only: mount.read_only,
                 })
                 .collect(),

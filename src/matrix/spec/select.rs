@@ -68,7 +68,8 @@ impl Selector {
     pub fn fits(&self, values: &AxisValues) -> bool {
         self.0.iter().all(|(axis, patterns)| {
             let value = values.get(&axis.value).map_or("", String::as_str);
-            let (nots, pattern): (Vec<_>, Vec<_>) = patterns.iter().partition(|pattern| pattern.starts_with('!'));
+            let (nots, pattern): (Vec<_>, Vec<_>) =
+                patterns.iter().partition(|pattern| pattern.starts_with('!'));
             let is_one = pattern.is_empty() || pattern.iter().any(|pattern| fits(pattern, value));
             is_one && nots.iter().all(|pattern| fits(pattern, value))
         })
@@ -205,7 +206,8 @@ mod tests {
             assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
         }
         let selector: Selector = "engine!=a|b".parse().unwrap();
-        let fits = |engine: &str| selector.fits(&AxisValues::from([("engine".to_owned(), engine.to_owned())]));
+        let fits =
+            |engine: &str| selector.fits(&AxisValues::from([("engine".to_owned(), engine.to_owned())]));
         assert!(fits("c") && !fits("a") && !fits("b"));
     }
 

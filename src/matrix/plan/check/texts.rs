@@ -1,6 +1,7 @@
 //! Texts with holes that nothing fills, and secrets that somebody wrote down.
 
 use super::at;
+use super::recipe::variables;
 use crate::matrix::spec::matrix::{EngineEntry, Matrix};
 use crate::matrix::spec::shape::{Named, OrderedMap, Raw};
 use crate::matrix::spec::source::{Mistake, Place, Spanned, listed, nearest};
@@ -43,6 +44,7 @@ fn looks_secret(name: &str) -> bool {
 /// The mistakes of all arguments, variables and headers.
 pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
     let mut env = |map: &OrderedMap<Spanned<Raw>>| {
+        variables(map, mistakes);
         for (name, value) in map.iter() {
             text(value, mistakes);
             let names_one = Text::new(value.0.clone()).secrets().next().is_some();
@@ -98,16 +100,36 @@ fn written_secret(what: &str, place: Option<&Place>, variable: &str) -> Mistake 
 
 /// Secrets in the URL and the command of an engine.
 fn secret_in_words(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
-    let url = named.value.url.as_ref().filter(|url| has_url_secret(url.value.as_str()));
+    let url = named
+        .value
+        .url
+        .as_ref()
+        .filter(|url| has_url_secret(url.value.as_str()));
     if let Some(url) = url {
-        let what = format!("the url of engine `{}` holds a password or key, which", named.name.value);
+        let what = format!(
+            "the url of engine `{}` holds a password or key, which",
+            named.name.value
+        );
         mistakes.push(written_secret(&what, url.place.as_ref(), "PASSWORD"));
     }
-    for word in named.value.command.iter().flatten().filter(|word| is_secret_word(&word.0)) {
+    for word in named
+        .value
+        .command
+        .iter()
+        .flatten()
+        .filter(|word| is_secret_word(&word.0))
+    {
         let flag = word.0.split('=').next().unwrap_or_default();
-        let what = format!("the value of `{flag}` in the command of engine `{}`", named.name.value);
+        let what = format!(
+            "the value of `{flag}` in the command of engine `{}`",
+            named.name.value
+        );
         // Words of a command have no places of their own.
-        mistakes.push(written_secret(&what, None, &variable(flag.trim_start_matches('-'))));
+        mistakes.push(written_secret(
+            &what,
+            None,
+            &variable(flag.trim_start_matches('-')),
+        ));
     }
 }
 
@@ -118,7 +140,9 @@ fn has_url_secret(text: &str) -> bool {
     };
     let is_written = |value: &str| !value.is_empty() && !value.starts_with("${");
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let password = authority.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
+    let password = authority
+        .rsplit_once('@')
+        .and_then(|(user, _)| user.split_once(':'));
     let query = rest.split_once('?').map_or("", |(_, query)| query);
     let is_secret = |pair: &str| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

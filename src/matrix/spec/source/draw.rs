@@ -62,7 +62,10 @@ fn masked(mistakes: &[Mistake], sources: &[Source]) -> Vec<Source> {
 fn without_controls(mistake: &Mistake) -> Mistake {
     let mut mistake = mistake.clone();
     let texts = [&mut mistake.message, &mut mistake.label];
-    let texts = texts.into_iter().chain(&mut mistake.notes).chain(&mut mistake.help);
+    let texts = texts
+        .into_iter()
+        .chain(&mut mistake.notes)
+        .chain(&mut mistake.help);
     for text in texts.chain(mistake.also.iter_mut().map(|(_, label)| label)) {
         *text = printable(text);
     }
