@@ -106,7 +106,7 @@ pub struct Places {
 }
 
 impl Command {
-    /// Whether signals end it by way of [`crate::run::stop`]; what serves or becomes another program takes them as they come.
+    /// Whether signals are handled for it; what serves or becomes another program takes them as they come.
     pub const fn catches_signals(&self) -> bool {
         !matches!(self, Self::Sim(_) | Self::Exec(_))
     }
