@@ -8,7 +8,7 @@ use super::fingerprint::{self, Difference, Kind};
 use super::fresh::Granted;
 use super::night::{self, Asked, Confirmed, Policy};
 use super::verdict::Verdict;
-use super::{cells, machines, question, stored, verdict};
+use super::{cells, gates, machines, question, stored, verdict};
 use crate::base::ids::CellKey;
 use crate::judge::metrics::Metric;
 use crate::results::record::night::{Finding, FindingKind, Judged, Night, NightCell};
@@ -166,6 +166,7 @@ pub fn look(
     let mut asked = Vec::new();
     for pair in &pairs {
         for metric in pair.two.gates.iter().filter_map(|name| Metric::of_name(name)) {
+            let metric = gates::of_pair(metric, pair.one, pair.two);
             let known = noise.and_then(|noise| stored::known(noise, pair.key, &metric.name()));
             let mut question = question::of_cells(pair.one, pair.two, metric, known);
             question.gap = question.gap.or_else(|| pair.gap.clone());
@@ -438,6 +439,7 @@ pub fn paired(
     let mut asked = Vec::new();
     for pair in pairs.iter().filter(|pair| pair.two.refused().is_none()) {
         for metric in pair.two.gates.iter().filter_map(|name| Metric::of_name(name)) {
+            let metric = gates::of_pair(metric, pair.one, pair.two);
             let pairing = Pairing {
                 cell: pair.key,
                 baseline: pair.baseline,
