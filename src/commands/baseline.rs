@@ -73,7 +73,11 @@ pub(super) fn file(matrix: &Path, wish: Option<&Path>) -> PathBuf {
 
 /// The launches that a side's cells were measured on.
 fn launches(plan: &Plan, side: &Side) -> Vec<Launch> {
-    let is_used = |launch: &&Launch| side.cells.values().any(|cell| cell.launch.as_ref() == Some(&launch.id));
+    let is_used = |launch: &&Launch| {
+        side.cells
+            .values()
+            .any(|cell| cell.launch.as_ref() == Some(&launch.id))
+    };
     plan.launches.iter().filter(is_used).cloned().collect()
 }
 
@@ -117,7 +121,11 @@ fn to(
         })
         .collect();
     // What was measured beside the candidate is the baseline that is moved away from.
-    let is_twin = |cell: &SideCell| cell.axes.get("version").is_some_and(|version| version == BASELINE);
+    let is_twin = |cell: &SideCell| {
+        cell.axes
+            .get("version")
+            .is_some_and(|version| version == BASELINE)
+    };
     side.cells
         .retain(|_, cell| cell.refused().is_none() && !is_twin(cell));
     crate::commands::complain(&refusals.concat());

@@ -35,7 +35,8 @@ datasets: {{ sharegpt: data/conversations.json }}
 
 /// Keeps a noise of half a percent with this host for every cell of the baseline, so that three starts a side are enough.
 pub fn quiet(bench: &Bench) {
-    let text = fs::read_to_string(bench.matrix().with_file_name("m.baseline.json")).expect("there is a baseline");
+    let text =
+        fs::read_to_string(bench.matrix().with_file_name("m.baseline.json")).expect("there is a baseline");
     let kept: Baseline = serde_json::from_str(&text).expect("it is JSON");
     let varies = Varies {
         at: "2026-01-01T00:00:00Z".to_owned(),
@@ -46,8 +47,13 @@ pub fn quiet(bench: &Bench) {
         within_share: None,
         difference_share: 0.0,
     };
-    let figures = ["mean_tpot_ms", "output_throughput_tok_s"].map(|figure| (figure.to_owned(), varies.clone()));
-    let cells = kept.side.cells.keys().map(|key| (key.clone(), figures.clone().into()));
+    let figures =
+        ["mean_tpot_ms", "output_throughput_tok_s"].map(|figure| (figure.to_owned(), varies.clone()));
+    let cells = kept
+        .side
+        .cells
+        .keys()
+        .map(|key| (key.clone(), figures.clone().into()));
     let noise = Noise {
         machine: kept.side.machine.clone(),
         cells: cells.collect(),

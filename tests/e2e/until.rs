@@ -71,13 +71,24 @@ fn a_night_that_is_slow_for_the_baseline_too_is_no_loss_of_the_candidate() {
         bench.rewrite(&format!("{text}{paired}"));
         let night = |bench: &Bench| crate::nightly::nightly(bench, &crate::nightly::GATE);
         night(&bench).exits(0);
-        let set = ["baseline", "set", "matrices/m.yaml", "--reason", "the first night"];
-        bench.call(&[&set[..], &crate::nightly::GATE[..]].concat()).exits(0);
+        let set = [
+            "baseline",
+            "set",
+            "matrices/m.yaml",
+            "--reason",
+            "the first night",
+        ];
+        bench
+            .call(&[&set[..], &crate::nightly::GATE[..]].concat())
+            .exits(0);
         crate::nightly::quiet(&bench);
         let second = night(&bench).exits(code);
         match (paired, code) {
             ("", _) => {
-                second.says("suspect: ").shows("  unconfirmed: ").shows("nothing got worse in 1 judged");
+                second
+                    .says("suspect: ")
+                    .shows("  unconfirmed: ")
+                    .shows("nothing got worse in 1 judged");
             }
             (_, 0) => {
                 second.shows("nothing got worse in 1 judged");

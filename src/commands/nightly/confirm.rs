@@ -59,7 +59,9 @@ pub(super) fn baselines<'a>(
 }
 
 fn startable(baseline: &Baseline, key: &CellKey) -> Result<Launch, String> {
-    let unknown = || "the baseline's file does not tell how its engine was started; `matrix baseline accept` writes one that does".to_owned();
+    let unknown = || {
+        "the baseline's file does not tell how its engine was started; `matrix baseline accept` writes one that does".to_owned()
+    };
     let cell = baseline.side.cells.get(key).ok_or_else(unknown)?;
     let id = cell.launch.as_ref().ok_or_else(unknown)?;
     let launch = baseline.launches.iter().find(|launch| launch.id == *id);
@@ -70,7 +72,11 @@ fn startable(baseline: &Baseline, key: &CellKey) -> Result<Launch, String> {
 
 impl Confirmation<'_> {
     /// Starts the suspects afresh, each so often, in turn with their baselines; `None` if that was interrupted.
-    pub(super) fn start(&self, look: &Look, wanted: &BTreeMap<CellKey, u32>) -> Result<Option<Started>, Refusal> {
+    pub(super) fn start(
+        &self,
+        look: &Look,
+        wanted: &BTreeMap<CellKey, u32>,
+    ) -> Result<Option<Started>, Refusal> {
         let none = || Started {
             fresh: vec![Fresh::None; look.suspects.len()],
             failures: Vec::new(),
@@ -78,7 +84,10 @@ impl Confirmation<'_> {
         if wanted.is_empty() {
             return Ok(Some(none()));
         }
-        let of_suspects = look.suspects.iter().map(|suspect| (&suspect.cell, &suspect.baseline));
+        let of_suspects = look
+            .suspects
+            .iter()
+            .map(|suspect| (&suspect.cell, &suspect.baseline));
         let (launches, mut not) = baselines(self.baseline, of_suspects);
         let mut plan = self.pinned(self.night.plan.confirmation(wanted, &launches));
         let mut measured = self.measure(&plan);
@@ -87,7 +96,11 @@ impl Confirmation<'_> {
             complain(&format!(
                 "note: the baseline cannot be started beside the candidate, which is started alone: {why}\n"
             ));
-            not.extend(launches.into_keys().map(|cell| (cell, format!("the baseline cannot be started: {why}"))));
+            not.extend(
+                launches
+                    .into_keys()
+                    .map(|cell| (cell, format!("the baseline cannot be started: {why}"))),
+            );
             plan = self.pinned(self.night.plan.confirmation(wanted, &BTreeMap::new()));
             measured = self.measure(&plan);
         }
@@ -96,17 +109,21 @@ impl Confirmation<'_> {
             Ok(None) => return Ok(None),
             // The night is measured, and what it found is told.
             Err(refusal) => {
-                complain(&format!("warning: nothing was confirmed: {}\n", refusal.message.trim()));
+                complain(&format!(
+                    "warning: nothing was confirmed: {}\n",
+                    refusal.message.trim()
+                ));
                 return Ok(Some(none()));
             }
         };
         let side = of_run(&run, self.gates);
-        let fresh = look.suspects.iter().map(|suspect| {
-            match wanted.contains_key(&suspect.cell) {
+        let fresh = look
+            .suspects
+            .iter()
+            .map(|suspect| match wanted.contains_key(&suspect.cell) {
                 true => self.fresh(suspect, &run, &side, not.get(&suspect.cell)),
                 false => Fresh::None,
-            }
-        });
+            });
         let fresh = fresh.collect();
         let mut candidates = side.clone();
         candidates.cells.retain(|key, _| wanted.contains_key(key));
@@ -150,10 +167,18 @@ impl Confirmation<'_> {
             return Fresh::None;
         };
         let alone = |why: String| Fresh::Alone(suspect.against(candidate.1), why);
-        let twin = run.plan.cells.iter().find(|cell| cell.key == suspect.cell).map(baseline_of);
+        let twin = run
+            .plan
+            .cells
+            .iter()
+            .find(|cell| cell.key == suspect.cell)
+            .map(baseline_of);
         let twin = twin.and_then(|key| side.cells.get_key_value(&key));
         let (Some(twin), Some(kept)) = (twin, self.baseline.side.cells.get(&suspect.baseline)) else {
-            return alone(not.cloned().unwrap_or_else(|| "the baseline was not started".to_owned()));
+            return alone(
+                not.cloned()
+                    .unwrap_or_else(|| "the baseline was not started".to_owned()),
+            );
         };
         match other_build(kept, twin.1) {
             Some(why) => alone(why),
@@ -178,5 +203,10 @@ pub(super) fn other_build(kept: &SideCell, started: &SideCell) -> Option<String>
     }
     let differences = fingerprint::of_engines(&kept.engine, &started.engine);
     let told: Vec<String> = differences.iter().map(fingerprint::Difference::told).collect();
-    (!told.is_empty()).then(|| format!("the baseline's build is no longer what starts: {}", told.join("; ")))
+    (!told.is_empty()).then(|| {
+        format!(
+            "the baseline's build is no longer what starts: {}",
+            told.join("; ")
+        )
+    })
 }

@@ -98,7 +98,13 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
         exit = Exit::CellFailed;
     }
     // What was not judged comes first: all else is said of the rest.
-    let rank = |finding: &Finding| (finding.kind != FindingKind::NotJudged, finding.kind, finding.cell.clone());
+    let rank = |finding: &Finding| {
+        (
+            finding.kind != FindingKind::NotJudged,
+            finding.kind,
+            finding.cell.clone(),
+        )
+    };
     findings.sort_by_key(rank);
     let night = Night {
         format: FORMAT,
@@ -139,8 +145,11 @@ fn chosen(args: &NightlyArgs, mut side: Side) -> Side {
     if let Some(only) = &args.run.only {
         side.cells.retain(|_, cell| only.fits(&cell.axes));
     }
-    side.cells
-        .retain(|_, cell| cell.axes.get("version").is_none_or(|version| version != arms::BASELINE));
+    side.cells.retain(|_, cell| {
+        cell.axes
+            .get("version")
+            .is_none_or(|version| version != arms::BASELINE)
+    });
     side
 }
 
@@ -178,7 +187,10 @@ fn screened(confirmation: &Confirmation<'_>) -> Result<Option<(Vec<Finding>, Jud
     }
     let noise = noise_of(&args.run.places.cache(), tonight);
     let look = held::look(&baseline.side, tonight, &past, noise.as_ref(), &policy);
-    let of_suspects = look.suspects.iter().map(|suspect| (&suspect.cell, &suspect.baseline));
+    let of_suspects = look
+        .suspects
+        .iter()
+        .map(|suspect| (&suspect.cell, &suspect.baseline));
     let (both, _) = confirm::baselines(baseline, of_suspects);
     let costs = costs(night, &both);
     let granted = look.fresh_starts(&Limits {

@@ -13,7 +13,9 @@ use crate::results::record::side::Baseline;
 /// Adds the baseline beside every cell whose baseline can be started.
 pub(super) fn add(plan: &mut Plan, baseline: &Baseline) {
     let keys: Vec<_> = plan.cells.iter().map(|cell| cell.key.clone()).collect();
-    let paired = keys.iter().filter_map(|key| Some((key, baseline.side.key_like(key)?)));
+    let paired = keys
+        .iter()
+        .filter_map(|key| Some((key, baseline.side.key_like(key)?)));
     let (launches, _) = confirm::baselines(baseline, paired);
     plan.pair(&launches);
 }

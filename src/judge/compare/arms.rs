@@ -70,7 +70,11 @@ fn rounds(plan: &Plan, summaries: &[Summary], cells: [&CellKey; 2], metric: Metr
     });
     let mut both: [Vec<Vec<f64>>; 2] = [Vec::new(), Vec::new()];
     for round in made {
-        let of = |side: usize| values[side].get(&round[side]).filter(|repeats| !repeats.is_empty());
+        let of = |side: usize| {
+            values[side]
+                .get(&round[side])
+                .filter(|repeats| !repeats.is_empty())
+        };
         if let (Some(first), Some(second)) = (of(0), of(1)) {
             both[0].push(first.clone());
             both[1].push(second.clone());

@@ -125,7 +125,10 @@ mod tests {
         assert!((between.neighbours.value - 0.00005).abs() < 1e-12, "{between:?}");
         let stepped = nights(&[0.0, 0.01, 0.0, 0.01, 0.0, 0.11, 0.1, 0.11, 0.1, 0.11]);
         let between = Between::of(&stepped).unwrap();
-        assert!(between.neighbours.value < 0.001 && between.largest.value > 0.002, "{between:?}");
+        assert!(
+            between.neighbours.value < 0.001 && between.largest.value > 0.002,
+            "{between:?}"
+        );
     }
 
     #[test]

@@ -286,10 +286,13 @@ fn past(nights: &[Night], baseline: &Side, tonight: &Side, key: &CellKey, metric
     let mut found = Vec::new();
     for (night, logs) in alike.filter_map(|night| Some((night, of_night(&night)?))) {
         let of = night.baseline.as_ref();
-        let series = baselines.iter().position(|known| *known == of).unwrap_or_else(|| {
-            baselines.push(of);
-            baselines.len() - 1
-        });
+        let series = baselines
+            .iter()
+            .position(|known| *known == of)
+            .unwrap_or_else(|| {
+                baselines.push(of);
+                baselines.len() - 1
+            });
         found.push(Past { logs, series });
     }
     found
@@ -408,7 +411,11 @@ impl Suspected {
             Confirmed::Undecided => format!("; neither confirmed nor refuted{short}"),
             _ => String::new(),
         };
-        format!("{values} {}{undecided}; suspected for {}", answer.reason(), self.why)
+        format!(
+            "{values} {}{undecided}; suspected for {}",
+            answer.reason(),
+            self.why
+        )
     }
 }
 
@@ -448,12 +455,7 @@ pub fn paired(
             };
             match ask(&pairing) {
                 Ok(question) => asked.push((pairing, question)),
-                Err(why) => findings.push(finding(
-                    FindingKind::NotJudged,
-                    Some(pair.key),
-                    Some(metric),
-                    why,
-                )),
+                Err(why) => findings.push(finding(FindingKind::NotJudged, Some(pair.key), Some(metric), why)),
             }
         }
     }
@@ -561,8 +563,14 @@ mod tests {
         let (kind, text, _) = said(Fresh::Alternated(question([-0.06, -0.06, -0.06], low)));
         assert_eq!(kind, FindingKind::Unconfirmed, "{text}");
         // The baseline of another night, and nothing known of how nights differ.
-        let (kind, text, _) = said(Fresh::Alone(question([0.0, 0.001, -0.001], low), "it is gone".to_owned()));
+        let (kind, text, _) = said(Fresh::Alone(
+            question([0.0, 0.001, -0.001], low),
+            "it is gone".to_owned(),
+        ));
         assert_eq!(kind, FindingKind::Undecided, "{text}");
-        assert!(text.contains("since it is gone") && text.contains("five nights"), "{text}");
+        assert!(
+            text.contains("since it is gone") && text.contains("five nights"),
+            "{text}"
+        );
     }
 }

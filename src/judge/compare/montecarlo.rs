@@ -141,7 +141,13 @@ impl Condition {
             most: self.most,
             ..Policy::of_bound(BOUND)
         };
-        let lost = |cell: usize| if self.loss > 0.0 && cell < LOSSES { (-self.loss).ln_1p() } else { 0.0 };
+        let lost = |cell: usize| {
+            if self.loss > 0.0 && cell < LOSSES {
+                (-self.loss).ln_1p()
+            } else {
+                0.0
+            }
+        };
         let offsets = self.offsets(dice);
         let baseline = self.night(dice, &offsets, STARTS);
         let past: Vec<Vec<Vec<f64>>> = (0..self.history)
@@ -261,7 +267,10 @@ impl Told {
     /// The mean share of unchanged cells that got fresh starts, and its standard error.
     fn suspected(&self) -> (f64, f64) {
         let mean = student::mean(&self.unchanged);
-        (mean, (student::variance(&self.unchanged) / self.nights as f64).sqrt())
+        (
+            mean,
+            (student::variance(&self.unchanged) / self.nights as f64).sqrt(),
+        )
     }
 }
 
@@ -312,7 +321,10 @@ fn nights_that_differ_by_up_to_one_percent_seldom_cry_wolf_and_find_a_loss_of_fi
     for (at, condition) in conditions.into_iter().enumerate() {
         let salt = 2 * at as u64;
         let quiet = condition.simulate(nights, salt);
-        assert!(is_at_most_five_percent(quiet.false_alarms, nights), "{condition:?}");
+        assert!(
+            is_at_most_five_percent(quiet.false_alarms, nights),
+            "{condition:?}"
+        );
         let (share, error) = quiet.suspected();
         assert!(share <= 0.05 + slack(nights, error), "{condition:?}: {share}");
         let lossy = Condition {
@@ -352,12 +364,18 @@ fn restless_nights_short_histories_and_a_baseline_that_cannot_be_started_do_not_
             is_shared: false,
             ..restless(0.02)
         },
-        Condition { most: 3, ..restless(0.02) },
+        Condition {
+            most: 3,
+            ..restless(0.02)
+        },
     ];
     for (at, condition) in conditions.into_iter().enumerate() {
         let salt = 100 + 2 * at as u64;
         let quiet = condition.simulate(nights, salt);
-        assert!(is_at_most_five_percent(quiet.false_alarms, nights), "{condition:?}");
+        assert!(
+            is_at_most_five_percent(quiet.false_alarms, nights),
+            "{condition:?}"
+        );
         let lossy = Condition {
             loss: 0.05,
             ..condition

@@ -148,7 +148,10 @@ fn suspicions(answer: &Answer, asked: &Asked, between: Option<Between>, policy: 
         && is_beyond(change)
         && p / 2.0 <= level
     {
-        why.push(format!("{} against the nights since the baseline", percent(change)));
+        why.push(format!(
+            "{} against the nights since the baseline",
+            percent(change)
+        ));
     }
     let series = series(asked);
     if let Some(found) = change::recent(&series, policy.bound)
@@ -166,7 +169,9 @@ fn suspicions(answer: &Answer, asked: &Asked, between: Option<Between>, policy: 
 /// The night against the mean of the baseline and of all nights since: the difference of logarithms, and the chance of such a one to either side.
 /// One night of the baseline alone may have been an unusual one.
 fn since(answer: &Answer, asked: &Asked, between: Between) -> Option<(f64, f64)> {
-    let Question { baseline, candidate, .. } = &asked.question;
+    let Question {
+        baseline, candidate, ..
+    } = &asked.question;
     let precision = answer.estimate?.precision?;
     let past = asked.past.iter().filter(|night| night.series == 0);
     let nights: Vec<&[f64]> = [baseline.logs.as_slice()]
@@ -321,7 +326,10 @@ mod tests {
         assert!(is_suspect(asked(&moved(-0.05), Better::Higher)));
         assert!(!is_suspect(asked(&moved(0.05), Better::Higher)));
         assert!(is_suspect(asked(&moved(0.05), Better::Lower)));
-        assert!(!is_suspect(asked(&moved(-0.015), Better::Higher)), "within the bound");
+        assert!(
+            !is_suspect(asked(&moved(-0.015), Better::Higher)),
+            "within the bound"
+        );
         assert!(
             is_suspect(asked(&[-0.05], Better::Higher)),
             "one start is enough to suspect"
@@ -332,7 +340,9 @@ mod tests {
     fn what_nights_differ_by_is_no_suspicion() {
         let loss = FIRST.map(|log| log - 0.05);
         let night = |at: usize| Past {
-            logs: FIRST.map(|log| log + [0.0, 0.03, -0.02, 0.04, -0.03][at % 5]).to_vec(),
+            logs: FIRST
+                .map(|log| log + [0.0, 0.03, -0.02, 0.04, -0.03][at % 5])
+                .to_vec(),
             series: 0,
         };
         let restless = Asked {

@@ -421,7 +421,9 @@ mod tests {
         // Older runs hold starts that decided about suspects.
         let mut night = earlier.clone();
         night.start_again(&wanted(&night, [2, 0, 0, 0]));
-        night.starts[8..].iter_mut().for_each(|start| start.confirms = true);
+        night.starts[8..]
+            .iter_mut()
+            .for_each(|start| start.confirms = true);
         assert_eq!(told(&night.starts[8..]), ["a5x1", "a6x1"]);
         let mut again = plan();
         again.take_up(&night);

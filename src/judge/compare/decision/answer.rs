@@ -3,7 +3,8 @@
 use super::super::student::{self, Interval};
 use super::super::verdict::{Verdict, chance, relative};
 use super::{
-    ALPHA, Answer, Design, EQUIVALENCE_LEVEL, Gap, MOST_STARTS, Outcome, POWER, STARTS_NOISE_KNOWN, with_between,
+    ALPHA, Answer, Design, EQUIVALENCE_LEVEL, Gap, MOST_STARTS, Outcome, POWER, STARTS_NOISE_KNOWN,
+    with_between,
 };
 use crate::judge::metrics::Better;
 
