@@ -12,9 +12,9 @@ use crate::commands::compare::{gates, of_run};
 use crate::commands::run::measure;
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
-use crate::judge::compare::night::Policy;
 use crate::judge::compare::decision::KnownNoise;
-use crate::judge::compare::{machines, spread, stored, student, verdict};
+use crate::judge::compare::spread::{self, Demand};
+use crate::judge::compare::{machines, stored, student, verdict};
 use crate::report::{self, Format, verdicts};
 use crate::results::record::side::{Noise, Side, Varies};
 use crate::results::store::{self, Run};
@@ -130,7 +130,11 @@ fn started(run: &Run) -> u32 {
 /// The smallest change that five starts against five show, with the upper confidence bound of the noise: a lucky estimate ends nothing early.
 fn visible(varies: &Varies) -> f64 {
     let sigma = stored::bound(varies).map_or(f64::INFINITY, |bound| bound.sigma);
-    Policy::default().noise_floor(sigma, SIDES, SIDES)
+    let demand = Demand {
+        alpha: 0.025,
+        power: 0.9,
+    };
+    spread::detectable(sigma, SIDES, SIDES, demand).exp_m1()
 }
 
 /// The figure with the largest of the smallest changes that can be seen; `None` where there is none.
