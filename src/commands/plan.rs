@@ -208,9 +208,7 @@ fn load(cell: &Cell) -> String {
     let scenario = &cell.scenario;
     let work = &scenario.workload;
     let mut words = vec![format!("{:<14} {} prompts", scenario.name, work.prompts)];
-    if let (Some(input), Some(output)) = (work.input_len, work.output_len) {
-        words.push(format!("{input} in / {output} out, ratio {}", work.range_ratio));
-    }
+    words.push(work.lengths(scenario.profile));
     words.push(match (&scenario.arrival.pace, &scenario.search) {
         (Some(pace), _) => pace.to_string(),
         (None, Some(search)) => search.to_string(),

@@ -13,7 +13,7 @@ mod talk;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -88,12 +88,18 @@ impl Load {
     }
 }
 
+/// So many requests must have ended before their failures end a load.
+const FEW_ENDED: u64 = 20;
+/// How often failures are looked at.
+const FAILURES_SEEN: Duration = Duration::from_millis(50);
+
 /// How far a drive has come, for other threads to read. The counts are not of one moment.
 #[derive(Debug, Default)]
 pub struct Progress {
     running: AtomicU64,
     ended: AtomicU64,
     failed: AtomicU64,
+    is_aborted: AtomicBool,
     events: AtomicU64,
     left_open: AtomicU64,
 }
@@ -122,6 +128,25 @@ impl Progress {
     /// Connections that the server left open for a second after `[DONE]`.
     pub fn left_open(&self) -> u64 {
         self.left_open.load(Ordering::Relaxed)
+    }
+
+    /// Whether the load was ended because too many of its requests failed.
+    pub fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::Relaxed)
+    }
+
+    /// Ends once more than this share of the requests that ended has failed.
+    async fn fails(&self, share: Option<f64>) {
+        let Some(share) = share else {
+            return std::future::pending().await;
+        };
+        loop {
+            let (ended, failed) = (self.ended(), self.failed());
+            if ended >= FEW_ENDED && failed as f64 > share * ended as f64 {
+                return self.is_aborted.store(true, Ordering::Relaxed);
+            }
+            tokio::time::sleep(FAILURES_SEEN).await;
+        }
     }
 
     fn end(&self, request: &Request) {
@@ -262,8 +287,23 @@ pub async fn drive(
     let zero = clock::now();
     let (mut sent, mut clock_jumps, mut efforts) = (Vec::with_capacity(count), 0, Vec::new());
     let ends: Vec<_> = workers.into_iter().map(|worker| worker.begin(zero)).collect();
-    for end in ends {
-        let share = end.await?;
+    let all = async {
+        let mut shares = Vec::new();
+        for end in ends {
+            shares.push(end.await?);
+        }
+        Ok::<_, DriveError>(shares)
+    };
+    tokio::pin!(all);
+    let shares = tokio::select! {
+        biased;
+        shares = &mut all => shares?,
+        () = progress.fails(shared.limits.abort_error_share) => {
+            stop.cancel();
+            all.await?
+        }
+    };
+    for share in shares {
         sent.extend(share.sent);
         clock_jumps = clock_jumps.max(share.clock_jumps);
         efforts.push(share.effort);

@@ -421,6 +421,14 @@ impl<'a> Course<'a> {
                     .and_then(|told| told.energy.clone()),
                 Some(_) => None,
             },
+            engine: match &self.cell.scenario.search {
+                None => self
+                    .summary
+                    .telemetry
+                    .as_ref()
+                    .and_then(|told| told.engine.clone()),
+                Some(_) => None,
+            },
             ..Basis::of(self.launch, self.cell)
         };
         if metrics::divides_gaps(&basis.backend, accept_length) {

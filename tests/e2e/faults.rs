@@ -325,7 +325,7 @@ fn children_of_an_engine_are_stopped_with_it() {
 #[test]
 fn a_dead_port_is_told_in_words() {
     let bench = Bench::of(
-        "name: t\nengines:\n  - attach: { url: \"http://127.0.0.1:9\", patience: { start: 2s } }\nmodels:\n  - m: { tokenizer: data/tokenizer.json }\nscenarios:\n  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4 }\n",
+        "name: t\nengines:\n  - attach: { url: \"http://127.0.0.1:9\", patience: { start: 2s } }\nmodels:\n  - m: { tokenizer: data/tokenizer.json }\nscenarios:\n  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4, range_ratio: 0 }\n",
     );
     bench.run(&[]).exits(3);
     let run = bench.finished();

@@ -219,7 +219,7 @@ engines:
 models:
   - a: {{ tokenizer: data/tokenizer.json, args: [--ttft, 2ms, --itl, 1ms] }}
 scenarios:
-  - paced: {{ dataset: random-ids, prompts: 100, input_len: 8, output_len: 4, rate: 100, warmup: 0 }}
+  - paced: {{ dataset: random-ids, prompts: 100, input_len: 8, output_len: 4, range_ratio: 0, rate: 100, warmup: 0 }}
 repeats: {{ starts: 2 }}
 datasets: {{ sharegpt: data/conversations.json }}
 {validity}"

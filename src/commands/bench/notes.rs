@@ -45,7 +45,7 @@ pub(super) fn failures(requests: &[Request]) -> Vec<String> {
 }
 
 /// Where a mended fault of the Python tool changed a figure of the block.
-pub(super) fn mended(requests: &[Request], sheets: &Sheets) -> Vec<String> {
+pub(super) fn mended(requests: &[Request], sheets: &Sheets, embeds: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let pair = |metric: Metric| {
         let value = |figures: &Figures| metrics::figure(figures, metric);
@@ -99,6 +99,7 @@ pub(super) fn mended(requests: &[Request], sheets: &Sheets) -> Vec<String> {
     }
     let (ours, theirs) = pair(Metric::PeakOutput);
     if ours != theirs
+        && !embeds
         && let Some(theirs) = theirs
     {
         let why = match ours {

@@ -256,7 +256,18 @@ fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let is_imported = one.imported().is_some() || other.imported().is_some();
     match (one.hash(), other.hash()) {
         (Some(ours), Some(theirs)) if ours == theirs => {}
-        (Some(ours), Some(theirs)) => said.apart.push(format!("prompts {ours} against {theirs}")),
+        (Some(ours), Some(theirs)) => {
+            let lengths = |side: &Side<'_>| {
+                let scenario = &side.cell.scenario;
+                scenario.workload.lengths(scenario.profile)
+            };
+            let (one, other) = (lengths(one), lengths(other));
+            let lengths = match one == other {
+                true => String::new(),
+                false => format!(": {one} against {other}"),
+            };
+            said.apart.push(format!("prompts {ours} against {theirs}{lengths}"));
+        }
         _ if is_imported => by_sums(said, one, other),
         _ => said
             .apart

@@ -291,9 +291,14 @@ impl Trace {
             reason => reason.to_owned(),
         };
         let body = String::from_utf8_lossy(&self.error_body);
+        let location = head.header("location").filter(|_| (300..400).contains(&head.status));
+        let message = match location {
+            Some(location) => format!("{reason}: redirects are not followed; send to `{location}` instead"),
+            None => format!("{reason}: {}", body.trim()),
+        };
         Some(Failure {
             class: Class::Status,
-            message: format!("{reason}: {}", body.trim()),
+            message,
         })
     }
 

@@ -521,7 +521,10 @@ impl Site<'_> {
                     .unwrap_or_else(|| arrival.enough(entry.duration).unwrap_or(USUAL_PROMPTS)),
                 input_len: entry.input_len,
                 output_len: entry.output_len,
-                range_ratio: entry.range_ratio.as_ref().map_or(0.0, |ratio| ratio.value),
+                range_ratio: entry.range_ratio.as_ref().map_or_else(
+                    || entry.dataset.map_or(0.0, Dataset::usual_range_ratio),
+                    |ratio| ratio.value,
+                ),
                 context_len: entry.context_len,
                 prompt_suffix: entry.prompt_suffix.clone(),
                 tokenize_prompt: entry.tokenize_prompt,
@@ -545,6 +548,8 @@ impl Site<'_> {
                     .error_share
                     .as_ref()
                     .map_or(defaults.error_share, |share| share.value),
+                abort_error_share: entry.abort_error_share.as_ref().map(|share| share.value),
+                excess_tokens: entry.excess_tokens.unwrap_or(defaults.excess_tokens),
                 ..defaults
             },
             slo: entry.slo.clone(),

@@ -164,11 +164,11 @@ pub struct ScenarioEntry {
     pub path: Option<Spanned<String>>,
     /// How many prompts; as many as a rate with an end needs, else 1000, unless said otherwise.
     pub prompts: Option<Spanned<u32>>,
-    /// Input length of `random` and `random-ids`, in tokens.
+    /// Input length of `random`, `random-ids` and `image`, in tokens: every prompt has exactly so many, unless `range_ratio` says otherwise.
     pub input_len: Option<u32>,
     /// Output length, in tokens.
     pub output_len: Option<u32>,
-    /// Lower bound of drawn lengths as a share of the length, from 0 to 1; 1 draws nothing.
+    /// Have lengths drawn between this share of the given ones and all of them, from 0 to 1; 1, unless said otherwise, draws none.
     pub range_ratio: Option<Spanned<f64>>,
     /// The most tokens that prompt and answer of `sharegpt`, `custom` and `longbench-v2` may have together.
     pub context_len: Option<u32>,
@@ -218,6 +218,10 @@ pub struct ScenarioEntry {
     pub stall: Option<Span>,
     /// The share of failed requests above which the cell is invalid; 0.01 unless said otherwise.
     pub error_share: Option<Spanned<f64>>,
+    /// The share of failed requests above which the load is ended early, once 20 have ended; never, unless said otherwise.
+    pub abort_error_share: Option<Spanned<f64>>,
+    /// The most tokens an answer may have beyond those asked for before it is cut as endless; 1024 unless said otherwise.
+    pub excess_tokens: Option<u32>,
     /// What makes a request good.
     pub slo: Option<Slo>,
     /// Fields added to every request body; `null` removes one.
