@@ -10,6 +10,7 @@ pub mod comparable;
 pub mod decision;
 pub mod fingerprint;
 pub mod fresh;
+pub mod gates;
 pub mod held;
 pub mod machines;
 #[cfg(test)]
