@@ -243,7 +243,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long)]
     pub(crate) top_p: Option<f64>,
     /// A JSON object whose fields are added to every body; `null` removes one.
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", aliases = ["e", "ex"])]
     pub(crate) extra_request_body: Option<String>,
     /// Ask for log probabilities.
     #[arg(long)]
