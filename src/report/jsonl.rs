@@ -168,7 +168,7 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         "checkpoint": launch.checkpoint,
         "precision": launch.precision,
         "tp": launch.parallel.tp,
-        "devices": launch.devices,
+        "devices": launch.gpus(),
         "scenario": cell.scenario.name,
         "profile": cell.scenario.profile,
         "origin": summary.origin,

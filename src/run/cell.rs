@@ -322,7 +322,7 @@ impl<'a> Course<'a> {
         )
         .await;
         self.summary.reset = Some(ResetProof {
-            is_fresh_start: ready.measured == 0,
+            is_fresh_start: ready.measured == 0 && !self.launch.is_attached(),
             unique_prefix: self.unique_prefix.clone(),
             ..proof
         });

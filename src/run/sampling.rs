@@ -52,10 +52,7 @@ impl Sampling {
 
     /// Around loads on a server that somebody else started: the host, and, where it runs here, the devices on which it computes now.
     pub(crate) async fn around(address: &Address, gpus: Option<Arc<Gpus>>) -> Self {
-        let roots = match engine::is_here(&address.host) {
-            true => engine::listeners(address.port),
-            false => Vec::new(),
-        };
+        let (engine, roots) = found(&address.host, address.port);
         let mut sampling = Self::default();
         if let Some(gpus) = gpus.filter(|_| !roots.is_empty()) {
             let own = tree::belonging(&tree::all(), &roots);
@@ -75,16 +72,11 @@ impl Sampling {
                     });
                 }
             }
-            sampling.watch.processes = Processes::of(roots.clone(), strangers);
+            sampling.watch.processes = Processes::of(roots, strangers);
             for probe in gpus.probes(&sampling.devices, &sampling.watch.processes) {
                 sampling.sampler.add(probe);
             }
         }
-        let engine = match roots.is_empty() {
-            false => Engine::Here(roots),
-            true if engine::is_here(&address.host) => Engine::Unknown,
-            true => Engine::Elsewhere,
-        };
         sampling.sampler.add(Box::new(HostProbe::new(engine)));
         sampling
     }
@@ -98,19 +90,26 @@ impl Sampling {
         }
         let engine = match running.tree() {
             roots if !roots.is_empty() => Engine::Here(roots),
-            _ if is_remote => Engine::Elsewhere,
+            _ if is_remote => found(&running.endpoint().host, running.endpoint().port).0,
             _ => Engine::Unknown,
         };
         self.sampler.add(Box::new(HostProbe::new(engine)));
-        if let Some(metrics) = &launch.contact.metrics
-            && !engine::lacks(&metrics.path, running.endpoint(), http).await
-        {
-            self.sampler.add(Box::new(EngineProbe::new(Page {
-                http: http.clone(),
-                url: running.endpoint().url(&metrics.path),
-                headers: running.endpoint().headers().clone(),
-                names: metrics.names.clone(),
-            })));
+        let Some(metrics) = &launch.contact.metrics else {
+            return;
+        };
+        let page = Page {
+            http: http.clone(),
+            url: running.endpoint().url(&metrics.path),
+            headers: running.endpoint().headers().clone(),
+            names: metrics.names.clone(),
+        };
+        let lacks = match launch.is_attached() {
+            // Nobody promised that it has metrics, nor which.
+            true => !page.tells().await,
+            false => engine::lacks(&metrics.path, running.endpoint(), http).await,
+        };
+        if !lacks {
+            self.sampler.add(Box::new(EngineProbe::new(page)));
         }
     }
 
@@ -161,5 +160,17 @@ impl Sampling {
             gpu.rest_memory_bytes = self.watch.memory_bytes(gpu.device);
         }
         (telemetry, samples)
+    }
+}
+
+/// The processes that listen at an address, and where they run.
+fn found(host: &str, port: u16) -> (Engine, Vec<u32>) {
+    if !engine::is_here(host) {
+        return (Engine::Elsewhere, Vec::new());
+    }
+    let roots = engine::listeners(port);
+    match roots.is_empty() {
+        true => (Engine::Unknown, roots),
+        false => (Engine::Here(roots.clone()), roots),
     }
 }

@@ -378,12 +378,15 @@ fn definitions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
 
 /// Over how many devices of which kind.
 fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    let (ours, theirs) = (one.launch.devices, other.launch.devices);
-    if one.lacks(Unknown::Gpus) || other.lacks(Unknown::Gpus) {
-        said.apart
-            .push("the number of GPUs is not known of both".to_owned());
-    } else if ours != theirs {
-        said.per_gpu.push(format!("{ours} GPUs against {theirs}"));
+    let (ours, theirs) = (one.launch.gpus(), other.launch.gpus());
+    let is_unknown = "the number of GPUs is not known of both".to_owned();
+    match (ours, theirs) {
+        _ if one.lacks(Unknown::Gpus) || other.lacks(Unknown::Gpus) => said.apart.push(is_unknown),
+        (Some(ours), Some(theirs)) if ours != theirs => {
+            said.per_gpu.push(format!("{ours} GPUs against {theirs}"));
+        }
+        (Some(_), Some(_)) => {}
+        _ => said.beside.push(is_unknown),
     }
     let is_told = !one.lacks(Unknown::Tp) && !other.lacks(Unknown::Tp);
     if is_told && ours == theirs && one.launch.parallel != other.launch.parallel {
@@ -395,6 +398,9 @@ fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         said.beside.push(format!("{ours} against {theirs}"));
     }
     let kind = |side: &Side<'_>| {
+        if let Place::Attach(attach) = &side.launch.place {
+            return attach.gpu.clone();
+        }
         let gpus: BTreeSet<&str> = side.machine?.gpus.iter().map(String::as_str).collect();
         (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
     };
@@ -404,7 +410,7 @@ fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
             said.beside.push(format!("GPUs {ours} against {theirs}"));
         }
         (Some(_), Some(_)) => {}
-        _ if is_imported => said
+        _ if is_imported || one.launch.is_attached() != other.launch.is_attached() => said
             .beside
             .push("the kind of GPU is not known of both".to_owned()),
         _ => {}

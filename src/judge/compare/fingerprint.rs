@@ -107,7 +107,8 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
             after: format!("{after:.0} MHz"),
         });
     }
-    if first.devices != second.devices {
+    let is_known = |cell: &SideCell| !cell.attached || cell.devices > 0;
+    if is_known(first) && is_known(second) && first.devices != second.devices {
         found.push(Difference {
             kind: Kind::Load,
             what: "GPUs of the engine".to_owned(),

@@ -102,7 +102,8 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         engine: engine_facts(summaries),
         prompts: agreed(counted.iter().map(|summary| summary.prompts_hash.clone())),
         clock_mhz: clock(&counted),
-        devices: launch.devices,
+        devices: launch.gpus().unwrap_or(0),
+        attached: launch.is_attached(),
         requests: counted.iter().filter_map(completed).min(),
         origin: summaries
             .first()

@@ -109,6 +109,13 @@ pub struct EngineEntry {
     pub container: Option<Spanned<ContainerChange>>,
     /// Where it already runs, for `attach`.
     pub url: Option<Text>,
+    /// How many GPUs it computes on, for `attach`, where nothing else tells.
+    pub gpus: Option<Spanned<NonZeroU32>>,
+    /// Which kind of GPU it computes on, such as `H100`, for `attach`.
+    pub gpu: Option<Spanned<String>>,
+    /// Whether the prompts of each measurement begin with letters that none before it had. An attached server without `reset` gets such
+    /// prompts unless this is `false`.
+    pub unique_prefixes: Option<Spanned<bool>>,
     /// The port it must have.
     pub port: Option<Spanned<u16>>,
     /// An existing Python environment to run in.

@@ -100,7 +100,7 @@ fn told(one: &Shown<'_>, group: &[&Shown<'_>], reference: &str, said: &mut Reaso
     };
     let mut words = vec![format!("{value:.1}")];
     words.extend(one.launch.precision.clone());
-    let devices = one.launch.devices;
+    let devices = one.launch.gpus().unwrap_or(0);
     match (lacks(one, Unknown::Gpus), devices) {
         (true, _) => words.push("? GPUs".to_owned()),
         (false, 0) => {}

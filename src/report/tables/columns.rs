@@ -137,7 +137,7 @@ pub(super) fn identified(shown: &Shown<'_>) -> [Value; 5] {
         },
         match lacks(shown, Unknown::Gpus) {
             true => Value::Missing,
-            false => Value::Count(u64::from(shown.launch.devices)),
+            false => Value::Count(u64::from(shown.launch.gpus().unwrap_or(0))),
         },
         Value::Text(status(shown)),
         requests(shown),

@@ -99,6 +99,9 @@ pub fn best(group: &[&Shown<'_>]) -> Option<usize> {
         Held::Refused(..) => false,
     };
     let may_win = |shown: &Shown<'_>| shown.is_done() && shown.verdict() != Verdict::Invalid;
+    if group.iter().any(|shown| shown.launch.is_attached()) {
+        return None;
+    }
     let rivals: Vec<usize> = (0..group.len()).filter(|&at| may_win(group[at])).collect();
     if rivals.len() < 2 {
         return None;
@@ -129,8 +132,9 @@ fn against(one: &Shown<'_>, reference: &Shown<'_>) -> Held {
         Comparability::Comparable => with(Vec::new()),
         Comparability::WithDifferences(said) => with(said),
         Comparability::PerGpuOnly(said) => {
-            let devices = f64::from(reference.launch.devices) / f64::from(one.launch.devices.max(1));
-            let is_known = one.launch.devices > 0 && reference.launch.devices > 0;
+            let gpus = |shown: &Shown<'_>| shown.launch.gpus().unwrap_or(0);
+            let devices = f64::from(gpus(reference)) / f64::from(gpus(one).max(1));
+            let is_known = gpus(one) > 0 && gpus(reference) > 0;
             let per_gpu = ratio(COMPARED).filter(|_| is_known && compared == COMPARED);
             Held::Refused(said, per_gpu.map(|ratio| ratio.value * devices))
         }
@@ -176,14 +180,19 @@ fn of(one: &Shown<'_>, reference: &Shown<'_>, definitions: Definitions, metric: 
 
 /// The logarithm of a figure for each start: repeats on one start share its luck, so they count as one.
 fn starts(shown: &Shown<'_>, definitions: Definitions, metric: Metric) -> Vec<f64> {
+    // Of a server that someone else started there is one start, however often it is measured.
     let counted: Vec<&Summary> = shown.counted().collect();
-    let mut which: Vec<u32> = counted.iter().map(|summary| summary.start).collect();
+    let number = |summary: &Summary| match shown.launch.is_attached() {
+        true => 1,
+        false => summary.start,
+    };
+    let mut which: Vec<u32> = counted.iter().map(|summary| number(summary)).collect();
     which.sort_unstable();
     which.dedup();
     let of_start = |start: &u32| {
         let logs: Vec<f64> = counted
             .iter()
-            .filter(|summary| summary.start == *start)
+            .filter(|summary| number(summary) == *start)
             .filter_map(|summary| metrics::figure(summary.figures.get(&definitions)?, metric))
             .filter(|value| *value > 0.0)
             .map(f64::ln)

@@ -302,7 +302,10 @@ fn an_invalid_cell_gives_no_ratio_and_is_none_to_be_held_against() {
 #[test]
 fn what_differs_without_changing_the_question_is_said_beside_the_ratio() {
     let mut attached = Case::new("vllm", "bf16", 1, 5000.0);
-    attached.launch.place = Place::Attach(Attach { url: Text::new("u") });
+    attached.launch.place = Place::Attach(Attach {
+        url: Text::new("u"),
+        ..Attach::default()
+    });
     let cases = [Case::new("sglang", "bf16", 1, 4000.0), attached];
     let table = compared(&cases, None);
     assert_eq!(ratios(&table), ["1.00", "1.25"]);

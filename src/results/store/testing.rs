@@ -120,6 +120,7 @@ fn launch_of(id: &LaunchId) -> Launch {
         devices: 0,
         place: Place::Attach(Attach {
             url: Text::new("http://127.0.0.1:8000"),
+            ..Attach::default()
         }),
         help: Vec::new(),
         contact: Contact {

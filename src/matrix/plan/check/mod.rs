@@ -236,7 +236,11 @@ fn caches(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
         let (unique, restart) = (&contact.unique_prefixes, &contact.restart_for_cells);
         let ways = [
             ("reset", contact.reset.is_some(), None),
-            ("unique_prefixes", unique.value, unique.place.as_ref()),
+            (
+                "unique_prefixes",
+                unique.as_ref().is_some_and(|unique| unique.value),
+                unique.as_ref().and_then(|unique| unique.place.as_ref()),
+            ),
             ("restart_for_cells", restart.value, restart.place.as_ref()),
         ];
         let named: Vec<_> = ways.into_iter().filter(|(_, is_named, _)| *is_named).collect();
@@ -318,6 +322,9 @@ fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: 
         || recipe.executors.first() == Some(&Executor::Attach),
         |executors| executors.0.contains(&Executor::Attach),
     );
+    if !attaches {
+        declared_gpus(named, mistakes);
+    }
     if attaches && entry.url.is_none() {
         mistakes.push(
             at(
@@ -329,6 +336,23 @@ fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: 
                 "no `url`",
             )
             .help("add its address, such as `url: http://127.0.0.1:8000`"),
+        );
+    }
+}
+
+/// What is declared of an attached server is leased where an engine is started.
+fn declared_gpus(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
+    let gpus = named.value.gpus.as_ref().map(|gpus| ("gpus", gpus.place.as_ref()));
+    let gpu = named.value.gpu.as_ref().map(|gpu| ("gpu", gpu.place.as_ref()));
+    for (key, place) in gpus.into_iter().chain(gpu) {
+        let engine = engine_name(named);
+        mistakes.push(
+            at(
+                Mistake::new(format!("`{key}` declares the GPUs of an attached server, and `{engine}` is started here")),
+                place,
+                "declares what is known",
+            )
+            .help("take it out; how many GPUs it leases is `tp` times `pp` times `dp` of the model"),
         );
     }
 }
