@@ -168,6 +168,10 @@ pub struct Lag {
     pub p99: Duration,
     /// The latest.
     pub max: Duration,
+    /// The second latest, where so many were sent.
+    pub second: Option<Duration>,
+    /// The fifth latest.
+    pub fifth: Option<Duration>,
 }
 
 impl Lag {
@@ -176,10 +180,13 @@ impl Lag {
         let max = *lags.last()?;
         let count = u32::try_from(lags.len()).unwrap_or(u32::MAX);
         let rank = (lags.len() * 99).div_ceil(100);
+        let latest = |nth: usize| lags.len().checked_sub(nth).map(|at| lags[at]);
         Some(Self {
             mean: lags.iter().sum::<Duration>() / count,
             p99: lags[rank - 1],
             max,
+            second: latest(2),
+            fifth: latest(5),
         })
     }
 }

@@ -312,6 +312,8 @@ pub(super) fn facts(driven: &Driven, calibration: Option<&Calibration>) -> Clien
             mean_ms: millis(lag.mean),
             p99_ms: millis(lag.p99),
             max_ms: millis(lag.max),
+            second_ms: lag.second.map(millis),
+            fifth_ms: lag.fifth.map(millis),
         }),
         cpu_share: busiest(driven),
         threads: u32::try_from(driven.threads.len()).unwrap_or(u32::MAX),

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::conditions::Conditions;
 use crate::base::ids::ContentHash;
 use crate::judge::metrics::{self, Count, Metric};
 use crate::matrix::plan::{Cell, Launch, Parallel, Place};
@@ -73,6 +74,7 @@ pub fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
     definitions(&mut said, one, other);
     spread(&mut said, one, other);
     circumstances(&mut said, one, other);
+    conditions(&mut said, one, other);
     searches(&mut said, one, other);
     let Said {
         mut apart,
@@ -436,6 +438,15 @@ fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
             said.beside.push(format!("{what} {ours} against {theirs}"));
         }
     }
+}
+
+/// Clocks, power limits and answers that differ more than figures may bear.
+fn conditions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    let differing = Conditions::of(one.summaries).differing(&Conditions::of(other.summaries));
+    let words = differing.into_iter();
+    said.beside.extend(
+        words.map(|differs| format!("{} {} against {}", differs.what, differs.before, differs.after)),
+    );
 }
 
 /// Where an engine came from.

@@ -7,6 +7,7 @@ pub mod cells;
 pub mod certainty;
 pub mod change;
 pub mod comparable;
+mod conditions;
 pub mod decision;
 pub mod exact;
 pub mod fingerprint;

@@ -85,4 +85,10 @@ pub struct SendLag {
     pub p99_ms: f64,
     /// The latest.
     pub max_ms: f64,
+    /// The second latest; absent where fewer were sent, or in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_ms: Option<f64>,
+    /// The fifth latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fifth_ms: Option<f64>,
 }

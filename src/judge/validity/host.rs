@@ -1,0 +1,52 @@
+//! What else kept the host busy: other processes, other virtual machines, its swap.
+
+use super::{Evidence, found, percent};
+use crate::matrix::spec::validity::Bounds;
+use crate::results::record::telemetry::{HostWindow, Telemetry};
+use crate::results::record::validity::{Code, Reason};
+
+/// On a host of few processors a quarter of them counts, however little that is.
+const QUARTER: f64 = 0.25;
+
+pub(super) fn judge(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason>) {
+    if let Some(host) = &telemetry.host {
+        processors(host, evidence.bounds, reasons);
+    }
+}
+
+/// Whose processor time it was, and what memory did not suffice for.
+pub(super) fn processors(host: &HostWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+    if let Some(others) = others(host, bounds) {
+        let bound = format!("{:.2} processors", most(host, bounds));
+        reasons.push(found(Code::HostBusy, others, Some(bound)));
+    }
+    let stolen = host.stolen_cpus.unwrap_or(0.0) / f64::from(host.cpus.max(1));
+    if stolen > bounds.stolen {
+        let measured = format!("{} of the processors' time went to other machines", percent(stolen));
+        reasons.push(found(Code::CpuStolen, measured, Some(percent(bounds.stolen))));
+    }
+    let swapped = host.ranges.get("swap_bytes_per_s").map_or(0.0, |range| range.mean);
+    if swapped > bounds.swap.0 as f64 {
+        let measured = format!("{:.1} MiB/s to and from swap", swapped / f64::from(1 << 20));
+        reasons.push(found(Code::Swapping, measured, Some(format!("{}/s", bounds.swap))));
+    }
+    if host.is_numa_remote == Some(true) {
+        reasons.push(found(
+            Code::NumaRemote,
+            "the engine may run on no processor of its GPUs' NUMA nodes".to_owned(),
+            None,
+        ));
+    }
+}
+
+/// What other processes used, in words, where that is more than they may.
+pub(super) fn others(host: &HostWindow, bounds: &Bounds) -> Option<String> {
+    let used = host.other_cpus.filter(|used| *used > most(host, bounds))?;
+    Some(format!("other processes used {used:.2} of {} processors", host.cpus))
+}
+
+/// The processors that others may use.
+fn most(host: &HostWindow, bounds: &Bounds) -> f64 {
+    let cpus = f64::from(host.cpus);
+    (bounds.other_cpus * cpus).max(1.0f64.min(QUARTER * cpus))
+}
