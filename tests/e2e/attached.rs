@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 
 use matrix::results::record::validity::Code;
+use matrix::results::store::Run;
 
-use crate::harness::{Bench, Finished};
+use crate::harness::Bench;
 use crate::server::{Server, attached};
 
 /// Short outputs after long prompts, so that a warm cache shows.
 const LOAD: &str = "  - load: { dataset: random, prompts: 6, input_len: 400, output_len: 6, concurrency: 2, range_ratio: 1.0 }\nrepeats: { starts: 3 }\n";
 
-fn codes(run: &Finished) -> BTreeSet<Code> {
+fn codes(run: &Run) -> BTreeSet<Code> {
     let judged = run.summaries.iter().filter_map(|summary| summary.validity.as_ref());
     let reasons = judged.flat_map(|validity| &validity.reasons);
     reasons.map(|reason| reason.code).collect()
@@ -21,8 +22,8 @@ fn codes(run: &Finished) -> BTreeSet<Code> {
 #[test]
 fn repeats_on_running_servers_are_cold_and_never_the_best() {
     let (slow, fast) = (
-        Server::start(&["--dialect", "vllm", "--ttft", "20ms", "--itl", "8ms"]),
-        Server::start(&["--dialect", "vllm", "--ttft", "5ms", "--itl", "2ms"]),
+        Server::start(&["--preset", "fast", "--dialect", "vllm", "--ttft", "20ms", "--itl", "8ms"]),
+        Server::start(&["--preset", "fast", "--dialect", "vllm", "--ttft", "5ms", "--itl", "2ms"]),
     );
     let bench = Bench::of(&attached(&[("slow", &slow), ("fast", &fast)], LOAD));
     bench
@@ -35,6 +36,7 @@ fn repeats_on_running_servers_are_cold_and_never_the_best() {
         .run(&[])
         .exits(0)
         .shows("the number of GPUs is not known of both")
+        .shows("their measurements are repeats")
         .shows("begin with letters of its own");
     assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);
     let run = bench.finished();
@@ -56,10 +58,10 @@ fn prompts_as_drawn_on_a_running_server_are_warm_or_unproven() {
         let matrix = attached(&[("running", server)], LOAD);
         Bench::of(&matrix.replace("url:", "unique_prefixes: false, url:"))
     };
-    let counted = Server::start(&["--dialect", "vllm", "--ttft", "5ms", "--itl", "2ms"]);
+    let counted = Server::start(&["--preset", "fast", "--dialect", "vllm", "--ttft", "5ms", "--itl", "2ms"]);
     let bench = drawn(&counted);
     bench.run(&[]).exits(3).says("invalid: cache-warm");
-    let silent = Server::start(&["--dialect", "openai", "--hide-cached-tokens", "--ttft", "5ms", "--itl", "2ms"]);
+    let silent = Server::start(&["--preset", "fast", "--dialect", "openai", "--hide-cached-tokens", "--ttft", "5ms", "--itl", "2ms"]);
     let bench = drawn(&silent);
     bench.call(&["plan", "matrices/m.yaml"]).exits(0).shows("prompts are sent as drawn");
     bench.run(&[]).exits(0);
@@ -74,8 +76,8 @@ fn prompts_as_drawn_on_a_running_server_are_warm_or_unproven() {
 #[test]
 fn the_gpus_of_a_running_server_are_declared() {
     let servers = [
-        Server::start(&["--dialect", "vllm", "--ttft", "5ms", "--itl", "2ms"]),
-        Server::start(&["--dialect", "vllm", "--ttft", "5ms", "--itl", "2ms"]),
+        Server::start(&["--preset", "fast", "--dialect", "vllm", "--ttft", "5ms", "--itl", "2ms"]),
+        Server::start(&["--preset", "fast", "--dialect", "vllm", "--ttft", "5ms", "--itl", "2ms"]),
     ];
     let load = LOAD.replace("repeats: { starts: 3 }\n", "");
     let matrix = attached(&[("one", &servers[0]), ("eight", &servers[1])], &load)
@@ -88,8 +90,8 @@ fn the_gpus_of_a_running_server_are_declared() {
         .shows("8 GPUs")
         .shows("H100");
     bench.run(&[]).exits(0).shows("8 GPUs against 1");
-    let started = matrix.replace("attach: {", "sim: {").replace("url:", "served: m, #");
-    Bench::of(&started.replace("served: m, #", "served: "))
+    let started = matrix.replace("- attach:", "- sim:").replace("gpu: H100, url:", "gpu: H100, served:");
+    Bench::of(&started)
         .call(&["check", "matrices/m.yaml"])
         .exits(2)
         .says("declares the GPUs of an attached server");

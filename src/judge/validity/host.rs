@@ -1,6 +1,6 @@
 //! What else kept the host busy: other processes, other virtual machines, its swap.
 
-use super::{Evidence, found, percent};
+use super::{found, percent};
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::telemetry::{HostWindow, Telemetry};
 use crate::results::record::validity::{Code, Reason};
@@ -8,20 +8,21 @@ use crate::results::record::validity::{Code, Reason};
 /// On a host of few processors a quarter of them counts, however little that is.
 const QUARTER: f64 = 0.25;
 
-pub(super) fn judge(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason>) {
-    if let Some(host) = &telemetry.host {
-        processors(host, evidence.bounds, reasons);
-    }
-}
+/// The kernel counts processor time in hundredths of a second, and it is read twice a second: a shorter window tells nothing of others.
+const SHORTEST_S: f64 = 2.0;
 
 /// Whose processor time it was, and what memory did not suffice for.
-pub(super) fn processors(host: &HostWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
-    if let Some(others) = others(host, bounds) {
+pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+    let Some(host) = &telemetry.host else {
+        return;
+    };
+    let is_long = telemetry.seconds >= SHORTEST_S;
+    if let Some(others) = others(host, bounds).filter(|_| is_long) {
         let bound = format!("{:.2} processors", most(host, bounds));
         reasons.push(found(Code::HostBusy, others, Some(bound)));
     }
     let stolen = host.stolen_cpus.unwrap_or(0.0) / f64::from(host.cpus.max(1));
-    if stolen > bounds.stolen {
+    if stolen > bounds.stolen && is_long {
         let measured = format!("{} of the processors' time went to other machines", percent(stolen));
         reasons.push(found(Code::CpuStolen, measured, Some(percent(bounds.stolen))));
     }
@@ -41,7 +42,10 @@ pub(super) fn processors(host: &HostWindow, bounds: &Bounds, reasons: &mut Vec<R
 
 /// What other processes used, in words, where that is more than they may.
 pub(super) fn others(host: &HostWindow, bounds: &Bounds) -> Option<String> {
-    let used = host.other_cpus.filter(|used| *used > most(host, bounds))?;
+    let used = host.other_cpus.map(|used| used.min(f64::from(host.cpus)))?;
+    if used <= most(host, bounds) {
+        return None;
+    }
     Some(format!("other processes used {used:.2} of {} processors", host.cpus))
 }
 

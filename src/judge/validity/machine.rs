@@ -33,7 +33,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     };
     engine(evidence, telemetry, reasons);
     devices(telemetry, Some(evidence.machine), evidence.bounds, reasons);
-    host::judge(evidence, telemetry, reasons);
+    host::judge(telemetry, evidence.bounds, reasons);
     gaps(evidence, telemetry, reasons);
 }
 

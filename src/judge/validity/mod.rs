@@ -79,9 +79,7 @@ pub fn of_surroundings(client: &ClientFacts, telemetry: Option<&Telemetry>, boun
     if let Some(telemetry) = telemetry {
         client::shared(telemetry, client.threads.max(1), bounds, &mut reasons);
         machine::devices(telemetry, None, bounds, &mut reasons);
-        if let Some(host) = &telemetry.host {
-            host::processors(host, bounds, &mut reasons);
-        }
+        host::judge(telemetry, bounds, &mut reasons);
     }
     reasons.retain(|reason| reason.weight > Verdict::Valid);
     reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));

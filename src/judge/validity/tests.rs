@@ -71,9 +71,7 @@ fn range(min: f64, max: f64) -> Range {
 fn found_on(telemetry: &Telemetry, machine: &Machine) -> Vec<(Code, Verdict)> {
     let mut reasons = Vec::new();
     machine::devices(telemetry, Some(machine), &Bounds::default(), &mut reasons);
-    if let Some(host) = &telemetry.host {
-        host::processors(host, &Bounds::default(), &mut reasons);
-    }
+    host::judge(telemetry, &Bounds::default(), &mut reasons);
     reasons.iter().map(|reason| (reason.code, reason.weight)).collect()
 }
 
@@ -90,6 +88,7 @@ fn what_else_goes_on_on_a_host_is_found_and_a_quiet_host_is_not() {
     let of = |host: HostWindow| {
         let telemetry = Telemetry {
             host: Some(host),
+            seconds: 20.0,
             ..Telemetry::default()
         };
         found_on(&telemetry, &Machine::default())

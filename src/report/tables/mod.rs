@@ -221,13 +221,14 @@ pub(crate) fn verdict_of(summary: &Summary) -> Verdict {
         .map_or_else(Verdict::default, |validity| validity.verdict)
 }
 
-/// Whether what was imported does not tell that of a cell.
+/// Whether what was imported does not tell that of a cell, or nobody declared it of a server that someone else started.
 pub(crate) fn lacks(shown: &Shown<'_>, what: Unknown) -> bool {
     let imported = shown
         .summaries
         .iter()
         .filter_map(|summary| summary.imported.as_ref());
-    imported.into_iter().any(|imported| imported.lacks(what))
+    let is_undeclared = what == Unknown::Gpus && shown.launch.gpus().is_none();
+    is_undeclared || imported.into_iter().any(|imported| imported.lacks(what))
 }
 
 /// A figure by the definitions `matrix`; of what was imported, where these have none, by those that it follows.

@@ -1,3 +1,5 @@
+use std::num::NonZeroU32;
+
 use super::*;
 use crate::base::units::Span;
 use crate::judge::compare::certainty::{Known, Outlook};
@@ -304,13 +306,14 @@ fn what_differs_without_changing_the_question_is_said_beside_the_ratio() {
     let mut attached = Case::new("vllm", "bf16", 1, 5000.0);
     attached.launch.place = Place::Attach(Attach {
         url: Text::new("u"),
+        gpus: NonZeroU32::new(1),
         ..Attach::default()
     });
     let cases = [Case::new("sglang", "bf16", 1, 4000.0), attached];
     let table = compared(&cases, None);
     assert_eq!(ratios(&table), ["1.00", "1.25"]);
     let said =
-        "vllm@1.0: held against sglang with differences: engine that ran already against from an image";
+        "vllm@1.0: held against sglang with differences: the kind of GPU is not known of both, engine that ran already against from an image";
     assert!(table.notes.contains(&said.to_owned()), "{:?}", table.notes);
 }
 
