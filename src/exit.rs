@@ -13,6 +13,8 @@ pub enum Exit {
     CellFailed,
     /// The machine is not fit; nothing was started.
     Unfit,
+    /// There was a baseline, and nothing could be judged.
+    NotJudged,
     /// Stopped by a signal; what was measured is saved.
     Interrupted,
     /// The simulated engine ends as a planted fault demands.
@@ -28,6 +30,7 @@ impl Exit {
             Self::Usage => 2,
             Self::CellFailed => 3,
             Self::Unfit => 4,
+            Self::NotJudged => 5,
             Self::Interrupted => 130,
             Self::Planted(code) => code,
         }

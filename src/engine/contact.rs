@@ -36,6 +36,18 @@ pub fn http_client() -> Client {
         .expect("a client without trusted certificates needs nothing from the host")
 }
 
+/// The client for what lies beyond this host, such as a webhook: it uses the proxies that the environment names.
+///
+/// # Errors
+/// A proxy that cannot be understood.
+pub fn proxied_client() -> Result<Client, reqwest::Error> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = || Client::builder().connect_timeout(Duration::from_secs(5));
+    builder()
+        .build()
+        .or_else(|_| builder().tls_certs_only([]).build())
+}
+
 /// The headers that go with every request of a launch, secrets revealed and kept out of `Debug`.
 pub(super) fn headers(launch: &Launch, context: &Context) -> Result<HeaderMap, StartError> {
     let mut headers = HeaderMap::new();

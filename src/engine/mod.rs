@@ -34,8 +34,8 @@ use crate::results::record::cell::{FailureClass, Phase};
 use crate::results::record::post_mortem::End;
 use crate::results::store;
 
-pub use belongs::{is_here, listeners};
-pub use contact::{check_model, facts, http_client, info, lacks, reset_caches};
+pub use belongs::{holder, is_here, listeners};
+pub use contact::{check_model, facts, http_client, info, lacks, proxied_client, reset_caches};
 pub use docker::{
     Images, Lack, LeftContainer, Orphans, Pull, Refused, Remaining, Wanted, Whereabouts,
     find as find_containers, is_here as has_containers_here, lacks as container_lacks, pull_ahead,
@@ -540,6 +540,6 @@ impl StartError {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

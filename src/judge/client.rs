@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::results::record::client::{Calibration, Deviation, Flood, Point};
+use crate::results::record::client::{Calibration, ClientFacts, Deviation, Flood, Point};
 use crate::results::record::request::Request;
 
 /// Above this share of a processor a thread is the limit of what it measures.
@@ -70,6 +70,17 @@ pub fn flood(streams: u32, events_per_s: f64, cpu_share: f64) -> Flood {
         cpu_share,
         is_limit: cpu_share >= SATURATED,
     }
+}
+
+/// That the server leaves connections open after its answers, where it does.
+pub fn left_open(facts: &ClientFacts) -> Option<String> {
+    (facts.left_open > 0).then(|| {
+        format!(
+            "the server left {} connections open for a second or more after `[DONE]`; an answer ends with that line, and \
+             bench_serving would have waited longer",
+            facts.left_open
+        )
+    })
 }
 
 /// The most requests that were under way at the same moment.

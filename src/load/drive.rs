@@ -95,6 +95,7 @@ pub struct Progress {
     ended: AtomicU64,
     failed: AtomicU64,
     events: AtomicU64,
+    left_open: AtomicU64,
 }
 
 impl Progress {
@@ -116,6 +117,11 @@ impl Progress {
     /// Events of answers that arrived; a few of them carry no output.
     pub fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
+    }
+
+    /// Connections that the server left open for a second after `[DONE]`.
+    pub fn left_open(&self) -> u64 {
+        self.left_open.load(Ordering::Relaxed)
     }
 
     fn end(&self, request: &Request) {
@@ -143,6 +149,8 @@ pub struct Driven {
     /// How often the wall clock was set meanwhile, as the threads saw it. Moments that the kernel took around that time may be
     /// off by up to the time between two reads.
     pub clock_jumps: u32,
+    /// Connections that the server left open for a second after `[DONE]`. An answer ends with that line all the same.
+    pub left_open: u64,
     /// What each sending thread spent.
     pub threads: Vec<Effort>,
 }
@@ -249,6 +257,7 @@ pub async fn drive(
         is_closed_loop,
         progress,
     });
+    let progress = Arc::clone(&shared.progress);
     let mut workers = Vec::new();
     let end = shared.limits.duration.map(|span| span.duration());
     for share in deal(items, end, threads) {
@@ -273,6 +282,7 @@ pub async fn drive(
         true => Stamp::Kernel,
         false => Stamp::User,
     };
+    let left_open = progress.left_open();
     let requests: Vec<Request> = sent.into_iter().map(|sent| sent.request).collect();
     let wall = requests
         .iter()
@@ -286,6 +296,7 @@ pub async fn drive(
         lag: Lag::of(lags),
         stamp,
         clock_jumps,
+        left_open,
         threads: efforts,
     })
 }

@@ -15,17 +15,17 @@ mod live;
 mod trace;
 
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::live::{Course, Haul, Live};
 use self::trace::Trace;
 use crate::base::clock::{self, Moment};
-use crate::load::client::{Route, Stamp};
+use crate::load::client::{Connection, Route, Stamp};
 use crate::load::protocol::{Decoded, Decoder};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Limits;
@@ -35,8 +35,10 @@ use crate::results::record::request::{Class, Failure};
 const BUFFER: usize = 4 << 10;
 /// A read buffer grows up to this for a stream that fills it.
 const BUFFER_LIMIT: usize = 64 << 10;
-/// How long the end of the answer is waited for after `[DONE]`.
+/// How long the end of a connection is waited for after `[DONE]`.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
+/// After so long the kernel asks again for a connection that nobody answered.
+pub(super) const RETRY: Duration = Duration::from_millis(900);
 
 /// Events that a sound answer may have besides those with output: role, finish, usage and the like.
 const OTHER_EVENTS: u64 = 16;
@@ -70,8 +72,8 @@ impl Bounds {
 pub(super) struct Exchange<'a> {
     /// The way to the engine.
     pub(super) route: &'a Route,
-    /// One permit per connection that may be in the making.
-    pub(super) connects: &'a Semaphore,
+    /// Called when the connection stands or cannot be made, or has to be asked for again; whether it stands.
+    pub(super) on_connect: &'a (dyn Fn(bool) + Sync),
     /// Ends what is under way.
     pub(super) cut: &'a CancellationToken,
     /// Told of the number of events whenever some arrive.
@@ -112,17 +114,23 @@ fn failed(class: Class, message: impl ToString) -> Ending {
 }
 
 impl Exchange<'_> {
-    /// Sends the request now and follows the answer to its end.
-    pub(super) async fn run(&self, request: Vec<u8>, protocol: Protocol, bounds: Bounds) -> Answer {
+    /// Sends the request now and follows the answer to its end; with it, the connection that was not over then.
+    pub(super) async fn run(
+        &self,
+        request: Vec<u8>,
+        protocol: Protocol,
+        bounds: Bounds,
+    ) -> (Answer, Option<LeftOpen>) {
         let decoder = Decoder::new(protocol, bounds.line_bytes);
         let mut trace = Trace::new(decoder, bounds, self.zero);
         let begun = AtomicBool::new(false);
         let last = trace.sent.plus(bounds.request).to_tokio();
         let first = trace.sent.plus(bounds.first_byte.min(bounds.request)).to_tokio();
+        let mut open = None;
         let ending = {
             let alarm = sleep_until(first);
             let cancelled = self.cut.cancelled();
-            let talk = self.talk(&mut trace, request, &begun);
+            let talk = self.talk(&mut trace, request, &begun, &mut open);
             tokio::pin!(alarm, cancelled, talk);
             loop {
                 tokio::select! {
@@ -138,12 +146,28 @@ impl Exchange<'_> {
                 }
             }
         };
-        trace.conclude(ending)
+        (trace.conclude(ending), open)
     }
 
-    async fn talk(&self, trace: &mut Trace, request: Vec<u8>, begun: &AtomicBool) -> Ending {
-        let permit = self.connects.acquire().await.expect("it is never closed");
-        let mut connection = match self.route.connect().await {
+    async fn talk(
+        &self,
+        trace: &mut Trace,
+        request: Vec<u8>,
+        begun: &AtomicBool,
+        open: &mut Option<LeftOpen>,
+    ) -> Ending {
+        let mut connecting = pin!(self.route.connect());
+        let connected = match timeout(RETRY, &mut connecting).await {
+            Ok(connected) => {
+                (self.on_connect)(connected.is_ok());
+                connected
+            }
+            Err(_) => {
+                (self.on_connect)(false);
+                connecting.await
+            }
+        };
+        let mut connection = match connected {
             Ok(connection) => connection,
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 return failed(Class::Refused, error);
@@ -151,7 +175,6 @@ impl Exchange<'_> {
             Err(error) => return failed(Class::Connect, error),
         };
         trace.connected = Some(clock::now());
-        drop(permit);
         let write = connection.write(&request).await;
         if write.is_ok() {
             trace.wrote(clock::now());
@@ -159,15 +182,7 @@ impl Exchange<'_> {
         drop(request);
         let mut buffer = vec![0; BUFFER];
         loop {
-            // Nothing that matters can follow `[DONE]`, and some servers leave the connection open.
-            let read = if trace.is_done() {
-                match timeout(GRACE, connection.read(&mut buffer)).await {
-                    Ok(read) => read,
-                    Err(_) => return Ending::Whole(clock::now()),
-                }
-            } else {
-                connection.read(&mut buffer).await
-            };
+            let read = connection.read(&mut buffer).await;
             let arrival = match (read, &write) {
                 (Ok(arrival), _) => arrival,
                 // A server may refuse a request while it is being written; its answer, if there is one, says more.
@@ -184,6 +199,11 @@ impl Exchange<'_> {
             }
             match over {
                 Ok(true) => return Ending::Whole(at),
+                // Nothing that matters can follow `[DONE]`, and some servers leave the connection open.
+                Ok(false) if trace.is_done() => {
+                    *open = Some(LeftOpen(connection));
+                    return Ending::Whole(at);
+                }
                 Ok(false) => {}
                 Err(ending) => return ending,
             }
@@ -195,6 +215,16 @@ impl Exchange<'_> {
             }
             trace.fold_full();
         }
+    }
+}
+
+/// A connection whose answer was over before it was.
+pub(super) struct LeftOpen(Connection);
+
+impl LeftOpen {
+    /// Waits until the server ends it, but not for long; whether it did.
+    pub(super) async fn ends(mut self) -> bool {
+        timeout(GRACE, self.0.read(&mut [0; 64])).await.is_ok()
     }
 }
 

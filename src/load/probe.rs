@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde_json::Map;
 use thiserror::Error;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::base::clock;
@@ -125,14 +124,14 @@ pub async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, Prob
     };
     let exchange = Exchange {
         route: &route,
-        connects: &Semaphore::new(1),
+        on_connect: &|_| {},
         cut: &CancellationToken::new(),
         on_events: &|_| {},
         zero: clock::now(),
     };
     let request = client::compose(target, None, &body);
     let protocol = target.dialect.protocol;
-    let answer = exchange.run(request, protocol, Bounds::of(TOKENS, &limits)).await;
+    let (answer, _) = exchange.run(request, protocol, Bounds::of(TOKENS, &limits)).await;
     judge(target, limit, answer)
 }
 

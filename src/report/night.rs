@@ -1,5 +1,7 @@
 //! A night for people and for CI: Markdown, JUnit, GitHub's annotations, a message for a chat.
 
+use std::collections::BTreeSet;
+
 use super::markdown::escaped;
 use super::plain;
 use crate::base::ids::CellKey;
@@ -16,16 +18,51 @@ pub fn markdown(night: &Night) -> String {
     if !night.findings.is_empty() {
         text.push_str("\n| | cell | finding |\n| --- | --- | --- |\n");
     }
-    for finding in &night.findings {
-        let cell = finding.cell.as_ref().map_or("all", CellKey::as_str);
+    for line in lines(night) {
         text.push_str(&format!(
             "| {} | {} | {} |\n",
-            bold(finding.kind),
-            escaped(cell),
-            escaped(&finding.text)
+            bold(line.kind),
+            escaped(&line.cells),
+            escaped(&line.text)
         ));
     }
     text
+}
+
+/// Findings as people read them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The kind of finding.
+    pub kind: FindingKind,
+    /// The cells that it is about.
+    pub cells: String,
+    /// What happened.
+    pub text: String,
+}
+
+/// The findings of a night, one line each; cells that were not judged for one reason share a line.
+pub fn lines(night: &Night) -> Vec<Line> {
+    let mut lines: Vec<(FindingKind, Vec<&str>, &str)> = Vec::new();
+    for finding in &night.findings {
+        let cell = finding.cell.as_ref().map_or("all", CellKey::as_str);
+        let is_alike = |(kind, _, text): &&mut (FindingKind, Vec<&str>, &str)| {
+            *kind == FindingKind::NotJudged && *kind == finding.kind && *text == finding.text
+        };
+        match lines.iter_mut().find(is_alike) {
+            Some((_, cells, _)) => cells.push(cell),
+            None => lines.push((finding.kind, vec![cell], &finding.text)),
+        }
+    }
+    let line = |(kind, cells, text): (FindingKind, Vec<&str>, &str)| Line {
+        kind,
+        cells: match cells.as_slice() {
+            [cell] => (*cell).to_owned(),
+            [first, ..] => format!("{} cells, such as {first}", cells.len()),
+            [] => String::new(),
+        },
+        text: text.to_owned(),
+    };
+    lines.into_iter().map(line).collect()
 }
 
 fn bold(kind: FindingKind) -> String {
@@ -36,41 +73,51 @@ fn bold(kind: FindingKind) -> String {
     }
 }
 
-/// A night in a line.
+/// A night in a line: what was not judged comes first.
 pub fn headline(night: &Night) -> String {
+    let count = |kind| {
+        night
+            .findings
+            .iter()
+            .filter(|finding| finding.kind == kind)
+            .count()
+    };
+    let mut told = Vec::new();
+    match night.judged {
+        _ if night.baseline.is_none() => told.push("no baseline yet".to_owned()),
+        Some(judged) if judged.not_judged() > 0 => told.push(format!(
+            "{} of {} metrics not judged",
+            judged.not_judged(),
+            judged.metrics
+        )),
+        _ => {}
+    }
     let kinds = [
         (FindingKind::Worse, "worse"),
         (FindingKind::Failed, "failed"),
+        (FindingKind::Missing, "missing"),
         (FindingKind::Invalid, "invalid"),
         (FindingKind::Environment, "changed in the environment"),
         (FindingKind::Undecided, "suspected and not decided"),
         (FindingKind::Unconfirmed, "suspected and not confirmed"),
-        (FindingKind::Unclear, "unclear"),
         (FindingKind::Better, "better"),
     ];
-    let counted = kinds.map(|(kind, word)| {
-        (
-            night
-                .findings
-                .iter()
-                .filter(|finding| finding.kind == kind)
-                .count(),
-            word,
-        )
-    });
-    let told: Vec<String> = counted
-        .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, word)| format!("{count} {word}"))
-        .collect();
-    match (told.as_slice(), &night.baseline) {
-        ([], None) => "measured, nothing to hold it against".to_owned(),
-        ([], Some(_)) => "nothing got worse".to_owned(),
-        (told, _) => told.join(", "),
+    let found = kinds.map(|(kind, word)| (count(kind), word));
+    let found = found.iter().filter(|(count, _)| *count > 0);
+    told.extend(found.map(|(count, word)| format!("{count} {word}")));
+    let is_quiet = count(FindingKind::Worse) == 0 && night.baseline.is_some();
+    match night.judged {
+        None if told.is_empty() => "nothing got worse".to_owned(),
+        Some(judged) if is_quiet && judged.judged > 0 && judged.undecided == 0 => {
+            let judged = format!("nothing got worse in {} judged", judged.judged);
+            told.push(judged);
+            told.join(", ")
+        }
+        _ => told.join(", "),
     }
 }
 
-/// A night as JUnit XML: a case for each cell, failed where something got worse or failed, skipped where it is invalid, unclear or
+/// A night as JUnit XML: a case for each cell, failed where something got worse, failed or is invalid, skipped where it was not judged or is
 /// under a suspicion that nothing decided.
 pub fn junit(night: &Night) -> String {
     let whole: Vec<&Finding> = night
@@ -79,8 +126,10 @@ pub fn junit(night: &Night) -> String {
         .filter(|finding| finding.cell.is_none())
         .collect();
     let (mut cases, mut failures, mut errors, mut skipped) = (String::new(), 0, 0, 0);
-    for cell in night.cells.keys() {
-        let is_of = |finding: &&Finding| finding.cell.as_ref() == Some(cell);
+    let found = night.findings.iter().filter_map(|finding| finding.cell.as_ref());
+    let cells: BTreeSet<&CellKey> = night.cells.keys().chain(found).collect();
+    for cell in &cells {
+        let is_of = |finding: &&Finding| finding.cell.as_ref() == Some(*cell);
         let findings: Vec<&Finding> = night.findings.iter().filter(is_of).collect();
         let gravest = findings.iter().map(|finding| finding.kind).min();
         let message = findings
@@ -93,16 +142,12 @@ pub fn junit(night: &Night) -> String {
                 failures += 1;
                 format!("<failure type=\"worse\" message=\"{}\"/>", attribute(&message))
             }
-            Some(FindingKind::Failed) => {
+            Some(kind @ (FindingKind::Failed | FindingKind::Missing | FindingKind::Invalid)) => {
                 errors += 1;
-                format!("<error type=\"failed\" message=\"{}\"/>", attribute(&message))
+                let kind = kind.name();
+                format!("<error type=\"{kind}\" message=\"{}\"/>", attribute(&message))
             }
-            Some(
-                kind @ (FindingKind::Invalid
-                | FindingKind::Environment
-                | FindingKind::Undecided
-                | FindingKind::Unclear),
-            ) => {
+            Some(kind @ (FindingKind::Environment | FindingKind::Undecided | FindingKind::NotJudged)) => {
                 skipped += 1;
                 format!("<skipped message=\"{}: {}\"/>", kind.name(), attribute(&message))
             }
@@ -119,7 +164,7 @@ pub fn junit(night: &Night) -> String {
         .iter()
         .map(|finding| format!("{}\n", attribute(&finding.text)))
         .collect();
-    let count = night.cells.len();
+    let count = cells.len();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"{name}\" tests=\"{count}\" failures=\"{failures}\" \
          errors=\"{errors}\" skipped=\"{skipped}\" timestamp=\"{at}\">\n{cases}    <system-out>{out}</system-out>\n  </testsuite>\n</testsuites>\n",
@@ -146,7 +191,7 @@ pub fn annotations(night: &Night) -> String {
     let is_told = |finding: &&Finding| finding.kind.is_news() || finding.kind == FindingKind::Undecided;
     for finding in night.findings.iter().filter(is_told) {
         let level = match finding.kind {
-            FindingKind::Worse | FindingKind::Failed => "error",
+            FindingKind::Worse | FindingKind::Failed | FindingKind::Missing | FindingKind::Invalid => "error",
             _ => "warning",
         };
         let cell = finding.cell.as_ref().map_or("all cells", CellKey::as_str);
@@ -207,7 +252,7 @@ mod tests {
 
     use super::*;
     use crate::base::ids::RunId;
-    use crate::results::record::night::NightCell;
+    use crate::results::record::night::{Judged, NightCell};
 
     fn night() -> Night {
         let cell = || NightCell {
@@ -229,10 +274,18 @@ mod tests {
             matrix: "m".to_owned(),
             baseline: Some(RunId::new("m-0")),
             machine: BTreeMap::new(),
-            cells: ["model=a", "model=b<&\">", "model=c", "model=d"]
+            cells: ["model=a", "model=b<&\">", "model=c", "model=d", "model=f"]
                 .map(|key| (CellKey::new(key), cell()))
                 .into(),
+            judged: Some(Judged {
+                metrics: 6,
+                judged: 1,
+                undecided: 1,
+            }),
             findings: vec![
+                finding(FindingKind::NotJudged, Some("model=d"), "driver: 550 → 560"),
+                finding(FindingKind::NotJudged, Some("model=f"), "driver: 550 → 560"),
+                finding(FindingKind::Missing, Some("model=e"), "it was not measured"),
                 finding(FindingKind::Worse, Some("model=a"), "output throughput -6.0 %"),
                 finding(
                     FindingKind::Invalid,
@@ -250,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn junit_fails_what_got_worse_and_skips_what_is_invalid() {
+    fn junit_fails_what_got_worse_failed_or_is_invalid_and_skips_what_was_not_judged() {
         insta::assert_snapshot!(junit(&night()));
     }
 
@@ -274,14 +327,36 @@ mod tests {
     fn a_quiet_night_says_so() {
         let quiet = Night {
             findings: Vec::new(),
+            judged: Some(Judged {
+                metrics: 24,
+                judged: 24,
+                undecided: 0,
+            }),
             ..night()
         };
-        assert_eq!(headline(&quiet), "nothing got worse");
+        assert_eq!(headline(&quiet), "nothing got worse in 24 judged");
         assert_eq!(annotations(&quiet), "");
+        let older = Night {
+            judged: None,
+            ..quiet.clone()
+        };
+        assert_eq!(headline(&older), "nothing got worse");
         let first = Night {
             baseline: None,
+            ..older
+        };
+        assert_eq!(headline(&first), "no baseline yet");
+        let partly = Night {
+            judged: Some(Judged {
+                metrics: 24,
+                judged: 21,
+                undecided: 0,
+            }),
             ..quiet
         };
-        assert_eq!(headline(&first), "measured, nothing to hold it against");
+        assert_eq!(
+            headline(&partly),
+            "3 of 24 metrics not judged, nothing got worse in 21 judged"
+        );
     }
 }

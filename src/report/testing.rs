@@ -331,6 +331,7 @@ pub(super) fn nights(cells: &[&str]) -> Vec<Night> {
             )]
             .into(),
             cells: cells.iter().enumerate().map(of_cell).collect(),
+            judged: None,
             findings: if is_valid {
                 Vec::new()
             } else {

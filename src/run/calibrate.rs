@@ -319,6 +319,7 @@ pub(super) fn facts(driven: &Driven, calibration: Option<&Calibration>) -> Clien
         threads: u32::try_from(driven.threads.len()).unwrap_or(u32::MAX),
         loop_lag_max_ms: longest.map(millis),
         clock_jumps: driven.clock_jumps,
+        left_open: driven.left_open,
         error: calibration
             .and_then(|calibration| client::point(calibration, client::most_at_once(&driven.requests))),
     }

@@ -435,6 +435,9 @@ impl<'a> Course<'a> {
         }
         self.summary.failures = failures;
         self.summary.stamps = Some(driven.stamp.name().to_owned());
+        self.summary
+            .warnings
+            .extend(crate::judge::client::left_open(&client));
         self.summary.client = Some(client);
         self.summary.figures = metrics::summarize(&requests, &basis);
         self.summary.intervals = metrics::intervals(&requests);

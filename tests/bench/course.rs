@@ -1,6 +1,6 @@
 //! Rates one after another under the classic rules, and profilers of workers that run apart.
 
-use crate::harness::{Desk, Sim};
+use crate::harness::{Desk, Sim, data};
 use crate::recorder::Recorder;
 
 #[test]
@@ -161,4 +161,45 @@ fn the_error_of_a_calibrated_client_is_told_beside_the_block_and_not_in_it() {
     other["machine"] = "another".into();
     std::fs::write(&path, other.to_string()).expect("a file can be written");
     assert!(!desk.random("vllm", sim.port, &[]).exits(0).stderr.contains(note));
+}
+
+#[test]
+fn a_long_conversation_with_a_server_that_is_gone_ends_in_failures() {
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        listener.local_addr().expect("it listens").port().to_string()
+    };
+    let (desk, tokenizer) = (Desk::new(), data("tokenizer.json"));
+    let args = [
+        "--backend",
+        "vllm-chat",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--model",
+        "m",
+        "--ready-check-timeout-sec",
+        "0",
+        "--warmup-requests",
+        "0",
+        "--tokenizer",
+        &tokenizer,
+        "--dataset-name",
+        "generated-shared-prefix",
+        "--gsp-num-groups",
+        "1",
+        "--gsp-prompts-per-group",
+        "1",
+        "--gsp-system-prompt-len",
+        "2",
+        "--gsp-question-len",
+        "1",
+        "--gsp-output-len",
+        "4",
+        "--gsp-num-turns",
+        "1000",
+    ];
+    let ran = desk.call(&args).exits(3);
+    assert!(ran.stderr.contains("1000 requests failed"), "{}", ran.stderr);
 }

@@ -5,3 +5,5 @@ mod binary;
 mod harness;
 mod schedules;
 mod scipy;
+#[path = "../support/skip.rs"]
+mod skip;

@@ -22,8 +22,8 @@ fn codes(run: &Run) -> BTreeSet<Code> {
 #[test]
 fn repeats_on_running_servers_are_cold_and_never_the_best() {
     let (slow, fast) = (
-        Server::start(&["--preset", "fast", "--dialect", "vllm", "--ttft", "20ms", "--itl", "8ms"]),
-        Server::start(&["--preset", "fast", "--dialect", "vllm", "--ttft", "5ms", "--itl", "2ms"]),
+        Server::start(&["--preset", "fast", "--dialect", "vllm", "--step", "8ms"]),
+        Server::start(&["--preset", "fast", "--dialect", "vllm", "--step", "2ms"]),
     );
     let bench = Bench::of(&attached(&[("slow", &slow), ("fast", &fast)], LOAD));
     bench
@@ -58,10 +58,10 @@ fn prompts_as_drawn_on_a_running_server_are_warm_or_unproven() {
         let matrix = attached(&[("running", server)], LOAD);
         Bench::of(&matrix.replace("url:", "unique_prefixes: false, url:"))
     };
-    let counted = Server::start(&["--preset", "fast", "--dialect", "vllm", "--ttft", "5ms", "--itl", "2ms"]);
+    let counted = Server::start(&["--preset", "fast", "--dialect", "vllm", "--step", "2ms"]);
     let bench = drawn(&counted);
     bench.run(&[]).exits(3).says("invalid: cache-warm");
-    let silent = Server::start(&["--preset", "fast", "--dialect", "openai", "--hide-cached-tokens", "--ttft", "5ms", "--itl", "2ms"]);
+    let silent = Server::start(&["--preset", "fast", "--dialect", "openai", "--hide-cached-tokens", "--step", "2ms"]);
     let bench = drawn(&silent);
     bench.call(&["plan", "matrices/m.yaml"]).exits(0).shows("prompts are sent as drawn");
     bench.run(&[]).exits(0);
@@ -76,8 +76,8 @@ fn prompts_as_drawn_on_a_running_server_are_warm_or_unproven() {
 #[test]
 fn the_gpus_of_a_running_server_are_declared() {
     let servers = [
-        Server::start(&["--preset", "fast", "--dialect", "vllm", "--ttft", "5ms", "--itl", "2ms"]),
-        Server::start(&["--preset", "fast", "--dialect", "vllm", "--ttft", "5ms", "--itl", "2ms"]),
+        Server::start(&["--preset", "fast", "--dialect", "vllm", "--step", "2ms"]),
+        Server::start(&["--preset", "fast", "--dialect", "vllm", "--step", "2ms"]),
     ];
     let load = LOAD.replace("repeats: { starts: 3 }\n", "");
     let matrix = attached(&[("one", &servers[0]), ("eight", &servers[1])], &load)

@@ -31,6 +31,7 @@ datasets: {{ sharegpt: data/conversations.json }}
     )
 }
 
+/// Runs a night.
 pub fn nightly(bench: &Bench, more: &[&str]) -> Ran {
     let mut args = vec!["nightly", "matrices/m.yaml", "--no-calibration"];
     args.extend(more);
@@ -56,7 +57,7 @@ pub fn newest(bench: &Bench) -> PathBuf {
 }
 
 /// A receiver of webhooks: what was posted, one body each.
-fn receiver() -> (String, mpsc::Receiver<serde_json::Value>) {
+pub fn receiver() -> (String, mpsc::Receiver<serde_json::Value>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let url = format!(
         "http://{}/hook/secret",
@@ -109,7 +110,7 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
     nightly(&bench, &[])
         .exits(0)
         .says("there is no baseline")
-        .shows("nothing to hold it against");
+        .shows("t: no baseline yet\n");
     let first = newest(&bench).display().to_string();
     bench
         .call(&[

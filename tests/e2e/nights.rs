@@ -8,7 +8,7 @@ use std::time::Duration;
 use matrix::base::clock;
 
 use crate::harness::Bench;
-use crate::nightly::{GATE, LENIENT, newest, nightly};
+use crate::nightly::{GATE, LENIENT, newest, nightly, receiver};
 
 /// One cell of two starts, over in a moment; `itl` in milliseconds, `tokens` of every answer.
 fn small(itl: u32, tokens: u32) -> String {
@@ -31,7 +31,10 @@ const FLOOR: [&str; 2] = ["--floor", "90%"];
 
 /// A first night, which is the baseline from then on; gives its run's folder.
 fn baseline(bench: &Bench) -> String {
-    nightly(bench, &GATE).exits(0).says("there is no baseline");
+    nightly(bench, &GATE)
+        .exits(0)
+        .says("there is no baseline")
+        .shows("t: no baseline yet\n");
     let set = [
         "baseline",
         "set",
@@ -68,7 +71,7 @@ fn a_suspect_that_the_budget_has_no_room_for_is_undecided_and_nothing_else() {
     bench.rewrite(&small(15, 30));
     let more = [&GATE[..], &["--budget", "1ms", "--junit", "junit.xml"]].concat();
     let night = nightly(&bench, &more)
-        .exits(0)
+        .exits(5)
         .says("it stays undecided: it takes")
         .says("`--budget` has no room for more")
         .shows("t: 1 suspected and not decided\n")
@@ -91,6 +94,102 @@ fn a_suspect_that_the_budget_has_no_room_for_is_undecided_and_nothing_else() {
         junit.contains("failures=\"0\" errors=\"0\" skipped=\"1\"")
             && junit.contains("<skipped message=\"undecided: "),
         "{junit}"
+    );
+    bench.leaves_no_process();
+}
+
+/// The file that `--junit junit.xml` wrote.
+fn junit(bench: &Bench) -> String {
+    fs::read_to_string(bench.results().with_file_name("junit.xml")).expect("there is a file")
+}
+
+#[test]
+fn a_night_that_judged_nothing_is_not_green() {
+    let bench = Bench::of(&small(5, 10));
+    baseline(&bench);
+    let file = bench.matrix().with_file_name("m.baseline.json");
+    let mut kept: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&file).expect("there is a baseline")).expect("it is JSON");
+    kept["side"]["machine"]["CPU"] = "another one".into();
+    fs::write(&file, kept.to_string()).expect("a file can be written");
+    // Twice as slow.
+    bench.rewrite(&small(10, 10));
+    let night = nightly(&bench, &[&GATE[..], &["--junit", "junit.xml"]].concat()).exits(5);
+    let first = night.stdout.lines().next().expect("it says something");
+    assert!(first.contains("1 of 1 metrics not judged"), "{first}");
+    assert!(!night.stdout.contains("nothing got worse"), "{}", night.stdout);
+    let junit = junit(&bench);
+    assert!(
+        junit.contains("failures=\"0\" errors=\"0\" skipped=\"1\"")
+            && junit.contains("<skipped message=\"not judged: "),
+        "{junit}"
+    );
+    bench.leaves_no_process();
+}
+
+/// Two engines, the second of which dies while it loads.
+fn dying(names: &[&str]) -> String {
+    let engines: String = names
+        .iter()
+        .map(|name| {
+            let args = if *name == "bad" {
+                ", --die-while-loading"
+            } else {
+                ""
+            };
+            format!("  - sim: {{ as: {name}, variant: vllm, args: [--ttft, 5ms, --itl, 5ms{args}] }}\n")
+        })
+        .collect();
+    let text = small(5, 10);
+    let (head, rest) = text.split_once("  - sim: ").expect("it has an engine");
+    let (_, rest) = rest.split_once('\n').expect("the line ends");
+    format!(
+        "{head}{engines}{}",
+        rest.replace(", args: [--ttft, 5ms, --itl, 5ms]", "")
+    )
+}
+
+#[test]
+fn a_cell_that_failed_or_was_not_measured_is_told_everywhere() {
+    let bench = Bench::of(&dying(&["good", "bad"]));
+    let (url, posted) = receiver();
+    let bench = bench.variable("MATRIX_WEBHOOK", &url);
+    let more = [&GATE[..], &["--junit", "junit.xml"]].concat();
+    let told = |bench: &Bench, kind: &str| {
+        let page = fs::read_to_string(newest(bench).join("nightly.md")).expect("there is a page");
+        assert!(page.contains(&format!("| **{kind}** | ")), "{page}");
+        let junit = junit(bench);
+        assert!(
+            junit.contains("errors=\"1\"") && junit.contains(&format!("<error type=\"{kind}\"")),
+            "{junit}"
+        );
+        let message = posted.recv_timeout(Duration::from_secs(5)).expect("it is told");
+        let text = message["text"].as_str().expect("it has a text").to_owned();
+        assert!(text.contains(&format!("1 {kind}")), "{text}");
+    };
+    // Without a baseline, and with one in which it is missing.
+    nightly(&bench, &more)
+        .exits(3)
+        .shows("t: no baseline yet, 1 failed\n");
+    told(&bench, "failed");
+    let set = [
+        "baseline",
+        "set",
+        "matrices/m.yaml",
+        "--reason",
+        "the first night",
+    ];
+    bench.call(&[&set[..], &GATE[..]].concat()).exits(0);
+    nightly(&bench, &more).exits(3).shows("1 failed");
+    let junit = junit(&bench);
+    assert!(junit.contains("<error type=\"failed\""), "{junit}");
+    // The other way round: the baseline has what the night lacks.
+    bench.rewrite(&dying(&["bad"]));
+    nightly(&bench, &more).shows("1 missing");
+    let page = fs::read_to_string(newest(&bench).join("nightly.md")).expect("there is a page");
+    assert!(
+        page.contains("| **missing** | ") && page.contains("engine=good"),
+        "{page}"
     );
     bench.leaves_no_process();
 }

@@ -177,9 +177,9 @@ pub(super) fn doubts(
 }
 
 /// What the client and the machine went through that speaks against the figures, in the words that a run has for it.
-pub(super) fn surroundings(client: &ClientFacts, telemetry: Option<&Telemetry>) -> Vec<String> {
-    let reasons = validity::of_surroundings(client, telemetry, &Bounds::default());
-    reasons.iter().map(told).collect()
+pub(super) fn surroundings(facts: &ClientFacts, telemetry: Option<&Telemetry>) -> Vec<String> {
+    let reasons = validity::of_surroundings(facts, telemetry, &Bounds::default());
+    reasons.iter().map(told).chain(client::left_open(facts)).collect()
 }
 
 /// What the server's devices took, and what came out for it.

@@ -23,8 +23,8 @@ use crate::judge::metrics::Metric;
 use crate::matrix::plan::Plan;
 use crate::results::record::FORMAT;
 use crate::results::record::cell::{Phase, PhaseTime};
-use crate::results::record::night::{Finding, FindingKind, Night};
-use crate::results::record::side::{Baseline, Side};
+use crate::results::record::night::{Finding, FindingKind, Judged, Night};
+use crate::results::record::side::Side;
 use crate::results::store::nightly::Nights;
 use crate::results::store::{self, Run, StoreError};
 
@@ -63,7 +63,8 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
         .iter()
         .map(|cell| (cell.key.clone(), planned(&run.plan, &cell.launch)))
         .collect();
-    let tonight = of_run(&run, &gates);
+    let tonight = chosen(args, of_run(&run, &gates));
+    let mut counted = None;
     let findings = match &kept {
         None => {
             complain(&format!(
@@ -72,16 +73,18 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
                 args.run.matrix.display(),
                 measured.folder.display()
             ));
-            refusals(&tonight)
+            held::failures(&tonight)
         }
         Some(baseline) => {
-            let judged = judge(args, colors, &gates, baseline, &tonight, &measured, &first)?;
-            let Some((findings, worst)) = judged else {
+            let baseline = chosen(args, baseline.side.clone());
+            let judged = judge(args, colors, &gates, &baseline, &tonight, &measured, &first)?;
+            let Some((findings, metrics, worst)) = judged else {
                 return Ok(Exit::Interrupted);
             };
             if worst == Exit::CellFailed {
                 exit = worst;
             }
+            counted = Some(metrics);
             findings
         }
     };
@@ -93,15 +96,16 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
         baseline: kept.as_ref().map(|baseline| baseline.side.run.clone()),
         machine: tonight.machine.clone(),
         cells: held::kept(&tonight),
+        judged: counted,
         findings,
     };
     // First of all: a page can be drawn again.
     let history = nights
         .append(&night)
         .context("the night is measured, and not in the history")?;
+    tell::notify(args, &nights, &night);
     tell::publish(args, &night, &measured)?;
     tell::chart(args, &night);
-    tell::notify(args, &nights, &night);
     forget(args, &night);
     if !args.run.json {
         print(&format!("history: {}\n", history.display()));
@@ -110,7 +114,20 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
         .findings
         .iter()
         .any(|finding| finding.kind == FindingKind::Worse);
-    Ok(if is_worse { Exit::Regression } else { exit })
+    let is_judged = counted.is_none_or(|counted| counted.judged > 0);
+    Ok(match exit {
+        _ if is_worse => Exit::Regression,
+        Exit::Done if !is_judged => Exit::NotJudged,
+        exit => exit,
+    })
+}
+
+/// The cells that `--only` chooses.
+fn chosen(args: &NightlyArgs, mut side: Side) -> Side {
+    if let Some(only) = &args.run.only {
+        side.cells.retain(|_, cell| only.fits(&cell.axes));
+    }
+    side
 }
 
 fn overlaps(error: StoreError) -> Refusal {
@@ -123,30 +140,17 @@ fn overlaps(error: StoreError) -> Refusal {
     })
 }
 
-/// What failed or is invalid, where there is no baseline.
-fn refusals(tonight: &Side) -> Vec<Finding> {
-    let nothing = Side {
-        cells: BTreeMap::new(),
-        ..tonight.clone()
-    };
-    let look = held::look(&nothing, tonight, &[], None, &Policy::default());
-    look.findings
-        .into_iter()
-        .filter(|finding| finding.kind < FindingKind::Environment)
-        .collect()
-}
-
-/// What the night found, after fresh starts of the suspects, and how those went; `None` if they were interrupted. `first` is how many starts of each cell
-/// were planned before.
+/// What the night found, after fresh starts of the suspects, how many metrics were judged, and how the fresh starts went; `None` if they were
+/// interrupted. `first` is how many starts of each cell were planned before.
 fn judge(
     args: &NightlyArgs,
     colors: Colors,
     gates: &[Metric],
-    baseline: &Baseline,
+    baseline: &Side,
     tonight: &Side,
     measured: &Measured,
     first: &BTreeMap<CellKey, u32>,
-) -> Result<Option<(Vec<Finding>, Exit)>, Refusal> {
+) -> Result<Option<(Vec<Finding>, Judged, Exit)>, Refusal> {
     let policy = Policy {
         floor: args.judging.floor,
         loss: Policy::default().loss.max(2.0 * args.judging.floor),
@@ -158,7 +162,7 @@ fn judge(
         complain(&format!("warning: {doubt}\n"));
     }
     let noise = noise_of(&args.run.places.cache(), tonight);
-    let look = held::look(&baseline.side, tonight, &past, noise.as_ref(), &policy);
+    let look = held::look(baseline, tonight, &past, noise.as_ref(), &policy);
     let mut findings = look.findings.clone();
     let run = Run::read(&measured.folder).context("the night's run cannot be read")?;
     let costs = costs(&run);
@@ -194,8 +198,23 @@ fn judge(
     }
     let fresh = side::of_run(&run.about, &run.plan, &run.machine, &fresh, gates);
     findings.extend(held::decide(&look, &fresh, &policy, &granted));
-    findings.sort_by(|a, b| (a.kind, &a.cell).cmp(&(b.kind, &b.cell)));
-    Ok(Some((findings, exit)))
+    let is_undecided = |finding: &&Finding| finding.kind == FindingKind::Undecided;
+    let undecided = findings.iter().filter(is_undecided).count();
+    let judged = Judged {
+        metrics: look.metrics,
+        judged: look.family - undecided,
+        undecided,
+    };
+    // What was not judged comes first: all else is said of the rest.
+    let rank = |finding: &Finding| {
+        (
+            finding.kind != FindingKind::NotJudged,
+            finding.kind,
+            finding.cell.clone(),
+        )
+    };
+    findings.sort_by_key(rank);
+    Ok(Some((findings, judged, exit)))
 }
 
 /// What a start of each cell took: its launch, and all its measurements on one start.

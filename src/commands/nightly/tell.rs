@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::base::ids::CellKey;
 use crate::base::secrets::Redactor;
 use crate::cli::compare::NightlyArgs;
 use crate::cli::variable;
@@ -61,8 +60,11 @@ pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &Measured) ->
         .write_report(PAGE, &page)
         .context("the page cannot be written")?;
     drop(store);
-    if let Some(file) = &args.junit {
-        fs::write(file, told::junit(night)).with_context(|| format!("cannot write {}", file.display()))?;
+    if let Some(file) = &args.junit
+        && let Err(error) = fs::write(file, told::junit(night))
+    {
+        // The folder was there when the night began; what the night found counts all the same.
+        complain(&format!("error: cannot write {}: {error}\n", file.display()));
     }
     if let Some(summary) = variable("GITHUB_STEP_SUMMARY") {
         let mut file = OpenOptions::new().create(true).append(true).open(&summary);
@@ -76,15 +78,19 @@ pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &Measured) ->
         print(&format!("{text}\n"));
         return Ok(());
     }
-    print(&measured.tables);
     if variable("GITHUB_ACTIONS").is_some() {
         print(&told::annotations(night));
     }
-    print(&format!("\n{}: {}\n", night.matrix, told::headline(night)));
-    for finding in &night.findings {
-        let cell = finding.cell.as_ref().map_or("all", CellKey::as_str);
-        print(&format!("  {}: {cell}: {}\n", finding.kind.name(), finding.text));
+    print(&format!("{}: {}\n", night.matrix, told::headline(night)));
+    for line in told::lines(night) {
+        print(&format!(
+            "  {}: {}: {}\n",
+            line.kind.name(),
+            line.cells,
+            line.text
+        ));
     }
+    print(&format!("\n{}", measured.tables));
     print(&format!("page: {}\n", path.display()));
     Ok(())
 }
@@ -137,11 +143,8 @@ fn send(url: &str, message: &serde_json::Value) -> Result<(), String> {
     // The address of a webhook is its password.
     let told = |error: reqwest::Error| format!("{:#}", anyhow::Error::from(error.without_url()));
     runtime.block_on(async {
-        let sent = engine::http_client()
-            .post(url)
-            .timeout(WEBHOOK)
-            .json(message)
-            .send();
+        let client = engine::proxied_client().map_err(told)?;
+        let sent = client.post(url).timeout(WEBHOOK).json(message).send();
         let answer = sent.await.map_err(told)?;
         answer.error_for_status().map(|_| ()).map_err(told)
     })

@@ -1,6 +1,6 @@
 //! A night's run held against the baseline: what is suspected, what is confirmed, what else is to be told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cells;
 use super::change;
@@ -14,7 +14,7 @@ use super::verdict::{self, LEVEL, chance, relative};
 use crate::base::ids::CellKey;
 use crate::judge::metrics::{Better, Metric};
 use crate::results::record::night::{Finding, FindingKind, Night, NightCell};
-use crate::results::record::side::{Cause, Noise, Side, SideCell};
+use crate::results::record::side::{Cause, Excluded, Noise, Side, SideCell};
 
 /// What a first look at a night found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +25,8 @@ pub struct Look {
     pub suspects: Vec<Suspected>,
     /// What is known without any.
     pub findings: Vec<Finding>,
+    /// Gating metrics of the baseline and of the night.
+    pub metrics: usize,
 }
 
 /// A figure under suspicion.
@@ -93,28 +95,39 @@ pub fn look(
         look.findings
             .push(finding(FindingKind::Environment, None, None, text));
     }
+    look.findings.extend(failures(tonight));
+    let pairs = cells::pairs(baseline, tonight);
     let mut open = Vec::new();
-    for (key, one, two) in cells::pairs(baseline, tonight) {
-        match standing(key, one, two) {
-            Err(found) => look.findings.push(found),
-            Ok(()) if !events.is_empty() => {}
+    for (key, one, two) in &pairs {
+        look.metrics += two.gates.len();
+        match standing(one, two, &events) {
+            Err(Some(why)) => look
+                .findings
+                .push(finding(FindingKind::NotJudged, Some(key), None, why)),
+            Err(None) => {}
             Ok(()) => open.extend(
                 two.gates
                     .iter()
                     .filter_map(|name| Metric::of_name(name))
-                    .map(|metric| (key, one, two, metric)),
+                    .map(|metric| (*key, *one, *two, metric)),
             ),
         }
     }
-    for (key, cell) in &tonight.cells {
-        if !baseline.cells.contains_key(key) {
-            let text = cell.refused().map_or_else(
-                || "it is not in the baseline; `matrix baseline accept` takes it up".to_owned(),
-                |(cause, reason)| format!("{}: {reason}", cause.name()),
-            );
+    let is_new = |key: &CellKey| !pairs.iter().any(|(paired, ..)| *paired == key);
+    for (key, cell) in tonight.cells.iter().filter(|(key, _)| is_new(key)) {
+        look.metrics += cell.gates.len();
+        if cell.refused().is_none() {
+            let text = "it is not in the baseline; `matrix baseline accept` takes it up";
             look.findings
-                .push(finding(FindingKind::Unclear, Some(key), None, text));
+                .push(finding(FindingKind::NotJudged, Some(key), None, text));
         }
+    }
+    let is_lost = |cell: &SideCell| !pairs.iter().any(|(_, paired, _)| std::ptr::eq(*paired, cell));
+    for (key, cell) in baseline.cells.iter().filter(|(_, cell)| is_lost(cell)) {
+        look.metrics += cell.gates.len();
+        let text = "the baseline has it, and it was not measured; `matrix baseline accept` drops it";
+        look.findings
+            .push(finding(FindingKind::Missing, Some(key), None, text));
     }
     // Every figure counts in the family, suspected or not, so it must be known before any is judged.
     let (fit, unfit): (Vec<_>, Vec<_>) = open
@@ -124,7 +137,7 @@ pub fn look(
     for (key, metric, why) in unfit {
         let why = why.err().unwrap_or_default();
         look.findings
-            .push(finding(FindingKind::Unclear, Some(key), Some(metric), why));
+            .push(finding(FindingKind::NotJudged, Some(key), Some(metric), why));
     }
     look.family = fit.len();
     for (key, metric, figures) in fit {
@@ -135,28 +148,60 @@ pub fn look(
     look
 }
 
-/// Whether a pair can be judged at all.
-fn standing(key: &CellKey, one: &SideCell, two: &SideCell) -> Result<(), Finding> {
-    if let Some((cause, reason)) = two.refused() {
-        let kind = match cause {
-            Cause::Failed => FindingKind::Failed,
-            Cause::Invalid => FindingKind::Invalid,
-        };
-        return Err(finding(kind, Some(key), None, reason));
+/// What failed or is invalid, cell by cell, whatever it is compared against. A cell some of whose starts count is found too.
+pub fn failures(tonight: &Side) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (key, cell) in &tonight.cells {
+        if let Some((cause, reason)) = cell.refused() {
+            let kind = match cause {
+                Cause::Failed => FindingKind::Failed,
+                Cause::Invalid => FindingKind::Invalid,
+            };
+            found.push(finding(kind, Some(key), None, reason));
+            continue;
+        }
+        for (cause, kind) in [
+            (Cause::Failed, FindingKind::Failed),
+            (Cause::Invalid, FindingKind::Invalid),
+        ] {
+            let of_cause: Vec<&Excluded> = cell
+                .excluded
+                .iter()
+                .filter(|excluded| excluded.cause == cause)
+                .collect();
+            let starts: BTreeSet<u32> = of_cause.iter().map(|excluded| excluded.start).collect();
+            if let Some(first) = of_cause.first() {
+                let text = format!("{} of its starts, the first: {}", starts.len(), first.reason);
+                found.push(finding(kind, Some(key), None, text));
+            }
+        }
+    }
+    found
+}
+
+/// Whether a pair can be judged at all; if not, why, where that is not told elsewhere.
+fn standing(one: &SideCell, two: &SideCell, events: &[&Difference]) -> Result<(), Option<String>> {
+    if two.refused().is_some() {
+        return Err(None);
     }
     if let Some((cause, reason)) = one.refused() {
-        let text = format!("the baseline holds nothing of it: {}: {reason}", cause.name());
-        return Err(finding(FindingKind::Unclear, Some(key), None, text));
+        return Err(Some(format!(
+            "the baseline holds nothing of it: {}: {reason}",
+            cause.name()
+        )));
     }
     let own = fingerprint::of_cells(one, two);
-    if let Some(event) = own.iter().find(|difference| difference.kind.forbids()) {
-        let kind = match event.kind {
-            Kind::Environment => FindingKind::Environment,
-            _ => FindingKind::Unclear,
-        };
-        return Err(finding(kind, Some(key), None, event.told()));
+    let of_cell = own.iter().filter(|difference| difference.kind.forbids());
+    let told: Vec<String> = events
+        .iter()
+        .copied()
+        .chain(of_cell)
+        .map(Difference::told)
+        .collect();
+    match told.as_slice() {
+        [] => Ok(()),
+        told => Err(Some(told.join("; "))),
     }
-    Ok(())
 }
 
 type Logs = (Vec<f64>, Vec<f64>);
@@ -437,7 +482,7 @@ mod tests {
         let look = Look {
             family: 1,
             suspects: vec![Suspected::of("a", 3, 0.06)],
-            findings: Vec::new(),
+            ..Look::default()
         };
         let granted = [(CellKey::new("a"), granted)].into();
         let mut findings = decide(&look, &side, &Policy::default(), &granted);

@@ -405,6 +405,7 @@ mod tests {
             baseline: (at > 0).then(|| RunId::new("m-0")),
             machine: [("driver".to_owned(), driver.to_owned())].into(),
             cells: [(key, cell)].into(),
+            judged: None,
             findings,
         }
     }

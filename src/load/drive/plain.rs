@@ -5,7 +5,7 @@
 //! and takes what has gathered. What is due to be sent is sent on time all the same. Where the kernel gives no moments, it looks
 //! at once, as ever. It decides nothing that [`super::send`] does not decide for encrypted connections in the same way.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -20,16 +20,17 @@ use rustix::time::Timespec;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use self::bell::Bell;
+use self::connect::Begun;
 use super::DriveError;
 use super::send::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, count_prompt, fill, give_up};
 use super::slots::Slot;
 use crate::base::clock::{self, Moment};
 use crate::load::client::Stamp;
-use crate::load::exchange::{Answer, Bounds, Course, GRACE, Haul, Live, nanos};
-use crate::load::protocol::Decoder;
-use crate::load::socket::Reading;
+use crate::load::exchange::{Answer, Course, GRACE, Haul, Live, nanos};
+use crate::load::socket::{Reading, Socket};
 
 mod bell;
+mod connect;
 
 /// The longest pause between two looks at the sockets.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -45,8 +46,11 @@ const PLENTY: usize = 128 << 10;
 const MOST_EXPECTED: u32 = 4096;
 /// How many sockets are looked at before due times are looked at again.
 const SOCKETS: usize = 256;
-/// The bell's place among the sockets.
+/// How many sockets that connect or take a body are served at a time.
+const PREPARE: usize = 64;
+/// The places of the bell and of the sockets that connect or take a body, among the sockets.
 const BELL: u64 = u64::MAX;
+const PREPARING: u64 = u64::MAX - 1;
 
 type Taking = Pin<Box<dyn Future<Output = Slot> + Send>>;
 
@@ -56,13 +60,17 @@ struct Stream {
     job: Job,
     ready: Moment,
     slot: Option<Slot>,
+    /// Whether it counts among the connections in the making.
     is_connecting: bool,
-    is_leaving: bool,
+    /// Whether its connection or its body is not yet with the kernel.
+    is_preparing: bool,
 }
 
 /// An event loop.
 pub(super) struct Loop {
     epoll: rustix::fd::OwnedFd,
+    /// The sockets that connect or take a body.
+    preparing: rustix::fd::OwnedFd,
     bell: Arc<Bell>,
     reading: Reading,
     to: SocketAddr,
@@ -77,11 +85,15 @@ impl Loop {
             let bell = Arc::new(Bell::new()?);
             let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
             epoll::add(&epoll, &*bell, epoll::EventData::new_u64(BELL), edge)?;
-            Ok((epoll, bell))
+            let preparing = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            let place = epoll::EventData::new_u64(PREPARING);
+            epoll::add(&epoll, &preparing, place, epoll::EventFlags::IN)?;
+            Ok((epoll, preparing, bell))
         };
-        let (epoll, bell) = make().map_err(|error| DriveError::Thread(error.to_string()))?;
+        let (epoll, preparing, bell) = make().map_err(|error| DriveError::Thread(error.to_string()))?;
         Ok(Self {
             epoll,
+            preparing,
             bell,
             reading: Reading::new(),
             to,
@@ -103,11 +115,16 @@ impl Loop {
             jobs: jobs.into(),
             running: 0,
             connecting: 0,
+            connects: CONNECTS,
+            preparing: 0,
             unconnected: VecDeque::new(),
+            rounds: VecDeque::new(),
             again: Vec::new(),
             firsts: VecDeque::new(),
             lasts: VecDeque::new(),
+            retries: VecDeque::new(),
             leaves: VecDeque::new(),
+            leaving: HashMap::new(),
             waiting: None,
             closed: None,
             drained: over.map(|over| over.plus(self.shared.limits.drain.duration())),
@@ -145,16 +162,25 @@ struct Round {
     streams: Vec<Option<Box<Stream>>>,
     done: Vec<Sent>,
     running: usize,
+    /// Connections in the making, and how many there may be.
     connecting: usize,
-    /// Begun, and waiting until fewer connections are in the making.
-    unconnected: VecDeque<usize>,
+    connects: usize,
+    /// Streams whose connection or body is not yet with the kernel.
+    preparing: usize,
+    /// Requests that have a slot and wait until fewer connections are in the making.
+    unconnected: VecDeque<Begun>,
+    /// The next rounds of conversations, with their slots.
+    rounds: VecDeque<(Job, Option<Slot>)>,
     /// Streams whose sockets may hold more.
     again: Vec<usize>,
     /// When the body of each answer must have begun, in order; the same for their ends.
     firsts: VecDeque<(Moment, usize)>,
     lasts: VecDeque<(Moment, usize)>,
-    /// When streams that said `[DONE]` are left.
+    /// When connections in the making have to be asked for again.
+    retries: VecDeque<(Moment, usize)>,
+    /// When connections are left that stay open after `[DONE]`, and their sockets.
     leaves: VecDeque<(Moment, usize)>,
+    leaving: HashMap<usize, Socket>,
     /// The slot that the next job waits for.
     waiting: Option<Taking>,
     closed: Option<Closed>,
@@ -180,7 +206,7 @@ impl Round {
                 self.give_up_waiting();
             }
             self.expire();
-            if self.jobs.is_empty() && self.running == 0 {
+            if self.is_over() {
                 return;
             }
             let now = clock::now();
@@ -195,7 +221,10 @@ impl Round {
             let until = until.into_iter().flatten().min();
             if !is_behind && self.again.is_empty() && now < self.next_look {
                 let nap = until.map_or(self.next_look, |until| until.min(self.next_look));
-                sleep(nap.since(now));
+                match self.preparing {
+                    0 => sleep(nap.since(now)),
+                    _ => self.prepare(nap.since(now)),
+                }
                 if clock::now() < self.next_look {
                     continue;
                 }
@@ -207,6 +236,12 @@ impl Round {
             };
             self.look(&mut events, wait);
         }
+    }
+
+    /// Whether nothing more is to be done.
+    fn is_over(&self) -> bool {
+        let is_sent = self.jobs.is_empty() && self.rounds.is_empty() && self.unconnected.is_empty();
+        is_sent && self.running == 0 && self.leaving.is_empty()
     }
 
     /// Sees whether anything more may be sent; if not, forgets what never falls due.
@@ -226,6 +261,7 @@ impl Round {
         let (zero, shared) = (self.zero, &self.inner.shared);
         self.jobs.retain(|job| job.falls_due_before(end, zero, shared));
         if closed == Closed::Stopped {
+            self.rounds.clear();
             self.give_up_waiting();
         }
     }
@@ -248,6 +284,12 @@ impl Round {
 
     /// Ends all that is under way.
     fn cut(&mut self) {
+        let closed = self.closed.unwrap_or(Closed::Stopped);
+        for begun in std::mem::take(&mut self.unconnected) {
+            let progress = &self.inner.shared.progress;
+            give_up(&begun.job, closed, self.zero, progress, &mut self.done);
+        }
+        self.leaving.clear();
         for place in 0..self.streams.len() {
             if let Some(stream) = &mut self.streams[place] {
                 let answer = stream.live.cancel();
@@ -259,6 +301,11 @@ impl Round {
     /// Sends some of what is due and has a slot: whether more is, and when the next is due if it only waits for its time.
     fn send_due(&mut self) -> (bool, Option<Moment>) {
         for _ in 0..BURST {
+            if let Some((job, slot)) = self.rounds.pop_front() {
+                let ready = self.zero.plus(job.due);
+                self.begin(job, slot, ready);
+                continue;
+            }
             let Some(job) = self.jobs.front() else {
                 return (false, None);
             };
@@ -297,64 +344,6 @@ impl Round {
         }
     }
 
-    fn begin(&mut self, mut job: Job, slot: Option<Slot>, ready: Moment) {
-        let shared = &self.inner.shared;
-        job.take_turn(ready, self.zero, shared);
-        shared.progress.running.fetch_add(1, Ordering::Relaxed);
-        let bounds = Bounds::of(job.asked_tokens, &shared.limits);
-        let request = std::mem::take(&mut job.bytes);
-        let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes);
-        decoder.expect(job.asked_tokens.min(MOST_EXPECTED) as usize);
-        let live = Live::begin(request, decoder, bounds, self.zero);
-        let (place, sent) = (job.place, live.sent());
-        let first = bounds.first_byte.min(bounds.request);
-        if first < bounds.request {
-            self.firsts.push_back((sent.plus(first), place));
-        }
-        self.lasts.push_back((sent.plus(bounds.request), place));
-        self.streams[place] = Some(Box::new(Stream {
-            live,
-            job,
-            ready,
-            slot,
-            is_connecting: false,
-            is_leaving: false,
-        }));
-        self.running += 1;
-        if self.connecting < CONNECTS && self.unconnected.is_empty() {
-            self.connect(place);
-        } else {
-            self.unconnected.push_back(place);
-        }
-    }
-
-    fn connect(&mut self, place: usize) {
-        let Some(stream) = &mut self.streams[place] else {
-            return;
-        };
-        if let Err(answer) = stream.live.connect(self.inner.to) {
-            return self.end(place, *answer);
-        }
-        let mut interest = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        if stream.live.is_writing() {
-            interest |= epoll::EventFlags::OUT;
-        }
-        if !stream.live.is_connected() {
-            stream.is_connecting = true;
-            self.connecting += 1;
-        }
-        let data = epoll::EventData::new_u64(place as u64);
-        let added = stream
-            .live
-            .socket()
-            .map(|socket| epoll::add(&self.inner.epoll, socket, data, interest));
-        if let Some(Err(_)) = added {
-            // Out of memory or of watches: nothing would ever be heard of it.
-            let answer = stream.live.time_out();
-            self.end(place, *answer);
-        }
-    }
-
     /// Ends what has run out of time.
     fn expire(&mut self) {
         let now = clock::now();
@@ -376,21 +365,29 @@ impl Round {
                 self.end(place, *answer);
             }
         }
-        while let Some((_, place)) = pop_if(&mut self.leaves, |at, _| at <= now) {
-            if let Some(stream) = &mut self.streams[place] {
-                let answer = stream.live.leave();
-                self.end(place, *answer);
-            }
+        while let Some((_, place)) = pop_if(&mut self.retries, |at, _| at <= now) {
+            self.retry(place);
         }
+        while let Some((_, place)) = pop_if(&mut self.leaves, |at, _| at <= now) {
+            let left_open = u64::from(self.leaving.remove(&place).is_some());
+            self.inner
+                .shared
+                .progress
+                .left_open
+                .fetch_add(left_open, Ordering::Relaxed);
+        }
+        self.connect_waiting();
     }
 
     /// The next moment at which [`Round::expire`] may have something to do.
     fn next_deadline(&mut self) -> Option<Moment> {
-        let streams = &self.streams;
-        for queue in [&mut self.firsts, &mut self.lasts, &mut self.leaves] {
+        let (streams, leaving) = (&self.streams, &self.leaving);
+        for queue in [&mut self.firsts, &mut self.lasts, &mut self.retries] {
             while pop_if(queue, |_, place| streams[place].is_none()).is_some() {}
         }
-        let fronts = [&self.firsts, &self.lasts, &self.leaves].map(|queue| queue.front().map(|(at, _)| *at));
+        while pop_if(&mut self.leaves, |_, place| !leaving.contains_key(&place)).is_some() {}
+        let queues = [&self.firsts, &self.lasts, &self.retries, &self.leaves];
+        let fronts = queues.map(|queue| queue.front().map(|(at, _)| *at));
         fronts.into_iter().flatten().chain(self.drained).min()
     }
 
@@ -407,6 +404,7 @@ impl Round {
         for event in events.iter() {
             match event.data.u64() {
                 BELL => self.inner.bell.hush(),
+                PREPARING => self.prepare(Duration::ZERO),
                 place => self.ready(place as usize, event.flags, &mut haul),
             }
         }
@@ -415,11 +413,6 @@ impl Round {
             .progress
             .events
             .fetch_add(haul.events, Ordering::Relaxed);
-        while self.connecting < CONNECTS
-            && let Some(place) = self.unconnected.pop_front()
-        {
-            self.connect(place);
-        }
         let streams = u32::try_from(self.running).unwrap_or(u32::MAX);
         let longest = match self.typical.filter(|_| self.waiting.is_some()) {
             Some(typical) => PAUSE.min(typical / PAUSES_PER_ANSWER),
@@ -435,18 +428,11 @@ impl Round {
 
     fn ready(&mut self, place: usize, flags: epoll::EventFlags, haul: &mut Haul) {
         let ending = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-        let Some(stream) = &mut self.streams[place] else {
-            return;
-        };
-        if stream.live.is_writing() && flags.intersects(epoll::EventFlags::OUT | ending) {
-            let written = stream.live.write_on();
-            if stream.is_connecting && stream.live.is_connected() {
-                stream.is_connecting = false;
-                self.connecting -= 1;
-            }
-            if let Err(answer) = written {
-                return self.end(place, *answer);
-            }
+        if self.streams[place].is_none() {
+            return self.close_left(place);
+        }
+        if flags.intersects(ending) {
+            self.write_on(place);
         }
         if flags.intersects(epoll::EventFlags::IN | ending) {
             self.read(place, flags.intersects(ending), haul);
@@ -466,9 +452,12 @@ impl Round {
         if haul.bytes > before {
             self.naps = stream.live.stamp() == Some(Stamp::Kernel);
         }
-        if stream.live.is_done() && !stream.is_leaving {
-            stream.is_leaving = true;
-            self.leaves.push_back((clock::now().plus(GRACE), place));
+    }
+
+    /// Closes a connection whose answer was over: the rest has come now, and nothing in it matters.
+    fn close_left(&mut self, place: usize) {
+        if let Some(socket) = self.leaving.remove(&place) {
+            let _ = socket.read(&mut self.inner.reading);
         }
     }
 
@@ -479,6 +468,11 @@ impl Round {
         };
         self.running -= 1;
         self.connecting -= usize::from(stream.is_connecting);
+        self.preparing -= usize::from(stream.is_preparing);
+        if let Some(socket) = stream.live.left_open() {
+            self.leaves.push_back((clock::now().plus(GRACE), place));
+            self.leaving.insert(place, socket);
+        }
         let stamp = answer.stamp;
         let took = answer.end.since(answer.sent);
         self.typical = Some(self.typical.map_or(took, |typical| typical * 7 / 8 + took / 8));
@@ -503,14 +497,13 @@ impl Round {
         }
     }
 
-    /// Sends the next round of a conversation, if anything may still be sent. Otherwise it never falls due.
+    /// Has the next round of a conversation sent, if anything may still be sent. Otherwise it never falls due.
     fn go_on(&mut self, next: Job, slot: Option<Slot>) {
         if self.over.is_some_and(|over| clock::now() >= over) {
             return;
         }
         if self.closed.is_none() {
-            let ready = self.zero.plus(next.due);
-            self.begin(next, slot, ready);
+            self.rounds.push_back((next, slot));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! One thread's share of a drive: requests prepared; and, where connections are encrypted, sent in turn and followed to
 //! their ends on tokio. Bare connections go through [`super::plain`].
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -17,15 +17,16 @@ use super::{DriveError, Driven, Item, Load, Progress};
 use crate::base::clock::{self, Moment};
 use crate::load::client::{self, Route, RouteError, Stamp};
 use crate::load::dataset::Content;
-use crate::load::exchange::{Answer, Bounds, Exchange, nanos};
+use crate::load::exchange::{Answer, Bounds, Exchange, LeftOpen, nanos};
 use crate::load::protocol::{self, Ask, EncodeError};
 use crate::load::target::Target;
 use crate::matrix::plan::Usage;
 use crate::matrix::spec::scenario::Limits;
 use crate::results::record::request::{Class, Failure, Oddity, Request};
 
-/// How many connections a thread may have in the making; servers with a short accept queue answer a flood of them with
-/// seconds of retries. The wait is not hidden: a request counts as sent before it.
+/// How many connections a thread may have in the making at first; servers with a short accept queue answer a flood of them with
+/// seconds of retries. Each that stands at once makes room for one more, since nearly all servers take them as fast as they come.
+/// A request that waits counts as sent after it: the wait is our delay, and in the lag.
 pub(super) const CONNECTS: usize = 256;
 /// So many requests that are due at once are begun before the event loop looks at its sockets.
 pub(super) const BURST: usize = 16;
@@ -181,8 +182,16 @@ pub(super) async fn send(
             zero,
         };
         running.spawn(async move {
-            let sent = all(job, ready, &way).await;
+            let mut open = JoinSet::new();
+            let sent = all(job, ready, &way, &mut open).await;
             drop(slot);
+            let ended = tokio::select! {
+                ended = open.join_all() => ended,
+                () = way.cut.cancelled() => Vec::new(),
+            };
+            for _ in ended.into_iter().filter(|ended| !ended) {
+                way.shared.progress.left_open.fetch_add(1, Ordering::Relaxed);
+            }
             sent
         });
         while let Some(ended) = running.try_join_next() {
@@ -269,12 +278,15 @@ impl Way {
 }
 
 /// Sends one request now and follows it to its end, and then the rounds that come after it.
-async fn all(mut job: Job, ready: Moment, way: &Way) -> Vec<Sent> {
+async fn all(mut job: Job, ready: Moment, way: &Way, open: &mut JoinSet<bool>) -> Vec<Sent> {
     let mut done = Vec::with_capacity(1 + job.later());
     let mut ready = ready;
     loop {
         let (place, talk) = (job.place, job.talk.take());
-        let mut sent = one(job, ready, way).await;
+        let (mut sent, left_open) = one(job, ready, way).await;
+        if let Some(left_open) = left_open {
+            open.spawn(left_open.ends());
+        }
         let next = talk.and_then(|talk| {
             count_prompt(&mut sent.request);
             talk.next(&sent.request, place, &way.shared)
@@ -288,14 +300,30 @@ async fn all(mut job: Job, ready: Moment, way: &Way) -> Vec<Sent> {
     }
 }
 
-async fn one(job: Job, ready: Moment, way: &Way) -> Sent {
+/// Sends a request as soon as not too many connections are in the making.
+async fn one(job: Job, ready: Moment, way: &Way) -> (Sent, Option<LeftOpen>) {
     let (limits, progress, zero) = (&way.shared.limits, &way.shared.progress, way.zero);
+    let permit = tokio::select! {
+        biased;
+        permit = way.connects.acquire() => permit.ok(),
+        () = way.cut.cancelled() => None,
+    };
+    let Some(permit) = permit else {
+        let mut unsent = Vec::with_capacity(1);
+        give_up(&job, Closed::Stopped, zero, progress, &mut unsent);
+        return (unsent.remove(0), None);
+    };
+    let permit = Mutex::new(Some(permit));
+    let on_connect = |at_once| {
+        drop(permit.lock().expect("nobody panics with it").take());
+        way.connects.add_permits(usize::from(at_once));
+    };
     let on_events = |count| {
         progress.events.fetch_add(count, Ordering::Relaxed);
     };
     let exchange = Exchange {
         route: &way.shared.route,
-        connects: &way.connects,
+        on_connect: &on_connect,
         cut: &way.cut,
         on_events: &on_events,
         zero,
@@ -303,7 +331,7 @@ async fn one(job: Job, ready: Moment, way: &Way) -> Sent {
     progress.running.fetch_add(1, Ordering::Relaxed);
     let mut record = blank(&job);
     let protocol = way.shared.target.dialect.protocol;
-    let answer = exchange
+    let (answer, left_open) = exchange
         .run(job.bytes, protocol, Bounds::of(job.asked_tokens, limits))
         .await;
     let stamp = answer.stamp;
@@ -313,11 +341,12 @@ async fn one(job: Job, ready: Moment, way: &Way) -> Sent {
     let lag = record
         .sent_ns
         .map(|at| Duration::from_nanos(at.saturating_sub(nanos(ready, zero))));
-    Sent {
+    let sent = Sent {
         request: record,
         lag,
         stamp,
-    }
+    };
+    (sent, left_open)
 }
 
 /// Takes the server's count of a round's prompt for ours: only the server knows what its template makes of the history.
@@ -440,6 +469,7 @@ pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) 
         lag: None,
         stamp: Stamp::User,
         clock_jumps: 0,
+        left_open: 0,
         threads: Vec::new(),
     }
 }

@@ -1,6 +1,7 @@
-use super::send::{prepare, send};
+use super::send::{CONNECTS, prepare, send};
 use super::*;
 use crate::base::units::Span;
+use crate::load::exchange::GRACE;
 use crate::load::server::{Act, Server, begun, plain, stream, target};
 use crate::matrix::plan::Protocol;
 use crate::results::record::request::{ChunkKind, Class};
@@ -261,6 +262,68 @@ async fn what_follows_done_neither_delays_nor_spoils_an_answer() {
     ])
     .await;
     assert_eq!(request.failure, None);
+}
+
+#[tokio::test]
+async fn a_connection_left_open_after_done_keeps_neither_its_slot_nor_the_end_of_its_answer() {
+    for is_bare in [true, false] {
+        let server = Server::saying(vec![Act::Write(begun(&[A, DONE])), Act::Hang]).await;
+        let mut load = load(server.port, &[0, 0, 0]);
+        load.concurrency = NonZeroU32::new(1);
+        let requests = driven_by(load, is_bare).await;
+        assert!(requests.iter().all(Request::is_completed), "{requests:?}");
+        for request in &requests {
+            assert_eq!(Some(request.end_ns), request.last_line_ns, "{is_bare}");
+        }
+        let grace = u64::try_from(GRACE.as_nanos()).unwrap();
+        assert!(requests[2].end_ns < grace, "{is_bare}: {:?}", requests[2]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_leaves_connections_open_is_told() {
+    let server = Server::saying(vec![Act::Write(begun(&[A, DONE])), Act::Hang]).await;
+    assert_eq!(driven(load(server.port, &[0, 0])).await.left_open, 2);
+    let sound = Server::saying(vec![
+        Act::Write(begun(&[A, DONE])),
+        Act::Pause(Duration::from_millis(20)),
+        Act::Write(b"0\r\n\r\n".to_vec()),
+    ])
+    .await;
+    assert_eq!(driven(load(sound.port, &[0, 0])).await.left_open, 0);
+}
+
+/// A server whose queue of connections is full and that takes none of them.
+fn full() -> (tokio::net::TcpListener, Vec<std::net::TcpStream>) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200));
+    let taken = std::iter::from_fn(|| connect().ok()).take(10).collect();
+    (listener, taken)
+}
+
+#[tokio::test]
+async fn what_a_request_waits_for_other_connections_is_lag_and_not_the_servers_time() {
+    for is_bare in [true, false] {
+        let (listener, _taken) = full();
+        let mut load = load(listener.local_addr().unwrap().port(), &vec![0; CONNECTS + 40]);
+        load.limits.request = Span::seconds(1);
+        load.limits.first_byte = Span::seconds(1);
+        let requests = driven_by(load, is_bare).await;
+        let late = |from: u64| {
+            requests
+                .iter()
+                .filter(|request| request.sent_ns >= Some(from))
+                .count()
+        };
+        // The first are counted out when they have to be asked for again.
+        assert_eq!(late(800_000_000), 40, "{is_bare}");
+        let timed_out = |request: &Request| class(request) == Some(Class::TimeoutBeforeFirst);
+        assert!(requests.iter().all(timed_out));
+        assert!(requests.iter().all(|request| request.end_ns < 4_000_000_000));
+    }
 }
 
 #[tokio::test]

@@ -22,6 +22,8 @@ pub(in crate::load) struct Live {
     request: Vec<u8>,
     written: usize,
     write_error: Option<io::Error>,
+    /// Whether the answer was over before its connection was.
+    is_left_open: bool,
 }
 
 /// Where an exchange stands after it was moved on.
@@ -50,6 +52,7 @@ impl Live {
             request,
             written: 0,
             write_error: None,
+            is_left_open: false,
         }
     }
 
@@ -63,9 +66,9 @@ impl Live {
         self.trace.has_body
     }
 
-    /// Whether `[DONE]` arrived.
-    pub(in crate::load) fn is_done(&self) -> bool {
-        self.trace.is_done()
+    /// The socket of an answer that was over before its connection was.
+    pub(in crate::load) fn left_open(&mut self) -> Option<Socket> {
+        self.socket.take().filter(|_| self.is_left_open)
     }
 
     /// Whose clock takes its moments of arrival.
@@ -166,6 +169,10 @@ impl Live {
             haul.events += self.trace.events() - events;
             match over {
                 Ok(true) => return self.over(Ending::Whole(at)),
+                Ok(false) if self.trace.is_done() => {
+                    self.is_left_open = true;
+                    return self.over(Ending::Whole(at));
+                }
                 Ok(false) => {}
                 Err(ending) => return self.over(ending),
             }
@@ -193,11 +200,6 @@ impl Live {
     /// Ends it from our side.
     pub(in crate::load) fn cancel(&mut self) -> Box<Answer> {
         self.conclude(Ending::Cancelled)
-    }
-
-    /// Ends it after `[DONE]`, whatever else might come.
-    pub(in crate::load) fn leave(&mut self) -> Box<Answer> {
-        self.conclude(Ending::Whole(clock::now()))
     }
 
     fn conclude(&mut self, ending: Ending) -> Box<Answer> {

@@ -231,11 +231,10 @@ impl Trace {
     /// What it comes to. To be called once.
     pub(super) fn conclude(&mut self, ending: Ending) -> Answer {
         let now = clock::now();
-        // After `[DONE]` the answer is whole, whatever becomes of the connection.
-        let ending = match ending {
-            Ending::Whole(at) => Ending::Whole(at),
-            _ if self.lines.is_done => Ending::Whole(now),
-            ending => ending,
+        // `[DONE]` ends the answer, whatever becomes of the connection.
+        let ending = match self.lines.last {
+            Some(at) if self.lines.is_done => Ending::Whole(at),
+            _ => ending,
         };
         let (end, is_whole) = match ending {
             Ending::Whole(at) => (at, true),

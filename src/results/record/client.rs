@@ -72,6 +72,9 @@ pub struct ClientFacts {
     /// How often the wall clock was set meanwhile, as the sending threads saw it.
     #[serde(default)]
     pub clock_jumps: u32,
+    /// Connections that the server left open for a second after `[DONE]`.
+    #[serde(default)]
+    pub left_open: u64,
     /// The calibrated error at the nearest number of streams that is not smaller, else the largest one.
     pub error: Option<Point>,
 }

@@ -25,8 +25,32 @@ pub struct Night {
     pub machine: Facts,
     /// What each cell came to.
     pub cells: BTreeMap<CellKey, NightCell>,
+    /// How many gating metrics were judged; absent without a baseline and in older nights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<Judged>,
     /// What was found, one line each; what notifications and reports tell.
     pub findings: Vec<Finding>,
+}
+
+/// How many gating metrics of the baseline and of the night were judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    /// Gating metrics of all cells.
+    pub metrics: usize,
+    /// Those of which it is known whether they got worse: better, same, worse, or unclear with enough starts.
+    pub judged: usize,
+    /// Those that are suspected of a loss that nothing confirmed or refuted.
+    #[serde(default)]
+    pub undecided: usize,
+}
+
+impl Judged {
+    /// Metrics that could not be judged.
+    pub const fn not_judged(self) -> usize {
+        self.metrics
+            .saturating_sub(self.judged)
+            .saturating_sub(self.undecided)
+    }
 }
 
 /// One cell of a night.
@@ -78,8 +102,10 @@ impl Finding {
 pub enum FindingKind {
     /// A loss, confirmed by fresh starts.
     Worse,
-    /// A cell failed.
+    /// A cell failed, or some of its starts did.
     Failed,
+    /// A cell of the baseline was not measured.
+    Missing,
     /// A cell was judged invalid: it raises no alarm and clears none.
     Invalid,
     /// The environment changed: what it does to figures is not the engine's doing.
@@ -88,8 +114,9 @@ pub enum FindingKind {
     Undecided,
     /// A suspicion that fresh starts did not confirm.
     Unconfirmed,
-    /// Figures that cannot be held against the baseline, and why.
-    Unclear,
+    /// Metrics that could not be judged, and why.
+    #[serde(alias = "unclear")]
+    NotJudged,
     /// A gain beyond the floor.
     Better,
 }
@@ -100,11 +127,12 @@ impl FindingKind {
         match self {
             Self::Worse => "worse",
             Self::Failed => "failed",
+            Self::Missing => "missing",
             Self::Invalid => "invalid",
             Self::Environment => "environment",
             Self::Undecided => "undecided",
             Self::Unconfirmed => "unconfirmed",
-            Self::Unclear => "unclear",
+            Self::NotJudged => "not judged",
             Self::Better => "better",
         }
     }
@@ -113,7 +141,7 @@ impl FindingKind {
     pub const fn is_news(self) -> bool {
         matches!(
             self,
-            Self::Worse | Self::Failed | Self::Invalid | Self::Environment
+            Self::Worse | Self::Failed | Self::Missing | Self::Invalid | Self::Environment
         )
     }
 }

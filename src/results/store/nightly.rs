@@ -279,6 +279,7 @@ mod tests {
             baseline: None,
             machine: BTreeMap::new(),
             cells: BTreeMap::new(),
+            judged: None,
             findings: Vec::new(),
         }
     }

@@ -149,3 +149,14 @@ async fn rounds_after_the_last_conversation_began_are_not_drained() {
         assert!(requests.iter().all(Request::is_completed), "{is_bare}");
     }
 }
+
+#[tokio::test]
+async fn a_long_conversation_that_nobody_answers_ends() {
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let requests = driven_by(load(port, vec![talk("x", 1000)], Limits::default()), true).await;
+    assert_eq!(requests.len(), 1000);
+    assert!(requests.iter().all(|request| !request.is_completed()));
+}

@@ -1,0 +1,141 @@
+//! From a slot to a request that is with the kernel: how many connections may be in the making, and what waits for them.
+//!
+//! A request counts as sent when its connection is asked for: what it waits before is our delay, and shows in the lag. Sockets that
+//! still connect or take a body have an epoll of their own, so that they are served even while the loop pauses.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::event::epoll;
+
+use super::{CONNECTS, MOST_EXPECTED, PREPARE, Round, Stream, wait_for};
+use crate::base::clock::Moment;
+use crate::load::drive::send::Job;
+use crate::load::drive::slots::Slot;
+use crate::load::exchange::{Bounds, Live, RETRY};
+use crate::load::protocol::Decoder;
+
+/// A request that has a slot, and what is needed to send it.
+pub(super) struct Begun {
+    pub(super) job: Job,
+    slot: Option<Slot>,
+    ready: Moment,
+}
+
+impl Round {
+    /// Sends a request that has a slot, or puts it behind others where too many connections are in the making.
+    pub(super) fn begin(&mut self, mut job: Job, slot: Option<Slot>, ready: Moment) {
+        job.take_turn(ready, self.zero, &self.inner.shared);
+        let begun = Begun { job, slot, ready };
+        if self.connecting < self.connects && self.unconnected.is_empty() {
+            self.connect(begun);
+        } else {
+            self.unconnected.push_back(begun);
+        }
+    }
+
+    /// Sends what waited until fewer connections were in the making.
+    pub(super) fn connect_waiting(&mut self) {
+        while self.connecting < self.connects
+            && let Some(begun) = self.unconnected.pop_front()
+        {
+            self.connect(begun);
+        }
+    }
+
+    fn connect(&mut self, begun: Begun) {
+        let Begun { mut job, slot, ready } = begun;
+        let shared = &self.inner.shared;
+        shared.progress.running.fetch_add(1, Ordering::Relaxed);
+        let bounds = Bounds::of(job.asked_tokens, &shared.limits);
+        let request = std::mem::take(&mut job.bytes);
+        let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes);
+        decoder.expect(job.asked_tokens.min(MOST_EXPECTED) as usize);
+        let mut live = Live::begin(request, decoder, bounds, self.zero);
+        let (place, sent) = (job.place, live.sent());
+        let connected = live.connect(self.inner.to);
+        let first = bounds.first_byte.min(bounds.request);
+        if first < bounds.request {
+            self.firsts.push_back((sent.plus(first), place));
+        }
+        self.lasts.push_back((sent.plus(bounds.request), place));
+        let is_connecting = connected.is_ok() && !live.is_connected();
+        let stream = self.streams[place].insert(Box::new(Stream {
+            live,
+            job,
+            ready,
+            slot,
+            is_connecting,
+            is_preparing: false,
+        }));
+        self.running += 1;
+        if let Err(answer) = connected {
+            return self.end(place, *answer);
+        }
+        if is_connecting {
+            self.connecting += 1;
+            self.retries.push_back((sent.plus(RETRY), place));
+        }
+        let added = stream.live.socket().map(|socket| {
+            let data = epoll::EventData::new_u64(place as u64);
+            if stream.live.is_writing() {
+                stream.is_preparing = true;
+                let interest = epoll::EventFlags::OUT | epoll::EventFlags::ET;
+                epoll::add(&self.inner.preparing, socket, data, interest)?;
+            }
+            let interest = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+            epoll::add(&self.inner.epoll, socket, data, interest)
+        });
+        self.preparing += usize::from(stream.is_preparing);
+        if let Some(Err(_)) = added {
+            // Out of memory or of watches: nothing would ever be heard of it.
+            let answer = stream.live.time_out();
+            self.end(place, *answer);
+        }
+    }
+
+    /// Goes on with a connection or a body.
+    pub(super) fn write_on(&mut self, place: usize) {
+        let Some(stream) = &mut self.streams[place] else {
+            return;
+        };
+        if !stream.live.is_writing() {
+            return;
+        }
+        let written = stream.live.write_on();
+        if stream.is_connecting && stream.live.is_connected() {
+            stream.is_connecting = false;
+            self.connecting -= 1;
+            // The server takes them as fast as they come.
+            self.connects += 1;
+        }
+        if stream.is_preparing && !stream.live.is_writing() {
+            stream.is_preparing = false;
+            self.preparing -= 1;
+        }
+        if let Err(answer) = written {
+            self.end(place, *answer);
+        }
+    }
+
+    /// Serves the sockets that connect or take a body; waits for one at most so long.
+    pub(super) fn prepare(&mut self, wait: Duration) {
+        let mut events = Vec::with_capacity(PREPARE);
+        wait_for(&self.inner.preparing, &mut events, Some(wait));
+        for event in &events {
+            let place = event.data.u64();
+            self.write_on(usize::try_from(place).unwrap_or(usize::MAX));
+        }
+        self.connect_waiting();
+    }
+
+    /// Counts out connections that have to be asked for again: they would hold up all others for minutes. A server that does not take
+    /// them as they come gets fewer at once.
+    pub(super) fn retry(&mut self, place: usize) {
+        if let Some(stream) = self.streams[place].as_mut().filter(|stream| stream.is_connecting) {
+            stream.is_connecting = false;
+            self.connecting -= 1;
+            self.connects = CONNECTS;
+        }
+    }
+}
