@@ -11,13 +11,14 @@ use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::Redactor;
 use crate::cli::{self, RunArgs};
 use crate::commands::again::{self, Further, Plans, Round, remaining};
-use crate::commands::plan::{minutes, select};
+use crate::commands::plan::{minutes, select as keep_selected};
 use crate::commands::{
     Colors, Outcome, Read, Refusal, complain, flags, log, print, read, refused, report, whereabouts,
 };
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::plan::{Measurement, Place, Plan, Start};
+use crate::matrix::spec::gpus::GpuList;
 use crate::progress::Progress;
 use crate::results::record::cell::Summary;
 use crate::results::record::client::Calibration;
@@ -26,6 +27,7 @@ use crate::results::record::machine::Machine;
 use crate::results::store::{self, Beginning, Store};
 use crate::run::calibrate::Wanted;
 use crate::run::claim::Claim;
+use crate::run::select::{self, Wish};
 use crate::run::stop::{Signals, Stop};
 use crate::run::{self, Events, Host, Job, Tally, preflight};
 use crate::telemetry::gpu::{Gpus, Places};
@@ -95,7 +97,7 @@ pub(super) fn measure(
     let redactor = Redactor::new(secrets.values().map(String::as_str));
     let whole = read.plan.clone();
     if let Some(only) = &args.only {
-        select(&mut read.plan, only)?;
+        keep_selected(&mut read.plan, only)?;
     }
     let unknown = flags::unknown(&read, &args.places)?;
     if !unknown.is_empty() {
@@ -106,13 +108,19 @@ pub(super) fn measure(
         .enable_all()
         .build()
         .context("cannot start a runtime")?;
+    let allowed = allowed_gpus(args.gpus.as_ref(), &read.plan, &host.machine)?;
     // Before the machine is looked at: what a killed run left may hold the very port or the GPUs that are wanted now.
     let swept = runtime.block_on(engine::sweep(GRACE, &host.whereabouts));
+    let devices = runtime.block_on(select::chosen(&read.plan, &host, &allowed));
+    if devices.len() < host.machine.gpus.len() {
+        select::hold_to_leased(&mut read.plan);
+    }
+    let host = Host { devices, ..host };
     if let Err(unfit) = runtime.block_on(fit(&read.plan, &host, &args.results)) {
         let told = swept.iter().map(|what| format!("note: removed {what}\n"));
         return Err(Refusal::unfit(told.collect::<String>() + &unfit.message));
     }
-    let _claim = claim(&read.plan, &host)?;
+    let _claim = claim(&read.plan, &host, &allowed)?;
     let store = Arc::new(open(args, &whole.matrix, resumed.as_ref(), &redactor)?);
     let host = Host {
         run: store.run().clone(),
@@ -195,15 +203,47 @@ pub(super) fn devices() -> Result<Option<Arc<Gpus>>, Refusal> {
     Ok(gpus.map(Arc::new))
 }
 
+/// The GPUs that a run may use: by its flag, its matrix, the environment, else all.
+fn allowed_gpus(flag: Option<&GpuList>, plan: &Plan, machine: &Machine) -> Result<Vec<u32>, Refusal> {
+    let named = |list: &GpuList, from: &'static str| Wish {
+        list: list.clone(),
+        from,
+    };
+    let wish = flag.map(|list| named(list, "`--gpus`"));
+    let wish = wish.or_else(|| plan.gpus.as_ref().map(|list| named(list, "`gpus:`")));
+    let environment = match wish {
+        None => cli::visible_gpus(),
+        Some(_) => None,
+    };
+    if let Some((name, list)) = environment {
+        let Some(list) = list else {
+            complain(&format!("note: `{name}` leaves no GPU to this run\n"));
+            return Ok(Vec::new());
+        };
+        // Inside of a container the devices may be those that are named already, numbered anew.
+        return match select::allowed(machine, Some(&named(&list, "the environment"))) {
+            Ok(allowed) => Ok(allowed),
+            Err(reason) => {
+                complain(&format!("note: `{name}` is not followed: {reason}\n"));
+                Ok((0..).take(machine.gpus.len()).collect())
+            }
+        };
+    }
+    select::allowed(machine, wish.as_ref()).map_err(|reason| {
+        Refusal::unfit(format!(
+            "error: {reason}\n  = help: `nvidia-smi -L` lists the GPUs of this host\nthe machine is not fit; nothing was started\n"
+        ))
+    })
+}
+
 /// Keeps other runs from the GPUs of this host, where this one uses any. Pretended ones are no more shared than the cache is.
-fn claim(plan: &Plan, host: &Host) -> Result<Option<Claim>, Refusal> {
+fn claim(plan: &Plan, host: &Host, allowed: &[u32]) -> Result<Option<Claim>, Refusal> {
     if plan.launches.iter().all(|launch| launch.devices == 0) {
         return Ok(None);
     }
-    let count = u32::try_from(host.machine.gpus.len()).unwrap_or(u32::MAX);
     let pretended = host.machine.gpus_pretended.then(|| host.cache.clone());
     let folder = cli::locks().or(pretended);
-    Claim::take(count, folder.as_deref()).map(Some).map_err(|error| {
+    Claim::take(allowed, folder.as_deref()).map(Some).map_err(|error| {
         Refusal::unfit(format!(
             "error: {error}\n  = help: wait until it is over, or stop it; two runs at once would measure each other\n\
              the machine is not fit; nothing was started\n"
@@ -264,6 +304,7 @@ fn host(
         redactor,
         http: engine::http_client(),
         machine: about,
+        devices: Vec::new(),
         gpus,
     })
 }

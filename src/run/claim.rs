@@ -42,11 +42,11 @@ pub enum ClaimError {
 }
 
 impl Claim {
-    /// Claims GPUs 0 to `count` − 1, with locks in `folder`, or where all users of a host lay them.
+    /// Claims these GPUs, with locks in `folder`, or where all users of a host lay them.
     ///
     /// # Errors
     /// Another run has one of them, or no lock can be laid.
-    pub fn take(count: u32, folder: Option<&Path>) -> Result<Self, ClaimError> {
+    pub fn take(gpus: &[u32], folder: Option<&Path>) -> Result<Self, ClaimError> {
         let usual = || {
             let mut places = PLACES.iter().map(Path::new);
             places
@@ -54,7 +54,7 @@ impl Claim {
                 .unwrap_or(Path::new("/tmp"))
         };
         let folder = folder.unwrap_or_else(usual);
-        let locks = (0..count).map(|gpu| lock(gpu, folder.join(format!("matrix-gpu-{gpu}.lock"))));
+        let locks = gpus.iter().map(|&gpu| lock(gpu, folder.join(format!("matrix-gpu-{gpu}.lock"))));
         Ok(Self {
             _locks: locks.collect::<Result<_, _>>()?,
         })
@@ -107,14 +107,14 @@ mod tests {
     #[test]
     fn what_one_run_has_another_cannot_claim_until_it_ends() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Claim::take(2, Some(folder.path())).unwrap();
-        let said = Claim::take(1, Some(folder.path())).unwrap_err().to_string();
+        let first = Claim::take(&[0, 1], Some(folder.path())).unwrap();
+        let said = Claim::take(&[0], Some(folder.path())).unwrap_err().to_string();
         let pid = std::process::id();
         assert_eq!(
             said,
             format!("GPU 0 belongs to another run of matrix on this host (process {pid})")
         );
         drop(first);
-        Claim::take(2, Some(folder.path())).unwrap();
+        Claim::take(&[0, 1], Some(folder.path())).unwrap();
     }
 }

@@ -105,21 +105,12 @@ impl Watch {
 
 /// What keeps the devices that a plan will use from being measured on, and how to mend it.
 pub(crate) async fn unfit(plan: &Plan, host: &Host) -> Vec<(String, String)> {
-    let wanted = plan
-        .launches
-        .iter()
-        .filter(|launch| is_watched(host, launch))
-        .map(|launch| launch.devices);
-    let wanted = match plan.parallel {
-        true => wanted.sum::<u32>(),
-        false => wanted.max().unwrap_or(0),
-    };
-    let Some(gpus) = host.gpus.as_ref().filter(|_| wanted > 0) else {
+    let is_wanted = plan.launches.iter().any(|launch| is_watched(host, launch));
+    let Some(gpus) = host.gpus.as_ref().filter(|_| is_wanted) else {
         return Vec::new();
     };
-    // Leases begin with the first.
-    let known = u32::try_from(gpus.facts().len()).unwrap_or(u32::MAX);
-    let devices: Vec<u32> = (0..wanted.min(known)).collect();
+    let known = |gpu: &&u32| gpus.facts().iter().any(|facts| facts.device == **gpu);
+    let devices: Vec<u32> = host.devices.iter().filter(known).copied().collect();
     let bound = plan.validity.rest_memory;
     let looks = settled(gpus, &devices, bound, SETTLING, |_, _| {}).await;
     looks
@@ -132,6 +123,13 @@ pub(crate) async fn unfit(plan: &Plan, host: &Host) -> Vec<(String, String)> {
             Ok(look) => Some((unrest(device, &look, bound, draws(gpus, device))?, mend(&look).to_owned())),
         })
         .collect()
+}
+
+/// Which of these devices are not at rest, or tell nothing.
+pub(super) async fn busy(gpus: &Arc<Gpus>, devices: &[u32], bound: Bytes) -> Vec<u32> {
+    let looks = look(gpus, devices).await.into_iter();
+    let busy = looks.filter(|(device, look)| restless(*device, look, bound, draws(gpus, *device)).is_some());
+    busy.map(|(device, _)| device).collect()
 }
 
 /// Waits until the devices of a launch are at rest, for as long as an engine may take to stop, and takes down how they are then. Empty where nobody tells.

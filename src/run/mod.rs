@@ -15,6 +15,7 @@ mod post_mortem;
 pub mod preflight;
 mod prompts;
 mod sampling;
+pub mod select;
 pub mod search;
 pub mod server;
 pub mod stop;
@@ -79,6 +80,8 @@ pub struct Host {
     pub http: reqwest::Client,
     /// The machine.
     pub machine: Machine,
+    /// The GPUs that the run uses.
+    pub devices: Vec<u32>,
     /// Who tells about its devices; `None` where nobody does, or they are only pretended.
     pub gpus: Option<Arc<Gpus>>,
 }
@@ -183,8 +186,8 @@ impl AddAssign for Tally {
 /// # Errors
 /// The disk refuses what must be kept.
 pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
-    let devices = u32::try_from(job.host.machine.gpus.len()).unwrap_or(u32::MAX);
-    let pool = Pool::new(devices);
+    let devices = u32::try_from(job.host.devices.len()).unwrap_or(u32::MAX);
+    let pool = Pool::new(job.host.devices.clone());
     let library = Library::new(job.host.folder.clone(), job.host.caches());
     let roster = Roster::default();
     let ahead = Ahead::default();

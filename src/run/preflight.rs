@@ -162,10 +162,14 @@ fn secrets(launch: &Launch, host: &Host, found: &mut BTreeSet<Finding>) {
 }
 
 fn devices(launch: &Launch, host: &Host, found: &mut BTreeSet<Finding>) {
-    let gpus = host.machine.gpus.len();
+    let (all, gpus) = (host.machine.gpus.len(), host.devices.len());
+    let there = match gpus < all {
+        true => format!("the run may use {gpus} of {all}"),
+        false => format!("this host has {all}"),
+    };
     if launch.devices as usize > gpus && !matches!(launch.place, Place::Attach(_)) {
         found.insert(Finding::new(
-            format!("the launch `{}` needs {} GPUs, and this host has {gpus}", launch.id, launch.devices),
+            format!("the launch `{}` needs {} GPUs, and {there}", launch.id, launch.devices),
             "leave it out with `--only` or `exclude`, lower `tp`, or say `devices: none` for an engine that runs without",
         ));
     }

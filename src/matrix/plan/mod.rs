@@ -22,6 +22,7 @@ pub use launch::{
 pub use order::Loads;
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::matrix::spec::gpus::GpuList;
 use crate::matrix::spec::repeats::Until;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::select::AxisValues;
@@ -43,6 +44,9 @@ pub struct Plan {
     /// Whether launches may run side by side on devices of their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parallel: bool,
+    /// Which GPUs of the host may be used; all where nobody names any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<GpuList>,
     /// The engine that comparisons refer to, by its name in the matrix.
     pub reference: Option<String>,
     /// Whether the next launch's image is pulled while cells run.

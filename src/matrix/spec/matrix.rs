@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::units::{RequestRate, Span};
 use crate::matrix::spec::arrival::{Pace, Ramp, Spacing, Stage};
 use crate::matrix::spec::engine::{Body, ContainerChange, Devices, Executor, PatienceRecipe};
+use crate::matrix::spec::gpus::GpuList;
 use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::pictures::{Pictures, SpeedBench};
 use crate::matrix::spec::repeats::Repeats;
@@ -64,6 +65,9 @@ pub struct Matrix {
     /// GPUs' NUMA nodes; rows measured beside a neighbour say so.
     #[serde(default)]
     pub parallel: bool,
+    /// Which GPUs of this host may be used, such as `4-7`; all of them unless said otherwise. `--gpus` and `CUDA_VISIBLE_DEVICES` name them too.
+    #[serde(default)]
+    pub gpus: Option<GpuList>,
     /// The engine that comparisons refer to; the first one unless said otherwise.
     #[serde(default)]
     pub reference: Option<Spanned<String>>,

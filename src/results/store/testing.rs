@@ -49,6 +49,7 @@ pub fn plan() -> Plan {
         parallel: false,
         reference: Some("sim".to_owned()),
         pull_ahead: false,
+        gpus: None,
         validity: Default::default(),
         until: None,
     }
