@@ -326,6 +326,32 @@ pub struct ImportArgs {
     /// Leave out commands: only figures, names and sizes are kept.
     #[arg(long)]
     pub figures_only: bool,
+    /// What the files do not tell. What one of them lacks may also stand beside it, in `FILE.import.yaml` with the same keys.
+    #[command(flatten)]
+    pub declared: DeclaredArgs,
+}
+
+/// What people know of measurements whose files do not tell it.
+#[derive(Args, Clone, Debug, Default)]
+pub struct DeclaredArgs {
+    /// The engine, such as `vllm`.
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<String>,
+    /// Its version.
+    #[arg(long, value_name = "VERSION")]
+    pub version: Option<String>,
+    /// How many GPUs it computed on.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub gpus: Option<u32>,
+    /// Which kind of GPU, such as `H100`.
+    #[arg(long, value_name = "KIND")]
+    pub gpu: Option<String>,
+    /// The precision of the weights, such as `bf16`.
+    #[arg(long, value_name = "PRECISION")]
+    pub precision: Option<String>,
+    /// The model.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
 }
 
 /// `matrix schema`.

@@ -100,9 +100,8 @@ pub struct Wall {
 impl Wall {
     /// More than the two readings of a clock can lie apart by accident, once slow readings are left out.
     const JUMP_NS: u64 = 20_000;
-    /// From here on the wall clock was set. Virtual machines that are kept waiting move the clocks apart by a few milliseconds and back; as the
-    /// distance is followed, only stamps between two readings are off by that.
-    const SET_NS: u64 = 10_000_000;
+    /// From here on the wall clock was set: the times that are measured are told in milliseconds.
+    const SET_NS: u64 = 1_000_000;
     /// A reading that took longer was interrupted.
     const SLOW_NS: u64 = 2_000;
 
@@ -149,7 +148,7 @@ impl Wall {
         self.zero_unix_ns = other;
     }
 
-    /// How often the wall clock was set, by ten milliseconds or more.
+    /// How often the wall clock was set, by a millisecond or more.
     pub const fn jumps(&self) -> u32 {
         self.jumps
     }

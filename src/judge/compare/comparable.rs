@@ -400,8 +400,10 @@ fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         said.beside.push(format!("{ours} against {theirs}"));
     }
     let kind = |side: &Side<'_>| {
-        if let Place::Attach(attach) = &side.launch.place {
-            return attach.gpu.clone();
+        match &side.launch.place {
+            Place::Attach(attach) => return attach.gpu.clone(),
+            Place::Imported(told) if told.gpu.is_some() => return told.gpu.clone(),
+            _ => {}
         }
         let gpus: BTreeSet<&str> = side.machine?.gpus.iter().map(String::as_str).collect();
         (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))

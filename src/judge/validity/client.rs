@@ -100,7 +100,7 @@ pub(super) fn effort(client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Re
             1 => "once".to_owned(),
             times => format!("{times} times"),
         };
-        let measured = format!("set {times} by 10 ms or more");
+        let measured = format!("set {times} by a millisecond or more");
         reasons.push(found(Code::ClockJump, measured, Some("never".to_owned())));
     }
 }

@@ -425,8 +425,8 @@ pub const TABLE: &[Entry] = &[
         only: &[],
         means: "The wall clock was set meanwhile; moments that the kernel stamped around that time may be off.",
         mend: "Let the clock be slewed instead of set (chrony, `makestep` off) while measuring.",
-        bound: "10 ms, by two readings in a row",
-        source: "the kernel stamps arrivals in wall time; the clocks of virtual machines move apart by up to some milliseconds without being set",
+        bound: "a millisecond, by two readings in a row",
+        source: "the kernel stamps arrivals in wall time; the clocks of virtual machines move apart by some microseconds without being set",
         brings: &[],
     },
     Entry {

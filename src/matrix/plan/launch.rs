@@ -335,6 +335,9 @@ pub struct Imported {
     pub image: Option<String>,
     /// What was installed from pip, such as `lmdeploy==0.10.0`.
     pub package: Option<String>,
+    /// Which kind of GPU it computed on, as somebody declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
     /// The command, line by line as it was published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,

@@ -366,7 +366,7 @@ fn a_queue_bound_ttft_is_labelled_and_one_with_a_rate_or_a_limit_is_not() {
     };
     let mut case = Case::new("vllm", "bf16", 1, 1.0);
     assert!(has(&case));
-    case.cell.scenario.arrival.concurrency = std::num::NonZeroU32::new(8);
+    case.cell.scenario.arrival.concurrency = NonZeroU32::new(8);
     assert!(!has(&case));
     case.cell.scenario.arrival.concurrency = None;
     case.cell.scenario.arrival.rate = crate::base::units::RequestRate::new(2.0).unwrap();
