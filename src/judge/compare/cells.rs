@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::decision::{self, Answer, Gap, KnownNoise, Question, Sample};
 use super::fingerprint::{self, Difference, Kind};
+use super::gates;
 use super::night::Policy;
 use super::spread::{self, Components};
 use super::verdict::{self, Verdict};
@@ -177,6 +178,7 @@ pub fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
         let differing: Vec<&Difference> = of_sides.iter().chain(own).collect();
         let forbidden = forbidden(&differing, terms.across);
         for metric in two.gates.iter().filter_map(|name| Metric::of_name(name)) {
+            let metric = gates::of_pair(metric, one, two);
             let noise = terms
                 .noise
                 .and_then(|noise| stored::known(noise, key, &metric.name()));

@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 
 use super::conditions::Conditions;
+use super::machines;
+use super::side::machine_facts;
 use crate::base::ids::ContentHash;
 use crate::judge::metrics::{self, Count, Metric};
 use crate::matrix::plan::{Cell, Launch, Parallel, Place};
@@ -37,6 +39,8 @@ pub enum Comparability {
     Comparable,
     /// A ratio, with these differences beside it.
     WithDifferences(Vec<String>),
+    /// A ratio as a description and no verdict, as more than the engine differs; every difference, those of the environment first.
+    DescribedOnly(Vec<String>),
     /// A ratio of figures per GPU alone, as the numbers of GPUs are unequal; every difference.
     PerGpuOnly(Vec<String>),
     /// No ratio and no winner; every reason.
@@ -48,13 +52,19 @@ impl Comparability {
     pub fn said(&self) -> &[String] {
         match self {
             Self::Comparable => &[],
-            Self::WithDifferences(said) | Self::PerGpuOnly(said) | Self::Not(said) => said,
+            Self::WithDifferences(said)
+            | Self::DescribedOnly(said)
+            | Self::PerGpuOnly(said)
+            | Self::Not(said) => said,
         }
     }
 
     /// Whether the figures themselves may be divided.
     pub const fn gives_ratio(&self) -> bool {
-        matches!(self, Self::Comparable | Self::WithDifferences(_))
+        matches!(
+            self,
+            Self::Comparable | Self::WithDifferences(_) | Self::DescribedOnly(_)
+        )
     }
 }
 
@@ -63,6 +73,7 @@ impl Comparability {
 struct Said {
     apart: Vec<String>,
     per_gpu: Vec<String>,
+    environment: Vec<String>,
     beside: Vec<String>,
 }
 
@@ -75,10 +86,12 @@ pub fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
     spread(&mut said, one, other);
     circumstances(&mut said, one, other);
     conditions(&mut said, one, other);
+    machine(&mut said, one, other);
     searches(&mut said, one, other);
     let Said {
         mut apart,
         mut per_gpu,
+        mut environment,
         beside,
     } = said;
     if !apart.is_empty() {
@@ -86,8 +99,13 @@ pub fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
         return Comparability::Not(apart);
     }
     if !per_gpu.is_empty() {
+        per_gpu.extend(environment);
         per_gpu.extend(beside);
         return Comparability::PerGpuOnly(per_gpu);
+    }
+    if !environment.is_empty() {
+        environment.extend(beside);
+        return Comparability::DescribedOnly(environment);
     }
     match beside.is_empty() {
         true => Comparability::Comparable,
@@ -399,25 +417,58 @@ fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         let (ours, theirs) = (words(one.launch.parallel), words(other.launch.parallel));
         said.beside.push(format!("{ours} against {theirs}"));
     }
-    let kind = |side: &Side<'_>| {
-        match &side.launch.place {
-            Place::Attach(attach) => return attach.gpu.clone(),
-            Place::Imported(told) if told.gpu.is_some() => return told.gpu.clone(),
-            _ => {}
-        }
-        let gpus: BTreeSet<&str> = side.machine?.gpus.iter().map(String::as_str).collect();
-        (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
-    };
-    let is_imported = one.imported().is_some() || other.imported().is_some();
-    match (kind(one), kind(other)) {
-        (Some(ours), Some(theirs)) if ours != theirs => {
-            said.beside.push(format!("GPUs {ours} against {theirs}"));
-        }
-        (Some(_), Some(_)) => {}
-        _ if is_imported || one.launch.is_attached() != other.launch.is_attached() => said
-            .beside
-            .push("the kind of GPU is not known of both".to_owned()),
+}
+
+/// Which kinds of GPU servers compute on that somebody else started: nobody knows but who declared it.
+fn gpu_kinds(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    match (gpu_kind(one), gpu_kind(other)) {
+        (Some(ours), Some(theirs)) if ours == theirs => {}
+        (Some(ours), Some(theirs)) => said.environment.push(format!("GPUs {ours} against {theirs}")),
+        _ => said.beside.push("the kind of GPU is not known of both".to_owned()),
+    }
+}
+
+/// The kind of GPU that a cell was measured on: as declared of a server or a file, else that of the machine.
+fn gpu_kind(side: &Side<'_>) -> Option<String> {
+    match &side.launch.place {
+        Place::Attach(attach) => return attach.gpu.clone(),
+        Place::Imported(told) if told.gpu.is_some() => return told.gpu.clone(),
         _ => {}
+    }
+    let gpus: BTreeSet<&str> = side.machine?.gpus.iter().map(String::as_str).collect();
+    (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+/// On which machines: what decides how fast an engine can be leaves no verdict.
+fn machine(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    if one.launch.is_attached() || other.launch.is_attached() {
+        gpu_kinds(said, one, other);
+        return;
+    }
+    if one.imported().is_some() || other.imported().is_some() {
+        match (gpu_kind(one), gpu_kind(other)) {
+            (Some(ours), Some(theirs)) if ours == theirs => {}
+            (Some(ours), Some(theirs)) => said.environment.push(format!("GPUs {ours} against {theirs}")),
+            _ => said
+                .environment
+                .push("the kind of GPU is not known of both".to_owned()),
+        }
+        return;
+    }
+    let (Some(ours), Some(theirs)) = (one.machine, other.machine) else {
+        return;
+    };
+    let facts = [theirs, ours].map(machine_facts);
+    for difference in machines::differences(&facts[0], &facts[1]) {
+        // A ratio names its own side first.
+        let told = format!(
+            "{} {} against {}",
+            difference.what, difference.after, difference.before
+        );
+        match difference.kind.forbids() {
+            true => said.environment.push(told),
+            false => said.beside.push(told),
+        }
     }
 }
 
@@ -446,7 +497,7 @@ fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
 fn conditions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let differing = Conditions::of(one.summaries).differing(&Conditions::of(other.summaries));
     let words = differing.into_iter();
-    said.beside.extend(
+    said.environment.extend(
         words.map(|differs| format!("{} {} against {}", differs.what, differs.before, differs.after)),
     );
 }

@@ -11,6 +11,7 @@ mod conditions;
 pub mod decision;
 pub mod fingerprint;
 pub mod fresh;
+pub mod gates;
 pub mod held;
 pub mod machines;
 #[cfg(test)]

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::conditions::Conditions;
-use super::{comparable, machines, percentile};
+use super::{comparable, gates, machines, percentile};
 use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
 use crate::matrix::plan::{Cell, Plan};
-use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::cell::{Definitions, Ending, FailureClass, Origin, Summary};
 use crate::results::record::machine::Machine;
 use crate::results::record::run::About;
@@ -23,25 +22,12 @@ fn kept() -> Vec<Metric> {
         Metric::Throughput(Flow::Output),
         Metric::Throughput(Flow::Requests),
         Metric::Throughput(Flow::Total),
+        Metric::SteadyOutput,
         Metric::PerUser,
         Metric::Goodput,
     ];
     let found = Metric::all().filter(|metric| matches!(metric, Metric::Found(_)));
     flows.into_iter().chain(found).chain(times).collect()
-}
-
-/// The figures that gate a cell unless somebody chooses others: what was searched for; output throughput where the engine
-/// decides how fast it goes; where requests come at a rate, which then fixes the throughput, how long they take.
-pub fn gates(scenario: &Scenario) -> Vec<Metric> {
-    if let Some(search) = &scenario.search {
-        return vec![Metric::Found(search.by)];
-    }
-    let is_paced = scenario.arrival.pace.is_some() || !scenario.arrival.rate.is_infinite();
-    if is_paced {
-        vec![Metric::Time(Statistic::Median, Sample::E2e)]
-    } else {
-        vec![Metric::Throughput(Flow::Output)]
-    }
 }
 
 /// One side, from what a run holds. `gates` are figures that gate every cell, instead of those that fit its scenario.
@@ -80,8 +66,18 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         .copied()
         .filter(|summary| self::excluded(summary).is_none())
         .collect();
+    let has = |metric: Metric| !by_start(&counted, metric).is_empty();
     let gates = match gates {
-        [] => self::gates(&cell.scenario),
+        [] => gates::gates(&cell.scenario)
+            .into_iter()
+            .map(|metric| {
+                if has(metric) {
+                    metric
+                } else {
+                    gates::of_full_run(metric)
+                }
+            })
+            .collect(),
         chosen => chosen.to_vec(),
     };
     let completed = |summary: &&Summary| figure(summary, Metric::Completed).map(|count| count as u32);
