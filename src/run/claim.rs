@@ -146,28 +146,28 @@ mod tests {
         let precious = folder.path().join("precious");
         std::fs::write(&precious, "data").unwrap();
         std::os::unix::fs::symlink(&precious, path(folder.path())).unwrap();
-        Claim::take(1, Some(folder.path())).unwrap_err();
+        Claim::take(&[0], Some(folder.path())).unwrap_err();
         assert_eq!(std::fs::read_to_string(&precious).unwrap(), "data");
     }
 
     #[test]
     fn a_lock_is_made_for_all_users_and_one_that_may_only_be_read_is_taken() {
         let folder = tempfile::tempdir().unwrap();
-        drop(Claim::take(1, Some(folder.path())).unwrap());
+        drop(Claim::take(&[0], Some(folder.path())).unwrap());
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path(folder.path())), 0o666);
         std::fs::set_permissions(path(folder.path()), Permissions::from_mode(0o444)).unwrap();
-        let first = Claim::take(1, Some(folder.path())).unwrap();
-        Claim::take(1, Some(folder.path())).unwrap_err();
+        let first = Claim::take(&[0], Some(folder.path())).unwrap();
+        Claim::take(&[0], Some(folder.path())).unwrap_err();
         drop(first);
     }
 
     #[test]
     fn what_others_write_into_a_lock_is_not_told() {
         let folder = tempfile::tempdir().unwrap();
-        let _first = Claim::take(1, Some(folder.path())).unwrap();
+        let _first = Claim::take(&[0], Some(folder.path())).unwrap();
         std::fs::write(path(folder.path()), "1 (it is root) \u{1b}[31m").unwrap();
-        let said = Claim::take(1, Some(folder.path())).unwrap_err().to_string();
+        let said = Claim::take(&[0], Some(folder.path())).unwrap_err().to_string();
         assert!(said.ends_with("(another process)"), "{said}");
     }
 }
