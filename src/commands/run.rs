@@ -17,7 +17,7 @@ use crate::commands::{
 };
 use crate::engine;
 use crate::exit::Exit;
-use crate::matrix::plan::{Measurement, Place, Plan, Start};
+use crate::matrix::plan::{Launch, Measurement, Place, Plan, Start};
 use crate::progress::Progress;
 use crate::results::record::cell::Summary;
 use crate::results::record::client::Calibration;
@@ -108,7 +108,28 @@ pub(super) fn measure(
         .context("cannot start a runtime")?;
     // Before the machine is looked at: what a killed run left may hold the very port or the GPUs that are wanted now.
     let swept = runtime.block_on(engine::sweep(GRACE, &host.whereabouts));
-    if let Err(unfit) = runtime.block_on(fit(&read.plan, &host, &args.results)) {
+    let uses_daemon = |launch: &Launch| matches!(launch.place, Place::Container(_));
+    for note in &swept.notes {
+        complain(&format!("note: {note}\n"));
+    }
+    for what in &swept.remaining {
+        complain(&format!("warning: cannot remove {what}\n"));
+    }
+    // A run that needs the daemon is refused with the same words.
+    if let Some(reason) = swept
+        .unseen
+        .filter(|_| !read.plan.launches.iter().any(uses_daemon))
+    {
+        complain(&format!(
+            "note: the containers that earlier runs may have left could not be looked at: {reason}\n"
+        ));
+    }
+    let swept = swept.removed;
+    let places = preflight::Places {
+        matrix: &args.matrix,
+        results: &args.results,
+    };
+    if let Err(unfit) = runtime.block_on(fit(&read.plan, &host, places)) {
         let told = swept.iter().map(|what| format!("note: removed {what}\n"));
         return Err(Refusal::unfit(told.collect::<String>() + &unfit.message));
     }
@@ -121,6 +142,12 @@ pub(super) fn measure(
     let finished = begin(&store, &read, &whole, &host)?;
     hold_images(&whole, &finished, &host);
     let todo = remaining(&read.plan.starts, &finished, args.failed);
+    if args.resume.is_some() {
+        // What is measured again is appended as it ends.
+        let open: BTreeSet<&Measurement> = todo.iter().flat_map(|start| &start.cells).collect();
+        let run = store::Run::read(store.folder()).context("cannot read the run")?;
+        report::results(&run, &store, |measurement| !open.contains(measurement))?;
+    }
     log::into(store.log().context("cannot open the log")?);
     let journal = Mutex::new(store.journal().context("cannot open the journal")?);
     let (events, progress) = listeners(args, &read.plan, &store, journal);
@@ -269,12 +296,12 @@ fn host(
 }
 
 /// Everything that keeps the machine from measuring, named at once.
-async fn fit(plan: &Plan, host: &Host, results: &Path) -> Result<(), Refusal> {
+async fn fit(plan: &Plan, host: &Host, places: preflight::Places<'_>) -> Result<(), Refusal> {
     for finding in preflight::templates(plan, &host.folder, &host.caches()).expected {
         complain(&host.redactor.redact(&finding.note()));
     }
     let waiting = |what: String| complain(&host.redactor.redact(&format!("{what}\n")));
-    let findings = preflight::findings(plan, host, results, &waiting).await;
+    let findings = preflight::findings(plan, host, places, &waiting).await;
     if findings.is_empty() {
         return Ok(());
     }
@@ -396,10 +423,10 @@ fn listeners(
             }
         }
     });
-    let results = Arc::clone(store);
+    let (results, planned) = (Arc::clone(store), plan.clone());
     events.listen(move |event| {
-        if matches!(event, Event::CellEnded { .. })
-            && let Err(error) = report::results(&results)
+        if let Event::CellEnded { measurement, .. } = event
+            && let Err(error) = report::append_result(&planned, &results, measurement)
         {
             tracing::error!("results.jsonl: {error:#}");
         }

@@ -9,7 +9,7 @@ mod order;
 mod point;
 mod resolve;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +87,11 @@ impl Plan {
         let mut missing = measured.filter(|measurement| !cells.contains(&measurement.cell));
         let cell = &missing.next()?.cell;
         Some(format!("it names the cell `{cell}` and does not have it"))
+    }
+
+    /// The cells of each launch, in the plan's order.
+    pub fn cells_by_launch(&self) -> BTreeMap<&LaunchId, Vec<&Cell>> {
+        order::by_launch(&self.cells)
     }
 
     /// How many measurements there are.

@@ -7,7 +7,7 @@
 //!   plan.json    machine.json    the resolved matrix; the machine that measured
 //!   journal.jsonl                what happened, one event a line, only ever appended to
 //!   matrix.log                   our own log
-//!   results.jsonl                a line for each finished measurement, made anew after each
+//!   results.jsonl                a line for each finished measurement, appended as it ends, made anew when a run begins, goes on or ends
 //!   launches/<launch>-s<start>/  engine.log, install.log
 //!   cells/<cell>-s<start>-r<repeat>/
 //!     requests.jsonl.zst         a line for each request that fell due

@@ -361,6 +361,27 @@ impl Store {
         put(&self.folder.join(layout::RESULTS), &text)
     }
 
+    /// Appends a line to `results.jsonl`. What a crash leaves of it goes when the run goes on and the file is written anew.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn append_result(&self, line: &serde_json::Value) -> Result<()> {
+        let path = self.folder.join(layout::RESULTS);
+        let text = json(line, Form::Line, &self.redactor);
+        let file = fs::OpenOptions::new().create(true).append(true).open(&path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .tried("append to", &path)
+    }
+
+    /// The summary of a finished measurement.
+    ///
+    /// # Errors
+    /// It is missing or broken, or the disk refuses.
+    pub fn summary(&self, measurement: &Measurement) -> Result<Summary> {
+        let path = self.cell_dir(measurement).join(layout::SUMMARY);
+        reader::json(&path, "it was not finished")
+    }
+
     /// Writes a document beside the records, in place of the last one of that name, and says where it is.
     ///
     /// # Errors
