@@ -46,6 +46,18 @@ fn an_engine_that_dies_while_loading_fails_the_launch_with_its_last_words() {
         "{}",
         explained.stdout
     );
+    // The last lines count, and say what to do next.
+    assert!(ran.stdout.contains("\n2 done, 2 failed\n"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("\npage: results/") && ran.stdout.contains("/report.html\n"),
+        "{}",
+        ran.stdout
+    );
+    let last = ran.stdout.lines().last().expect("it says something");
+    assert!(
+        last.starts_with("measure what failed again: matrix run ") && last.ends_with(" --failed"),
+        "{last}"
+    );
     // The command is the one that ran, with its port.
     let line = ran
         .stderr

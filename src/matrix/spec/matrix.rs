@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::{RequestRate, Span};
 use crate::matrix::spec::arrival::{Pace, Ramp, Spacing, Stage};
-use crate::matrix::spec::engine::{Body, ContainerChange, Devices, Executor, PatienceRecipe};
+use crate::matrix::spec::engine::{Body, ContainerChange, Devices, Environment, Executor, PatienceRecipe};
 use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::pictures::{Pictures, SpeedBench};
 use crate::matrix::spec::repeats::Repeats;
@@ -108,11 +108,13 @@ pub struct EngineEntry {
     /// What is changed of its container on this host, such as `{ cpuset: 0-15, memory: 64GiB }`.
     pub container: Option<Spanned<ContainerChange>>,
     /// Where it already runs, for `attach`.
-    pub url: Option<Text>,
+    pub url: Option<Spanned<Text>>,
     /// The port it must have.
     pub port: Option<Spanned<u16>>,
     /// An existing Python environment to run in.
     pub venv: Option<Text>,
+    /// Which variables of our own environment it gets as a process: `inherited` or `clean`.
+    pub environment: Option<Environment>,
     /// Which devices it computes on.
     pub devices: Option<Devices>,
     /// The name of the model in requests.
