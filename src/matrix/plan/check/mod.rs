@@ -340,7 +340,8 @@ fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: 
             .help("add its address, such as `url: http://127.0.0.1:8000`"),
         );
     }
-    let names_scheme = |url: &&Text| url.as_str().contains("://") || url.pieces().iter().any(is_filled);
+    let names_scheme =
+        |url: &&Spanned<Text>| url.as_str().contains("://") || url.pieces().iter().any(is_filled);
     if let Some(url) = entry.url.as_ref().filter(|url| !names_scheme(url)) {
         mistakes.push(
             at(
