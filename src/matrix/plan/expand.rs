@@ -150,6 +150,7 @@ fn assemble(matrix: &Matrix, gathered: Gathered, left_out: Vec<LeftOut>) -> Plan
         matrix: matrix.name.value.clone(),
         starts: order::starts(&launches, &cells, &matrix.repeats),
         pull_ahead: matrix.pull_ahead,
+        paired: matrix.nightly.paired,
         reference: reference.or_else(|| launches.first().map(|launch| launch.engine.name.clone())),
         launches,
         cells,
