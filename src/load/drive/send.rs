@@ -18,6 +18,7 @@ use crate::base::clock::{self, Moment};
 use crate::load::client::{self, Route, RouteError, Stamp};
 use crate::load::dataset::Content;
 use crate::load::exchange::{Answer, Bounds, Exchange, LeftOpen, nanos};
+use crate::load::late::Lateness;
 use crate::load::protocol::{self, Ask, EncodeError};
 use crate::load::target::Target;
 use crate::matrix::plan::Usage;
@@ -469,6 +470,7 @@ pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) 
         lag: None,
         stamp: Stamp::User,
         clock_jumps: 0,
+        lateness: Lateness::default(),
         left_open: 0,
         threads: Vec::new(),
     }
