@@ -16,6 +16,9 @@ const CALIBRATED: f64 = 3.0;
 /// Events that follow one another faster come in bursts, whose gaps say nothing.
 const LEAST_GAP_MS: f64 = 0.05;
 
+/// From this rate on the client is the first suspect when events are read together.
+const BUSY_EVENTS_PER_S: f64 = 100_000.0;
+
 /// The share of the median TTFT that nobody would see.
 const UNSEEN: f64 = 0.05;
 
@@ -39,7 +42,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
                 reasons.push(found(Code::ClientLate, measured, Some(format!("{bound:.1} ms"))));
             }
         }
-        late(evidence, client, reasons);
+        late(evidence, client, bounds, reasons);
         effort(client, bounds, reasons);
     }
     if let Some(telemetry) = &summary.telemetry {
@@ -50,12 +53,17 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 }
 
 /// Whether moments of arrival say something of the time between events: a tenth of them may be off by more than half of it.
-fn late(evidence: &Evidence<'_>, client: &ClientFacts, reasons: &mut Vec<Reason>) {
+fn late(evidence: &Evidence<'_>, client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     let gap = evidence.figure(Metric::Time(Statistic::Mean, Sample::ChunkGap));
     let (Some(late), Some(gap)) = (client.late, gap.filter(|gap| *gap >= LEAST_GAP_MS)) else {
         return;
     };
-    let bound = gap / 2.0;
+    // Below such a rate it is others who keep the client from its processor now and then, and engines whose events come in bursts.
+    let least = match late.events_per_s >= BUSY_EVENTS_PER_S {
+        true => 0.0,
+        false => 1000.0 * bounds.send_lag.duration().as_secs_f64(),
+    };
+    let bound = least.max(gap / 2.0);
     if late.p90_ms > bound {
         let measured = format!(
             "the client read events together: one of ten may be off by {:.2} ms, with {gap:.2} ms between events",

@@ -100,6 +100,8 @@ pub struct Late {
     pub p99_ms: f64,
     /// The most.
     pub max_ms: f64,
+    /// Events that came in a second, on the mean of the load.
+    pub events_per_s: f64,
     /// How often the client did nothing for 0.3 s or longer: it was stopped, or had no processor.
     pub pauses: u32,
     /// The longest of these pauses, s.
