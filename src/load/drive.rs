@@ -29,6 +29,7 @@ use crate::load::client::{Route, RouteError, Stamp};
 use crate::load::dataset::{Content, Extras};
 use crate::load::late::{HEARTBEAT, Late, Lateness};
 use crate::load::protocol::EncodeError;
+use crate::load::sink::Sink;
 use crate::load::target::Target;
 use crate::matrix::spec::scenario::Limits;
 use crate::results::record::request::Request;
@@ -78,6 +79,8 @@ pub struct Load {
     pub body: Map<String, Value>,
     /// Whether answers may end where the model ends them.
     pub stop_at_eos: bool,
+    /// Where records go as they end.
+    pub sink: Option<Sink>,
     /// How many threads send; one is enough for some 100 000 events a second.
     pub threads: NonZeroUsize,
 }
@@ -239,6 +242,7 @@ pub async fn drive(
         limits,
         body,
         stop_at_eos,
+        sink,
         threads,
         ..
     } = load;
@@ -251,6 +255,7 @@ pub async fn drive(
         route,
         slots,
         is_closed_loop,
+        sink,
         progress,
     });
     let progress = Arc::clone(&shared.progress);

@@ -14,6 +14,7 @@ pub mod protocol;
 pub mod schedule;
 #[cfg(test)]
 mod server;
+mod sink;
 mod socket;
 pub mod sse;
 pub mod target;
@@ -23,4 +24,5 @@ pub use dataset::Content;
 pub use drive::{DriveError, Driven, Effort, Item, Lag, Load, Progress, drive};
 pub use late::Lateness;
 pub use probe::{ProbeAnswer, ProbeError, probe};
+pub use sink::Sink;
 pub use target::{Address, Headers, Scheme, Target, TargetError};

@@ -298,6 +298,7 @@ impl<'a> Yardstick<'a> {
             limits: Limits::default(),
             body: serde_json::Map::new(),
             stop_at_eos: false,
+            sink: None,
             threads: NonZeroUsize::MIN,
         };
         let driven = load::drive(load, Arc::default(), stop.asked.clone())

@@ -279,8 +279,7 @@ impl Round {
         self.waiting = None;
         let closed = self.closed.unwrap_or(Closed::Stopped);
         for job in std::mem::take(&mut self.jobs) {
-            let progress = &self.inner.shared.progress;
-            give_up(&job, closed, self.zero, progress, &mut self.done);
+            give_up(&job, closed, self.zero, &self.inner.shared, &mut self.done);
         }
     }
 
@@ -294,8 +293,7 @@ impl Round {
     fn cut(&mut self) {
         let closed = self.closed.unwrap_or(Closed::Stopped);
         for begun in std::mem::take(&mut self.unconnected) {
-            let progress = &self.inner.shared.progress;
-            give_up(&begun.job, closed, self.zero, progress, &mut self.done);
+            give_up(&begun.job, closed, self.zero, &self.inner.shared, &mut self.done);
         }
         self.leaving.clear();
         for place in 0..self.streams.len() {
@@ -496,13 +494,13 @@ impl Round {
         let lag = request
             .sent_ns
             .map(|at| Duration::from_nanos(at.saturating_sub(ready_ns)));
-        let progress = &self.inner.shared.progress;
-        progress.running.fetch_sub(1, Ordering::Relaxed);
-        progress.end(&request);
+        let shared = &self.inner.shared;
+        shared.progress.running.fetch_sub(1, Ordering::Relaxed);
         let next = stream.job.talk.take().and_then(|talk| {
             count_prompt(&mut request);
-            talk.next(&request, place, &self.inner.shared)
+            talk.next(&request, place, shared)
         });
+        shared.end(&request);
         self.done.push(Sent { request, lag, stamp });
         // Only the end of a whole conversation frees its slot.
         if let Some(next) = next {

@@ -99,6 +99,13 @@ impl Run {
                 Ok(summary) => summary,
                 Err(error) => {
                     let why = error.to_string();
+                    if folder.join(layout::PARTIAL).exists() {
+                        self.doubts.push(format!(
+                            "`{}` was not finished; the requests that had ended are in its `{}`",
+                            folder.display(),
+                            layout::PARTIAL
+                        ));
+                    }
                     self.unfinished.push(Unfinished { folder, why });
                     continue;
                 }
