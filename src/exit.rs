@@ -13,7 +13,7 @@ pub enum Exit {
     CellFailed,
     /// The machine is not fit; nothing was started.
     Unfit,
-    /// There was a baseline, and nothing could be judged.
+    /// There was something to compare against, and nothing could be judged.
     NotJudged,
     /// Stopped by a signal; what was measured is saved.
     Interrupted,

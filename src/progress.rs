@@ -171,7 +171,9 @@ impl State {
                     .map_or_else(String::new, |version| format!(", version {version}"));
                 self.line(&format!("  ready after {seconds:.1}s{version}"));
             }
-            Event::LaunchFailed { reason, .. } => self.line(&format!("  launch failed: {reason}")),
+            Event::LaunchFailed { reason, tail, .. } => {
+                self.line(&format!("  launch failed: {reason}{}", quoted(tail)));
+            }
             Event::EngineStopped { how, seconds, .. } => {
                 self.line(&format!("  stopped: {how}, {seconds:.1}s"))
             }
@@ -221,7 +223,8 @@ impl State {
                 reason,
                 seconds,
                 output_tokens_per_s,
-                ..
+                tail,
+                post_mortem,
             } => {
                 self.ended += 1;
                 self.expected.remove(&measurement.cell);
@@ -230,7 +233,13 @@ impl State {
                 let reason = reason
                     .as_ref()
                     .map_or_else(String::new, |reason| format!(": {reason}"));
-                self.line(&format!("    {ending} after {seconds:.1}s{rate}{reason}"));
+                let details = post_mortem
+                    .as_ref()
+                    .map_or_else(String::new, |path| format!("\n      details: {path}"));
+                self.line(&format!(
+                    "    {ending} after {seconds:.1}s{rate}{reason}{}{details}",
+                    quoted(tail)
+                ));
             }
             _ => {}
         }
@@ -274,6 +283,13 @@ impl State {
 fn write(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "{text}");
+}
+
+/// The last lines of an engine's log, each on a line of its own.
+fn quoted(tail: &[String]) -> String {
+    tail.iter()
+        .map(|line| format!("\n      | {}", short(line, 200)))
+        .collect()
 }
 
 /// The part of a cell's key that its launch does not tell.

@@ -64,6 +64,43 @@ fn a_metric_that_nobody_reads_is_named_in_the_recipe() {
     }
 }
 
+/// What `check` says of a matrix whose engine is the shipped simulated one with this change of its recipe.
+fn check_recipe(from: &str, to: &str) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let engines = folder.path().join("engines");
+    std::fs::create_dir(&engines).expect("a folder can be made");
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/vllm.yaml");
+    let recipe = std::fs::read_to_string(shipped).expect("the recipe is there");
+    let changed = recipe.replace("name: vllm", "name: mine").replacen(from, to, 1);
+    assert!(changed.contains(to), "{from} is in the recipe");
+    std::fs::write(engines.join("mine.yaml"), changed).expect("a file can be written");
+    let text = "name: t\nengines: [mine]\nmodels: [m]\nscenarios: [sharegpt]\n";
+    std::fs::write(folder.path().join("m.yaml"), text).expect("a file can be written");
+    let output = Command::new(binary::matrix())
+        .args(["check", "m.yaml"])
+        .current_dir(folder.path())
+        .output()
+        .expect("the binary runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
+#[test]
+fn a_mount_that_no_daemon_takes_is_found_in_the_recipe() {
+    let of = "mounts: [{ source: \"{hf_home}\", target: /root/.cache/huggingface_hub }]";
+    let mounts = |targets: &str| format!("mounts: [{targets}]");
+    let twice = mounts("{ source: /etc, target: /x }, { source: /usr, target: /x/ }");
+    let relative = mounts("{ source: /etc, target: rel/target }");
+    for (recipe, message) in [
+        (twice, "two mounts have the target `/x/`"),
+        (relative, "the target `rel/target` of a mount is not absolute"),
+    ] {
+        let (code, said) = check_recipe(of, &recipe);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(message) && said.contains("mine.yaml:"), "{said}");
+    }
+}
+
 #[test]
 fn a_matrix_called_like_an_engine_is_read() {
     let folder = tempfile::tempdir().expect("a folder can be made");

@@ -5,6 +5,8 @@
 
 #[path = "support/binary.rs"]
 mod binary;
+#[path = "support/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -131,7 +133,7 @@ fn summaries(run: &Path) -> Vec<(PathBuf, Value)> {
 fn the_published_reports_come_back_to_the_byte_and_their_mistakes_are_told() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let Some(files) = seeds(folder.path()) else {
-        println!("SKIPPED: needs the published reports; set MATRIX_SEEDS to their folder");
+        skip::skip("needs the published reports; set MATRIX_SEEDS to their folder");
         return;
     };
     let mut args = vec!["import", "--name", "p"];

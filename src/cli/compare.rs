@@ -38,7 +38,7 @@ pub struct CompareArgs {
 /// How verdicts are reached.
 #[derive(Args, Clone, Debug)]
 pub struct Judging {
-    /// The smallest change that counts; what noise hides counts for nothing in any case.
+    /// The practical bound: a smaller change does not count, and is `same` where its 90 % interval lies within. Noise never widens it.
     #[arg(long, default_value = "2%", value_parser = share, value_name = "SHARE")]
     pub floor: f64,
     /// The figure that gates every cell, such as `p99_ttft_ms`; may be given again. By default what a search found; else output throughput; else, where

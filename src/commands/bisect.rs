@@ -2,7 +2,6 @@
 
 use anyhow::Context;
 
-use crate::base::ids::CellKey;
 use crate::cli::RunArgs;
 use crate::cli::compare::BisectArgs;
 use crate::commands::again::Further;
@@ -11,7 +10,7 @@ use crate::commands::plan::select;
 use crate::commands::run::measure;
 use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
 use crate::exit::Exit;
-use crate::judge::compare::cells::{self, Comparison, Outcome as Said, Terms};
+use crate::judge::compare::cells::{self, Comparison, Row, Terms};
 use crate::judge::compare::verdict::Verdict;
 use crate::judge::metrics::Metric;
 use crate::matrix::plan::Plan;
@@ -150,7 +149,7 @@ impl Probe<'_> {
         };
         let noise = noise_of(&self.args.run.places.cache(), side);
         let terms = Terms {
-            floor: self.args.judging.floor,
+            bound: self.args.judging.floor,
             noise: noise.as_ref(),
             across: false,
         };
@@ -161,22 +160,16 @@ impl Probe<'_> {
             return Some(true);
         }
         let is_open = found.rows.is_empty()
-            || has(Verdict::Unclear)
             || found
                 .rows
                 .iter()
-                .any(|row| matches!(row.outcome, Said::Refused(..)));
+                .any(|row| matches!(row.verdict(), None | Some(Verdict::Unclear)));
         (!is_open).then_some(false)
     }
 }
 
 fn told(found: &Comparison, version: &str) -> String {
-    let row =
-        |cell: &CellKey, outcome: &Said| format!("  {}: {cell}: {}\n", outcome.word(), outcome.reason());
-    let rows: String = found
-        .rows
-        .iter()
-        .map(|row_| row(&row_.cell, &row_.outcome))
-        .collect();
+    let row = |row: &Row| format!("  {}: {}: {}\n", row.word(), row.cell, row.answer.reason());
+    let rows: String = found.rows.iter().map(row).collect();
     format!("{version}:\n{rows}")
 }

@@ -32,7 +32,7 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
         &baseline,
         &candidate,
         &Terms {
-            floor: args.judging.floor,
+            bound: args.judging.floor,
             noise: noise.as_ref(),
             across: args.across_environments,
         },
@@ -47,6 +47,7 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
         let text = serde_json::to_string_pretty(&verdicts::json(&comparison)).map_err(anyhow::Error::from)?;
         print(&format!("{text}\n"));
     } else {
+        print(&format!("{}\n", verdicts::headline(&comparison)));
         draw(
             &verdicts::tables(&comparison, ["baseline", "candidate"]),
             args.format,
@@ -56,8 +57,10 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     let refused = candidate.cells.values().any(|cell| cell.refused().is_some());
     Ok(if comparison.count(Verdict::Worse) > 0 {
         Exit::Regression
-    } else if refused {
+    } else if refused || comparison.lost().next().is_some() {
         Exit::CellFailed
+    } else if comparison.judged() == 0 {
+        Exit::NotJudged
     } else {
         Exit::Done
     })

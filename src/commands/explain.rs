@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::cli::ExplainArgs;
-use crate::commands::{Outcome, Refusal, print};
+use crate::commands::{Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::validity::{self, Evidence};
 use crate::matrix::plan::Measurement;
@@ -24,6 +24,9 @@ pub fn execute(args: &ExplainArgs) -> Outcome {
     }
     let usage = |error: store::StoreError| Refusal::usage(format!("error: {error}\n"));
     let run = Run::read(&folder(args)?).map_err(usage)?;
+    for doubt in &run.doubts {
+        complain(&format!("warning: {}\n", report::plain(doubt)));
+    }
     let chosen = chosen(args, &run)?;
     let mut judged = Vec::new();
     for summary in chosen {
@@ -42,6 +45,7 @@ pub fn execute(args: &ExplainArgs) -> Outcome {
                     "telemetry": summary.telemetry,
                     "client": summary.client,
                     "reset": summary.reset,
+                    "post_mortem": post_mortem(&run, summary),
                 })
             })
             .collect();
@@ -51,10 +55,21 @@ pub fn execute(args: &ExplainArgs) -> Outcome {
     }
     let texts: Vec<String> = judged
         .iter()
-        .map(|(summary, validity)| report::explain::explain(summary, validity.as_ref()))
+        .map(|(summary, validity)| {
+            report::explain::explain(summary, validity.as_ref(), post_mortem(&run, summary).as_deref())
+        })
         .collect();
     print(&texts.join("\n"));
     Ok(Exit::Done)
+}
+
+/// Where the post-mortem of a measurement is, if it has one.
+fn post_mortem(run: &Run, summary: &Summary) -> Option<PathBuf> {
+    run.post_mortem(&Measurement {
+        cell: summary.cell.clone(),
+        start: summary.start,
+        repeat: summary.repeat,
+    })
 }
 
 /// The judgement that was written with the measurement; what an older `matrix` measured is judged now.

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use anyhow::Context as _;
+
 use crate::base::ids::CellKey;
 use crate::cli::PlanArgs;
 use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
 use crate::exit::Exit;
-use crate::matrix::plan::{Cell, Launch, Loads, Plan, Start, command};
+use crate::matrix::plan::command::{self, Given};
+use crate::matrix::plan::{Cell, Launch, Loads, Plan, Start};
 use crate::matrix::spec::repeats::Order;
 use crate::matrix::spec::select::Selector;
 use crate::results::store;
@@ -24,10 +27,15 @@ pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
         select(&mut read.plan, only)?;
     }
     read.tell();
+    let folder = std::path::absolute(&read.folder).context("cannot find the folder of the matrix file")?;
+    let given = Given {
+        folder: Some(&folder),
+        ..Given::default()
+    };
     let text = if args.json {
-        json(&read.plan, &args.results)
+        json(&read.plan, &args.results, given)
     } else {
-        text(&read.plan, &args.results)
+        text(&read.plan, &args.results, given)
     };
     print(&text);
     Ok(Exit::Done)
@@ -48,7 +56,7 @@ pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn text(plan: &Plan, results: &Path) -> String {
+fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
     let mut out = String::new();
     let total = plan.measurements();
     let repeats = if total == plan.cells.len() {
@@ -85,7 +93,7 @@ fn text(plan: &Plan, results: &Path) -> String {
             index + 1,
             plan.launches.len(),
             describe(launch),
-            indented(&command::line(launch).wrapped())
+            indented(&command::line_of(launch, given).wrapped())
         );
         for cell in plan.cells.iter().filter(|cell| cell.launch == launch.id) {
             number += 1;
@@ -235,7 +243,7 @@ pub(crate) fn minutes(seconds: f64) -> String {
     }
 }
 
-fn json(plan: &Plan, results: &Path) -> String {
+fn json(plan: &Plan, results: &Path, given: Given<'_>) -> String {
     let launches: Vec<_> = plan
         .launches
         .iter()
@@ -249,7 +257,7 @@ fn json(plan: &Plan, results: &Path) -> String {
                 "parallel": launch.parallel,
                 "devices": launch.devices,
                 "executor": launch.place.executor(),
-                "command": command::line(launch).joined(),
+                "command": command::line_of(launch, given).joined(),
                 "secrets": launch.secrets(),
             })
         })

@@ -8,7 +8,7 @@ use anyhow::Context;
 use crate::base::ids::CellKey;
 use crate::cli::{ReportArgs, ReportFormat};
 use crate::commands::again::certainties;
-use crate::commands::{Colors, Outcome, Refusal, print};
+use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::compare::certainty::Certainty;
 use crate::judge::metrics;
@@ -42,6 +42,12 @@ pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     }
     let read: Vec<Read> = runs.iter().map(Read::of).collect();
     let document = document(&read, args.reference.as_deref());
+    // Rows alone have no place for it.
+    if args.format == Some(ReportFormat::Csv) {
+        for doubt in read.iter().flat_map(|read| &read.doubts) {
+            complain(&format!("warning: {}\n", report::plain(doubt)));
+        }
+    }
     let Some(out) = &args.out else {
         let format = args.format.unwrap_or(ReportFormat::Terminal);
         print(&text(&document, format, Screen::here(colors)));

@@ -273,7 +273,8 @@ async fn fit(plan: &Plan, host: &Host, results: &Path) -> Result<(), Refusal> {
     for finding in preflight::templates(plan, &host.folder, &host.caches()).expected {
         complain(&host.redactor.redact(&finding.note()));
     }
-    let findings = preflight::findings(plan, host, results).await;
+    let waiting = |what: String| complain(&host.redactor.redact(&format!("{what}\n")));
+    let findings = preflight::findings(plan, host, results, &waiting).await;
     if findings.is_empty() {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use std::fs;
 use procfs::net::TcpState;
 use procfs::process::{self, FDTarget};
 
-use crate::engine::{Executor, Running};
+use crate::engine::{Executor, Running, port};
 
 /// The names of this host by which an engine that someone else started may have been given.
 const HERE: [&str; 5] = ["127.0.0.1", "localhost", "[::1]", "::1", "0.0.0.0"];
@@ -62,6 +62,29 @@ pub fn listeners(port: u16) -> Vec<u32> {
     roots.filter_map(|(pid, _)| u32::try_from(*pid).ok()).collect()
 }
 
+/// Who listens on a port of this host, in words; `None` where nobody does.
+pub fn holder(port: u16) -> Option<String> {
+    let words = |pid: &u32| {
+        let command = i32::try_from(*pid).ok().and_then(|pid| {
+            let process = process::Process::new(pid).ok()?;
+            process.cmdline().ok()
+        });
+        let command = command.unwrap_or_default().join(" ");
+        let command: String = command
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(80)
+            .collect();
+        format!("process {pid} `{}`", command.trim_end())
+    };
+    let holders: Vec<String> = listeners(port).iter().map(words).collect();
+    match holders.is_empty() {
+        false => Some(holders.join(", ")),
+        true if port::is_free(port) => None,
+        true => Some("a process that this user may not see".to_owned()),
+    }
+}
+
 /// Whether a process is one of a container. A daemon in another namespace of process ids tells numbers that mean nothing here.
 pub(super) fn is_of_container(pid: u32, container: &str) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"));
@@ -77,8 +100,14 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(listeners(port), [std::process::id()]);
+        let words = holder(port).unwrap();
+        assert!(
+            words.starts_with(&format!("process {} `", std::process::id())),
+            "{words}"
+        );
         drop(listener);
         assert_eq!(listeners(port), [] as [u32; 0]);
+        assert_eq!(holder(port), None);
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::results::record::cell::{FailureClass, Phase};
 use crate::results::record::post_mortem::End;
 use crate::results::store;
 
-pub use belongs::{is_here, listeners};
+pub use belongs::{holder, is_here, listeners};
 pub use contact::{check_model, facts, http_client, info, lacks, proxied_client, reset_caches};
 pub use docker::{
     Images, Lack, LeftContainer, Orphans, Pull, Refused, Remaining, Wanted, Whereabouts,
@@ -540,6 +540,6 @@ impl StartError {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use crate::judge::metrics::{self, Metric, Sample, Statistic};
 use crate::report::plain;
@@ -13,8 +14,12 @@ use crate::results::record::validity::{Reason, Validity};
 /// Columns of a line.
 const WIDTH: usize = 110;
 
-/// Why a measurement is judged as it is. Everything that others wrote is made harmless.
-pub fn explain(summary: &Summary, validity: Option<&Validity>) -> String {
+/// How many of an engine's last lines are shown.
+const LINES: usize = 10;
+
+/// Why a measurement is judged as it is, with the file that holds everything known of a failure. Everything that others wrote is made
+/// harmless.
+pub fn explain(summary: &Summary, validity: Option<&Validity>, post_mortem: Option<&Path>) -> String {
     let mut text = format!(
         "{}\n  start {}, repeat {}, {}: {}\n",
         plain(summary.cell.as_str()),
@@ -26,9 +31,23 @@ pub fn explain(summary: &Summary, validity: Option<&Validity>) -> String {
     for reason in validity.iter().flat_map(|validity| &validity.reasons) {
         text.push_str(&finding(reason));
     }
-    text.push_str("\n  evidence\n");
-    for (name, told) in evidence(summary) {
+    let evidence = evidence(summary);
+    if !evidence.is_empty() {
+        text.push_str("\n  evidence\n");
+    }
+    for (name, told) in evidence {
         push(&mut text, &format!("    {name:<12}"), &plain(&told));
+    }
+    if let Ending::Failed { tail, .. } = &summary.ending
+        && !tail.is_empty()
+    {
+        text.push_str("\n  last lines of the engine\n");
+        for line in &tail[tail.len().saturating_sub(LINES)..] {
+            let _ = writeln!(text, "    | {}", plain(line));
+        }
+    }
+    if let Some(path) = post_mortem {
+        let _ = writeln!(text, "\n  details: {}", path.display());
     }
     text
 }

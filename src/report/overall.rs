@@ -2,7 +2,7 @@
 
 use super::document::Document;
 use super::markdown::escaped;
-use super::{Format, draw};
+use super::{Format, draw, plain};
 
 /// The report in Markdown.
 pub fn markdown(document: &Document) -> String {
@@ -52,6 +52,14 @@ pub fn terminal(document: &Document, width: u16, colors: bool) -> String {
     let mut text = String::from("\n");
     for table in compared.chain(&tables.standings) {
         text.push_str(&draw(table, format));
+        text.push('\n');
+    }
+    let doubts: Vec<_> = document.runs.iter().flat_map(|run| &run.doubts).collect();
+    if !doubts.is_empty() {
+        text.push_str("Passed over\n");
+        for doubt in doubts {
+            text.push_str(&format!("  {}\n", plain(doubt)));
+        }
         text.push('\n');
     }
     text

@@ -1,12 +1,54 @@
-//! A comparison of two sides as tables: what differs first, then a row for each gating figure of each cell.
+//! A comparison of two sides: what was judged and what was not, what differs, then a row for each gating figure of each cell.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use super::labels::Labels;
 use super::{Align, Column, MISSING, Mark, Row, Table, Value};
 use crate::base::ids::CellKey;
-use crate::judge::compare::cells::{Comparison, Outcome, Row as Judged};
+use crate::judge::compare::cells::{Comparison, Row as Judged};
+use crate::judge::compare::decision::{EQUIVALENCE_LEVEL, Estimate, LEVEL, Outcome};
 use crate::judge::compare::verdict::{Verdict, chance};
-use crate::judge::metrics::{Statistics, Unit};
+use crate::judge::metrics::Unit;
 use crate::results::record::side::Varies;
+
+/// What comes first: how many figures were not judged, and why; then the verdicts.
+pub fn headline(comparison: &Comparison) -> String {
+    let (all, judged) = (comparison.figures(), comparison.judged());
+    let mut out = String::new();
+    if judged < all {
+        let _ = writeln!(out, "{} of {all} metrics not judged:", all - judged);
+        for (why, count) in not_judged(comparison) {
+            let _ = writeln!(out, "- {count}: {why}");
+        }
+    }
+    if judged > 0 {
+        let counts = [Verdict::Worse, Verdict::Better, Verdict::Unclear, Verdict::Same]
+            .map(|verdict| (comparison.count(verdict), verdict.name()));
+        let counts = counts.iter().filter(|(count, _)| *count > 0);
+        let counts: Vec<String> = counts.map(|(count, name)| format!("{count} {name}")).collect();
+        let _ = writeln!(out, "{judged} of {all} metrics judged: {}", counts.join(", "));
+    }
+    out
+}
+
+/// Why figures were not judged, and how many for each reason; the most frequent first.
+fn not_judged(comparison: &Comparison) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for row in &comparison.rows {
+        if let Outcome::NotJudged(gap) = &row.answer.outcome {
+            *counts.entry(gap.reason().to_owned()).or_default() += 1;
+        }
+    }
+    for lost in comparison.lost() {
+        *counts
+            .entry("the candidate lacks the cell".to_owned())
+            .or_default() += lost.gates;
+    }
+    let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts
+}
 
 /// The tables of a comparison: what differs besides figures, where anything does, and the verdicts.
 pub fn tables(comparison: &Comparison, names: [&str; 2]) -> Vec<Table> {
@@ -54,7 +96,7 @@ fn differences(comparison: &Comparison, names: [&str; 2]) -> Table {
 fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     // What holds of several cells is said once.
     let mut said: Vec<(String, Vec<String>)> = Vec::new();
-    let unpaired = comparison.unpaired.iter().map(|(cell, _)| cell);
+    let unpaired = comparison.unpaired.iter().map(|unpaired| &unpaired.cell);
     let labels = Labels::of(comparison.rows.iter().map(|row| &row.cell).chain(unpaired));
     let mut say = |cell, what: String| match said.iter_mut().find(|(known, _)| *known == what) {
         Some((_, cells)) => cells.push(cell),
@@ -62,11 +104,8 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     };
     for row in &comparison.rows {
         let cell = labels.name(&row.cell);
-        if row.outcome.verdict() != Some(Verdict::Same) {
-            say(
-                cell.clone(),
-                format!("{}: {}", row.outcome.word(), row.outcome.reason()),
-            );
+        if row.verdict() != Some(Verdict::Same) {
+            say(cell.clone(), format!("{}: {}", row.word(), row.answer.reason()));
         }
         for left in &row.left_out {
             say(cell.clone(), format!("left out: {left}"));
@@ -82,30 +121,34 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         .collect();
     let rows = comparison.rows.iter().map(|row| Row {
         cells: values(row, &labels.name(&row.cell)),
-        marks: match row.outcome {
-            Outcome::Refused(..) => vec![Mark::Failed],
-            Outcome::Judged(..) => Vec::new(),
-        },
+        marks: row.refused.map(|_| Mark::Failed).into_iter().collect(),
     });
     let rows = rows.collect();
-    for (cell, side) in &comparison.unpaired {
-        notes.push(format!("{}: only in the {side}", labels.name(cell)));
+    for unpaired in &comparison.unpaired {
+        notes.push(format!(
+            "{}: only in the {}",
+            labels.name(&unpaired.cell),
+            unpaired.side
+        ));
     }
     notes.extend(labels.left_out.clone());
-    notes.push(
-        "a start of the engine is one observation; change: candidate relative to baseline with its 95 % interval; floor: the smallest \
-         change that counts"
-            .to_owned(),
-    );
+    notes.push(format!(
+        "a start of the engine is one observation, a value the geometric mean of its starts; change: candidate relative to baseline with its {:.0} % \
+         interval; worse, better: beyond the practical bound of {:.1} % and beyond chance among all metrics; same: the {:.0} % interval lies within \
+         the bound; can show: the smallest loss that these starts show nine times of ten",
+        LEVEL * 100.0,
+        comparison.bound * 100.0,
+        EQUIVALENCE_LEVEL * 100.0,
+    ));
     if comparison.rows.iter().any(|row| row.known != [None, None]) {
         notes.push(
             "a percentile with two bounds: where the requests of one start alone let it lie, with 95 % confidence by order statistics"
                 .to_owned(),
         );
     }
-    if comparison.rows.iter().any(|row| !row.is_noise_known) {
+    if comparison.rows.iter().any(|row| row.noise.is_none()) {
         notes.push(
-            "where ± is missing, the noise of this machine is not known: measure it with `matrix noise`"
+            "where noise is missing, that of this host is not known: measure it with `matrix noise`, and three starts per side are enough"
                 .to_owned(),
         );
     }
@@ -116,12 +159,12 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
             words("figure", 0),
             numbers(names[0], "", 1),
             numbers(names[1], "", 1),
-            numbers("n", "", 2),
+            numbers("n", "", 1),
             numbers("change", "", 0),
             numbers("interval", "", 0),
-            numbers("floor", "", 1),
-            numbers("p", "", 3),
-            words("test", 4),
+            numbers("p", "", 2),
+            numbers("can show", "", 2),
+            numbers("noise", "", 3),
             numbers("within / between", "", 4),
             words("verdict", 0),
         ],
@@ -131,41 +174,41 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
 }
 
 fn values(row: &Judged, name: &str) -> Vec<Value> {
-    let effect = row.effect.as_ref();
+    let estimate = row.answer.estimate;
     let told = |text: Option<String>| text.map_or(Value::Missing, Value::Text);
-    let share = |variance: Option<f64>| {
-        variance.map_or_else(
-            || MISSING.to_owned(),
-            |variance| format!("{:.2} %", variance.sqrt() * 100.0),
-        )
+    let share = |share: f64| format!("{:.2} %", share * 100.0);
+    let deviation = |variance: Option<f64>| {
+        variance.map_or_else(|| MISSING.to_owned(), |variance| share(variance.sqrt()))
+    };
+    let p = |estimate: Estimate| {
+        let precision = estimate.precision?;
+        Some(chance(precision.adjusted_p.unwrap_or(precision.p)))
+    };
+    let between = |estimate: Estimate| {
+        let interval = estimate.interval(LEVEL)?;
+        Some(format!("{} … {}", percent(interval.low), percent(interval.high)))
     };
     vec![
         Value::text(name),
         Value::Text(format!("{}{}", row.metric.label(), unit(row.metric.unit()))),
-        median(&row.first, row.known[0]),
-        median(&row.second, row.known[1]),
-        Value::Text(format!("{} / {}", row.first.len(), row.second.len())),
-        told(effect.map(|effect| percent(effect.change))),
-        told(effect.map(|effect| {
-            format!(
-                "{} … {}",
-                percent(effect.interval.low),
-                percent(effect.interval.high)
-            )
-        })),
-        Value::Text(format!(
-            "{}{:.1} %",
-            if row.is_noise_known { "±" } else { "" },
-            row.floor * 100.0
-        )),
-        told(effect.map(|effect| chance(effect.p))),
-        told(effect.map(|effect| effect.test.name().to_owned())),
+        value(row.samples[0].value(), row.known[0]),
+        value(row.samples[1].value(), row.known[1]),
+        Value::Text(format!("{} / {}", row.answer.starts[0], row.answer.starts[1])),
+        told(estimate.map(|estimate| percent(estimate.change()))),
+        told(estimate.and_then(between)),
+        told(estimate.and_then(p)),
+        told(
+            row.answer
+                .visible_loss()
+                .map(|loss| format!("{:.1} %", loss * 100.0)),
+        ),
+        told(row.noise.map(|noise| share(noise.sigma))),
         Value::Text(format!(
             "{} / {}",
-            share(row.spread.within),
-            share(row.spread.between)
+            deviation(row.spread.within),
+            deviation(row.spread.between)
         )),
-        Value::text(row.outcome.word()),
+        Value::text(row.word()),
     ]
 }
 
@@ -176,21 +219,16 @@ pub(super) fn unit(unit: Unit) -> String {
     }
 }
 
-fn median(starts: &[f64], known: Option<[f64; 2]>) -> Value {
-    let Some(Statistics { median, .. }) = Statistics::of(starts) else {
-        return Value::Missing;
-    };
-    match known {
-        Some([least, most]) => Value::Spread {
+fn value(value: Option<f64>, known: Option<[f64; 2]>) -> Value {
+    match (value, known) {
+        (None, _) => Value::Missing,
+        (Some(median), Some([least, most])) => Value::Spread {
             median,
             least,
             most,
             decimals: 2,
         },
-        None => Value::Number {
-            value: median,
-            decimals: 2,
-        },
+        (Some(value), None) => Value::Number { value, decimals: 2 },
     }
 }
 
@@ -219,32 +257,7 @@ fn column(head: &str, unit: &'static str, align: Align, rank: u8) -> Column {
 
 /// A comparison as JSON, for machines.
 pub fn json(comparison: &Comparison) -> serde_json::Value {
-    let rows: Vec<serde_json::Value> = comparison
-        .rows
-        .iter()
-        .map(|row| {
-            serde_json::json!({
-                "cell": row.cell,
-                "figure": row.metric.name(),
-                "verdict": row.outcome.verdict().map(Verdict::name),
-                "refused": row.outcome.verdict().is_none().then(|| row.outcome.word()),
-                "reason": row.outcome.reason(),
-                "baseline_starts": row.first,
-                "candidate_starts": row.second,
-                "baseline_interval": row.known[0],
-                "candidate_interval": row.known[1],
-                "change_share": row.effect.map(|effect| effect.change),
-                "interval_share": row.effect.map(|effect| [effect.interval.low, effect.interval.high]),
-                "p": row.effect.map(|effect| effect.p),
-                "test": row.effect.map(|effect| effect.test.name()),
-                "floor_share": row.floor,
-                "is_noise_known": row.is_noise_known,
-                "within_share": row.spread.within.map(f64::sqrt),
-                "between_share": row.spread.between.map(f64::sqrt),
-                "left_out": row.left_out,
-            })
-        })
-        .collect();
+    let rows: Vec<serde_json::Value> = comparison.rows.iter().map(judged).collect();
     let differences: Vec<serde_json::Value> = comparison
         .differences
         .iter()
@@ -261,9 +274,53 @@ pub fn json(comparison: &Comparison) -> serde_json::Value {
     let unpaired: Vec<serde_json::Value> = comparison
         .unpaired
         .iter()
-        .map(|(cell, side)| serde_json::json!({ "cell": cell, "only_in": side }))
+        .map(|unpaired| serde_json::json!({ "cell": unpaired.cell, "only_in": unpaired.side }))
         .collect();
-    serde_json::json!({ "differences": differences, "rows": rows, "unpaired": unpaired })
+    serde_json::json!({
+        "figures": comparison.figures(),
+        "judged": comparison.judged(),
+        "bound_share": comparison.bound,
+        "differences": differences,
+        "rows": rows,
+        "unpaired": unpaired,
+    })
+}
+
+fn judged(row: &Judged) -> serde_json::Value {
+    let answer = &row.answer;
+    let precision = answer.estimate.and_then(|estimate| estimate.precision);
+    let interval = answer.estimate.and_then(|estimate| estimate.interval(LEVEL));
+    let starts = |at: usize| -> Vec<f64> { row.samples[at].logs.iter().map(|log| log.exp()).collect() };
+    let gap = match &answer.outcome {
+        Outcome::Judged(_) => None,
+        Outcome::NotJudged(gap) => Some(gap.name()),
+    };
+    serde_json::json!({
+        "cell": row.cell,
+        "figure": row.metric.name(),
+        "verdict": answer.verdict().map(Verdict::name),
+        "not_judged": gap,
+        "refused": row.refused.map(|_| row.word()),
+        "reason": answer.reason(),
+        "baseline_starts": starts(0),
+        "candidate_starts": starts(1),
+        "baseline": row.samples[0].value(),
+        "candidate": row.samples[1].value(),
+        "baseline_interval": row.known[0],
+        "candidate_interval": row.known[1],
+        "change_share": answer.estimate.map(|estimate| estimate.change()),
+        "interval_share": interval.map(|interval| [interval.low, interval.high]),
+        "p": precision.map(|precision| precision.p),
+        "adjusted_p": precision.and_then(|precision| precision.adjusted_p),
+        "df": precision.map(|precision| precision.df),
+        "visible_loss_share": answer.visible_loss(),
+        "starts_to_decide": answer.starts_to_decide(),
+        "is_noise_known": row.noise.is_some(),
+        "noise_share": row.noise.map(|noise| noise.sigma),
+        "within_share": row.spread.within.map(f64::sqrt),
+        "between_share": row.spread.between.map(f64::sqrt),
+        "left_out": row.left_out,
+    })
 }
 
 /// What figures vary by though nothing changed: cell, figure, noise, and the smallest change that five starts against five show.

@@ -11,7 +11,8 @@ use crate::engine::{self, Context, Logs, NotReady, Running, StartError};
 use crate::judge::metrics;
 use crate::judge::validity::{self, Evidence};
 use crate::load::{self, Target};
-use crate::matrix::plan::{Launch, Measurement, Start, command};
+use crate::matrix::plan::command::{self, Given};
+use crate::matrix::plan::{Launch, Measurement, Place, Start};
 use crate::results::record::cell::{
     Definitions, Ending, EngineFacts, FailureClass, Phase, PhaseTime, Summary,
 };
@@ -53,6 +54,8 @@ struct Fallen {
     end: Option<End>,
     log: Vec<String>,
     image_digest: Option<String>,
+    /// The line that was to start it, on its own port and devices.
+    exact_command: Option<String>,
 }
 
 impl Fallen {
@@ -65,6 +68,7 @@ impl Fallen {
             end: None,
             log: Vec::new(),
             image_digest: None,
+            exact_command: None,
         }
     }
 }
@@ -106,7 +110,6 @@ pub(crate) async fn launch(order: Order<'_>) -> Result<Tally, StoreError> {
     let mut preparing = prepare(&order);
     let mut restarts = 0;
     while !course.rest.is_empty() && !order.stop.is_asked() {
-        order.tell_began();
         match raise(&order).await {
             Ok(Some(ready)) => {
                 order.ahead.begin(order.job, order.start, &ready.running);
@@ -121,6 +124,7 @@ pub(crate) async fn launch(order: Order<'_>) -> Result<Tally, StoreError> {
                     launch: order.launch.id.clone(),
                     start: order.start.start,
                     reason: fallen.reason.clone(),
+                    tail: last(&fallen.tail),
                 });
                 if !course
                     .tries_again(fallen.phase, fallen.class, &fallen.reason)
@@ -291,7 +295,8 @@ impl<'a> Course<'a> {
         while let Some(measurement) = self.rest.pop_front() {
             let cell = job.plan.cell(&measurement.cell);
             let facts = EngineFacts {
-                command: Some(command::line(launch).joined()),
+                command: Some(self.order.planned()),
+                exact_command: fallen.exact_command.clone(),
                 image_digest: fallen.image_digest.clone(),
                 devices: lease.devices().to_vec(),
                 ..EngineFacts::default()
@@ -357,6 +362,7 @@ impl<'a> Course<'a> {
         let doubt = invalid(&summary);
         let is_invalid = doubt.is_some();
         let post_mortem = post_mortem::of(&summary, doubt, remains, self.began);
+        let details = post_mortem.as_ref().map(|_| job.store.post_mortem(measurement));
         let said = Said {
             log,
             post_mortem: post_mortem.as_ref(),
@@ -373,19 +379,52 @@ impl<'a> Course<'a> {
                 .figures
                 .get(&Definitions::Matrix)
                 .and_then(|figures| figures.get("output_throughput_tok_s").copied().flatten()),
+            tail: match &summary.ending {
+                // What a start said last was told when it failed.
+                Ending::Failed { phase, tail, .. } if *phase != Phase::Launch => last(tail),
+                _ => Vec::new(),
+            },
+            post_mortem: details.map(|path| path.display().to_string()),
         });
         Ok(())
     }
 }
 
 impl Order<'_> {
-    fn tell_began(&self) {
-        self.job.events.tell(Event::LaunchBegan {
-            launch: self.launch.id.clone(),
-            start: self.start.start,
-            command: command::line(self.launch).joined(),
-        });
+    /// The line that `plan` prints.
+    fn planned(&self) -> String {
+        let given = Given {
+            folder: Some(&self.job.host.folder),
+            ..Given::default()
+        };
+        command::line_of(self.launch, given).joined()
     }
+
+    /// The line as it runs on a port.
+    fn exact(&self, port: u16) -> String {
+        let given = Given {
+            folder: Some(&self.job.host.folder),
+            port: Some(port),
+            devices: Some(self.lease.devices()),
+        };
+        command::line_of(self.launch, given).joined()
+    }
+}
+
+/// How many of an engine's last lines are told with its failure.
+const TOLD_LINES: usize = 10;
+
+/// The last of an engine's last lines that say something.
+fn last(tail: &[String]) -> Vec<String> {
+    let mut lines: Vec<String> = tail
+        .iter()
+        .rev()
+        .filter(|line| !line.trim().is_empty())
+        .take(TOLD_LINES)
+        .cloned()
+        .collect();
+    lines.reverse();
+    lines
 }
 
 /// Why the figures of a measurement are worth nothing; `None` if they are worth something.
@@ -451,6 +490,12 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
         None => engine::free_port()
             .map_err(|error| Fallen::new(infrastructure, format!("no free port: {error}")))?,
     };
+    let exact = order.exact(port);
+    job.events.tell(Event::LaunchBegan {
+        launch: launch.id.clone(),
+        start: start.start,
+        command: exact.clone(),
+    });
     tokio::select! {
         biased;
         () = stop.asked.cancelled() => return Ok(None),
@@ -469,7 +514,10 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     let running = tokio::select! {
         biased;
         () = stop.asked.cancelled() => return Ok(None),
-        running = engine::start(launch, &context, logs, &tell) => running.map_err(|error| not_started(&error))?,
+        running = engine::start(launch, &context, logs, &tell) => running.map_err(|error| Fallen {
+            exact_command: Some(exact.clone()),
+            ..not_started(&error)
+        })?,
     };
     job.events.tell(Event::EngineStarted {
         launch: launch.id.clone(),
@@ -495,11 +543,13 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
             return Err(Fallen {
                 log: log.last(post_mortem::LINES),
                 image_digest,
+                exact_command: Some(exact),
                 ..fallen
             });
         }
     };
-    facts.command = Some(command::line(launch).joined());
+    facts.command = Some(order.planned());
+    facts.exact_command = Some(exact).filter(|exact| facts.command.as_ref() != Some(exact));
     facts.image_digest = running.image_digest().map(str::to_owned);
     facts.image_bytes = running.image_bytes();
     facts.devices = lease.devices().to_vec();
@@ -559,7 +609,8 @@ async fn prove(
         readiness = engine::ready(running, launch, &job.host.http, ask, || growth.last(), tell) => readiness,
         never = growth.watch(job.host, launch, devices) => match never {},
     };
-    let readiness = readiness.map_err(|error| not_ready(&error))?;
+    let port = running.endpoint().port;
+    let readiness = readiness.map_err(|error| not_ready(&error).explained(launch, port))?;
     let facts = engine::facts(launch, running.endpoint(), &job.host.http).await;
     engine::check_model(launch, &facts).map_err(|reason| Fallen::new(FailureClass::Spec, reason))?;
     let mut phases = vec![PhaseTime {
@@ -626,6 +677,27 @@ fn not_started(error: &StartError) -> Fallen {
     }
 }
 
+impl Fallen {
+    /// The same with what is seen of the host once an engine has ended before it was ready.
+    fn explained(mut self, launch: &Launch, port: u16) -> Self {
+        let Some(end) = self.end else {
+            return self;
+        };
+        if let Some(holder) = launch.contact.port.fixed.and_then(|_| engine::holder(port)) {
+            self.class = FailureClass::Spec;
+            self.reason.push_str(&format!(
+                "; its port {port} is held by {holder}: stop that, or take `port:` out, then a free one is chosen"
+            ));
+        } else if matches!(launch.place, Place::Container(_)) && end.code == Some(0) {
+            self.reason.push_str(
+                "; an engine does not end by itself: the image's entrypoint may leave the command aside \
+                 (`docker inspect` shows it; `entrypoint:` of the recipe replaces it)",
+            );
+        }
+        self
+    }
+}
+
 fn not_ready(error: &NotReady) -> Fallen {
     Fallen {
         tail: error.tail().to_vec(),
@@ -659,5 +731,73 @@ async fn halt(order: &Order<'_>, running: Running, rest: &[AtRest]) {
         biased;
         () = stop.now.cancelled() => {}
         () = hygiene::after(job, launch, rest) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::testing::{command, contained};
+    use crate::matrix::plan::Container;
+
+    fn ended(code: i64) -> Fallen {
+        Fallen {
+            end: Some(End {
+                code: Some(code),
+                ..End::default()
+            }),
+            ..Fallen::new(FailureClass::Engine, "the engine ended".to_owned())
+        }
+    }
+
+    #[test]
+    fn an_engine_whose_port_another_one_took_meanwhile_says_who_has_it() {
+        let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut launch = command(&["serve"]);
+        launch.contact.port.fixed = Some(port);
+        let taken = ended(4).explained(&launch, port);
+        let holder = format!("its port {port} is held by process {}", std::process::id());
+        assert!(taken.reason.contains(&holder), "{}", taken.reason);
+        assert_eq!(taken.class, FailureClass::Spec);
+        drop(listener);
+        let free = ended(4).explained(&launch, port);
+        assert_eq!(
+            (free.reason.as_str(), free.class),
+            ("the engine ended", FailureClass::Engine)
+        );
+    }
+
+    #[test]
+    fn a_container_that_ends_well_at_once_is_asked_for_its_entrypoint() {
+        let container = contained(Container::default());
+        assert!(
+            ended(0)
+                .explained(&container, 1)
+                .reason
+                .contains("`entrypoint:` of the recipe")
+        );
+        assert!(!ended(1).explained(&container, 1).reason.contains("entrypoint"));
+        assert!(
+            !ended(0)
+                .explained(&command(&["true"]), 1)
+                .reason
+                .contains("entrypoint")
+        );
+    }
+
+    #[test]
+    fn only_the_last_lines_that_say_something_are_told() {
+        let tail: Vec<String> = (0..30)
+            .map(|line| {
+                if line % 2 == 0 {
+                    String::new()
+                } else {
+                    line.to_string()
+                }
+            })
+            .collect();
+        let told = last(&tail);
+        assert_eq!((told.len(), told[0].as_str(), told[9].as_str()), (10, "11", "29"));
     }
 }

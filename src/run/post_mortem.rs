@@ -44,7 +44,11 @@ pub(super) fn of(
         reason,
         end: remains.end,
         retries: summary.retries.clone(),
-        command: summary.engine.command.clone().unwrap_or_default(),
+        command: {
+            let engine = &summary.engine;
+            let ran = engine.exact_command.as_ref().or(engine.command.as_ref());
+            ran.cloned().unwrap_or_default()
+        },
         image_digest: summary.engine.image_digest.clone(),
         devices: summary.engine.devices.clone(),
         kernel: kernel::told_since(clock::now().since(began)),

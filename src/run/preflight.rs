@@ -35,9 +35,14 @@ impl Finding {
 }
 
 /// Everything that is missing for a plan.
-pub async fn findings(plan: &Plan, host: &Host, results: &Path) -> Vec<Finding> {
+pub async fn findings(
+    plan: &Plan,
+    host: &Host,
+    results: &Path,
+    tell: &(dyn Fn(String) + Sync),
+) -> Vec<Finding> {
     let mut found = BTreeSet::new();
-    containers(plan, host, &mut found).await;
+    containers(plan, host, tell, &mut found).await;
     for (what, help) in hygiene::unfit(plan, host).await {
         found.insert(Finding::new(what, help));
     }
@@ -116,13 +121,14 @@ pub async fn findings(plan: &Plan, host: &Host, results: &Path) -> Vec<Finding> 
 }
 
 /// What the container daemon lacks for the launches that run in containers.
-async fn containers(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
+async fn containers(plan: &Plan, host: &Host, tell: &(dyn Fn(String) + Sync), found: &mut BTreeSet<Finding>) {
     let wanted = Wanted {
         launches: plan.launches.iter().collect(),
         whereabouts: &host.whereabouts,
         images: &host.images,
         hf_home: host.hf_home.as_deref(),
         folder: &host.folder,
+        tell,
         secrets: &|name| host.secrets.get(name).cloned(),
     };
     for lack in engine::container_lacks(&wanted).await {

@@ -68,7 +68,7 @@ fn run(tool: &Path, desk: &Desk, args: &[&str]) -> Ran {
 #[test]
 fn line_and_block_of_the_python_tool_are_imported_alike_and_drawn_again() {
     let Some(tool) = peer() else {
-        println!("SKIPPED: {MISSING}");
+        crate::skip::skip(MISSING);
         return;
     };
     let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
@@ -158,7 +158,7 @@ fn the_object_of_a_real_vllm_bench_serve_is_imported() {
             "vLLM is not installed in {}",
             engines.display()
         );
-        println!("SKIPPED: needs vLLM on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
+        crate::skip::skip("needs vLLM on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
         return;
     }
     let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());

@@ -14,4 +14,6 @@ mod recorder;
 mod rows;
 mod run;
 mod sharegpt;
+#[path = "../support/skip.rs"]
+mod skip;
 mod vllm;

@@ -205,7 +205,7 @@ fn compare(tool: &Path, args: &[&str], file: &str) {
 #[test]
 fn requests_and_counts_are_those_of_the_python_tool() {
     let Some(tool) = peer() else {
-        println!("SKIPPED: {MISSING}");
+        crate::skip::skip(MISSING);
         return;
     };
     let mut batch = Batch::of(tool);
@@ -231,7 +231,7 @@ fn requests_and_counts_are_those_of_the_python_tool() {
 #[test]
 fn every_dialect_is_asked_as_the_python_tool_asks_it() {
     let Some(tool) = peer() else {
-        println!("SKIPPED: {MISSING}");
+        crate::skip::skip(MISSING);
         return;
     };
     let mut batch = Batch::of(tool);
@@ -323,7 +323,7 @@ fn lines(desk: &Desk, name: &str, rows: &[Value]) -> String {
 #[test]
 fn shared_prefixes_are_those_of_the_python_tool() {
     let Some(tool) = peer() else {
-        println!("SKIPPED: {MISSING}");
+        crate::skip::skip(MISSING);
         return;
     };
     let mut batch = Batch::of(tool);
@@ -368,7 +368,7 @@ fn shared_prefixes_are_those_of_the_python_tool() {
 #[test]
 fn custom_and_recorded_rows_are_those_of_the_python_tool() {
     let Some(tool) = peer() else {
-        println!("SKIPPED: {MISSING}");
+        crate::skip::skip(MISSING);
         return;
     };
     let mut batch = Batch::of(tool);
@@ -449,7 +449,7 @@ fn custom_and_recorded_rows_are_those_of_the_python_tool() {
 #[test]
 fn traces_are_those_of_the_python_tool() {
     let Some(tool) = peer() else {
-        println!("SKIPPED: {MISSING}");
+        crate::skip::skip(MISSING);
         return;
     };
     let mut batch = Batch::of(tool);

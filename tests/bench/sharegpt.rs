@@ -54,7 +54,7 @@ fn drawn(tokenizer: &str, prompts: u32) -> Option<(usize, u64, u64)> {
 fn ten_thousand_rows_counted_by_qwen3_have_the_published_sums() {
     match drawn(QWEN3, 10_000) {
         Some(drawn) => assert_eq!(drawn, (10_000, 2_258_583, 1_992_177)),
-        None => println!("SKIPPED: needs {FILE} and {QWEN3}"),
+        None => crate::skip::skip(&format!("needs {FILE} and {QWEN3}")),
     }
 }
 
@@ -62,7 +62,7 @@ fn ten_thousand_rows_counted_by_qwen3_have_the_published_sums() {
 fn ten_thousand_rows_counted_by_gpt_oss_have_the_published_sums() {
     match drawn(GPT_OSS, 10_000) {
         Some(drawn) => assert_eq!(drawn, (10_000, 2_229_766, 1_959_361)),
-        None => println!("SKIPPED: needs {FILE} and {GPT_OSS}"),
+        None => crate::skip::skip(&format!("needs {FILE} and {GPT_OSS}")),
     }
 }
 
@@ -70,6 +70,6 @@ fn ten_thousand_rows_counted_by_gpt_oss_have_the_published_sums() {
 fn a_thousand_rows_counted_by_gpt_oss_have_the_published_sums() {
     match drawn(GPT_OSS, 1_000) {
         Some(drawn) => assert_eq!(drawn, (1_000, 221_351, 191_137)),
-        None => println!("SKIPPED: needs {FILE} and {GPT_OSS}"),
+        None => crate::skip::skip(&format!("needs {FILE} and {GPT_OSS}")),
     }
 }

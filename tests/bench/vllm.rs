@@ -71,7 +71,7 @@ fn a_bench_of_real_vllm_prints_the_block_and_appends_the_line() {
             "vLLM is not installed in {}",
             engines.display()
         );
-        println!("SKIPPED: needs vLLM on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
+        crate::skip::skip("needs vLLM on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
         return;
     }
     let desk = Desk::new();

@@ -111,7 +111,7 @@ fn drawn(folder: &Path) -> PathBuf {
 #[test]
 fn a_history_fits_every_screen_filters_its_charts_and_fetches_nothing() {
     let Some(browser) = browser() else {
-        println!("{SKIPPED}");
+        crate::skip::skip(SKIPPED);
         return;
     };
     let folder = tempfile::tempdir().expect("a folder can be made");

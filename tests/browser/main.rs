@@ -7,6 +7,8 @@
 mod binary;
 mod devtools;
 mod history;
+#[path = "../support/skip.rs"]
+mod skip;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,9 +40,9 @@ fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What is said where there is no browser.
+/// Why a test is skipped where there is no browser.
 const SKIPPED: &str =
-    "SKIPPED: needs a browser; install it with tests/browser/chromium.sh, or name one with MATRIX_BROWSER";
+    "needs a browser; install it with tests/browser/chromium.sh, or name one with MATRIX_BROWSER";
 
 /// The browser, if there is one; where one is required there must be.
 fn browser() -> Option<String> {
@@ -85,7 +87,7 @@ fn page_of_a_run(folder: &Path) -> PathBuf {
 #[test]
 fn a_report_sorts_filters_stays_silent_and_fetches_nothing() {
     let Some(browser) = browser() else {
-        println!("{SKIPPED}");
+        skip::skip(SKIPPED);
         return;
     };
     let folder = tempfile::tempdir().expect("a folder can be made");

@@ -19,9 +19,8 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// What a test says that is skipped.
-pub const SKIPPED: &str =
-    "skipped: needs scipy; run tests/engines/scipy_peer.sh, or set MATRIX_REQUIRE_PEERS";
+/// Why a test is skipped.
+pub const SKIPPED: &str = "needs scipy; run tests/engines/scipy_peer.sh, or set MATRIX_REQUIRE_PEERS";
 
 /// The folder of Python programs that `tests/engines/scipy_peer.sh` installs. Where `MATRIX_REQUIRE_PEERS` is set it is installed now; else, where it is not
 /// there, the test that asks says [`SKIPPED`].

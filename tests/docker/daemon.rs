@@ -27,6 +27,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// The daemon, with the image made; `None`, said aloud, where the test is to be skipped.
+    #[track_caller]
     pub fn or_skip() -> Option<Self> {
         static IMAGE_MADE: OnceLock<()> = OnceLock::new();
         let Some(host) = variable("MATRIX_DOCKER_HOST") else {
@@ -34,11 +35,8 @@ impl Daemon {
                 variable("MATRIX_REQUIRE_DOCKER").is_none(),
                 "MATRIX_DOCKER_HOST is not set, and MATRIX_REQUIRE_DOCKER is"
             );
-            let thread = std::thread::current();
-            let _ = writeln!(
-                std::io::stderr(),
-                "SKIPPED {}: needs Docker; start it with tests/docker/dockerd.sh up and set MATRIX_DOCKER_HOST to what it prints",
-                thread.name().unwrap_or_default()
+            crate::skip::skip(
+                "needs Docker; start it with tests/docker/dockerd.sh up and set MATRIX_DOCKER_HOST to what it prints",
             );
             return None;
         };

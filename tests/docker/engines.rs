@@ -5,7 +5,6 @@
 //! Without it the tests are skipped by name, and where `MATRIX_REQUIRE_ENGINES` is set, as CI does, that is a failure.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -19,6 +18,7 @@ use crate::harness::{Bench, repository, summary};
 const SCENARIOS: [&str; 4] = ["sharegpt", "random-1k-1k", "random-2k-6k", "random-6k-2k"];
 
 /// The folder of the engines, with their images made; `None`, said aloud, where the test is to be skipped.
+#[track_caller]
 fn engines(daemon: &Daemon) -> Option<PathBuf> {
     static IMAGES_MADE: OnceLock<()> = OnceLock::new();
     let folder =
@@ -29,11 +29,8 @@ fn engines(daemon: &Daemon) -> Option<PathBuf> {
             "no engines are installed in {}",
             folder.display()
         );
-        let thread = std::thread::current();
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED {}: needs engines on CPU; install them with tests/engines/cpu.sh and set MATRIX_ENGINES",
-            thread.name().unwrap_or_default()
+        crate::skip::skip(
+            "needs engines on CPU; install them with tests/engines/cpu.sh and set MATRIX_ENGINES",
         );
         return None;
     }

@@ -24,5 +24,7 @@ mod refusals;
 mod registry;
 mod remote;
 mod runs;
+#[path = "../support/skip.rs"]
+mod skip;
 mod strangers;
 mod table;

@@ -35,7 +35,7 @@ fn a_container_on_the_host_network_is_the_same() {
         "pastedhost",
         &[
             "env: { A: \"b c\", HF_TOKEN: \"${MATRIX_TEST_TOKEN}\" }",
-            "mounts: [{ source: \"{hf_home}\", target: /root/.cache }, { source: /usr, target: /x y, read_only: true }]",
+            "mounts: [{ source: \"{hf_home}\", target: /root/.cache }, { source: /usr, target: /x y, read_only: true }, { source: \"with space, comma\", target: \"/rel,ative\" }]",
             "ulimits: { nofile: 4096, stack: 8388608 }",
         ],
         "container: { ulimits: { nofile: 2048 }, cpuset: \"0\", memory: 1GiB, init: true }, ",
@@ -76,6 +76,9 @@ fn same(name: &str, more: &[&str], changed: &str) {
     let home = folder(&bench).join("hf");
     std::fs::create_dir(&home).expect("a folder can be made");
     let bench = bench.variable("HF_HOME", &home.display().to_string());
+    // A relative source is below the matrix's folder, from wherever the line is pasted.
+    let relative = folder(&bench).join("matrices/with space, comma");
+    std::fs::create_dir(relative).expect("a folder can be made");
 
     let mut child = begin(&bench);
     until_measuring(&bench, &mut child);

@@ -1,6 +1,7 @@
 //! What a real daemon refuses, provoked one by one: each is reported with its cause, its place and its mend.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 
 use matrix::cli::variable;
@@ -65,6 +66,49 @@ fn an_image_that_is_no_name_is_found_before_the_run() {
         4,
         &["No/Such:1", "container: image"],
     );
+}
+
+#[test]
+fn a_registry_that_never_answers_is_told_while_it_is_waited_for() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port can be had");
+    let at = silent.local_addr().expect("it has an address");
+    let image = format!("image: {at}/slow:2");
+    let bench = daemon.bench("silent", &[&image], "", ONE);
+    let mut child = bench.begin(&["run", "matrices/m.yaml", "--no-calibration"]);
+    let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+    let line = stderr.lines().map(|line| line.expect("it is text"));
+    let told = line.into_iter().find(|line| line.contains("asking"));
+    child.kill().expect("it lives");
+    child.wait().expect("it ends");
+    let told = told.expect("the wait is told");
+    assert_eq!(told, format!("asking {at} what `{at}/slow:2` means…"));
+}
+
+#[test]
+fn an_address_without_a_daemon_is_told_by_its_status() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let proxy = TcpListener::bind("127.0.0.1:0").expect("a port can be had");
+    let at = proxy.local_addr().expect("it has an address");
+    std::thread::spawn(move || {
+        for stream in proxy.incoming().flatten() {
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            while stream.read_line(&mut line).is_ok_and(|read| read > 2) {
+                line.clear();
+            }
+            let answer = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let _ = stream.get_mut().write_all(answer.as_bytes());
+        }
+    });
+    let bench = daemon
+        .bench("proxy", &[], "", ONE)
+        .variable("DOCKER_HOST", &format!("tcp://{at}"));
+    bench
+        .run(&[])
+        .exits(4)
+        .says("HTTP 404 without a message")
+        .says("no container daemon, or a proxy stands in between");
 }
 
 #[test]
@@ -174,7 +218,7 @@ fn a_socket_without_permission_says_which_group() {
     use std::os::unix::process::CommandExt;
     let Some(daemon) = Daemon::or_skip() else { return };
     if variable("USER").is_some_and(|user| user != "root") || !rustix::process::getuid().is_root() {
-        println!("SKIPPED: only root can become somebody who may not");
+        crate::skip::skip("only root can become somebody who may not");
         return;
     }
     let bench = daemon.bench("nobody", &[], "", ONE);

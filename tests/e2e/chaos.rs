@@ -146,7 +146,7 @@ fn a_load_that_is_killed_leaves_all_but_its_last_seconds_readable() {
     assert!(records.iter().all(|record| record.is_completed() && !record.chunks.is_empty()));
     let run = bench.run_folder();
     let run = run.to_str().expect("it is UTF-8");
-    bench.call(&["report", run]).exits(0).shows("was not finished; the requests that had ended are in its");
+    bench.call(&["report", run]).exits(0).shows("it was not finished; the requests that had ended are in");
     bench.call(&["clean"]).exits(0);
     bench.leaves_no_process();
 }

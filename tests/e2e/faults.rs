@@ -26,8 +26,36 @@ fn neighbour_is_done(bench: &Bench) {
 #[test]
 fn an_engine_that_dies_while_loading_fails_the_launch_with_its_last_words() {
     let bench = beside("--die-while-loading");
-    bench.run(&[]).exits(3).says("exit status: 1");
+    let ran = bench.run(&[]).exits(3).says("exit status: 1");
     let run = bench.finished();
+    // The reason is on the screen, with the file that tells the rest.
+    let last = "      | torch.OutOfMemoryError";
+    assert_eq!(ran.stderr.matches(last).count(), 1, "told once:\n{}", ran.stderr);
+    let details = ran
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("      details: "));
+    let details = bench.path().join(details.expect("the post-mortem is named"));
+    let page = std::fs::read_to_string(details).expect("it is there");
+    let explained = bench
+        .call(&["explain", "engine=bad,"])
+        .exits(0)
+        .shows("    | torch.OutOfMemoryError");
+    assert!(
+        explained.stdout.contains("details: results/"),
+        "{}",
+        explained.stdout
+    );
+    // The command is the one that ran, with its port.
+    let line = ran
+        .stderr
+        .lines()
+        .find(|line| line.contains("--die-while-loading"));
+    let line = line.expect("the command is told").trim();
+    let port = ran.stderr.split(", port ").nth(1).expect("the port is told");
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    assert!(line.contains(&format!("--port {port}")), "{port}: {line}");
+    assert!(page.contains(line), "{page}");
     for scenario in ["random-1k-1k", "random-2k-6k"] {
         let (phase, reason, tail) = failure(summary(&run, "bad", scenario));
         assert_eq!(phase, Phase::Launch);

@@ -54,6 +54,11 @@ impl Bench {
             .variable("MATRIX_LOCKS", &locks)
     }
 
+    /// The folder that commands are called in.
+    pub fn path(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     /// The matrix file.
     pub fn matrix(&self) -> PathBuf {
         self.folder.path().join("matrices/m.yaml")

@@ -38,6 +38,11 @@ fn file(machine: Facts, starts: &[f64]) -> String {
         .into(),
         intervals: BTreeMap::new(),
         excluded: Vec::new(),
+        launch: None,
+        first_stage: None,
+        resolutions: BTreeMap::new(),
+        suspect: Vec::new(),
+        tried: None,
     };
     let side = Side {
         run: RunId::new("r"),

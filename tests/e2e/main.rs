@@ -24,9 +24,12 @@ mod search;
 mod secrets;
 mod server;
 mod sglang;
+#[path = "../support/skip.rs"]
+mod skip;
 mod stop;
 mod strangers;
 mod telemetry;
+mod unreadable;
 mod until;
 mod users;
 mod validity;

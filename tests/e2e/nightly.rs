@@ -170,8 +170,8 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
 
     let slower = newest(&bench).display().to_string();
     let compared = [&["compare", &first, &slower], &GATE[..]].concat();
-    let compared = bench.call(&compared).exits(1);
-    assert!(compared.stdout.contains("worse"), "{}", compared.stdout);
+    // Two of its starts were planned, and no noise is stored.
+    bench.call(&compared).exits(5).shows("2 of 2 metrics not judged:");
 
     let accepted = [
         "baseline",
@@ -274,7 +274,7 @@ engines:
 models:
   - a: {{ tokenizer: data/tokenizer.json }}
 scenarios:
-  - random-1k-1k: {{ prompts: 6, input_len: 16, output_len: 50, warmup: 0 }}
+  - random-1k-1k: {{ prompts: 6, input_len: 16, output_len: 25, warmup: 0 }}
 overrides:
   - {{ when: {{ version: v1 }}, args: [--ttft, 10ms, --itl, 10ms] }}
   - {{ when: {{ version: v2 }}, args: [--ttft, 10ms, --itl, 10ms] }}
@@ -297,11 +297,7 @@ fn the_first_bad_version_is_found_and_arms_take_turns() {
         .collect();
     let back: Vec<&str> = order[..4].iter().rev().copied().collect();
     assert_eq!(order[4..], back, "two versions of one engine take turns, A B B A");
-    let found = [
-        &["bisect", "matrices/m.yaml", "--no-calibration", "--starts", "3"],
-        &GATE[..],
-    ]
-    .concat();
+    let found = [&["bisect", "matrices/m.yaml", "--no-calibration"], &GATE[..]].concat();
     bench
         .call(&found)
         .exits(1)
@@ -313,7 +309,7 @@ fn the_first_bad_version_is_found_and_arms_take_turns() {
 fn noise_is_measured_kept_and_used() {
     let bench = Bench::of(&matrix(1, 10_000).replace("output_len: 80", "output_len: 30"));
     let noise = [
-        &["noise", "matrices/m.yaml", "--no-calibration", "--starts", "2"],
+        &["noise", "matrices/m.yaml", "--no-calibration", "--starts", "3"],
         &GATE[..],
     ]
     .concat();

@@ -220,7 +220,8 @@ fn old_raw_data_goes_but_what_it_came_to_and_the_baselines_stay() {
     bench.call(&["report", &second]).exits(0).shows("random-1k-1k");
     bench
         .call(&[&["compare", &first, &second], &GATE[..], &FLOOR[..]].concat())
-        .exits(0);
+        .exits(5)
+        .shows("1 of 1 metrics not judged:");
     bench.leaves_no_process();
 }
 

@@ -21,7 +21,7 @@ fn what_real_sglang_tells_of_itself_fits_what_it_was_sent() {
             "SGLang is not installed in {}",
             engines.display()
         );
-        println!("SKIPPED: needs SGLang on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
+        crate::skip::skip("needs SGLang on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
         return;
     }
     let arguments = "--device, cpu, --attention-backend, torch_native, --sampling-backend, pytorch, --disable-overlap-schedule, \

@@ -12,11 +12,12 @@ use crate::harness::Ran;
 const NOBODY: u32 = 65534;
 
 /// A folder that every user may read and write, with the binary in it; `None` where users and namespaces cannot be had.
+#[track_caller]
 fn shared(test: &str) -> Option<(tempfile::TempDir, PathBuf)> {
     let namespaces = Command::new("unshare").args(["-m", "true"]).output();
     let can = rustix::process::geteuid().is_root() && namespaces.is_ok_and(|output| output.status.success());
     if !can {
-        crate::chaos::say(&format!("skipped: {test} needs root and namespaces"));
+        crate::skip::skip(&format!("{test} needs root and namespaces"));
         return None;
     }
     let folder = tempfile::tempdir().expect("a folder can be made");

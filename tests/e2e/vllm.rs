@@ -21,7 +21,7 @@ fn the_four_workloads_run_on_real_vllm() {
             "vLLM is not installed in {}",
             engines.display()
         );
-        println!("SKIPPED: needs vLLM on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
+        crate::skip::skip("needs vLLM on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
         return;
     }
     let model = engines.join("models/tiny-qwen3");

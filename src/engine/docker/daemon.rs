@@ -95,7 +95,15 @@ pub struct Refused {
 
 impl Refused {
     pub(super) fn of(step: &'static str, error: &Error) -> Self {
-        Self::saying(step, words(error))
+        let mut refused = Self::saying(step, words(error));
+        let is_mistake = matches!(
+            error,
+            Error::DockerResponseServerError { status_code: 400..=499, message } if !message.trim().is_empty()
+        );
+        if step == "create" && is_mistake && refused.meaning.is_unknown() {
+            refused.meaning = Box::new(errors::refused_to_create());
+        }
+        refused
     }
 
     /// What these words of a daemon mean, said at a step such as `create`.
@@ -160,6 +168,9 @@ impl std::error::Error for Refused {}
 /// An error with all its causes; of a daemon's answer only what the daemon says.
 pub(super) fn words(error: &Error) -> String {
     match error {
+        Error::DockerResponseServerError { status_code, message } if message.trim().is_empty() => {
+            format!("HTTP {status_code} {}", errors::NO_MESSAGE)
+        }
         Error::DockerResponseServerError { message, .. } => message.clone(),
         Error::DockerStreamError { error } => error.clone(),
         other => {
@@ -186,6 +197,47 @@ pub(super) const fn is_missing(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_create_refuses_is_the_recipe_s_fault_and_no_other_step_s() {
+        let error = |status_code, message: &str| Error::DockerResponseServerError {
+            status_code,
+            message: message.to_owned(),
+        };
+        let doubled = error(400, "Duplicate mount point: /x");
+        let create = Refused::of("create", &doubled);
+        assert_eq!(create.class(), FailureClass::Spec);
+        assert!(create.to_string().contains("Duplicate mount point"), "{create}");
+        assert_eq!(
+            Refused::of("start", &doubled).class(),
+            FailureClass::Infrastructure
+        );
+        let broken = error(500, "something new");
+        assert_eq!(
+            Refused::of("create", &broken).class(),
+            FailureClass::Infrastructure
+        );
+        // What is known keeps its own meaning.
+        let taken = error(
+            409,
+            "The container name \"/a\" is already in use by container \"0f\".",
+        );
+        assert_eq!(
+            Refused::of("create", &taken).class(),
+            FailureClass::Infrastructure
+        );
+    }
+
+    #[test]
+    fn an_answer_without_a_word_is_told_by_its_status() {
+        let silent = Error::DockerResponseServerError {
+            status_code: 404,
+            message: String::new(),
+        };
+        let refused = Refused::of("connect", &silent).to_string();
+        assert!(refused.contains("HTTP 404 without a message"), "{refused}");
+        assert!(refused.contains("a proxy stands in between"), "{refused}");
+    }
 
     #[tokio::test]
     async fn a_daemon_that_is_not_there_is_named_with_a_mend() {

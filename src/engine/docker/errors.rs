@@ -16,6 +16,16 @@ pub(super) struct Meaning {
     pub(super) class: FailureClass,
 }
 
+impl Meaning {
+    /// Whether nobody knows what the message means.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.what == UNKNOWN
+    }
+}
+
+/// What is said of a message that nobody knows.
+const UNKNOWN: &str = "the container daemon refuses";
+
 fn means(
     what: impl Into<String>,
     place: impl Into<Option<&'static str>>,
@@ -30,6 +40,9 @@ fn means(
     }
 }
 
+/// What stands for the message of a daemon that sent a status and no word.
+pub(super) const NO_MESSAGE: &str = "without a message";
+
 /// Reads a daemon's message.
 pub(super) fn read(raw: &str) -> Meaning {
     way(raw)
@@ -39,12 +52,22 @@ pub(super) fn read(raw: &str) -> Meaning {
         .or_else(|| written(raw))
         .unwrap_or_else(|| {
             means(
-                "the container daemon refuses",
+                UNKNOWN,
                 None,
                 "read what it says; paste the line that `matrix plan` prints to try it by hand",
                 FailureClass::Infrastructure,
             )
         })
+}
+
+/// What a daemon's refusal to create a container means that nobody knows: it has read what the recipe asks for, and will say the same again.
+pub(super) fn refused_to_create() -> Meaning {
+    means(
+        "the container daemon does not accept what the recipe asks for",
+        "container",
+        "mend what it names; `docker` says the same to the line that `matrix plan` prints",
+        FailureClass::Spec,
+    )
 }
 
 /// The daemon itself: not there, not allowed, too old.
@@ -88,6 +111,13 @@ fn machine(raw: &str) -> Option<Meaning> {
             "the container daemon does not answer",
             None,
             "start it (`sudo systemctl start docker`), or mend DOCKER_HOST",
+            Infrastructure,
+        )
+    } else if has(NO_MESSAGE) {
+        means(
+            "what answers is no container daemon, or a proxy stands in between",
+            None,
+            "mend DOCKER_HOST, and leave the daemon's host out of the proxy (NO_PROXY)",
             Infrastructure,
         )
     } else if has("no space left on device") {
@@ -257,7 +287,19 @@ fn image(raw: &str) -> Option<Meaning> {
     use FailureClass::Image;
     let has = |part: &str| raw.contains(part);
     Some(
-        if has("no such host") || has("dial tcp") || has("network is unreachable") || has("i/o timeout") {
+        if has("context deadline exceeded") || has("Client.Timeout") || has("request canceled while waiting")
+        {
+            means(
+                "the image is not here, and its registry does not answer",
+                "container: image",
+                "load it by hand (`docker pull`, or `docker load` on a host without network), or check the registry and the proxy",
+                Image,
+            )
+        } else if has("no such host")
+            || has("dial tcp")
+            || has("network is unreachable")
+            || has("i/o timeout")
+        {
             means(
                 "the image is not here, and its registry cannot be reached",
                 "container: image",
@@ -627,6 +669,16 @@ mod tests {
         ]) {
             assert!(!is_transient(raw), "{raw}");
         }
+    }
+
+    #[test]
+    fn a_registry_or_a_daemon_without_an_answer_is_named_as_such() {
+        let late = read(r#"Get "http://127.0.0.1:5999/v2/": context deadline exceeded"#);
+        assert!(late.what.contains("registry does not answer"), "{late:?}");
+        assert_eq!(late.class, FailureClass::Image);
+        let silent = read("HTTP 404 without a message");
+        assert!(silent.what.contains("no container daemon"), "{silent:?}");
+        assert_eq!(silent.class, FailureClass::Infrastructure);
     }
 
     #[test]

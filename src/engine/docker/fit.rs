@@ -24,6 +24,8 @@ pub struct Wanted<'a> {
     pub hf_home: Option<&'a Path>,
     /// The folder of the matrix file, for `{dir}` and relative paths.
     pub folder: &'a Path,
+    /// Hears of waits that take long.
+    pub tell: &'a (dyn Fn(String) + Sync),
     /// The values of secrets by name.
     pub secrets: &'a (dyn Fn(&str) -> Option<String> + Send + Sync),
 }
@@ -158,7 +160,11 @@ async fn images(
         .map(|(_, container)| container.image.as_str())
         .collect();
     for image in images {
-        if let Err(refused) = wanted.images.resolve(daemon, wanted.whereabouts, image).await {
+        if let Err(refused) = wanted
+            .images
+            .resolve(daemon, wanted.whereabouts, image, wanted.tell)
+            .await
+        {
             let lack = Lack::from(&refused);
             found.insert(Lack {
                 what: format!("image `{image}`: {}", lack.what),

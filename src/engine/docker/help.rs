@@ -15,7 +15,7 @@ use crate::base::ids::{LaunchId, RunId};
 use crate::engine::docker::address::Whereabouts;
 use crate::engine::docker::body::{OWNER, RUN, START};
 use crate::engine::docker::daemon::{Daemon, Refused, is_missing, words};
-use crate::engine::docker::{Created, REMOVED, remove};
+use crate::engine::docker::{Created, REMOVED, body_with_short_log, remove};
 use crate::engine::marks::Marks;
 
 /// How much of what it says is read.
@@ -64,7 +64,7 @@ pub(in crate::engine) async fn help(whereabouts: &Whereabouts, dry: Dry<'_>) -> 
     let marks = Marks::new(&dry.run, dry.launch, 0).map_err(|error| error.to_string())?;
     let made = daemon
         .docker
-        .create_container(None, body(dry, &marks))
+        .create_container(None, body_with_short_log(body(dry, &marks), daemon.is_podman))
         .await
         .map_err(|error| said(Refused::of("create", &error)))?;
     let mut container = Created::new(&daemon, made.id.clone(), made.id);
@@ -125,11 +125,35 @@ async fn run(docker: &Docker, id: &str) -> Result<String, String> {
     };
     let mut lines = Box::pin(docker.logs(id, Some(options)));
     let mut text = Vec::new();
-    while let Some(Ok(said)) = lines.next().await {
+    while let Some(said) = lines.next().await {
+        let said = said.map_err(|error| format!("its help cannot be read: {}", words(&error)))?;
         text.extend_from_slice(&said.into_bytes());
         if text.len() > MOST {
             break;
         }
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_log_can_be_read_whatever_the_daemon_s_own_driver_is() {
+        let launch = LaunchId::new("l");
+        let run = RunId::new("r");
+        let marks = Marks::new(&run, &launch, 0).unwrap();
+        let dry = Dry {
+            image: "sha256:00",
+            entrypoint: None,
+            command: Vec::new(),
+            run,
+            launch: &launch,
+            patience: Duration::from_secs(1),
+        };
+        let body = body_with_short_log(body(dry, &marks), false);
+        let log = body.host_config.unwrap().log_config.unwrap();
+        assert_eq!(log.typ.as_deref(), Some("json-file"));
+    }
 }

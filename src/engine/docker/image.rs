@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bollard::models::ImageInspect;
 use bollard::query_parameters::TagImageOptions;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::base::clock;
 use crate::engine::Tell;
@@ -18,6 +18,9 @@ use crate::results::store;
 
 /// The pauses before a registry that failed for a moment is asked again for a digest.
 const PAUSES: [u64; 2] = [1, 3];
+
+/// How long a registry may take to answer until the wait for it is told.
+const LATE: Duration = Duration::from_secs(2);
 
 /// When images are pulled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +85,7 @@ impl Images {
         daemon: &Daemon,
         whereabouts: &Whereabouts,
         image: &str,
+        tell: &(dyn Fn(String) + Sync),
     ) -> Result<(), Refused> {
         let pin = self.pin(image);
         let mut pin = pin.lock().await;
@@ -95,7 +99,7 @@ impl Images {
             // Podman cannot ask a registry; there only the pull shows it.
             (_, Pull::Missing | Pull::Always) if daemon.is_podman || image.contains('@') => {}
             (_, Pull::Missing | Pull::Always) => {
-                *pin = Some(ask_registry(daemon, whereabouts, image).await?);
+                *pin = Some(ask_registry(daemon, whereabouts, image, tell).await?);
             }
         }
         Ok(())
@@ -186,7 +190,12 @@ async fn inspect(daemon: &Daemon, image: &str) -> Result<Option<ImageInspect>, R
 }
 
 /// What the registry says that a name means.
-async fn ask_registry(daemon: &Daemon, whereabouts: &Whereabouts, image: &str) -> Result<String, Refused> {
+async fn ask_registry(
+    daemon: &Daemon,
+    whereabouts: &Whereabouts,
+    image: &str,
+    tell: &(dyn Fn(String) + Sync),
+) -> Result<String, Refused> {
     let (login, why_not) = match credentials::of(whereabouts, image).await {
         Ok(login) => (login, None),
         Err(reason) => (None, Some(reason)),
@@ -195,6 +204,9 @@ async fn ask_registry(daemon: &Daemon, whereabouts: &Whereabouts, image: &str) -
     loop {
         let wanted = name::whole(image);
         let asked = daemon.docker.inspect_registry_image(&wanted, login.clone());
+        let asked = told_late(asked, || {
+            tell(format!("asking {} what `{image}` means…", name::registry(image)));
+        });
         let mut refused = match asked.await {
             Ok(found) => {
                 let digest = found.descriptor.digest.unwrap_or_default();
@@ -216,6 +228,18 @@ async fn ask_registry(daemon: &Daemon, whereabouts: &Whereabouts, image: &str) -
                 }
                 return Err(refused);
             }
+        }
+    }
+}
+
+/// Waits for an answer, and says so where it takes long.
+async fn told_late<T>(answer: impl Future<Output = T>, tell: impl FnOnce()) -> T {
+    let mut answer = std::pin::pin!(answer);
+    match timeout(LATE, &mut answer).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            tell();
+            answer.await
         }
     }
 }
@@ -253,6 +277,16 @@ mod tests {
         assert_eq!(digest(&seen, "b"), "a@sha256:2");
         seen.repo_digests = None;
         assert_eq!(digest(&seen, "a"), "sha256:1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_is_told_once_it_is_long() {
+        let told = std::cell::Cell::new(0);
+        let tell = || told.set(told.get() + 1);
+        told_late(sleep(LATE / 2), tell).await;
+        assert_eq!(told.get(), 0);
+        told_late(sleep(LATE * 20), tell).await;
+        assert_eq!(told.get(), 1);
     }
 
     #[test]

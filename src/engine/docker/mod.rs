@@ -181,17 +181,21 @@ pub(super) async fn start(
 /// The daemon keeps what the container says until it is removed. It is copied to the run's own log meanwhile, so that the last of it
 /// is enough there; a flood must not fill the daemon's disk. Podman keeps its own bounds and refuses these.
 fn body_with_short_log(mut body: ContainerCreateBody, is_podman: bool) -> ContainerCreateBody {
-    let bounds = HashMap::from([
-        ("max-size".to_owned(), LOG_FILE.to_owned()),
-        ("max-file".to_owned(), "2".to_owned()),
-    ]);
     if let Some(host) = body.host_config.as_mut().filter(|_| !is_podman) {
-        host.log_config = Some(HostConfigLogConfig {
-            typ: Some("json-file".to_owned()),
-            config: Some(bounds),
-        });
+        host.log_config = Some(short_log());
     }
     body
+}
+
+/// A log that can be read, whatever the daemon's own driver is, and that stays small.
+fn short_log() -> HostConfigLogConfig {
+    HostConfigLogConfig {
+        typ: Some("json-file".to_owned()),
+        config: Some(HashMap::from([
+            ("max-size".to_owned(), LOG_FILE.to_owned()),
+            ("max-file".to_owned(), "2".to_owned()),
+        ])),
+    }
 }
 
 /// Whether the containers of a daemon run on this host, as far as its address tells.

@@ -35,6 +35,14 @@ pub(super) fn by_digest(image: &str, digest: &str) -> String {
     format!("{}@{digest}", repository(image))
 }
 
+/// The registry that an image comes from.
+pub(super) fn registry(image: &str) -> &str {
+    match login(image) {
+        HUB => "docker.io",
+        registry => registry,
+    }
+}
+
 /// The name under which Docker's configuration keeps the login of an image's registry.
 pub(super) fn login(image: &str) -> &str {
     let first = image.split('/').next().unwrap_or_default();
@@ -70,6 +78,8 @@ mod tests {
         assert_eq!(login("ubuntu"), HUB);
         assert_eq!(login("docker.io/a/b"), HUB);
         assert_eq!(login("nvcr.io/nvidia/x:1"), "nvcr.io");
+        assert_eq!(registry("ubuntu"), "docker.io");
+        assert_eq!(registry("127.0.0.1:5000/x:1"), "127.0.0.1:5000");
         assert_eq!(login("localhost/x"), "localhost");
         assert_eq!(login("127.0.0.1:5000/x"), "127.0.0.1:5000");
     }

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use super::decision::{self, Answer, Gap, KnownNoise, Question, Sample};
 use super::fingerprint::{self, Difference, Kind};
-use super::multiplicity;
 use super::night::Policy;
-use super::side::too_few;
 use super::spread::{self, Components};
-use super::verdict::{self, Effect, Said, Verdict};
+use super::verdict::{self, Verdict};
+use super::{question, stored};
 use crate::base::ids::CellKey;
-use crate::judge::metrics::{Better, Metric, Statistics};
+use crate::judge::metrics::{Metric, Statistics};
 use crate::matrix::spec::select::AxisValues;
 use crate::results::record::side::{Cause, Noise, Side, SideCell, Varies};
 
 /// What a comparison is told besides the two sides.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
-    /// The smallest change that counts, as a share.
-    pub floor: f64,
+    /// The practical bound: the smallest change that counts, as a share.
+    pub bound: f64,
     /// What this machine's figures vary by though nothing changes, where it was measured.
     pub noise: Option<&'a Noise>,
     /// Whether verdicts are given though the environment changed.
@@ -32,7 +32,20 @@ pub struct Comparison {
     /// Every gating figure of every pair, in the order of the baseline's cells.
     pub rows: Vec<Row>,
     /// Cells of one side that the other lacks.
-    pub unpaired: Vec<(CellKey, &'static str)>,
+    pub unpaired: Vec<Unpaired>,
+    /// The practical bound that verdicts were given against, as a share.
+    pub bound: f64,
+}
+
+/// A cell of one side that the other lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpaired {
+    /// The cell.
+    pub cell: CellKey,
+    /// The side that has it.
+    pub side: &'static str,
+    /// How many figures gate it.
+    pub gates: usize,
 }
 
 /// One gating figure of one pair.
@@ -42,58 +55,32 @@ pub struct Row {
     pub cell: CellKey,
     /// The figure.
     pub metric: Metric,
-    /// The baseline's starts.
-    pub first: Vec<f64>,
-    /// The candidate's.
-    pub second: Vec<f64>,
+    /// The baseline's starts and the candidate's.
+    pub samples: [Sample; 2],
     /// Of a percentile: where the requests of one start alone let it lie with 95 % confidence, on the baseline's side and on the
     /// candidate's; the median of both bounds over the starts.
     pub known: [Option<[f64; 2]>; 2],
     /// The candidate's spread as variances of logarithms.
     pub spread: Components,
-    /// The smallest change that counts here, as a share: the floor, or what noise demands.
-    pub floor: f64,
-    /// Whether noise was measured on this machine.
-    pub is_noise_known: bool,
-    /// The effect, where there are starts enough to tell.
-    pub effect: Option<Effect>,
+    /// The noise of this figure on this host, where it was measured.
+    pub noise: Option<KnownNoise>,
     /// What is said.
-    pub outcome: Outcome,
+    pub answer: Answer,
+    /// Why nothing of a side counts, where nothing does.
+    pub refused: Option<Cause>,
     /// Measurements of either side that were left out.
     pub left_out: Vec<String>,
 }
 
-/// What is said of a pair.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// A verdict with its reason.
-    Judged(Verdict, String),
-    /// None: a side holds nothing that counts.
-    Refused(Cause, String),
-}
-
-impl Outcome {
-    /// The word for people.
-    pub const fn word(&self) -> &'static str {
-        match self {
-            Self::Judged(verdict, _) => verdict.name(),
-            Self::Refused(cause, _) => cause.name(),
-        }
-    }
-
-    /// The reason.
-    pub fn reason(&self) -> &str {
-        match self {
-            Self::Judged(_, reason) | Self::Refused(_, reason) => reason,
-        }
-    }
-
+impl Row {
     /// The verdict, where there is one.
     pub const fn verdict(&self) -> Option<Verdict> {
-        match self {
-            Self::Judged(verdict, _) => Some(*verdict),
-            Self::Refused(..) => None,
-        }
+        self.answer.verdict()
+    }
+
+    /// The word for people.
+    pub fn word(&self) -> &'static str {
+        self.refused.map_or_else(|| self.answer.word(), Cause::name)
     }
 }
 
@@ -102,10 +89,28 @@ impl Comparison {
     pub fn count(&self, verdict: Verdict) -> usize {
         self.rows
             .iter()
-            .filter(|row| row.outcome.verdict() == Some(verdict))
+            .filter(|row| row.verdict() == Some(verdict))
             .count()
     }
+
+    /// How many figures were to be judged, those of cells included that the candidate lacks.
+    pub fn figures(&self) -> usize {
+        self.rows.len() + self.lost().map(|lost| lost.gates).sum::<usize>()
+    }
+
+    /// How many figures have a verdict.
+    pub fn judged(&self) -> usize {
+        self.rows.iter().filter(|row| row.verdict().is_some()).count()
+    }
+
+    /// The cells that the candidate lacks.
+    pub fn lost(&self) -> impl Iterator<Item = &Unpaired> {
+        self.unpaired.iter().filter(|unpaired| unpaired.side == BASELINE)
+    }
 }
+
+const BASELINE: &str = "baseline";
+const CANDIDATE: &str = "candidate";
 
 /// The cells of two sides that belong together, by the candidate's key: those of one key, and where a key has no partner, those that differ in
 /// the version alone.
@@ -156,48 +161,44 @@ pub fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
         .iter()
         .map(|(key, one, two)| (*key, fingerprint::of_cells(one, two)))
         .collect();
-    let family = pairs.iter().map(|(_, _, two)| two.gates.len()).sum::<usize>();
-    let mut rows = Vec::new();
+    let mut asked = Vec::new();
     for ((key, one, two), (_, own)) in pairs.iter().zip(&of_pairs) {
         let differing: Vec<&Difference> = of_sides.iter().chain(own).collect();
+        let forbidden = forbidden(&differing, terms.across);
         for metric in two.gates.iter().filter_map(|name| Metric::of_name(name)) {
-            let row = row(key, one, two, metric, family, terms);
-            rows.push((row, forbidden(&differing, terms.across)));
+            let noise = terms
+                .noise
+                .and_then(|noise| stored::known(noise, key, &metric.name()));
+            let question = question::of_cells(one, two, metric, noise);
+            let gap = question.gap.or_else(|| forbidden.clone().map(Gap::NotComparable));
+            asked.push((*key, *one, *two, metric, Question { gap, ..question }));
         }
     }
-    let p: Vec<f64> = rows
-        .iter()
-        .filter_map(|(row, _)| row.effect.map(|effect| effect.p))
-        .collect();
-    let mut q = multiplicity::false_discovery(&p).into_iter();
+    let questions: Vec<Question> = asked.iter().map(|(.., question)| question.clone()).collect();
+    let terms_of_family = decision::Terms {
+        bound: terms.bound,
+        family: 0,
+    };
+    let answers = decision::decide(&questions, &terms_of_family);
+    let rows = asked.into_iter().zip(answers);
     let rows = rows
-        .into_iter()
-        .map(|(mut row, forbidden)| {
-            let q = row.effect.and_then(|_| q.next());
-            if let (Outcome::Judged(..), Some(effect), Some(q)) = (&row.outcome, row.effect, q) {
-                let better = row.metric.better().unwrap_or(Better::Higher);
-                let (verdict, why) = held(
-                    verdict::verdict(&effect, q, row.floor, better),
-                    forbidden.as_deref(),
-                );
-                row.outcome = Outcome::Judged(verdict, why);
-            }
-            row
-        })
-        .collect();
+        .map(|((key, one, two, metric, question), answer)| row(key, [one, two], metric, question, answer));
     let paired = |key: &CellKey| pairs.iter().any(|(second, ..)| *second == key);
     let has_partner = |cell: &SideCell| pairs.iter().any(|(_, first, _)| std::ptr::eq(*first, cell));
-    let lost = first
-        .cells
-        .iter()
-        .filter(|(_, cell)| !has_partner(cell))
-        .map(|(key, _)| (key.clone(), "baseline"));
-    let new = second
-        .cells
-        .keys()
-        .filter(|key| !paired(key))
-        .map(|key| (key.clone(), "candidate"));
+    let unpaired = |(key, cell): (&CellKey, &SideCell), side| Unpaired {
+        cell: key.clone(),
+        side,
+        gates: cell.gates.len(),
+    };
+    let lost = first.cells.iter().filter(|(_, cell)| !has_partner(cell));
+    let new = second.cells.iter().filter(|(key, _)| !paired(key));
     Comparison {
+        rows: rows.collect(),
+        unpaired: lost
+            .map(|lost| unpaired(lost, BASELINE))
+            .chain(new.map(|new| unpaired(new, CANDIDATE)))
+            .collect(),
+        bound: terms.bound,
         differences: of_sides
             .iter()
             .map(|difference| (difference.clone(), Vec::new()))
@@ -207,8 +208,6 @@ pub fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
                     .map(|(difference, cells)| (difference, cells.into_iter().cloned().collect())),
             )
             .collect(),
-        rows,
-        unpaired: lost.chain(new).collect(),
     }
 }
 
@@ -219,91 +218,31 @@ pub fn forbidden(differences: &[&Difference], across: bool) -> Option<String> {
         .filter(|difference| difference.kind.forbids() && !(across && difference.kind == Kind::Environment))
         .map(|difference| difference.told())
         .collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    (!told.is_empty()).then(|| format!("more than the engine changed: {}", told.join("; ")))
 }
 
-fn held((verdict, why): Said, forbidden: Option<&str>) -> Said {
-    match forbidden {
-        Some(event) if verdict != Verdict::Unclear => (
-            Verdict::Unclear,
-            format!(
-                "{why}, which would be {}; but it is not the engine alone that changed: {event}",
-                verdict.name()
-            ),
-        ),
-        Some(event) => (
-            verdict,
-            format!("{why}; and it is not the engine alone that may have changed: {event}"),
-        ),
-        None => (verdict, why),
-    }
-}
-
-fn row(
-    key: &CellKey,
-    one: &SideCell,
-    two: &SideCell,
-    metric: Metric,
-    family: usize,
-    terms: &Terms<'_>,
-) -> Row {
+fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question, answer: Answer) -> Row {
     let name = metric.name();
-    let (first, second) = (one.starts(&name), two.starts(&name));
-    let varies = terms.noise.and_then(|noise| noise.cells.get(key)?.get(&name));
-    let repeats = two.figures.get(&name).cloned().unwrap_or_default();
+    let [one, two] = cells;
+    let repeats = two.figures.get(&name).map_or(&[][..], Vec::as_slice);
     let logs: Vec<Vec<f64>> = repeats
         .iter()
         .filter_map(|repeats| verdict::logs(repeats))
         .collect();
-    let mut row = Row {
+    Row {
         cell: key.clone(),
         metric,
-        known: [one, two].map(|cell| known(cell, &name)),
+        known: cells.map(|cell| known(cell, &name)),
         spread: spread::components(&logs),
-        floor: floor(terms.floor, varies, first.len(), second.len()),
-        is_noise_known: varies.is_some(),
-        effect: None,
-        outcome: Outcome::Judged(Verdict::Unclear, String::new()),
-        left_out: left_out("baseline", one)
-            .chain(left_out("candidate", two))
-            .collect(),
-        first,
-        second,
-    };
-    for (side, cell) in [("baseline", one), ("candidate", two)] {
-        if let Some((cause, reason)) = cell.refused() {
-            row.outcome = Outcome::Refused(cause, format!("{side}: {reason}"));
-            return row;
-        }
+        noise: question.noise,
+        samples: [question.baseline, question.candidate],
+        answer,
+        refused: cells
+            .iter()
+            .find_map(|cell| cell.refused())
+            .map(|(cause, _)| cause),
+        left_out: left_out(BASELINE, one).chain(left_out(CANDIDATE, two)).collect(),
     }
-    match told(&row, one, two, family) {
-        Ok(effect) => row.effect = Some(effect),
-        Err(why) => row.outcome = Outcome::Judged(Verdict::Unclear, why),
-    }
-    row
-}
-
-/// The effect of a row, or why none can be told.
-fn told(row: &Row, one: &SideCell, two: &SideCell, family: usize) -> Result<Effect, String> {
-    let label = row.metric.label();
-    for (side, cell, starts) in [("baseline", one, &row.first), ("candidate", two, &row.second)] {
-        if starts.is_empty() {
-            return Err(format!("the {side} has no {label}"));
-        }
-        if let Some(why) = too_few(cell, row.metric) {
-            return Err(format!("{side}: {why}"));
-        }
-    }
-    let (n, m) = (row.first.len(), row.second.len());
-    if n < 2 || m < 2 {
-        return Err(format!(
-            "n = {n} against {m} starts: nothing tells how much starts differ; measure both with `repeats: {{ starts: 5 }}`"
-        ));
-    }
-    let (Some(first), Some(second)) = (verdict::logs(&row.first), verdict::logs(&row.second)) else {
-        return Err(format!("a {label} of zero has no ratio"));
-    };
-    verdict::effect(&first, &second, family).ok_or_else(|| "the starts cannot tell".to_owned())
 }
 
 /// The median of both bounds of a percentile over the measurements of a cell.

@@ -240,6 +240,11 @@ mod tests {
             )]),
             intervals: BTreeMap::new(),
             excluded: Vec::new(),
+            launch: None,
+            first_stage: None,
+            resolutions: BTreeMap::new(),
+            suspect: Vec::new(),
+            tried: None,
         }
     }
 

@@ -467,6 +467,11 @@ mod tests {
             .into(),
             intervals: BTreeMap::new(),
             excluded: Vec::new(),
+            launch: None,
+            first_stage: None,
+            resolutions: BTreeMap::new(),
+            suspect: Vec::new(),
+            tried: None,
         };
         let side = Side {
             run: RunId::new("r"),

@@ -1,14 +1,13 @@
 //! Two sides to verdicts: did it get worse?
 //!
 //! The unit is the start of an engine: requests of one start are correlated, ten thousand of them are still one observation. Everything
-//! here is a function of values, without any draw: the same figures give the same verdict.
+//! here is a function of values, without any draw: the same figures give the same verdict. Every verdict comes from [`decision::decide`].
 
 pub mod cells;
 pub mod certainty;
 pub mod change;
 pub mod comparable;
 pub mod decision;
-pub mod exact;
 pub mod fingerprint;
 pub mod fresh;
 pub mod held;
@@ -18,9 +17,11 @@ mod montecarlo;
 pub mod multiplicity;
 pub mod night;
 pub mod percentile;
+pub mod question;
 pub mod series;
 pub mod side;
 pub mod spread;
+pub mod stored;
 pub mod student;
 #[cfg(test)]
 mod tests;

@@ -6,11 +6,11 @@ use super::{comparable, machines, percentile};
 use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
 use crate::matrix::plan::{Cell, Plan};
 use crate::matrix::spec::scenario::Scenario;
-use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::cell::{Definitions, Ending, FailureClass, Origin, Summary};
 use crate::results::record::machine::Machine;
 use crate::results::record::run::About;
-use crate::results::record::side::{Cause, Excluded, Facts, Side, SideCell};
-use crate::results::record::validity::Verdict;
+use crate::results::record::side::{Cause, Doubt, Excluded, Facts, Side, SideCell, Tried};
+use crate::results::record::validity::{Reason, Verdict};
 
 /// The figures that a side keeps.
 fn kept() -> Vec<Metric> {
@@ -111,6 +111,79 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         intervals: intervals(&counted, &figures),
         figures,
         excluded,
+        launch: Some(cell.launch.clone()),
+        first_stage: None,
+        resolutions: resolutions(&counted),
+        suspect: counted.iter().flat_map(|summary| doubts(summary)).collect(),
+        tried: Some(tried(summaries)),
+    }
+}
+
+/// How coarse figures are by themselves: what a search found lies anywhere in its bracket, and half of that is counted to either side.
+fn resolutions(summaries: &[&Summary]) -> BTreeMap<String, f64> {
+    let searches = summaries.iter().filter_map(|summary| summary.search.as_ref());
+    let mut coarsest: BTreeMap<String, f64> = BTreeMap::new();
+    for search in searches {
+        if let (Some(found), Some(fails_at)) = (search.found, search.fails_at) {
+            let half = (fails_at / found).sqrt() - 1.0;
+            let known = coarsest.entry(Metric::Found(search.by).name()).or_insert(half);
+            *known = known.max(half);
+        }
+    }
+    coarsest
+}
+
+/// What makes a measurement suspect that counts: for each family of figures that is concerned.
+fn doubts(summary: &Summary) -> impl Iterator<Item = Doubt> {
+    let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+    reasons
+        .filter(|reason| reason.weight != Verdict::Valid)
+        .map(|reason| Doubt {
+            start: summary.start,
+            repeat: summary.repeat,
+            only: reason.only.clone(),
+            reason: told(reason),
+        })
+}
+
+/// A reason with what was measured and what it was held against.
+fn told(reason: &Reason) -> String {
+    match &reason.bound {
+        Some(bound) => format!("{} ({} against {bound})", reason.code.name(), reason.measured),
+        None => format!("{} ({})", reason.code.name(), reason.measured),
+    }
+}
+
+/// How often a cell was tried. A failure of the host, of the client or of the matrix says nothing of the engine.
+fn tried(summaries: &[&Summary]) -> Tried {
+    let mut starts: BTreeMap<u32, bool> = BTreeMap::new();
+    let (mut requests, mut failed) = (0, 0);
+    for summary in summaries {
+        let has_crashed = match &summary.ending {
+            Ending::Done => false,
+            Ending::Failed { class, .. } => match class {
+                FailureClass::Engine | FailureClass::Capacity => true,
+                FailureClass::Validity => false,
+                FailureClass::Spec
+                | FailureClass::Image
+                | FailureClass::Infrastructure
+                | FailureClass::Client => continue,
+            },
+            Ending::Skipped { .. } | Ending::Interrupted => continue,
+        };
+        *starts.entry(summary.start).or_default() |= has_crashed;
+        if !has_crashed {
+            let count = |metric| figure(summary, metric).map_or(0, |count| count as u64);
+            let lost = count(Metric::Failed);
+            failed += lost;
+            requests += lost + count(Metric::Completed);
+        }
+    }
+    Tried {
+        starts: starts.len() as u32,
+        crashed: starts.values().filter(|crashed| **crashed).count() as u32,
+        requests,
+        failed,
     }
 }
 
@@ -139,12 +212,7 @@ fn excluded(summary: &Summary) -> Option<Excluded> {
         .reasons
         .iter()
         .filter(|reason| reason.weight == Verdict::Invalid);
-    let told: Vec<String> = reasons
-        .map(|reason| match &reason.bound {
-            Some(bound) => format!("{} ({} against {bound})", reason.code.name(), reason.measured),
-            None => format!("{} ({})", reason.code.name(), reason.measured),
-        })
-        .collect();
+    let told: Vec<String> = reasons.map(told).collect();
     because(Cause::Invalid, told.join(", "))
 }
 

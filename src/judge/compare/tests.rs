@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::cells::{self, Comparison, Outcome, Terms};
+use super::cells::{self, Comparison, Terms};
+use super::decision::{Gap, Outcome};
 use super::fingerprint::Kind;
 use super::verdict::Verdict;
 use crate::base::ids::{CellKey, ContentHash, RunId};
@@ -32,6 +33,11 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
         )]),
         intervals: BTreeMap::new(),
         excluded: Vec::new(),
+        launch: None,
+        first_stage: None,
+        resolutions: BTreeMap::new(),
+        suspect: Vec::new(),
+        tried: None,
     };
     (CellKey::new(key), side_cell)
 }
@@ -52,7 +58,7 @@ fn judged(first: &Side, second: &Side) -> Comparison {
         first,
         second,
         &Terms {
-            floor: 0.02,
+            bound: 0.02,
             noise: None,
             across: false,
         },
@@ -70,22 +76,23 @@ fn the_cell_that_lost_is_worse_and_the_other_is_the_same() {
     let first = side([cell("model=a", &LEVEL), cell("model=b", &LEVEL)]);
     let second = side([cell("model=a", &low()), cell("model=b", &LEVEL)]);
     let found = judged(&first, &second);
-    let said: Vec<&str> = found.rows.iter().map(|row| row.outcome.word()).collect();
+    let said: Vec<&str> = found.rows.iter().map(|row| row.word()).collect();
     assert_eq!(said, ["worse", "same"]);
     assert_eq!(found.count(Verdict::Worse), 1);
     assert!(found.differences.is_empty() && found.unpaired.is_empty());
 }
 
 #[test]
-fn one_start_a_side_is_unclear_and_says_why() {
+fn one_start_a_side_is_not_judged_and_says_why() {
     let found = judged(
         &side([cell("model=a", &[100.0])]),
         &side([cell("model=a", &[50.0])]),
     );
-    let Outcome::Judged(Verdict::Unclear, why) = &found.rows[0].outcome else {
+    let Outcome::NotJudged(Gap::TooFewStarts(why)) = &found.rows[0].answer.outcome else {
         panic!("{found:?}")
     };
-    assert!(why.starts_with("n = 1 against 1 starts"), "{why}");
+    assert!(why.starts_with("n = 1 and 1 starts"), "{why}");
+    assert_eq!((found.judged(), found.figures()), (0, 1));
 }
 
 #[test]
@@ -95,10 +102,10 @@ fn a_changed_driver_is_an_event_and_no_regression() {
     second.machine.insert("driver".to_owned(), "560".to_owned());
     let found = judged(&first, &second);
     assert_eq!(found.differences[0].0.told(), "environment driver: 550 → 560");
-    assert_eq!(found.rows[0].outcome.verdict(), Some(Verdict::Unclear));
+    assert_eq!(found.rows[0].verdict(), None);
     assert!(
         found.rows[0]
-            .outcome
+            .answer
             .reason()
             .ends_with("environment driver: 550 → 560"),
         "{found:?}"
@@ -107,12 +114,12 @@ fn a_changed_driver_is_an_event_and_no_regression() {
         &first,
         &second,
         &Terms {
-            floor: 0.02,
+            bound: 0.02,
             noise: None,
             across: true,
         },
     );
-    assert_eq!(across.rows[0].outcome.verdict(), Some(Verdict::Worse));
+    assert_eq!(across.rows[0].verdict(), Some(Verdict::Worse));
 }
 
 #[test]
@@ -123,12 +130,9 @@ fn another_engine_build_is_what_comparisons_are_for_and_other_prompts_are_not() 
     changed.engine.insert("image".to_owned(), "sha256:2".to_owned());
     let found = judged(&first, &second);
     assert_eq!(found.differences[0].0.kind, Kind::Engine);
-    assert_eq!(found.rows[0].outcome.verdict(), Some(Verdict::Worse));
+    assert_eq!(found.rows[0].verdict(), Some(Verdict::Worse));
     second.cells.values_mut().next().unwrap().prompts = Some(ContentHash::of_bytes(b"others"));
-    assert_eq!(
-        judged(&first, &second).rows[0].outcome.verdict(),
-        Some(Verdict::Unclear)
-    );
+    assert_eq!(judged(&first, &second).rows[0].verdict(), None);
 }
 
 #[test]
@@ -136,13 +140,13 @@ fn another_precision_is_another_question() {
     let first = side([asking("bf16")]);
     let second = side([asking("fp8")]);
     let found = judged(&first, &second);
-    assert_eq!(found.rows[0].outcome.verdict(), Some(Verdict::Unclear));
-    let reason = found.rows[0].outcome.reason();
+    assert_eq!(found.rows[0].verdict(), None);
+    let reason = found.rows[0].answer.reason();
     assert!(reason.contains("load precision: bf16 → fp8"), "{reason}");
     // A baseline that was kept before such things were does not know.
     let old = side([cell("model=a", &LEVEL)]);
     assert_eq!(
-        judged(&old, &side([asking("fp8")])).rows[0].outcome.verdict(),
+        judged(&old, &side([asking("fp8")])).rows[0].verdict(),
         Some(Verdict::Same)
     );
 }
@@ -182,9 +186,9 @@ fn an_invalid_cell_is_named_and_has_no_verdict() {
         reason: "client-late (40 ms against 1 ms)".to_owned(),
     });
     let found = judged(&first, &side([(key, broken)]));
-    assert_eq!(found.rows[0].outcome.verdict(), None);
-    assert_eq!(found.rows[0].outcome.word(), "invalid");
-    assert!(found.rows[0].outcome.reason().contains("client-late"));
+    assert_eq!(found.rows[0].verdict(), None);
+    assert_eq!(found.rows[0].word(), "invalid");
+    assert!(found.rows[0].answer.reason().contains("client-late"));
     assert_eq!(found.count(Verdict::Worse), 0);
 }
 
@@ -204,36 +208,87 @@ fn cells_that_differ_in_the_version_alone_are_held_against_each_other() {
     assert_eq!(found.unpaired.len(), 2, "{:?}", found.unpaired);
 }
 
-#[test]
-fn noise_of_the_machine_raises_the_floor() {
-    let first = side([cell("model=a", &LEVEL)]);
-    let second = side([cell("model=a", &low())]);
+/// What is said of two sides on a host whose starts vary by that share.
+fn with_noise(first: &[f64], second: &[f64], share: f64, starts: u32) -> Comparison {
     let varies = Varies {
         at: String::new(),
-        starts: 10,
+        starts,
         per_start: 1,
-        start_share: 0.04,
-        between_share: 0.04,
+        start_share: share,
+        between_share: share,
         within_share: None,
         difference_share: 0.0,
     };
     let noise = Noise {
         machine: BTreeMap::new(),
         cells: BTreeMap::from([(
-            CellKey::new("model=a"),
+            CellKey::new("version=1,model=a"),
             BTreeMap::from([(FIGURE.to_owned(), varies)]),
         )]),
     };
-    let found = cells::compare(
-        &first,
-        &second,
+    cells::compare(
+        &side([cell("version=1,model=a", first)]),
+        &side([cell("version=2,model=a", second)]),
         &Terms {
-            floor: 0.02,
+            bound: 0.02,
             noise: Some(&noise),
             across: false,
         },
+    )
+}
+
+#[test]
+fn noise_of_the_host_makes_verdicts_rarer_and_never_a_loss_the_same() {
+    for (share, word) in [(0.005, "worse"), (0.06, "unclear"), (0.08, "unclear")] {
+        let found = with_noise(&LEVEL, &low(), share, 10);
+        let row = &found.rows[0];
+        assert!(row.noise.is_some(), "another version's noise is this one's");
+        assert_eq!(row.word(), word, "{share}: {}", row.answer.reason());
+    }
+    let equal = |share| with_noise(&LEVEL, &LEVEL, share, 10).rows[0].word();
+    assert_eq!([0.005, 0.08].map(equal), ["same", "unclear"]);
+}
+
+#[test]
+fn known_noise_lets_three_starts_be_judged_and_a_guess_at_it_does_not() {
+    let judged = |starts| with_noise(&LEVEL[..3], &low()[..3], 0.005, starts).rows[0].word();
+    assert_eq!([10, 4].map(judged), ["worse", "not judged"]);
+    assert_eq!(
+        with_noise(&LEVEL[..2], &low()[..2], 0.005, 10).rows[0].word(),
+        "not judged"
     );
-    let row = &found.rows[0];
-    assert!(row.is_noise_known && row.floor > 0.08, "{}", row.floor);
-    assert_eq!(row.outcome.verdict(), Some(Verdict::Same));
+}
+
+#[test]
+fn starts_that_agree_by_luck_or_on_a_grid_are_not_certain() {
+    let two = judged(
+        &side([cell("model=a", &[100.0; 2])]),
+        &side([cell("model=a", &[97.0; 2])]),
+    );
+    assert_eq!(two.rows[0].word(), "not judged");
+    let step = |resolution: f64| {
+        let sides = [76.61, 73.36].map(|found| {
+            let (key, mut cell) = cell("model=a", &[found; 5]);
+            cell.resolutions.insert(FIGURE.to_owned(), resolution);
+            side([(key, cell)])
+        });
+        judged(&sides[0], &sides[1]).rows.remove(0)
+    };
+    assert_eq!(step(0.0222).word(), "unclear", "{}", step(0.0222).answer.reason());
+    let p = step(0.0)
+        .answer
+        .estimate
+        .and_then(|estimate| estimate.precision)
+        .map(|precision| precision.p);
+    assert!(p.is_some_and(|p| p > 0.0));
+}
+
+#[test]
+fn a_cell_that_the_candidate_lacks_counts_as_not_judged() {
+    let found = judged(
+        &side([cell("model=a", &LEVEL), cell("model=b", &LEVEL)]),
+        &side([cell("model=a", &LEVEL), cell("model=c", &LEVEL)]),
+    );
+    assert_eq!((found.judged(), found.figures()), (1, 2));
+    assert_eq!(found.lost().count(), 1);
 }

@@ -9,6 +9,8 @@ mod order;
 mod point;
 mod resolve;
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 pub use expand::expand;
@@ -69,6 +71,22 @@ impl Plan {
             .iter()
             .find(|cell| cell.key == *key)
             .expect("expand gives every measurement a cell")
+    }
+
+    /// What in a plan that somebody may have edited contradicts the rest of it: a launch or a cell that it names and does not have.
+    pub fn contradiction(&self) -> Option<String> {
+        let launches: HashSet<&LaunchId> = self.launches.iter().map(|launch| &launch.id).collect();
+        let cells: HashSet<&CellKey> = self.cells.iter().map(|cell| &cell.key).collect();
+        let named = self.cells.iter().map(|cell| &cell.launch);
+        let started = self.starts.iter().map(|start| &start.launch);
+        let mut missing = named.chain(started).filter(|launch| !launches.contains(launch));
+        if let Some(launch) = missing.next() {
+            return Some(format!("it names the launch `{launch}` and does not have it"));
+        }
+        let measured = self.starts.iter().flat_map(|start| &start.cells);
+        let mut missing = measured.filter(|measurement| !cells.contains(&measurement.cell));
+        let cell = &missing.next()?.cell;
+        Some(format!("it names the cell `{cell}` and does not have it"))
     }
 
     /// How many measurements there are.

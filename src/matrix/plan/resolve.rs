@@ -350,7 +350,7 @@ impl Site<'_> {
                 .iter()
                 .map(|mount| Mount {
                     source: mount.source.clone(),
-                    target: mount.target.clone(),
+                    target: mount.target.value.clone(),
                     read_only: mount.read_only,
                 })
                 .collect(),

@@ -205,10 +205,10 @@ pub struct ContainerChange {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MountRecipe {
-    /// The directory of the host.
+    /// The directory of the host; a relative one is below the folder of the matrix file.
     pub source: Text,
-    /// Where the container sees it.
-    pub target: String,
+    /// Where the container sees it: an absolute path.
+    pub target: Spanned<String>,
     /// Whether the container may not write there.
     #[serde(default)]
     pub read_only: bool,

@@ -338,6 +338,9 @@ pub struct EngineFacts {
     pub tokenizer_digest: Option<String>,
     /// The command that started it, as `plan` prints it.
     pub command: Option<String>,
+    /// That command as it ran, with the port and the devices of its start, where it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact_command: Option<String>,
     /// Devices it was given.
     pub devices: Vec<u32>,
 }

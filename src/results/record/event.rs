@@ -26,7 +26,7 @@ pub enum Event {
         launch: LaunchId,
         /// Which start, from 1.
         start: u32,
-        /// The command that `plan` prints.
+        /// The command that `plan` prints, with the port and the devices of this start.
         command: String,
     },
     /// An engine's process or container exists.
@@ -70,6 +70,9 @@ pub enum Event {
         start: u32,
         /// What happened.
         reason: String,
+        /// The engine's last log lines.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tail: Vec<String>,
     },
     /// A measurement began.
     CellBegan {
@@ -107,6 +110,12 @@ pub enum Event {
         seconds: f64,
         /// Output tokens per second, where it has them.
         output_tokens_per_s: Option<f64>,
+        /// The engine's last log lines, where it failed under load.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tail: Vec<String>,
+        /// The file that holds everything known of why it is worth nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        post_mortem: Option<String>,
     },
     /// An engine was stopped and is gone.
     EngineStopped {

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::ids::{CellKey, ContentHash, RunId};
+use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::matrix::spec::select::AxisValues;
 use crate::results::record::cell::Origin;
+use crate::results::record::validity::Family;
 
 /// Facts by name, such as `driver`: as they are told to people.
 pub type Facts = BTreeMap<String, String>;
@@ -64,6 +65,48 @@ pub struct SideCell {
     /// Measurements that do not count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<Excluded>,
+    /// The launch it was measured on, within its run: cells of one launch were measured on the same starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<LaunchId>,
+    /// How many of the starts that count were planned before a stopping rule looked at them; absent where none looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_stage: Option<u32>,
+    /// Figures that are coarse by themselves: how far the value that was meant may lie to either side, as a share. Half the bracket of a search.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resolutions: BTreeMap<String, f64>,
+    /// Measurements that count and are suspect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suspect: Vec<Doubt>,
+    /// Starts and requests, those that failed included; absent in files of before they were kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tried: Option<Tried>,
+}
+
+/// A measurement that counts and is suspect.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Doubt {
+    /// Which start, from 1.
+    pub start: u32,
+    /// Which repeat on it, from 1.
+    pub repeat: u32,
+    /// The families of figures that it concerns; empty if it concerns all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<Family>,
+    /// What was found, in words.
+    pub reason: String,
+}
+
+/// How often a cell was tried, and how often it failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// Starts of the engine that were made to measure it.
+    pub starts: u32,
+    /// Those on which the engine failed before the measurement ended.
+    pub crashed: u32,
+    /// Requests that fell due in measurements that came to their end.
+    pub requests: u64,
+    /// Those that failed.
+    pub failed: u64,
 }
 
 /// A measurement that does not count.
@@ -100,9 +143,18 @@ impl Cause {
 }
 
 impl SideCell {
-    /// The mean of each start that counts, of one figure.
+    /// The value of each start that counts, of one figure: the geometric mean of its repeats, or their mean where one is not above zero.
     pub fn starts(&self, figure: &str) -> Vec<f64> {
-        let mean = |repeats: &Vec<f64>| repeats.iter().sum::<f64>() / repeats.len() as f64;
+        let mean = |repeats: &Vec<f64>| {
+            let n = repeats.len() as f64;
+            match repeats.as_slice() {
+                [only] => *only,
+                several if several.iter().all(|value| *value > 0.0) => {
+                    (several.iter().map(|value| value.ln()).sum::<f64>() / n).exp()
+                }
+                several => several.iter().sum::<f64>() / n,
+            }
+        };
         let starts = self.figures.get(figure).into_iter().flatten();
         starts.filter(|repeats| !repeats.is_empty()).map(mean).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -18,6 +18,12 @@ use crate::results::record::request::Request;
 use crate::results::record::run::About;
 use crate::results::record::second::Second;
 use crate::results::record::telemetry::Sample;
+
+/// The longest line of compressed JSON that is read: far more than any request says.
+const LONGEST_LINE: u64 = 64 << 20;
+
+/// The largest JSON file that is read.
+const LARGEST_FILE: u64 = 4 << 30;
 
 /// A run as it lies on disk, but for its requests, which are read when asked for.
 #[derive(Clone, Debug)]
@@ -99,13 +105,10 @@ impl Run {
                 Ok(summary) => summary,
                 Err(error) => {
                     let why = error.to_string();
-                    if folder.join(layout::PARTIAL).exists() {
-                        self.doubts.push(format!(
-                            "`{}` was not finished; the requests that had ended are in its `{}`",
-                            folder.display(),
-                            layout::PARTIAL
-                        ));
-                    }
+                    self.doubts.push(match folder.join(layout::PARTIAL).exists() {
+                        false => why.clone(),
+                        true => format!("{why}; the requests that had ended are in `{}`", layout::PARTIAL),
+                    });
                     self.unfinished.push(Unfinished { folder, why });
                     continue;
                 }
@@ -127,12 +130,27 @@ impl Run {
             self.summaries.extend(found.remove(measurement));
         }
         self.strays.extend(found.into_values());
+        if let Some(first) = self.strays.first() {
+            self.doubts.push(format!(
+                "the plan does not have {} measured {} of `{}`, such as `{}`: not shown",
+                self.strays.len(),
+                if self.strays.len() == 1 { "cell" } else { "cells" },
+                self.folder.display(),
+                first.cell
+            ));
+        }
         Ok(())
     }
 
     /// The folder of a finished measurement.
     pub fn cell_dir(&self, measurement: &Measurement) -> Option<&Path> {
         self.places.get(measurement).map(PathBuf::as_path)
+    }
+
+    /// Where everything that is known of the failure of a measurement is written, if it has failed.
+    pub fn post_mortem(&self, measurement: &Measurement) -> Option<PathBuf> {
+        let path = self.cell_dir(measurement)?.join(layout::POST_MORTEM);
+        path.exists().then_some(path)
     }
 
     /// The requests of a finished measurement.
@@ -207,13 +225,24 @@ impl Run {
 fn read_lines<T: DeserializeOwned>(file: File, path: &Path) -> Result<Vec<T>> {
     let lines = zstd::Decoder::new(file).tried("read", path)?;
     let mut values = Vec::new();
-    for (index, line) in BufReader::new(lines).lines().enumerate() {
+    let mut lines = BufReader::new(lines);
+    let mut line = Vec::new();
+    for number in 1.. {
         let broken = |why: String| StoreError::Broken {
             path: path.to_owned(),
-            why: format!("line {}: {why}", index + 1),
+            why: format!("line {number}: {why}"),
         };
-        let line = line.map_err(|error| broken(error.to_string()))?;
-        values.push(serde_json::from_str(&line).map_err(|error| broken(error.to_string()))?);
+        line.clear();
+        // A few bytes may unpack to any number.
+        let mut bounded = (&mut lines).take(LONGEST_LINE);
+        let read = bounded.read_until(b'\n', &mut line);
+        if read.map_err(|error| broken(error.to_string()))? == 0 {
+            break;
+        }
+        if line.len() as u64 == LONGEST_LINE && line.last() != Some(&b'\n') {
+            return Err(broken(format!("it is longer than {} MiB", LONGEST_LINE >> 20)));
+        }
+        values.push(serde_json::from_slice(&line).map_err(|error| broken(error.to_string()))?);
     }
     Ok(values)
 }
@@ -257,36 +286,24 @@ pub fn latest(root: &Path, matrix: &str) -> Result<Option<Listed>> {
 /// The plan of the run in `folder`.
 ///
 /// # Errors
-/// It is missing or broken.
+/// It is missing or broken, or names a launch or a cell that it does not have.
 pub fn plan(folder: &Path) -> Result<Plan> {
-    json(
-        &folder.join(layout::PLAN),
-        "continue the run with `--resume`, which writes it again",
-    )
+    let path = folder.join(layout::PLAN);
+    let plan: Plan = json(&path, "continue the run with `--resume`, which writes it again")?;
+    match plan.contradiction() {
+        None => Ok(plan),
+        Some(why) => Err(StoreError::Broken { path, why }),
+    }
 }
 
 /// What the run in `folder` is.
 pub fn about(folder: &Path) -> Result<About> {
-    #[derive(Deserialize)]
-    struct Version {
-        format: u32,
-    }
-    let path = folder.join(layout::RUN);
-    // The version comes alone and first: the rest of a newer one may be anything.
-    let version: Version = json(&path, "").map_err(|error| match error {
+    json(&folder.join(layout::RUN), "").map_err(|error| match error {
         StoreError::Missing { .. } => StoreError::NoRun {
             path: folder.to_owned(),
         },
         other => other,
-    })?;
-    if version.format > FORMAT {
-        return Err(StoreError::Newer {
-            path,
-            theirs: version.format,
-            ours: FORMAT,
-        });
-    }
-    json(&path, "")
+    })
 }
 
 /// Folders of measurements, those moved aside left out.
@@ -320,14 +337,39 @@ pub fn folders(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
+/// The format that a file says it has; none in one that is of the run's.
+#[derive(Deserialize)]
+struct Version {
+    #[serde(default)]
+    format: Option<u32>,
+}
+
 /// Reads a JSON file; `help` says what to do if it is missing.
 pub fn json<T: DeserializeOwned>(path: &Path, help: &'static str) -> Result<T> {
     let path = path.to_owned();
-    match fs::read(&path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| StoreError::Broken {
+    let bytes = File::open(&path).and_then(|file| {
+        let mut bytes = Vec::new();
+        file.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    });
+    match bytes {
+        Ok(bytes) if bytes.len() as u64 > LARGEST_FILE => Err(StoreError::Broken {
             path,
-            why: error.to_string(),
+            why: format!("it is larger than {} GiB", LARGEST_FILE >> 30),
         }),
+        Ok(bytes) => {
+            // The version comes alone and first: the rest of a newer one may be anything.
+            if let Ok(Version { format: Some(theirs) }) = serde_json::from_slice(&bytes)
+                && theirs > FORMAT
+            {
+                let ours = FORMAT;
+                return Err(StoreError::Newer { path, theirs, ours });
+            }
+            serde_json::from_slice(&bytes).map_err(|error| StoreError::Broken {
+                path,
+                why: error.to_string(),
+            })
+        }
         Err(error)
             if matches!(
                 error.kind(),

@@ -341,6 +341,8 @@ pub fn measure(store: &Store, plan: &Plan) {
             reason: None,
             seconds: 2.5,
             output_tokens_per_s: None,
+            tail: Vec::new(),
+            post_mortem: None,
         };
         journal.append(&ended).unwrap();
         lines

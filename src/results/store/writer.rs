@@ -289,6 +289,11 @@ impl Store {
         atomic::sync_folder(&cells).tried("sync", &cells)
     }
 
+    /// Where the post-mortem of a measurement is, if it has one.
+    pub fn post_mortem(&self, measurement: &Measurement) -> PathBuf {
+        self.cell_dir(measurement).join(layout::POST_MORTEM)
+    }
+
     fn write_lines<T: Serialize + DeserializeOwned>(&self, path: &Path, values: &[T]) -> Result<()> {
         atomic::write_with(path, |file: &mut File| {
             let mut lines = zstd::Encoder::new(BufWriter::new(file), LEVEL)?;

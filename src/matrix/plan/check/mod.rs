@@ -2,6 +2,7 @@
 
 mod carry;
 mod point;
+mod recipe;
 mod repeats;
 mod scenario;
 mod texts;
@@ -178,6 +179,7 @@ fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
         if seen.insert(recipe.name.as_str()) {
             metrics(recipe, mistakes);
             caches(recipe, mistakes);
+            recipe::all(recipe, mistakes);
         }
         let entry = &named.value;
         if let Some(variant) = &entry.variant {

@@ -1,6 +1,7 @@
 //! Texts with holes that nothing fills, and secrets that somebody wrote down.
 
 use super::at;
+use super::recipe::variables;
 use crate::matrix::spec::matrix::Matrix;
 use crate::matrix::spec::shape::{OrderedMap, Raw};
 use crate::matrix::spec::source::{Mistake, Spanned, listed, nearest};
@@ -43,6 +44,7 @@ fn looks_secret(name: &str) -> bool {
 /// The mistakes of all arguments, variables and headers.
 pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
     let mut env = |map: &OrderedMap<Spanned<Raw>>| {
+        variables(map, mistakes);
         for (name, value) in map.iter() {
             text(value, mistakes);
             let names_one = Text::new(value.0.clone()).secrets().next().is_some();

@@ -226,6 +226,7 @@ fn a_broken_summary_is_told_and_its_measurement_is_not_finished() {
         "{:?}",
         run.unfinished
     );
+    assert_eq!(run.doubts, [run.unfinished[0].why.clone()]);
     assert!(!store.finished(&plan).unwrap().contains_key(&first));
     store.write_cell(&summary(&plan.cells[0]), &[], &[], "").unwrap();
     assert_eq!(Run::read(store.folder()).unwrap().summaries.len(), 2);
@@ -278,6 +279,12 @@ fn a_measurement_that_the_plan_dropped_is_kept_apart() {
     begin(&store, &plan);
     let run = Run::read(store.folder()).unwrap();
     assert_eq!((run.summaries.len(), run.strays.len()), (1, 1));
+    let doubt = format!("such as `{}`", run.strays[0].cell);
+    assert!(
+        run.doubts.len() == 1 && run.doubts[0].contains(&doubt),
+        "{:?}",
+        run.doubts
+    );
 }
 
 /// Secrets as they come: plain, with JSON's and YAML's own characters, of several lines, and one that is a word of ours.
@@ -305,6 +312,9 @@ fn a_planted_secret_reaches_no_file_and_no_name() {
         .insert(planted.clone(), planted.clone().into());
     plan.launches[0].id = LaunchId::new(format!("launch {planted}"));
     plan.starts[0].launch = plan.launches[0].id.clone();
+    for cell in &mut plan.cells {
+        cell.launch = plan.launches[0].id.clone();
+    }
     let key = CellKey::new(format!("cell {planted}"));
     plan.cells[0].key = key.clone();
     plan.starts[0].cells[0] = measurement(&key);

@@ -1,11 +1,11 @@
 //! What is on disk is read, also where it is broken, newer, older or elsewhere.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 
 use super::{changed, files, none};
-use crate::base::ids::{ContentHash, RunId};
+use crate::base::ids::{ContentHash, LaunchId, RunId};
 use crate::matrix::plan::Plan;
 use crate::results::store::history::{self, last_durations};
 use crate::results::store::testing::{MATRIX, begun, measure, measurement, plan, summary};
@@ -157,6 +157,69 @@ fn history_knows_what_a_cell_took_and_prefers_the_very_same_cell() {
         last_durations(root.path(), "other", &older.cells)
             .unwrap()
             .is_empty()
+    );
+}
+
+#[test]
+fn a_summary_of_a_newer_format_is_told_and_passed_over() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = plan();
+    let store = begun(root.path(), "r", &plan, none());
+    measure(&store, &plan);
+    let path = store
+        .cell_dir(&measurement(&plan.cells[0].key))
+        .join("summary.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("\"format\": 1", "\"format\": 9")).unwrap();
+    let run = Run::read(store.folder()).unwrap();
+    assert_eq!((run.summaries.len(), run.doubts.len()), (1, 1));
+    assert!(run.doubts[0].contains("has format 9"), "{:?}", run.doubts);
+    // Whoever goes on with the run must not take it for unfinished.
+    let refused = store.finished(&plan).unwrap_err();
+    assert!(
+        matches!(refused, StoreError::Newer { theirs: 9, .. }),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_plan_that_somebody_edited_is_refused_and_not_believed() {
+    let root = tempfile::tempdir().unwrap();
+    let store = begun(root.path(), "r", &plan(), none());
+    let path = store.folder().join("plan.json");
+    let whole = fs::read_to_string(&path).unwrap();
+    let edited = |change: fn(&mut Plan)| {
+        let mut plan: Plan = serde_json::from_str(&whole).unwrap();
+        change(&mut plan);
+        fs::write(&path, serde_json::to_string(&plan).unwrap()).unwrap();
+        let refused = Run::read(store.folder()).unwrap_err().to_string();
+        assert!(refused.contains("and does not have it"), "{refused}");
+    };
+    edited(|plan| plan.launches.clear());
+    edited(|plan| plan.cells[0].launch = LaunchId::new("gone"));
+    edited(|plan| plan.starts[0].launch = LaunchId::new("gone"));
+    edited(|plan| drop(plan.cells.remove(0)));
+}
+
+#[test]
+fn a_line_without_end_is_refused_before_it_fills_the_memory() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = plan();
+    let store = begun(root.path(), "r", &plan, none());
+    measure(&store, &plan);
+    let first = measurement(&plan.cells[0].key);
+    let path = store.cell_dir(&first).join("histograms.jsonl.zst");
+    // Twice what is read, in a few kilobytes.
+    let mut file = zstd::Encoder::new(fs::File::create(&path).unwrap(), 1).unwrap();
+    std::io::copy(&mut std::io::repeat(b'0').take(128 << 20), &mut file).unwrap();
+    file.finish().unwrap();
+    let refused = Run::read(store.folder())
+        .unwrap()
+        .read_seconds(&first)
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("line 1: it is longer than 64 MiB"),
+        "{refused}"
     );
 }
 

@@ -1,0 +1,50 @@
+//! One figure of two cells as a question to the decision function.
+
+use super::decision::{Design, Gap, KnownNoise, Question, Sample};
+use super::side::too_few;
+use crate::judge::metrics::{Better, Metric};
+use crate::results::record::side::SideCell;
+
+/// The question whether a figure got better or worse from one cell to another, each side by itself. What keeps the cells from being
+/// comparable is for the caller to add.
+pub fn of_cells(one: &SideCell, two: &SideCell, metric: Metric, noise: Option<KnownNoise>) -> Question {
+    let sides = [("baseline", one), ("candidate", two)];
+    let samples = sides.map(|(side, cell)| sample(cell, metric).map_err(|why| format!("{side}: {why}")));
+    let gap = samples.iter().find_map(|sample| sample.as_ref().err().cloned());
+    let [baseline, candidate] = samples.map(Result::unwrap_or_default);
+    Question {
+        better: metric.better().unwrap_or(Better::Higher),
+        baseline,
+        candidate,
+        design: Design::Separate,
+        noise,
+        between: None,
+        gap: gap.map(Gap::Missing),
+    }
+}
+
+/// The starts of a figure of a cell.
+///
+/// # Errors
+/// Why there are none, or none that can be judged.
+pub fn sample(cell: &SideCell, metric: Metric) -> Result<Sample, String> {
+    if let Some((cause, reason)) = cell.refused() {
+        return Err(format!("{}: {reason}", cause.name()));
+    }
+    let name = metric.name();
+    let starts = cell.figures.get(&name).map_or(&[][..], Vec::as_slice);
+    if starts.iter().all(Vec::is_empty) {
+        return Err(format!("there is no {}", metric.label()));
+    }
+    if let Some(why) = too_few(cell, metric) {
+        return Err(why);
+    }
+    let sample =
+        Sample::of_starts(starts).ok_or_else(|| format!("a {} of zero has no ratio", metric.label()))?;
+    Ok(Sample {
+        launch: cell.launch.as_ref().map(ToString::to_string),
+        first_stage: cell.first_stage.map(|stage| stage as usize),
+        resolution: cell.resolutions.get(&name).copied().unwrap_or(0.0),
+        ..sample
+    })
+}

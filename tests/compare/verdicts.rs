@@ -1,0 +1,210 @@
+//! `matrix compare` on sides that are written by hand: what it says and how it ends.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+const FIGURE: &str = "output_throughput_tok_s";
+
+/// A cell with these starts of a figure.
+fn cell(figure: &str, starts: &[f64]) -> Value {
+    let starts: Vec<Value> = starts.iter().map(|start| json!([start])).collect();
+    json!({
+        "axes": {}, "content": "c", "engine": {}, "prompts": "p", "devices": 1, "requests": 1000,
+        "origin": "measured", "gates": [figure], "figures": { figure: starts },
+    })
+}
+
+fn side(cells: Vec<(String, Value)>) -> Value {
+    let cells: serde_json::Map<String, Value> = cells
+        .into_iter()
+        .map(|(key, mut cell)| {
+            let axes = key.split(',').filter_map(|part| part.split_once('='));
+            cell["axes"] = axes
+                .map(|(name, value)| (name.to_owned(), json!(value)))
+                .collect::<serde_json::Map<_, _>>()
+                .into();
+            (key, cell)
+        })
+        .collect();
+    json!({ "run": "r", "matrix": "m", "began": "2026-01-01T00:00:00Z", "tool": "matrix", "machine": { "host": "h" }, "cells": cells })
+}
+
+fn alone(version: &str, starts: &[f64]) -> Value {
+    side(vec![(key(version), cell(FIGURE, starts))])
+}
+
+fn key(version: &str) -> String {
+    format!("engine=x,version={version},model=a,scenario=s")
+}
+
+/// The noise of a cell: its standard deviation as a share, by so many starts.
+fn noise(cell: &str, share: f64, starts: u32) -> Value {
+    let varies = json!({
+        "at": "2026-01-01T00:00:00Z", "starts": starts, "per_start": 1, "start_share": share, "between_share": share,
+        "difference_share": 0.0,
+    });
+    json!({ "machine": { "host": "h" }, "cells": { cell: { FIGURE: varies } } })
+}
+
+struct Told {
+    exit: i32,
+    text: String,
+    json: Value,
+}
+
+impl Told {
+    fn row(&self) -> &Value {
+        &self.json["rows"][0]
+    }
+
+    fn verdict(&self) -> &str {
+        self.row()["verdict"].as_str().unwrap_or("none")
+    }
+}
+
+/// What `matrix compare` says of two sides.
+fn compared(baseline: &Value, candidate: &Value, noise: Option<&Value>) -> Told {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let write = |name: &str, value: &Value| {
+        fs::write(folder.path().join(name), value.to_string()).expect("a file can be written");
+    };
+    for (name, side) in [("one.json", baseline), ("two.json", candidate)] {
+        write(name, &json!({ "format": 1, "accepted": [], "side": side }));
+    }
+    fs::create_dir(folder.path().join("cache")).expect("a folder can be made");
+    if let Some(noise) = noise {
+        write("cache/noise.json", noise);
+    }
+    let (exit, text) = call(folder.path(), "markdown");
+    let (_, json) = call(folder.path(), "json");
+    Told {
+        exit,
+        text,
+        json: serde_json::from_str(&json).expect("it is JSON"),
+    }
+}
+
+fn call(folder: &Path, format: &str) -> (i32, String) {
+    let ended = Command::new(crate::binary::matrix())
+        .args([
+            "compare", "one.json", "two.json", "--cache", "cache", "--format", format,
+        ])
+        .current_dir(folder)
+        .output()
+        .expect("the binary runs");
+    let out = String::from_utf8_lossy(&ended.stdout).into_owned();
+    (ended.status.code().unwrap_or(-1), out)
+}
+
+const LEVEL: [f64; 5] = [100.0, 101.0, 99.0, 102.0, 98.0];
+
+#[test]
+fn a_loss_on_a_noisy_host_is_never_called_the_same() {
+    for (share, lost) in [
+        (0.08, [88.0, 88.8, 87.0, 89.0, 88.2]),
+        (0.03, [94.0, 94.5, 93.6, 94.2, 93.8]),
+    ] {
+        let noise = noise(&key("1"), share, 10);
+        let told = compared(&alone("1", &LEVEL), &alone("1", &lost), Some(&noise));
+        assert!(
+            ["worse", "unclear"].contains(&told.verdict()),
+            "{share}: {}",
+            told.text
+        );
+        assert_eq!(told.exit == 1, told.verdict() == "worse");
+    }
+}
+
+#[test]
+fn two_starts_a_side_are_not_judged_however_much_they_agree() {
+    for (first, second) in [
+        (&[100.0, 100.0][..], &[97.0, 97.0][..]),
+        (&[106.0, 105.9, 106.1], &[94.0, 94.1, 93.9]),
+        (&[76.61, 76.61], &[73.36, 73.36]),
+    ] {
+        let told = compared(&alone("1", first), &alone("1", second), None);
+        assert_eq!((told.exit, told.verdict()), (5, "none"), "{}", told.text);
+        assert!(
+            told.text.starts_with("1 of 1 metrics not judged:"),
+            "{}",
+            told.text
+        );
+    }
+}
+
+#[test]
+fn one_step_of_a_search_is_no_regression() {
+    let found = |value: f64| {
+        let mut cell = cell("found_rate_req_s", &[value; 5]);
+        cell["resolutions"] = json!({ "found_rate_req_s": 0.0222 });
+        side(vec![(key("1"), cell)])
+    };
+    let told = compared(&found(76.61), &found(73.36), None);
+    assert_eq!((told.exit, told.verdict()), (0, "unclear"), "{}", told.text);
+    let p = told.row()["p"].as_f64().expect("there is one");
+    assert!(p > 0.0, "{p}");
+}
+
+#[test]
+fn noise_of_one_version_is_known_of_the_next() {
+    let noise = noise(&key("1"), 0.01, 10);
+    let told = compared(&alone("1", &LEVEL), &alone("2", &LEVEL), Some(&noise));
+    assert_eq!(told.row()["is_noise_known"], true, "{}", told.text);
+}
+
+#[test]
+fn value_and_change_come_from_one_estimator() {
+    let skewed = [100.0, 100.0, 100.0, 100.0, 40.0];
+    let told = compared(&alone("1", &skewed), &alone("1", &[100.0; 5]), None);
+    let row = told.row();
+    let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("no {name}: {row}"));
+    assert!(
+        (number("candidate") / number("baseline") - 1.0 - number("change_share")).abs() < 1e-9,
+        "{row}"
+    );
+    assert!(told.text.contains("83.26"), "the geometric mean: {}", told.text);
+}
+
+#[test]
+fn more_cells_change_how_certain_a_change_is_and_never_what_it_is() {
+    let of = |cells: usize, scale: f64| {
+        let cells = (0..cells).map(|at| {
+            (
+                format!("engine=x,model=m{at:02},scenario=s"),
+                cell(
+                    FIGURE,
+                    &[100.0, 108.0, 97.0, 101.0, 103.0].map(|start| start * scale),
+                ),
+            )
+        });
+        side(cells.collect())
+    };
+    let change = |cells| compared(&of(cells, 1.0), &of(cells, 0.93), None).row()["change_share"].as_f64();
+    assert_eq!(change(1), change(12));
+}
+
+#[test]
+fn what_was_not_judged_comes_first_with_its_reason_and_the_rest_is_judged() {
+    let of = |few: &[f64]| {
+        side(vec![
+            (
+                "engine=x,model=a,scenario=s".to_owned(),
+                cell(FIGURE, &[100.0, 100.6, 99.5, 100.2, 99.8]),
+            ),
+            ("engine=x,model=b,scenario=s".to_owned(), cell(FIGURE, few)),
+        ])
+    };
+    let told = compared(&of(&[100.0, 101.0]), &of(&[90.0, 91.0]), None);
+    let first: Vec<&str> = told.text.lines().take(3).collect();
+    assert_eq!(told.exit, 0);
+    assert_eq!(first[0], "1 of 2 metrics not judged:");
+    assert!(
+        first[1].starts_with("- 1: n = 2 and 2 starts; a verdict needs five on each side"),
+        "{}",
+        first[1]
+    );
+    assert_eq!(first[2], "1 of 2 metrics judged: 1 same");
+}

@@ -1,0 +1,83 @@
+//! Runs that cannot be read whole: what is passed over is told wherever the run is shown.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::harness::{Bench, Ran, repository};
+
+/// A copy of a small run, in a folder without engines.
+fn copy() -> (Bench, PathBuf) {
+    let bench = Bench::of("name: none\n");
+    let run = bench.path().join("results/r");
+    fs::create_dir_all(bench.path().join("results")).expect("a folder can be made");
+    let mut copy = std::process::Command::new("cp");
+    copy.arg("-r")
+        .arg(repository().join("tests/fixtures/run-format-1"))
+        .arg(&run);
+    assert!(copy.status().expect("cp runs").success());
+    (bench, run)
+}
+
+/// The summary of one of its cells.
+fn summary(run: &Path) -> PathBuf {
+    let cells = fs::read_dir(run.join("cells")).expect("there are cells");
+    let mut cells: Vec<PathBuf> = cells
+        .flatten()
+        .map(|cell| cell.path().join("summary.json"))
+        .collect();
+    cells.sort();
+    cells.remove(0)
+}
+
+/// Whether what is said or shown names a file.
+fn names(ran: &Ran, text: &str) -> bool {
+    ran.stdout.contains(text) || ran.stderr.contains(text)
+}
+
+#[test]
+fn a_broken_summary_is_told_in_every_format_and_in_a_comparison() {
+    let (bench, run) = copy();
+    fs::write(summary(&run), "{\"broken\"").expect("it can be written");
+    for format in ["terminal", "markdown", "html", "csv", "json"] {
+        let ran = bench.call(&["report", "results/r", "--format", format]).exits(0);
+        assert!(
+            names(&ran, "summary.json"),
+            "{format}: {}{}",
+            ran.stdout,
+            ran.stderr
+        );
+        assert!(
+            names(&ran, "cannot be understood"),
+            "{format}: {}{}",
+            ran.stdout,
+            ran.stderr
+        );
+    }
+    let ran = bench.call(&["compare", "results/r", "results/r"]);
+    assert!(names(&ran, "summary.json"), "{}{}", ran.stdout, ran.stderr);
+    let ran = bench.call(&["explain", "--run", "results/r"]).exits(0);
+    assert!(names(&ran, "summary.json"), "{}{}", ran.stdout, ran.stderr);
+}
+
+#[test]
+fn a_plan_edited_by_hand_is_refused_without_a_panic() {
+    let (bench, run) = copy();
+    let path = run.join("plan.json");
+    let text = fs::read_to_string(&path).expect("it can be read");
+    let mut plan: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    plan["cells"][0]["launch"] = "gone".into();
+    fs::write(&path, plan.to_string()).expect("it can be written");
+    for args in [
+        &["report", "results/r"][..],
+        &["compare", "results/r", "results/r"],
+    ] {
+        let ran = bench.call(args);
+        assert!(
+            matches!(ran.code, Some(2 | 4)),
+            "{args:?}: {:?} {}",
+            ran.code,
+            ran.stderr
+        );
+        assert!(ran.stderr.contains("names the launch `gone`"), "{}", ran.stderr);
+    }
+}
