@@ -14,7 +14,7 @@ use matrix::base::clock::{self, Moment};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-use crate::{Work, millis, ours, quantile, this};
+use crate::{Work, millis, ours, quantile};
 
 const REQUESTS: usize = 1000;
 /// The way there, and the way back.
@@ -170,7 +170,8 @@ fn raw_ttft(work: &Work) -> Vec<f64> {
         let _ = epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), None);
         for event in &events {
             let (stream, sent, has_written) = &mut streams[event.data.u64() as usize];
-            if !*has_written && event.flags.contains(EventFlags::OUT) {
+            let flags = event.flags;
+            if !*has_written && flags.contains(EventFlags::OUT) {
                 *has_written = stream.write_all(request.as_bytes()).is_ok();
             }
             if *has_written && stream.read(&mut buffer).is_ok_and(|length| length > 0) {
