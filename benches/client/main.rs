@@ -227,7 +227,7 @@ fn truth(streams: usize, rounds: usize) {
     let mut told = Vec::new();
     server.forget();
     let (raw, ours) = take_turns(&work, rounds, |_| {
-        told.push(server.truth());
+        told.push(server.truth(streams));
         server.forget();
     });
     let (raw_told, ours_told): (Vec<_>, Vec<_>) = told
@@ -389,14 +389,22 @@ impl Server {
         self.ask("DELETE");
     }
 
-    fn truth(&self) -> Told {
+    fn truth(&self, streams: usize) -> Told {
         #[derive(Deserialize)]
         struct Line {
             first_byte_unix_s: f64,
             ttft_us: f64,
             writes_us: Vec<f64>,
         }
-        let text = self.ask("GET");
+        let mut text = self.ask("GET");
+        // It tells of an answer a moment after its end.
+        for _ in 0..200 {
+            if text.lines().count() >= streams {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            text = self.ask("GET");
+        }
         let mut lines: Vec<Line> = text
             .lines()
             .map(|line| serde_json::from_str(line).expect("the engine writes JSON"))

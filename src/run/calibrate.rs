@@ -37,6 +37,8 @@ const SHORT_ITLS_MS: [u32; 2] = [5, 1];
 const MOST_EVENTS_PER_S: u32 = 20_000;
 /// Tokens of one flood, over all streams.
 const FLOOD_TOKENS: u32 = 400_000;
+/// How long the simulated engine may take to tell what it knows of requests that it has answered.
+const TRUTH_WITHIN: Duration = Duration::from_secs(2);
 /// The most streams that are tried before a run.
 const MOST: u32 = 1024;
 /// Streams of a flood.
@@ -241,12 +243,7 @@ impl<'a> Yardstick<'a> {
     ) -> Result<(Point, &'static str), String> {
         self.truth(reqwest::Method::DELETE).await?;
         let driven = self.drive(streams, tokens, stop).await?;
-        let told = self.truth(reqwest::Method::GET).await?;
-        let truths: Vec<Truth> = told
-            .lines()
-            .map(serde_json::from_str)
-            .collect::<Result<_, _>>()
-            .map_err(|error| format!("the simulated engine's truth is not understood: {error}"))?;
+        let truths = self.truths(driven.requests.len()).await?;
         let deviations = client::deviations(&driven.requests, &truths);
         let (ttft, itl) = deviations.ok_or("the requests and the truth do not match")?;
         let point = Point {
@@ -258,6 +255,23 @@ impl<'a> Yardstick<'a> {
             send_lag_p99_ms: driven.lag.map_or(0.0, |lag| lag.p99.as_secs_f64() * 1e3),
         };
         Ok((point, driven.stamp.name()))
+    }
+
+    /// What the engine knows of so many requests, which it tells a moment after it has answered the last one.
+    async fn truths(&self, requests: usize) -> Result<Vec<Truth>, String> {
+        let deadline = clock::now().plus(TRUTH_WITHIN);
+        loop {
+            let told = self.truth(reqwest::Method::GET).await?;
+            if told.lines().count() < requests && clock::now() < deadline {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                continue;
+            }
+            return told
+                .lines()
+                .map(serde_json::from_str)
+                .collect::<Result<_, _>>()
+                .map_err(|error| format!("the simulated engine's truth is not understood: {error}"));
+        }
     }
 
     async fn flood(&self, stop: &Stop) -> Result<Flood, String> {

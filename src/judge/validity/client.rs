@@ -19,6 +19,9 @@ const LEAST_GAP_MS: f64 = 0.05;
 /// From this rate on the client is the first suspect when events are read together.
 const BUSY_EVENTS_PER_S: f64 = 100_000.0;
 
+/// Below that rate reads may be late by so many times what sending may.
+const LATE_READS: f64 = 3.0;
+
 /// The share of the median TTFT that nobody would see.
 const UNSEEN: f64 = 0.05;
 
@@ -61,7 +64,7 @@ fn late(evidence: &Evidence<'_>, client: &ClientFacts, bounds: &Bounds, reasons:
     // Below such a rate it is others who keep the client from its processor now and then, and engines whose events come in bursts.
     let least = match late.events_per_s >= BUSY_EVENTS_PER_S {
         true => 0.0,
-        false => 1000.0 * bounds.send_lag.duration().as_secs_f64(),
+        false => LATE_READS * 1000.0 * bounds.send_lag.duration().as_secs_f64(),
     };
     let bound = least.max(gap / 2.0);
     if late.p90_ms > bound {
