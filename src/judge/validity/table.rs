@@ -56,7 +56,7 @@ pub const TABLE: &[Entry] = &[
         weight: Invalid,
         only: &[],
         means: "A thread of the client had nearly no processor time left, so the client was measured and not the engine.",
-        mend: "Use more client threads or a faster processor, or send at a lower rate.",
+        mend: "Give the client a faster or less busy processor, spread the load over several clients, or send at a lower rate: one client sends on one thread.",
         bound: "`client_cpu`: 0.95 of a processor",
         source: "above it the event loop of the bench falls behind",
         brings: &[
