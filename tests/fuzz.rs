@@ -225,6 +225,7 @@ fn lines(scanner: &mut Scanner, decoder: &mut Decoder, body: &mut &[u8]) -> bool
 fn push(decoder: &mut Decoder, line: &Line<'_>) {
     match line {
         Line::Event(text) => decoder.push(LineKind::Event, text, 0),
+        Line::Error(text) => decoder.push(LineKind::Error, text, 0),
         Line::Plain(text) => decoder.push(LineKind::Plain, text, 0),
         _ => {}
     }

@@ -30,7 +30,9 @@ const DEVICE: &str = "matrix0";
 pub fn bench() {
     let mut inner = Command::new("unshare");
     inner.args(["--user", "--map-root-user", "--net"]);
-    inner.arg(std::env::current_exe().expect("it runs")).args(["as", "delayed"]);
+    inner
+        .arg(std::env::current_exe().expect("it runs"))
+        .args(["as", "delayed"]);
     let ended = inner.status();
     if !ended.is_ok_and(|status| status.success()) {
         println!("delay: skipped, there can be no network namespace with a TUN device here");
@@ -52,7 +54,11 @@ pub fn inside() {
     let listener = TcpListener::bind((HERE, 0)).expect("the address is ours");
     let port = listener.local_addr().expect("it is bound").port();
     // A queue as long as a server's.
-    nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(2048).expect("it is small")).expect("it listens");
+    nix::sys::socket::listen(
+        &listener,
+        nix::sys::socket::Backlog::new(2048).expect("it is small"),
+    )
+    .expect("it listens");
     thread::spawn(move || serve(&listener));
     let work = Work {
         host: THERE.to_owned(),
@@ -79,7 +85,10 @@ pub fn inside() {
     );
 }
 
-#[expect(unsafe_code, reason = "a TUN device is made by an ioctl that no crate here wraps")]
+#[expect(
+    unsafe_code,
+    reason = "a TUN device is made by an ioctl that no crate here wraps"
+)]
 fn device() -> File {
     struct SetInterface([u8; 40]);
     // SAFETY: `TUNSETIFF` reads an `ifreq` of 40 bytes, a name and flags, and writes the name back.
@@ -92,11 +101,18 @@ fn device() -> File {
         fn as_ptr(&mut self) -> *mut core::ffi::c_void {
             self.0.as_mut_ptr().cast()
         }
-        unsafe fn output_from_ptr(_: rustix::ioctl::IoctlOutput, _: *mut core::ffi::c_void) -> rustix::io::Result<()> {
+        unsafe fn output_from_ptr(
+            _: rustix::ioctl::IoctlOutput,
+            _: *mut core::ffi::c_void,
+        ) -> rustix::io::Result<()> {
             Ok(())
         }
     }
-    let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun").expect("there is a TUN device");
+    let device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")
+        .expect("there is a TUN device");
     let mut request = [0; 40];
     request[..DEVICE.len()].copy_from_slice(DEVICE.as_bytes());
     // Packets without a header of their own (`IFF_TUN | IFF_NO_PI`).
@@ -108,7 +124,10 @@ fn device() -> File {
         format!("addr add {HERE}/24 dev {DEVICE}"),
         format!("link set {DEVICE} up txqueuelen 20000"),
     ] {
-        let status = Command::new("ip").args(command.split(' ')).status().expect("`ip` runs");
+        let status = Command::new("ip")
+            .args(command.split(' '))
+            .status()
+            .expect("`ip` runs");
         assert!(status.success(), "{command}");
     }
     device
@@ -142,15 +161,23 @@ fn serve(listener: &TcpListener) {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
             let _ = stream.write_all(format!("{head}{event}").as_bytes());
         };
-        thread::Builder::new().stack_size(64 << 10).spawn(answer).expect("a thread can be made");
+        thread::Builder::new()
+            .stack_size(64 << 10)
+            .spawn(answer)
+            .expect("a thread can be made");
     }
 }
 
 /// Connects to all at once; the time to the first byte of each.
 fn raw_ttft(work: &Work) -> Vec<f64> {
-    let address: SocketAddr = format!("{}:{}", work.host, work.port).parse().expect("it is an address");
+    let address: SocketAddr = format!("{}:{}", work.host, work.port)
+        .parse()
+        .expect("it is an address");
     let body = "{\"model\":\"m\",\"prompt\":\"The capital of France is\",\"max_tokens\":1,\"stream\":true}";
-    let request = format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let request = format!(
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
     let epoll = epoll::create(CreateFlags::CLOEXEC).expect("epoll");
     let mut streams: Vec<(TcpStream, Moment, bool)> = Vec::with_capacity(work.streams);
     for place in 0..work.streams {

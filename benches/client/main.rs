@@ -168,7 +168,12 @@ fn bench(words: &[&str]) {
         let aligned = Server::sim(&["--ttft", "200ms", "--itl", "20ms"]);
         paced("aligned", &aligned, tokens, rounds);
         drop(aligned);
-        paced("spread 30 %", &Server::paced(Duration::from_millis(20), 0.3), tokens, rounds);
+        paced(
+            "spread 30 %",
+            &Server::paced(Duration::from_millis(20), 0.3),
+            tokens,
+            rounds,
+        );
     }
     if wants("gaps") {
         gaps::bench(rounds, is_quick);
@@ -343,7 +348,11 @@ impl Server {
         let port = port.expect("the server says its port");
         // The engine would block on a full pipe.
         let (sender, receiver) = std::sync::mpsc::channel();
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(sender.send(line))));
+        std::thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .for_each(|line| drop(sender.send(line)))
+        });
         Self {
             process,
             port,
@@ -365,7 +374,10 @@ impl Server {
 
     /// The gaps between its own sends in the last round: p50, p90 and p99, ms.
     fn gaps(&self) -> [f64; 3] {
-        let line = self.lines.recv_timeout(Duration::from_secs(10)).expect("it tells its gaps");
+        let line = self
+            .lines
+            .recv_timeout(Duration::from_secs(10))
+            .expect("it tells its gaps");
         serde_json::from_str(&line).expect("it writes JSON")
     }
 

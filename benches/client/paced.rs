@@ -9,8 +9,8 @@ use std::time::Duration;
 use matrix::base::clock::{self, Moment};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-use crate::quantile;
 use crate::flood::{ENDING, EVENTS, HEAD, Peer, asked, framed, listen, pattern};
+use crate::quantile;
 
 /// Mean time to the first token.
 const TTFT: Duration = Duration::from_millis(200);

@@ -121,12 +121,17 @@ pub fn point(calibration: &Calibration, streams: u32, gap_ms: Option<f64>) -> Op
     let points = &calibration.points;
     let longest = points.iter().map(Point::gap_ms).max_by(f64::total_cmp)?;
     let mut all = points.iter().filter(|point| point.gap_ms() * ABOUT >= longest);
-    let by_streams = all.clone().find(|point| point.streams >= streams).or_else(|| all.next_back())?;
+    let by_streams = all
+        .clone()
+        .find(|point| point.streams >= streams)
+        .or_else(|| all.next_back())?;
     let near = |point: &&Point| gap_ms.is_none_or(|gap| point.gap_ms() <= gap * ABOUT);
     let longer = |one: &&Point, other: &&Point| one.gap_ms().total_cmp(&other.gap_ms());
     let by_gap = points.iter().filter(near).max_by(longer);
     let by_gap = by_gap.or_else(|| points.iter().min_by(longer))?;
-    let worse = [by_streams, by_gap].into_iter().max_by(|one, other| one.itl_ms.p99.total_cmp(&other.itl_ms.p99))?;
+    let worse = [by_streams, by_gap]
+        .into_iter()
+        .max_by(|one, other| one.itl_ms.p99.total_cmp(&other.itl_ms.p99))?;
     Some(Point {
         itl_ms: worse.itl_ms,
         ..*by_streams
@@ -205,7 +210,8 @@ mod tests {
             [streams(1), streams(16), streams(17), streams(999)],
             [Some(16), Some(16), Some(64), Some(64)]
         );
-        let itl = |gap_ms| point(&calibration, 1, Some(gap_ms)).map(|point| (point.streams, point.itl_ms.p99));
+        let itl =
+            |gap_ms| point(&calibration, 1, Some(gap_ms)).map(|point| (point.streams, point.itl_ms.p99));
         assert_eq!(itl(50.0), Some((16, 0.05)));
         assert_eq!(itl(19.9), Some((16, 0.05)));
         assert_eq!(itl(12.0), Some((16, 0.2)));

@@ -27,7 +27,6 @@ use self::trace::Trace;
 use crate::base::clock::{self, Moment};
 use crate::load::client::{Connection, Route, Stamp};
 use crate::load::protocol::{Decoded, Decoder};
-use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Limits;
 use crate::results::record::request::{Class, Failure};
 
@@ -57,7 +56,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds of a request that asks for so many tokens.
+    /// The bounds of a request that may bring so many tokens.
     pub(super) fn of(asked_tokens: u32, limits: &Limits) -> Self {
         Self {
             first_byte: limits.first_byte.duration(),
@@ -118,10 +117,9 @@ impl Exchange<'_> {
     pub(super) async fn run(
         &self,
         request: Vec<u8>,
-        protocol: Protocol,
+        decoder: Decoder,
         bounds: Bounds,
     ) -> (Answer, Option<LeftOpen>) {
-        let decoder = Decoder::new(protocol, bounds.line_bytes);
         let mut trace = Trace::new(decoder, bounds, self.zero);
         let begun = AtomicBool::new(false);
         let last = trace.sent.plus(bounds.request).to_tokio();

@@ -154,7 +154,10 @@ mod tests {
         let mut both = one.clone();
         both.add(&one);
         let lateness = both.lateness();
-        assert_eq!((lateness.pauses, lateness.longest_pause), (1, Duration::from_millis(400)));
+        assert_eq!(
+            (lateness.pauses, lateness.longest_pause),
+            (1, Duration::from_millis(400))
+        );
         assert_eq!(lateness.p90, micros(10));
         assert_eq!(both.exact, 2);
     }

@@ -14,7 +14,7 @@ use crate::base::units::Span;
 use crate::load::client::{self, Route, RouteError};
 use crate::load::dataset::Content;
 use crate::load::exchange::{Answer, Bounds, Exchange};
-use crate::load::protocol::{self, Ask, EncodeError};
+use crate::load::protocol::{self, Ask, Decoder, EncodeError};
 use crate::load::target::Target;
 use crate::matrix::spec::scenario::Limits;
 use crate::results::record::request::{Class, Usage};
@@ -130,8 +130,9 @@ pub async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, Prob
         zero: clock::now(),
     };
     let request = client::compose(target, None, &body);
-    let protocol = target.dialect.protocol;
-    let (answer, _) = exchange.run(request, protocol, Bounds::of(TOKENS, &limits)).await;
+    let bounds = Bounds::of(TOKENS, &limits);
+    let decoder = Decoder::new(target.dialect.protocol, bounds.line_bytes);
+    let (answer, _) = exchange.run(request, decoder, bounds).await;
     judge(target, limit, answer)
 }
 

@@ -1,7 +1,7 @@
 //! Lines and server-sent events over the bytes of a body, cut at any byte. Pure: it knows no time and no JSON.
 //!
-//! Lines are stripped and told apart as bench_serving does, and further: `data:` may lack its space, and comments,
-//! `event:`, `id:` and `retry:` are passed over. Events of several `data:` lines are not joined; no engine sends them.
+//! Lines are stripped and told apart as bench_serving does, and further: `data:` may lack its space, comments, `event:`,
+//! `id:` and `retry:` are passed over, and the data of an event that is named `error` are told apart. Events of several `data:` lines are not joined; no engine sends them.
 
 use memchr::memchr;
 use thiserror::Error;
@@ -13,6 +13,8 @@ use crate::results::record::request::Oddity;
 pub enum Line<'b> {
     /// What follows `data:`.
     Event(&'b [u8]),
+    /// What follows `data:` in an event that is named `error`.
+    Error(&'b [u8]),
     /// `data: [DONE]`, or the bare word.
     Done,
     /// A line without a field name, such as a JSON body that is no stream.
@@ -38,6 +40,8 @@ pub struct Scanner {
     /// Whether a field other than data, or data without its space, was seen.
     has_field: bool,
     has_unspaced: bool,
+    /// Whether the event that is being read is named `error`.
+    is_error: bool,
 }
 
 impl Scanner {
@@ -49,6 +53,7 @@ impl Scanner {
             spent: false,
             has_field: false,
             has_unspaced: false,
+            is_error: false,
         }
     }
 
@@ -62,15 +67,17 @@ impl Scanner {
             *input = rest;
             if self.partial.is_empty() {
                 self.note(odd(line));
-                if let Some(line) = classify(line) {
+                self.is_error = named_error(line).unwrap_or(self.is_error);
+                if let Some(line) = classify(line, self.is_error) {
                     return Ok(Some(line));
                 }
             } else {
                 self.partial.extend_from_slice(line);
                 self.note(odd(&self.partial));
-                if classify(&self.partial).is_some() {
+                self.is_error = named_error(&self.partial).unwrap_or(self.is_error);
+                if classify(&self.partial, self.is_error).is_some() {
                     self.spent = true;
-                    return Ok(classify(&self.partial));
+                    return Ok(classify(&self.partial, self.is_error));
                 }
                 self.partial.clear();
             }
@@ -85,7 +92,7 @@ impl Scanner {
         self.forget();
         self.spent = true;
         self.note(odd(&self.partial));
-        classify(&self.partial)
+        classify(&self.partial, self.is_error)
     }
 
     /// What was seen that bench_serving cannot read.
@@ -143,18 +150,28 @@ fn odd(line: &[u8]) -> Option<Oddity> {
     match line.strip_prefix(b"data:") {
         Some([b' ', ..]) => None,
         Some(_) => Some(Oddity::Unspaced),
-        None => (!line.is_empty() && classify(line).is_none()).then_some(Oddity::Field),
+        None => (!line.is_empty() && classify(line, false).is_none()).then_some(Oddity::Field),
     }
 }
 
-/// What a line says; `None` for one to be passed over.
-fn classify(line: &[u8]) -> Option<Line<'_>> {
+/// Whether the lines that follow belong to an event named `error`; `None` for a line that neither names an event nor ends one.
+fn named_error(line: &[u8]) -> Option<bool> {
+    match line {
+        [] | [b'\r'] => Some(false),
+        [b'e', ..] => Some(strip(line.strip_prefix(b"event:")?) == b"error"),
+        _ => None,
+    }
+}
+
+/// What a line says, in an event that is named `error` or not; `None` for one to be passed over.
+fn classify(line: &[u8], is_error: bool) -> Option<Line<'_>> {
     const DONE: &[u8] = b"[DONE]";
     let line = strip(line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line));
     if let Some(data) = line.strip_prefix(b"data:") {
         return match strip(data) {
             b"" => None,
             DONE => Some(Line::Done),
+            data if is_error => Some(Line::Error(data)),
             data => Some(Line::Event(data)),
         };
     }
@@ -180,6 +197,7 @@ mod tests {
     #[derive(Clone, Debug, PartialEq)]
     enum Owned {
         Event(Vec<u8>),
+        Error(Vec<u8>),
         Done,
         Plain(Vec<u8>),
     }
@@ -188,6 +206,7 @@ mod tests {
         fn from(line: Line<'_>) -> Self {
             match line {
                 Line::Event(bytes) => Self::Event(bytes.to_vec()),
+                Line::Error(bytes) => Self::Error(bytes.to_vec()),
                 Line::Done => Self::Done,
                 Line::Plain(bytes) => Self::Plain(bytes.to_vec()),
             }
@@ -229,6 +248,19 @@ mod tests {
                 Owned::Plain(b"{\"last\":true}".to_vec()),
             ]
         );
+    }
+
+    #[test]
+    fn the_data_of_an_event_named_error_are_told_apart() {
+        let text = b"event: error\r\ndata: {\"code\":500}\r\n\r\ndata: {\"a\":1}\nevent:message\ndata: b\n\nevent:error\n\ndata: c\n";
+        let expected = [
+            Owned::Error(b"{\"code\":500}".to_vec()),
+            Owned::Event(b"{\"a\":1}".to_vec()),
+            Owned::Event(b"b".to_vec()),
+            Owned::Event(b"c".to_vec()),
+        ];
+        assert_eq!(scan(100, [&text[..]]).0, expected);
+        assert_eq!(scan(100, text.chunks(1)).0, expected);
     }
 
     #[test]

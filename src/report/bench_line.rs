@@ -316,6 +316,7 @@ mod tests {
             prompt: Some(8),
             completion: None,
             cached: Some(6),
+            ..Usage::default()
         });
         stored.cached = Some(CachedTokens {
             device: Some(1),

@@ -84,7 +84,7 @@ fn known(document: &Document, cell: &CellFacts, at: usize) -> Vec<String> {
         let row = comparison.rows.iter().find(|row| row.cell == at)?;
         Some((comparison, row))
     });
-    let ratio = placed.and_then(|(_, row)| row.ratio);
+    let ratio = placed.and_then(|(_, row)| row.ratio.as_ref());
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let whole = |value: Option<u32>| value.map_or_else(String::new, |value| value.to_string());
     let text = |value: &Option<String>| guarded(value.as_deref().unwrap_or_default());

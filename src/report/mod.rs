@@ -165,9 +165,9 @@ pub enum Value {
         /// Digits after the point.
         decimals: usize,
     },
-    /// The median of several measurements with the least and the most of them.
+    /// The value that stands for several starts, with the least and the most of them.
     Spread {
-        /// The median.
+        /// The value.
         median: f64,
         /// The least.
         least: f64,
@@ -176,12 +176,34 @@ pub enum Value {
         /// Digits after the point.
         decimals: usize,
     },
+    /// A number that rests on few requests.
+    Rough(Box<Self>),
+    /// A ratio.
+    Ratio {
+        /// The ratio.
+        value: f64,
+        /// Where it lies with 95 % confidence, where anything tells.
+        interval: Option<[f64; 2]>,
+        /// Whether one of both sides has a single start, so that nothing tells how far it may be off.
+        is_of_one_start: bool,
+    },
 }
 
 impl Value {
     /// Words, from anything that has them.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
+    }
+
+    /// The number that it is ordered by; `None` for words.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Self::Missing | Self::Text(_) => None,
+            Self::Count(count) => Some(*count as f64),
+            Self::Number { value, .. } | Self::Ratio { value, .. } => Some(*value),
+            Self::Spread { median, .. } => Some(*median),
+            Self::Rough(value) => value.number(),
+        }
     }
 }
 
@@ -205,6 +227,21 @@ impl fmt::Display for Value {
                 } else {
                     write!(f, "{median} ({least}–{most})")
                 }
+            }
+            Self::Rough(value) => write!(f, "~{value}"),
+            Self::Ratio {
+                value,
+                interval,
+                is_of_one_start,
+            } => {
+                write!(f, "{value:.2}")?;
+                if let Some([low, high]) = interval {
+                    write!(f, " [{low:.2}, {high:.2}]")?;
+                }
+                if *is_of_one_start {
+                    f.write_str(" n=1")?;
+                }
+                Ok(())
             }
         }
     }
@@ -259,9 +296,35 @@ mod tests {
                 most: 2.01,
                 decimals: 1,
             },
+            Value::Rough(Box::new(Value::Number {
+                value: 180.0,
+                decimals: 1,
+            })),
+            Value::Ratio {
+                value: 1.254,
+                interval: Some([1.2, 1.301]),
+                is_of_one_start: false,
+            },
+            Value::Ratio {
+                value: 1.254,
+                interval: None,
+                is_of_one_start: true,
+            },
         ]
         .map(|value| value.to_string());
-        assert_eq!(texts, ["–", "12345", "1.0", "2.00 (1.50–2.25)", "2.0"]);
+        assert_eq!(
+            texts,
+            [
+                "–",
+                "12345",
+                "1.0",
+                "2.00 (1.50–2.25)",
+                "2.0",
+                "~180.0",
+                "1.25 [1.20, 1.30]",
+                "1.25 n=1"
+            ]
+        );
     }
 
     #[test]

@@ -271,6 +271,7 @@ pub(super) fn request(index: u32) -> Request {
         vision_tokens: 0,
         round: None,
         asked_tokens: 2,
+        limit_tokens: None,
         due_ns: 0,
         sent_ns: Some(0),
         connected_ns: None,
@@ -289,6 +290,8 @@ pub(super) fn request(index: u32) -> Request {
         counted_chunks: None,
         counted_prompt: None,
         uniform: None,
+        counted_reasoning: None,
+        tool_text: None,
         text: Some("abcd".to_owned()),
     }
 }

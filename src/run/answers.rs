@@ -6,7 +6,7 @@ use std::hash::Hash;
 
 use crate::load::dataset::tokenizer::Tokenizer;
 use crate::load::dataset::{Content, Prompt};
-use crate::results::record::request::Request;
+use crate::results::record::request::{ChunkKind, Request};
 
 /// Below this many tokens, events or characters nothing is said of how often one of them comes.
 const FEW: usize = 8;
@@ -28,7 +28,7 @@ fn share_of_most_frequent<T: Eq + Hash>(members: impl Iterator<Item = T>) -> Opt
 
 /// How much of an answer is one and the same token, event or character. A run of one token may be told as other tokens when its text
 /// is split again (`!!!!` is one of its own), so events and characters are counted too.
-pub(super) fn uniformity(ids: &[u32], pieces: Option<&[&str]>, text: &str) -> Option<f64> {
+fn uniformity(ids: &[u32], pieces: Option<&[&str]>, text: &str) -> Option<f64> {
     let pieces = pieces.map(|pieces| pieces.iter().filter(|piece| !piece.is_empty()));
     let share = [
         share_of_most_frequent(ids.iter()),
@@ -64,6 +64,100 @@ pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokeni
     }
 }
 
+/// Counts the tokens of answers and of the reasoning in them, and how much of each answer is one token. An answer without any text,
+/// as of a server without a tokenizer, has no count.
+pub(super) fn count_outputs(requests: &mut [Request], tokenizer: &Tokenizer) {
+    let texts: Vec<&str> = requests
+        .iter()
+        .map(|request| request.text.as_deref().unwrap_or_default())
+        .collect();
+    let Ok(ids) = tokenizer.encode_batch(&texts, false) else {
+        return;
+    };
+    let count = |text: &str| tokenizer.count(text, false).ok();
+    for (request, ids) in requests.iter_mut().zip(ids) {
+        let Some(text) = request.text.as_deref() else {
+            continue;
+        };
+        let calls = request.tool_text.as_deref();
+        if text.is_empty() && calls.is_none() && !request.chunks.is_empty() {
+            continue;
+        }
+        let pieces = pieces(request);
+        let uniform = uniformity(&ids, pieces.as_deref(), text);
+        let reasoning = pieces
+            .and_then(|pieces| reasoning(request, &pieces))
+            .and_then(|text| count(&text));
+        let tokens = calls.map_or(Some(0), count).map(|called| ids.len() + called);
+        request.uniform = uniform;
+        request.counted_reasoning = reasoning.and_then(|tokens| u32::try_from(tokens).ok());
+        request.counted_tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
+    }
+}
+
+/// The text of the reasoning, where there is any.
+fn reasoning(request: &Request, pieces: &[&str]) -> Option<String> {
+    let chunks = request.chunks.iter().zip(pieces);
+    let text: String = chunks
+        .filter(|(chunk, _)| chunk.kind.is_reasoning())
+        .map(|(_, piece)| *piece)
+        .collect();
+    (!text.is_empty()).then_some(text)
+}
+
+/// Counts the prompts of later rounds where the server does not: what was said and answered before, and what is said next. What a
+/// chat template adds is not in it.
+pub(super) fn count_rounds(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
+    let turns = prompts.iter().flat_map(|prompt| {
+        let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.as_deref());
+        let later = turns.unwrap_or_default().iter().map(Some);
+        std::iter::once(None).chain(later)
+    });
+    let mut places = requests.iter_mut();
+    let mut before: Option<(u32, u32)> = None;
+    for (index, turn) in turns.enumerate() {
+        let Some(request) = places.as_slice().first() else {
+            return;
+        };
+        if usize::try_from(request.index) != Ok(index) {
+            before = None;
+            continue;
+        }
+        let Some(request) = places.next() else {
+            return;
+        };
+        let is_counted = request.usage.is_some_and(|usage| usage.prompt.is_some());
+        if let (Some(turn), Some((last, prompt)), false) = (turn, before, is_counted)
+            && last + 1 == request.index
+        {
+            let said = turn.iter().filter_map(|message| message["content"].as_str());
+            let said: usize = said.filter_map(|text| tokenizer.count(text, false).ok()).sum();
+            request.counted_prompt = Some(prompt.saturating_add(u32::try_from(said).unwrap_or(u32::MAX)));
+        }
+        let answer = request
+            .output_tokens()
+            .filter(|_| request.is_completed())
+            .unwrap_or(0);
+        before = Some((request.index, request.prompt_sent().saturating_add(answer)));
+    }
+}
+
+/// The text of each chunk; nothing for a piece of a tool call, which the text leaves out.
+pub(super) fn pieces(request: &Request) -> Option<Vec<&str>> {
+    let mut rest = request.text.as_deref()?;
+    let chunks = request.chunks.iter();
+    chunks
+        .map(|chunk| {
+            if chunk.kind == ChunkKind::Tool {
+                return Some("");
+            }
+            let (piece, after) = rest.split_at_checked(usize::try_from(chunk.bytes).ok()?)?;
+            rest = after;
+            Some(piece)
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +181,71 @@ mod tests {
         let text = "the quick brown fox jumps over the lazy dog";
         assert!(uniformity(&ids, None, text) < Some(0.25));
         assert_eq!(uniformity(&[1, 1], None, "aa"), None, "too short to say");
+    }
+
+    fn request(text: Option<&str>, chunks: &[(&str, u32)]) -> Request {
+        let chunks: Vec<_> = chunks
+            .iter()
+            .map(|(kind, bytes)| serde_json::json!([0, kind, null, bytes]))
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "index": 0, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": 0, "end_ns": 0,
+            "chunks": chunks, "text": text,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_text_is_cut_where_its_chunks_meet_and_tool_calls_are_not_in_it() {
+        let told = request(Some("hméllo"), &[("r", 1), ("t", 9), ("a", 3), ("a", 3)]);
+        assert_eq!(pieces(&told).unwrap(), ["h", "", "mé", "llo"]);
+    }
+
+    #[test]
+    fn a_text_that_does_not_fit_its_chunks_is_not_cut() {
+        assert_eq!(pieces(&request(None, &[("a", 1)])), None);
+        assert_eq!(pieces(&request(Some("é"), &[("a", 1)])), None);
+        assert_eq!(pieces(&request(Some("e"), &[("a", 2)])), None);
+    }
+
+    #[test]
+    fn what_has_no_text_has_no_count_and_tool_calls_and_reasoning_have_theirs() {
+        let tokenizer = Tokenizer::bytes();
+        let mut silent = request(Some(""), &[("a", 0)]);
+        let mut calling = request(Some("ab"), &[("h", 1), ("a", 1), ("t", 3)]);
+        silent.index = 1;
+        calling.tool_text = Some("f()".to_owned());
+        let mut requests = [silent, calling];
+        count_outputs(&mut requests, &tokenizer);
+        assert_eq!(requests[0].counted_tokens, None);
+        assert_eq!(
+            (requests[1].counted_tokens, requests[1].counted_reasoning),
+            (Some(5), Some(1))
+        );
+    }
+
+    #[test]
+    fn rounds_without_a_count_hold_what_was_said_before() {
+        use crate::load::dataset::Extras;
+        let turn = |text: &str| vec![serde_json::json!({"role": "user", "content": text})];
+        let prompt = Prompt {
+            content: Content::Text("abc".to_owned()),
+            prompt_tokens: 3,
+            output_tokens: 2,
+            extras: Some(std::sync::Arc::new(Extras {
+                turns: Some(vec![turn("de"), turn("f")]),
+                ..Extras::default()
+            })),
+        };
+        let mut requests = Vec::new();
+        for index in 0..6 {
+            let mut round = request(Some("xy"), &[("a", 2)]);
+            (round.index, round.round, round.prompt_tokens) = (index, Some(index % 3), 3);
+            round.counted_tokens = Some(2);
+            requests.push(round);
+        }
+        count_rounds(&mut requests, &[prompt.clone(), prompt], &Tokenizer::bytes());
+        let counted: Vec<u32> = requests.iter().map(Request::prompt_sent).collect();
+        assert_eq!(counted, [3, 7, 10, 3, 7, 10]);
     }
 }

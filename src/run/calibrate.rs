@@ -165,6 +165,7 @@ impl<'a> Yardstick<'a> {
             matrix: host.matrix.clone(),
             shim: Some(host.matrix.clone()),
             path: host.path.clone(),
+            environment: host.environment.clone(),
             hf_home: None,
             cache: host.cache.clone(),
             whereabouts: engine::Whereabouts::default(),
@@ -373,11 +374,13 @@ pub(super) fn facts(driven: &Driven, calibration: Option<&Calibration>) -> Clien
             longest_pause_s: driven.lateness.longest_pause.as_secs_f64(),
         }),
         left_open: driven.left_open,
-        error: calibration
-            .and_then(|calibration| {
-                let (most, gap) = (client::most_at_once(&driven.requests), client::mean_gap_ms(&driven.requests));
-                client::point(calibration, most, gap)
-            }),
+        error: calibration.and_then(|calibration| {
+            let (most, gap) = (
+                client::most_at_once(&driven.requests),
+                client::mean_gap_ms(&driven.requests),
+            );
+            client::point(calibration, most, gap)
+        }),
     }
 }
 

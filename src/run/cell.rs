@@ -22,7 +22,7 @@ use crate::results::record::cell::{
 };
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::End;
-use crate::results::record::request::{ChunkKind, Class, Request};
+use crate::results::record::request::{Class, Request};
 use crate::results::record::telemetry::Sample;
 use crate::run::items::{Sending, items, placed, ran_out, see, warm_up};
 use crate::run::prompts::{Library, Stock};
@@ -96,9 +96,13 @@ pub(crate) async fn measure(
         measurement: measurement.clone(),
         requests: usize::try_from(asked).unwrap_or(usize::MAX),
     });
-    let stock = match library.stock(&cell.scenario, &launch.tokenizer).await {
-        Ok(stock) => stock,
-        Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
+    let stock = stop.unless_asked(library.stock(&cell.scenario, &launch.tokenizer));
+    let stock = match stock.await {
+        Some(Ok(stock)) => stock,
+        None => return course.cut(Phase::Prepare, Cut::Stopped, Vec::new()),
+        Some(Err(reason)) => {
+            return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true);
+        }
     };
     course.prepared(&stock);
     let Sending {
@@ -126,7 +130,9 @@ pub(crate) async fn measure(
         return cut;
     }
     course.end_phase(Phase::Warmup);
-    course.reset_caches(ready).await;
+    if stop.unless_asked(course.reset_caches(ready)).await.is_none() {
+        return course.cut(Phase::Reset, Cut::Stopped, Vec::new());
+    }
     course.end_phase(Phase::Reset);
     if let Some(search) = &cell.scenario.search {
         return course.search(search, ready, &stock, stop).await;
@@ -134,7 +140,7 @@ pub(crate) async fn measure(
     ready.sampling.before().await;
     let sent = items.len();
     let load = load_of(&ready.target, &cell.scenario, items);
-    let (driven, cut) = match course.drive(Phase::Measure, ready, load, stop).await {
+    let (driven, mut cut) = match course.drive(Phase::Measure, ready, load, stop).await {
         Ok(driven) => driven,
         Err(error) => {
             return course.failed(
@@ -154,14 +160,18 @@ pub(crate) async fn measure(
     course.sampled(ready, span_of(&driven), cut.is_none()).await;
     course.count_hits();
     ready.measured += 1;
+    let mut accept = None;
     if cut.is_none() {
-        course.ask_again(ready).await;
+        let asking = async {
+            course.ask_again(ready).await;
+            accepted(job, launch, ready).await
+        };
+        match stop.unless_asked(asking).await {
+            Some(told) => accept = told,
+            None => cut = Some(Cut::Stopped),
+        }
     }
-    let accepted = match &cut {
-        None => accepted(job, launch, ready).await,
-        Some(_) => None,
-    };
-    course.ended(driven, cut, accepted, &stock).await
+    course.ended(driven, cut, accept, &stock).await
 }
 
 impl<'a> Course<'a> {
@@ -402,7 +412,10 @@ impl<'a> Course<'a> {
             let (sink, records) = Sink::new(RECORDS_UNDER_WAY, self.cell.scenario.keep_text);
             match self.job.store.keep_partial(self.measurement, records) {
                 Ok(()) => self.sink = Some(sink),
-                Err(error) => self.summary.warnings.push(format!("no record was kept during the load: {error}")),
+                Err(error) => self
+                    .summary
+                    .warnings
+                    .push(format!("no record was kept during the load: {error}")),
             }
         }
         self.sink.clone()
@@ -427,7 +440,12 @@ impl<'a> Course<'a> {
         accept_length: Option<f64>,
         stock: &Arc<Stock>,
     ) -> Measured {
-        if let Some(missed) = self.sink.take().map(|sink| sink.missed()).filter(|missed| *missed > 0) {
+        if let Some(missed) = self
+            .sink
+            .take()
+            .map(|sink| sink.missed())
+            .filter(|missed| *missed > 0)
+        {
             self.summary.warnings.push(format!(
                 "{missed} records were kept in memory alone while the load ran: the disk was too slow"
             ));
@@ -452,7 +470,9 @@ impl<'a> Course<'a> {
             requests = count_chunks(requests, stock).await;
         }
         if !self.cell.scenario.keep_text {
-            requests.iter_mut().for_each(|request| request.text = None);
+            for request in &mut requests {
+                (request.text, request.tool_text) = (None, None);
+            }
         }
         let mut failures: BTreeMap<Class, u32> = BTreeMap::new();
         for failure in requests.iter().filter_map(|request| request.failure.as_ref()) {
@@ -631,21 +651,8 @@ pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>)
     let counting = tokio::task::spawn_blocking(move || {
         see(&mut requests, &stock.prepared.prompts);
         answers::count_prompts(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
-        let texts: Vec<&str> = requests
-            .iter()
-            .map(|request| request.text.as_deref().unwrap_or_default())
-            .collect();
-        let ids = stock.tokenizer.encode_batch(&texts, false);
-        if let Ok(ids) = ids {
-            for (request, ids) in requests.iter_mut().zip(ids) {
-                let Some(text) = request.text.as_deref() else {
-                    continue;
-                };
-                let uniform = answers::uniformity(&ids, pieces(request).as_deref(), text);
-                request.uniform = uniform;
-                request.counted_tokens = Some(u32::try_from(ids.len()).unwrap_or(u32::MAX));
-            }
-        }
+        answers::count_outputs(&mut requests, &stock.tokenizer);
+        answers::count_rounds(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         requests
     });
     counting.await.expect("counting tokens does not panic")
@@ -656,7 +663,7 @@ pub(super) async fn count_chunks(mut requests: Vec<Request>, stock: &Arc<Stock>)
     let stock = Arc::clone(stock);
     let counting = tokio::task::spawn_blocking(move || {
         for request in &mut requests {
-            request.counted_chunks = pieces(request).and_then(|pieces| {
+            request.counted_chunks = answers::pieces(request).and_then(|pieces| {
                 let counts = stock.tokenizer.count_batch(&pieces, false).ok()?;
                 let counts = counts.into_iter().map(|count| u32::try_from(count).ok());
                 counts.collect()
@@ -665,22 +672,6 @@ pub(super) async fn count_chunks(mut requests: Vec<Request>, stock: &Arc<Stock>)
         requests
     });
     counting.await.expect("counting tokens does not panic")
-}
-
-/// The text of each chunk; nothing for a piece of a tool call, which the text leaves out.
-fn pieces(request: &Request) -> Option<Vec<&str>> {
-    let mut rest = request.text.as_deref()?;
-    let chunks = request.chunks.iter();
-    chunks
-        .map(|chunk| {
-            if chunk.kind == ChunkKind::Tool {
-                return Some("");
-            }
-            let (piece, after) = rest.split_at_checked(usize::try_from(chunk.bytes).ok()?)?;
-            rest = after;
-            Some(piece)
-        })
-        .collect()
 }
 
 /// Tokens that the engine accepted per step of speculative decoding; asked of those that bench_serving asks.
@@ -701,35 +692,5 @@ pub(super) fn span_of(driven: &Driven) -> Span {
     Span {
         zero: driven.zero,
         end: driven.zero.plus(length),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(text: Option<&str>, chunks: &[(&str, u32)]) -> Request {
-        let chunks: Vec<_> = chunks
-            .iter()
-            .map(|(kind, bytes)| serde_json::json!([0, kind, null, bytes]))
-            .collect();
-        serde_json::from_value(serde_json::json!({
-            "index": 0, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": 0, "end_ns": 0,
-            "chunks": chunks, "text": text,
-        }))
-        .unwrap()
-    }
-
-    #[test]
-    fn a_text_is_cut_where_its_chunks_meet_and_tool_calls_are_not_in_it() {
-        let told = request(Some("hméllo"), &[("r", 1), ("t", 9), ("a", 3), ("a", 3)]);
-        assert_eq!(pieces(&told).unwrap(), ["h", "", "mé", "llo"]);
-    }
-
-    #[test]
-    fn a_text_that_does_not_fit_its_chunks_is_not_cut() {
-        assert_eq!(pieces(&request(None, &[("a", 1)])), None);
-        assert_eq!(pieces(&request(Some("é"), &[("a", 1)])), None);
-        assert_eq!(pieces(&request(Some("e"), &[("a", 2)])), None);
     }
 }

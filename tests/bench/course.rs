@@ -210,8 +210,15 @@ fn a_long_conversation_with_a_server_that_is_gone_ends_in_failures() {
 
 #[test]
 fn a_client_that_was_stopped_says_so() {
-    let (sim, desk) = (Sim::start("vllm", &["--ttft", "10ms", "--itl", "10ms"]), Desk::new());
-    let (port, tokenizer, conversations) = (sim.port.to_string(), data("tokenizer.json"), data("conversations.json"));
+    let (sim, desk) = (
+        Sim::start("vllm", &["--ttft", "10ms", "--itl", "10ms"]),
+        Desk::new(),
+    );
+    let (port, tokenizer, conversations) = (
+        sim.port.to_string(),
+        data("tokenizer.json"),
+        data("conversations.json"),
+    );
     let mut command = desk.command(&[
         "--backend",
         "vllm",
@@ -257,7 +264,10 @@ fn a_client_that_was_stopped_says_so() {
     let output = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("the client was stopped, or had no processor, once"), "{said}");
+    assert!(
+        said.contains("the client was stopped, or had no processor, once"),
+        "{said}"
+    );
 }
 
 /// Whether a stream to that port is under way: four of them, when the load has begun.

@@ -13,6 +13,7 @@ mod python;
 mod recorder;
 mod rows;
 mod run;
+mod scripted;
 mod sharegpt;
 #[path = "../support/skip.rs"]
 mod skip;

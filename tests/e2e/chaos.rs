@@ -134,8 +134,16 @@ fn a_load_that_is_killed_leaves_all_but_its_last_seconds_readable() {
         .expect("the binary runs");
     let kept = || {
         let cells = std::fs::read_dir(bench.results()).into_iter().flatten().flatten();
-        let cells = cells.flat_map(|run| std::fs::read_dir(run.path().join("cells")).into_iter().flatten().flatten());
-        cells.map(|cell| partial::read(&cell.path()).unwrap_or_default()).next().unwrap_or_default()
+        let cells = cells.flat_map(|run| {
+            std::fs::read_dir(run.path().join("cells"))
+                .into_iter()
+                .flatten()
+                .flatten()
+        });
+        cells
+            .map(|cell| partial::read(&cell.path()).unwrap_or_default())
+            .next()
+            .unwrap_or_default()
     };
     bench.until("records", || kept().len() >= 40);
     let before = kept().len();
@@ -143,10 +151,17 @@ fn a_load_that_is_killed_leaves_all_but_its_last_seconds_readable() {
     child.wait().expect("it ends");
     let records = kept();
     assert!(records.len() >= before, "{} of {before}", records.len());
-    assert!(records.iter().all(|record| record.is_completed() && !record.chunks.is_empty()));
+    assert!(
+        records
+            .iter()
+            .all(|record| record.is_completed() && !record.chunks.is_empty())
+    );
     let run = bench.run_folder();
     let run = run.to_str().expect("it is UTF-8");
-    bench.call(&["report", run]).exits(0).shows("it was not finished; the requests that had ended are in");
+    bench
+        .call(&["report", run])
+        .exits(0)
+        .shows("it was not finished; the requests that had ended are in");
     bench.call(&["clean"]).exits(0);
     bench.leaves_no_process();
 }

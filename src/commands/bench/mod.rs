@@ -310,6 +310,12 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, Refusal> {
             session.rows()
         ));
     }
+    if wish.asks_for_usage() {
+        complain(
+            "note: requests ask for token counts (`stream_options: {\"include_usage\": true}`), which the Python tool does not; \
+             `--compat-figures` sends its body\n",
+        );
+    }
     if wish.cache_report && !wish.backend.is_sglang() {
         say("WARNING: --cache-report is only supported with sglang backends.");
     }
@@ -410,10 +416,16 @@ async fn warm_up(wish: &Wish, session: &Session, stop: &CancellationToken) -> Re
             Profile::Classic => "Initial test run failed",
             Profile::Current => "Warmup failed",
         };
+        let help = match wish.asks_for_usage() && failure.message.contains("stream_options") {
+            true => {
+                "  = help: have the token counts left out with `--extra-request-body '{\"stream_options\": null}'`\n"
+            }
+            false => "",
+        };
         return Err(Refusal {
             exit: Exit::CellFailed,
             message: format!(
-                "error: {what} - Please make sure benchmark arguments are correctly specified. Error: {}: {}\n",
+                "error: {what} - Please make sure benchmark arguments are correctly specified. Error: {}: {}\n{help}",
                 failure.class.name(),
                 failure.message
             ),

@@ -116,7 +116,7 @@ pub(super) fn mended(requests: &[Request], sheets: &Sheets) -> Vec<String> {
 fn is_counted(request: &Request) -> bool {
     let is_reported = request.usage.and_then(|usage| usage.completion).is_some()
         || request.chunks.iter().any(|chunk| chunk.tokens.is_some());
-    !is_reported && request.finish.as_deref() != Some("length")
+    !is_reported
 }
 
 /// How far 99 of 100 of the client's moments lie from the truth at most, by a calibration with the same clock.
@@ -131,9 +131,7 @@ pub(super) fn client_error(requests: &[Request], stamp: Stamp, calibration: &Cal
     Some(format!(
         "the client's own error at {} streams, by the calibration of this machine: TTFT ±{:.2} ms, ITL ±{:.3} ms for 99 of \
          100{beyond}",
-        point.streams,
-        point.ttft_ms.p99,
-        point.itl_ms.p99
+        point.streams, point.ttft_ms.p99, point.itl_ms.p99
     ))
 }
 
@@ -169,6 +167,18 @@ pub(super) fn doubts(
             "this client sent late: {:.1} ms on average, {:.1} ms at the 99th percentile",
             lag.mean.as_secs_f64() * 1e3,
             lag.p99.as_secs_f64() * 1e3
+        ));
+    }
+    let is_own_round = |request: &&Request| {
+        request.round.is_some_and(|round| round > 0)
+            && request.usage.is_none_or(|usage| usage.prompt.is_none())
+    };
+    let rounds = requests.iter().filter(|request| request.is_completed());
+    let rounds = rounds.filter(is_own_round).count();
+    if rounds > 0 {
+        notes.push(format!(
+            "the prompt tokens of {rounds} later rounds are our own count of what was said and answered, since the server told no \
+             count; what its chat template adds is not in them"
         ));
     }
     let is_uncounted = |request: &&Request| request.is_completed() && request.output_tokens().is_none();

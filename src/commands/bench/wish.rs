@@ -16,7 +16,7 @@ use super::arrivals::{self, Steady};
 use crate::base::units::Span;
 use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, Rules, written};
 use crate::load::{Address, Headers};
-use crate::matrix::plan::{Dialect, Protocol};
+use crate::matrix::plan::{Dialect, Protocol, Usage};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::{Limits, Scenario, Slo};
 use crate::matrix::spec::workload::Profile;
@@ -255,6 +255,16 @@ impl Wish {
             steady,
             output: output(args),
         })
+    }
+}
+
+impl Wish {
+    /// Whether requests ask for token counts that the Python tool does not ask for.
+    pub(crate) fn asks_for_usage(&self) -> bool {
+        let has_usage = matches!(self.dialect.protocol, Protocol::Completions | Protocol::Chat);
+        has_usage
+            && self.dialect.usage == Usage::StreamOptions
+            && self.dialect.body.get("stream") != Some(&json!(false))
     }
 }
 

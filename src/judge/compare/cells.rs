@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::decision::{self, Answer, Gap, KnownNoise, Question, Sample};
 use super::fingerprint::{self, Difference, Kind};
-use super::night::Policy;
+use super::gates;
 use super::spread::{self, Components};
 use super::verdict::{self, Verdict};
 use super::{question, stored};
 use crate::base::ids::CellKey;
 use crate::judge::metrics::{Metric, Statistics};
 use crate::matrix::spec::select::AxisValues;
-use crate::results::record::side::{Cause, Noise, Side, SideCell, Varies};
+use crate::results::record::side::{Cause, Noise, Side, SideCell};
 
 /// What a comparison is told besides the two sides.
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +166,7 @@ pub fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
         let differing: Vec<&Difference> = of_sides.iter().chain(own).collect();
         let forbidden = forbidden(&differing, terms.across);
         for metric in two.gates.iter().filter_map(|name| Metric::of_name(name)) {
+            let metric = gates::of_pair(metric, one, two);
             let noise = terms
                 .noise
                 .and_then(|noise| stored::known(noise, key, &metric.name()));
@@ -265,10 +266,4 @@ fn left_out<'a>(side: &'a str, cell: &'a SideCell) -> impl Iterator<Item = Strin
             excluded.reason
         )
     })
-}
-
-/// The smallest change that counts: the practical floor, or what starts of this noise can show at all.
-pub fn floor(practical: f64, varies: Option<&Varies>, first: usize, second: usize) -> f64 {
-    let noise = varies.map(|varies| Policy::default().noise_floor(varies.start_share, first, second));
-    practical.max(noise.filter(|floor| floor.is_finite()).unwrap_or(0.0))
 }

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use super::machines;
+use super::side::machine_facts;
 use crate::base::ids::ContentHash;
 use crate::judge::metrics::{self, Count, Metric};
 use crate::matrix::plan::{Cell, Launch, Parallel, Place};
@@ -36,6 +38,8 @@ pub enum Comparability {
     Comparable,
     /// A ratio, with these differences beside it.
     WithDifferences(Vec<String>),
+    /// A ratio as a description and no verdict, as more than the engine differs; every difference, those of the environment first.
+    DescribedOnly(Vec<String>),
     /// A ratio of figures per GPU alone, as the numbers of GPUs are unequal; every difference.
     PerGpuOnly(Vec<String>),
     /// No ratio and no winner; every reason.
@@ -47,13 +51,19 @@ impl Comparability {
     pub fn said(&self) -> &[String] {
         match self {
             Self::Comparable => &[],
-            Self::WithDifferences(said) | Self::PerGpuOnly(said) | Self::Not(said) => said,
+            Self::WithDifferences(said)
+            | Self::DescribedOnly(said)
+            | Self::PerGpuOnly(said)
+            | Self::Not(said) => said,
         }
     }
 
     /// Whether the figures themselves may be divided.
     pub const fn gives_ratio(&self) -> bool {
-        matches!(self, Self::Comparable | Self::WithDifferences(_))
+        matches!(
+            self,
+            Self::Comparable | Self::WithDifferences(_) | Self::DescribedOnly(_)
+        )
     }
 }
 
@@ -62,6 +72,7 @@ impl Comparability {
 struct Said {
     apart: Vec<String>,
     per_gpu: Vec<String>,
+    environment: Vec<String>,
     beside: Vec<String>,
 }
 
@@ -73,10 +84,12 @@ pub fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
     definitions(&mut said, one, other);
     spread(&mut said, one, other);
     circumstances(&mut said, one, other);
+    machine(&mut said, one, other);
     searches(&mut said, one, other);
     let Said {
         mut apart,
         mut per_gpu,
+        mut environment,
         beside,
     } = said;
     if !apart.is_empty() {
@@ -84,8 +97,13 @@ pub fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
         return Comparability::Not(apart);
     }
     if !per_gpu.is_empty() {
+        per_gpu.extend(environment);
         per_gpu.extend(beside);
         return Comparability::PerGpuOnly(per_gpu);
+    }
+    if !environment.is_empty() {
+        environment.extend(beside);
+        return Comparability::DescribedOnly(environment);
     }
     match beside.is_empty() {
         true => Comparability::Comparable,
@@ -394,20 +412,38 @@ fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         let (ours, theirs) = (words(one.launch.parallel), words(other.launch.parallel));
         said.beside.push(format!("{ours} against {theirs}"));
     }
-    let kind = |side: &Side<'_>| {
-        let gpus: BTreeSet<&str> = side.machine?.gpus.iter().map(String::as_str).collect();
-        (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
-    };
-    let is_imported = one.imported().is_some() || other.imported().is_some();
-    match (kind(one), kind(other)) {
-        (Some(ours), Some(theirs)) if ours != theirs => {
-            said.beside.push(format!("GPUs {ours} against {theirs}"));
+}
+
+/// On which machines: what decides how fast an engine can be leaves no verdict.
+fn machine(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    if one.imported().is_some() || other.imported().is_some() {
+        let kind = |side: &Side<'_>| {
+            let gpus: BTreeSet<&str> = side.machine?.gpus.iter().map(String::as_str).collect();
+            (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
+        };
+        match (kind(one), kind(other)) {
+            (Some(ours), Some(theirs)) if ours == theirs => {}
+            (Some(ours), Some(theirs)) => said.environment.push(format!("GPUs {ours} against {theirs}")),
+            _ => said
+                .environment
+                .push("the kind of GPU is not known of both".to_owned()),
         }
-        (Some(_), Some(_)) => {}
-        _ if is_imported => said
-            .beside
-            .push("the kind of GPU is not known of both".to_owned()),
-        _ => {}
+        return;
+    }
+    let (Some(ours), Some(theirs)) = (one.machine, other.machine) else {
+        return;
+    };
+    let facts = [theirs, ours].map(machine_facts);
+    for difference in machines::differences(&facts[0], &facts[1]) {
+        // A ratio names its own side first.
+        let told = format!(
+            "{} {} against {}",
+            difference.what, difference.after, difference.before
+        );
+        match difference.kind.forbids() {
+            true => said.environment.push(told),
+            false => said.beside.push(told),
+        }
     }
 }
 

@@ -5,6 +5,14 @@ use crate::judge::metrics::Metric;
 /// How many observations there must be beyond a percentile before it may vote.
 pub const BEYOND: f64 = 10.0;
 
+/// How many of so many requests lie beyond a percentile; `None` of what is none.
+pub fn beyond(metric: Metric, requests: f64) -> Option<f64> {
+    let Metric::Time(statistic, _) = metric else {
+        return None;
+    };
+    Some(requests * (1.0 - statistic.share()?) + 1e-9)
+}
+
 /// Why a percentile of that many requests may not vote; `None` if it may.
 ///
 /// Source: the binomial spread of what lies beyond: below ten it is a third of itself or more.
@@ -13,8 +21,8 @@ pub fn too_few(metric: Metric, requests: u32) -> Option<String> {
         return None;
     };
     let share = statistic.share()?;
-    let beyond = f64::from(requests) * (1.0 - share);
-    (beyond + 1e-9 < BEYOND).then(|| {
+    let beyond = beyond(metric, f64::from(requests))?;
+    (beyond < BEYOND).then(|| {
         format!(
             "{} of {requests} requests rests on {beyond:.0} of them; {:.0} requests are needed",
             metric.label(),

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{comparable, machines, percentile};
+use super::{comparable, gates, machines, percentile};
 use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
 use crate::matrix::plan::{Cell, Plan};
-use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::cell::{Definitions, Ending, FailureClass, Origin, Summary};
 use crate::results::record::machine::Machine;
 use crate::results::record::run::About;
@@ -22,25 +21,12 @@ fn kept() -> Vec<Metric> {
         Metric::Throughput(Flow::Output),
         Metric::Throughput(Flow::Requests),
         Metric::Throughput(Flow::Total),
+        Metric::SteadyOutput,
         Metric::PerUser,
         Metric::Goodput,
     ];
     let found = Metric::all().filter(|metric| matches!(metric, Metric::Found(_)));
     flows.into_iter().chain(found).chain(times).collect()
-}
-
-/// The figures that gate a cell unless somebody chooses others: what was searched for; output throughput where the engine
-/// decides how fast it goes; where requests come at a rate, which then fixes the throughput, how long they take.
-pub fn gates(scenario: &Scenario) -> Vec<Metric> {
-    if let Some(search) = &scenario.search {
-        return vec![Metric::Found(search.by)];
-    }
-    let is_paced = scenario.arrival.pace.is_some() || !scenario.arrival.rate.is_infinite();
-    if is_paced {
-        vec![Metric::Time(Statistic::Median, Sample::E2e)]
-    } else {
-        vec![Metric::Throughput(Flow::Output)]
-    }
 }
 
 /// One side, from what a run holds. `gates` are figures that gate every cell, instead of those that fit its scenario.
@@ -79,8 +65,18 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         .copied()
         .filter(|summary| self::excluded(summary).is_none())
         .collect();
+    let has = |metric: Metric| !by_start(&counted, metric).is_empty();
     let gates = match gates {
-        [] => self::gates(&cell.scenario),
+        [] => gates::gates(&cell.scenario)
+            .into_iter()
+            .map(|metric| {
+                if has(metric) {
+                    metric
+                } else {
+                    gates::of_full_run(metric)
+                }
+            })
+            .collect(),
         chosen => chosen.to_vec(),
     };
     let completed = |summary: &&Summary| figure(summary, Metric::Completed).map(|count| count as u32);
@@ -89,6 +85,7 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         .chain(gates.iter().copied())
         .map(|metric| (metric.name(), by_start(&counted, metric)))
         .filter(|(_, starts)| !starts.is_empty())
+        .map(|(name, starts)| (name, starts.into_values().collect()))
         .collect();
     SideCell {
         axes: cell.axes.clone(),
@@ -220,7 +217,13 @@ fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
     metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
 }
 
-fn by_start(summaries: &[&Summary], metric: Metric) -> Vec<Vec<f64>> {
+/// Whether a measurement counts.
+pub(super) fn counts(summary: &Summary) -> bool {
+    excluded(summary).is_none()
+}
+
+/// A figure by the number of the start: its repeats.
+pub(super) fn by_start(summaries: &[&Summary], metric: Metric) -> BTreeMap<u32, Vec<f64>> {
     let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for summary in summaries {
         starts
@@ -228,10 +231,8 @@ fn by_start(summaries: &[&Summary], metric: Metric) -> Vec<Vec<f64>> {
             .or_default()
             .extend(figure(summary, metric));
     }
+    starts.retain(|_, repeats| !repeats.is_empty());
     starts
-        .into_values()
-        .filter(|repeats| !repeats.is_empty())
-        .collect()
 }
 
 /// The intervals of those figures that are kept.

@@ -113,7 +113,7 @@ fn breaks(oddity: Oddity, protocol: Protocol) -> bool {
 /// Source: spec/bench-serving.md traps T15 and T16: reasoning is read by `current` only, tool calls by neither.
 fn is_read(kind: ChunkKind, profile: Profile) -> bool {
     match kind {
-        ChunkKind::Answer => true,
+        ChunkKind::Answer | ChunkKind::Thought => true,
         ChunkKind::Reasoning => profile == Profile::Current,
         ChunkKind::Tool => false,
     }
@@ -159,11 +159,13 @@ fn output_tokens(request: &Request, chunks: &[&Chunk], protocol: Protocol, profi
     }
     let last_reported = || chunks.iter().rev().find_map(|chunk| chunk.tokens);
     let reported = request.usage.and_then(|usage| usage.completion);
+    let is_ours = request.usage.is_some_and(|usage| usage.is_ours);
     match protocol {
         Protocol::SglangNative if chunks.is_empty() => asked,
         Protocol::SglangNative => reported.or_else(last_reported).unwrap_or(asked),
         Protocol::Completions => last_reported().unwrap_or(asked),
-        Protocol::Chat => reported.unwrap_or(asked),
+        // Source: spec/bench-serving.md 2.3: usage is read where it comes, and not asked for.
+        Protocol::Chat => reported.filter(|_| !is_ours).unwrap_or(asked),
         Protocol::Trt | Protocol::Truss | Protocol::Embeddings => asked,
     }
 }

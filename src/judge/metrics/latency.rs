@@ -6,7 +6,7 @@ use super::parts::{Sample, Statistic};
 use super::stats::Statistics;
 use super::{Count, Faults, Sheet};
 use crate::matrix::spec::workload::Profile;
-use crate::results::record::request::{ChunkKind, Request};
+use crate::results::record::request::Request;
 
 const COMPAT_CLASSIC: [Statistic; 4] = [Statistic::Mean, Statistic::Median, Statistic::Std, Statistic::P99];
 const COMPAT_CURRENT: [Statistic; 6] = [
@@ -48,7 +48,7 @@ impl Times {
         };
         let ttft = millis(sent, first.at_ns);
         let e2e = millis(sent, last.at_ns);
-        let after_first = request.output_tokens().and_then(|tokens| tokens.checked_sub(1));
+        let after_first = request.visible_tokens().and_then(|tokens| tokens.checked_sub(1));
         let tpot = after_first
             .filter(|after_first| *after_first > 0 && request.chunks.len() > 1)
             .map(|after_first| (e2e - ttft) / f64::from(after_first));
@@ -82,10 +82,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
         let first = request.chunks.first().map(|chunk| chunk.at_ns);
         let last = request.chunks.last().map(|chunk| chunk.at_ns);
         let between = |from: Option<u64>, to: Option<u64>| Some(millis(from?, to?));
-        let answer = request
-            .chunks
-            .iter()
-            .find(|chunk| chunk.kind != ChunkKind::Reasoning);
+        let answer = request.chunks.iter().find(|chunk| !chunk.kind.is_reasoning());
         push(
             Sample::TtftAnswer,
             between(request.sent_ns, answer.map(|chunk| chunk.at_ns)),
@@ -224,7 +221,7 @@ pub(super) fn token_gaps(request: &Request) -> Vec<f64> {
 /// bytes of text, which keeps their sum and their order. `None` where nobody counted.
 pub(super) fn chunk_tokens(request: &Request) -> Option<Vec<u32>> {
     let chunks = &request.chunks;
-    if chunks.iter().all(|chunk| chunk.tokens.is_some()) {
+    if chunks.iter().all(|chunk| chunk.tokens.is_some()) && request.hidden_tokens() == 0 {
         let mut known = 0;
         let added = chunks.iter().map(|chunk| {
             let tokens = chunk.tokens.unwrap_or(known);
@@ -234,7 +231,8 @@ pub(super) fn chunk_tokens(request: &Request) -> Option<Vec<u32>> {
         });
         return Some(added.collect());
     }
-    let tokens = request.output_tokens()?;
+    // Reasoning that no event carried is shared out over none.
+    let tokens = request.visible_tokens()?;
     if tokens as usize == chunks.len() {
         return Some(vec![1; chunks.len()]);
     }
@@ -259,7 +257,7 @@ pub(super) fn chunk_tokens(request: &Request) -> Option<Vec<u32>> {
 pub(super) fn tokens_per_chunk(sheet: &mut Sheet, requests: &[Request]) {
     let (mut tokens, mut chunks) = (0u64, 0u64);
     for request in requests.iter().filter(|request| request.is_completed()) {
-        if let Some(output) = request.output_tokens().filter(|_| !request.chunks.is_empty()) {
+        if let Some(output) = request.visible_tokens().filter(|_| !request.chunks.is_empty()) {
             tokens += u64::from(output);
             chunks += request.chunks.len() as u64;
         }
@@ -278,7 +276,21 @@ pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, O
             .sum::<Option<u64>>()
     };
     let usage = |request: &Request| request.usage.unwrap_or_default();
-    let input = total(&|request| Some(request.prompt_tokens));
+    // Where nobody ever spoke of reasoning there is no such figure.
+    let has_reasoning = |request: &Request| {
+        request.reasoning_tokens().is_some() || request.chunks.iter().any(|chunk| chunk.kind.is_reasoning())
+    };
+    let reasoning = requests
+        .iter()
+        .any(|request| request.is_completed() && has_reasoning(request))
+        .then(|| {
+            total(&|request| match has_reasoning(request) {
+                true => request.reasoning_tokens(),
+                false => Some(0),
+            })
+        })
+        .flatten();
+    let input = total(&|request| Some(request.prompt_sent()));
     let output = total(&Request::output_tokens);
     for (count, value) in [
         (Count::Input, input),
@@ -288,7 +300,8 @@ pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, O
         (Count::Output, output),
         (Count::OutputReported, total(&|request| usage(request).completion)),
         (Count::OutputCounted, total(&|request| request.counted_tokens)),
-        (Count::OutputAsked, total(&|request| Some(request.asked_tokens))),
+        (Count::OutputAsked, total(&|request| Some(request.limit()))),
+        (Count::OutputReasoning, reasoning),
     ] {
         sheet.put(Metric::Tokens(count), value.map(|tokens| tokens as f64));
     }

@@ -26,17 +26,22 @@ pub(super) fn sound(requests: &[Request], protocol: Protocol) -> Vec<Request> {
         .collect()
 }
 
-/// Output tokens that were generated, as far as anybody knows: what the server reports; the asked length where it says that this
-/// was what ended the answer; what we counted. The asked length where nobody counted.
+/// Output tokens that were generated, as far as anybody knows: what the server reports, at the end or in an event; the number of
+/// events where that is the length at which the server says that it stopped; what we counted; the number of events where nobody
+/// counted. The length that was asked for is never taken for a count.
 pub fn generated_tokens(request: &Request) -> u32 {
-    let reported = request.usage.and_then(|usage| usage.completion);
     let in_events = || request.chunks.iter().rev().find_map(|chunk| chunk.tokens);
-    let is_full = request.finish.as_deref() == Some("length");
+    let reported = request
+        .usage
+        .and_then(|usage| usage.completion)
+        .or_else(in_events);
+    let events = u32::try_from(request.chunks.len()).unwrap_or(u32::MAX);
+    let is_full = request.finish.as_deref() == Some("length") && events == request.limit();
     reported
-        .or_else(in_events)
-        .or_else(|| is_full.then_some(request.asked_tokens))
+        .filter(|tokens| *tokens > 0 || events == 0)
+        .or(is_full.then_some(events))
         .or(request.counted_tokens)
-        .unwrap_or(request.asked_tokens)
+        .unwrap_or(events)
 }
 
 /// What a profile holds of one request.
@@ -73,7 +78,7 @@ fn mend(request: &Request, protocol: Protocol) -> Request {
     let spread = protocol == Protocol::SglangNative && !is_counted;
     let chunks = request.chunks.iter().zip(1..).map(|(chunk, place)| Chunk {
         kind: match chunk.kind {
-            ChunkKind::Tool => ChunkKind::Answer,
+            ChunkKind::Tool | ChunkKind::Thought => ChunkKind::Answer,
             kind => kind,
         },
         tokens: if spread { Some(place) } else { chunk.tokens },
@@ -96,10 +101,11 @@ fn mend(request: &Request, protocol: Protocol) -> Request {
 fn shell(request: &Request) -> Request {
     Request {
         index: request.index,
-        prompt_tokens: request.prompt_tokens,
+        prompt_tokens: request.prompt_sent(),
         vision_tokens: request.vision_tokens,
         round: None,
         asked_tokens: request.asked_tokens,
+        limit_tokens: None,
         due_ns: request.due_ns,
         sent_ns: request.sent_ns,
         connected_ns: request.connected_ns,
@@ -118,6 +124,8 @@ fn shell(request: &Request) -> Request {
         counted_chunks: request.counted_chunks.clone(),
         counted_prompt: None,
         uniform: None,
+        counted_reasoning: None,
+        tool_text: None,
         text: None,
     }
 }

@@ -220,6 +220,7 @@ impl Metric {
             Self::Tokens(Count::OutputReported) => "output tokens, reported by the server",
             Self::Tokens(Count::OutputCounted) => "output tokens, counted by us",
             Self::Tokens(Count::OutputAsked) => "output tokens, asked for",
+            Self::Tokens(Count::OutputReasoning) => "output tokens of reasoning",
             Self::Throughput(flow) => return format!("{} throughput", flow.name()),
             Self::PerDevice(flow) => return format!("{} throughput per GPU", flow.name()),
             Self::PerUser => "output throughput per user",

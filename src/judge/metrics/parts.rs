@@ -21,6 +21,8 @@ pub enum Count {
     OutputCounted,
     /// Of answers, as they were asked for.
     OutputAsked,
+    /// Of answers, those that are reasoning: as the server reports, else as our tokenizer counts.
+    OutputReasoning,
 }
 
 /// What flows.
@@ -96,7 +98,7 @@ pub enum Statistic {
 }
 
 impl Count {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Input,
         Self::InputVision,
         Self::InputReported,
@@ -105,6 +107,7 @@ impl Count {
         Self::OutputReported,
         Self::OutputCounted,
         Self::OutputAsked,
+        Self::OutputReasoning,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -117,6 +120,7 @@ impl Count {
             Self::OutputReported => "reported_output",
             Self::OutputCounted => "counted_output",
             Self::OutputAsked => "asked_output",
+            Self::OutputReasoning => "reasoning_output",
         }
     }
 }

@@ -294,6 +294,7 @@ mod tests {
             index: 0,
             prompt_tokens: 1,
             asked_tokens: 1,
+            limit_tokens: None,
             vision_tokens: 0,
             round: None,
             due_ns: sent_us * 1000,
@@ -317,6 +318,8 @@ mod tests {
             counted_chunks: None,
             counted_prompt: None,
             uniform: None,
+            counted_reasoning: None,
+            tool_text: None,
             text: None,
         }
     }

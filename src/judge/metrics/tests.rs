@@ -13,6 +13,7 @@ fn request(index: u32) -> Request {
         vision_tokens: 0,
         round: None,
         asked_tokens: 5,
+        limit_tokens: None,
         due_ns: 0,
         sent_ns: Some(0),
         connected_ns: None,
@@ -31,6 +32,8 @@ fn request(index: u32) -> Request {
         counted_chunks: None,
         counted_prompt: None,
         uniform: None,
+        counted_reasoning: None,
+        tool_text: None,
         text: None,
     }
 }
@@ -347,7 +350,7 @@ fn chat_reads_usage_and_reasoning_but_no_tool_calls() {
     told.usage = Some(Usage {
         prompt: Some(55),
         completion: Some(9),
-        cached: None,
+        ..Usage::default()
     });
     let mut called = answered(1, 0.0, &[10.0], 50.0);
     called.chunks[0].kind = ChunkKind::Tool;
@@ -846,11 +849,17 @@ mod mended_figures {
     #[test]
     fn generated_tokens_are_the_best_known_ones() {
         let mut one = answered(0, 0.0, &[10.0, 20.0], 30.0);
-        assert_eq!(generated_tokens(&one), 5);
+        assert_eq!(generated_tokens(&one), 2, "an event has a token at least");
+        one.usage = Some(Usage {
+            completion: Some(0),
+            ..Usage::default()
+        });
+        assert_eq!(generated_tokens(&one), 2, "there was output");
+        one.usage = None;
         one.counted_tokens = Some(3);
         assert_eq!(generated_tokens(&one), 3);
         one.finish = Some("length".to_owned());
-        assert_eq!(generated_tokens(&one), 5);
+        assert_eq!(generated_tokens(&one), 3, "what was asked for is no count");
         one.usage = Some(Usage {
             completion: Some(4),
             ..Usage::default()
@@ -858,6 +867,30 @@ mod mended_figures {
         assert_eq!(generated_tokens(&one), 4);
         let figures = mended(&[one], &basis(Protocol::Completions), Profile::Classic);
         assert_eq!(value(&figures, "output_tokens"), Some(4.0));
+    }
+
+    #[test]
+    fn reasoning_that_no_event_carries_takes_no_time_between_tokens() {
+        let mut hidden = answered(0, 0.0, &[1000.0, 1010.0, 1020.0], 1020.0);
+        hidden.usage = Some(Usage {
+            completion: Some(103),
+            reasoning: Some(100),
+            ..Usage::default()
+        });
+        let mut shown = hidden.clone();
+        shown.chunks[0].kind = ChunkKind::Thought;
+        let figures =
+            |request: &Request| matrix_figures(std::slice::from_ref(request), &basis(Protocol::Chat));
+        let told = figures(&hidden);
+        assert_eq!(value(&told, "mean_tpot_ms"), Some(10.0));
+        assert_eq!(value(&told, "max_itl_ms"), Some(10.0));
+        assert_eq!(value(&told, "mean_chunk_tokens"), Some(1.0));
+        assert_eq!(value(&told, "output_tokens"), Some(103.0));
+        assert_eq!(value(&told, "reasoning_output_tokens"), Some(100.0));
+        let told = figures(&shown);
+        assert_eq!(value(&told, "mean_ttft_answer_ms"), Some(1010.0));
+        let plain = answered(0, 0.0, &[10.0], 20.0);
+        assert_eq!(value(&figures(&plain), "reasoning_output_tokens"), None);
     }
 
     #[test]

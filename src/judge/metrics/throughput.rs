@@ -132,7 +132,7 @@ fn counts(sheet: &mut Sheet, requests: &[Request]) {
         .map(|request| {
             request
                 .output_tokens()
-                .map(|tokens| u32::from(tokens < request.asked_tokens))
+                .map(|tokens| u32::from(tokens < request.limit()))
         })
         .sum::<Option<u32>>();
     sheet.put(Metric::Short, short.map(f64::from));

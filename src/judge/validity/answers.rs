@@ -59,15 +59,12 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         .filter_map(|request| request.usage?.completion)
         .map(f64::from)
         .sum();
-    if reported < FEW_TOKENS {
-        return;
-    }
     let counter = evidence
         .summary
         .telemetry
         .as_ref()
         .and_then(|telemetry| telemetry.engine.as_ref())
-        .filter(|engine| engine.reset.is_empty() && was_heard(evidence))
+        .filter(|engine| engine.reset.is_empty() && was_heard(evidence) && reported >= FEW_TOKENS)
         .and_then(|engine| engine.grown.get("generation_tokens"));
     // Of a failed request the engine knows more than its answers tell.
     let all_ended = evidence.requests.iter().all(|request| request.is_completed());
@@ -97,7 +94,8 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let (told, own) = both
         .iter()
         .fold((0.0, 0.0), |(told, own), (a, b)| (told + a, own + b));
-    if told.min(own) <= 0.0 || told < FEW_TOKENS {
+    // An engine that reports nothing at all for text that we count is off by any factor.
+    if told.max(own) < FEW_TOKENS || own <= 0.0 {
         return;
     }
     // More than we count is what an engine gains by; text that is split again tends to have more tokens than made it.

@@ -148,7 +148,7 @@ pub(super) fn reported_tokens(request: &Request) -> Option<u32> {
 
 /// The length of an answer by the server's own count; where it reports none, by the events and by our count of the text.
 fn length(request: &Request) -> Option<(u32, Length)> {
-    let asked = request.asked_tokens;
+    let asked = request.limit();
     if let Some(reported) = reported_tokens(request) {
         // One more may be the end of text.
         let is_long = f64::from(reported) > f64::from(asked) + (STRAY * f64::from(asked)).max(1.0);
@@ -180,7 +180,7 @@ fn lengths(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         .completed()
         .filter_map(|request| {
             let (tokens, length) = length(request)?;
-            Some((tokens, request.asked_tokens, length))
+            Some((tokens, request.limit(), length))
         })
         .collect();
     let (came, asked) = answers.iter().fold((0u64, 0u64), |(came, asked), (a, b, _)| {

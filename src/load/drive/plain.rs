@@ -238,7 +238,11 @@ impl Round {
             let wait = match is_pressed {
                 true => Duration::ZERO,
                 false => {
-                    let most = if self.running > 0 { self.gaps.wait() } else { HEARTBEAT };
+                    let most = if self.running > 0 {
+                        self.gaps.wait()
+                    } else {
+                        HEARTBEAT
+                    };
                     until.map_or(most, |until| until.since(clock::now()).min(most))
                 }
             };

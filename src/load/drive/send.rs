@@ -19,8 +19,8 @@ use crate::load::client::{self, Route, RouteError, Stamp};
 use crate::load::dataset::Content;
 use crate::load::exchange::{Answer, Bounds, Exchange, LeftOpen, nanos};
 use crate::load::late::Lateness;
+use crate::load::protocol::{self, Ask, Decoder, EncodeError};
 use crate::load::sink::Sink;
-use crate::load::protocol::{self, Ask, EncodeError};
 use crate::load::target::Target;
 use crate::matrix::plan::Usage;
 use crate::matrix::spec::scenario::Limits;
@@ -77,6 +77,8 @@ pub(super) struct Job {
     /// Which round of its conversation it is.
     pub(super) round: Option<u32>,
     pub(super) asked_tokens: u32,
+    /// The most output tokens that its body allows, where that is another number.
+    pub(super) limit_tokens: Option<u32>,
     pub(super) due: Duration,
     pub(super) bytes: Vec<u8>,
     /// The conversation that it belongs to.
@@ -84,6 +86,11 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// How far it may go.
+    pub(super) fn bounds(&self, limits: &Limits) -> Bounds {
+        Bounds::of(self.limit_tokens.unwrap_or(self.asked_tokens), limits)
+    }
+
     /// How many requests come after it in its conversation.
     pub(super) fn later(&self) -> usize {
         self.talk.as_ref().map_or(0, |talk| talk.left())
@@ -107,7 +114,7 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
     share
         .into_iter()
         .map(|(index, item)| {
-            let bytes = composed(&item, &item.content, shared)
+            let (bytes, limit_tokens) = composed(&item, &item.content, shared)
                 .map_err(|source| DriveError::Encode { index, source })?;
             let place = next;
             next += item.rounds();
@@ -119,6 +126,7 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
                 vision_tokens: item.vision_tokens(),
                 round: talk.as_ref().map(|_| 0),
                 asked_tokens: item.asked_tokens,
+                limit_tokens,
                 due: item.due,
                 bytes,
                 talk,
@@ -127,8 +135,12 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
         .collect()
 }
 
-/// The bytes of a request for what an item asks.
-pub(super) fn composed(item: &Item, content: &Content, shared: &Shared) -> Result<Vec<u8>, EncodeError> {
+/// The bytes of a request for what an item asks, and the most output tokens that they allow, where it is another number.
+pub(super) fn composed(
+    item: &Item,
+    content: &Content,
+    shared: &Shared,
+) -> Result<(Vec<u8>, Option<u32>), EncodeError> {
     let ask = Ask {
         model: &shared.target.model,
         tokens: item.asked_tokens,
@@ -138,7 +150,8 @@ pub(super) fn composed(item: &Item, content: &Content, shared: &Shared) -> Resul
         extras: item.extras.as_deref(),
     };
     let body = protocol::encode(&shared.target.dialect, content, &ask)?;
-    Ok(client::compose(&shared.target, ask.routing_key(), &body))
+    let limit = protocol::limit(&shared.target.dialect, &ask).filter(|limit| *limit != item.asked_tokens);
+    Ok((client::compose(&shared.target, ask.routing_key(), &body), limit))
 }
 
 /// Why nothing more is sent.
@@ -344,10 +357,10 @@ async fn one(job: Job, ready: Moment, way: &Way) -> (Sent, Option<LeftOpen>) {
     };
     progress.running.fetch_add(1, Ordering::Relaxed);
     let mut record = blank(&job);
-    let protocol = way.shared.target.dialect.protocol;
-    let (answer, left_open) = exchange
-        .run(job.bytes, protocol, Bounds::of(job.asked_tokens, limits))
-        .await;
+    let bounds = job.bounds(limits);
+    let decoder = Decoder::new(way.shared.target.dialect.protocol, bounds.line_bytes)
+        .allow_empty(way.shared.stop_at_eos);
+    let (answer, left_open) = exchange.run(job.bytes, decoder, bounds).await;
     let stamp = answer.stamp;
     fill(&mut record, answer, way.shared.target.dialect.usage, zero);
     progress.running.fetch_sub(1, Ordering::Relaxed);
@@ -394,6 +407,7 @@ pub(super) fn blank(job: &Job) -> Request {
         connected_ns: None,
         written_ns: None,
         first_byte_ns: None,
+        limit_tokens: job.limit_tokens,
         chunks: Vec::new(),
         last_line_ns: None,
         end_ns: 0,
@@ -407,6 +421,8 @@ pub(super) fn blank(job: &Job) -> Request {
         counted_chunks: None,
         counted_prompt: None,
         uniform: None,
+        counted_reasoning: None,
+        tool_text: None,
         text: None,
     }
 }
@@ -427,12 +443,16 @@ pub(super) fn fill(record: &mut Request, answer: Answer, usage: Usage, zero: Mom
     record.usage = decoded.usage;
     record.cached = decoded.cached;
     record.oddities = decoded.oddities;
-    // bench_serving does not ask for the event of usage, and would not have got it.
+    // bench_serving does not ask for the event of usage, and would not have got it; but in conversations it does.
     if usage == Usage::StreamOptions {
         record.oddities.retain(|oddity| *oddity != Oddity::NoChoice);
+        if let Some(usage) = record.usage.as_mut().filter(|_| record.round.is_none()) {
+            usage.is_ours = true;
+        }
     }
     record.finish = decoded.finish;
     record.text = Some(decoded.text);
+    record.tool_text = Some(decoded.tool_text).filter(|text| !text.is_empty());
 }
 
 fn unsent(job: &Job, closed: Closed, at_ns: u64) -> Request {
@@ -462,6 +482,7 @@ pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) 
                 vision_tokens: if round == 0 { item.vision_tokens() } else { 0 },
                 round: (item.rounds() > 1).then(|| u32::try_from(round).unwrap_or(u32::MAX)),
                 asked_tokens: item.asked_tokens,
+                limit_tokens: None,
                 due: item.due,
                 bytes: Vec::new(),
                 talk: None,

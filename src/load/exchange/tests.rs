@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::trace::Trace;
 use super::*;
+use crate::matrix::plan::Protocol;
 
 const BOUNDS: Bounds = Bounds {
     first_byte: Duration::from_secs(1),

@@ -25,8 +25,10 @@ struct Lines {
     marks: Vec<(usize, Moment, LineKind)>,
     /// When the last one arrived.
     last: Option<Moment>,
-    /// How many there were, `[DONE]` left out.
+    /// How many events there were, `[DONE]` left out.
     count: u64,
+    /// Bytes of lines that are no events.
+    plain_bytes: usize,
     /// Whether one was an event, so that the answer is a stream.
     is_stream: bool,
     /// Whether `[DONE]` arrived.
@@ -42,10 +44,16 @@ impl Lines {
                 return;
             }
             Line::Event(event) => (LineKind::Event, event),
+            Line::Error(event) => (LineKind::Error, event),
             Line::Plain(line) => (LineKind::Plain, line),
         };
-        self.is_stream |= kind == LineKind::Event;
-        self.count += 1;
+        match kind {
+            LineKind::Event | LineKind::Error => {
+                self.is_stream = true;
+                self.count += 1;
+            }
+            LineKind::Plain => self.plain_bytes += line.len(),
+        }
         // Lines are read in order: one that is known must not overtake those that wait.
         if self.marks.is_empty() && kind == LineKind::Event && decoder.push_known(line, nanos(at, zero)) {
             return;
@@ -223,6 +231,11 @@ impl Trace {
                 break;
             };
             self.lines.keep(line, at, &mut self.decoder, self.zero);
+            if self.lines.plain_bytes > self.bounds.line_bytes {
+                let limit = self.bounds.line_bytes;
+                let message = format!("an answer that is no stream of events exceeds {limit} bytes");
+                return Err(failed(Class::HugeLine, message));
+            }
             if self.lines.count > self.bounds.events {
                 return Err(failed(
                     Class::Endless,

@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Content, Decoded, EncodeError, Words, bare_prompt_value, error_words};
+use super::{Ask, Content, Decoded, EncodeError, Words, bare_prompt_value, error_words, lenient};
 
 /// Source: spec/bench-serving.md 2.7.
 pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
@@ -39,7 +39,7 @@ struct Answer<'a> {
 
 #[derive(Deserialize)]
 struct Counts {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::count")]
     prompt_tokens: Option<u32>,
 }
 

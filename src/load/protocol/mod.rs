@@ -7,8 +7,10 @@ mod chat;
 mod completions;
 mod embeddings;
 mod known;
+mod lenient;
 mod openai;
 mod sglang_native;
+mod thoughts;
 mod trt;
 mod truss;
 
@@ -171,6 +173,31 @@ pub fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Result<Vec<
     Ok(serde_json::to_vec(&body).expect("a JSON map has string keys"))
 }
 
+/// The most output tokens that a body allows, choices of one request together: those that the row asks for, unless fields that are
+/// added say otherwise.
+pub fn limit(dialect: &Dialect, ask: &Ask<'_>) -> Option<u32> {
+    let nested = dialect.protocol == Protocol::SglangNative;
+    let keys: &[&str] = match dialect.protocol {
+        Protocol::SglangNative => &["max_new_tokens"],
+        Protocol::Chat => &["max_completion_tokens", "max_tokens"],
+        Protocol::Completions | Protocol::Trt | Protocol::Truss => &["max_tokens"],
+        Protocol::Embeddings => return None,
+    };
+    let row = ask.extras.map(|extras| &extras.body);
+    let (mut tokens, mut choices) = (None, 1);
+    for fields in [Some(&dialect.body), Some(ask.body), row].into_iter().flatten() {
+        let fields = match nested {
+            true => fields.get("sampling_params").and_then(Value::as_object),
+            false => Some(fields),
+        };
+        let number = |key: &&str| fields?.get(*key)?.as_u64();
+        tokens = keys.iter().find_map(number).or(tokens);
+        choices = number(&"n").unwrap_or(choices);
+    }
+    let all = tokens.unwrap_or(u64::from(ask.tokens)).saturating_mul(choices);
+    Some(u32::try_from(all).unwrap_or(u32::MAX))
+}
+
 /// What a row carries and the protocol cannot.
 fn refuse(protocol: Protocol, ask: &Ask<'_>) -> Result<(), EncodeError> {
     let is_nameless = matches!(protocol, Protocol::Trt | Protocol::Truss);
@@ -239,6 +266,8 @@ fn bare_prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
 pub enum LineKind {
     /// What followed `data:`.
     Event,
+    /// What followed `data:` in an event that is named `error`.
+    Error,
     /// A line without a field name.
     Plain,
 }
@@ -258,6 +287,8 @@ pub struct Decoded {
     pub finish: Option<String>,
     /// The text: reasoning and answer in order of arrival, tool calls left out.
     pub text: String,
+    /// What tool calls say: names and arguments in order of arrival.
+    pub tool_text: String,
     /// The model that the server says it is.
     pub model: Option<String>,
     /// What was wrong with the content of the answer.
@@ -278,6 +309,10 @@ pub struct Decoder {
     plain: Vec<u8>,
     plain_at_ns: u64,
     plain_limit: usize,
+    /// Whether an answer may end before its first token.
+    may_be_empty: bool,
+    /// The beginning of the last event before any output.
+    silent: String,
 }
 
 impl Decoder {
@@ -291,7 +326,16 @@ impl Decoder {
             plain: Vec::new(),
             plain_at_ns: 0,
             plain_limit,
+            may_be_empty: false,
+            silent: String::new(),
         }
+    }
+
+    /// An answer that says why it ended may hold nothing: the model may end it with its first token.
+    #[must_use]
+    pub fn allow_empty(mut self, may_be_empty: bool) -> Self {
+        self.may_be_empty = may_be_empty;
+        self
     }
 
     /// Reads one line that arrived at `at_ns`.
@@ -312,6 +356,7 @@ impl Decoder {
                     );
                 }
             }
+            LineKind::Error => self.fail(Class::ErrorEvent, event_error(text)),
             LineKind::Plain => self.plain(text, at_ns),
         }
     }
@@ -352,12 +397,21 @@ impl Decoder {
         let reported = self.decoded.usage.and_then(|usage| usage.completion);
         let is_empty = match self.protocol {
             Protocol::Embeddings => self.vectors == 0,
-            _ => self.decoded.chunks.is_empty() && reported.unwrap_or(0) == 0,
+            _ => {
+                let ended_at_once = self.may_be_empty && self.decoded.finish.is_some();
+                self.decoded.chunks.is_empty() && reported.unwrap_or(0) == 0 && !ended_at_once
+            }
         };
         if is_whole && is_empty {
-            self.fail(Class::Empty, "the answer held no output".to_owned());
+            let mut message = "the answer held no output".to_owned();
+            if !self.silent.is_empty() {
+                message.push_str(&format!("; its last event: `{}`", self.silent));
+            }
+            self.fail(Class::Empty, message);
         }
-        std::mem::take(&mut self.decoded)
+        let mut decoded = std::mem::take(&mut self.decoded);
+        thoughts::mark(&mut decoded);
+        decoded
     }
 
     fn plain(&mut self, text: &str, at_ns: u64) {
@@ -387,6 +441,17 @@ impl Decoder {
         if !text.starts_with('{') {
             return Err(serde::de::Error::custom("an event must be a JSON object"));
         }
+        if let Err(error) = self.read(text, at_ns) {
+            let repaired = lenient::repaired(text).ok_or(error)?;
+            self.read(&repaired, at_ns)?;
+        }
+        if self.decoded.chunks.is_empty() {
+            self.silent = shorten(text, 120);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, text: &str, at_ns: u64) -> Result<(), serde_json::Error> {
         let error = match self.protocol {
             Protocol::SglangNative => sglang_native::read(text, at_ns, &mut self.decoded)?,
             Protocol::Completions | Protocol::Chat | Protocol::Truss => {
@@ -420,11 +485,11 @@ impl Decoder {
 /// Where cached tokens lay, as SGLang tells it under either protocol.
 #[derive(Deserialize)]
 struct CachedDetails<'a> {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::count")]
     device: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::count")]
     host: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::count")]
     storage: Option<u32>,
     #[serde(borrow, default)]
     storage_backend: Option<Words<'a>>,
@@ -479,6 +544,19 @@ fn error_words(json: &str) -> String {
         _ => None,
     };
     shorten(message.unwrap_or(json), 4096)
+}
+
+/// The server's words in an event that is named an error, whatever its data are.
+fn event_error(data: &str) -> String {
+    #[derive(Deserialize)]
+    struct Nested<'a> {
+        #[serde(borrow)]
+        error: &'a serde_json::value::RawValue,
+    }
+    match serde_json::from_str::<Nested<'_>>(data) {
+        Ok(nested) => error_words(nested.error.get()),
+        Err(_) => error_words(data),
+    }
 }
 
 /// The beginning of some bytes for a message.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::known::Known;
-use super::{CachedDetails, Decoded, Words, error_words};
+use super::{CachedDetails, Decoded, Words, error_words, lenient};
 use crate::results::record::request::{ChunkKind, Oddity};
 
 #[derive(Deserialize)]
@@ -22,6 +22,9 @@ struct Event<'a> {
     /// `error` in the flat errors of older servers, which keep their words in `message`.
     #[serde(borrow, default)]
     object: Option<Words<'a>>,
+    /// Where web frameworks put the words of an error, in place of everything else.
+    #[serde(borrow, default)]
+    detail: Option<&'a RawValue>,
     #[serde(borrow, default)]
     sglext: Option<Extension<'a>>,
 }
@@ -66,17 +69,28 @@ struct Function<'a> {
 
 #[derive(Deserialize)]
 struct Counts {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::count")]
     prompt_tokens: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::count")]
     completion_tokens: Option<u32>,
+    /// Where SGLang tells it.
+    #[serde(default, deserialize_with = "lenient::count")]
+    reasoning_tokens: Option<u32>,
     #[serde(default)]
     prompt_tokens_details: Option<PromptDetails>,
+    #[serde(default)]
+    completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Deserialize)]
+struct CompletionDetails {
+    #[serde(default, deserialize_with = "lenient::count")]
+    reasoning_tokens: Option<u32>,
 }
 
 #[derive(Deserialize)]
 struct PromptDetails {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::count")]
     cached_tokens: Option<u32>,
 }
 
@@ -100,6 +114,9 @@ pub(super) fn read(
     if Words::of(&event.object) == "error" {
         return Ok(Some(error_words(json)));
     }
+    if let Some(detail) = event.detail.filter(|_| event.choices.is_none()) {
+        return Ok(Some(error_words(detail.get())));
+    }
     let is_bare = event.usage.is_none() && event.sglext.is_none();
     let reported = event.usage.as_ref().and_then(|usage| usage.completion_tokens);
     note_usage(event.usage, event.sglext, decoded);
@@ -112,6 +129,7 @@ pub(super) fn read(
     };
     if let Some((kind, bytes)) = note_output(&choice, &mut decoded.text) {
         decoded.chunk(at_ns, kind, reported, bytes);
+        note_tools(&choice, &mut decoded.tool_text);
     }
     let Some(finish) = choice.finish_reason else {
         if is_bare && let Some((kind, text)) = only_text(&choice) {
@@ -142,6 +160,10 @@ fn note_usage(counts: Option<Counts>, extension: Option<Extension<'_>>, decoded:
             .prompt_tokens_details
             .and_then(|details| details.cached_tokens);
         usage.cached = cached.or(usage.cached);
+        let reasoning = counts
+            .completion_tokens_details
+            .and_then(|details| details.reasoning_tokens);
+        usage.reasoning = reasoning.or(counts.reasoning_tokens).or(usage.reasoning);
     }
     if let Some(details) = details {
         let tiers = [details.device, details.host, details.storage];
@@ -174,12 +196,33 @@ fn note_output(choice: &Choice<'_>, text: &mut String) -> Option<(ChunkKind, usi
     }
 }
 
+/// Appends what tool calls of a choice say, their names and arguments.
+fn note_tools(choice: &Choice<'_>, text: &mut String) {
+    let message = choice.delta.as_ref().or(choice.message.as_ref());
+    let calls = message.and_then(|message| message.tool_calls.as_deref());
+    for function in calls
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|call| call.function.as_ref())
+    {
+        text.push_str(Words::of(&function.name));
+        text.push_str(Words::of(&function.arguments));
+    }
+}
+
 /// The text of a choice that carries one text and nothing else, where it stands in the JSON as it is.
 fn only_text<'c>(choice: &'c Choice<'_>) -> Option<(ChunkKind, &'c str)> {
     let plain = |words: &'c Option<Words<'_>>| match words {
         Some(Words(Cow::Borrowed(text))) if !text.is_empty() => Some(*text),
         _ => None,
     };
+    let called = |message: &Option<Message<'_>>| {
+        let calls = message.as_ref().and_then(|message| message.tool_calls.as_deref());
+        calls.is_some_and(|calls| !calls.is_empty())
+    };
+    if called(&choice.delta) || called(&choice.message) {
+        return None;
+    }
     if let Some(text) = plain(&choice.text) {
         return Some((ChunkKind::Answer, text));
     }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Ask, CachedDetails, Content, Decoded, EncodeError, Words, error_words, prompt_value};
+use super::{Ask, CachedDetails, Content, Decoded, EncodeError, Words, error_words, lenient, prompt_value};
 use crate::results::record::request::{ChunkKind, Usage};
 
 pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
@@ -36,17 +36,25 @@ struct Event<'a> {
     text: Option<Words<'a>>,
     #[serde(borrow, default)]
     meta_info: Option<Meta<'a>>,
+    /// The tokens so far, or those of this event, where the server has no tokenizer.
+    #[serde(borrow, default)]
+    output_ids: Option<&'a RawValue>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
+    /// Where web frameworks put the words of an error, in place of everything else.
+    #[serde(borrow, default)]
+    detail: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
 struct Meta<'a> {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::count")]
     prompt_tokens: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::count")]
     completion_tokens: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::count")]
+    reasoning_tokens: Option<u32>,
+    #[serde(default, deserialize_with = "lenient::count")]
     cached_tokens: Option<u32>,
     #[serde(borrow, default)]
     cached_tokens_details: Option<CachedDetails<'a>>,
@@ -64,6 +72,10 @@ pub(super) fn read(
     if let Some(error) = event.error {
         return Ok(Some(error_words(error.get())));
     }
+    let is_blank = event.text.is_none() && event.meta_info.is_none() && event.output_ids.is_none();
+    if let Some(detail) = event.detail.filter(|_| is_blank) {
+        return Ok(Some(error_words(detail.get())));
+    }
     let meta = event.meta_info.unwrap_or_default();
     let before = decoded.usage.unwrap_or_default();
     if meta.prompt_tokens.is_some() || meta.completion_tokens.is_some() || meta.cached_tokens.is_some() {
@@ -71,24 +83,48 @@ pub(super) fn read(
             prompt: meta.prompt_tokens.filter(|tokens| *tokens > 0).or(before.prompt),
             completion: meta.completion_tokens.or(before.completion),
             cached: meta.cached_tokens.or(before.cached),
+            reasoning: meta.reasoning_tokens.or(before.reasoning),
+            is_ours: false,
         });
     }
     if let Some(details) = meta.cached_tokens_details {
         decoded.cached = Some(details.into());
     }
     let text = Words::of(&event.text);
-    let added = text.len().saturating_sub(decoded.text.len());
     // An event that repeats what was known, such as the one that tells the finish, carries no output; one whose tokens
     // end inside a character adds tokens and no text.
     let has_more_tokens = meta.completion_tokens > before.completion;
-    if !text.is_empty() && (added > 0 || has_more_tokens) {
-        decoded.chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, added);
-        decoded.text.clear();
+    let has_ids = event.output_ids.is_some_and(|ids| ids.get().len() > "[]".len());
+    if text.is_empty() && has_ids && has_more_tokens {
+        decoded.chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, 0);
+    } else if has_more_tokens && is_piece(text, &decoded.text) {
+        decoded.chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, text.len());
         decoded.text.push_str(text);
+    } else {
+        let added = text.len().saturating_sub(decoded.text.len());
+        if !text.is_empty() && (added > 0 || has_more_tokens) {
+            decoded.chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, added);
+            decoded.text.clear();
+            decoded.text.push_str(text);
+        }
     }
     Ok(meta
         .finish_reason
         .and_then(|reason| finish(reason.get(), decoded)))
+}
+
+/// Whether an event that has more tokens brings a piece of the text alone, as servers do that stream disjoint pieces, instead of the
+/// whole text with what it adds. The end of a whole text may change while its last character is not complete.
+fn is_piece(text: &str, before: &str) -> bool {
+    let known = before.trim_end_matches('\u{fffd}');
+    if text.is_empty() || known.is_empty() || text.starts_with(known) {
+        return false;
+    }
+    let common = text
+        .bytes()
+        .zip(known.bytes())
+        .take_while(|(one, other)| one == other);
+    text.len() <= before.len() || 2 * common.count() < known.len()
 }
 
 /// Notes why the answer ended; an abort is an error of the server. Old versions send a word, newer ones an object.

@@ -271,7 +271,8 @@ fn native_events_carry_the_whole_text_and_add_the_difference() {
         Some(Usage {
             prompt: Some(3),
             completion: Some(7),
-            cached: Some(1)
+            cached: Some(1),
+            ..Usage::default()
         })
     );
     assert_eq!(
@@ -719,4 +720,177 @@ fn the_golden_streams_are_read_with_their_faults_mended() {
         (facts(&tools), failure(&tools)),
         (vec![(10, Tool, None, 1)], None)
     );
+}
+
+#[test]
+fn what_python_reads_costs_no_answer() {
+    let decoded = decode(
+        Protocol::Chat,
+        [
+            (
+                1,
+                r#"{"choices":[{"delta":{"content":"a"},"logprobs":{"x":NaN}}]}"#,
+            ),
+            (
+                2,
+                r#"{"choices":[{"delta":{"content":"b\ud83d"},"y":-Infinity}]}"#,
+            ),
+            (
+                3,
+                r#"{"choices":[{"delta":{"content":"c"}}],"usage":{"completion_tokens":-1,"prompt_tokens":7.0}}"#,
+            ),
+            (4, r#"{"choices":[{"delta":{"content":"d"}}],"usage":"none"}"#),
+            (
+                5,
+                r#"{"choices":[],"usage":null,"usage":{"completion_tokens":4}}"#,
+            ),
+        ],
+    );
+    assert_eq!(failure(&decoded), None);
+    assert_eq!(decoded.text, "ab\u{fffd}cd");
+    let usage = decoded.usage.unwrap();
+    assert_eq!((usage.prompt, usage.completion), (Some(7), Some(4)));
+}
+
+#[test]
+fn reasoning_is_told_apart_wherever_it_stands() {
+    let decoded = decode(
+        Protocol::Chat,
+        [
+            (1, r#"{"choices":[{"delta":{"content":"<think>"}}]}"#),
+            (2, r#"{"choices":[{"delta":{"content":"hm"}}]}"#),
+            (3, r#"{"choices":[{"delta":{"content":"</think>"}}]}"#),
+            (4, r#"{"choices":[{"delta":{"content":"\n\n"}}]}"#),
+            (5, r#"{"choices":[{"delta":{"content":"yes"}}]}"#),
+            (
+                6,
+                r#"{"choices":[],"usage":{"completion_tokens":5,"completion_tokens_details":{"reasoning_tokens":3}}}"#,
+            ),
+        ],
+    );
+    let kinds: Vec<ChunkKind> = decoded.chunks.iter().map(|chunk| chunk.kind).collect();
+    let thought = ChunkKind::Thought;
+    assert_eq!(kinds, [thought, thought, thought, thought, Answer]);
+    assert_eq!(decoded.usage.unwrap().reasoning, Some(3));
+}
+
+#[test]
+fn an_event_named_error_and_other_words_of_errors_are_failures() {
+    let mut decoder = Decoder::new(Protocol::Completions, 300);
+    decoder.push(LineKind::Event, br#"{"choices":[{"text":"a"}]}"#, 1);
+    decoder.push(LineKind::Error, br#"{"code":500,"message":"engine died"}"#, 2);
+    assert_eq!(
+        failure(&decoder.finish(true)),
+        Some((Class::ErrorEvent, "engine died"))
+    );
+    let mut decoder = Decoder::new(Protocol::Completions, 300);
+    decoder.push(LineKind::Error, br#"{"error":{"message":"oom"}}"#, 2);
+    assert_eq!(failure(&decoder.finish(true)), Some((Class::ErrorEvent, "oom")));
+    for protocol in [Protocol::Chat, Protocol::SglangNative] {
+        let decoded = decode(protocol, [(1, r#"{"detail": "boom"}"#)]);
+        assert_eq!(failure(&decoded), Some((Class::ErrorEvent, "boom")));
+    }
+    let decoded = decode(
+        Protocol::Chat,
+        [(1, r#"{"choices":[{"delta":{"role":"assistant"}}]}"#)],
+    );
+    let (class, words) = failure(&decoded).unwrap();
+    assert_eq!(class, Class::Empty);
+    assert!(
+        words.contains("its last event: `{\"choices\":[{\"delta\""),
+        "{words}"
+    );
+}
+
+#[test]
+fn an_answer_that_may_end_at_once_is_whole_without_output() {
+    let event = br#"{"choices":[{"delta":{"content":""},"finish_reason":"stop"}]}"#;
+    for (may_be_empty, expected) in [(true, None), (false, Some(Class::Empty))] {
+        let mut decoder = Decoder::new(Protocol::Chat, 300).allow_empty(may_be_empty);
+        decoder.push(LineKind::Event, event, 1);
+        assert_eq!(failure(&decoder.finish(true)).map(|(class, _)| class), expected);
+    }
+    // Without a reason to end nothing says that it was whole.
+    let mut decoder = Decoder::new(Protocol::Chat, 300).allow_empty(true);
+    decoder.push(LineKind::Event, br#"{"choices":[{"delta":{"content":""}}]}"#, 1);
+    assert!(decoder.finish(true).failure.is_some());
+}
+
+#[test]
+fn tool_calls_are_kept_beside_the_text() {
+    let decoded = decode(
+        Protocol::Chat,
+        [
+            (
+                1,
+                r#"{"choices":[{"delta":{"tool_calls":[{"function":{"name":"find","arguments":""}}]}}]}"#,
+            ),
+            (
+                2,
+                r#"{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{\"a\":1}"}}]}}]}"#,
+            ),
+        ],
+    );
+    assert_eq!(
+        (decoded.text.as_str(), decoded.tool_text.as_str()),
+        ("", r#"find{"a":1}"#)
+    );
+}
+
+#[test]
+fn native_answers_of_ids_alone_and_of_disjoint_pieces_are_read() {
+    let ids = decode(
+        Protocol::SglangNative,
+        [
+            (1, r#"{"output_ids":[5],"meta_info":{"completion_tokens":1}}"#),
+            (2, r#"{"output_ids":[5,6],"meta_info":{"completion_tokens":2}}"#),
+            (
+                3,
+                r#"{"output_ids":[5,6],"meta_info":{"completion_tokens":2,"finish_reason":"length"}}"#,
+            ),
+        ],
+    );
+    assert_eq!(facts(&ids), [(1, Answer, Some(1), 0), (2, Answer, Some(2), 0)]);
+    let pieces = decode(
+        Protocol::SglangNative,
+        [
+            (1, r#"{"text":" The","meta_info":{"completion_tokens":1}}"#),
+            (2, r#"{"text":" quick","meta_info":{"completion_tokens":2}}"#),
+            (3, r#"{"text":" fox","meta_info":{"completion_tokens":3}}"#),
+            (
+                4,
+                r#"{"text":"","meta_info":{"completion_tokens":3,"finish_reason":"length"}}"#,
+            ),
+        ],
+    );
+    assert_eq!(pieces.text, " The quick fox");
+    assert_eq!(facts(&pieces).len(), 3);
+    // The end of a whole text may change.
+    let whole = decode(
+        Protocol::SglangNative,
+        [
+            (
+                1,
+                "{\"text\":\"ab\u{fffd}\",\"meta_info\":{\"completion_tokens\":1}}",
+            ),
+            (2, r#"{"text":"abé","meta_info":{"completion_tokens":2}}"#),
+        ],
+    );
+    assert_eq!(whole.text, "abé");
+}
+
+#[test]
+fn the_limit_is_what_the_body_says() {
+    let nothing = Map::new();
+    let mut ask = Ask::plain("m", 5, false, &nothing);
+    assert_eq!(limit(&dialect(Protocol::Chat), &ask), Some(5));
+    let (more, native) = (
+        object(json!({"max_tokens": 100, "n": 2})),
+        object(json!({"sampling_params": {"max_new_tokens": 7}})),
+    );
+    ask.body = &more;
+    assert_eq!(limit(&dialect(Protocol::Chat), &ask), Some(200));
+    assert_eq!(limit(&dialect(Protocol::SglangNative), &ask), Some(5));
+    ask.body = &native;
+    assert_eq!(limit(&dialect(Protocol::SglangNative), &ask), Some(7));
 }

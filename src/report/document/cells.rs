@@ -1,16 +1,16 @@
 //! What is known of each cell: what it was, what came out, how each of its measurements went.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::traces::{self, Distribution, Series, Trace};
 use crate::judge::compare::certainty::Certainty;
-use crate::judge::metrics::{Metric, Statistics};
+use crate::judge::metrics::Metric;
 use crate::matrix::plan::Measurement;
 use crate::report::engine_report::command_of;
-use crate::report::tables::{Shown, lacks, status, verdict_of};
+use crate::report::tables::{Shown, lacks, mean_of_starts, status, verdict_of};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::imported::Unknown;
 use crate::results::record::validity::{Reason, Verdict};
@@ -101,7 +101,7 @@ impl CellFacts {
 /// A figure over the measurements of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Figure {
-    /// The median.
+    /// The mean of its starts, as comparisons take it: the geometric one, or the arithmetic one of what holds a zero.
     pub value: f64,
     /// The least.
     pub least: f64,
@@ -264,29 +264,30 @@ fn measured(summary: &Summary) -> MeasurementFacts {
 }
 
 fn figures(shown: &Shown<'_>) -> BTreeMap<Definitions, BTreeMap<String, Figure>> {
-    let mut values: BTreeMap<Definitions, BTreeMap<String, Vec<f64>>> = BTreeMap::new();
-    for summary in shown.counted() {
+    let mut names: BTreeSet<(Definitions, &String)> = BTreeSet::new();
+    let counted: Vec<&Summary> = shown.counted().collect();
+    for summary in &counted {
         for (definitions, figures) in &summary.figures {
-            let of_set = values.entry(*definitions).or_default();
-            for (name, value) in figures {
-                if let Some(value) = value.filter(|value| value.is_finite()) {
-                    of_set.entry(name.clone()).or_default().push(value);
-                }
-            }
+            names.extend(figures.keys().map(|name| (*definitions, name)));
         }
     }
-    let figure = |(name, values): (String, Vec<f64>)| {
-        let statistics = Statistics::of(&values)?;
-        let figure = Figure {
-            value: statistics.median,
-            least: values.iter().copied().fold(f64::INFINITY, f64::min),
-            most: statistics.max,
-            values,
+    let mut all: BTreeMap<Definitions, BTreeMap<String, Figure>> = BTreeMap::new();
+    for (definitions, name) in names {
+        let read = |summary: &Summary| {
+            let value = summary.figures.get(&definitions)?.get(name).copied().flatten();
+            value.filter(|value| value.is_finite())
         };
-        Some((name, figure))
-    };
-    values
-        .into_iter()
-        .map(|(definitions, figures)| (definitions, figures.into_iter().filter_map(figure).collect()))
-        .collect()
+        let values: Vec<f64> = counted.iter().filter_map(|summary| read(summary)).collect();
+        let figures = all.entry(definitions).or_default();
+        if let Some(value) = mean_of_starts(&shown.by_start(read)) {
+            let figure = Figure {
+                value,
+                least: values.iter().copied().fold(f64::INFINITY, f64::min),
+                most: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                values,
+            };
+            figures.insert(name.clone(), figure);
+        }
+    }
+    all
 }

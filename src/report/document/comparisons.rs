@@ -1,13 +1,16 @@
 //! Cells side by side: who is held against whom, what came of it, and how each engine did over all of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::report::tables::{
-    Held, Ratio, Shown, Standing, best, compared, groups, held, names, reference_of,
-};
+use crate::judge::metrics::{Better, Metric};
+use crate::report::tables::{Group, Held, Ratio, Shown, Standing};
+use crate::results::record::validity::Verdict;
+
+/// A mean over cells is given only where the engines share at least so many of them.
+const COVERAGE: f64 = 0.8;
 
 /// The cells of one model and scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -35,23 +38,29 @@ pub struct Placed {
     pub no_ratio: Vec<String>,
     /// What must be known beside the ratio.
     pub differences: Vec<String>,
-    /// The ratio of output throughput per GPU, where there is no other as the numbers of GPUs are unequal.
+    /// The ratio of throughput per GPU, where there is no other as the numbers of GPUs are unequal.
     pub ratio_per_gpu: Option<f64>,
-    /// Whether repeats show that it is the best of those that can be compared.
+    /// Whether the decision function says that it is better than every other cell of the comparison.
     pub is_best: bool,
 }
 
 /// A ratio to the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RatioFacts {
-    /// The ratio of the medians.
+    /// The ratio of the geometric means over starts.
     pub value: f64,
-    /// The lower end of its 95 % interval; absent where either side has fewer than three starts.
+    /// The lower end of its 95 % interval; absent where a side has a single start.
     pub least: Option<f64>,
     /// The upper end.
     pub most: Option<f64>,
-    /// What it says.
+    /// Starts of the reference that count.
+    pub reference_starts: usize,
+    /// Starts of the cell that count.
+    pub starts: usize,
+    /// What the decision function says of it.
     pub standing: Standpoint,
+    /// Why it says so.
+    pub reason: String,
 }
 
 /// What a ratio says.
@@ -60,12 +69,16 @@ pub struct RatioFacts {
 pub enum Standpoint {
     /// It is the reference itself.
     Reference,
-    /// The whole interval lies above 1.
+    /// Better, beyond chance and beyond the practical bound.
     Better,
-    /// The whole interval lies below 1.
+    /// Worse, beyond both.
     Worse,
-    /// Neither, or nobody knows the noise.
+    /// The same within the bound.
+    Same,
+    /// The starts do not tell.
     Unclear,
+    /// There are too few starts, or more differs than the engine.
+    NotJudged,
 }
 
 /// How one engine did against the reference over all comparisons.
@@ -73,121 +86,222 @@ pub enum Standpoint {
 pub struct Standings {
     /// The engine with its version, and the run where there are several.
     pub engine: String,
-    /// Cells that have a ratio to another engine.
+    /// Cells that have a ratio to another cell.
     pub compared: usize,
-    /// The geometric mean of those ratios; absent where there is none.
-    pub geometric_mean: Option<f64>,
-    /// Clearly better ones.
+    /// How much better than the reference it is over the comparisons that all engines share; absent where such a mean would mislead.
+    pub mean: Option<MeanFacts>,
+    /// Better ones.
     pub wins: usize,
-    /// Clearly worse ones.
+    /// Worse ones.
     pub losses: usize,
-    /// Ratios that say neither.
+    /// Ones that are the same within the bound.
+    pub same: usize,
+    /// Ones of which the starts do not tell.
     pub unclear: usize,
-    /// Cells that may not be held against the reference.
+    /// Ones with too few starts, or in which more differs than the engine.
+    pub not_judged: usize,
+    /// Cells that may not be compared with the reference.
     pub refused: usize,
     /// Cells that are the reference themselves.
     pub reference: usize,
 }
 
-pub(super) fn comparisons(shown: &[Shown<'_>], reference: Option<&str>) -> Vec<Comparison> {
+/// A mean of ratios, each taken so that above 1 is better.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct MeanFacts {
+    /// The geometric mean.
+    pub value: f64,
+    /// The least of the ratios.
+    pub least: f64,
+    /// The most of them.
+    pub most: f64,
+}
+
+pub(super) fn comparisons(shown: &[Shown<'_>], groups: &[Group<'_, '_>]) -> Vec<Comparison> {
     let place = |one: &Shown<'_>| {
         let same = shown.iter().position(|other| std::ptr::eq(other, one));
         same.expect("groups hold the cells that they were made of")
     };
-    let comparison = |(title, group): (String, Vec<&Shown<'_>>)| {
-        let reference = reference_of(&group, reference);
-        let best = best(&group);
-        let rows = group
-            .iter()
-            .zip(names(&group))
-            .enumerate()
-            .map(|(at, (one, name))| {
-                let mut placed = Placed {
-                    cell: place(one),
-                    name,
-                    ratio: None,
-                    no_ratio: Vec::new(),
-                    differences: Vec::new(),
-                    ratio_per_gpu: None,
-                    is_best: best == Some(at),
-                };
-                match held(one, &group, reference) {
-                    _ if !one.is_done() => {}
-                    Held::Ratio(ratio, differences) => {
-                        placed.ratio = Some(facts(ratio));
-                        placed.differences = differences;
-                    }
-                    Held::Refused(why, per_gpu) => {
-                        placed.no_ratio = why;
-                        placed.ratio_per_gpu = per_gpu;
-                    }
+    let comparison = |group: &Group<'_, '_>| {
+        let rows = group.rows.iter().zip(&group.names).enumerate();
+        let rows = rows.map(|(at, (one, name))| {
+            let mut placed = Placed {
+                cell: place(one),
+                name: name.clone(),
+                ratio: None,
+                no_ratio: Vec::new(),
+                differences: Vec::new(),
+                ratio_per_gpu: None,
+                is_best: group.best == Some(at),
+            };
+            match &group.held[at] {
+                _ if !one.is_done() => {}
+                Held::Ratio(ratio, differences) => {
+                    placed.ratio = Some(facts(ratio));
+                    placed.differences.clone_from(differences);
                 }
-                placed
-            });
+                Held::Refused(why, per_gpu) => {
+                    placed.no_ratio.clone_from(why);
+                    placed.ratio_per_gpu = *per_gpu;
+                }
+            }
+            placed
+        });
         Comparison {
-            title,
-            reference: reference.to_owned(),
-            figure: compared(group[0]).name(),
+            title: group.title.clone(),
+            reference: group.reference.clone(),
+            figure: group.metric().name(),
             rows: rows.collect(),
         }
     };
-    groups(shown).into_iter().map(comparison).collect()
+    groups.iter().map(comparison).collect()
 }
 
-fn facts(ratio: Ratio) -> RatioFacts {
+fn facts(ratio: &Ratio) -> RatioFacts {
+    let [reference_starts, starts] = ratio.starts;
     RatioFacts {
         value: ratio.value,
         least: ratio.interval.map(|[least, _]| least),
         most: ratio.interval.map(|[_, most]| most),
-        standing: match ratio.standing() {
+        reference_starts,
+        starts,
+        standing: match ratio.standing {
             _ if ratio.is_reference => Standpoint::Reference,
             Standing::Better => Standpoint::Better,
             Standing::Worse => Standpoint::Worse,
+            Standing::Same => Standpoint::Same,
             Standing::Unclear => Standpoint::Unclear,
+            Standing::NotJudged => Standpoint::NotJudged,
         },
+        reason: ratio.reason.clone(),
     }
 }
 
-/// How each engine did, in the order of first appearance.
-pub(super) fn standings(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Vec<Standings> {
+/// How each engine did, in the order of first appearance, and what must be said of the means.
+pub(super) fn standings(shown: &[Shown<'_>], comparisons: &[Comparison]) -> (Vec<Standings>, String) {
     let name = |one: &Shown<'_>| match one.run {
         "" => one.engine(),
         run => format!("{} run={run}", one.engine()),
     };
+    let engines_of = |comparison: &Comparison| -> BTreeSet<String> {
+        comparison.rows.iter().map(|row| name(&shown[row.cell])).collect()
+    };
+    // An engine that meets no other one has nothing to be compared with.
+    let listed: BTreeSet<String> = comparisons
+        .iter()
+        .map(engines_of)
+        .filter(|engines| engines.len() > 1)
+        .flatten()
+        .collect();
+    let comparisons: Vec<&Comparison> = comparisons
+        .iter()
+        .filter(|comparison| !engines_of(comparison).is_disjoint(&listed))
+        .collect();
     let mut order: Vec<String> = Vec::new();
     let mut rows: BTreeMap<String, Vec<&Placed>> = BTreeMap::new();
     for row in comparisons.iter().flat_map(|comparison| &comparison.rows) {
         let name = name(&shown[row.cell]);
+        if !listed.contains(&name) {
+            continue;
+        }
         if !order.contains(&name) {
             order.push(name.clone());
         }
         rows.entry(name).or_default().push(row);
     }
-    order
-        .into_iter()
-        .map(|name| standing(&rows[&name], name))
-        .collect()
+    let has_ratio = |comparison: &&Comparison, engine: &String| {
+        let own = comparison
+            .rows
+            .iter()
+            .filter(|row| name(&shown[row.cell]) == *engine);
+        own.into_iter().any(|row| row.ratio.is_some())
+    };
+    let shared: Vec<&Comparison> = comparisons
+        .iter()
+        .copied()
+        .filter(|comparison| order.iter().all(|engine| has_ratio(comparison, engine)))
+        .collect();
+    let count = format!("the engines share {} of {} rows", shared.len(), comparisons.len());
+    let no_mean = no_mean(shown, &shared, comparisons.len());
+    let standing = |engine: String| {
+        let mean = no_mean
+            .is_none()
+            .then(|| mean(shown, &shared, &|one| name(one) == engine));
+        Standings {
+            mean: mean.flatten(),
+            ..standing(&rows[&engine], engine)
+        }
+    };
+    let said = match &no_mean {
+        None => format!(
+            "mean: {count}; geometric, above 1 is better than the reference, with the least and the most"
+        ),
+        Some(why) => format!("no mean over rows: {count}{why}"),
+    };
+    (order.into_iter().map(standing).collect(), said)
+}
+
+/// Why a mean over these comparisons would mislead; `None` where it would not.
+fn no_mean(shown: &[Shown<'_>], shared: &[&Comparison], all: usize) -> Option<String> {
+    if (shared.len() as f64) < COVERAGE * all as f64 || shared.is_empty() {
+        return Some(format!(", which is less than {:.0} %", COVERAGE * 100.0));
+    }
+    let rows = || shared.iter().flat_map(|comparison| &comparison.rows);
+    let mut ratios = rows().filter_map(|row| row.ratio.as_ref());
+    if ratios.any(|ratio| ratio.starts < 2 || ratio.reference_starts < 2) {
+        return Some(", and some have a single start".to_owned());
+    }
+    let is_flagged = |row: &&Placed| shown[row.cell].verdict() > Verdict::Valid;
+    let flagged = rows().filter(is_flagged).count();
+    (flagged > 0).then(|| format!(", and {flagged} of their cells are suspect or invalid"))
+}
+
+/// How much better an engine is over comparisons, each of which counts once.
+fn mean(
+    shown: &[Shown<'_>],
+    shared: &[&Comparison],
+    is_own: &dyn Fn(&Shown<'_>) -> bool,
+) -> Option<MeanFacts> {
+    let logs: Vec<f64> = shared
+        .iter()
+        .filter_map(|comparison| {
+            let metric = Metric::of_name(&comparison.figure)?;
+            let own = comparison.rows.iter().filter(|row| is_own(&shown[row.cell]));
+            let ratios = own.filter_map(|row| row.ratio.as_ref());
+            let others = ratios.filter(|ratio| ratio.standing != Standpoint::Reference && ratio.value > 0.0);
+            let logs: Vec<f64> = others.map(|ratio| ratio.value.ln()).collect();
+            let mean = (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64)?;
+            Some(if metric.better() == Some(Better::Lower) {
+                -mean
+            } else {
+                mean
+            })
+        })
+        .collect();
+    (!logs.is_empty()).then(|| MeanFacts {
+        value: (logs.iter().sum::<f64>() / logs.len() as f64).exp(),
+        least: logs.iter().copied().fold(f64::INFINITY, f64::min).exp(),
+        most: logs.iter().copied().fold(f64::NEG_INFINITY, f64::max).exp(),
+    })
 }
 
 fn standing(rows: &[&Placed], engine: String) -> Standings {
     let count = |wanted| {
-        let all = rows.iter().filter_map(|row| row.ratio);
+        let all = rows.iter().filter_map(|row| row.ratio.as_ref());
         all.filter(|ratio| ratio.standing == wanted).count()
     };
-    let logs: Vec<f64> = rows
-        .iter()
-        .filter_map(|row| row.ratio)
-        .filter(|ratio| ratio.standing != Standpoint::Reference && ratio.value > 0.0)
-        .map(|ratio| ratio.value.ln())
-        .collect();
+    let ratios = rows.iter().filter(|row| row.ratio.is_some()).count();
+    let reference = count(Standpoint::Reference);
     Standings {
         engine,
-        compared: logs.len(),
-        geometric_mean: (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp()),
+        compared: ratios - reference,
+        mean: None,
         wins: count(Standpoint::Better),
         losses: count(Standpoint::Worse),
+        same: count(Standpoint::Same),
         unclear: count(Standpoint::Unclear),
-        refused: rows.iter().filter(|row| row.ratio.is_none()).count(),
-        reference: count(Standpoint::Reference),
+        not_judged: count(Standpoint::NotJudged),
+        refused: rows.len() - ratios,
+        reference,
     }
 }

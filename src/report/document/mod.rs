@@ -18,13 +18,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use cells::{CellFacts, CertaintyFacts, Figure, MeasurementFacts, label, unit};
-pub use comparisons::{Comparison, Placed, RatioFacts, Standings, Standpoint};
+pub use comparisons::{Comparison, MeanFacts, Placed, RatioFacts, Standings, Standpoint};
 pub use facts::{Fact, LeftOutFact, RunFacts, machine_facts};
 pub use tables::{Compared, Tables};
 pub use traces::{Distribution, Quantity, Series, Trace};
 pub use tradeoffs::{Operating, Tradeoff};
 
 use super::Shown;
+use super::tables::compared;
 use crate::base::ids::CellKey;
 use crate::judge::compare::certainty::Certainty;
 use crate::matrix::plan::{Measurement, Plan};
@@ -104,8 +105,9 @@ impl Document {
             .collect();
         let reference = reference.or_else(|| sources.first()?.plan.reference.as_deref());
         let cells = shown.iter().zip(traces).zip(runs);
-        let comparisons = comparisons::comparisons(&shown, reference);
-        let standings = comparisons::standings(&shown, &comparisons);
+        let groups = compared(&shown, reference);
+        let comparisons = comparisons::comparisons(&shown, &groups);
+        let (standings, of_means) = comparisons::standings(&shown, &comparisons);
         Self {
             format: FORMAT,
             title: title(sources),
@@ -114,7 +116,7 @@ impl Document {
                 .map(|((one, traces), run)| cells::cell(one, run, traces))
                 .collect(),
             tradeoffs: tradeoffs::tradeoffs(&shown),
-            tables: Tables::of(&shown, reference, &standings),
+            tables: Tables::of(&shown, &groups, &standings, of_means),
             comparisons,
             standings,
         }

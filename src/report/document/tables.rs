@@ -4,14 +4,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::comparisons::Standings;
-use crate::report::tables::{self, Shown, latencies};
+use crate::judge::compare::decision::USUAL_BOUND;
+use crate::report::tables::{self, Group, Shown, latencies};
 use crate::report::{Align, Column, Mark, Row, Table, Value};
 use crate::results::record::validity::{Reason, Verdict};
 
 /// Every table of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tables {
-    /// Output throughput of all engines, a row for each model and scenario; none where no two engines meet.
+    /// All engines side by side, a row for each model and scenario; none where no two engines meet.
     pub across: Option<Table>,
     /// A row for every cell.
     pub overview: Table,
@@ -33,15 +34,20 @@ pub struct Compared {
 }
 
 impl Tables {
-    pub(super) fn of(shown: &[Shown<'_>], reference: Option<&str>, standings: &[Standings]) -> Self {
-        let compared = tables::comparison(shown, reference).into_iter();
-        let across = tables::across(shown, reference);
+    pub(super) fn of(
+        shown: &[Shown<'_>],
+        groups: &[Group<'_, '_>],
+        standings: &[Standings],
+        of_means: String,
+    ) -> Self {
+        let compared = tables::comparison(groups).into_iter();
+        let across = tables::across(groups);
         Self {
             across: (!across.rows.is_empty()).then_some(across),
             overview: tables::overview(shown),
-            standings: (standings.len() > 1).then(|| standing(standings)),
+            standings: (standings.len() > 1).then(|| standing(standings, of_means)),
             comparisons: compared
-                .zip(latencies(shown))
+                .zip(latencies(groups))
                 .map(|(figures, latencies)| Compared { figures, latencies })
                 .collect(),
             validity: validity(shown),
@@ -59,29 +65,35 @@ fn column(head: &str, align: Align, rank: u8) -> Column {
     }
 }
 
-fn standing(standings: &[Standings]) -> Table {
+fn standing(standings: &[Standings], of_means: String) -> Table {
     let columns = vec![
         column("engine", Align::Left, 0),
-        column("ratios", Align::Right, 0),
-        column("geometric mean", Align::Right, 0),
         column("wins", Align::Right, 0),
         column("losses", Align::Right, 0),
+        column("same", Align::Right, 0),
         column("unclear", Align::Right, 0),
+        column("not judged", Align::Right, 0),
         column("no ratio", Align::Right, 1),
         column("is the reference", Align::Right, 2),
+        column("mean", Align::Right, 0),
     ];
     let count = |count: usize| Value::Count(count as u64);
     let row = |one: &Standings| Row {
         cells: vec![
             Value::text(&one.engine),
-            count(one.compared),
-            one.geometric_mean
-                .map_or(Value::Missing, |value| Value::Number { value, decimals: 3 }),
             count(one.wins),
             count(one.losses),
+            count(one.same),
             count(one.unclear),
+            count(one.not_judged),
             count(one.refused),
             count(one.reference),
+            one.mean.map_or(Value::Missing, |mean| Value::Spread {
+                median: mean.value,
+                least: mean.least,
+                most: mean.most,
+                decimals: 2,
+            }),
         ],
         marks: Vec::new(),
     };
@@ -90,11 +102,13 @@ fn standing(standings: &[Standings]) -> Table {
         columns,
         rows: standings.iter().map(row).collect(),
         notes: vec![
-            "ratios of output throughput, or of what a search found; above 1 is more than the reference"
-                .to_owned(),
-            "wins and losses: the 95 % interval over at least three starts on either side lies wholly on one side of 1; \
-             without as many starts a ratio is unclear"
-                .to_owned(),
+            "each row by the metric that fits its load: latency at a fixed rate, what a search found, throughput otherwise".to_owned(),
+            format!(
+                "wins and losses: beyond chance among all pairs of this report, and beyond {:.0} %; not judged: fewer than five starts on a side, or \
+                 more differs than the engine",
+                USUAL_BOUND * 100.0
+            ),
+            of_means,
         ],
     }
 }

@@ -34,6 +34,7 @@ impl Made {
             parallel: false,
             reference: None,
             pull_ahead: false,
+            paired: false,
             validity: Default::default(),
             until: None,
         };
@@ -158,12 +159,15 @@ fn the_document_of_a_small_run_is_what_it_was() {
     let document = made.document();
     assert_eq!(document.comparisons.len(), 1);
     let rows = &document.comparisons[0].rows;
-    assert_eq!(rows[0].ratio.unwrap().standing, Standpoint::Reference);
-    assert!((rows[1].ratio.unwrap().value - 1.275).abs() < 1e-9);
+    let mean = (5000.0f64 * 5200.0).sqrt();
+    let ratio = |at: usize| rows[at].ratio.clone().unwrap();
+    assert_eq!(ratio(0).standing, Standpoint::Reference);
+    assert!((ratio(1).value - mean / 4000.0).abs() < 1e-9);
+    assert_eq!(ratio(1).standing, Standpoint::NotJudged);
     assert_eq!(rows[2].no_ratio, ["it is invalid (client-late)"]);
     let standing = &document.standings[1];
-    assert_eq!((standing.compared, standing.wins, standing.unclear), (1, 0, 1));
-    assert!((standing.geometric_mean.unwrap() - 1.275).abs() < 1e-9);
+    assert_eq!((standing.compared, standing.wins, standing.not_judged), (1, 0, 1));
+    assert_eq!(standing.mean, None, "of one start");
     assert_eq!(document.standings[2].refused, 1);
     insta::assert_snapshot!("overall", overall::markdown(&document));
     let lines = csv::draw(&document);
@@ -174,10 +178,14 @@ fn the_document_of_a_small_run_is_what_it_was() {
         .iter()
         .find(|line| line.contains("vllm") && line.contains("matrix,output_throughput_tok_s"))
         .unwrap();
+    let (figure, rest) = throughput
+        .split_once("higher,5099.0195")
+        .expect("the mean of its starts");
     assert!(
-        throughput.ends_with("output_throughput_tok_s,output throughput,tok/s,higher,5100,5000,5200,2"),
+        figure.ends_with("output_throughput_tok_s,output throughput,tok/s,"),
         "{throughput}"
     );
+    assert!(rest.ends_with(",5000,5200,2"), "{throughput}");
 }
 
 #[test]
@@ -189,7 +197,7 @@ fn a_measurement_that_is_invalid_is_left_out_of_the_figures_of_its_cell() {
     assert_eq!(cell.validity, Verdict::Valid);
     assert_eq!(cell.measurements[1].validity, Verdict::Invalid);
     let figure = cell.figure(Metric::Throughput(Flow::Output)).unwrap();
-    assert_eq!((figure.value, figure.values.len()), (5100.0, 2));
+    assert_eq!((figure.value.round(), figure.values.len()), (5099.0, 2));
     let notes = &document.tables.overview.notes;
     assert!(
         notes
@@ -211,6 +219,98 @@ fn cells_of_two_runs_stand_side_by_side_and_are_told_apart() {
         .collect();
     assert_eq!(names, ["vllm@1.0 run=monday", "vllm@1.0 run=tuesday"]);
     assert_eq!(document.standings.len(), 2);
+}
+
+/// A cell of five starts around a value.
+fn around(engine: &str, model: &str, tok_s: f64) -> Case {
+    let mut case = Case::new(engine, "bf16", 1, tok_s);
+    for factor in [1.004, 0.996, 1.002, 0.998] {
+        case = case.again(tok_s * factor);
+    }
+    for (start, summary) in (1..).zip(&mut case.summaries) {
+        (summary.start, summary.repeat) = (start, 1);
+    }
+    case.launch.model = model.to_owned();
+    case.launch.id = crate::base::ids::LaunchId::new(format!("{engine}-{model}"));
+    case.cell.launch = case.launch.id.clone();
+    case.cell.key = CellKey::new(format!("{engine}-{model}/s"));
+    for summary in &mut case.summaries {
+        summary.cell = case.cell.key.clone();
+    }
+    case
+}
+
+#[test]
+fn a_mean_is_over_cells_that_all_engines_share_and_none_where_these_are_few_or_flagged() {
+    let models = ["a", "b", "c", "d", "e"];
+    let made = |change: &dyn Fn(&mut Vec<Case>)| {
+        let mut cases: Vec<Case> = models.map(|model| around("sglang", model, 1000.0)).into();
+        let scaled = models.iter().zip([1.1, 1.2, 1.3, 1.4, 1.5]);
+        cases.extend(scaled.map(|(model, factor)| around("vllm", model, 1000.0 * factor)));
+        change(&mut cases);
+        let document = Made::of("one", cases).document();
+        let notes = document.tables.standings.as_ref().unwrap().notes.join("\n");
+        (document.standings[1].clone(), notes)
+    };
+    let (standing, notes) = made(&|_| ());
+    let mean = standing.mean.unwrap();
+    let expected = (1.1f64 * 1.2 * 1.3 * 1.4 * 1.5).powf(0.2);
+    assert!(
+        (mean.value - expected).abs() < 1e-9 && (mean.most - 1.5).abs() < 1e-9,
+        "{mean:?}"
+    );
+    assert_eq!((standing.wins, standing.not_judged), (5, 0));
+    assert!(notes.contains("the engines share 5 of 5 rows"), "{notes}");
+    let (standing, notes) = made(&|cases| {
+        cases.remove(9);
+    });
+    assert!(
+        standing.mean.is_some() && notes.contains("the engines share 4 of 5 rows"),
+        "{notes}"
+    );
+    let (standing, notes) = made(&|cases| cases.truncate(8));
+    assert_eq!(standing.mean, None);
+    assert!(
+        notes.contains("no mean over rows: the engines share 3 of 5 rows, which is less than 80 %"),
+        "{notes}"
+    );
+    let (standing, notes) = made(&|cases| {
+        cases[6].summaries[0].validity = Some(Validity {
+            verdict: Verdict::Suspect,
+            ..invalid()
+        });
+    });
+    assert_eq!(standing.mean, None);
+    assert!(
+        notes.contains("1 of their cells are suspect or invalid"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn every_mark_stands_in_the_first_table() {
+    let flagged = |engine: &str, verdict| {
+        let mut case = around(engine, "a", 1000.0);
+        for summary in &mut case.summaries {
+            summary.validity = Some(Validity { verdict, ..invalid() });
+        }
+        case
+    };
+    let cases = vec![
+        around("sglang", "a", 900.0),
+        flagged("vllm", Verdict::Suspect),
+        flagged("lmdeploy", Verdict::Invalid),
+        around("sim", "a", 1.0).simulated(),
+    ];
+    let document = Made::of("one", cases).document();
+    let first = document.tables.across.as_ref().unwrap();
+    let texts = first.rows[0].texts();
+    let ends = ["900.0", "× [suspect]", "≠ [invalid]", "≠ [simulated]"];
+    for (text, end) in texts[5..].iter().zip(ends) {
+        assert!(text.ends_with(end), "{texts:?}");
+    }
+    let in_markdown = overall::markdown(&document);
+    assert!(in_markdown.contains("≠ \\[invalid\\]"), "{in_markdown}");
 }
 
 #[test]

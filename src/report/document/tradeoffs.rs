@@ -99,7 +99,7 @@ fn points(shown: &Shown<'_>, output: Metric) -> Vec<Operating> {
     if !searched.is_empty() {
         return searched;
     }
-    let own = point(load(shown), shown.median(Metric::PerUser), shown.median(output));
+    let own = point(load(shown), shown.value(Metric::PerUser), shown.value(output));
     own.into_iter().collect()
 }
 

@@ -336,9 +336,9 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
     }
     if let Some(summary) = chosen.filter(|_| shown.summaries.len() > 1) {
         let values = shown.values(COMPARED);
-        let spread = tables::spread(&values, 2);
+        let spread = shown.spread(COMPARED, 2);
         let word = if matches!(spread, Value::Spread { .. }) {
-            "median and range of output throughput"
+            "mean and range of output throughput"
         } else {
             "output throughput"
         };

@@ -159,12 +159,7 @@ pub(super) fn table(table: &Table) -> TableView {
 fn cell(value: &Value, align: Align) -> CellView {
     let text = plain(&value.to_string());
     CellView {
-        value: match value {
-            Value::Missing | Value::Text(_) => None,
-            Value::Count(count) => Some(count.to_string()),
-            Value::Number { value, .. } => Some(value.to_string()),
-            Value::Spread { median, .. } => Some(median.to_string()),
-        },
+        value: value.number().map(|number| number.to_string()),
         class: match align {
             Align::Right => "right",
             Align::Left if text.chars().count() > LONG => "long",

@@ -70,7 +70,7 @@ pub(super) fn view(document: &Document) -> View {
         .map(|(at, (comparison, compared))| Group {
             id: format!("comparison-{}", at + 1),
             title: plain(&comparison.title),
-            table: called(table(&compared.figures), "Throughput, and the ratio"),
+            table: called(table(&compared.figures), "Comparison"),
             latencies: called(table(&compared.latencies), "Latencies"),
             figures: figures(pictures::of_comparison(document, comparison)),
         })

@@ -1,57 +1,70 @@
-//! Output throughput of every engine side by side, a row for each model and scenario: the table one looks at first.
+//! Every engine side by side, a row for each model and scenario: the table one looks at first.
 
 use std::collections::BTreeMap;
 
-use super::ratio::{COMPARED, Held, held};
-use super::{Row, Shown, Table, Value, columns, lacks, queue_bound};
+use super::family::Group;
+use super::ratio::{Held, better};
+use super::{Mark, Row, Shown, Table, Value, columns, lacks, queue_bound};
+use crate::judge::metrics::{Better, Metric, Unit};
 use crate::report::{Align, Column};
+use crate::results::record::cell::Origin;
 use crate::results::record::imported::Unknown;
 
-/// A model and a scenario with every cell of them.
-type Compared<'s> = (String, String, Vec<&'s Shown<'s>>);
+/// A ratio beyond this is looked at before it is believed.
+const STRIKING: f64 = 3.0;
 
-/// Output throughput of all engines, a row for each model and scenario that several engines have. `reference` names the engine
-/// that ratios refer to; without it that is the first one.
+/// The metric that fits the load, of all engines: a row for each model and scenario that several engines have.
 ///
-/// Beside each value stand precision and number of GPUs, and its ratio to the reference; `≠` where there may be none, with the
-/// reasons below the table.
-pub fn across(shown: &[Shown<'_>], reference: Option<&str>) -> Table {
+/// Beside each value stand what differs within its row of precision and number of GPUs, its ratio to the reference (`≠` where there may be none,
+/// with the reasons below the table), and every mark of the cell.
+pub fn across(groups: &[Group<'_, '_>]) -> Table {
+    let has_several = |group: &&Group<'_, '_>| {
+        let first = group.rows[0].engine();
+        group.rows.iter().any(|one| one.engine() != first)
+    };
+    let rows: Vec<&Group<'_, '_>> = groups.iter().filter(has_several).collect();
     let mut engines: Vec<String> = Vec::new();
-    let mut rows: Vec<Compared<'_>> = Vec::new();
-    for one in shown {
-        let (model, scenario) = (one.launch.model.clone(), one.scenario());
-        match rows
-            .iter_mut()
-            .find(|(a, b, _)| (a.as_str(), b.as_str()) == (&model, &scenario))
-        {
-            Some((_, _, group)) => group.push(one),
-            None => rows.push((model, scenario, vec![one])),
-        }
-    }
-    let all = rows.len();
-    rows.retain(|(_, _, group)| group.iter().any(|one| one.engine() != group[0].engine()));
-    for one in rows.iter().flat_map(|(_, _, group)| group) {
+    for one in rows.iter().flat_map(|group| &group.rows) {
         let engine = one.engine();
         if !engines.contains(&engine) {
             engines.push(engine);
         }
     }
-    let first = || Some(rows.first()?.2.first()?.launch.engine.name.as_str());
-    let reference = reference.or_else(first).unwrap_or("");
-    let mut columns = vec![columns::words("model", 0), columns::words("scenario", 0)];
+    let all: Vec<&Shown<'_>> = rows.iter().flat_map(|group| group.rows.iter().copied()).collect();
+    let everywhere: Vec<Mark> = [Mark::Simulated, Mark::Imported]
+        .into_iter()
+        .filter(|mark| all.iter().all(|one| one.marks().contains(mark)))
+        .collect();
+    let mut columns = vec![
+        columns::words("model", 0),
+        columns::words("scenario", 0),
+        columns::words("metric", 0),
+        columns::words("precision", 2),
+        columns::numbers("GPUs", 2),
+    ];
     columns.extend(engines.iter().map(|engine| Column {
         align: Align::Right,
-        unit: COMPARED.unit().symbol(),
         ..columns::words(engine, 0)
     }));
     let mut said = Reasons::default();
-    let drawn = rows.iter().map(|(model, scenario, group)| {
-        let mut cells = vec![Value::text(model), Value::text(scenario)];
+    let drawn = rows.iter().map(|group| {
+        let (precision, gpus) = (shared(group, precision), shared(group, gpus));
+        let of_row = |value: &Option<Option<String>>| {
+            let known = value.clone().flatten();
+            known.map_or(Value::Missing, Value::Text)
+        };
+        let mut cells = vec![
+            Value::text(&group.rows[0].launch.model),
+            Value::Text(group.rows[0].scenario()),
+            Value::Text(described(group.metric())),
+            of_row(&precision),
+            of_row(&gpus),
+        ];
+        let own = [precision.is_none(), gpus.is_none()];
         cells.extend(engines.iter().map(|engine| {
-            let of_engine: Vec<String> = group
-                .iter()
-                .filter(|one| one.engine() == *engine)
-                .map(|one| told(one, group, reference, &mut said))
+            let of_engine: Vec<String> = (0..group.rows.len())
+                .filter(|at| group.rows[*at].engine() == *engine)
+                .map(|at| told(group, at, own, &everywhere, &mut said))
                 .collect();
             match of_engine.is_empty() {
                 true => Value::Missing,
@@ -64,16 +77,56 @@ pub fn across(shown: &[Shown<'_>], reference: Option<&str>) -> Table {
         }
     });
     let drawn: Vec<Row> = drawn.collect();
-    let group: Vec<(String, &Shown<'_>)> = rows
-        .iter()
-        .flat_map(|(_, _, group)| group.iter().map(|one| (one.engine(), *one)))
-        .collect();
     Table {
-        title: "Output throughput of all engines".to_owned(),
+        title: "All engines side by side".to_owned(),
         columns,
         rows: drawn,
-        notes: notes(&group, &engines, reference, all - rows.len(), &said),
+        notes: notes(&rows, &engines, groups.len() - rows.len(), &said, &everywhere),
     }
+}
+
+/// A metric with its unit and the way it is better.
+fn described(metric: Metric) -> String {
+    let unit = match metric.unit() {
+        // Times carry their own.
+        Unit::Millis => String::new(),
+        unit => format!(", {}", unit.symbol()),
+    };
+    let less = match better(metric) {
+        Better::Higher => "",
+        Better::Lower => ", less is better",
+    };
+    format!("{}{unit}{less}", metric.label())
+}
+
+/// A value; times with a unit that people can read.
+fn valued(metric: Metric, value: f64) -> String {
+    match metric.unit() {
+        Unit::Millis if value >= 600_000.0 => format!("{:.1} min", value / 60_000.0),
+        Unit::Millis if value >= 10_000.0 => format!("{:.1} s", value / 1000.0),
+        Unit::Millis => format!("{value:.1} ms"),
+        Unit::RequestsPerSecond => format!("{value:.2}"),
+        _ => format!("{value:.1}"),
+    }
+}
+
+fn precision(one: &Shown<'_>) -> Option<String> {
+    one.launch.precision.clone()
+}
+
+/// The number of GPUs; a question mark where it is not known, nothing where there are none.
+fn gpus(one: &Shown<'_>) -> Option<String> {
+    match (lacks(one, Unknown::Gpus), one.launch.devices) {
+        (true, _) => Some("?".to_owned()),
+        (false, 0) => None,
+        (false, count) => Some(count.to_string()),
+    }
+}
+
+/// What all rows of a group share; the outer `None` where they differ.
+fn shared(group: &Group<'_, '_>, of: fn(&Shown<'_>) -> Option<String>) -> Option<Option<String>> {
+    let first = of(group.rows[0]);
+    group.rows.iter().all(|one| of(one) == first).then_some(first)
 }
 
 /// Reasons with the rows that they hold for, in the order of their first row.
@@ -94,47 +147,74 @@ impl Reasons {
 }
 
 /// A value with what must be known beside it.
-fn told(one: &Shown<'_>, group: &[&Shown<'_>], reference: &str, said: &mut Reasons) -> String {
-    let Some(value) = one.median(COMPARED).filter(|_| one.is_done()) else {
+fn told(
+    group: &Group<'_, '_>,
+    at: usize,
+    [has_precision, has_gpus]: [bool; 2],
+    everywhere: &[Mark],
+    said: &mut Reasons,
+) -> String {
+    let one = group.rows[at];
+    let Some(value) = one.value(group.metric()).filter(|_| one.is_done()) else {
         return super::status(one);
     };
-    let mut words = vec![format!("{value:.1}")];
-    words.extend(one.launch.precision.clone());
-    let devices = one.launch.devices;
-    match (lacks(one, Unknown::Gpus), devices) {
-        (true, _) => words.push("? GPUs".to_owned()),
-        (false, 0) => {}
-        (false, 1) => words.push("1 GPU".to_owned()),
-        (false, several) => words.push(format!("{several} GPUs")),
-    }
-    if one.launch.engine.name != reference {
-        match held(one, group, reference) {
-            Held::Ratio(ratio, beside) => {
-                words.push(format!("{:.2}×", ratio.value));
-                if !beside.is_empty() {
-                    said.add(one.engine(), format!("with differences: {}", beside.join(", ")));
-                }
+    let mut words = vec![valued(group.metric(), value)];
+    words.extend(precision(one).filter(|_| has_precision));
+    words.extend(gpus(one).filter(|_| has_gpus).map(|count| match count.as_str() {
+        "1" => "1 GPU".to_owned(),
+        count => format!("{count} GPUs"),
+    }));
+    match &group.held[at] {
+        Held::Ratio(ratio, _) if ratio.is_reference => {}
+        Held::Ratio(ratio, beside) => {
+            let of_one = if ratio.is_of_one_start() { " n=1" } else { "" };
+            words.push(format!("{:.2}×{of_one}", ratio.value));
+            if !(1.0 / STRIKING..=STRIKING).contains(&ratio.value) {
+                said.add(
+                    one.engine(),
+                    format!("a ratio beyond {STRIKING:.0} is more often a broken run than a better engine: look at both"),
+                );
             }
-            Held::Refused(why, per_gpu) => {
-                let per_gpu = per_gpu.map(|ratio| format!("{ratio:.2}× per GPU"));
-                words.push(per_gpu.unwrap_or_else(|| "≠".to_owned()));
-                said.add(one.engine(), format!("no ratio: {}", why.join(", ")));
+            if !beside.is_empty() {
+                said.add(one.engine(), format!("with differences: {}", beside.join(", ")));
             }
         }
+        Held::Refused(why, per_gpu) => {
+            let per_gpu = per_gpu.map(|ratio| format!("{ratio:.2}× per GPU"));
+            words.push(per_gpu.unwrap_or_else(|| "≠".to_owned()));
+            said.add(one.engine(), format!("no ratio: {}", why.join(", ")));
+        }
     }
-    words.join(" · ")
+    let mut marks = one.marks();
+    marks.retain(|mark| !everywhere.contains(mark));
+    marks.extend((group.best == Some(at)).then_some(Mark::Best));
+    let marks = marks.into_iter().filter_map(Mark::word);
+    let marks: String = marks.map(|word| format!(" [{word}]")).collect();
+    words.join(" · ") + &marks
 }
 
 fn notes(
-    group: &[(String, &Shown<'_>)],
+    rows: &[&Group<'_, '_>],
     engines: &[String],
-    reference: &str,
     alone: usize,
     said: &Reasons,
+    everywhere: &[Mark],
 ) -> Vec<String> {
+    let mut references: Vec<&str> = rows.iter().map(|group| group.reference.as_str()).collect();
+    references.sort_unstable();
+    references.dedup();
+    let reference = match references[..] {
+        [only] => only,
+        _ => "the reference",
+    };
     let mut notes = vec![format!(
-        "×: of the output throughput of {reference} in the same row; ≠: the two may not be compared"
+        "×: of the metric of {reference} in the same row, n=1 of a single start on one side; ≠: the two may not be compared"
     )];
+    if everywhere.contains(&Mark::Simulated) {
+        notes.push(
+            "every cell was measured on the simulated engine; says nothing about a real one".to_owned(),
+        );
+    }
     for (engine, reason) in &said.order {
         let rows = said.rows[&(engine.clone(), reason.clone())];
         let rows = if rows == 1 {
@@ -144,10 +224,15 @@ fn notes(
         };
         notes.push(format!("{engine}, {rows}: {reason}"));
     }
+    let group: Vec<(String, &Shown<'_>)> = rows
+        .iter()
+        .flat_map(|group| group.rows.iter().map(|one| (one.engine(), *one)))
+        .collect();
     for engine in engines {
-        let mut sources: Vec<String> = group
+        let imported = group
             .iter()
-            .filter(|(name, _)| name == engine)
+            .filter(|(name, one)| name == engine && one.origin() == Origin::Imported);
+        let mut sources: Vec<String> = imported
             .flat_map(|(_, one)| &one.summaries)
             .filter_map(|summary| summary.imported.as_ref())
             .map(|imported| {
@@ -162,7 +247,7 @@ fn notes(
         sources.dedup();
         notes.extend(sources.into_iter().map(|source| format!("{engine}: {source}")));
     }
-    notes.extend(queue_bound(group));
+    notes.extend(queue_bound(&group));
     if alone > 0 {
         notes.push(format!(
             "{alone} more {} of one engine alone",

@@ -1,6 +1,8 @@
 //! The columns that tables share, and how a cell fills them.
 
-use super::{Shown, Value, lacks, spread, status, value_of};
+use super::{Shown, Value, lacks, status, value_of};
+use crate::judge::compare::gates::Load;
+use crate::judge::compare::percentile;
 use crate::judge::metrics::{Flow, Metric, Sample, Statistic};
 use crate::report::{Align, Column};
 use crate::results::record::imported::Unknown;
@@ -56,7 +58,20 @@ const ALSO: [Measured<'static>; 5] = [
 /// The figures of a comparison: the usual ones, and the rarer ones that any of the cells has.
 pub(super) fn known(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
     let also = ALSO.into_iter().filter(|measured| is_known(group, measured));
-    FIGURES.into_iter().chain(also).collect()
+    shown_of(group, FIGURES).chain(also).collect()
+}
+
+/// Those of some figures that the loads of these cells give a meaning to.
+pub(super) fn shown_of<'h>(
+    group: &[&Shown<'_>],
+    measured: impl IntoIterator<Item = Measured<'h>>,
+) -> impl Iterator<Item = Measured<'h>> {
+    let is_burst = |one: &&Shown<'_>| Load::of(&one.cell.scenario) == Load::Burst;
+    let has_ttft = !group.iter().all(is_burst);
+    let is_ttft = |metric: &Metric| matches!(metric, Metric::Time(_, Sample::Ttft));
+    measured
+        .into_iter()
+        .filter(move |(metric, ..)| has_ttft || !is_ttft(metric))
 }
 
 /// The figures of the overview of these cells.
@@ -64,7 +79,7 @@ pub(super) fn few(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
     let also = [energy(1)]
         .into_iter()
         .filter(|measured| is_known(group, measured));
-    FEW_FIGURES.into_iter().chain(also).collect()
+    shown_of(group, FEW_FIGURES).chain(also).collect()
 }
 
 fn is_known(group: &[&Shown<'_>], measured: &Measured<'_>) -> bool {
@@ -107,7 +122,28 @@ pub(super) fn figures(measured: &[Measured<'_>]) -> impl Iterator<Item = Column>
 pub(super) fn values(shown: &Shown<'_>, measured: &[Measured<'_>]) -> impl Iterator<Item = Value> {
     measured
         .iter()
-        .map(|(metric, _, decimals, _)| spread(&shown.values(*metric), *decimals))
+        .map(|(metric, _, decimals, _)| value(shown, *metric, *decimals))
+}
+
+/// The value of a figure: rough where too few requests lie beyond a percentile, none where hardly one does. The wait in the queue of a
+/// burst is no TTFT.
+fn value(shown: &Shown<'_>, metric: Metric, decimals: usize) -> Value {
+    if matches!(metric, Metric::Time(_, Sample::Ttft)) && Load::of(&shown.cell.scenario) == Load::Burst {
+        return Value::Missing;
+    }
+    let value = shown.spread(metric, decimals);
+    let counts = shown
+        .counted()
+        .filter_map(|summary| value_of(summary, Metric::Completed));
+    let fewest = counts.fold(f64::INFINITY, f64::min);
+    match percentile::beyond(metric, fewest) {
+        Some(beyond) if beyond < 1.0 => Value::Missing,
+        // A few failures among a thousand requests change nothing.
+        Some(beyond) if beyond.round() < percentile::BEYOND && value != Value::Missing => {
+            Value::Rough(Box::new(value))
+        }
+        _ => value,
+    }
 }
 
 /// The columns that say what a row is, after its name.

@@ -1,21 +1,20 @@
 //! Engines side by side, one table for each model and scenario.
 
-use super::columns;
-use super::ratio::{Held, best, held};
-use super::{DEFINITIONS, Mark, Row, Shown, Table, Value, certain, misread, notes, queue_bound, told_apart};
+use super::family::Group;
+use super::ratio::{Held, better};
+use super::{
+    DEFINITIONS, Mark, Row, Shown, Table, Value, certain, columns, misread, notes, queue_bound, told_apart,
+};
+use crate::judge::metrics::Better;
+use crate::report::Column;
 
-const BEST: &str =
-    "[best]: the interval of its ratio to every other row that can be compared lies wholly above 1";
+const BEST: &str = "[best]: better than every other row, by the decision rule of `matrix compare`";
 
-/// A table for each model and scenario, in the order of first appearance. `reference` names the engine that ratios refer to;
-/// without it that is the first one of each table.
+/// A table for each model and scenario.
 ///
 /// A ratio is given only where both cells are done and may stand side by side (`judge::compare::comparable`); a note says what differs.
-pub fn comparison(shown: &[Shown<'_>], reference: Option<&str>) -> Vec<Table> {
-    groups(shown)
-        .into_iter()
-        .map(|(title, group)| table(title, &group, reference))
-        .collect()
+pub fn comparison(groups: &[Group<'_, '_>]) -> Vec<Table> {
+    groups.iter().map(table).collect()
 }
 
 /// The cells that stand side by side, under the model and scenario that they share, in the order of first appearance.
@@ -31,84 +30,101 @@ pub fn groups<'s, 'a>(shown: &'s [Shown<'a>]) -> Vec<(String, Vec<&'s Shown<'a>>
     groups
 }
 
-/// The engine that the ratios of a group refer to: the one asked for, else the first.
-pub fn reference_of<'a>(group: &[&Shown<'a>], reference: Option<&'a str>) -> &'a str {
-    match reference {
-        Some(name) => name,
-        None => group.first().map_or("", |first| &first.launch.engine.name),
-    }
-}
-
-fn table<'a>(title: String, group: &[&Shown<'a>], reference: Option<&'a str>) -> Table {
-    let names = names(group);
-    let reference = reference_of(group, reference);
-    let best = best(group);
+fn table(of: &Group<'_, '_>) -> Table {
+    let group = &of.rows[..];
     let searches = columns::searches(group);
     let figures = columns::known(group);
-    let mut columns = vec![columns::words("engine", 0)];
+    let mut columns = vec![columns::words("engine", 0), ratio_column(of)];
     columns.extend(columns::identity());
     columns.extend(searches.then(columns::found));
     columns.extend(columns::figures(&figures));
     columns.extend(columns::client());
-    columns.push(columns::numbers(&format!("vs {reference}"), 0));
     let mut rows = Vec::new();
-    let mut refusals = Vec::new();
-    for (at, (one, name)) in group.iter().zip(&names).enumerate() {
+    let mut said = Vec::new();
+    for (at, (one, name)) in group.iter().zip(&of.names).enumerate() {
         let mut cells = vec![Value::text(name)];
-        cells.extend(columns::identified(one));
-        cells.extend(searches.then(|| columns::found_by(one)));
-        cells.extend(columns::values(one, &figures));
-        cells.extend(columns::client_error(one));
-        cells.push(match held(one, group, reference) {
+        cells.push(match &of.held[at] {
             // Its status and the note on its failure say why.
             _ if !one.is_done() => Value::Missing,
             Held::Ratio(ratio, beside) => {
                 if !beside.is_empty() {
-                    refusals.push(format!(
-                        "{name}: held against {reference} with differences: {}",
+                    said.push(format!(
+                        "{name}: compared with {} with differences: {}",
+                        of.reference,
                         beside.join(", ")
                     ));
                 }
-                match ratio.interval {
-                    Some([least, most]) if !ratio.is_reference => Value::Spread {
-                        median: ratio.value,
-                        least,
-                        most,
-                        decimals: 2,
-                    },
-                    _ => Value::Number {
-                        value: ratio.value,
-                        decimals: 2,
-                    },
+                Value::Ratio {
+                    value: ratio.value,
+                    interval: ratio.interval,
+                    is_of_one_start: ratio.is_of_one_start(),
                 }
             }
             Held::Refused(why, per_gpu) => {
                 let per_gpu = per_gpu.map_or_else(String::new, |ratio| {
-                    format!("; per GPU it has {ratio:.2} of its output throughput")
+                    format!("; per GPU it has {ratio:.2} of its {}", of.metric().label())
                 });
                 let why = why.join(", ");
-                refusals.push(format!("{name}: no ratio to {reference}: {why}{per_gpu}"));
+                said.push(format!("{name}: no ratio to {}: {why}{per_gpu}", of.reference));
                 Value::Missing
             }
         });
+        cells.extend(columns::identified(one));
+        cells.extend(searches.then(|| columns::found_by(one)));
+        cells.extend(columns::values(one, &figures));
+        cells.extend(columns::client_error(one));
         let mut marks = one.marks();
-        marks.extend((best == Some(at)).then_some(Mark::Best));
+        marks.extend((of.best == Some(at)).then_some(Mark::Best));
         rows.push(Row { cells, marks });
     }
-    let named: Vec<(String, &Shown<'_>)> = names.into_iter().zip(group.iter().copied()).collect();
+    let named: Vec<(String, &Shown<'_>)> = of.names.iter().cloned().zip(group.iter().copied()).collect();
     let mut notes = notes(&named);
     notes.extend(misread(&named));
     notes.extend(queue_bound(&named));
     notes.extend(certain(&named));
-    notes.extend(refusals);
-    notes.extend(best.map(|_| BEST.to_owned()));
+    notes.extend(said);
+    notes.extend(ratios_explained(of));
+    notes.extend(of.best.map(|_| BEST.to_owned()));
     notes.push(DEFINITIONS.to_owned());
     Table {
-        title,
+        title: of.title.clone(),
         columns,
         rows,
         notes,
     }
+}
+
+/// The column of ratios: it names the reference, the metric and which way it is better.
+fn ratio_column(of: &Group<'_, '_>) -> Column {
+    let metric = of.metric();
+    Column {
+        unit: match better(metric) {
+            Better::Higher => "more is better",
+            Better::Lower => "less is better",
+        },
+        better: metric.better(),
+        ..columns::numbers(&format!("vs {}, {}", of.reference, metric.label()), 0)
+    }
+}
+
+/// What the marks beside ratios mean, where there are any.
+fn ratios_explained(of: &Group<'_, '_>) -> Option<String> {
+    let ratios = of.held.iter().filter_map(|held| match held {
+        Held::Ratio(ratio, _) => Some(ratio),
+        Held::Refused(..) => None,
+    });
+    let (mut words, mut has_interval, mut is_of_one_start) = (Vec::new(), false, false);
+    for ratio in ratios {
+        has_interval |= ratio.interval.is_some();
+        is_of_one_start |= ratio.is_of_one_start();
+    }
+    if has_interval {
+        words.push("[a, b]: 95 % interval of the ratio; (a–b): the least and the most of the measurements");
+    }
+    if is_of_one_start {
+        words.push("n=1: of a single start on one side, so nothing tells how far off it is");
+    }
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// What the rows of a group are called, each told from the others.

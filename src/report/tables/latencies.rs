@@ -1,7 +1,8 @@
 //! The latencies of engines side by side: mean and percentiles of each sample.
 
 use super::columns::{self, Measured};
-use super::{Row, Shown, Table, Value, comparison, misread};
+use super::family::Group;
+use super::{Row, Shown, Table, Value, misread};
 use crate::judge::metrics::{Metric, Sample, Statistic};
 
 /// What is shown of each sample, with the end of its heading and its rank.
@@ -22,14 +23,12 @@ const SAMPLES: [(Sample, &str, usize); 4] = [
 ];
 
 /// A table for each model and scenario, with the same rows as the comparison.
-pub fn latencies(shown: &[Shown<'_>]) -> Vec<Table> {
-    comparison::groups(shown)
-        .into_iter()
-        .map(|(title, group)| table(&title, &group))
-        .collect()
+pub fn latencies(groups: &[Group<'_, '_>]) -> Vec<Table> {
+    groups.iter().map(table).collect()
 }
 
-fn table(title: &str, group: &[&Shown<'_>]) -> Table {
+fn table(of: &Group<'_, '_>) -> Table {
+    let group = &of.rows[..];
     let heads: Vec<(Metric, String, usize, u8)> = SAMPLES
         .iter()
         .flat_map(|(sample, name, decimals)| {
@@ -43,11 +42,10 @@ fn table(title: &str, group: &[&Shown<'_>]) -> Table {
             })
         })
         .collect();
-    let measured: Vec<Measured<'_>> = heads
+    let measured = heads
         .iter()
-        .map(|(metric, head, decimals, rank)| (*metric, head.as_str(), *decimals, *rank))
-        .collect();
-    let names = comparison::names(group);
+        .map(|(metric, head, decimals, rank)| (*metric, head.as_str(), *decimals, *rank));
+    let measured: Vec<Measured<'_>> = columns::shown_of(group, measured).collect();
     let mut columns = vec![columns::words("engine", 0)];
     columns.extend(columns::figures(&measured));
     let row = |(one, name): (&&Shown<'_>, &String)| {
@@ -58,11 +56,11 @@ fn table(title: &str, group: &[&Shown<'_>]) -> Table {
             marks: one.marks(),
         }
     };
-    let named: Vec<(String, &Shown<'_>)> = names.iter().cloned().zip(group.iter().copied()).collect();
+    let named: Vec<(String, &Shown<'_>)> = of.names.iter().cloned().zip(group.iter().copied()).collect();
     Table {
-        title: format!("{title}: latencies"),
+        title: format!("{}: latencies", of.title),
         columns,
-        rows: group.iter().zip(&names).map(row).collect(),
+        rows: group.iter().zip(&of.names).map(row).collect(),
         notes: misread(&named),
     }
 }

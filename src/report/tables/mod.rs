@@ -5,6 +5,7 @@
 mod across;
 mod columns;
 mod comparison;
+mod family;
 mod latencies;
 mod notes;
 mod overview;
@@ -12,20 +13,20 @@ mod ratio;
 
 pub use across::across;
 pub(crate) use comparison::names;
-pub use comparison::{comparison, groups, reference_of};
+pub use comparison::{comparison, groups};
+pub use family::{Group, compared};
 pub use latencies::latencies;
 pub(crate) use notes::{beside, doubts, told};
 use notes::{certain, misread, notes, queue_bound};
 pub use overview::{engine_results, overview};
-pub(crate) use ratio::compared;
-pub use ratio::{Held, Ratio, Standing, best, held};
+pub use ratio::{Held, Ratio, Standing};
 
 use std::collections::BTreeMap;
 
 use super::{Mark, Row, Table, Value};
 use crate::base::ids::{CellKey, ContentHash};
 use crate::judge::compare::certainty::Certainty;
-use crate::judge::metrics::{self, Metric};
+use crate::judge::metrics::{self, Flow, Metric};
 use crate::matrix::plan::{Cell, Launch, Plan};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::imported::Unknown;
@@ -157,6 +158,17 @@ impl<'a> Shown<'a> {
         words
     }
 
+    /// What a function reads of the measurements that count, by start: repeats on one start share its luck.
+    pub(crate) fn by_start(&self, read: impl Fn(&Summary) -> Option<f64>) -> Vec<Vec<f64>> {
+        let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for summary in self.counted() {
+            if let Some(value) = read(summary) {
+                starts.entry(summary.start).or_default().push(value);
+            }
+        }
+        starts.into_values().collect()
+    }
+
     /// The values of a figure over the measurements that count and have it.
     pub(crate) fn values(&self, metric: Metric) -> Vec<f64> {
         self.counted()
@@ -164,14 +176,29 @@ impl<'a> Shown<'a> {
             .collect()
     }
 
-    /// The median of a figure over the measurements that count.
-    pub(crate) fn median(&self, metric: Metric) -> Option<f64> {
-        metrics::Statistics::of(&self.values(metric)).map(|statistics| statistics.median)
+    /// The value that stands for a figure: the mean of its starts, as comparisons take it.
+    pub(crate) fn value(&self, metric: Metric) -> Option<f64> {
+        mean_of_starts(&self.by_start(|summary| value_of(summary, metric)))
     }
 
-    /// Of the measurements that count the one with the median of what cells are compared by, the lower one of two in the middle.
+    /// That value, with the least and the most of several measurements.
+    pub(crate) fn spread(&self, metric: Metric, decimals: usize) -> Value {
+        let values = self.values(metric);
+        match (&values[..], self.value(metric)) {
+            (_, None) => Value::Missing,
+            ([_], Some(value)) => Value::Number { value, decimals },
+            (several, Some(mean)) => Value::Spread {
+                median: mean,
+                least: several.iter().copied().fold(f64::INFINITY, f64::min),
+                most: several.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                decimals,
+            },
+        }
+    }
+
+    /// Of the measurements that count the one with the median output throughput, the lower one of two in the middle.
     pub fn middle(&self) -> Option<&'a Summary> {
-        let value = |summary: &Summary| value_of(summary, ratio::COMPARED).unwrap_or(0.0);
+        let value = |summary: &Summary| value_of(summary, Metric::Throughput(Flow::Output)).unwrap_or(0.0);
         let mut counted: Vec<&Summary> = self.counted().collect();
         counted.sort_by(|a, b| value(a).total_cmp(&value(b)));
         let middle = counted.len().checked_sub(1)? / 2;
@@ -240,24 +267,23 @@ fn value_of(summary: &Summary, metric: Metric) -> Option<f64> {
     by(&Definitions::Matrix).or_else(others)
 }
 
-/// One value, or the median with the least and the most of several.
-pub(super) fn spread(values: &[f64], decimals: usize) -> Value {
+/// The mean that comparisons take: the geometric one, or the arithmetic one of what holds a zero.
+fn mean(values: &[f64]) -> Option<f64> {
+    let n = values.len() as f64;
     match values {
-        [] => Value::Missing,
-        [value] => Value::Number {
-            value: *value,
-            decimals,
-        },
-        several => {
-            let statistics = metrics::Statistics::of(several).expect("there are several values");
-            Value::Spread {
-                median: statistics.median,
-                least: several.iter().copied().fold(f64::INFINITY, f64::min),
-                most: statistics.max,
-                decimals,
-            }
+        [] => None,
+        [value] => Some(*value),
+        _ if values.iter().all(|value| *value > 0.0) => {
+            Some((values.iter().map(|value| value.ln()).sum::<f64>() / n).exp())
         }
+        _ => Some(values.iter().sum::<f64>() / n),
     }
+}
+
+/// The mean of starts, each of which stands for its repeats.
+pub(crate) fn mean_of_starts(starts: &[Vec<f64>]) -> Option<f64> {
+    let starts: Vec<f64> = starts.iter().filter_map(|repeats| mean(repeats)).collect();
+    mean(&starts)
 }
 
 /// How a cell ended, in a few words.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::Shown;
 use crate::base::ids::LaunchId;
 use crate::judge::compare::certainty::Outlook;
+use crate::judge::compare::gates::Load;
 use crate::judge::metrics;
 use crate::report::traps::{Itl, traps};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
@@ -51,7 +52,7 @@ pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     notes.extend(unique_prefixes(named));
     if named.iter().any(|(_, shown)| shown.counted().count() > 1) {
         notes.push(
-            "n measurements: the median, with the least and the most of them; ok/failed counts them together"
+            "n measurements: the mean over starts, with the least and the most of the measurements; ok/failed counts them together"
                 .to_owned(),
         );
     }
@@ -232,23 +233,19 @@ pub(super) fn certain(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     told.collect()
 }
 
-/// That the time to the first token is mostly the wait for others, where all requests are sent at once.
+/// That the time to the first token of a burst is no TTFT and is not shown.
 pub(super) fn queue_bound(named: &[(String, &Shown<'_>)]) -> Option<String> {
-    let is_bound = |shown: &&Shown<'_>| {
-        let scenario = &shown.cell.scenario;
-        let arrival = &scenario.arrival;
-        let is_at_once =
-            arrival.rate.is_infinite() && arrival.pace.is_none() && arrival.concurrency.is_none();
-        is_at_once && !scenario.workload.is_replayed() && scenario.search.is_none()
-    };
+    let is_burst = |shown: &&Shown<'_>| Load::of(&shown.cell.scenario) == Load::Burst;
     let rows = named.iter().map(|(_, shown)| *shown);
     let measured: Vec<&Shown<'_>> = rows.filter(|shown| shown.done().next().is_some()).collect();
-    let bound = measured.iter().copied().filter(is_bound).count();
-    (bound > 0).then(|| {
-        let which = match bound == measured.len() {
+    let bursts = measured.iter().copied().filter(is_burst).count();
+    (bursts > 0).then(|| {
+        let which = match bursts == measured.len() {
             true => "",
             false => " in rows without a rate and a limit",
         };
-        format!("every request is sent at once{which}: TTFT is mostly the wait in the engine's queue")
+        format!(
+            "every request is sent at once{which}: the time to the first token is the wait in the engine's queue, and is not shown as TTFT"
+        )
     })
 }

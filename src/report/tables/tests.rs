@@ -11,15 +11,12 @@ use crate::results::record::cell::Phase;
 use crate::results::record::validity::{Code, Reason, Validity, Verdict};
 
 fn ratios(table: &Table) -> Vec<String> {
-    table
-        .rows
-        .iter()
-        .map(|row| row.cells.last().unwrap().to_string())
-        .collect()
+    table.rows.iter().map(|row| row.cells[1].to_string()).collect()
 }
 
-fn compared(cases: &[Case], reference: Option<&str>) -> Table {
-    let mut tables = comparison(&shown(cases), reference);
+fn table_of(cases: &[Case], reference: Option<&str>) -> Table {
+    let shown = shown(cases);
+    let mut tables = comparison(&compared(&shown, reference));
     assert_eq!(tables.len(), 1, "one model and one scenario make one table");
     tables.remove(0)
 }
@@ -35,8 +32,8 @@ fn engines_stand_side_by_side_with_their_ratio_to_the_reference() {
         Case::new("slow", "bf16", 1, 1.0).failed(Phase::Launch, "it died | while `loading`"),
         Case::new("sim", "bf16", 1, 7.0).simulated(),
     ];
-    let table = compared(&cases, Some("sglang"));
-    assert_eq!(ratios(&table), ["1.00", "1.27", "–", "–", "–"]);
+    let table = table_of(&cases, Some("sglang"));
+    assert_eq!(ratios(&table), ["1.00", "1.27 n=1", "–", "–", "–"]);
     insta::assert_snapshot!("comparison", markdown::draw(&table, 3));
     insta::assert_snapshot!(
         "comparison_on_a_terminal",
@@ -47,7 +44,7 @@ fn engines_stand_side_by_side_with_their_ratio_to_the_reference() {
 #[test]
 fn each_ratio_that_is_not_printed_is_explained() {
     let why = |case: Case| {
-        let table = compared(&[Case::new("sglang", "bf16", 1, 4000.0), case], Some("sglang"));
+        let table = table_of(&[Case::new("sglang", "bf16", 1, 4000.0), case], Some("sglang"));
         assert_eq!(ratios(&table)[1], "–");
         let note = table.notes.iter().find(|note| note.contains("no ratio")).unwrap();
         note.split_once("no ratio to sglang: ").unwrap().1.to_owned()
@@ -74,14 +71,14 @@ fn a_reference_that_failed_or_is_absent_gives_no_ratio() {
         Case::new("sglang", "bf16", 1, 4000.0).failed(Phase::Measure, "it died"),
         Case::new("vllm", "bf16", 1, 5000.0),
     ];
-    let table = compared(&failed, Some("sglang"));
+    let table = table_of(&failed, Some("sglang"));
     assert_eq!(ratios(&table), ["–", "–"]);
     assert!(
         table
             .notes
             .contains(&"vllm@1.0: no ratio to sglang: sglang@1.0 is not done".to_owned())
     );
-    let absent = compared(&failed[1..], Some("sglang"));
+    let absent = table_of(&failed[1..], Some("sglang"));
     assert!(
         absent
             .notes
@@ -98,10 +95,10 @@ fn a_row_is_held_against_the_reference_of_its_own_precision() {
         Case::new("vllm", "fp8", 1, 4000.0),
     ];
     assert_eq!(
-        ratios(&compared(&cases, Some("sglang"))),
-        ["1.00", "1.00", "0.50"]
+        ratios(&table_of(&cases, Some("sglang"))),
+        ["1.00", "1.00", "0.50 n=1"]
     );
-    assert_eq!(ratios(&compared(&cases, None)), ["1.00", "1.00", "0.50"]);
+    assert_eq!(ratios(&table_of(&cases, None)), ["1.00", "1.00", "0.50 n=1"]);
 }
 
 #[test]
@@ -109,9 +106,9 @@ fn a_cell_with_one_failed_measurement_of_two_gives_no_ratio() {
     let half = Case::new("vllm", "bf16", 1, 5000.0)
         .again(1.0)
         .failed(Phase::Measure, "it died");
-    let table = compared(&[Case::new("sglang", "bf16", 1, 4000.0), half], None);
+    let table = table_of(&[Case::new("sglang", "bf16", 1, 4000.0), half], None);
     assert_eq!(ratios(&table), ["1.00", "–"]);
-    assert_eq!(table.rows[1].cells[4], Value::text("1 of 2 done"));
+    assert_eq!(table.rows[1].cells[5], Value::text("1 of 2 done"));
     assert!(table.notes[0].contains("(start 1, repeat 2): failed in measure: it died"));
 }
 
@@ -123,7 +120,7 @@ fn rows_that_would_read_alike_show_the_axis_that_differs() {
         Case::new("sglang", "bf16", 1, 2.0),
     ];
     cases[1].cell.axes.insert("args".to_owned(), "--fast".to_owned());
-    let table = compared(&cases, None);
+    let table = table_of(&cases, None);
     let names: Vec<String> = table.rows.iter().map(|row| row.cells[0].to_string()).collect();
     assert_eq!(
         names,
@@ -138,7 +135,7 @@ fn scenarios_at_different_rates_make_different_tables() {
         Case::new("vllm", "bf16", 1, 2.0),
     ];
     cases[1].cell.scenario.arrival.rate = crate::base::units::RequestRate::new(4.0).unwrap();
-    let titles: Vec<String> = comparison(&shown(&cases), None)
+    let titles: Vec<String> = comparison(&compared(&shown(&cases), None))
         .into_iter()
         .map(|table| table.title)
         .collect();
@@ -156,7 +153,7 @@ fn every_row_has_a_cell_for_every_column_and_simulated_rows_are_marked() {
     ];
     cases[1].summaries.clear();
     let shown = shown(&cases);
-    let mut tables = comparison(&shown, None);
+    let mut tables = comparison(&compared(&shown, None));
     tables.extend(engine_results(&shown));
     tables.push(overview(&shown));
     assert_eq!(tables.len(), 4);
@@ -196,7 +193,7 @@ fn a_table_is_never_wider_than_the_terminal() {
         Case::new("sglang@0.5.1", "bf16", 1, 4000.0),
         Case::new("vllm@0.10.1", "bf16", 1, 5000.0).again(5200.0),
     ];
-    let table = compared(&cases, None);
+    let table = table_of(&cases, None);
     for width in [60u16, 80, 100, 140, 200, 400] {
         let text = crate::report::terminal::draw(&table, width, false);
         let lines = text.lines().take_while(|line| !line.starts_with("  "));
@@ -224,6 +221,7 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         parallel: false,
         reference: None,
         pull_ahead: false,
+        paired: false,
         validity: Default::default(),
         until: None,
     };
@@ -245,7 +243,7 @@ fn a_row_whose_latencies_are_easily_misread_says_so_where_they_are_shown() {
     figures.insert(mean(Sample::Itl), Some(40.0));
     let cases = [case];
     let has = |notes: &[String], words: &str| notes.iter().any(|note| note.contains(words));
-    let table = compared(&cases, None);
+    let table = table_of(&cases, None);
     for words in [
         "lmdeploy@1.0: an event carries 2.10 tokens on average, and ITL shares",
         "lmdeploy@1.0: mean TPOT is 60.00 ms and the mean time per token 40.00 ms",
@@ -278,7 +276,7 @@ fn an_invalid_cell_gives_no_ratio_and_is_none_to_be_held_against() {
         });
         case
     };
-    let table = compared(
+    let table = table_of(
         &[Case::new("sglang", "bf16", 1, 4000.0), invalid("vllm", 5000.0)],
         None,
     );
@@ -290,7 +288,7 @@ fn an_invalid_cell_gives_no_ratio_and_is_none_to_be_held_against() {
         "{:?}",
         table.notes
     );
-    let table = compared(
+    let table = table_of(
         &[invalid("sglang", 4000.0), Case::new("vllm", "bf16", 1, 5000.0)],
         None,
     );
@@ -304,16 +302,16 @@ fn what_differs_without_changing_the_question_is_said_beside_the_ratio() {
     let mut attached = Case::new("vllm", "bf16", 1, 5000.0);
     attached.launch.place = Place::Attach(Attach { url: Text::new("u") });
     let cases = [Case::new("sglang", "bf16", 1, 4000.0), attached];
-    let table = compared(&cases, None);
-    assert_eq!(ratios(&table), ["1.00", "1.25"]);
+    let table = table_of(&cases, None);
+    assert_eq!(ratios(&table), ["1.00", "1.25 n=1"]);
     let said =
-        "vllm@1.0: held against sglang with differences: engine that ran already against from an image";
+        "vllm@1.0: compared with sglang with differences: engine that ran already against from an image";
     assert!(table.notes.contains(&said.to_owned()), "{:?}", table.notes);
 }
 
 #[test]
 fn all_engines_stand_side_by_side_in_one_table() {
-    let mut late = Case::new("vllm@2", "bf16", 2, 9000.0);
+    let mut late = Case::new("vllm@2", "bf16", 2, 9040.0);
     late.launch.engine.version = Some("2".to_owned());
     let mut alone = Case::new("sglang@1", "bf16", 1, 1.0);
     alone.launch.model = "other".to_owned();
@@ -325,14 +323,18 @@ fn all_engines_stand_side_by_side_in_one_table() {
         Case::new("trt@1", "bf16", 1, 1.0).failed(Phase::Launch, "it died"),
         alone,
     ];
-    let table = across(&shown(&cases), None);
+    let shown = shown(&cases);
+    let table = across(&compared(&shown, None));
     assert_eq!(table.rows.len(), 1, "what one engine has alone is no comparison");
     assert_eq!(
         table.rows[0].texts()[2..],
         [
+            "output throughput, tok/s",
+            "–",
+            "–",
             "4000.0 · bf16 · 1 GPU",
-            "5000.0 · bf16 · 1 GPU · 1.25×",
-            "9000.0 · bf16 · 2 GPUs · 1.12× per GPU",
+            "5000.0 · bf16 · 1 GPU · 1.25× n=1",
+            "9040.0 · bf16 · 2 GPUs · 1.13× per GPU",
             "9000.0 · fp8 · 1 GPU · ≠",
             "failed in launch",
         ]
@@ -351,19 +353,45 @@ fn all_engines_stand_side_by_side_in_one_table() {
 }
 
 #[test]
-fn a_queue_bound_ttft_is_labelled_and_one_with_a_rate_or_a_limit_is_not() {
-    let label = "TTFT is mostly the wait in the engine's queue";
+fn the_wait_in_the_queue_of_a_burst_is_not_shown_as_ttft() {
+    let label = "the time to the first token is the wait in the engine's queue";
     let has = |case: &Case| {
-        let tables = comparison(&[case.shown()], None);
-        tables[0].notes.iter().any(|note| note.contains(label))
+        let rows = [case.shown()];
+        let tables = comparison(&compared(&rows, None));
+        let heads = tables[0].columns.iter();
+        let has_ttft = heads.into_iter().any(|column| column.head == "TTFT mean");
+        let is_told = tables[0].notes.iter().any(|note| note.contains(label));
+        assert_ne!(has_ttft, is_told);
+        has_ttft
     };
     let mut case = Case::new("vllm", "bf16", 1, 1.0);
-    assert!(has(&case));
+    assert!(!has(&case));
     case.cell.scenario.arrival.concurrency = std::num::NonZeroU32::new(8);
+    assert!(has(&case));
+    // As many at once as there are prompts is no limit.
+    case.cell.scenario.arrival.concurrency = std::num::NonZeroU32::new(case.cell.scenario.workload.prompts);
     assert!(!has(&case));
     case.cell.scenario.arrival.concurrency = None;
     case.cell.scenario.arrival.rate = crate::base::units::RequestRate::new(2.0).unwrap();
-    assert!(!has(&case));
+    assert!(has(&case));
+}
+
+#[test]
+fn a_percentile_of_few_requests_is_rough_and_one_of_hardly_any_is_none() {
+    let p99 = |requests: f64| {
+        let mut case = Case::new("vllm", "bf16", 1, 1.0);
+        let figures = case.summaries[0].figures.get_mut(&Definitions::Matrix).unwrap();
+        figures.insert(Metric::Completed.name(), Some(requests));
+        let rows = [case.shown()];
+        let table = comparison(&compared(&rows, None)).remove(0);
+        let at = table
+            .columns
+            .iter()
+            .position(|column| column.head == "TPOT p99")
+            .unwrap();
+        table.rows[0].cells[at].to_string()
+    };
+    assert_eq!([60.0, 500.0, 1000.0].map(p99), ["–", "~20.00", "20.00"]);
 }
 
 #[test]

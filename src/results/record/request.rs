@@ -18,8 +18,11 @@ pub struct Request {
     /// Which round of its conversation it is, from 0; absent for a request that stands alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
-    /// Output tokens asked for.
+    /// Output tokens asked for, as the data set has it.
     pub asked_tokens: u32,
+    /// The most output tokens that the body allowed, where it was another number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_tokens: Option<u32>,
     /// When it should have gone.
     pub due_ns: u64,
     /// When it was begun: its slot won, the connection not yet asked for. Absent if it never was.
@@ -56,16 +59,28 @@ pub struct Request {
     /// divides by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_chunks: Option<Vec<u32>>,
-    /// Tokens of the prompt's text as our tokenizer counts them, where the server's count lies apart from `prompt_tokens`.
+    /// Tokens of the prompt's text as our tokenizer counts them, where the server's count lies apart from `prompt_tokens`; of later
+    /// rounds those of everything said before, where the server tells no count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_prompt: Option<u32>,
     /// The share of the answer that is one and the same token, event or character, whichever repeats most, from 0 to 1; absent for
     /// short answers and where the text was not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uniform: Option<f64>,
+    /// Tokens of the reasoning as our tokenizer counts its text; absent where there was none and where nobody counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_reasoning: Option<u32>,
     /// The text of the answer, where the scenario keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// What the tool calls of the answer say, where the scenario keeps texts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_text: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
@@ -79,12 +94,44 @@ impl Request {
         self.failure.is_none()
     }
 
-    /// Output tokens: what the server reported, else what we counted, else `None`.
+    /// Output tokens: what the server reported, else what we counted, else `None`. A report of 0 beside output is no count.
     pub fn output_tokens(&self) -> Option<u32> {
         self.usage
-            .as_ref()
             .and_then(|usage| usage.completion)
+            .filter(|tokens| *tokens > 0 || self.chunks.is_empty())
             .or(self.counted_tokens)
+    }
+
+    /// Prompt tokens: as the data set counts them; of later rounds as the server counts them, else we.
+    pub fn prompt_sent(&self) -> u32 {
+        let is_later = self.round.is_some_and(|round| round > 0);
+        self.counted_prompt
+            .filter(|_| is_later)
+            .unwrap_or(self.prompt_tokens)
+    }
+
+    /// The most output tokens that were allowed.
+    pub fn limit(&self) -> u32 {
+        self.limit_tokens.unwrap_or(self.asked_tokens)
+    }
+
+    /// Output tokens that are reasoning: what the server reported, else what we counted of its text.
+    pub fn reasoning_tokens(&self) -> Option<u32> {
+        self.usage
+            .and_then(|usage| usage.reasoning)
+            .or(self.counted_reasoning)
+    }
+
+    /// Output tokens that no event carried: reasoning that the server keeps to itself.
+    pub fn hidden_tokens(&self) -> u32 {
+        let reported = self.usage.and_then(|usage| usage.reasoning).unwrap_or(0);
+        let is_shown = self.chunks.iter().any(|chunk| chunk.kind.is_reasoning());
+        if is_shown { 0 } else { reported }
+    }
+
+    /// Output tokens that came in events.
+    pub fn visible_tokens(&self) -> Option<u32> {
+        Some(self.output_tokens()?.saturating_sub(self.hidden_tokens()))
     }
 }
 
@@ -131,9 +178,19 @@ pub enum ChunkKind {
     /// Text of the reasoning before the answer.
     #[serde(rename = "r")]
     Reasoning,
+    /// Reasoning in the text of the answer, between `<think>` and `</think>`.
+    #[serde(rename = "h")]
+    Thought,
     /// A piece of a tool call.
     #[serde(rename = "t")]
     Tool,
+}
+
+impl ChunkKind {
+    /// Whether it is reasoning, wherever the server puts it.
+    pub const fn is_reasoning(self) -> bool {
+        matches!(self, Self::Reasoning | Self::Thought)
+    }
 }
 
 /// Token counts that the server reported.
@@ -145,6 +202,12 @@ pub struct Usage {
     pub completion: Option<u32>,
     /// Tokens of the prompt that came from the prefix cache.
     pub cached: Option<u32>,
+    /// Tokens of the output that are reasoning, shown or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<u32>,
+    /// Whether it came because we asked for it, and bench_serving would not have.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_ours: bool,
 }
 
 /// Where the tokens of a prompt lay that came from the prefix cache.

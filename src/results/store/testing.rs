@@ -49,6 +49,7 @@ pub fn plan() -> Plan {
         parallel: false,
         reference: Some("sim".to_owned()),
         pull_ahead: false,
+        paired: false,
         validity: Default::default(),
         until: None,
     }
@@ -242,6 +243,7 @@ fn request(index: u32) -> Request {
         vision_tokens: 0,
         round: None,
         asked_tokens: 4,
+        limit_tokens: None,
         due_ns: 0,
         sent_ns: Some(sent),
         connected_ns: Some(sent + 40_000),
@@ -264,6 +266,7 @@ fn request(index: u32) -> Request {
             prompt: Some(8),
             completion: Some(4),
             cached: Some(0),
+            ..Counts::default()
         }),
         cached: None,
         oddities: Vec::new(),
@@ -272,6 +275,8 @@ fn request(index: u32) -> Request {
         counted_chunks: None,
         counted_prompt: None,
         uniform: None,
+        counted_reasoning: None,
+        tool_text: None,
         text: Some("an answer".to_owned()),
     }
 }

@@ -45,6 +45,8 @@ use crate::judge::metrics::Better;
 pub const ALPHA: f64 = 0.05;
 /// The chance with which [`Answer::visible_loss`] is found.
 pub const POWER: f64 = 0.9;
+/// The smallest change that counts, as a share, unless the user states another.
+pub const USUAL_BOUND: f64 = 0.02;
 /// The confidence of the interval that tables show.
 pub const LEVEL: f64 = 0.95;
 /// The confidence of the interval that must lie within the bound for *same*.
@@ -490,6 +492,6 @@ impl Answer {
 #[cfg(test)]
 mod rates;
 #[cfg(test)]
-mod synthetic;
+pub(super) mod synthetic;
 #[cfg(test)]
 mod tests;

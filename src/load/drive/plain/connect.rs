@@ -13,7 +13,7 @@ use super::{CONNECTS, MOST_EXPECTED, PREPARE, Round, Stream, wait_for};
 use crate::base::clock::Moment;
 use crate::load::drive::send::Job;
 use crate::load::drive::slots::Slot;
-use crate::load::exchange::{Bounds, Live, RETRY};
+use crate::load::exchange::{Live, RETRY};
 use crate::load::protocol::Decoder;
 
 /// A request that has a slot, and what is needed to send it.
@@ -48,9 +48,10 @@ impl Round {
         let Begun { mut job, slot, ready } = begun;
         let shared = &self.inner.shared;
         shared.progress.running.fetch_add(1, Ordering::Relaxed);
-        let bounds = Bounds::of(job.asked_tokens, &shared.limits);
+        let bounds = job.bounds(&shared.limits);
         let request = std::mem::take(&mut job.bytes);
-        let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes);
+        let mut decoder =
+            Decoder::new(shared.target.dialect.protocol, bounds.line_bytes).allow_empty(shared.stop_at_eos);
         decoder.expect(job.asked_tokens.min(MOST_EXPECTED) as usize);
         let mut live = Live::begin(request, decoder, bounds, self.zero);
         let (place, sent) = (job.place, live.sent());

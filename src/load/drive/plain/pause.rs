@@ -114,7 +114,8 @@ mod tests {
         assert_eq!(one(2000), Some(micros(500)));
         assert_eq!(one(20_000), Some(micros(1000)));
         assert_eq!(one(100), None, "it is not worth its timer");
-        let mixed = |fast: usize| of((0..200).map(|place| micros(if place % 100 < fast { 400 } else { 20_000 })));
+        let mixed =
+            |fast: usize| of((0..200).map(|place| micros(if place % 100 < fast { 400 } else { 20_000 })));
         assert_eq!(mixed(5).pause(1000, None), Some(micros(1000)));
         assert_eq!(mixed(20).pause(1000, None), Some(micros(100)));
     }

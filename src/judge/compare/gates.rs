@@ -1,0 +1,143 @@
+//! The metrics that cells are compared by: those that fit their load. `compare`, nightly runs and the tables of reports ask here, so that one
+//! cell is never judged by two different metrics.
+
+use crate::judge::metrics::{Flow, Metric, Sample, Statistic};
+use crate::matrix::spec::scenario::Scenario;
+use crate::matrix::spec::search::By;
+use crate::results::record::side::SideCell;
+
+/// With fewer requests than this for each one under way, the drain at the end is more than a tenth of the run and decides its throughput.
+const ROUNDS: u64 = 10;
+/// With fewer requests than this for each one under way there is no steady state to speak of.
+const LEAST_ROUNDS: u64 = 2;
+
+/// What decides how fast requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// A search for the highest value that holds the SLO.
+    Search(By),
+    /// A rate, a pace or the moments of a trace: throughput follows from these.
+    FixedRate,
+    /// The engine, with a limited number of requests under way.
+    ClosedLoop,
+    /// The engine, with all requests sent at once: most of the time to the first token is the wait in its queue.
+    Burst,
+}
+
+impl Load {
+    /// The load of a scenario.
+    pub fn of(scenario: &Scenario) -> Self {
+        let (arrival, workload) = (&scenario.arrival, &scenario.workload);
+        if let Some(search) = &scenario.search {
+            return Self::Search(search.by);
+        }
+        if arrival.pace.is_some() || !arrival.rate.is_infinite() || workload.is_replayed() {
+            return Self::FixedRate;
+        }
+        match arrival.concurrency {
+            Some(limit) if limit.get() < workload.prompts => Self::ClosedLoop,
+            _ => Self::Burst,
+        }
+    }
+}
+
+/// The metrics that gate a cell unless somebody chooses others, the one that ratios are of first.
+pub fn gates(scenario: &Scenario) -> Vec<Metric> {
+    match Load::of(scenario) {
+        Load::Search(by) => vec![Metric::Found(by)],
+        Load::FixedRate => {
+            let latency = Metric::Time(Statistic::Median, Sample::E2e);
+            let goodput = scenario.slo.as_ref().map(|_| Metric::Goodput);
+            std::iter::once(latency).chain(goodput).collect()
+        }
+        Load::ClosedLoop if is_decided_by_drain(scenario) => vec![Metric::SteadyOutput],
+        Load::ClosedLoop | Load::Burst => vec![Metric::Throughput(Flow::Output)],
+    }
+}
+
+/// The metric that stands for one of the steady state where a side has no such state, as imported figures have none: of the whole run, on both
+/// sides.
+pub const fn of_full_run(metric: Metric) -> Metric {
+    match metric {
+        Metric::SteadyOutput => Metric::Throughput(Flow::Output),
+        other => other,
+    }
+}
+
+/// The metric that two cells are compared by where the candidate is gated by `metric`.
+pub fn of_pair(metric: Metric, one: &SideCell, two: &SideCell) -> Metric {
+    let name = metric.name();
+    match one.starts(&name).is_empty() || two.starts(&name).is_empty() {
+        true => of_full_run(metric),
+        false => metric,
+    }
+}
+
+fn is_decided_by_drain(scenario: &Scenario) -> bool {
+    let Some(limit) = scenario.arrival.concurrency else {
+        return false;
+    };
+    let (limit, prompts) = (u64::from(limit.get()), u64::from(scenario.workload.prompts));
+    (LEAST_ROUNDS * limit..ROUNDS * limit).contains(&prompts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::units::{RequestRate, Span};
+    use crate::matrix::spec::arrival::{Arrival, Spacing};
+    use crate::matrix::spec::scenario::{Limits, Slo};
+    use crate::matrix::spec::search::Search;
+    use crate::matrix::spec::workload::{Dataset, Profile, Workload};
+
+    fn scenario(prompts: u32, concurrency: Option<u32>) -> Scenario {
+        Scenario {
+            name: "s".to_owned(),
+            profile: Profile::Classic,
+            seed: 1,
+            workload: Workload {
+                prompts,
+                ..Workload::of(Dataset::Random)
+            },
+            arrival: Arrival {
+                rate: RequestRate::INFINITE,
+                pace: None,
+                spacing: Spacing::Poisson,
+                concurrency: concurrency.and_then(std::num::NonZeroU32::new),
+            },
+            limits: Limits::default(),
+            slo: None,
+            search: None,
+            body: serde_json::Map::new(),
+            stop_at_eos: false,
+            keep_text: false,
+            lora: None,
+        }
+    }
+
+    #[test]
+    fn the_metric_fits_the_load() {
+        let output = Metric::Throughput(Flow::Output);
+        let latency = Metric::Time(Statistic::Median, Sample::E2e);
+        assert_eq!(gates(&scenario(1000, None)), [output]);
+        assert_eq!(gates(&scenario(1000, Some(100))), [output]);
+        assert_eq!(gates(&scenario(999, Some(100))), [Metric::SteadyOutput]);
+        // Hardly more requests than may be under way are a burst.
+        assert_eq!(gates(&scenario(199, Some(100))), [output]);
+        assert_eq!(Load::of(&scenario(100, Some(100))), Load::Burst);
+        let mut paced = scenario(1000, Some(200));
+        paced.arrival.rate = RequestRate::new(4.0).unwrap();
+        assert_eq!(gates(&paced), [latency]);
+        paced.slo = Some(Slo {
+            ttft: Some(Span::seconds(1)),
+            tpot: None,
+            e2e: None,
+        });
+        assert_eq!(gates(&paced), [latency, Metric::Goodput]);
+        let mut replayed = scenario(1000, None);
+        replayed.workload.trace_timestamps = true;
+        assert_eq!(gates(&replayed), [latency]);
+        paced.search = Some(Search::by(By::Rate));
+        assert_eq!(gates(&paced), [Metric::Found(By::Rate)]);
+    }
+}

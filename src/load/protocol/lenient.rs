@@ -1,0 +1,119 @@
+//! JSON as Python reads it: events that are not strict JSON but that `json.loads` takes are repaired and read again.
+//!
+//! Python takes `NaN`, `Infinity`, lone surrogates and repeated keys (the last one wins). A count of tokens that is no count costs
+//! its value, not the answer.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// A count of tokens: a fraction is cut, and everything else that is no count is `None`.
+pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let number = match Value::deserialize(deserializer)? {
+        Value::Number(number) => number,
+        _ => return Ok(None),
+    };
+    let whole = number.as_u64().and_then(|count| u32::try_from(count).ok());
+    let cut = || {
+        let count = number.as_f64()?;
+        (0.0..=f64::from(u32::MAX))
+            .contains(&count)
+            .then_some(count as u32)
+    };
+    Ok(whole.or_else(cut))
+}
+
+/// The text as strict JSON; `None` where Python would refuse it too.
+pub(super) fn repaired(text: &str) -> Option<String> {
+    let mut value: Value = serde_json::from_str(&strict(text)).ok()?;
+    // A report of another form than an object says nothing.
+    if let Value::Object(event) = &mut value {
+        for key in ["usage", "meta_info"] {
+            if event.get(key).is_some_and(|report| !report.is_object()) {
+                event.shift_remove(key);
+            }
+        }
+    }
+    Some(value.to_string())
+}
+
+/// The text with the words and escapes replaced that only Python knows.
+fn strict(text: &str) -> String {
+    let (mut strict, mut rest) = (String::with_capacity(text.len()), text);
+    let mut is_quoted = false;
+    while let Some(first) = rest.chars().next() {
+        let taken = match (is_quoted, first) {
+            (_, '"') => {
+                is_quoted = !is_quoted;
+                strict.push('"');
+                1
+            }
+            (true, '\\') => {
+                let (escape, length) = escape(rest);
+                strict.push_str(escape);
+                length
+            }
+            (false, '-' | 'N' | 'I') => {
+                let words = ["-Infinity", "Infinity", "NaN"];
+                match words.into_iter().find(|word| rest.starts_with(word)) {
+                    Some(word) => {
+                        strict.push_str("null");
+                        word.len()
+                    }
+                    None => {
+                        strict.push(first);
+                        1
+                    }
+                }
+            }
+            _ => {
+                strict.push(first);
+                first.len_utf8()
+            }
+        };
+        rest = rest.get(taken..).unwrap_or_default();
+    }
+    strict
+}
+
+/// The escape that a text begins with, a lone surrogate as the character for what is not known, and its length as it was.
+fn escape(text: &str) -> (&str, usize) {
+    const UNKNOWN: &str = "\\ufffd";
+    let unit = |at: usize| {
+        let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    match (unit(0), unit(6)) {
+        (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => (&text[..12], 12),
+        (Some(0xD800..=0xDFFF), _) => (UNKNOWN, 6),
+        (Some(_), _) => (&text[..6], 6),
+        (None, _) => {
+            let length = 1 + text[1..].chars().next().map_or(0, char::len_utf8);
+            (&text[..length], length)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_python_reads_is_repaired_and_nothing_else() {
+        for (text, expected) in [
+            (
+                r#"{"a":NaN,"b":-Infinity,"c":Infinity,"d":-1}"#,
+                r#"{"a":null,"b":null,"c":null,"d":-1}"#,
+            ),
+            (r#"{"a":"NaN \" Infinity"}"#, r#"{"a":"NaN \" Infinity"}"#),
+            (r#"{"a":"x\ud83dy"}"#, "{\"a\":\"x\u{fffd}y\"}"),
+            (r#"{"a":"\ude00\ud83d\ude00"}"#, "{\"a\":\"\u{fffd}😀\"}"),
+            (r#"{"a":1,"b":2,"a":3}"#, r#"{"a":3,"b":2}"#),
+            (r#"{"usage":[1],"meta_info":{"x":1}}"#, r#"{"meta_info":{"x":1}}"#),
+        ] {
+            assert_eq!(repaired(text).as_deref(), Some(expected), "{text}");
+        }
+        for text in ["{", "{\"a\":nan}", "{\"a\":\"\\", "{\"a\":\"\\u12\"}", "{\"é\\é"] {
+            assert_eq!(repaired(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! All cells of a report compared: the decision function is asked once, for the whole family of a report.
+//!
+//! Ratios, wins, losses and `[best]` come from these answers and from nowhere else.
+
+use std::collections::BTreeMap;
+
+use super::ratio::{self, Held, Ratio, Standing};
+use super::{Shown, names};
+use crate::judge::compare::comparable::Comparability;
+use crate::judge::compare::decision::{self, Answer, Design, Question};
+use crate::judge::metrics::{Flow, Metric};
+use crate::matrix::plan::Place;
+use crate::results::record::validity::Verdict;
+
+/// The cells of one model and scenario, each compared with the reference.
+#[derive(Clone, Debug)]
+pub struct Group<'s, 'a> {
+    /// Model and scenario.
+    pub title: String,
+    /// The cells.
+    pub rows: Vec<&'s Shown<'a>>,
+    /// What each is called among its neighbours.
+    pub names: Vec<String>,
+    /// The metrics that fit the load; ratios are of the first.
+    pub metrics: Vec<Metric>,
+    /// The engine that ratios refer to.
+    pub reference: String,
+    /// What each cell is beside the reference.
+    pub held: Vec<Held>,
+    /// The cell that is better than every other one.
+    pub best: Option<usize>,
+}
+
+impl Group<'_, '_> {
+    /// The metric that ratios are of.
+    pub fn metric(&self) -> Metric {
+        self.metrics
+            .first()
+            .copied()
+            .unwrap_or(Metric::Throughput(Flow::Output))
+    }
+}
+
+/// The answers on the pairs of one group: by the places of the baseline and of the candidate.
+type Answers = BTreeMap<(usize, usize), Vec<Answer>>;
+
+/// The cells of a report by model and scenario, in the order of first appearance, each compared with the rows of the reference engine. `reference`
+/// names that engine; without it that is the first one of the report, and of a group that lacks it the group's first.
+pub fn compared<'s, 'a>(shown: &'s [Shown<'a>], reference: Option<&str>) -> Vec<Group<'s, 'a>> {
+    let usual = shown.first().map_or("", |first| &first.launch.engine.name);
+    let mut groups: Vec<Group<'s, 'a>> = super::groups(shown)
+        .into_iter()
+        .map(|(title, rows)| {
+            let has_usual = rows.iter().any(|row| row.launch.engine.name == usual);
+            let own = match has_usual {
+                true => usual,
+                false => &rows[0].launch.engine.name,
+            };
+            Group {
+                title,
+                names: names(&rows),
+                metrics: ratio::gates_of(&rows),
+                reference: reference.unwrap_or(own).to_owned(),
+                held: Vec::new(),
+                best: None,
+                rows,
+            }
+        })
+        .collect();
+    let all = answers(&groups);
+    for (group, answers) in groups.iter_mut().zip(&all) {
+        group.held = (0..group.rows.len()).map(|at| held(group, at, answers)).collect();
+        group.best = best(group, answers);
+    }
+    groups
+}
+
+/// Asks about every pair of cells that may be compared, all at once.
+fn answers(groups: &[Group<'_, '_>]) -> Vec<Answers> {
+    let mut questions = Vec::new();
+    let mut asked = Vec::new();
+    for (number, group) in groups.iter().enumerate() {
+        for pair in pairs(group) {
+            let (baseline, candidate) = (group.rows[pair.0], group.rows[pair.1]);
+            let comparability = ratio::comparability(candidate, baseline);
+            if !comparability.gives_ratio() {
+                continue;
+            }
+            for metric in &group.metrics {
+                let [baseline, candidate] = ratio::samples(baseline, candidate, *metric);
+                questions.push(Question {
+                    better: ratio::better(*metric),
+                    baseline,
+                    candidate,
+                    design: Design::Separate,
+                    noise: None,
+                    between: None,
+                    gap: ratio::gap(&comparability),
+                });
+                asked.push((number, pair));
+            }
+        }
+    }
+    let terms = decision::Terms {
+        bound: decision::USUAL_BOUND,
+        family: 0,
+    };
+    let mut all = vec![Answers::new(); groups.len()];
+    for ((number, pair), answer) in asked.into_iter().zip(decision::decide(&questions, &terms)) {
+        all[number].entry(pair).or_default().push(answer);
+    }
+    all
+}
+
+/// Every pair of finished cells as baseline and candidate: a row of the reference engine is the baseline, else the earlier one.
+fn pairs(group: &Group<'_, '_>) -> Vec<(usize, usize)> {
+    let is_reference = |at: usize| group.rows[at].launch.engine.name == group.reference;
+    let done: Vec<usize> = (0..group.rows.len())
+        .filter(|at| group.rows[*at].is_done())
+        .collect();
+    let later = |place: usize| done[place + 1..].iter().copied();
+    let ordered = |one: usize, other: usize| match is_reference(other) && !is_reference(one) {
+        true => (other, one),
+        false => (one, other),
+    };
+    (0..done.len())
+        .flat_map(|place| later(place).map(move |other| (place, other)))
+        .map(|(place, other)| ordered(done[place], other))
+        .collect()
+}
+
+/// What a row is beside the reference: the first row of the reference engine that it can be compared with. A row of that engine which
+/// can be compared with no earlier one is a reference itself.
+fn held(group: &Group<'_, '_>, at: usize, answers: &Answers) -> Held {
+    let references: Vec<usize> = (0..group.rows.len())
+        .filter(|other| group.rows[*other].launch.engine.name == group.reference)
+        .collect();
+    if references.is_empty() {
+        return Held::Refused(vec!["it is not in this table".to_owned()], None);
+    }
+    let mut refused = Vec::new();
+    for other in references {
+        let found = match other == at {
+            true => itself(group, at),
+            false => against(group, at, other, answers),
+        };
+        match found {
+            Held::Ratio(..) => return found,
+            Held::Refused(..) => refused.push(found),
+        }
+    }
+    let has_per_gpu = |held: &Held| matches!(held, Held::Refused(_, Some(_)));
+    let chosen = refused.iter().position(has_per_gpu).unwrap_or(0);
+    refused.swap_remove(chosen)
+}
+
+/// A row of the reference engine, which is its own measure.
+fn itself(group: &Group<'_, '_>, at: usize) -> Held {
+    let one = group.rows[at];
+    if let Comparability::Not(why) = ratio::comparability(one, one) {
+        return Held::Refused(why, None);
+    }
+    let [sample, _] = ratio::samples(one, one, group.metric());
+    match sample.logs.len() {
+        0 => Held::Refused(vec![format!("{} is not known", group.metric().label())], None),
+        starts => Held::Ratio(
+            Ratio {
+                value: 1.0,
+                interval: None,
+                starts: [starts; 2],
+                is_reference: true,
+                standing: Standing::NotJudged,
+                reason: "it is the reference".to_owned(),
+            },
+            Vec::new(),
+        ),
+    }
+}
+
+/// One row beside one of the reference engine.
+fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) -> Held {
+    let (one, reference) = (group.rows[at], group.rows[other]);
+    if !reference.is_done() {
+        return Held::Refused(vec![format!("{} is not done", reference.engine())], None);
+    }
+    let ratio = || {
+        let straight = answers.get(&(other, at)).map(|answers| (answers, false));
+        let (answers, is_reversed) = straight.or_else(|| Some((answers.get(&(at, other))?, true)))?;
+        ratio::ratio(answers, is_reversed)
+    };
+    let with = |said: Vec<String>| match ratio() {
+        Some(ratio) => Held::Ratio(ratio, said),
+        None => Held::Refused(vec![format!("{} is not known", group.metric().label())], None),
+    };
+    match ratio::comparability(one, reference) {
+        Comparability::Comparable => with(Vec::new()),
+        Comparability::WithDifferences(said) | Comparability::DescribedOnly(said) => with(said),
+        Comparability::PerGpuOnly(said) => Held::Refused(said, per_gpu(one, reference, group.metric())),
+        Comparability::Not(said) => Held::Refused(said, None),
+    }
+}
+
+/// The ratio of throughput per GPU; `None` of what is no throughput.
+fn per_gpu(one: &Shown<'_>, reference: &Shown<'_>, metric: Metric) -> Option<f64> {
+    let is_throughput = matches!(metric, Metric::Throughput(_) | Metric::SteadyOutput);
+    let devices = [reference, one].map(|shown| f64::from(shown.launch.devices));
+    let [theirs, ours] = ratio::samples(reference, one, metric).map(|sample| sample.value());
+    (is_throughput && devices.iter().all(|count| *count > 0.0))
+        .then(|| Some(ours? / devices[1] / (theirs? / devices[0])))
+        .flatten()
+}
+
+/// Which of the rows is clearly the best: it is better than every other one that is done and not invalid. A row with doubts on the whole
+/// measurement and a server that somebody else started are none.
+fn best(group: &Group<'_, '_>, answers: &Answers) -> Option<usize> {
+    let counts = |at: &usize| group.rows[*at].is_done() && group.rows[*at].verdict() != Verdict::Invalid;
+    let rivals: Vec<usize> = (0..group.rows.len()).filter(counts).collect();
+    if rivals.len() < 2 {
+        return None;
+    }
+    let may_win = |at: &usize| {
+        let row = group.rows[*at];
+        row.verdict() == Verdict::Valid && !matches!(row.launch.place, Place::Attach(_))
+    };
+    let beats = |one: usize, other: usize| {
+        let straight = answers.get(&(other, one)).map(|answers| Standing::of(answers));
+        let reversed = || {
+            answers
+                .get(&(one, other))
+                .map(|answers| Standing::of(answers).reversed())
+        };
+        straight.or_else(reversed) == Some(Standing::Better)
+    };
+    let wins_all = |at: &usize| rivals.iter().all(|other| other == at || beats(*at, *other));
+    rivals.iter().copied().filter(may_win).find(wins_all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::units::RequestRate;
+    use crate::judge::metrics::{Sample, Statistic};
+    use crate::report::testing::{Case, shown};
+    use crate::results::record::cell::Definitions;
+    use crate::results::record::machine::Machine;
+    use crate::results::record::telemetry::Gpu;
+
+    /// A cell measured on as many starts as there are values.
+    fn starts_of(engine: &str, values: &[f64]) -> Case {
+        let mut case = Case::new(engine, "bf16", 1, values[0]);
+        for value in &values[1..] {
+            case = case.again(*value);
+        }
+        for (at, summary) in case.summaries.iter_mut().enumerate() {
+            (summary.start, summary.repeat) = (u32::try_from(at).unwrap() + 1, 1);
+        }
+        case
+    }
+
+    /// Five starts around a value.
+    fn around(engine: &str, value: f64) -> Case {
+        starts_of(
+            engine,
+            &[1.0, 1.004, 0.996, 1.002, 0.998].map(|factor| factor * value),
+        )
+    }
+
+    fn ratio_of(held: &Held) -> &Ratio {
+        match held {
+            Held::Ratio(ratio, _) => ratio,
+            Held::Refused(why, _) => panic!("{why:?}"),
+        }
+    }
+
+    /// What the second of two cells is beside the first, and which one is best.
+    fn judged(first: Case, second: Case) -> (Standing, Option<usize>) {
+        let cases = [first, second];
+        let shown = shown(&cases);
+        let groups = compared(&shown, None);
+        assert_eq!(groups.len(), 1);
+        (ratio_of(&groups[0].held[1]).standing, groups[0].best)
+    }
+
+    #[test]
+    fn only_what_the_decision_function_calls_better_is_a_win() {
+        let base = || around("a", 100.0);
+        assert_eq!(judged(base(), around("b", 150.0)), (Standing::Better, Some(1)));
+        assert_eq!(judged(base(), around("b", 70.0)), (Standing::Worse, Some(0)));
+        // One start says nothing, and neither do repeats on one.
+        assert_eq!(
+            judged(Case::new("a", "bf16", 1, 100.0), Case::new("b", "bf16", 1, 200.0)),
+            (Standing::NotJudged, None)
+        );
+        let repeated = |engine| Case::new(engine, "bf16", 1, 100.0).again(100.0).again(100.0);
+        assert_eq!(judged(repeated("a"), repeated("b")), (Standing::NotJudged, None));
+    }
+
+    #[test]
+    fn a_thousandth_of_a_percent_is_no_win() {
+        let steady = |engine, value| starts_of(engine, &[value; 5]);
+        assert_eq!(
+            judged(steady("a", 100.0), steady("b", 100.001)),
+            (Standing::Same, None)
+        );
+        // Certain, and smaller than what counts.
+        assert_eq!(judged(around("a", 100.0), around("b", 101.0)).1, None);
+        assert_eq!(
+            judged(
+                around("a", 100.0),
+                starts_of("b", &[90.0, 160.0, 100.0, 120.0, 140.0])
+            )
+            .1,
+            None
+        );
+    }
+
+    #[test]
+    fn value_and_interval_come_from_the_same_starts() {
+        let cases = [
+            starts_of("a", &[100.0, 101.0, 99.0, 100.0, 100.0]),
+            starts_of("b", &[50.0, 101.0, 102.0, 101.0, 100.0]),
+        ];
+        let shown = shown(&cases);
+        let groups = compared(&shown, None);
+        let ratio = ratio_of(&groups[0].held[1]);
+        let expected = (0.5f64 * 1.01 * 1.02 * 1.01).powf(0.2) / (1.01f64 * 0.99).powf(0.2);
+        assert!((ratio.value - expected).abs() < 1e-9, "{ratio:?}");
+        let [low, high] = ratio.interval.unwrap();
+        assert!(low < ratio.value && ratio.value < high);
+    }
+
+    #[test]
+    fn a_slower_engine_at_a_fixed_rate_loses_although_its_throughput_is_the_same() {
+        let paced = |engine: &str, e2e_ms: f64| {
+            let mut case = around(engine, 100.0);
+            case.cell.scenario.arrival.rate = RequestRate::new(12.0).unwrap();
+            for (at, summary) in case.summaries.iter_mut().enumerate() {
+                let figures = summary.figures.get_mut(&Definitions::Matrix).unwrap();
+                let name = Metric::Time(Statistic::Median, Sample::E2e).name();
+                figures.insert(name, Some(e2e_ms * (1.0 + 0.002 * at as f64)));
+            }
+            case
+        };
+        let cases = [paced("quick", 300.0), paced("slow", 900.0)];
+        let shown = shown(&cases);
+        let groups = compared(&shown, None);
+        assert_eq!(groups[0].metric(), Metric::Time(Statistic::Median, Sample::E2e));
+        let ratio = ratio_of(&groups[0].held[1]);
+        assert!((ratio.value - 3.0).abs() < 1e-9, "{ratio:?}");
+        assert_eq!((ratio.standing, groups[0].best), (Standing::Worse, Some(0)));
+    }
+
+    #[test]
+    fn machines_that_differ_leave_a_ratio_and_no_verdict_and_the_first_run_is_the_reference() {
+        let cases = [around("a", 100.0), around("a", 80.0)];
+        let machine = |watts: f64| Machine {
+            devices: vec![Gpu {
+                device: 0,
+                name: "H100".to_owned(),
+                power_limit_w: Some(watts),
+                ..Gpu::default()
+            }],
+            gpus: vec!["H100".to_owned()],
+            driver: Some("570".to_owned()),
+            ..Machine::default()
+        };
+        let machines = [machine(700.0), machine(350.0)];
+        let mut rows = shown(&cases);
+        for ((row, machine), run) in rows.iter_mut().zip(&machines).zip(["one", "two"]) {
+            (row.machine, row.run) = (Some(machine), run);
+        }
+        let groups = compared(&rows, None);
+        assert!(ratio_of(&groups[0].held[0]).is_reference);
+        let Held::Ratio(ratio, differences) = &groups[0].held[1] else {
+            panic!("{:?}", groups[0].held)
+        };
+        assert!((ratio.value - 0.8).abs() < 1e-9);
+        assert_eq!((ratio.standing, groups[0].best), (Standing::NotJudged, None));
+        assert_eq!(differences, &["GPU power limit 350 W against 700 W"]);
+        for row in &mut rows {
+            row.machine = Some(&machines[0]);
+        }
+        let groups = compared(&rows, None);
+        assert_eq!(
+            (ratio_of(&groups[0].held[1]).standing, groups[0].best),
+            (Standing::Worse, Some(0))
+        );
+    }
+
+    #[test]
+    fn an_invalid_cell_has_no_ratio_gives_none_and_wins_nothing() {
+        let mut cases = [around("a", 100.0), around("b", 200.0)];
+        for summary in &mut cases[1].summaries {
+            summary.validity = Some(crate::results::record::validity::Validity {
+                verdict: Verdict::Invalid,
+                reasons: Vec::new(),
+            });
+        }
+        let shown = shown(&cases);
+        for reference in ["a", "b"] {
+            let groups = compared(&shown, Some(reference));
+            let held = &groups[0].held[1];
+            assert!(
+                matches!(held, Held::Refused(why, None) if why[0].contains("invalid")),
+                "{held:?}"
+            );
+            assert_eq!(groups[0].best, None);
+        }
+    }
+}

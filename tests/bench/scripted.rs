@@ -1,0 +1,190 @@
+//! Answers that a bench is easily wrong about: a server that says the same to every request, word for word.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::harness::{Desk, Ran};
+
+/// A server that answers each request with these lines, an event each, a few milliseconds apart; its thread ends with the process.
+fn serve(lines: &[String]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = listener.local_addr().expect("it has one").port();
+    let lines = lines.to_vec();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let lines = lines.clone();
+            std::thread::spawn(move || answer(stream, &lines));
+        }
+    });
+    port
+}
+
+fn answer(mut stream: TcpStream, lines: &[String]) -> Option<()> {
+    let mut bytes = Vec::new();
+    let head = loop {
+        let mut buffer = [0; 4096];
+        let length = stream.read(&mut buffer).ok().filter(|length| *length > 0)?;
+        bytes.extend_from_slice(&buffer[..length]);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            let is_length = name.eq_ignore_ascii_case("content-length");
+            is_length.then(|| value.trim().parse::<usize>().ok())?
+        });
+        if body.len() >= length.unwrap_or(0) {
+            break head.to_owned();
+        }
+    };
+    if head.starts_with("GET") {
+        let body = json!({"data": [{"id": "m"}]}).to_string();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        return stream.write_all((head + &body).as_bytes()).ok();
+    }
+    stream
+        .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+        .ok()?;
+    for line in lines {
+        std::thread::sleep(Duration::from_millis(5));
+        stream.write_all(format!("{line}\n\n").as_bytes()).ok()?;
+    }
+    Some(())
+}
+
+/// The lines of a stream, with its end.
+fn stream(events: &[Value]) -> Vec<String> {
+    let events = events.iter().map(|event| format!("data: {event}"));
+    events.chain(["data: [DONE]".to_owned()]).collect()
+}
+
+fn text(text: &str) -> Value {
+    json!({"choices": [{"text": text}]})
+}
+
+/// Two requests for eight tokens each: what was said, and the line that was written.
+fn bench(backend: &str, lines: &[String], more: &[&str]) -> (Ran, Map<String, Value>) {
+    let desk = Desk::new();
+    let port = serve(lines);
+    let common = ["--num-prompts", "2", "--warmup-requests", "0", "--disable-tqdm"];
+    let ran = desk.random(backend, port, &[&common[..], more].concat());
+    let line = desk.lines().into_iter().next().expect("a line was written");
+    (ran, line)
+}
+
+fn figure(line: &Map<String, Value>, name: &str) -> f64 {
+    line["matrix"]["figures"][name]
+        .as_f64()
+        .unwrap_or_else(|| panic!("no {name} in {line:#?}"))
+}
+
+#[test]
+fn a_server_that_stops_at_its_own_limit_is_not_credited_with_what_was_asked_for() {
+    let mut events = ["a", " b", " c"].map(text);
+    events[2]["choices"][0]["finish_reason"] = json!("length");
+    let (ran, line) = bench("vllm", &stream(&events), &[]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let block = line["total_output_tokens"].as_f64().expect("a number");
+    assert!(
+        (4.0..=8.0).contains(&block),
+        "{block} tokens for 2 answers of `a b c`"
+    );
+    assert_eq!(block, figure(&line, "output_tokens"));
+}
+
+/// Counts are asked for unless the Python tool's own body is wanted, and what the body allows is what is asked for.
+#[test]
+fn more_tokens_than_the_data_set_asks_for_are_counted_and_not_cut() {
+    let mut events: Vec<Value> = vec![text(" a"); 1200];
+    events.push(json!({"choices": [], "usage": {"prompt_tokens": 32, "completion_tokens": 1200}}));
+    let lines: Vec<String> = vec![stream(&events).join("\n\n")];
+    let (ran, line) = bench(
+        "vllm",
+        &lines,
+        &["--extra-request-body", r#"{"max_tokens": 3000}"#],
+    );
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(line["total_output_tokens"], json!(2400));
+    assert!(
+        ran.stderr.contains("requests ask for token counts"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(figure(&line, "asked_output_tokens"), 6000.0);
+}
+
+#[test]
+fn tool_calls_without_a_report_have_tokens() {
+    let call = |name: Option<&str>, arguments: &str| json!({"choices": [{"delta": {"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}}]});
+    let events = [
+        call(Some("find"), ""),
+        call(None, "{\"word\":"),
+        call(None, " \"blue\"}"),
+    ];
+    let (ran, line) = bench("vllm-chat", &stream(&events), &[]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(figure(&line, "output_tokens") > 4.0);
+    assert!(figure(&line, "mean_tpot_ms") > 0.0);
+}
+
+#[test]
+fn an_answer_that_ends_at_once_is_whole_where_the_model_may_end_it() {
+    let event = json!({"choices": [{"delta": {"content": ""}, "finish_reason": "stop"}]});
+    let (ran, line) = bench(
+        "vllm-chat",
+        &stream(std::slice::from_ref(&event)),
+        &["--disable-ignore-eos"],
+    );
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(figure(&line, "completed_requests"), 2.0);
+    assert_eq!(line["matrix"]["figures"]["mean_ttft_ms"], Value::Null);
+    let (ran, _) = bench("vllm-chat", &stream(&[event]), &[]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+}
+
+#[test]
+fn hidden_reasoning_is_told_apart_and_shared_out_over_no_event() {
+    let event = |content: &str| json!({"choices": [{"delta": {"content": content}}]});
+    let mut events = ["a", " b", " c", " d"].map(event).to_vec();
+    events.push(json!({"choices": [], "usage": {
+        "prompt_tokens": 32, "completion_tokens": 104, "completion_tokens_details": {"reasoning_tokens": 100},
+    }}));
+    let (ran, line) = bench("vllm-chat", &stream(&events), &[]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(figure(&line, "reasoning_output_tokens"), 200.0);
+    // Events are 5 ms apart; shared out over 103 tokens it would be a fraction of one.
+    assert!(figure(&line, "mean_tpot_ms") > 3.0);
+    assert!(figure(&line, "p50_itl_ms") > 3.0);
+}
+
+#[test]
+fn an_event_named_error_is_a_failure_with_its_words() {
+    let mut lines = stream(&["a", " b", " c"].map(text));
+    lines.pop();
+    lines.push("event: error\ndata: {\"code\": 500, \"message\": \"engine died\"}".to_owned());
+    let (ran, _) = bench("vllm", &lines, &[]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("error-event, such as: engine died"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn json_that_only_python_reads_and_a_report_of_nothing_cost_no_answer() {
+    let lines = [
+        r#"data: {"choices": [{"text": "a", "logprobs": {"token_logprobs": [NaN]}}]}"#,
+        r#"data: {"choices": [{"text": " b"}], "usage": {"completion_tokens": -1}}"#,
+        r#"data: {"choices": [{"text": " c\ud83d"}], "x": 1, "x": 2}"#,
+        r#"data: {"choices": [], "usage": {"prompt_tokens": 32, "completion_tokens": 0}}"#,
+        "data: [DONE]",
+    ];
+    let (ran, line) = bench("vllm", &lines.map(str::to_owned), &[]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(figure(&line, "output_tokens") >= 6.0, "{line:#?}");
+}
