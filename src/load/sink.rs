@@ -33,17 +33,10 @@ impl Sink {
     }
 
     pub(super) fn take(&self, request: &Request) {
-        let text = request.text.as_ref().filter(|_| self.keeps_text);
-        let record = Request {
-            chunks: request.chunks.clone(),
-            failure: request.failure.clone(),
-            cached: request.cached.clone(),
-            oddities: request.oddities.clone(),
-            finish: request.finish.clone(),
-            counted_chunks: None,
-            text: text.cloned(),
-            ..*request
-        };
+        let mut record = request.clone();
+        if !self.keeps_text {
+            (record.text, record.tool_text) = (None, None);
+        }
         if self.records.try_send(record).is_err() {
             self.missed.fetch_add(1, Ordering::Relaxed);
         }
