@@ -16,7 +16,7 @@ use crate::report::import::{self, Declared, Keep, Reading};
 use crate::report::quiet;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
-use crate::results::store::{Beginning, Store, StoreError};
+use crate::results::store::{Beginning, Run, Store, StoreError};
 
 /// Reads the files and writes the run.
 ///
@@ -72,7 +72,8 @@ pub fn execute(args: &ImportArgs) -> Outcome {
             message: told.clone(),
         })
         .context("the journal cannot be written")?;
-    report::results(&store)?;
+    let run = Run::read(store.folder()).context("cannot read the run")?;
+    report::results(&run, &store, |_| true)?;
     let warnings = match imports.warnings.len() {
         0 => String::new(),
         1 => ", 1 warning".to_owned(),

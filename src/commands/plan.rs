@@ -88,6 +88,7 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
     let mut expected = 0.0;
     let mut unknown = 0;
     let mut number = 0;
+    let by_launch = plan.cells_by_launch();
     for (index, launch) in plan.launches.iter().enumerate() {
         let _ = write!(
             out,
@@ -100,7 +101,7 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
         for note in notes(plan, launch) {
             let _ = writeln!(out, "    # {note}");
         }
-        for cell in plan.cells.iter().filter(|cell| cell.launch == launch.id) {
+        for cell in by_launch.get(&launch.id).into_iter().flatten() {
             number += 1;
             let took = past.get(&cell.key).map(|past| past.seconds);
             match took {

@@ -19,7 +19,7 @@ use crate::commands::{
 };
 use crate::engine;
 use crate::exit::Exit;
-use crate::matrix::plan::{Measurement, Place, Plan, Start};
+use crate::matrix::plan::{Launch, Measurement, Place, Plan, Start};
 use crate::matrix::spec::gpus::GpuList;
 use crate::progress::Progress;
 use crate::results::record::cell::{Ending, Summary};
@@ -53,15 +53,58 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     let measured = measure(args, colors, &|_| (), &Further::AsAsked)?;
     if !args.json {
         print(&measured.tables);
+        print(&format!("{}\n", measured.count.words()));
         print(&format!("results: {}\n", measured.folder.display()));
+        print(&format!(
+            "page: {}\n",
+            measured.folder.join("report.html").display()
+        ));
         if measured.exit == Exit::Interrupted {
             print(&format!(
                 "go on with: {}\n",
                 cli::resume_command(measured.run.as_str())
             ));
+        } else if measured.count.failed > 0 {
+            let resume = cli::resume_command(measured.run.as_str());
+            let failed = if args.failed { "" } else { " --failed" };
+            print(&format!("measure what failed again: {resume}{failed}\n"));
         }
     }
     Ok(measured.exit)
+}
+
+/// How the measurements of a run ended, those of earlier invocations included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    done: usize,
+    invalid: usize,
+    failed: usize,
+}
+
+impl Count {
+    fn of<'a>(finished: impl Iterator<Item = &'a Summary>) -> Self {
+        let mut count = Self::default();
+        for summary in finished {
+            let mut reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+            match &summary.ending {
+                Ending::Failed { .. } => count.failed += 1,
+                Ending::Done if reasons.any(|reason| reason.weight == Verdict::Invalid) => count.invalid += 1,
+                Ending::Done => count.done += 1,
+                Ending::Skipped { .. } | Ending::Interrupted => {}
+            }
+        }
+        count
+    }
+
+    fn words(self) -> String {
+        let mut words = format!("{} done", self.done);
+        for (count, word) in [(self.invalid, "invalid"), (self.failed, "failed")] {
+            if count > 0 {
+                words.push_str(&format!(", {count} {word}"));
+            }
+        }
+        words
+    }
 }
 
 /// What measuring came to.
@@ -72,6 +115,8 @@ pub(super) struct Measured {
     pub folder: PathBuf,
     /// Its tables, for the terminal.
     pub tables: String,
+    /// How its measurements ended.
+    pub count: Count,
     /// How `matrix run` would end.
     pub exit: Exit,
 }
@@ -121,12 +166,33 @@ pub(super) fn measure(
     let allowed = allowed_gpus(args.gpus.as_ref(), &read.plan, &host.machine)?;
     // Before the machine is looked at: what a killed run left may hold the very port or the GPUs that are wanted now.
     let swept = runtime.block_on(engine::sweep(GRACE, &host.whereabouts));
+    let uses_daemon = |launch: &Launch| matches!(launch.place, Place::Container(_));
+    for note in &swept.notes {
+        complain(&format!("note: {note}\n"));
+    }
+    for what in &swept.remaining {
+        complain(&format!("warning: cannot remove {what}\n"));
+    }
+    // A run that needs the daemon is refused with the same words.
+    if let Some(reason) = swept
+        .unseen
+        .filter(|_| !read.plan.launches.iter().any(uses_daemon))
+    {
+        complain(&format!(
+            "note: the containers that earlier runs may have left could not be looked at: {reason}\n"
+        ));
+    }
+    let swept = swept.removed;
+    let places = preflight::Places {
+        matrix: &args.matrix,
+        results: &args.results,
+    };
     let devices = runtime.block_on(select::chosen(&read.plan, &host, &allowed));
     if devices.len() < host.machine.gpus.len() {
         select::hold_to_leased(&mut read.plan);
     }
     let host = Host { devices, ..host };
-    if let Err(unfit) = runtime.block_on(fit(&read.plan, &host, &args.results)) {
+    if let Err(unfit) = runtime.block_on(fit(&read.plan, &host, places)) {
         let told = swept.iter().map(|what| format!("note: removed {what}\n"));
         return Err(Refusal::unfit(told.collect::<String>() + &unfit.message));
     }
@@ -190,6 +256,12 @@ impl Begun<'_> {
         let finished = begin(&store, &read, &whole, &host)?;
         hold_images(&whole, &finished, &host);
         let todo = remaining(&read.plan.starts, &finished, args.failed);
+        if args.resume.is_some() {
+            // What is measured again is appended as it ends.
+            let open: BTreeSet<&Measurement> = todo.iter().flat_map(|start| &start.cells).collect();
+            let run = store::Run::read(store.folder()).context("cannot read the run")?;
+            report::results(&run, &store, |measurement| !open.contains(measurement))?;
+        }
         log::into(store.log().context("cannot open the log")?);
         let journal = Mutex::new(store.journal().context("cannot open the journal")?);
         let (events, progress) = listeners(args, &read.plan, &store, journal, &host.redactor);
@@ -227,11 +299,13 @@ impl Begun<'_> {
             .context("cannot read what is finished")?;
         let tables =
             report::write(&store, colors).context("the measurements are saved, the tables are not")?;
+        let count = Count::of(finished.values());
         Ok(Measured {
             run: store.run().clone(),
             folder: store.folder().to_owned(),
             tables,
-            exit: verdict(&stop, &finished, unstopped),
+            count,
+            exit: verdict(&stop, count, unstopped),
         })
     }
 }
@@ -318,18 +392,11 @@ fn claim(plan: &Plan, host: &Host, allowed: &[u32]) -> Result<Option<Claim>, Ref
     })
 }
 
-/// How a run ends of which this is finished, by now or before, and that could not stop so many engines.
-fn verdict(stop: &Stop, finished: &BTreeMap<Measurement, Summary>, unstopped: usize) -> Exit {
-    let is_failed = |summary: &Summary| {
-        let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
-        let is_invalid = reasons
-            .map(|reason| reason.weight)
-            .any(|weight| weight == Verdict::Invalid);
-        is_invalid || matches!(summary.ending, Ending::Failed { .. })
-    };
+/// How a run ends whose measurements ended so, by now or before, and that could not stop so many engines.
+fn verdict(stop: &Stop, count: Count, unstopped: usize) -> Exit {
     if stop.is_asked() {
         Exit::Interrupted
-    } else if unstopped > 0 || finished.values().any(is_failed) {
+    } else if unstopped > 0 || count.failed > 0 || count.invalid > 0 {
         Exit::CellFailed
     } else {
         Exit::Done
@@ -394,12 +461,12 @@ fn host(
 }
 
 /// Everything that keeps the machine from measuring, named at once.
-async fn fit(plan: &Plan, host: &Host, results: &Path) -> Result<(), Refusal> {
+async fn fit(plan: &Plan, host: &Host, places: preflight::Places<'_>) -> Result<(), Refusal> {
     for finding in preflight::templates(plan, &host.folder, &host.caches()).expected {
         complain(&host.redactor.redact(&finding.note()));
     }
     let waiting = |what: String| complain(&host.redactor.redact(&format!("{what}\n")));
-    let findings = preflight::findings(plan, host, results, &waiting).await;
+    let findings = preflight::findings(plan, host, places, &waiting).await;
     if findings.is_empty() {
         return Ok(());
     }
@@ -577,10 +644,10 @@ fn listeners(
             }
         }
     });
-    let results = Arc::clone(store);
+    let (results, planned) = (Arc::clone(store), plan.clone());
     events.listen(move |event| {
-        if matches!(event, Event::CellEnded { .. })
-            && let Err(error) = report::results(&results)
+        if let Event::CellEnded { measurement, .. } = event
+            && let Err(error) = report::append_result(&planned, &results, measurement)
         {
             tracing::error!("results.jsonl: {error:#}");
         }

@@ -53,7 +53,7 @@ fn a_library_that_cannot_be_used_is_told_before_anything_starts() {
         .gpus(&launch_without)
         .run(&[])
         .exits(4)
-        .says("needs 1 GPUs, and this host has 0");
+        .says("needs 1 GPU, and this host has 0");
 }
 
 #[test]

@@ -14,6 +14,15 @@ const FEW: usize = 8;
 /// What calibration found may be exceeded by this factor before it counts: the engine runs on the same machine then.
 const CALIBRATED: f64 = 3.0;
 
+/// Events that follow one another faster come in bursts, whose gaps say nothing.
+const LEAST_GAP_MS: f64 = 0.05;
+
+/// From this rate on the client is the first suspect when events are read together.
+const BUSY_EVENTS_PER_S: f64 = 100_000.0;
+
+/// Below that rate reads may be late by so many times what sending may.
+const LATE_READS: f64 = 3.0;
+
 /// The share of the median TTFT that nobody would see.
 const UNSEEN: f64 = 0.05;
 
@@ -21,6 +30,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let (summary, bounds) = (evidence.summary, evidence.bounds);
     if let Some(client) = &summary.client {
         late(evidence, client, reasons);
+        read_late(evidence, client, bounds, reasons);
         effort(client, bounds, reasons);
     }
     if let Some(telemetry) = &summary.telemetry {
@@ -85,6 +95,31 @@ fn summary_host<'a>(evidence: &Evidence<'a>) -> Option<&'a HostWindow> {
     evidence.summary.telemetry.as_ref()?.host.as_ref()
 }
 
+/// Whether moments of arrival say something of the time between events: a tenth of them may be off by more than half of it.
+fn read_late(evidence: &Evidence<'_>, client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+    let gap = evidence.figure(Metric::Time(Statistic::Mean, Sample::ChunkGap));
+    let (Some(late), Some(gap)) = (client.late, gap.filter(|gap| *gap >= LEAST_GAP_MS)) else {
+        return;
+    };
+    // Below such a rate it is others who keep the client from its processor now and then, and engines whose events come in bursts.
+    let least = match late.events_per_s >= BUSY_EVENTS_PER_S {
+        true => 0.0,
+        false => LATE_READS * 1000.0 * bounds.send_lag.duration().as_secs_f64(),
+    };
+    let bound = least.max(gap / 2.0);
+    if late.p90_ms > bound {
+        let measured = format!(
+            "the client read events together: one of ten may be off by {:.2} ms, with {gap:.2} ms between events",
+            late.p90_ms
+        );
+        let reason = found(Code::ClientLate, measured, Some(format!("{bound:.2} ms")));
+        reasons.push(Reason {
+            weight: Verdict::Suspect,
+            ..reason
+        });
+    }
+}
+
 /// What the client was busy with, and whether its clock was left alone.
 pub(super) fn effort(client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     if let Some(share) = client.cpu_share.filter(|share| *share > bounds.client_cpu) {
@@ -95,13 +130,28 @@ pub(super) fn effort(client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Re
             Some(percent(bounds.client_cpu)),
         ));
     }
+    if let Some(late) = client.late.filter(|late| late.pauses > 0) {
+        let measured = format!(
+            "the client was stopped, or had no processor, {} for 0.3 s or longer, at most {:.1} s; what arrived meanwhile has later moments",
+            times(late.pauses),
+            late.longest_pause_s
+        );
+        let reason = found(Code::ClientLate, measured, Some("never".to_owned()));
+        reasons.push(Reason {
+            weight: Verdict::Suspect,
+            ..reason
+        });
+    }
     if client.clock_jumps > 0 {
-        let times = match client.clock_jumps {
-            1 => "once".to_owned(),
-            times => format!("{times} times"),
-        };
-        let measured = format!("set {times} by a millisecond or more");
+        let measured = format!("set {} by a millisecond or more", times(client.clock_jumps));
         reasons.push(found(Code::ClockJump, measured, Some("never".to_owned())));
+    }
+}
+
+fn times(count: u32) -> String {
+    match count {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
     }
 }
 

@@ -74,6 +74,9 @@ pub struct Matrix {
     /// Whether the next engine's image is pulled while cells run; rows beside a pull say so.
     #[serde(default)]
     pub pull_ahead: bool,
+    /// How `matrix nightly` judges this matrix.
+    #[serde(default)]
+    pub nightly: Nightly,
     /// From where on a measurement is doubted, as in `{ window: 60s, warm: 0.02 }`; what each bound is for is told by
     /// `matrix explain --codes`.
     #[serde(default)]
@@ -81,6 +84,15 @@ pub struct Matrix {
     /// Files of data sets, relative to this file: `sharegpt: data/ShareGPT.json`.
     #[serde(default)]
     pub datasets: OrderedMap<Spanned<String>>,
+}
+
+/// How `matrix nightly` judges a matrix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nightly {
+    /// Whether the baseline is started in turn with every cell each night (`paired: true`), so that whatever a night does to the host happens
+    /// to both, instead of when a loss is suspected. A night then takes about twice as long.
+    pub paired: bool,
 }
 
 const fn one() -> u64 {

@@ -35,6 +35,7 @@ impl Made {
             reference: None,
             pull_ahead: false,
             gpus: None,
+            paired: false,
             validity: Default::default(),
             until: None,
         };

@@ -56,6 +56,7 @@ pub fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
             reference: None,
             pull_ahead: false,
             gpus: None,
+            paired: false,
             validity: Bounds::default(),
             until: None,
         },

@@ -224,6 +224,7 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         reference: None,
         pull_ahead: false,
         gpus: None,
+        paired: false,
         validity: Default::default(),
         until: None,
     };

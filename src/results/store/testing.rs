@@ -50,6 +50,7 @@ pub fn plan() -> Plan {
         reference: Some("sim".to_owned()),
         pull_ahead: false,
         gpus: None,
+        paired: false,
         validity: Default::default(),
         until: None,
     }

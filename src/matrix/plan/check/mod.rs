@@ -19,6 +19,7 @@ use crate::matrix::spec::select::{AXES, Selector};
 use crate::matrix::spec::shape::Named;
 use crate::matrix::spec::shape::{ByEngine, OneOrMany};
 use crate::matrix::spec::source::{Mistake, Place, Spanned, listed, nearest};
+use crate::matrix::spec::text::{Piece, Text};
 
 /// The mistakes of a matrix as a whole.
 pub(crate) fn matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Mistake> {
@@ -51,6 +52,12 @@ pub(crate) fn matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Mistake> {
         }
     }
     mistakes
+}
+
+/// A matrix that crosses more than can be planned.
+pub(crate) fn too_many(what: &str, most: u64) -> Mistake {
+    Mistake::new(format!("the matrix comes to more than {most} {what}"))
+        .help("take values out of its axes or lower `repeats`, or write several matrices")
 }
 
 fn at(mistake: Mistake, place: Option<&Place>, label: impl Into<String>) -> Mistake {
@@ -340,6 +347,26 @@ fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: 
             .help("add its address, such as `url: http://127.0.0.1:8000`"),
         );
     }
+    let names_scheme =
+        |url: &&Spanned<Text>| url.as_str().contains("://") || url.pieces().iter().any(is_filled);
+    if let Some(url) = entry.url.as_ref().filter(|url| !names_scheme(url)) {
+        mistakes.push(
+            at(
+                Mistake::new(format!(
+                    "the url `{url}` of `{}` has no scheme",
+                    engine_name(named)
+                )),
+                named.name.place.as_ref(),
+                "its `url`",
+            )
+            .help(format!("did you mean `http://{url}`?")),
+        );
+    }
+}
+
+/// Whether a piece of a text is not known before a start.
+fn is_filled(piece: &Piece<'_>) -> bool {
+    !matches!(piece, Piece::Plain(_))
 }
 
 /// What is declared of an attached server is leased where an engine is started.
