@@ -130,7 +130,9 @@ fn declared(args: &ImportArgs, path: &Path) -> Result<Declared, String> {
         Err(error) => return Err(format!("cannot read `{beside}`: {error}")),
     };
     let own: Declared = serde_yaml::from_str(&text).map_err(|error| {
-        format!("`{beside}`: {error}; it may hold `engine`, `version`, `gpus`, `gpu`, `precision` and `model`")
+        format!(
+            "`{beside}`: {error}; it may hold `engine`, `version`, `gpus`, `gpu`, `precision` and `model`"
+        )
     })?;
     Ok(own.or(flags))
 }

@@ -243,7 +243,11 @@ fn describe(launch: &Launch) -> String {
 /// What is to be known of the measurements of a launch before they are made.
 fn notes(plan: &Plan, launch: &Launch) -> Vec<String> {
     let mut notes = Vec::new();
-    let starts = plan.starts.iter().filter(|start| start.launch == launch.id).count();
+    let starts = plan
+        .starts
+        .iter()
+        .filter(|start| start.launch == launch.id)
+        .count();
     if launch.is_attached() && starts > 1 {
         notes.push(format!(
             "someone else started this server: its {starts} starts are repeats on it, and no start of its own is measured"
@@ -256,7 +260,9 @@ fn notes(plan: &Plan, launch: &Launch) -> Vec<String> {
                 .to_owned(),
         );
     } else if launch.is_attached() && launch.contact.reset.is_none() {
-        notes.push("nothing empties its caches, and prompts are sent as drawn (`unique_prefixes: false`)".to_owned());
+        notes.push(
+            "nothing empties its caches, and prompts are sent as drawn (`unique_prefixes: false`)".to_owned(),
+        );
     }
     notes
 }

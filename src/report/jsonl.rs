@@ -29,7 +29,10 @@ pub fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
     let mut line = Map::new();
     asked(&mut line, launch, cell, summary);
     // What was imported has the figures that were printed, whichever definitions they follow.
-    let theirs = match (&summary.imported, summary.figures.contains_key(&Definitions::Current)) {
+    let theirs = match (
+        &summary.imported,
+        summary.figures.contains_key(&Definitions::Current),
+    ) {
         (Some(_), false) => figures(Definitions::Classic),
         _ => figures(Definitions::Current),
     };

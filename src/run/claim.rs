@@ -54,7 +54,9 @@ impl Claim {
                 .unwrap_or(Path::new("/tmp"))
         };
         let folder = folder.unwrap_or_else(usual);
-        let locks = gpus.iter().map(|&gpu| lock(gpu, folder.join(format!("matrix-gpu-{gpu}.lock"))));
+        let locks = gpus
+            .iter()
+            .map(|&gpu| lock(gpu, folder.join(format!("matrix-gpu-{gpu}.lock"))));
         Ok(Self {
             _locks: locks.collect::<Result<_, _>>()?,
         })

@@ -120,7 +120,10 @@ pub(crate) async fn unfit(plan: &Plan, host: &Host) -> Vec<(String, String)> {
                 reason,
                 "its driver's tool, such as `nvidia-smi`, may say more".to_owned(),
             )),
-            Ok(look) => Some((unrest(device, &look, bound, draws(gpus, device))?, mend(&look).to_owned())),
+            Ok(look) => Some((
+                unrest(device, &look, bound, draws(gpus, device))?,
+                mend(&look).to_owned(),
+            )),
         })
         .collect()
 }

@@ -9,8 +9,8 @@ use crate::engine::{self, Devices, Running};
 use crate::judge::window::{self, About};
 use crate::load::Address;
 use crate::matrix::plan::Launch;
-use crate::results::record::telemetry::{Sample, Telemetry};
 use crate::results::record::post_mortem::KernelLog;
+use crate::results::record::telemetry::{Sample, Telemetry};
 use crate::run::Host;
 use crate::run::hygiene::{self, AtRest, Watch};
 use crate::telemetry::engine::{EngineProbe, Page};
@@ -99,7 +99,8 @@ impl Sampling {
             _ => Engine::Unknown,
         };
         let near = host.machine.cpus_near(&self.devices);
-        self.sampler.add(Box::new(HostProbe::new(engine).near(near.as_deref())));
+        self.sampler
+            .add(Box::new(HostProbe::new(engine).near(near.as_deref())));
         let Some(metrics) = &launch.contact.metrics else {
             return;
         };
@@ -129,7 +130,10 @@ impl Sampling {
         for probe in gpus.probes(&self.devices, &self.watch.processes) {
             self.sampler.add(probe);
         }
-        let own = gpus.facts().iter().filter(|gpu| self.devices.contains(&gpu.device));
+        let own = gpus
+            .facts()
+            .iter()
+            .filter(|gpu| self.devices.contains(&gpu.device));
         self.buses = own.filter_map(|gpu| gpu.bus.clone()).collect();
     }
 

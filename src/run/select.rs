@@ -32,7 +32,8 @@ pub fn allowed(machine: &Machine, wish: Option<&Wish>) -> Result<Vec<u32>, Strin
             GpuName::Uuid(uuid) => {
                 let mut all = machine.devices.iter();
                 let is_it = |known: &String| known.starts_with(uuid.as_str());
-                all.find(|gpu| gpu.uuid.as_ref().is_some_and(is_it)).map(|gpu| gpu.device)
+                all.find(|gpu| gpu.uuid.as_ref().is_some_and(is_it))
+                    .map(|gpu| gpu.device)
             }
         };
         let index = index.ok_or_else(|| {
@@ -63,7 +64,11 @@ pub(super) fn wanted(plan: &Plan) -> usize {
 pub async fn chosen(plan: &Plan, host: &Host, allowed: &[u32]) -> Vec<u32> {
     let wanted = wanted(plan).min(allowed.len());
     let mut chosen = allowed.to_vec();
-    if let Some(gpus) = host.gpus.as_ref().filter(|_| wanted > 0 && wanted < allowed.len()) {
+    if let Some(gpus) = host
+        .gpus
+        .as_ref()
+        .filter(|_| wanted > 0 && wanted < allowed.len())
+    {
         let busy = hygiene::busy(&Arc::clone(gpus), allowed, plan.validity.rest_memory).await;
         // In the order of their names, the idle ones first.
         chosen.sort_by_key(|gpu| busy.contains(gpu));

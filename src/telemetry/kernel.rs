@@ -76,7 +76,10 @@ fn telling(record: &str, from: Duration) -> Option<String> {
 pub fn is_fault_of(line: &str, buses: &[String]) -> bool {
     let line = line.to_ascii_lowercase();
     // The line names no function of the device.
-    let device = |bus: &String| bus.rsplit_once('.').map_or(bus.clone(), |(device, _)| device.to_owned());
+    let device = |bus: &String| {
+        bus.rsplit_once('.')
+            .map_or(bus.clone(), |(device, _)| device.to_owned())
+    };
     line.contains("xid") && buses.iter().any(|bus| line.contains(&device(bus)))
 }
 
@@ -105,7 +108,10 @@ mod tests {
         let is_of = |bus: &str| is_fault_of(line, &[bus.to_owned()]);
         assert!(is_of("0000:1b:00.0"));
         assert!(!is_of("0000:2b:00.0"));
-        assert!(!is_fault_of("[1.5] NVRM: loading 0000:1b:00", &["0000:1b:00.0".to_owned()]));
+        assert!(!is_fault_of(
+            "[1.5] NVRM: loading 0000:1b:00",
+            &["0000:1b:00.0".to_owned()]
+        ));
     }
 
     #[test]

@@ -12,7 +12,10 @@ use crate::server::{Server, attached};
 const LOAD: &str = "  - load: { dataset: random, prompts: 6, input_len: 400, output_len: 6, concurrency: 2, range_ratio: 1.0 }\nrepeats: { starts: 3 }\n";
 
 fn codes(run: &Run) -> BTreeSet<Code> {
-    let judged = run.summaries.iter().filter_map(|summary| summary.validity.as_ref());
+    let judged = run
+        .summaries
+        .iter()
+        .filter_map(|summary| summary.validity.as_ref());
     let reasons = judged.flat_map(|validity| &validity.reasons);
     reasons.map(|reason| reason.code).collect()
 }
@@ -48,7 +51,10 @@ fn repeats_on_running_servers_are_cold_and_never_the_best() {
         assert_eq!(proof.hits_in_window, Some(0.0), "{proof:?}");
     }
     let found = codes(&run);
-    assert!(!found.contains(&Code::CacheWarm) && !found.contains(&Code::ResetUnproven), "{found:?}");
+    assert!(
+        !found.contains(&Code::CacheWarm) && !found.contains(&Code::ResetUnproven),
+        "{found:?}"
+    );
 }
 
 /// Prompts as they were drawn: the counters tell that they were warm, and where nobody counts, nobody can tell.
@@ -61,9 +67,20 @@ fn prompts_as_drawn_on_a_running_server_are_warm_or_unproven() {
     let counted = Server::start(&["--preset", "fast", "--dialect", "vllm", "--step", "2ms"]);
     let bench = drawn(&counted);
     bench.run(&[]).exits(3).says("invalid: cache-warm");
-    let silent = Server::start(&["--preset", "fast", "--dialect", "openai", "--hide-cached-tokens", "--step", "2ms"]);
+    let silent = Server::start(&[
+        "--preset",
+        "fast",
+        "--dialect",
+        "openai",
+        "--hide-cached-tokens",
+        "--step",
+        "2ms",
+    ]);
     let bench = drawn(&silent);
-    bench.call(&["plan", "matrices/m.yaml"]).exits(0).shows("prompts are sent as drawn");
+    bench
+        .call(&["plan", "matrices/m.yaml"])
+        .exits(0)
+        .shows("prompts are sent as drawn");
     bench.run(&[]).exits(0);
     let run = bench.finished();
     for summary in &run.summaries {
@@ -90,7 +107,9 @@ fn the_gpus_of_a_running_server_are_declared() {
         .shows("8 GPUs")
         .shows("H100");
     bench.run(&[]).exits(0).shows("8 GPUs against 1");
-    let started = matrix.replace("- attach:", "- sim:").replace("gpu: H100, url:", "gpu: H100, served:");
+    let started = matrix
+        .replace("- attach:", "- sim:")
+        .replace("gpu: H100, url:", "gpu: H100, served:");
     Bench::of(&started)
         .call(&["check", "matrices/m.yaml"])
         .exits(2)

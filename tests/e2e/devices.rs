@@ -186,7 +186,10 @@ fn what_nobody_on_this_host_can_see_is_found_by_what_it_does_to_a_gpu() {
     let bench = Bench::of(&matrix).gpus(&stub);
     bench.run(&[]).exits(0);
     let run = bench.finished();
-    let validity = summary(&run, "a", "random-1k-1k").validity.clone().expect("it is judged");
+    let validity = summary(&run, "a", "random-1k-1k")
+        .validity
+        .clone()
+        .expect("it is judged");
     let codes = [Code::GpuMemoryUnexplained, Code::PcieDowntrained, Code::GpuErrors];
     let found: Vec<(Code, &str)> = validity
         .reasons
@@ -197,8 +200,14 @@ fn what_nobody_on_this_host_can_see_is_found_by_what_it_does_to_a_gpu() {
     assert_eq!(
         found,
         [
-            (Code::GpuMemoryUnexplained, "GPU 0: 30000MiB of its memory belongs to no process of the engine"),
-            (Code::GpuErrors, "GPU 2: 1 uncorrectable memory errors within the window"),
+            (
+                Code::GpuMemoryUnexplained,
+                "GPU 0: 30000MiB of its memory belongs to no process of the engine"
+            ),
+            (
+                Code::GpuErrors,
+                "GPU 2: 1 uncorrectable memory errors within the window"
+            ),
             (Code::PcieDowntrained, "GPU 1: 8 of 16 lanes"),
         ],
         "{:#?}",
@@ -213,8 +222,14 @@ fn a_desktop_on_the_gpu_is_a_note_and_keeps_nobody_from_measuring() {
     let bench = on_a_gpu(1).gpus(&stub);
     bench.run(&[]).exits(0);
     let run = bench.finished();
-    let validity = summary(&run, "a", "random-1k-1k").validity.clone().expect("it is judged");
-    let found = validity.reasons.iter().find(|reason| reason.code == Code::GpuNotAtRest);
+    let validity = summary(&run, "a", "random-1k-1k")
+        .validity
+        .clone()
+        .expect("it is judged");
+    let found = validity
+        .reasons
+        .iter()
+        .find(|reason| reason.code == Code::GpuNotAtRest);
     let found = found.expect("it is said");
     assert_eq!(found.weight_in_words(), "note");
     assert!(found.measured.contains("a desktop among them"), "{found:?}");

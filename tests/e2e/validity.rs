@@ -501,7 +501,9 @@ fn a_clean_run_of_fifty_cells_finds_nothing() {
         let found = codes(summary);
         assert!(
             // Another of these tests sets the clock of this machine.
-            found.iter().all(|code| INFORMATIONAL.contains(code) || *code == Code::ClockJump),
+            found
+                .iter()
+                .all(|code| INFORMATIONAL.contains(code) || *code == Code::ClockJump),
             "{}: {:#?}",
             summary.cell,
             summary.validity

@@ -424,7 +424,9 @@ fn gpu_kinds(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     match (gpu_kind(one), gpu_kind(other)) {
         (Some(ours), Some(theirs)) if ours == theirs => {}
         (Some(ours), Some(theirs)) => said.environment.push(format!("GPUs {ours} against {theirs}")),
-        _ => said.beside.push("the kind of GPU is not known of both".to_owned()),
+        _ => said
+            .beside
+            .push("the kind of GPU is not known of both".to_owned()),
     }
 }
 

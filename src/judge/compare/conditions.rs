@@ -74,7 +74,12 @@ impl Conditions {
             });
         }
         let shares = [
-            ("time at the power limit", self.capped_share, other.capped_share, false),
+            (
+                "time at the power limit",
+                self.capped_share,
+                other.capped_share,
+                false,
+            ),
             (
                 "answers that are one token over and over",
                 self.one_token_share,

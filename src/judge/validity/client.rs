@@ -60,7 +60,11 @@ fn late(evidence: &Evidence<'_>, client: &ClientFacts, reasons: &mut Vec<Reason>
     };
     let bound = own.max(calibrated).max(unseen);
     let host = summary_host(evidence);
-    reasons.extend(lateness(lag, bound, host.and_then(|host| host::others(host, bounds))));
+    reasons.extend(lateness(
+        lag,
+        bound,
+        host.and_then(|host| host::others(host, bounds)),
+    ));
 }
 
 /// What is to be said of requests that were sent so late, and of what others did meanwhile.
@@ -68,7 +72,9 @@ fn lateness(lag: &SendLag, bound: f64, others: Option<String>) -> Option<Reason>
     if lag.p99_ms <= bound || lag.second_ms.is_some_and(|second| second <= bound) {
         return None;
     }
-    let neighbour = others.as_ref().map_or_else(String::new, |others| format!("; {others}"));
+    let neighbour = others
+        .as_ref()
+        .map_or_else(String::new, |others| format!("; {others}"));
     let measured = format!(
         "99 of 100 requests sent within {:.1} ms of their time{neighbour}",
         lag.p99_ms
@@ -241,7 +247,9 @@ mod tests {
         let others = host::others(&host, &Bounds::default());
         let reason = lateness(&lag(15.7, 15.0, 11.0), 10.0, others).unwrap();
         assert!(
-            reason.measured.ends_with("; other processes used 1.98 of 2 processors"),
+            reason
+                .measured
+                .ends_with("; other processes used 1.98 of 2 processors"),
             "{reason:?}"
         );
         assert!(!reason.advice.contains("own fault"), "{reason:?}");

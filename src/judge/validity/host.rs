@@ -23,13 +23,23 @@ pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Re
     }
     let stolen = host.stolen_cpus.unwrap_or(0.0) / f64::from(host.cpus.max(1));
     if stolen > bounds.stolen && is_long {
-        let measured = format!("{} of the processors' time went to other machines", percent(stolen));
+        let measured = format!(
+            "{} of the processors' time went to other machines",
+            percent(stolen)
+        );
         reasons.push(found(Code::CpuStolen, measured, Some(percent(bounds.stolen))));
     }
-    let swapped = host.ranges.get("swap_bytes_per_s").map_or(0.0, |range| range.mean);
+    let swapped = host
+        .ranges
+        .get("swap_bytes_per_s")
+        .map_or(0.0, |range| range.mean);
     if swapped > bounds.swap.0 as f64 {
         let measured = format!("{:.1} MiB/s to and from swap", swapped / f64::from(1 << 20));
-        reasons.push(found(Code::Swapping, measured, Some(format!("{}/s", bounds.swap))));
+        reasons.push(found(
+            Code::Swapping,
+            measured,
+            Some(format!("{}/s", bounds.swap)),
+        ));
     }
     if host.is_numa_remote == Some(true) {
         reasons.push(found(
@@ -46,7 +56,10 @@ pub(super) fn others(host: &HostWindow, bounds: &Bounds) -> Option<String> {
     if used <= most(host, bounds) {
         return None;
     }
-    Some(format!("other processes used {used:.2} of {} processors", host.cpus))
+    Some(format!(
+        "other processes used {used:.2} of {} processors",
+        host.cpus
+    ))
 }
 
 /// The processors that others may use.

@@ -45,13 +45,18 @@ pub(super) fn devices(
     reasons: &mut Vec<Reason>,
 ) {
     for gpu in &telemetry.gpus {
-        let known = machine.and_then(|machine| machine.devices.iter().find(|known| known.device == gpu.device));
+        let known =
+            machine.and_then(|machine| machine.devices.iter().find(|known| known.device == gpu.device));
         clocks(gpu, known, bounds, reasons);
         company(gpu, known, bounds, reasons);
         faults(gpu, known, reasons);
     }
     if !telemetry.kernel.is_empty() {
-        reasons.push(found(Code::GpuErrors, telemetry.kernel.join("; "), Some("none".to_owned())));
+        reasons.push(found(
+            Code::GpuErrors,
+            telemetry.kernel.join("; "),
+            Some("none".to_owned()),
+        ));
     }
     if let Some(energy) = &telemetry.energy
         && let Some(other) = energy.disagrees_j
@@ -140,8 +145,14 @@ fn faults(gpu: &GpuWindow, known: Option<&Gpu>, reasons: &mut Vec<Reason>) {
     let most = |name: &str| range(name).map_or(0.0, |range| range.max);
     let mut told = Vec::new();
     for (count, what) in [
-        (grown("ecc_uncorrected"), "uncorrectable memory errors within the window"),
-        (grown("rows_remapped"), "rows of memory replaced within the window"),
+        (
+            grown("ecc_uncorrected"),
+            "uncorrectable memory errors within the window",
+        ),
+        (
+            grown("rows_remapped"),
+            "rows of memory replaced within the window",
+        ),
     ] {
         if count > 0.0 {
             told.push(format!("{count} {what}"));
@@ -224,7 +235,10 @@ fn unexplained(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
             let rest = gpu.rest_memory_bytes.unwrap_or(0) as f64;
             (taken.max - own.max - rest, "belongs to no process of the engine")
         }
-        None => (taken.max - taken.min, "came within the window, and nobody tells whose it is"),
+        None => (
+            taken.max - taken.min,
+            "came within the window, and nobody tells whose it is",
+        ),
     };
     if bytes > bound.0 as f64 {
         let bytes = Bytes(bytes as u64);

@@ -25,10 +25,12 @@ pub struct Entry {
 
 use Code::{
     AnswersDegenerate, CacheWarm, ChunkedTokens, ClientLate, ClientSaturated, ClientSharesCpus, ClockJump,
-    ClocksSpread, EnergyDisagrees, CpuStolen, EngineRestarted, Errors, FewSamples, GpuErrors, GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy, Imported, KvCacheFull, NumaRemote, PcieDowntrained, Preempted, Swapping,
-    Neighbour, NeverSteady, OutputLong, OutputShort, PretendedGpus, PromptTokensDisagree, QueueGrowing,
-    RateNotReached, ResetUnproven, Simulated, TelemetryGap, ThrottledHardware, ThrottledPower,
-    ThrottledThermal, TokensDisagree, TokensUncounted, WindowShort, WrongModel, WrongPrecision,
+    ClocksSpread, CpuStolen, EnergyDisagrees, EngineRestarted, Errors, FewSamples, GpuErrors,
+    GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy, Imported, KvCacheFull, Neighbour, NeverSteady,
+    NumaRemote, OutputLong, OutputShort, PcieDowntrained, Preempted, PretendedGpus, PromptTokensDisagree,
+    QueueGrowing, RateNotReached, ResetUnproven, Simulated, Swapping, TelemetryGap, ThrottledHardware,
+    ThrottledPower, ThrottledThermal, TokensDisagree, TokensUncounted, WindowShort, WrongModel,
+    WrongPrecision,
 };
 use Family::{Energy, Itl};
 use Verdict::{Invalid, Suspect, Valid};
@@ -277,7 +279,13 @@ pub const TABLE: &[Entry] = &[
         mend: "End what else runs on this host (`top`), or give client and engine processors of their own, and measure again.",
         bound: "`other_cpus`: 0.1 of the processors, and never less than one of them, or a quarter of a host of fewer than four",
         source: "/proc/stat without the client's and the engine's own processor time",
-        brings: &[ClientLate, ClientSharesCpus, ClientSaturated, NeverSteady, QueueGrowing],
+        brings: &[
+            ClientLate,
+            ClientSharesCpus,
+            ClientSaturated,
+            NeverSteady,
+            QueueGrowing,
+        ],
     },
     Entry {
         code: CpuStolen,

@@ -72,7 +72,10 @@ fn found_on(telemetry: &Telemetry, machine: &Machine) -> Vec<(Code, Verdict)> {
     let mut reasons = Vec::new();
     machine::devices(telemetry, Some(machine), &Bounds::default(), &mut reasons);
     host::judge(telemetry, &Bounds::default(), &mut reasons);
-    reasons.iter().map(|reason| (reason.code, reason.weight)).collect()
+    reasons
+        .iter()
+        .map(|reason| (reason.code, reason.weight))
+        .collect()
 }
 
 #[test]
@@ -191,7 +194,10 @@ fn what_a_gpu_went_through_is_found_with_its_weight_and_a_usual_one_is_not() {
     };
     assert_eq!(on(usual(), None), []);
     assert_eq!(throttled("thermal"), [(Code::ThrottledThermal, Verdict::Suspect)]);
-    assert_eq!(throttled("hardware"), [(Code::ThrottledHardware, Verdict::Suspect)]);
+    assert_eq!(
+        throttled("hardware"),
+        [(Code::ThrottledHardware, Verdict::Suspect)]
+    );
     assert_eq!(throttled("power"), [(Code::ThrottledPower, Verdict::Valid)]);
     assert_eq!(
         changed(&|gpu| gpu.busy_clock_mhz = Some(900.0)),

@@ -31,9 +31,11 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<HostWindow> {
         let (name, curve) = match name.strip_suffix("_total") {
             Some(stem) => (format!("{stem}_per_s"), series(&name).rate()),
             // Processor time is told above, and what does not change is no curve.
-            None if name.ends_with("_s") || ["cpus", "shares_cpus", "numa_remote"].contains(&name.as_str()) => {
+            None if name.ends_with("_s")
+                || ["cpus", "shares_cpus", "numa_remote"].contains(&name.as_str()) =>
+            {
                 continue;
-            },
+            }
             None => (name.clone(), series(&name)),
         };
         let range = curve.range(end);

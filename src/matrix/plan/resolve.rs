@@ -426,12 +426,7 @@ impl Site<'_> {
         }
     }
 
-    fn contact(
-        &self,
-        point: &Point,
-        patches: &[&Patch],
-        fill: &dyn Fn(&str) -> Option<String>,
-    ) -> Contact {
+    fn contact(&self, point: &Point, patches: &[&Patch], fill: &dyn Fn(&str) -> Option<String>) -> Contact {
         let contact = patches
             .iter()
             .rev()

@@ -34,7 +34,11 @@ impl FromStr for GpuList {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut names = Vec::new();
         for part in text.split(',').map(str::trim) {
-            let wrong = || format!("`{part}` names no GPU; write numbers and ranges such as `4-7` or `0,2`, or UUIDs such as `GPU-57b0…`");
+            let wrong = || {
+                format!(
+                    "`{part}` names no GPU; write numbers and ranges such as `4-7` or `0,2`, or UUIDs such as `GPU-57b0…`"
+                )
+            };
             if part.starts_with("GPU-") || part.starts_with("MIG-") {
                 names.push(GpuName::Uuid(part.to_owned()));
                 continue;

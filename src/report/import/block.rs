@@ -335,7 +335,9 @@ fn is_percentile(text: &str) -> bool {
     let [.., percentile, _, "(ms)"] = words[..] else {
         return false;
     };
-    let share = percentile.strip_prefix('p').and_then(|share| share.parse::<f64>().ok());
+    let share = percentile
+        .strip_prefix('p')
+        .and_then(|share| share.parse::<f64>().ok());
     share.is_some_and(|share| (0.0..=100.0).contains(&share))
 }
 

@@ -6,11 +6,7 @@ use crate::judge::metrics::{Count, Metric, Sample, Statistic};
 /// Whether two sets of figures are of one measurement: both tell duration, requests and output tokens, and these agree, as does the
 /// mean TTFT, as far as they are printed.
 fn are_twins(one: &Found, other: &Found) -> bool {
-    let told = [
-        Metric::Duration,
-        Metric::Completed,
-        Metric::Tokens(Count::Output),
-    ];
+    let told = [Metric::Duration, Metric::Completed, Metric::Tokens(Count::Output)];
     let agree = |metric: &Metric| {
         let (Some(a), Some(b)) = (one.figures.get(metric), other.figures.get(metric)) else {
             return false;

@@ -164,7 +164,11 @@ impl<'a> Shown<'a> {
         let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for summary in self.counted() {
             if let Some(value) = read(summary) {
-                let start = if self.launch.is_attached() { 1 } else { summary.start };
+                let start = if self.launch.is_attached() {
+                    1
+                } else {
+                    summary.start
+                };
                 starts.entry(start).or_default().push(value);
             }
         }

@@ -311,8 +311,7 @@ fn what_differs_without_changing_the_question_is_said_beside_the_ratio() {
     let cases = [Case::new("sglang", "bf16", 1, 4000.0), attached];
     let table = table_of(&cases, None);
     assert_eq!(ratios(&table), ["1.00", "1.25 n=1"]);
-    let said =
-        "vllm@1.0: compared with sglang with differences: engine that ran already against from an image, the kind of GPU is not known of both";
+    let said = "vllm@1.0: compared with sglang with differences: engine that ran already against from an image, the kind of GPU is not known of both";
     assert!(table.notes.contains(&said.to_owned()), "{:?}", table.notes);
 }
 

@@ -453,7 +453,11 @@ impl Probe for Slow {
             values.extend(rate.map(|kilobytes| (name.to_owned(), f64::from(kilobytes) * 1e3)));
         }
         let bus = [
-            ("pcie_generation", Call::PcieGeneration, Device::current_pcie_link_gen as fn(&Device<'static>) -> _),
+            (
+                "pcie_generation",
+                Call::PcieGeneration,
+                Device::current_pcie_link_gen as fn(&Device<'static>) -> _,
+            ),
             ("pcie_width", Call::PcieWidth, Device::current_pcie_link_width),
         ];
         for (name, call, read) in bus {
@@ -482,7 +486,9 @@ impl Slow {
         let ids = FAULTS.map(|(id, _)| FieldId(id));
         let told = self.asked.ask(Call::Faults, |device| {
             let told = device.field_values_for(&ids)?.into_iter();
-            let told: Vec<_> = told.map(|told| told.and_then(|sample| sample.value).ok()).collect();
+            let told: Vec<_> = told
+                .map(|told| told.and_then(|sample| sample.value).ok())
+                .collect();
             match told.iter().all(Option::is_none) {
                 true => Err(NvmlError::NotSupported),
                 false => Ok(told),

@@ -77,10 +77,17 @@ impl Processes {
             .collect();
         let foreign = judged.iter().filter(|(_, is_own)| !is_own).count();
         // Whose number means nothing here and who came later may be anybody: nobody explains its memory.
-        let is_explained = |process: &GpuProcess| process.name.is_some() || state.settled.contains(&process.pid);
-        let own = judged.iter().filter(|(process, is_own)| *is_own && is_explained(process));
+        let is_explained =
+            |process: &GpuProcess| process.name.is_some() || state.settled.contains(&process.pid);
+        let own = judged
+            .iter()
+            .filter(|(process, is_own)| *is_own && is_explained(process));
         let own: Vec<Option<u64>> = own.map(|(process, _)| process.memory_bytes).collect();
-        let own_bytes = own.iter().copied().sum::<Option<u64>>().filter(|_| !own.is_empty());
+        let own_bytes = own
+            .iter()
+            .copied()
+            .sum::<Option<u64>>()
+            .filter(|_| !own.is_empty());
         let seen = state.seen.entry(device).or_default();
         for (process, is_own) in judged {
             let most = seen
@@ -178,6 +185,10 @@ mod tests {
         assert_eq!(processes.foreign(0), [unknown(u32::MAX)]);
         processes.forget();
         let later = [unknown(u32::MAX - 1), unknown(u32::MAX - 2)];
-        assert_eq!(processes.see(0, &later).own_bytes, Some(1), "who came within the window is nobody's");
+        assert_eq!(
+            processes.see(0, &later).own_bytes,
+            Some(1),
+            "who came within the window is nobody's"
+        );
     }
 }

@@ -371,13 +371,19 @@ fn is_filled(piece: &Piece<'_>) -> bool {
 
 /// What is declared of an attached server is leased where an engine is started.
 fn declared_gpus(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
-    let gpus = named.value.gpus.as_ref().map(|gpus| ("gpus", gpus.place.as_ref()));
+    let gpus = named
+        .value
+        .gpus
+        .as_ref()
+        .map(|gpus| ("gpus", gpus.place.as_ref()));
     let gpu = named.value.gpu.as_ref().map(|gpu| ("gpu", gpu.place.as_ref()));
     for (key, place) in gpus.into_iter().chain(gpu) {
         let engine = engine_name(named);
         mistakes.push(
             at(
-                Mistake::new(format!("`{key}` declares the GPUs of an attached server, and `{engine}` is started here")),
+                Mistake::new(format!(
+                    "`{key}` declares the GPUs of an attached server, and `{engine}` is started here"
+                )),
                 place,
                 "declares what is known",
             )
