@@ -13,7 +13,7 @@ pub enum Exit {
     CellFailed,
     /// The machine is not fit; nothing was started.
     Unfit,
-    /// There was something to compare against, and nothing could be judged.
+    /// There was something to judge, and nothing of it could be.
     NotJudged,
     /// It was started and cannot go on, as when the disk is full; what was measured is saved.
     Stuck,

@@ -27,6 +27,9 @@ fn file(machine: Facts, starts: &[f64]) -> String {
         engine: BTreeMap::new(),
         prompts: Some(ContentHash::of_bytes(b"prompts")),
         clock_mhz: None,
+        capped_share: None,
+        one_token_share: None,
+        attached: false,
         devices: 1,
         requests: Some(1000),
         origin: Origin::Measured,
@@ -55,6 +58,7 @@ fn file(machine: Facts, starts: &[f64]) -> String {
     let baseline = Baseline {
         format: 1,
         accepted: Vec::new(),
+        launches: Vec::new(),
         side,
     };
     serde_json::to_string(&baseline).expect("it is JSON")

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use super::decision::{self, Answer, Gap, KnownNoise, Question, Sample};
 use super::fingerprint::{self, Difference, Kind};
 use super::gates;
-use super::night::Policy;
 use super::spread::{self, Components};
 use super::verdict::{self, Verdict};
 use super::{question, stored};
 use crate::base::ids::CellKey;
 use crate::judge::metrics::{Metric, Statistics};
 use crate::matrix::spec::select::AxisValues;
-use crate::results::record::side::{Cause, Noise, Side, SideCell, Varies};
+use crate::results::record::side::{Cause, Noise, Side, SideCell};
 
 /// What a comparison is told besides the two sides.
 #[derive(Clone, Copy, Debug)]
@@ -71,9 +70,20 @@ pub struct Row {
     pub refused: Option<Cause>,
     /// Measurements of either side that were left out.
     pub left_out: Vec<String>,
+    /// Whether a side is a server that somebody else started: what is said is said of that server, and of no other start.
+    pub is_attached: bool,
 }
 
 impl Row {
+    /// The reason, as a sentence for people.
+    pub fn reason(&self) -> String {
+        let reason = self.answer.reason();
+        match self.is_attached && self.verdict().is_some() {
+            true => format!("{reason}; for these two running servers only, whose measurements are repeats"),
+            false => reason,
+        }
+    }
+
     /// The verdict, where there is one.
     pub const fn verdict(&self) -> Option<Verdict> {
         self.answer.verdict()
@@ -243,6 +253,7 @@ fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question,
             .iter()
             .find_map(|cell| cell.refused())
             .map(|(cause, _)| cause),
+        is_attached: one.attached || two.attached,
         left_out: left_out(BASELINE, one).chain(left_out(CANDIDATE, two)).collect(),
     }
 }
@@ -267,10 +278,4 @@ fn left_out<'a>(side: &'a str, cell: &'a SideCell) -> impl Iterator<Item = Strin
             excluded.reason
         )
     })
-}
-
-/// The smallest change that counts: the practical floor, or what starts of this noise can show at all.
-pub fn floor(practical: f64, varies: Option<&Varies>, first: usize, second: usize) -> f64 {
-    let noise = varies.map(|varies| Policy::default().noise_floor(varies.start_share, first, second));
-    practical.max(noise.filter(|floor| floor.is_finite()).unwrap_or(0.0))
 }

@@ -3,10 +3,13 @@
 //! The unit is the start of an engine: requests of one start are correlated, ten thousand of them are still one observation. Everything
 //! here is a function of values, without any draw: the same figures give the same verdict. Every verdict comes from [`decision::decide`].
 
+pub mod arms;
+pub mod between;
 pub mod cells;
 pub mod certainty;
 pub mod change;
 pub mod comparable;
+mod conditions;
 pub mod decision;
 pub mod fingerprint;
 pub mod fresh;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::conditions::Conditions;
 use super::{comparable, gates, machines, percentile};
 use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
 use crate::matrix::plan::{Cell, Plan};
@@ -85,7 +86,9 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         .chain(gates.iter().copied())
         .map(|metric| (metric.name(), by_start(&counted, metric)))
         .filter(|(_, starts)| !starts.is_empty())
+        .map(|(name, starts)| (name, starts.into_values().collect()))
         .collect();
+    let conditions = Conditions::of(&counted);
     SideCell {
         axes: cell.axes.clone(),
         content: cell.content.clone(),
@@ -97,8 +100,11 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         }),
         engine: engine_facts(summaries),
         prompts: agreed(counted.iter().map(|summary| summary.prompts_hash.clone())),
-        clock_mhz: clock(&counted),
-        devices: launch.devices,
+        clock_mhz: conditions.clock_mhz,
+        capped_share: conditions.capped_share,
+        one_token_share: conditions.one_token_share,
+        devices: launch.gpus().unwrap_or(0),
+        attached: launch.is_attached(),
         requests: counted.iter().filter_map(completed).min(),
         origin: summaries
             .first()
@@ -216,7 +222,13 @@ fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
     metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
 }
 
-fn by_start(summaries: &[&Summary], metric: Metric) -> Vec<Vec<f64>> {
+/// Whether a measurement counts.
+pub(super) fn counts(summary: &Summary) -> bool {
+    excluded(summary).is_none()
+}
+
+/// A figure by the number of the start: its repeats.
+pub(super) fn by_start(summaries: &[&Summary], metric: Metric) -> BTreeMap<u32, Vec<f64>> {
     let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for summary in summaries {
         starts
@@ -224,10 +236,8 @@ fn by_start(summaries: &[&Summary], metric: Metric) -> Vec<Vec<f64>> {
             .or_default()
             .extend(figure(summary, metric));
     }
+    starts.retain(|_, repeats| !repeats.is_empty());
     starts
-        .into_values()
-        .filter(|repeats| !repeats.is_empty())
-        .collect()
 }
 
 /// The intervals of those figures that are kept.
@@ -248,15 +258,6 @@ fn agreed<T: PartialEq>(mut values: impl Iterator<Item = Option<T>>) -> Option<T
     values
         .all(|other| other.as_ref() == Some(&first))
         .then_some(first)
-}
-
-fn clock(summaries: &[&Summary]) -> Option<f64> {
-    let clocks: Vec<f64> = summaries
-        .iter()
-        .filter_map(|summary| summary.telemetry.as_ref())
-        .flat_map(|telemetry| telemetry.gpus.iter().filter_map(|gpu| gpu.busy_clock_mhz))
-        .collect();
-    (!clocks.is_empty()).then(|| clocks.iter().sum::<f64>() / clocks.len() as f64)
 }
 
 fn engine_facts(summaries: &[&Summary]) -> Facts {

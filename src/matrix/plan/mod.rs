@@ -1,5 +1,6 @@
 //! What will run, in which order: the matrix with every axis expanded. Pure.
 
+pub mod arms;
 mod axes;
 mod check;
 pub mod command;
@@ -9,7 +10,7 @@ mod order;
 mod point;
 mod resolve;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,7 @@ pub use launch::{
 pub use order::Loads;
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::matrix::spec::gpus::GpuList;
 use crate::matrix::spec::repeats::Until;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::select::AxisValues;
@@ -43,6 +45,9 @@ pub struct Plan {
     /// Whether launches may run side by side on devices of their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parallel: bool,
+    /// Which GPUs of the host may be used; all where nobody names any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<GpuList>,
     /// The engine that comparisons refer to, by its name in the matrix.
     pub reference: Option<String>,
     /// Whether the next launch's image is pulled while cells run.
@@ -51,6 +56,9 @@ pub struct Plan {
     /// From where on a measurement is doubted.
     #[serde(default, skip_serializing_if = "Bounds::is_usual")]
     pub validity: Bounds,
+    /// Whether nightly runs start the baseline beside every cell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paired: bool,
     /// When a cell is started again no more; absent where no cell is started more often than planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Until>,
@@ -89,6 +97,11 @@ impl Plan {
         Some(format!("it names the cell `{cell}` and does not have it"))
     }
 
+    /// The cells of each launch, in the plan's order.
+    pub fn cells_by_launch(&self) -> BTreeMap<&LaunchId, Vec<&Cell>> {
+        order::by_launch(&self.cells)
+    }
+
     /// How many measurements there are.
     pub fn measurements(&self) -> usize {
         self.starts.iter().map(|start| start.cells.len()).sum()
@@ -121,7 +134,8 @@ pub struct Start {
     pub start: u32,
     /// The cells measured on it, in order; a cell measured twice on one start stands twice.
     pub cells: Vec<Measurement>,
-    /// Whether it was planned to decide about suspects, by somebody who had looked at what starts before it measured.
+    /// Whether it was planned to decide about suspects of the starts before it. Runs of older versions hold such starts; now they are a run of
+    /// their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirms: bool,
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::units::{RequestRate, Span};
 use crate::matrix::spec::arrival::{Pace, Ramp, Spacing, Stage};
 use crate::matrix::spec::engine::{Body, ContainerChange, Devices, Environment, Executor, PatienceRecipe};
+use crate::matrix::spec::gpus::GpuList;
 use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::pictures::{Pictures, SpeedBench};
 use crate::matrix::spec::repeats::Repeats;
@@ -64,12 +65,18 @@ pub struct Matrix {
     /// GPUs' NUMA nodes; rows measured beside a neighbour say so.
     #[serde(default)]
     pub parallel: bool,
+    /// Which GPUs of this host may be used, such as `4-7`; all of them unless said otherwise. `--gpus` and `CUDA_VISIBLE_DEVICES` name them too.
+    #[serde(default)]
+    pub gpus: Option<GpuList>,
     /// The engine that comparisons refer to; the first one unless said otherwise.
     #[serde(default)]
     pub reference: Option<Spanned<String>>,
     /// Whether the next engine's image is pulled while cells run; rows beside a pull say so.
     #[serde(default)]
     pub pull_ahead: bool,
+    /// How `matrix nightly` judges this matrix.
+    #[serde(default)]
+    pub nightly: Nightly,
     /// From where on a measurement is doubted, as in `{ window: 60s, warm: 0.02 }`; what each bound is for is told by
     /// `matrix explain --codes`.
     #[serde(default)]
@@ -77,6 +84,15 @@ pub struct Matrix {
     /// Files of data sets, relative to this file: `sharegpt: data/ShareGPT.json`.
     #[serde(default)]
     pub datasets: OrderedMap<Spanned<String>>,
+}
+
+/// How `matrix nightly` judges a matrix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nightly {
+    /// Whether the baseline is started in turn with every cell each night (`paired: true`), so that whatever a night does to the host happens
+    /// to both, instead of when a loss is suspected. A night then takes about twice as long.
+    pub paired: bool,
 }
 
 const fn one() -> u64 {
@@ -109,6 +125,13 @@ pub struct EngineEntry {
     pub container: Option<Spanned<ContainerChange>>,
     /// Where it already runs, for `attach`.
     pub url: Option<Spanned<Text>>,
+    /// How many GPUs it computes on, for `attach`, where nothing else tells.
+    pub gpus: Option<Spanned<NonZeroU32>>,
+    /// Which kind of GPU it computes on, such as `H100`, for `attach`.
+    pub gpu: Option<Spanned<String>>,
+    /// Whether the prompts of each measurement begin with letters that none before it had. An attached server without `reset` gets such
+    /// prompts unless this is `false`.
+    pub unique_prefixes: Option<Spanned<bool>>,
     /// The port it must have.
     pub port: Option<Spanned<u16>>,
     /// An existing Python environment to run in.

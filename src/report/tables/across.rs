@@ -116,7 +116,7 @@ fn precision(one: &Shown<'_>) -> Option<String> {
 
 /// The number of GPUs; a question mark where it is not known, nothing where there are none.
 fn gpus(one: &Shown<'_>) -> Option<String> {
-    match (lacks(one, Unknown::Gpus), one.launch.devices) {
+    match (lacks(one, Unknown::Gpus), one.launch.gpus().unwrap_or(0)) {
         (true, _) => Some("?".to_owned()),
         (false, 0) => None,
         (false, count) => Some(count.to_string()),

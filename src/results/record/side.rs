@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
-use crate::matrix::spec::select::AxisValues;
+use crate::matrix::plan::Launch;
+use crate::matrix::spec::select::{self, AxisValues};
 use crate::results::record::cell::Origin;
 use crate::results::record::validity::Family;
 
@@ -30,6 +31,24 @@ pub struct Side {
     pub cells: BTreeMap<CellKey, SideCell>,
 }
 
+impl Side {
+    /// The key of the cell of that key or, where there is none, of the one cell that differs from it in the version alone.
+    pub fn key_like(&self, key: &CellKey) -> Option<&CellKey> {
+        if let Some((known, _)) = self.cells.get_key_value(key) {
+            return Some(known);
+        }
+        let loose = |key: &CellKey| {
+            let mut axes = select::values(key.as_str());
+            axes.remove("version");
+            axes
+        };
+        let wanted = loose(key);
+        let mut alike = self.cells.keys().filter(|known| loose(known) == wanted);
+        let first = alike.next()?;
+        alike.next().is_none().then_some(first)
+    }
+}
+
 /// One cell of a side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SideCell {
@@ -48,8 +67,17 @@ pub struct SideCell {
     /// Mean clock of the GPUs while they were busy, in MHz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<f64>,
-    /// Devices of the engine.
+    /// The share of the samples in which the GPUs were at their power limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capped_share: Option<f64>,
+    /// The share of answers that are one token over and over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_token_share: Option<f64>,
+    /// Devices of the engine; 0 where it computes on none, and of an attached server of which nobody knows.
     pub devices: u32,
+    /// Whether someone else started the server: what stands here as starts are repeats on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attached: bool,
     /// Completed requests of the measurement that has the fewest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u32>,
@@ -181,6 +209,9 @@ pub struct Baseline {
     pub accepted: Vec<Accepted>,
     /// What it holds.
     pub side: Side,
+    /// The launches that its cells were measured on, so that the baseline can be started again beside a candidate; none in older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub launches: Vec<Launch>,
 }
 
 /// One time a baseline was moved.
