@@ -454,6 +454,8 @@ mod tests {
             content: ContentHash::of_bytes(b"content"),
             engine: BTreeMap::new(),
             asked: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            load: None,
             prompts: None,
             clock_mhz: None,
             devices: 1,

@@ -21,6 +21,8 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
         content: ContentHash::of_bytes(b"content"),
         asked: BTreeMap::new(),
         engine: BTreeMap::new(),
+        settings: BTreeMap::new(),
+        load: None,
         prompts: Some(ContentHash::of_bytes(b"prompts")),
         clock_mhz: None,
         devices: 1,
