@@ -164,7 +164,11 @@ pub fn asked(side: &Side<'_>) -> Facts {
 /// What prompts a scenario draws, in words.
 pub fn load(scenario: &Scenario) -> String {
     let workload = &scenario.workload;
-    let mut words = format!("{} of {}", workload.prompts, workload.dataset.bench_serving_name());
+    let mut words = format!(
+        "{} of {}",
+        workload.prompts,
+        workload.dataset.bench_serving_name()
+    );
     let lengths = [(workload.input_len, "in"), (workload.output_len, "out")];
     for (tokens, way) in lengths {
         if let Some(tokens) = tokens {
@@ -429,6 +433,12 @@ fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     if one.lacks(Unknown::Gpus) || other.lacks(Unknown::Gpus) {
         said.apart
             .push("the number of GPUs is not known of both".to_owned());
+    } else if [one, other].iter().any(|side| {
+        let is_attached = matches!(side.launch.place, Place::Attach(_));
+        is_attached && side.launch.devices == 0 && !side.is_simulated()
+    }) {
+        said.environment
+            .push("the number of GPUs of a running server is not known".to_owned());
     } else if ours != theirs {
         said.per_gpu.push(format!("{ours} GPUs against {theirs}"));
     }
@@ -499,7 +509,8 @@ fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let (ours, theirs) = (settings::settings(one.launch), settings::settings(other.launch));
     // The precision tells checkpoints of one model apart already, and engines need checkpoints of their own.
     let told = settings::differing(&ours, &theirs, is_one_recipe).into_iter();
-    said.beside.extend(told.filter(|told| !told.starts_with("checkpoint ") || is_one_recipe));
+    said.beside
+        .extend(told.filter(|told| !told.starts_with("checkpoint ") || is_one_recipe));
 }
 
 /// Where an engine came from.
@@ -540,11 +551,17 @@ fn searches(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
 /// that may miss it. `None` where all have as many.
 fn few_requests(side: &Side<'_>) -> Option<(u64, f64)> {
     const MISSES: f64 = 5.0;
-    let records = side.summaries.iter().filter_map(|summary| summary.search.as_ref());
+    let records = side
+        .summaries
+        .iter()
+        .filter_map(|summary| summary.search.as_ref());
     let of_search = |record: &SearchRecord| {
         let needed = (MISSES / (1.0 - record.target) - 1e-9).ceil();
         let bounds = [record.found, record.fails_at];
-        let points = record.points.iter().filter(|point| bounds.contains(&Some(point.value)));
+        let points = record
+            .points
+            .iter()
+            .filter(|point| bounds.contains(&Some(point.value)));
         let fewest = points.map(|point| point.judged.requests).min()?;
         ((fewest as f64) < needed).then_some((fewest, needed))
     };

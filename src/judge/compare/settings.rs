@@ -8,15 +8,32 @@ use crate::results::record::side::Facts;
 const SETTINGS: [(&str, &[&str]); 8] = [
     (
         "context length",
-        &["--max-model-len", "--context-length", "--session-len", "--ctx-size", "--max_seq_len"],
+        &[
+            "--max-model-len",
+            "--context-length",
+            "--session-len",
+            "--ctx-size",
+            "--max_seq_len",
+        ],
     ),
     (
         "KV-cache dtype",
-        &["--kv-cache-dtype", "--quant-policy", "--cache-type-k", "--kv_cache_dtype"],
+        &[
+            "--kv-cache-dtype",
+            "--quant-policy",
+            "--cache-type-k",
+            "--kv_cache_dtype",
+        ],
     ),
     (
         "requests in a batch",
-        &["--max-num-seqs", "--max-running-requests", "--max-batch-size", "--parallel", "--max_batch_size"],
+        &[
+            "--max-num-seqs",
+            "--max-running-requests",
+            "--max-batch-size",
+            "--parallel",
+            "--max_batch_size",
+        ],
     ),
     (
         "tokens in a batch",
@@ -41,15 +58,29 @@ const SETTINGS: [(&str, &[&str]); 8] = [
     ),
     (
         "sampling defaults",
-        &["--generation-config", "--override-generation-config", "--sampling-defaults"],
+        &[
+            "--generation-config",
+            "--override-generation-config",
+            "--sampling-defaults",
+        ],
     ),
     (
         "quantization",
-        &["--quantization", "--model-format", "--load-format", "--dtype", "--torchao-config"],
+        &[
+            "--quantization",
+            "--model-format",
+            "--load-format",
+            "--dtype",
+            "--torchao-config",
+        ],
     ),
     (
         "sparse attention",
-        &["--enable-sparse-attention", "--double-sparsity-token-num", "--sparse-attention"],
+        &[
+            "--enable-sparse-attention",
+            "--double-sparsity-token-num",
+            "--sparse-attention",
+        ],
     ),
 ];
 
@@ -187,7 +218,11 @@ mod tests {
 
     #[test]
     fn engines_differ_in_what_both_call_the_same_and_builds_of_one_in_everything() {
-        let ours = facts(&[("context length", "4096"), ("--tpot", "10"), ("KV-cache dtype", "fp8")]);
+        let ours = facts(&[
+            ("context length", "4096"),
+            ("--tpot", "10"),
+            ("KV-cache dtype", "fp8"),
+        ]);
         let theirs = facts(&[("--tpot", "11"), ("context length", "8192")]);
         let common = [
             "not lossless: KV-cache dtype fp8 against not set",

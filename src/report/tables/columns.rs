@@ -4,6 +4,7 @@ use super::{Shown, Value, lacks, status, value_of};
 use crate::judge::compare::gates::Load;
 use crate::judge::compare::percentile;
 use crate::judge::metrics::{Flow, Metric, Sample, Statistic};
+use crate::matrix::plan::Place;
 use crate::report::{Align, Column};
 use crate::results::record::client::Point;
 use crate::results::record::imported::Unknown;
@@ -171,13 +172,18 @@ pub(super) fn identified(shown: &Shown<'_>) -> [Value; 5] {
             true => Value::Missing,
             false => Value::Text(parallel(shown)),
         },
-        match lacks(shown, Unknown::Gpus) {
+        // How many a running server has is known only where somebody says so.
+        match lacks(shown, Unknown::Gpus) || (is_attached(shown) && shown.launch.devices == 0) {
             true => Value::Missing,
             false => Value::Count(u64::from(shown.launch.devices)),
         },
         Value::Text(status(shown)),
         requests(shown),
     ]
+}
+
+fn is_attached(shown: &Shown<'_>) -> bool {
+    matches!(shown.launch.place, Place::Attach(_))
 }
 
 /// Whether any of the cells searches.
