@@ -16,7 +16,8 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MATRIX_
 /// Benchmarks LLM serving engines: a YAML matrix of engines, models and scenarios in, comparable tables out.
 ///
 /// Exit codes: 0 done, 1 something got worse, 2 wrong flags or files (nothing was started), 3 a cell failed or stayed invalid,
-/// 4 the machine is not fit (nothing was started), 5 nothing could be judged, 130 interrupted (what was measured is saved).
+/// 4 the machine is not fit (nothing was started), 5 nothing could be judged, 6 it was started and cannot go on (what was measured is
+/// saved), 130 interrupted (what was measured is saved).
 #[derive(Debug, Parser)]
 #[command(name = "matrix", version = VERSION, max_term_width = 110)]
 pub struct Cli {
@@ -105,6 +106,13 @@ pub struct Places {
     pub cache: Option<PathBuf>,
 }
 
+impl Command {
+    /// Whether signals are handled for it; what serves or becomes another program takes them as they come.
+    pub const fn catches_signals(&self) -> bool {
+        !matches!(self, Self::Sim(_) | Self::Exec(_))
+    }
+}
+
 /// `matrix check`.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
@@ -156,6 +164,9 @@ pub struct RunArgs {
     /// Measure what is judged invalid again, this often at most; each try is told beside the figures.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub retry_invalid: u32,
+    /// With `--resume`: measure finished cells again that the matrix asks otherwise for by now, without a question.
+    #[arg(long, requires = "resume")]
+    pub yes: bool,
     /// When images are pulled. Whatever a name means when the run begins it means for the whole run.
     #[arg(long, value_enum, default_value_t = PullWish::Missing, value_name = "WHEN")]
     pub pull: PullWish,
@@ -398,6 +409,53 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// The names of the variables of the environment.
+pub fn variables() -> Vec<String> {
+    std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .collect()
+}
+
+/// The command line of this process with `--resume <run>` in place of its own, to be typed again.
+pub fn resume_command(run: &str) -> String {
+    let args: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .collect();
+    resumed(&args, run)
+}
+
+fn resumed(args: &[String], run: &str) -> String {
+    let mut words = vec!["matrix".to_owned()];
+    let mut args = args.iter().peekable();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            // Its value is optional, and the matrix file always comes with others before or after it.
+            "--resume" => {
+                let is_value = |next: &&String| {
+                    !next.starts_with('-') && !next.ends_with(".yaml") && !next.ends_with(".yml")
+                };
+                args.next_if(is_value);
+            }
+            // Finished cells were set aside already.
+            "--yes" => {}
+            arg if arg.starts_with("--resume=") => {}
+            arg => words.push(word(arg)),
+        }
+    }
+    words.extend(["--resume".to_owned(), word(run)]);
+    words.join(" ")
+}
+
+/// A word as a shell reads it.
+fn word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:@%+~".contains(letter);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 impl Places {
     /// The folder that holds Hugging Face's cache.
     pub fn hf_home(&self) -> Option<PathBuf> {
@@ -418,5 +476,30 @@ impl Places {
     /// The folder for prepared prompts.
     pub fn prompts(&self) -> PathBuf {
         self.cache().join("prompts")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_goes_on_has_all_arguments_and_the_run() {
+        let resumed = |text: &str| {
+            let args: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            resumed(&args, "r-1")
+        };
+        assert_eq!(
+            resumed("run m.yaml --results /tmp/out --only engine=~a|b"),
+            "matrix run m.yaml --results /tmp/out --only 'engine=~a|b' --resume r-1"
+        );
+        for old in [
+            "run --resume m.yaml",
+            "run m.yaml --resume r-0",
+            "run m.yaml --resume=r-0",
+            "run --resume r-0 m.yaml",
+        ] {
+            assert_eq!(resumed(old), "matrix run m.yaml --resume r-1");
+        }
     }
 }

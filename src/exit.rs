@@ -13,8 +13,10 @@ pub enum Exit {
     CellFailed,
     /// The machine is not fit; nothing was started.
     Unfit,
-    /// There was something to compare against, and nothing could be judged.
+    /// There was something to judge, and nothing of it could be.
     NotJudged,
+    /// It was started and cannot go on, as when the disk is full; what was measured is saved.
+    Stuck,
     /// Stopped by a signal; what was measured is saved.
     Interrupted,
     /// The simulated engine ends as a planted fault demands.
@@ -31,6 +33,7 @@ impl Exit {
             Self::CellFailed => 3,
             Self::Unfit => 4,
             Self::NotJudged => 5,
+            Self::Stuck => 6,
             Self::Interrupted => 130,
             Self::Planted(code) => code,
         }

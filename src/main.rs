@@ -13,7 +13,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     commands::log::start(&cli.log);
-    match commands::execute(cli) {
+    let outcome = match cli.command.catches_signals() {
+        true => commands::supervised(cli),
+        false => commands::execute(cli),
+    };
+    match outcome {
         Ok(exit) => ExitCode::from(exit.code()),
         Err(refusal) => {
             let _ = std::io::stderr().write_all(refusal.message.as_bytes());

@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::base::clock::{self, Moment};
 use crate::base::ids::CellKey;
+use crate::base::text::one_line;
 use crate::results::record::event::Event;
 
 /// Draws what happens in a run.
@@ -149,7 +150,8 @@ impl State {
                 command,
             } => {
                 self.last_phase.clear();
-                self.line(&format!("launch {launch} (start {start})\n    {command}"));
+                self.line(&format!("launch {launch} (start {start})"));
+                self.line(&format!("    {command}"));
             }
             Event::EngineStarted { identity, port, .. } => {
                 self.line(&format!("  started: {identity}, port {port}"))
@@ -259,7 +261,9 @@ impl State {
         Some(crate::base::units::Span(Duration::from_secs(seconds.ceil() as u64)).to_string())
     }
 
+    /// Writes a line. What it tells of may come from outside.
     fn line(&self, text: &str) {
+        let text = &one_line(text);
         match &self.bar {
             Some(bar) => bar.suspend(|| write(text)),
             None => write(text),
@@ -267,6 +271,7 @@ impl State {
     }
 
     fn progress(&mut self, text: &str, always: bool) {
+        let text = &one_line(text);
         let now = clock::now();
         match &self.bar {
             Some(bar) => bar.set_message(text.to_owned()),

@@ -1,8 +1,10 @@
 //! What everybody carries: units, names, the clock, dates, HTTP/1.1 as pure code over bytes. Knows no other wing.
 
+pub mod body;
 pub mod clock;
 pub mod date;
 pub mod ids;
 pub mod secrets;
+pub mod text;
 pub mod units;
 pub mod wire;

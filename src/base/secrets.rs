@@ -3,56 +3,159 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+
 /// Replaces secret values by `***`. Its `Debug` shows no value.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// Longest first, so that a secret inside another leaves nothing of the longer one.
-    values: Vec<String>,
+    /// The longest match counts, so that a secret inside another leaves nothing of the longer one.
+    finder: Option<AhoCorasick>,
 }
 
 /// What stands where a secret stood.
 pub const HIDDEN: &str = "***";
 
+/// A value with fewer characters is not hidden: `1` and `true` would take ordinary text along.
+const SHORTEST: usize = 6;
+
+/// Whether a value is long enough to be hidden.
+pub fn is_hidden(value: &str) -> bool {
+    value.chars().count() >= SHORTEST
+}
+
+/// Whether a variable of the environment holds a secret, by the usual names of such variables.
+pub fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let has_end = |end: &str| {
+        name.strip_suffix(end)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('_'))
+    };
+    has_end("TOKEN")
+        || has_end("API_KEY")
+        || has_end("APIKEY")
+        || ["SECRET", "PASSWORD", "PASSWD"]
+            .iter()
+            .any(|part| name.contains(part))
+        || name == "MATRIX_WEBHOOK"
+}
+
 impl Redactor {
-    /// A redactor of these values. Each is also looked for as JSON and URLs would spell it, and line by line where it has
-    /// several, since logs are cleaned by lines. Empty values are left out.
+    /// A redactor of those of these values that are long enough ([`is_hidden`]). Each is also looked for as JSON, URLs and base64 spell
+    /// it, and line by line where it has several, since logs are cleaned by lines.
     pub fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::of(values.into_iter().filter(|value| is_hidden(value)))
+    }
+
+    /// A redactor of these values, however short.
+    #[cfg(test)]
+    pub(crate) fn of_any_length<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::of(values.into_iter().filter(|value| !value.is_empty()))
+    }
+
+    fn of<'a>(values: impl Iterator<Item = &'a str>) -> Self {
         let mut all = Vec::new();
         let lines = |value: &'a str| {
             // Shorter lines of a key, such as its braces, would take ordinary text along.
             let long = |line: &&str| value.contains('\n') && line.trim().len() >= 8;
             std::iter::once(value).chain(value.lines().filter(long))
         };
-        for value in values
-            .into_iter()
-            .flat_map(lines)
-            .filter(|value| !value.is_empty())
-        {
+        for value in values.flat_map(lines) {
             let json = serde_json::to_string(value).expect("a string is always JSON");
             all.push(json[1..json.len() - 1].to_owned());
             all.push(percent(value));
+            if is_hidden(value) {
+                all.extend(base64(value));
+            }
             all.push(value.to_owned());
         }
-        all.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        all.sort();
         all.dedup();
-        Self { values: all }
+        if all.is_empty() {
+            return Self::default();
+        }
+        let finder = AhoCorasickBuilder::new()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(&all)
+            .expect("a few short patterns make a small automaton");
+        Self { finder: Some(finder) }
     }
 
-    /// The text without any secret.
+    /// The text without any secret, also where colours of a terminal cut one in pieces.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let Some(finder) = &self.finder else {
+            return Cow::Borrowed(text);
+        };
         let mut clean = Cow::Borrowed(text);
-        for value in &self.values {
-            if clean.contains(value.as_str()) {
-                clean = Cow::Owned(clean.replace(value.as_str(), HIDDEN));
-            }
+        if finder.is_match(text) {
+            let mut told = String::with_capacity(text.len());
+            finder.replace_all_with(text, &mut told, |_, _, told| {
+                told.push_str(HIDDEN);
+                true
+            });
+            clean = Cow::Owned(told);
         }
-        clean
+        match hidden_between_colors(finder, &clean) {
+            Some(told) => Cow::Owned(told),
+            None => clean,
+        }
     }
+}
+
+/// How an escape character is written, also where a text quotes it.
+const ESCAPES: [&str; 4] = ["\u{1b}", "\\u001b", "\\x1b", "\\033"];
+
+/// The text with those secrets hidden that have sequences of a terminal in them; `None` where there is none.
+fn hidden_between_colors(finder: &AhoCorasick, text: &str) -> Option<String> {
+    ESCAPES.iter().find(|escape| text.contains(**escape))?;
+    let mut plain = String::with_capacity(text.len());
+    // Where each byte of the plain text stands in the whole one.
+    let mut places = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(letter) = text[at..].chars().next() {
+        let length = sequence(&text[at..]);
+        if length > 0 {
+            at += length;
+            continue;
+        }
+        plain.push(letter);
+        places.extend(at..at + letter.len_utf8());
+        at += letter.len_utf8();
+    }
+    let mut told = String::with_capacity(text.len());
+    let mut from = 0;
+    for found in finder.find_iter(&plain) {
+        told.push_str(&text[from..places[found.start()]]);
+        told.push_str(HIDDEN);
+        from = places[found.end() - 1] + 1;
+    }
+    (from > 0).then(|| told + &text[from..])
+}
+
+/// The length of the terminal's sequence that a text begins with; 0 where it begins with none.
+fn sequence(text: &str) -> usize {
+    let Some(escape) = ESCAPES.iter().find(|escape| text.starts_with(**escape)) else {
+        return 0;
+    };
+    let rest = &text.as_bytes()[escape.len()..];
+    if rest.first() != Some(&b'[') {
+        return escape.len();
+    }
+    let inner = rest[1..]
+        .iter()
+        .take_while(|byte| (0x20..0x40).contains(*byte))
+        .count();
+    let end = rest
+        .get(1 + inner)
+        .is_some_and(|byte| (0x40..0x7f).contains(byte));
+    escape.len() + 1 + inner + usize::from(end)
 }
 
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redactor({} values)", self.values.len())
+        let spellings = self.finder.as_ref().map_or(0, AhoCorasick::patterns_len);
+        write!(f, "Redactor({spellings} spellings)")
     }
 }
 
@@ -66,6 +169,21 @@ fn percent(value: &str) -> String {
             _ => format!("%{byte:02X}"),
         })
         .collect()
+}
+
+/// What of a value's base64 does not depend on what stands before and after it, for each of the three ways in which it may lie.
+fn base64(value: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for before in 0..3 {
+        let mut bytes = vec![0; before];
+        bytes.extend(value.as_bytes());
+        // Six bits a letter: those letters count that hold only bits of the value.
+        let (first, end) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
+        for text in [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
+            all.push(text[first..end].to_owned());
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -88,5 +206,58 @@ mod tests {
     fn each_line_of_a_secret_is_found_alone() {
         let redactor = Redactor::new(["-----BEGIN KEY\nabcdefgh12\n}\n"]);
         assert_eq!(redactor.redact("log: abcdefgh12 }"), "log: *** }");
+    }
+
+    #[test]
+    fn of_two_secrets_that_begin_alike_the_longer_one_leaves_nothing() {
+        let redactor = Redactor::new(["hunter2", "hunter2000"]);
+        assert_eq!(redactor.redact("hunter2000 hunter2"), "*** ***");
+    }
+
+    #[test]
+    fn a_secret_that_colors_cut_is_found() {
+        let redactor = Redactor::new(["hf_secretSECRET"]);
+        for escape in ["\u{1b}[1;36m", "\\u001b[36m", "\u{1b}[0m\u{1b}[1m"] {
+            let text = format!("key {escape}hf_secre{escape}tSECRET{escape} end é");
+            assert_eq!(redactor.redact(&text), format!("key {escape}***{escape} end é"));
+        }
+        let plain = "\u{1b}[31mred\u{1b}[0m, \u{1b}";
+        assert_eq!(redactor.redact(plain), plain);
+    }
+
+    #[test]
+    fn a_secret_is_found_in_base64_wherever_it_begins() {
+        let redactor = Redactor::new(["hunter2-hunter2"]);
+        for before in ["", "u:", "user:", "a user:"] {
+            for text in [
+                STANDARD_NO_PAD.encode(format!("{before}hunter2-hunter2")),
+                base64::engine::general_purpose::STANDARD.encode(format!("{before}hunter2-hunter2 and more")),
+            ] {
+                assert!(redactor.redact(&text).contains(HIDDEN), "{before}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_value_is_not_hidden() {
+        let redactor = Redactor::new(["1", "true", "12345"]);
+        assert_eq!(redactor.redact("2026-11-12T12345 true"), "2026-11-12T12345 true");
+    }
+
+    #[test]
+    fn names_of_secrets_are_known() {
+        for name in [
+            "HF_TOKEN",
+            "OPENAI_API_KEY",
+            "token",
+            "AWS_SECRET_ACCESS_KEY",
+            "PGPASSWORD",
+            "MATRIX_WEBHOOK",
+        ] {
+            assert!(is_secret_name(name), "{name}");
+        }
+        for name in ["TOKENIZERS_PARALLELISM", "PATH", "MAX_TOKENS", "HISTOKEN"] {
+            assert!(!is_secret_name(name), "{name}");
+        }
     }
 }

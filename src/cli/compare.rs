@@ -141,7 +141,8 @@ pub struct NightlyArgs {
     /// The baseline's file; `<matrix>.baseline.json` beside the matrix unless set. Only `matrix baseline accept` moves it.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
-    /// The most fresh starts that confirm one suspect; fewer than noise asks for may leave it undecided, never invent a loss.
+    /// The most fresh starts per side that confirm one suspect, baseline and candidate in turn; fewer than noise asks for may leave it undecided,
+    /// never invent a loss.
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100))]
     pub confirm: u32,
     /// How long all confirmations together may take, by what each launch and cell took this night. The largest losses come first; what finds no room

@@ -24,8 +24,6 @@ pub(super) enum Further<'a> {
     AsAsked,
     /// What this says of what was measured so far; nothing when it wants nothing. What the matrix asks for is not looked at.
     While(&'a dyn Fn(&Run) -> Wanted),
-    /// These starts, which decide about suspects, after all that were planned so far.
-    Confirming(&'a Wanted),
     /// Nothing.
     Nothing,
 }
@@ -40,9 +38,6 @@ impl Further<'_> {
         if let Some(earlier) = earlier.filter(|_| goes_on) {
             plan.take_up(earlier);
         }
-        if let Self::Confirming(wanted) = self {
-            plan.confirm(wanted);
-        }
     }
 
     /// Whether more than is planned may be wanted.
@@ -50,7 +45,7 @@ impl Further<'_> {
         match self {
             Self::AsAsked => plan.until.is_some(),
             Self::While(_) => true,
-            Self::Confirming(_) | Self::Nothing => false,
+            Self::Nothing => false,
         }
     }
 
@@ -58,7 +53,7 @@ impl Further<'_> {
         match self {
             Self::AsAsked => wanting(certainties(run)),
             Self::While(decides) => decides(run),
-            Self::Confirming(_) | Self::Nothing => Wanted::new(),
+            Self::Nothing => Wanted::new(),
         }
     }
 }

@@ -7,8 +7,10 @@ use crate::cli::compare::{BaselineAction, BaselineArgs, BaselineMove};
 use crate::commands::compare::{gates, of_run};
 use crate::commands::{Outcome, Refusal, print, read, refused};
 use crate::exit::Exit;
+use crate::matrix::plan::arms::BASELINE;
+use crate::matrix::plan::{Launch, Plan};
 use crate::results::record::FORMAT;
-use crate::results::record::side::{Accepted, Baseline, SideCell};
+use crate::results::record::side::{Accepted, Baseline, Side, SideCell};
 use crate::results::store::{self, StoreError};
 
 /// Sets, shows or moves a baseline.
@@ -69,6 +71,16 @@ pub(super) fn file(matrix: &Path, wish: Option<&Path>) -> PathBuf {
     wish.map_or_else(|| matrix.with_extension("baseline.json"), Path::to_owned)
 }
 
+/// The launches that a side's cells were measured on.
+fn launches(plan: &Plan, side: &Side) -> Vec<Launch> {
+    let is_used = |launch: &&Launch| {
+        side.cells
+            .values()
+            .any(|cell| cell.launch.as_ref() == Some(&launch.id))
+    };
+    plan.launches.iter().filter(is_used).cloned().collect()
+}
+
 fn to(
     moved: &BaselineMove,
     path: &Path,
@@ -108,7 +120,14 @@ fn to(
             Some(format!("note: {key} is left out: {}: {reason}\n", cause.name()))
         })
         .collect();
-    side.cells.retain(|_, cell| cell.refused().is_none());
+    // What was measured beside the candidate is the baseline that is moved away from.
+    let is_twin = |cell: &SideCell| {
+        cell.axes
+            .get("version")
+            .is_some_and(|version| version == BASELINE)
+    };
+    side.cells
+        .retain(|_, cell| cell.refused().is_none() && !is_twin(cell));
     crate::commands::complain(&refusals.concat());
     let alone = side.cells.iter().filter(|(_, cell)| has_one_start(cell));
     let alone: Vec<&str> = alone.map(|(key, _)| key.as_str()).collect();
@@ -136,6 +155,7 @@ fn to(
     let baseline = Baseline {
         format: FORMAT,
         accepted,
+        launches: launches(&run.plan, &side),
         side,
     };
     store::nightly::keep_baseline(path, &baseline).map_err(anyhow::Error::from)?;

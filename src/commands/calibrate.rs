@@ -33,6 +33,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         matrix: std::env::current_exe().context("cannot find the program's own file")?,
         folder: logs.path().to_owned(),
         path: cli::variable("PATH"),
+        environment: cli::variables(),
         hf_home: None,
         cache: cache.clone(),
         prompts: None,

@@ -57,6 +57,14 @@ impl Refusal {
         }
     }
 
+    /// A run that was started and cannot go on.
+    pub fn stuck(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Stuck,
+            message: message.into(),
+        }
+    }
+
     /// A machine that is not fit.
     pub fn unfit(message: impl Into<String>) -> Self {
         Self {
@@ -68,8 +76,28 @@ impl Refusal {
 
 impl From<anyhow::Error> for Refusal {
     fn from(error: anyhow::Error) -> Self {
-        Self::unfit(format!("error: {error:#}\n"))
+        Self::unfit(format!("error: {}\n", causes(&error)))
     }
+}
+
+/// An error with its causes; one that the sentence before ends with is not said again.
+fn causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+/// As [`execute`], and ends at signals even where nothing is measured.
+///
+/// # Errors
+/// As [`execute`].
+pub fn supervised(cli: Cli) -> Outcome {
+    crate::run::stop::supervise(|| execute(cli)).unwrap_or(Ok(Exit::Interrupted))
 }
 
 /// Does what the command line asks for.

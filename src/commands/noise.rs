@@ -12,8 +12,7 @@ use crate::commands::compare::{gates, of_run};
 use crate::commands::run::measure;
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
-use crate::judge::compare::night::Policy;
-use crate::judge::compare::spread::{self, Next};
+use crate::judge::compare::spread::{self, Demand, Next};
 use crate::judge::compare::{machines, student, verdict};
 use crate::report::{self, Format, verdicts};
 use crate::results::record::side::{Noise, Side, Varies};
@@ -131,7 +130,11 @@ fn started(run: &Run) -> u32 {
 
 /// The smallest change that five starts against five show.
 fn visible(varies: &Varies) -> f64 {
-    Policy::default().noise_floor(varies.start_share, SIDES, SIDES)
+    let demand = Demand {
+        alpha: 0.025,
+        power: 0.9,
+    };
+    spread::detectable(varies.start_share, SIDES, SIDES, demand).exp_m1()
 }
 
 /// The figure with the largest of the smallest changes that can be seen; `None` where there is none.

@@ -7,11 +7,13 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use crate::base::ids::CellKey;
-use crate::cli::PlanArgs;
+use crate::base::text::printable;
+use crate::cli::{self, PlanArgs};
 use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
+use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::plan::command::{self, Given};
-use crate::matrix::plan::{Cell, Launch, Loads, Plan, Start};
+use crate::matrix::plan::{Cell, Launch, Loads, Place, Plan, Start};
 use crate::matrix::spec::repeats::Order;
 use crate::matrix::spec::select::Selector;
 use crate::results::store;
@@ -35,7 +37,7 @@ pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
     let text = if args.json {
         json(&read.plan, &args.results, given)
     } else {
-        text(&read.plan, &args.results, given)
+        printable(&text(&read.plan, &args.results, given))
     };
     print(&text);
     Ok(Exit::Done)
@@ -113,6 +115,7 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
             }
         }
     }
+    out.push_str(&environments(plan));
     if !plan.left_out.is_empty() {
         out.push_str("\nleft out\n");
         for left in &plan.left_out {
@@ -128,6 +131,31 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
         let _ = writeln!(out, "\nmeasuring took {} last time{rest}", minutes(expected));
     }
     out
+}
+
+/// What engines that are processes get of the environment, where that is not simply all of it.
+fn environments(plan: &Plan) -> String {
+    let names = cli::variables();
+    let mut engines: Vec<(&str, String)> = Vec::new();
+    for launch in &plan.launches {
+        let Place::Process(process) = &launch.place else {
+            continue;
+        };
+        let Some(words) = engine::environment_described(launch, process, &names) else {
+            continue;
+        };
+        let row = (launch.engine.name.as_str(), words);
+        if !engines.contains(&row) {
+            engines.push(row);
+        }
+    }
+    let rows = engines
+        .iter()
+        .map(|(engine, words)| format!("  {engine}: {words}\n"));
+    match engines.is_empty() {
+        true => String::new(),
+        false => format!("\nenvironment of processes\n{}", rows.collect::<String>()),
+    }
 }
 
 /// In which order engines are started that are started several times, and what either order costs.

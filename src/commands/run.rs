@@ -1,6 +1,8 @@
 //! `matrix run`: every engine started, every cell measured, every table written.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,21 +10,22 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::base::ids::{CellKey, RunId};
-use crate::base::secrets::Redactor;
+use crate::base::secrets::{self, Redactor};
 use crate::cli::{self, RunArgs};
 use crate::commands::again::{self, Further, Plans, Round, remaining};
 use crate::commands::plan::{minutes, select};
 use crate::commands::{
-    Colors, Outcome, Read, Refusal, complain, flags, log, print, read, refused, report, whereabouts,
+    Colors, Outcome, Read, Refusal, causes, complain, flags, log, print, read, refused, report, whereabouts,
 };
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::plan::{Measurement, Place, Plan, Start};
 use crate::progress::Progress;
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
+use crate::results::record::validity::Verdict;
 use crate::results::store::{self, Beginning, Store};
 use crate::run::calibrate::Wanted;
 use crate::run::claim::Claim;
@@ -33,6 +36,9 @@ use crate::telemetry::machine;
 
 /// How long something that an earlier run left may take to end by itself.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How many cells are named that an edit makes obsolete.
+const SHOWN: usize = 20;
 
 /// Tokens of each stream of the calibration before the first cell.
 const QUICK_TOKENS: u32 = 16;
@@ -48,9 +54,8 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         print(&format!("results: {}\n", measured.folder.display()));
         if measured.exit == Exit::Interrupted {
             print(&format!(
-                "go on with: matrix run {} --resume {}\n",
-                args.matrix.display(),
-                measured.run
+                "go on with: {}\n",
+                cli::resume_command(measured.run.as_str())
             ));
         }
     }
@@ -92,7 +97,12 @@ pub(super) fn measure(
         .and_then(|run| again::earlier(&args.results.join(run.as_str())));
     further.prepare(&mut read.plan, earlier.as_ref());
     let secrets = secrets(&read.plan);
-    let redactor = Redactor::new(secrets.values().map(String::as_str));
+    for (name, _) in secrets.iter().filter(|(_, value)| !secrets::is_hidden(value)) {
+        complain(&format!(
+            "note: the value of `${{{name}}}` is too short to be hidden in what is written\n"
+        ));
+    }
+    let redactor = redactor(&secrets);
     let whole = read.plan.clone();
     if let Some(only) = &args.only {
         select(&mut read.plan, only)?;
@@ -114,51 +124,108 @@ pub(super) fn measure(
     }
     let _claim = claim(&read.plan, &host)?;
     let store = Arc::new(open(args, &whole.matrix, resumed.as_ref(), &redactor)?);
+    agree(args, &store, &whole)?;
     let host = Host {
         run: store.run().clone(),
         ..host
     };
-    let finished = begin(&store, &read, &whole, &host)?;
-    hold_images(&whole, &finished, &host);
-    let todo = remaining(&read.plan.starts, &finished, args.failed);
-    log::into(store.log().context("cannot open the log")?);
-    let journal = Mutex::new(store.journal().context("cannot open the journal")?);
-    let (events, progress) = listeners(args, &read.plan, &store, journal);
-    let stop = Stop::default();
-    let mut plans = Plans {
+    let began = Begun {
+        args,
+        colors,
+        further,
+        read,
         whole,
-        chosen: read.plan.clone(),
-    };
-    let mut grow = || {
-        let Some(more) = plans.grow(further, &store)? else {
-            return Ok(None);
-        };
-        let finished = begin(&store, &read, &plans.whole, &host)?;
-        Ok(Some(Round {
-            plan: plans.chosen.clone(),
-            // A night that was cut short may have measured some of them.
-            todo: remaining(&more, &finished, false),
-        }))
-    };
-    let work = Work {
-        first: Round {
-            plan: read.plan.clone(),
-            todo,
-        },
+        host,
+        store,
         swept,
-        finished: finished.len(),
-        calibrates: !args.no_calibration,
-        retry_invalid: args.retry_invalid,
+        runtime,
     };
-    let (tally, unstopped) = runtime.block_on(conduct(&store, &host, &events, &stop, work, &mut grow))?;
-    progress.finish();
-    let tables = report::write(&store, colors).context("the measurements are saved, the tables are not")?;
-    Ok(Measured {
-        run: store.run().clone(),
-        folder: store.folder().to_owned(),
-        tables,
-        exit: verdict(&stop, tally, unstopped),
+    let store = Arc::clone(&began.store);
+    began.measure().map_err(|error| {
+        Refusal::stuck(format!(
+            "error: {}\nthe run was started and cannot go on; what was measured is saved in {}\n  = help: go on with: {}\n",
+            redactor.redact(&causes(&error)),
+            store.folder().display(),
+            cli::resume_command(store.run().as_str())
+        ))
     })
+}
+
+/// A run whose folder is there.
+struct Begun<'a> {
+    args: &'a RunArgs,
+    colors: Colors,
+    further: &'a Further<'a>,
+    read: Read,
+    whole: Plan,
+    host: Host,
+    store: Arc<Store>,
+    /// What an earlier run had left.
+    swept: Vec<String>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Begun<'_> {
+    /// Measures what is to be measured, and writes the tables.
+    fn measure(self) -> anyhow::Result<Measured> {
+        let Self {
+            args,
+            colors,
+            further,
+            read,
+            whole,
+            host,
+            store,
+            swept,
+            runtime,
+        } = self;
+        let finished = begin(&store, &read, &whole, &host)?;
+        hold_images(&whole, &finished, &host);
+        let todo = remaining(&read.plan.starts, &finished, args.failed);
+        log::into(store.log().context("cannot open the log")?);
+        let journal = Mutex::new(store.journal().context("cannot open the journal")?);
+        let (events, progress) = listeners(args, &read.plan, &store, journal, &host.redactor);
+        let stop = Stop::default();
+        let mut plans = Plans {
+            whole,
+            chosen: read.plan.clone(),
+        };
+        let mut grow = || {
+            let Some(more) = plans.grow(further, &store)? else {
+                return Ok(None);
+            };
+            let finished = begin(&store, &read, &plans.whole, &host)?;
+            Ok(Some(Round {
+                plan: plans.chosen.clone(),
+                // A night that was cut short may have measured some of them.
+                todo: remaining(&more, &finished, false),
+            }))
+        };
+        let work = Work {
+            first: Round {
+                plan: read.plan.clone(),
+                todo,
+            },
+            swept,
+            finished: finished.len(),
+            calibrates: !args.no_calibration,
+            retry_invalid: args.retry_invalid,
+        };
+        let conducted = runtime.block_on(conduct(&store, &host, &events, &stop, work, &mut grow));
+        progress.finish();
+        let unstopped = conducted?;
+        let finished = store
+            .finished(&plans.chosen)
+            .context("cannot read what is finished")?;
+        let tables =
+            report::write(&store, colors).context("the measurements are saved, the tables are not")?;
+        Ok(Measured {
+            run: store.run().clone(),
+            folder: store.folder().to_owned(),
+            tables,
+            exit: verdict(&stop, &finished, unstopped),
+        })
+    }
 }
 
 /// Puts GPUs that are only pretended in the place of the machine's own, if that is asked for.
@@ -211,15 +278,31 @@ fn claim(plan: &Plan, host: &Host) -> Result<Option<Claim>, Refusal> {
     })
 }
 
-/// How a run ends whose measurements ended so, and that could not stop so many engines.
-fn verdict(stop: &Stop, tally: Tally, unstopped: usize) -> Exit {
+/// How a run ends of which this is finished, by now or before, and that could not stop so many engines.
+fn verdict(stop: &Stop, finished: &BTreeMap<Measurement, Summary>, unstopped: usize) -> Exit {
+    let is_failed = |summary: &Summary| {
+        let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+        let is_invalid = reasons
+            .map(|reason| reason.weight)
+            .any(|weight| weight == Verdict::Invalid);
+        is_invalid || matches!(summary.ending, Ending::Failed { .. })
+    };
     if stop.is_asked() {
         Exit::Interrupted
-    } else if tally.failed > 0 || tally.invalid > 0 || unstopped > 0 {
+    } else if unstopped > 0 || finished.values().any(is_failed) {
         Exit::CellFailed
     } else {
         Exit::Done
     }
+}
+
+/// Hides the secrets that the plan names and those of our environment: engines that are processes inherit them.
+fn redactor(named: &BTreeMap<String, String>) -> Redactor {
+    let names = cli::variables()
+        .into_iter()
+        .filter(|name| secrets::is_secret_name(name));
+    let usual: Vec<String> = names.filter_map(|name| cli::variable(&name)).collect();
+    Redactor::new(named.values().chain(&usual).map(String::as_str))
 }
 
 /// The values of the secrets that the plan names, as far as the environment has them.
@@ -254,6 +337,7 @@ fn host(
         matrix,
         folder,
         path: cli::variable("PATH"),
+        environment: cli::variables(),
         hf_home: args.places.hf_home(),
         cache: args.places.cache(),
         whereabouts: whereabouts(),
@@ -312,7 +396,63 @@ fn resumed(args: &RunArgs, matrix: &str) -> Result<Option<RunId>, Refusal> {
             .map_or(resume.as_str().into(), |name| name.to_string_lossy());
         RunId::new(name)
     };
+    let folder = root.join(run.as_str());
+    let about = store::about(&folder).map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+    if about.matrix != matrix {
+        return Err(Refusal::usage(format!(
+            "error: the run `{run}` is one of the matrix `{}`, and `{matrix}` is to go on\n  = help: name a run of `{matrix}`, or leave the name out to go on with its newest one\n",
+            about.matrix
+        )));
+    }
     Ok(Some(run))
+}
+
+/// Asks before finished cells are measured again because the matrix was edited.
+fn agree(args: &RunArgs, store: &Store, whole: &Plan) -> Result<(), Refusal> {
+    if args.resume.is_none() {
+        return Ok(());
+    }
+    let outdated = store.outdated(whole).map_err(unfit)?;
+    if outdated.is_empty() {
+        return Ok(());
+    }
+    let mut cells: Vec<String> = outdated
+        .iter()
+        .map(|measurement| measurement.cell.to_string())
+        .collect();
+    cells.dedup();
+    let mut lines: String = cells
+        .iter()
+        .take(SHOWN)
+        .map(|cell| format!("  {cell}\n"))
+        .collect();
+    if cells.len() > SHOWN {
+        lines.push_str(&format!("  and {} more\n", cells.len() - SHOWN));
+    }
+    let what = format!(
+        "{} finished measurements of run `{}` do not fit the matrix any more; they are set aside and measured again:\n{lines}",
+        outdated.len(),
+        store.run()
+    );
+    if args.yes {
+        complain(&format!("note: {what}"));
+        return Ok(());
+    }
+    let refusal = || {
+        Refusal::usage(format!(
+            "error: {what}  = help: add `--yes` to go on, or undo the edit; without `--resume` a new run begins\n"
+        ))
+    };
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Err(refusal());
+    }
+    complain(&format!("{what}go on? [y/N] "));
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    match read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes") {
+        true => Ok(()),
+        false => Err(refusal()),
+    }
 }
 
 fn unfit(error: store::StoreError) -> Refusal {
@@ -331,8 +471,7 @@ fn open(
         return Store::open(root, run, redactor.clone())
             .map_err(|error| Refusal::usage(format!("error: {error}\n")));
     }
-    let run = Store::new_run_id(root, matrix, redactor);
-    Store::create(root, &run, redactor.clone()).map_err(unfit)
+    Store::create_new(root, matrix, redactor).map_err(unfit)
 }
 
 /// Writes what the run begins or goes on with, and tells what is finished.
@@ -379,11 +518,12 @@ fn listeners(
     plan: &Plan,
     store: &Arc<Store>,
     journal: Mutex<store::Journal>,
+    redactor: &Redactor,
 ) -> (Events, Arc<Progress>) {
     let past = store::history::last_durations(&args.results, &plan.matrix, &plan.cells).unwrap_or_default();
     let expected: BTreeMap<CellKey, f64> = past.into_iter().map(|(key, past)| (key, past.seconds)).collect();
     let progress = Arc::new(Progress::new(expected));
-    let mut events = Events::default();
+    let mut events = Events::without_secrets(redactor.clone());
     events.listen(move |event| {
         if event.is_kept() {
             tracing::info!("{}", serde_json::to_string(event).expect("events are JSON"));
@@ -432,8 +572,7 @@ struct Work {
     retry_invalid: u32,
 }
 
-/// Does all rounds: after each, `grow` tells the next one, until it wants no more. Gives how the measurements ended, and how many engines
-/// could not be stopped.
+/// Does all rounds: after each, `grow` tells the next one, until it wants no more. Gives how many engines could not be stopped.
 async fn conduct(
     store: &Store,
     host: &Host,
@@ -441,7 +580,7 @@ async fn conduct(
     stop: &Stop,
     work: Work,
     grow: &mut dyn FnMut() -> anyhow::Result<Option<Round>>,
-) -> anyhow::Result<(Tally, usize)> {
+) -> anyhow::Result<usize> {
     let Work {
         first: Round { mut plan, mut todo },
         swept,
@@ -462,8 +601,9 @@ async fn conduct(
         finished,
     });
     let began = crate::base::clock::now();
+    let ended = Cell::new(Tally::default());
     let work = async {
-        let (mut tally, mut calibration) = (Tally::default(), None);
+        let mut calibration = None;
         loop {
             // A run that goes on may have nothing left to do of what was planned before.
             if calibrates && !todo.is_empty() {
@@ -480,10 +620,12 @@ async fn conduct(
                 retry_invalid,
                 calibration: calibration.as_ref(),
             };
-            tally += run::run(&job, stop).await.context("the run cannot go on")?;
+            let (tally, told) = run::run(&job, stop).await;
+            ended.update(|all| all + tally);
+            told?;
             let next = if stop.is_asked() { None } else { grow()? };
             let Some(next) = next else {
-                return anyhow::Ok(tally);
+                return anyhow::Ok(());
             };
             Round { plan, todo } = next;
             measurements += count(&todo);
@@ -493,10 +635,11 @@ async fn conduct(
             });
         }
     };
-    let tally = tokio::select! {
-        tally = work => tally?,
+    let told = tokio::select! {
+        told = work => told,
         never = stop.listen(&mut signals, events) => match never {},
     };
+    let tally = ended.get();
     events.tell(Event::RunEnded {
         done: tally.done,
         failed: tally.failed,
@@ -509,7 +652,7 @@ async fn conduct(
     );
     // The last that is said: it is left to whoever reads it.
     let unstopped = run::orphans(host, events, stop).await;
-    Ok((tally, unstopped))
+    told.map(|()| unstopped)
 }
 
 /// Measures the client briefly at the numbers of streams that the cells to come will have. What fails here costs the rows their client

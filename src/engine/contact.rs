@@ -6,6 +6,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
+use crate::base::body;
 use crate::engine::{Context, Endpoint, StartError};
 use crate::matrix::plan::{Contact, Launch};
 use crate::results::record::cell::{EngineFacts, ResetProof};
@@ -167,7 +168,7 @@ pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client)
     };
     let status = answer.status().as_u16();
     proof.status = Some(status);
-    let body = answer.text().await.unwrap_or_default();
+    let body = body::text(answer).await.unwrap_or_default();
     proof.success = match &reset.success {
         _ if status != 200 => Some(false),
         None => Some(true),
@@ -185,7 +186,7 @@ async fn read(http: &Client, endpoint: &Endpoint, path: &str) -> Option<Value> {
         .headers(endpoint.headers.clone())
         .timeout(ANSWER);
     let answer = asked.send().await.ok()?.error_for_status().ok()?;
-    answer.json().await.ok()
+    serde_json::from_str(&body::text(answer).await.ok()?).ok()
 }
 
 fn ids(answer: &Value) -> Vec<String> {

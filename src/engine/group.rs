@@ -25,6 +25,8 @@ const KILLED: Duration = Duration::from_secs(10);
 pub(crate) struct Order {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
+    /// Variables of ours that it does not get.
+    pub(crate) withheld: Vec<String>,
     /// Variables set on top of ours.
     pub(crate) env: Vec<(String, OsString)>,
     pub(crate) dir: Option<PathBuf>,
@@ -52,8 +54,11 @@ impl Group {
             Some(shim) => shimmed(shim, &order.program),
             None => Command::new(&order.program),
         };
+        command.args(&order.args);
+        for name in &order.withheld {
+            command.env_remove(name);
+        }
         command
-            .args(&order.args)
             .envs(order.env.iter().map(|(name, value)| (name, value)))
             .envs(order.marks.variables())
             // Where it is set every start compiles all of an engine's Python anew.

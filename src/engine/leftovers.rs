@@ -81,6 +81,17 @@ pub fn find(owner_is_dead_only: bool) -> Vec<Leftover> {
         .collect()
 }
 
+/// Kills the processes that this one started, at once, and says which.
+pub fn kill_own() -> Vec<String> {
+    let Ok(own) = Owner::this() else { return Vec::new() };
+    let mut left = find(false);
+    left.retain(|leftover| leftover.owner == own);
+    for leftover in &left {
+        leftover.seen.signal(Signal::KILL);
+    }
+    left.iter().map(Leftover::words).collect()
+}
+
 /// This process, its ancestors, and everything in its own group.
 fn lineage(all: &[Seen]) -> BTreeSet<i32> {
     let mut spared = BTreeSet::new();

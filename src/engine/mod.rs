@@ -7,6 +7,7 @@ mod attach;
 mod belongs;
 mod contact;
 mod docker;
+mod environment;
 mod flags;
 mod group;
 mod leftovers;
@@ -40,9 +41,10 @@ pub use docker::{
     Images, Lack, LeftContainer, Orphans, Pull, Refused, Remaining, Wanted, Whereabouts,
     find as find_containers, is_here as has_containers_here, lacks as container_lacks, pull_ahead,
 };
+pub use environment::described as environment_described;
 pub use flags::{Asking, Flags, UnknownFlag, check_flags};
 pub use group::exec_shim;
-pub use leftovers::{Leftover, find, sweep};
+pub use leftovers::{Leftover, find, kill_own, sweep};
 pub use log::{Log, Omen};
 pub use marks::Owner;
 pub use port::free_port;
@@ -69,6 +71,8 @@ pub struct Context {
     pub shim: Option<PathBuf>,
     /// The `PATH` in which programs are looked up.
     pub path: Option<String>,
+    /// The names of the variables of our environment.
+    pub environment: Vec<String>,
     /// Where Hugging Face's cache is, for `{hf_home}`.
     pub hf_home: Option<PathBuf>,
     /// Where environments are kept.

@@ -10,7 +10,7 @@ use crate::engine::group::{Group, Order};
 use crate::engine::marks::Marks;
 use crate::engine::venv::{self, Made, Make};
 use crate::engine::{
-    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, contact, port,
+    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, contact, environment, port,
 };
 use crate::matrix::plan::{Launch, Process};
 use crate::results::record::post_mortem::End;
@@ -197,6 +197,10 @@ fn order(
     Ok(Order {
         program: find_program(&program, &path, dir.as_deref(), &context.redactor)?,
         args: words.collect(),
+        withheld: environment::withheld(launch, process, &context.environment)
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
         env,
         dir,
         marks,

@@ -56,6 +56,7 @@ impl Bench {
             matrix: PathBuf::from("matrix"),
             shim: None,
             path: Some(String::from_utf8(path.stdout).unwrap()),
+            environment: Vec::new(),
             hf_home: None,
             cache: self.path().join("cache"),
             whereabouts: crate::engine::Whereabouts::default(),

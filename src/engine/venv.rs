@@ -272,6 +272,8 @@ async fn step(
     let order = Order {
         program: program.to_owned(),
         args,
+        // Package indexes take their passwords from the environment.
+        withheld: Vec::new(),
         env: Vec::new(),
         dir: None,
         marks: make.marks.clone(),

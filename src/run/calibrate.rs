@@ -162,6 +162,7 @@ impl<'a> Yardstick<'a> {
             matrix: host.matrix.clone(),
             shim: Some(host.matrix.clone()),
             path: host.path.clone(),
+            environment: host.environment.clone(),
             hf_home: None,
             cache: host.cache.clone(),
             whereabouts: engine::Whereabouts::default(),

@@ -92,9 +92,13 @@ pub(crate) async fn measure(
         measurement: measurement.clone(),
         requests: usize::try_from(asked).unwrap_or(usize::MAX),
     });
-    let stock = match library.stock(&cell.scenario, &launch.tokenizer).await {
-        Ok(stock) => stock,
-        Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
+    let stock = stop.unless_asked(library.stock(&cell.scenario, &launch.tokenizer));
+    let stock = match stock.await {
+        Some(Ok(stock)) => stock,
+        None => return course.cut(Phase::Prepare, Cut::Stopped, Vec::new()),
+        Some(Err(reason)) => {
+            return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true);
+        }
     };
     course.prepared(&stock);
     let Sending {
@@ -122,7 +126,9 @@ pub(crate) async fn measure(
         return cut;
     }
     course.end_phase(Phase::Warmup);
-    course.reset_caches(ready).await;
+    if stop.unless_asked(course.reset_caches(ready)).await.is_none() {
+        return course.cut(Phase::Reset, Cut::Stopped, Vec::new());
+    }
     course.end_phase(Phase::Reset);
     if let Some(search) = &cell.scenario.search {
         return course.search(search, ready, &stock, stop).await;
@@ -130,7 +136,7 @@ pub(crate) async fn measure(
     ready.sampling.before().await;
     let sent = items.len();
     let load = load_of(&ready.target, &cell.scenario, items);
-    let (driven, cut) = match course.drive(Phase::Measure, ready, load, stop).await {
+    let (driven, mut cut) = match course.drive(Phase::Measure, ready, load, stop).await {
         Ok(driven) => driven,
         Err(error) => {
             return course.failed(
@@ -150,14 +156,18 @@ pub(crate) async fn measure(
     course.sampled(ready, span_of(&driven), cut.is_none()).await;
     course.count_hits();
     ready.measured += 1;
+    let mut accept = None;
     if cut.is_none() {
-        course.ask_again(ready).await;
+        let asking = async {
+            course.ask_again(ready).await;
+            accepted(job, launch, ready).await
+        };
+        match stop.unless_asked(asking).await {
+            Some(told) => accept = told,
+            None => cut = Some(Cut::Stopped),
+        }
     }
-    let accepted = match &cut {
-        None => accepted(job, launch, ready).await,
-        Some(_) => None,
-    };
-    course.ended(driven, cut, accepted, &stock).await
+    course.ended(driven, cut, accept, &stock).await
 }
 
 impl<'a> Course<'a> {

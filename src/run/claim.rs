@@ -1,12 +1,12 @@
 //! The claim of a run on this host's GPUs: two runs at once do not share them. It lies beside no results, for runs with different
 //! results folders, of different users, meet on the same host; it ends with the process, however that ends.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use thiserror::Error;
 
 /// Where every user of a host may lay a lock, the usual place first.
@@ -70,34 +70,52 @@ fn lock(gpu: u32, path: PathBuf) -> Result<File, ClaimError> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    let open = |create: bool| {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(create)
-            .truncate(false)
-            .mode(0o666)
-            .open(&path)
-    };
-    // Where files in a folder for all are protected, another user's file can be opened but not made again.
-    let mut file = open(true).or_else(|_| open(false)).map_err(failed)?;
+    let mut file = open(&path).map_err(failed)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut pid = String::new();
-            let by = match file.read_to_string(&mut pid) {
-                Ok(_) if !pid.trim().is_empty() => format!("process {}", pid.trim()),
-                _ => "another process".to_owned(),
-            };
+            // Anybody may have written the file.
+            let mut text = String::new();
+            let read = file.take(LONGEST_PID).read_to_string(&mut text);
+            let pid = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
+            let by = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
             return Err(ClaimError::Taken { gpu, by });
         }
         Err(error) => return Err(failed(error.into())),
     }
-    file.set_len(0)
+    // Another user's file may not be writable: the lock holds, and nobody is told who has it.
+    let _ = file
+        .set_len(0)
         .and_then(|()| file.rewind())
-        .and_then(|()| write!(file, "{}", std::process::id()))
-        .map_err(failed)?;
+        .and_then(|()| write!(file, "{}", std::process::id()));
     Ok(file)
+}
+
+/// How many digits a process id has at most, with what may stand around it.
+const LONGEST_PID: u64 = 16;
+
+/// Opens a lock, or makes it for the users of the whole host. A link is refused, and a file of another user that may only be read is as
+/// good for a lock.
+fn open(path: &Path) -> std::io::Result<File> {
+    let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    let open = |options: &mut OpenOptions| options.read(true).custom_flags(flags).open(path);
+    match open(OpenOptions::new().write(true).create_new(true).mode(0o666)) {
+        Ok(file) => {
+            // Whatever the umask says.
+            file.set_permissions(Permissions::from_mode(0o666))?;
+            return Ok(file);
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let file = open(OpenOptions::new().write(true)).or_else(|error| match error.kind() {
+        ErrorKind::PermissionDenied => open(&mut OpenOptions::new()),
+        _ => Err(error),
+    })?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("it is no file")),
+    }
 }
 
 #[cfg(test)]
@@ -116,5 +134,40 @@ mod tests {
         );
         drop(first);
         Claim::take(2, Some(folder.path())).unwrap();
+    }
+
+    fn path(folder: &Path) -> PathBuf {
+        folder.join("matrix-gpu-0.lock")
+    }
+
+    #[test]
+    fn what_a_link_points_to_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let precious = folder.path().join("precious");
+        std::fs::write(&precious, "data").unwrap();
+        std::os::unix::fs::symlink(&precious, path(folder.path())).unwrap();
+        Claim::take(1, Some(folder.path())).unwrap_err();
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "data");
+    }
+
+    #[test]
+    fn a_lock_is_made_for_all_users_and_one_that_may_only_be_read_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(Claim::take(1, Some(folder.path())).unwrap());
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path(folder.path())), 0o666);
+        std::fs::set_permissions(path(folder.path()), Permissions::from_mode(0o444)).unwrap();
+        let first = Claim::take(1, Some(folder.path())).unwrap();
+        Claim::take(1, Some(folder.path())).unwrap_err();
+        drop(first);
+    }
+
+    #[test]
+    fn what_others_write_into_a_lock_is_not_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let _first = Claim::take(1, Some(folder.path())).unwrap();
+        std::fs::write(path(folder.path()), "1 (it is root) \u{1b}[31m").unwrap();
+        let said = Claim::take(1, Some(folder.path())).unwrap_err().to_string();
+        assert!(said.ends_with("(another process)"), "{said}");
     }
 }

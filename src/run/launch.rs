@@ -93,19 +93,19 @@ struct Course<'a> {
     rest: VecDeque<&'a Measurement>,
     /// Tries of the first measurement of the rest that failed by the host's fault.
     retries: Vec<Retry>,
-    tally: Tally,
+    tally: &'a mut Tally,
 }
 
 /// Does one start with all its cells. An engine that dies or hangs under load is started anew for the rest, so that one bad cell
 /// never takes the others with it; what fails by the host's fault is tried again after a pause.
-pub(crate) async fn launch(order: Order<'_>) -> Result<Tally, StoreError> {
+pub(crate) async fn launch(order: Order<'_>, tally: &mut Tally) -> Result<(), StoreError> {
     let _turn = order.roster.enter(&order.launch.id);
     let mut course = Course {
         order,
         began: clock::now(),
         rest: order.start.cells.iter().collect(),
         retries: Vec::new(),
-        tally: Tally::default(),
+        tally,
     };
     let mut preparing = prepare(&order);
     let mut restarts = 0;
@@ -119,6 +119,8 @@ pub(crate) async fn launch(order: Order<'_>) -> Result<Tally, StoreError> {
                 restarts += u32::from(!was_meant && course.retries.len() <= retries);
             }
             Ok(None) => break,
+            // An engine that was stopped together with this run did not fail.
+            Err(fallen) if fallen.end.is_some() && order.stop.is_asked_soon().await => break,
             Err(fallen) => {
                 order.job.events.tell(Event::LaunchFailed {
                     launch: order.launch.id.clone(),
@@ -142,7 +144,7 @@ pub(crate) async fn launch(order: Order<'_>) -> Result<Tally, StoreError> {
         }
     }
     preparing.abort_all();
-    Ok(course.tally)
+    Ok(())
 }
 
 impl<'a> Course<'a> {
@@ -158,7 +160,7 @@ impl<'a> Course<'a> {
             ..
         } = self.order;
         let mut log_from = 0;
-        let (mut failed, mut is_spent) = (None, false);
+        let (mut failed, mut is_spent, mut kept) = (None, false, Ok(()));
         while let Some(measurement) = self.rest.pop_front() {
             let (began, pulled) = (clock::now(), ahead.mark());
             let tries = self.retries.len();
@@ -190,18 +192,19 @@ impl<'a> Course<'a> {
                 }
                 continue;
             }
-            self.keep(measurement, measured, &log, remains, seconds)?;
+            kept = self.keep(measurement, measured, &log, remains, seconds);
             if failed.is_none() {
                 self.retries.clear();
             }
             is_spent = is_well && launch.contact.restart_for_cells;
-            if !is_well || is_spent || failed.is_some() || stop.is_asked() {
+            if !is_well || is_spent || failed.is_some() || stop.is_asked() || kept.is_err() {
                 break;
             }
         }
         // Nobody asks an engine that is being stopped.
         let rest = ready.sampling.end();
         halt(&self.order, ready.running, &rest).await;
+        kept?;
         if let Some((measurement, phase, class, reason)) = failed {
             match self.tries_again(phase, class, &reason).await {
                 true => {
@@ -651,6 +654,7 @@ fn context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> Contex
         matrix: host.matrix.clone(),
         shim: Some(host.matrix.clone()),
         path: host.path.clone(),
+        environment: host.environment.clone(),
         hf_home: host.hf_home.clone(),
         cache: host.cache.clone(),
         whereabouts: host.whereabouts.clone(),

@@ -22,7 +22,7 @@ mod target;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
+use std::ops::Add;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ use crate::results::record::cell::Ending;
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
-use crate::results::store::{Store, StoreError};
+use crate::results::store::{self, Store, StoreError};
 use crate::run::ahead::Ahead;
 use crate::run::beside::Roster;
 use crate::run::launch::Order;
@@ -61,6 +61,8 @@ pub struct Host {
     pub hf_home: Option<PathBuf>,
     /// The `PATH` in which programs are looked up.
     pub path: Option<String>,
+    /// The names of the variables of our environment.
+    pub environment: Vec<String>,
     /// Where environments and prepared data are kept.
     pub cache: PathBuf,
     /// The folder that keeps prepared prompts; without it they are prepared anew.
@@ -101,19 +103,31 @@ const PARTING_NOW: Duration = Duration::from_millis(500);
 
 /// Everybody who listens to a run.
 #[derive(Default)]
-pub struct Events(Vec<Listener>);
+pub struct Events {
+    listeners: Vec<Listener>,
+    redactor: Redactor,
+}
 
 type Listener = Box<dyn Fn(&Event) + Send + Sync>;
 
 impl Events {
-    /// Adds a listener. It is called at once and in order; a slow one holds up the conductor, never the load.
-    pub fn listen(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
-        self.0.push(Box::new(listener));
+    /// Nobody listens yet; no event will hold a secret.
+    pub fn without_secrets(redactor: Redactor) -> Self {
+        Self {
+            listeners: Vec::new(),
+            redactor,
+        }
     }
 
-    /// Tells everybody.
+    /// Adds a listener. It is called at once and in order; a slow one holds up the conductor, never the load.
+    pub fn listen(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
+        self.listeners.push(Box::new(listener));
+    }
+
+    /// Tells everybody. Secrets are taken out here, once for all who listen.
     pub fn tell(&self, event: Event) {
-        for listener in &self.0 {
+        let event = store::redacted(event, &self.redactor);
+        for listener in &self.listeners {
             listener(&event);
         }
     }
@@ -167,22 +181,26 @@ impl Tally {
     }
 }
 
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.done += other.done;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-        self.interrupted += other.interrupted;
-        self.invalid += other.invalid;
+impl Add for Tally {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            done: self.done + other.done,
+            failed: self.failed + other.failed,
+            skipped: self.skipped + other.skipped,
+            interrupted: self.interrupted + other.interrupted,
+            invalid: self.invalid + other.invalid,
+        }
     }
 }
 
+/// How long what is under way may take to end once the run was told to kill.
+const KILLED: Duration = Duration::from_millis(500);
+
 /// Runs what is to be done, launch by launch, or side by side where the plan allows it. It returns when nothing that it started is
-/// left.
-///
-/// # Errors
-/// The disk refuses what must be kept.
-pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
+/// left, with how the measurements ended, and an error where the disk refuses what must be kept.
+pub async fn run(job: &Job<'_>, stop: &Stop) -> (Tally, Result<(), StoreError>) {
     let devices = u32::try_from(job.host.machine.gpus.len()).unwrap_or(u32::MAX);
     let pool = Pool::new(devices);
     let library = Library::new(job.host.folder.clone(), job.host.caches());
@@ -192,8 +210,14 @@ pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
     let mut at_work = FuturesUnordered::new();
     let mut running: Vec<&Launch> = Vec::new();
     let mut tally = Tally::default();
+    let mut broken = Ok(());
+    let killed = async {
+        stop.now.cancelled().await;
+        tokio::time::sleep(KILLED).await;
+    };
+    tokio::pin!(killed);
     loop {
-        let next = match stop.is_asked() {
+        let next = match stop.is_asked() || broken.is_err() {
             true => None,
             false => beside::next(job.plan, &waiting, &running, devices, pool.free()),
         };
@@ -215,14 +239,23 @@ pub async fn run(job: &Job<'_>, stop: &Stop) -> Result<Tally, StoreError> {
                     ahead,
                     stop,
                 };
-                (&launch.id, launch::launch(order).await)
+                let mut tally = Tally::default();
+                let told = launch::launch(order, &mut tally).await;
+                (&launch.id, tally, told)
             });
             continue;
         }
-        let Some((ended, told)) = at_work.next().await else {
-            return Ok(tally);
+        // What does not end in time is dropped, which kills its engine.
+        let next = tokio::select! {
+            biased;
+            next = at_work.next() => next,
+            () = &mut killed => None,
         };
-        tally += told?;
+        let Some((ended, more, told)) = next else {
+            return (tally, broken);
+        };
+        tally = tally + more;
+        broken = broken.and(told);
         running.retain(|launch| launch.id != *ended);
     }
 }

@@ -7,6 +7,7 @@ use reqwest::{Client, Method};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::base::body::{self, BodyError};
 use crate::base::clock;
 use crate::engine;
 
@@ -178,7 +179,13 @@ impl Server {
         };
         let answer = asked.send().await.map_err(silent)?;
         let status = answer.status();
-        let text = answer.text().await.map_err(silent)?;
+        let text = body::text(answer).await.map_err(|error| match error {
+            BodyError::Http(error) => silent(error),
+            BodyError::Long => ServerError::Silent {
+                url: self.url(path),
+                reason: error.to_string(),
+            },
+        })?;
         match status.is_success() {
             true => Ok(text),
             false => Err(ServerError::Status {

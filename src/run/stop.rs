@@ -1,10 +1,32 @@
-//! Signals: the first winds down, the second kills.
+//! Signals: the first winds down, the second kills. At moments at which nothing is measured the first one ends the command.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use procfs::process::Process;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::engine;
 use crate::results::record::event::Event;
+use crate::results::store;
 use crate::run::Events;
+
+/// How long after an engine ended a signal may come that was sent to both: who stops a cgroup signals its processes in any order.
+const SAME_SIGNAL: Duration = Duration::from_secs(1);
+
+/// How long after the second signal processes that still live are killed, whatever else is under way.
+const KILLED: Duration = Duration::from_millis(700);
+
+/// How long after the second signal the command ends, whatever is left.
+const LATEST: Duration = Duration::from_secs(9);
+
+/// The stack of a command: as large as that of a main thread.
+const STACK: usize = 8 << 20;
+
+/// How many take care of signals themselves at present.
+static HANDLERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether the run is asked to stop, and how urgently.
 #[derive(Clone, Debug, Default)]
@@ -21,10 +43,26 @@ impl Stop {
         self.asked.is_cancelled()
     }
 
+    /// Whether an engine that ended may have been stopped together with this run.
+    pub async fn is_asked_soon(&self) -> bool {
+        tokio::time::timeout(SAME_SIGNAL, self.asked.cancelled())
+            .await
+            .is_ok()
+    }
+
+    /// Does some work, unless the run is asked to stop before it is done.
+    pub async fn unless_asked<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.asked.cancelled() => None,
+            done = work => Some(done),
+        }
+    }
+
     /// Tells a run of every signal, for as long as it is polled.
     pub async fn listen(&self, signals: &mut Signals, events: &Events) -> std::convert::Infallible {
         loop {
-            signals.next().await;
+            signals.caught.next().await;
             let second = self.asked.is_cancelled();
             events.tell(Event::Stopping { now: second });
             self.asked.cancel();
@@ -35,11 +73,10 @@ impl Stop {
     }
 }
 
-/// SIGINT, SIGTERM and SIGHUP, caught from the moment this exists: before anything is started.
+/// Signals that somebody takes care of, for as long as this exists. Outside of that a signal ends the command.
 pub struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
+    caught: Caught,
+    _handler: Handler,
 }
 
 impl Signals {
@@ -49,17 +86,115 @@ impl Signals {
     /// The system refuses to deliver signals.
     pub fn catch() -> std::io::Result<Self> {
         Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
+            caught: Caught::begin()?,
+            _handler: Handler::new(),
+        })
+    }
+}
+
+/// Counts as one who takes care of signals.
+struct Handler;
+
+impl Handler {
+    fn new() -> Self {
+        HANDLERS.fetch_add(1, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        HANDLERS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// SIGINT, SIGTERM and SIGHUP, but for those that this process was started to ignore: `nohup` means that a hangup is none.
+struct Caught {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+    hangup: Option<Signal>,
+}
+
+impl Caught {
+    fn begin() -> std::io::Result<Self> {
+        let status = Process::myself().and_then(|process| process.status());
+        let ignored = status.map_or(0, |status| status.sigign);
+        let catch = |kind: SignalKind| match ignored >> (kind.as_raw_value() - 1) & 1 {
+            0 => signal(kind).map(Some),
+            _ => Ok(None),
+        };
+        Ok(Self {
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+            hangup: catch(SignalKind::hangup())?,
         })
     }
 
     async fn next(&mut self) {
+        async fn one(signal: &mut Option<Signal>) {
+            match signal {
+                Some(signal) => {
+                    signal.recv().await;
+                }
+                None => std::future::pending().await,
+            }
+        }
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+            () = one(&mut self.interrupt) => {}
+            () = one(&mut self.terminate) => {}
+            () = one(&mut self.hangup) => {}
         }
     }
+}
+
+/// Does the work of a command on a thread of its own. `None` where a signal ended it: one at a moment at which nobody takes care of
+/// signals, or a second one after which it did not end in time.
+pub fn supervise<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (sender, receiver) = mpsc::channel();
+    let done = sender.clone();
+    let worker = std::thread::Builder::new()
+        .name("command".to_owned())
+        .stack_size(STACK)
+        .spawn(move || {
+            let _ = done.send(Some(work()));
+        });
+    let watcher = std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let Ok(runtime) = runtime else { return };
+            runtime.block_on(watch(|| {
+                let _ = sender.send(None);
+            }));
+        });
+    // A host that gives no threads has given up.
+    worker.and(watcher).ok()?;
+    let done = receiver.recv().ok()?;
+    if done.is_none() {
+        store::settle();
+    }
+    done
+}
+
+/// Waits for signals; `leave` ends the command.
+async fn watch(leave: impl Fn()) {
+    let Ok(mut caught) = Caught::begin() else { return };
+    let mut count = 0;
+    loop {
+        caught.next().await;
+        count += 1;
+        if HANDLERS.load(Ordering::SeqCst) == 0 {
+            return leave();
+        }
+        if count == 2 {
+            break;
+        }
+    }
+    tokio::time::sleep(KILLED).await;
+    engine::kill_own();
+    tokio::time::sleep(LATEST).await;
+    for left in engine::kill_own() {
+        tracing::error!("still there: {left}");
+    }
+    leave();
 }

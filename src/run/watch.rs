@@ -56,10 +56,20 @@ pub(crate) async fn drive(
             biased;
             driven = &mut driving => {
                 let driven = driven?;
-                let cut = if lost_connections(&driven.requests) { death(running).await } else { None };
+                let cut = match lost_connections(&driven.requests) {
+                    true => death(running).await,
+                    false => None,
+                };
+                let cut = match cut {
+                    Some(_) if stop.is_asked_soon().await => Some(Cut::Stopped),
+                    cut => cut,
+                };
                 return Ok((driven, cut));
             }
-            death = running.exited() => break Cut::Died(death),
+            death = running.exited() => break match stop.is_asked_soon().await {
+                true => Cut::Stopped,
+                false => Cut::Died(death),
+            },
             () = stop.asked.cancelled() => break Cut::Stopped,
             _ = look.tick() => {
                 let now = clock::now();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use reqwest::Client;
 use reqwest::header::HeaderMap;
 
+use crate::base::body::{self, BodyError};
 use crate::matrix::spec::metrics::{Kind, kind};
 use crate::results::record::telemetry::{Source, Values};
 use crate::telemetry::prometheus::Scrape;
@@ -83,7 +84,10 @@ async fn ask(page: &Page) -> Result<Scrape, String> {
     if !status.is_success() {
         return Err(format!("the page of metrics answers with status {status}"));
     }
-    let text = answer.text().await.map_err(|error| words(&error))?;
+    let text = body::text(answer).await.map_err(|error| match error {
+        BodyError::Http(error) => words(&error),
+        error @ BodyError::Long => error.to_string(),
+    })?;
     Ok(Scrape::parse(&text))
 }
 

@@ -76,6 +76,8 @@ impl Bench {
             .args(args)
             .current_dir(self.folder.path())
             .env("NO_COLOR", "1")
+            // By this its engines are found again: they do not get the variables of `matrix`.
+            .env("TEST_FOLDER", self.folder.path())
             .env("MATRIX_CACHE", self.folder.path().join("cache"))
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());

@@ -55,6 +55,7 @@ fn file(machine: Facts, starts: &[f64]) -> String {
     let baseline = Baseline {
         format: 1,
         accepted: Vec::new(),
+        launches: Vec::new(),
         side,
     };
     serde_json::to_string(&baseline).expect("it is JSON")

@@ -5,7 +5,7 @@ use std::fs;
 use matrix::results::record::cell::Ending;
 use matrix::results::record::event::Event;
 
-use crate::harness::{Bench, sims, summary};
+use crate::harness::{Bench, Ran, sims, summary};
 
 const SMALL: &str = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4 }\n  - random-2k-6k: { prompts: 4, input_len: 16, output_len: 6 }\n";
 
@@ -48,7 +48,13 @@ fn a_changed_cell_is_run_again_and_an_unchanged_one_is_not() {
         &[("a", "vllm", "")],
         &SMALL.replace("output_len: 6", "output_len: 7"),
     ));
-    bench.run(&["--resume"]).exits(0);
+    let asked = bench.run(&["--resume"]).exits(2);
+    asked
+        .says("1 finished measurements of run")
+        .says("scenario=random-2k-6k")
+        .says("add `--yes`");
+    assert_eq!(endings(&bench), 2, "nothing is set aside without a word");
+    bench.run(&["--resume", "--yes"]).exits(0);
     let after = bench.finished();
     assert_eq!(summary(&after, "a", "random-1k-1k").began, kept);
     let changed = after.plan.starts[0]
@@ -71,7 +77,8 @@ fn failed_cells_are_tried_again_only_when_asked() {
     let bench = Bench::of(&sims(&[("a", "vllm", "--die-while-loading")], SMALL));
     bench.run(&[]).exits(3);
     // The engine is mended without a change that the cell would notice: the recipe's own arguments stay.
-    bench.run(&["--resume"]).exits(0);
+    // The exit code is that of the run: what failed before has failed.
+    bench.run(&["--resume"]).exits(3);
     assert_eq!(endings(&bench), 2, "failed cells are finished cells");
     bench.run(&["--resume", "--failed"]).exits(3);
     assert_eq!(endings(&bench), 4);
@@ -82,6 +89,51 @@ fn failed_cells_are_tried_again_only_when_asked() {
             .iter()
             .all(|summary| matches!(summary.ending, Ending::Failed { .. }))
     );
+}
+
+#[test]
+fn a_run_of_another_matrix_is_not_gone_on_with() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], SMALL));
+    bench.run(&["--only", "scenario=random-1k-1k"]).exits(0);
+    let folder = bench.run_folder();
+    let run = folder
+        .file_name()
+        .expect("it has a name")
+        .to_string_lossy()
+        .into_owned();
+    bench.rewrite(&sims(&[("a", "vllm", "")], SMALL).replace("name: t\n", "name: other\n"));
+    bench
+        .run(&["--resume", &run])
+        .exits(2)
+        .says("is one of the matrix `t`, and `other` is to go on");
+    assert_eq!(bench.finished().summaries.len(), 1);
+}
+
+#[test]
+fn a_run_that_cannot_be_written_any_more_ends_with_6_and_says_how_to_go_on() {
+    let slow = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 100, warmup: 0 }\n";
+    let bench =
+        Bench::of(&sims(&[("a", "vllm", "--itl, 10ms, --ttft, 10ms")], slow).replace("--preset, fast, ", ""));
+    let child = bench.begin(&[
+        "run",
+        "matrices/m.yaml",
+        "--no-calibration",
+        "--retry-invalid",
+        "0",
+    ]);
+    bench.until_journal("cell-began");
+    let cells = bench.run_folder().join("cells");
+    fs::rename(&cells, cells.with_extension("away")).expect("it can be moved");
+    fs::write(&cells, "no folder").expect("a file can be written");
+    let ran = Ran::from(child.wait_with_output().expect("it ends")).exits(6);
+    let run = bench.run_folder();
+    let run = run.file_name().expect("it has a name").to_string_lossy();
+    let ran = ran.says("cannot go on").says(&format!(
+        "go on with: matrix run matrices/m.yaml --no-calibration --retry-invalid 0 --resume {run}"
+    ));
+    assert!(!ran.stderr.contains("nothing was started"), "{}", ran.stderr);
+    assert!(bench.journal().contains("run-ended"), "{}", bench.journal());
+    bench.leaves_no_process();
 }
 
 #[test]

@@ -100,6 +100,142 @@ scenarios:
     }
 }
 
+#[test]
+fn a_secret_in_an_answer_of_the_engine_reaches_neither_terminal_nor_events() {
+    // It tells the secret as its version, which is shown.
+    let matrix = r#"
+name: t
+engines:
+  - sim: { as: a, variant: vllm, args: [--version-string, "${MATRIX_TEST_SECRET}"] }
+models:
+  - m: { tokenizer: data/tokenizer.json }
+scenarios:
+  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4 }
+"#;
+    for more in [&[][..], &["--json"]] {
+        let bench = Bench::of(matrix).variable("MATRIX_TEST_SECRET", SECRET);
+        let ran = bench.run(more).exits(0);
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(
+            said.contains("version ***") || said.contains("\"version\":\"***\""),
+            "{said}"
+        );
+        clean("stderr", ran.stderr.as_bytes());
+        clean("stdout", ran.stdout.as_bytes());
+    }
+}
+
+#[test]
+fn what_looks_like_a_secret_in_our_environment_is_hidden_and_reaches_no_engine_unnamed() {
+    let matrix = r#"
+name: t
+engines:
+  - sim: { as: a, variant: vllm, command: [sh, -c, "env; exit 7"] }
+models:
+  - m: { tokenizer: data/tokenizer.json }
+scenarios:
+  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4 }
+"#;
+    let webhook = "http://127.0.0.1:9/s3cr3t-9876543210";
+    let bench = Bench::of(matrix)
+        .variable("HF_TOKEN", SECRET)
+        .variable("SOME_API_KEY", "s3cr3t-of-another-service")
+        .variable("MATRIX_WEBHOOK", webhook);
+    let plan = bench.call(&["plan", "matrices/m.yaml"]).exits(0);
+    let plan = plan.shows("without SOME_API_KEY").shows("with HF_TOKEN");
+    clean("plan", plan.stdout.as_bytes());
+    let ran = bench.run(&[]).exits(3);
+    clean("stderr", ran.stderr.as_bytes());
+    clean("stdout", ran.stdout.as_bytes());
+    let mut said = String::new();
+    for file in everything(&bench.results()) {
+        let bytes = fs::read(&file).expect("files can be read");
+        clean(&file.display().to_string(), &bytes);
+        if file.ends_with("engine.log") {
+            said.push_str(&String::from_utf8_lossy(&bytes));
+        }
+    }
+    assert!(said.contains("HF_TOKEN=***"), "it gets the token: {said}");
+    assert!(
+        !said.contains("SOME_API_KEY") && !said.contains("MATRIX_WEBHOOK"),
+        "{said}"
+    );
+    bench.rewrite(&matrix.replace("as: a,", "as: a, environment: clean,"));
+    bench.run(&[]).exits(3);
+    let logs = everything(&bench.results());
+    let mut logs: Vec<_> = logs.iter().filter(|file| file.ends_with("engine.log")).collect();
+    logs.retain(|file| !fs::read_to_string(file).is_ok_and(|log| log.contains("HF_TOKEN")));
+    assert!(!logs.is_empty(), "one run gave the engine no token");
+}
+
+#[test]
+fn a_short_value_is_written_as_it_is_and_spoils_no_file_of_the_run() {
+    let matrix = r#"
+name: second
+engines:
+  - sim: { as: a, variant: vllm, env: { FLAG: "${MATRIX_TEST_FLAG}" } }
+models:
+  - m: { tokenizer: data/tokenizer.json }
+scenarios:
+  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4, warmup: 0 }
+"#;
+    let bench = Bench::of(matrix).variable("MATRIX_TEST_FLAG", "e");
+    bench
+        .run(&[])
+        .exits(0)
+        .says("`${MATRIX_TEST_FLAG}` is too short to be hidden");
+    bench.run(&["--resume"]).exits(0);
+    assert_eq!(bench.finished().about.matrix, "second");
+}
+
+#[test]
+fn passwords_in_urls_and_flags_are_refused_and_not_shown() {
+    let matrix = |engine: &str| {
+        format!(
+            "name: t\nengines:\n  - {engine}\nmodels:\n  - m: {{ tokenizer: data/tokenizer.json, args: {{ default: [] }} }}\nscenarios:\n  - random-1k-1k: {{ prompts: 2 }}\n"
+        )
+    };
+    for engine in [
+        "attach: { url: \"http://user:s3cr3t@127.0.0.1:9\" }",
+        "attach: { url: \"http://127.0.0.1:9/?api_key=s3cr3t\" }",
+        "sim: { args: [--api-key=s3cr3t] }",
+        "sim: { args: [--api-key, s3cr3t] }",
+        "sim: { args: [--password, s3cr3t] }",
+    ] {
+        let bench = Bench::of(&matrix(engine));
+        for command in ["check", "plan"] {
+            let ran = bench.call(&[command, "matrices/m.yaml"]).exits(2);
+            let ran = ran.says("looks like a secret");
+            clean(engine, ran.stderr.as_bytes());
+            clean(engine, ran.stdout.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn control_characters_from_outside_reach_neither_terminal_nor_ci() {
+    let matrix = r#"
+name: t
+engines:
+  - sim: { as: a, variant: vllm, args: [--version-string, "1.0\n::error::pwn\e[31m"] }
+models:
+  - m: { tokenizer: data/tokenizer.json }
+scenarios:
+  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4, warmup: 0 }
+"#;
+    let bench = Bench::of(matrix);
+    let ran = bench.run(&[]).exits(0);
+    for text in [&ran.stdout, &ran.stderr] {
+        assert!(
+            !text.contains('\u{1b}') && !text.contains("\n::error"),
+            "{text:?}"
+        );
+    }
+    bench.rewrite(&matrix.replace("as: a", "ass: \"a\u{1b}[31m\""));
+    let ran = bench.call(&["check", "matrices/m.yaml"]).exits(2);
+    assert!(!ran.stderr.contains('\u{1b}'), "{:?}", ran.stderr);
+}
+
 /// No spelling of the secret stands in these bytes.
 fn clean(what: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);

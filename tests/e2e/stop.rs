@@ -82,6 +82,99 @@ fn one_signal_saves_the_cell_and_stops_the_engine() {
     assert_eq!(bench.finished().summaries.len(), 2);
 }
 
+/// The process id of the engine that the journal tells of.
+fn engine(bench: &Bench) -> Pid {
+    let journal = bench.journal();
+    let (_, after) = journal
+        .split_once("\"identity\":\"")
+        .expect("an engine was started");
+    let pid: String = after.chars().take_while(char::is_ascii_digit).collect();
+    Pid::from_raw(pid.parse().expect("it is a number")).expect("it is a process id")
+}
+
+fn slow() -> String {
+    sims(&[("a", "vllm", "--itl, 20ms, --ttft, 20ms")], LONG).replace("--preset, fast, ", "")
+}
+
+#[test]
+fn an_engine_that_is_stopped_together_with_the_run_has_not_failed() {
+    let bench = Bench::of(&slow());
+    let child = begin(&bench);
+    // As a service manager does it, in the order that is worse.
+    kill_process(engine(&bench), Signal::TERM).expect("it lives");
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&child, Signal::TERM);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(
+        output.status.code(),
+        Some(130),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(bench.finished().summaries[0].ending, Ending::Interrupted);
+    bench.leaves_no_process();
+}
+
+#[test]
+fn a_hangup_that_was_ignored_from_the_start_stays_ignored() {
+    let bench = Bench::of(&slow().replace("output_len: 4000", "output_len: 150"));
+    let command = bench.command(&["run", "matrices/m.yaml", "--no-calibration"]);
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    shell.current_dir(command.get_current_dir().expect("it has one"));
+    shell.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    let child = shell
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a shell runs");
+    bench.until_journal("cell-began");
+    signal(&child, Signal::HUP);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", bench.journal());
+}
+
+#[test]
+fn a_signal_after_the_cells_ends_the_command() {
+    use std::io::Write;
+    let bench = Bench::of(&sims(
+        &[("a", "vllm", "")],
+        "  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 2, warmup: 0 }\n",
+    ));
+    // Nobody reads its tables, so that it waits where nothing is measured any more.
+    let (_reader, mut writer) = std::io::pipe().expect("there are pipes");
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).expect("a pipe has flags");
+    while writer.write(&[b' '; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::empty()).expect("a pipe has flags");
+    let mut command = bench.command(&["run", "matrices/m.yaml", "--no-calibration"]);
+    let mut child = command
+        .stdout(writer)
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    bench.until("report.md", || {
+        bench.journal().contains("run-ended") && bench.run_folder().join("results.jsonl").exists()
+    });
+    std::thread::sleep(Duration::from_millis(700));
+    signal(&child, Signal::TERM);
+    let began = clock::now();
+    while child.try_wait().expect("it can be asked").is_none() {
+        if clock::now().since(began) > Duration::from_secs(10) {
+            child.kill().expect("it can be killed");
+            panic!("the signal was swallowed");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(child.wait().expect("it ended").code(), Some(130));
+}
+
 #[test]
 fn a_second_signal_kills_at_once() {
     let matrix = sims(

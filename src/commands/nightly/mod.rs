@@ -1,5 +1,7 @@
 //! `matrix nightly`: a run, held against its baseline; suspects are started afresh before anybody is told.
 
+mod confirm;
+mod paired;
 mod tell;
 
 use std::collections::BTreeMap;
@@ -8,25 +10,23 @@ use anyhow::Context;
 
 use crate::base::clock;
 use crate::base::ids::CellKey;
-use crate::cli::RunArgs;
 use crate::cli::compare::NightlyArgs;
 use crate::commands::again::Further;
 use crate::commands::compare::{gates, noise_of, of_run};
-use crate::commands::run::{Measured, measure};
+use crate::commands::run::measure;
 use crate::commands::{Colors, Outcome, Refusal, baseline, complain, print, read, refused};
 use crate::exit::Exit;
 use crate::judge::compare::fresh::{Cost, Granted, Limits};
 use crate::judge::compare::held::{self, Suspected};
 use crate::judge::compare::night::Policy;
-use crate::judge::compare::side;
-use crate::judge::metrics::Metric;
-use crate::matrix::plan::Plan;
+use crate::matrix::plan::{Plan, arms};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::{Phase, PhaseTime};
 use crate::results::record::night::{Finding, FindingKind, Judged, Night};
-use crate::results::record::side::Side;
+use crate::results::record::side::{Baseline, Side};
 use crate::results::store::nightly::Nights;
 use crate::results::store::{self, Run, StoreError};
+use confirm::Confirmation;
 
 /// Runs a matrix and judges it.
 ///
@@ -43,29 +43,21 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     tell::reachable(args)?;
     let nights = Nights::take(&args.run.results, &plan.matrix).map_err(overlaps)?;
     tell::writable(args)?;
-    let measured = measure(&args.run, colors, &|_| (), &Further::AsAsked)?;
+    let beside = kept.as_ref().filter(|_| plan.paired);
+    let change = |plan: &mut Plan| {
+        if let Some(baseline) = beside {
+            paired::add(plan, baseline);
+        }
+    };
+    let measured = measure(&args.run, colors, &change, &Further::AsAsked)?;
     if measured.exit == Exit::Interrupted {
         return Ok(Exit::Interrupted);
     }
     let mut exit = measured.exit;
-    let planned = |plan: &Plan, launch: &crate::base::ids::LaunchId| {
-        plan.starts
-            .iter()
-            .filter(|start| start.launch == *launch)
-            .map(|start| start.start)
-            .max()
-            .unwrap_or(0)
-    };
     let run = Run::read(&measured.folder).context("the night's run cannot be read")?;
-    let first: BTreeMap<CellKey, u32> = run
-        .plan
-        .cells
-        .iter()
-        .map(|cell| (cell.key.clone(), planned(&run.plan, &cell.launch)))
-        .collect();
     let tonight = chosen(args, of_run(&run, &gates));
     let mut counted = None;
-    let findings = match &kept {
+    let mut findings = match kept.as_ref().map(|baseline| chosen_of(args, baseline)) {
         None => {
             complain(&format!(
                 "note: there is no baseline `{}`; `matrix baseline set {} {} --reason <text>` makes this run one\n",
@@ -76,18 +68,44 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
             held::failures(&tonight)
         }
         Some(baseline) => {
-            let baseline = chosen(args, baseline.side.clone());
-            let judged = judge(args, colors, &gates, &baseline, &tonight, &measured, &first)?;
-            let Some((findings, metrics, worst)) = judged else {
+            let confirmation = Confirmation {
+                args,
+                colors,
+                gates: &gates,
+                baseline: &baseline,
+                night: &run,
+                tonight: &tonight,
+            };
+            let judged = if plan.paired {
+                Some(paired::judge(&confirmation))
+            } else {
+                screened(&confirmation)?
+            };
+            let Some((findings, judged)) = judged else {
                 return Ok(Exit::Interrupted);
             };
-            if worst == Exit::CellFailed {
-                exit = worst;
-            }
-            counted = Some(metrics);
+            counted = Some(judged);
             findings
         }
     };
+    let is_failure = |finding: &Finding| {
+        matches!(
+            finding.kind,
+            FindingKind::Failed | FindingKind::Missing | FindingKind::Invalid
+        )
+    };
+    if exit == Exit::Done && findings.iter().any(is_failure) {
+        exit = Exit::CellFailed;
+    }
+    // What was not judged comes first: all else is said of the rest.
+    let rank = |finding: &Finding| {
+        (
+            finding.kind != FindingKind::NotJudged,
+            finding.kind,
+            finding.cell.clone(),
+        )
+    };
+    findings.sort_by_key(rank);
     let night = Night {
         format: FORMAT,
         at: clock::timestamp(),
@@ -122,12 +140,24 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     })
 }
 
-/// The cells that `--only` chooses.
+/// The cells that `--only` chooses, without those that were measured on the baseline's build.
 fn chosen(args: &NightlyArgs, mut side: Side) -> Side {
     if let Some(only) = &args.run.only {
         side.cells.retain(|_, cell| only.fits(&cell.axes));
     }
+    side.cells.retain(|_, cell| {
+        cell.axes
+            .get("version")
+            .is_none_or(|version| version != arms::BASELINE)
+    });
     side
+}
+
+fn chosen_of(args: &NightlyArgs, baseline: &Baseline) -> Baseline {
+    Baseline {
+        side: chosen(args, baseline.side.clone()),
+        ..baseline.clone()
+    }
 }
 
 fn overlaps(error: StoreError) -> Refusal {
@@ -140,32 +170,29 @@ fn overlaps(error: StoreError) -> Refusal {
     })
 }
 
-/// What the night found, after fresh starts of the suspects, how many metrics were judged, and how the fresh starts went; `None` if they were
-/// interrupted. `first` is how many starts of each cell were planned before.
-fn judge(
-    args: &NightlyArgs,
-    colors: Colors,
-    gates: &[Metric],
-    baseline: &Side,
-    tonight: &Side,
-    measured: &Measured,
-    first: &BTreeMap<CellKey, u32>,
-) -> Result<Option<(Vec<Finding>, Judged, Exit)>, Refusal> {
-    let policy = Policy {
-        floor: args.judging.floor,
-        loss: Policy::default().loss.max(2.0 * args.judging.floor),
-        ..Policy::default()
-    };
+/// What the night found, after fresh starts of the suspects, and how many metrics were judged; `None` if they were interrupted.
+fn screened(confirmation: &Confirmation<'_>) -> Result<Option<(Vec<Finding>, Judged)>, Refusal> {
+    let Confirmation {
+        args,
+        baseline,
+        night,
+        tonight,
+        ..
+    } = confirmation;
+    let policy = Policy::of_bound(args.judging.floor);
     let (past, doubts) =
         store::nightly::history(&args.run.results, &tonight.matrix).context("the history cannot be read")?;
     for doubt in doubts {
         complain(&format!("warning: {doubt}\n"));
     }
     let noise = noise_of(&args.run.places.cache(), tonight);
-    let look = held::look(baseline, tonight, &past, noise.as_ref(), &policy);
-    let mut findings = look.findings.clone();
-    let run = Run::read(&measured.folder).context("the night's run cannot be read")?;
-    let costs = costs(&run);
+    let look = held::look(&baseline.side, tonight, &past, noise.as_ref(), &policy);
+    let of_suspects = look
+        .suspects
+        .iter()
+        .map(|suspect| (&suspect.cell, &suspect.baseline));
+    let (both, _) = confirm::baselines(baseline, of_suspects);
+    let costs = costs(night, &both);
     let granted = look.fresh_starts(&Limits {
         most: args.confirm,
         seconds: args.budget.map(|budget| budget.duration().as_secs_f64()),
@@ -179,46 +206,18 @@ fn judge(
         .map(|(cell, granted)| (cell.clone(), granted.starts))
         .filter(|(_, starts)| *starts > 0)
         .collect();
-    let mut exit = Exit::Done;
-    let mut fresh = Vec::new();
-    if !wanted.is_empty() {
-        let again = RunArgs {
-            resume: Some(tonight.run.to_string()),
-            ..args.run.clone()
-        };
-        let confirmed = measure(&again, colors, &|_| (), &Further::Confirming(&wanted))?;
-        if confirmed.exit == Exit::Interrupted {
-            return Ok(None);
-        }
-        exit = confirmed.exit;
-        let run = Run::read(&measured.folder).context("the fresh starts cannot be read")?;
-        let is_fresh = |cell: &CellKey, start: u32| first.get(cell).is_some_and(|planned| start > *planned);
-        fresh = run.summaries;
-        fresh.retain(|summary| is_fresh(&summary.cell, summary.start));
-    }
-    let fresh = side::of_run(&run.about, &run.plan, &run.machine, &fresh, gates);
-    findings.extend(held::decide(&look, &fresh, &policy, &granted));
-    let is_undecided = |finding: &&Finding| finding.kind == FindingKind::Undecided;
-    let undecided = findings.iter().filter(is_undecided).count();
-    let judged = Judged {
-        metrics: look.metrics,
-        judged: look.family - undecided,
-        undecided,
+    let Some(started) = confirmation.start(&look, &wanted)? else {
+        return Ok(None);
     };
-    // What was not judged comes first: all else is said of the rest.
-    let rank = |finding: &Finding| {
-        (
-            finding.kind != FindingKind::NotJudged,
-            finding.kind,
-            finding.cell.clone(),
-        )
-    };
-    findings.sort_by_key(rank);
-    Ok(Some((findings, judged, exit)))
+    let (decided, judged) = held::decide(&look, &started.fresh, &policy, &granted);
+    let mut findings = look.findings;
+    findings.extend(decided);
+    findings.extend(started.failures);
+    Ok(Some((findings, judged)))
 }
 
-/// What a start of each cell took: its launch, and all its measurements on one start.
-fn costs(run: &Run) -> BTreeMap<CellKey, Cost> {
+/// What a fresh start of each cell takes: its launch, and all its measurements on one start; of those whose baseline is started too, twice that.
+fn costs<T>(run: &Run, both: &BTreeMap<CellKey, T>) -> BTreeMap<CellKey, Cost> {
     let mut starts: BTreeMap<&CellKey, BTreeMap<u32, (f64, f64)>> = BTreeMap::new();
     for summary in &run.summaries {
         let Some(seconds) = clock::seconds_between(&summary.began, &summary.ended) else {
@@ -238,7 +237,8 @@ fn costs(run: &Run) -> BTreeMap<CellKey, Cost> {
     let cost = |(cell, starts): (&CellKey, BTreeMap<u32, (f64, f64)>)| {
         let planned = run.plan.cells.iter().find(|planned| planned.key == *cell)?;
         let count = starts.len() as f64;
-        let mean = |part: fn(&(f64, f64)) -> f64| starts.values().map(part).sum::<f64>() / count;
+        let sides = if both.contains_key(cell) { 2.0 } else { 1.0 };
+        let mean = |part: fn(&(f64, f64)) -> f64| sides * starts.values().map(part).sum::<f64>() / count;
         let cost = Cost {
             launch: planned.launch.clone(),
             launch_s: mean(|(launch, _)| *launch),

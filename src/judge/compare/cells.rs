@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use super::decision::{self, Answer, Gap, KnownNoise, Question, Sample};
 use super::fingerprint::{self, Difference, Kind};
 use super::gates;
-use super::night::Policy;
 use super::spread::{self, Components};
 use super::verdict::{self, Verdict};
 use super::{question, stored};
 use crate::base::ids::CellKey;
 use crate::judge::metrics::{Metric, Statistics};
 use crate::matrix::spec::select::AxisValues;
-use crate::results::record::side::{Cause, Noise, Side, SideCell, Varies};
+use crate::results::record::side::{Cause, Noise, Side, SideCell};
 
 /// What a comparison is told besides the two sides.
 #[derive(Clone, Copy, Debug)]
@@ -267,10 +266,4 @@ fn left_out<'a>(side: &'a str, cell: &'a SideCell) -> impl Iterator<Item = Strin
             excluded.reason
         )
     })
-}
-
-/// The smallest change that counts: the practical floor, or what starts of this noise can show at all.
-pub fn floor(practical: f64, varies: Option<&Varies>, first: usize, second: usize) -> f64 {
-    let noise = varies.map(|varies| Policy::default().noise_floor(varies.start_share, first, second));
-    practical.max(noise.filter(|floor| floor.is_finite()).unwrap_or(0.0))
 }

@@ -10,9 +10,9 @@ use crate::base::ids::{CellKey, LaunchId};
 pub struct Cost {
     /// The launch, which its cells share.
     pub launch: LaunchId,
-    /// Seconds until its engine is ready.
+    /// Seconds until its engine is ready, of both sides where both are started.
     pub launch_s: f64,
-    /// Seconds for the cell's measurements on one start.
+    /// Seconds for the cell's measurements on one start, of both sides where both are started.
     pub cell_s: f64,
 }
 

@@ -2,51 +2,87 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cells;
-use super::change;
+use super::between::{self, Between, Past};
+use super::decision::{Answer, Gap, KnownNoise, Question};
 use super::fingerprint::{self, Difference, Kind};
 use super::fresh::Granted;
-use super::machines;
-use super::night::{Policy, Suspect};
-use super::side::too_few;
-use super::student;
-use super::verdict::{self, LEVEL, chance, relative};
+use super::night::{self, Asked, Confirmed, Policy};
+use super::verdict::Verdict;
+use super::{cells, gates, machines, question, stored, verdict};
 use crate::base::ids::CellKey;
-use crate::judge::metrics::{Better, Metric};
-use crate::results::record::night::{Finding, FindingKind, Night, NightCell};
+use crate::judge::metrics::Metric;
+use crate::results::record::night::{Finding, FindingKind, Judged, Night, NightCell};
 use crate::results::record::side::{Cause, Excluded, Noise, Side, SideCell};
 
 /// What a first look at a night found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
-    /// Gating figures that could be judged: the family of tests.
+    /// Gating metrics that could be judged or were suspected: the family of tests.
     pub family: usize,
-    /// Figures that fresh starts must decide on.
+    /// Metrics that fresh starts must decide on.
     pub suspects: Vec<Suspected>,
     /// What is known without any.
     pub findings: Vec<Finding>,
     /// Gating metrics of the baseline and of the night.
     pub metrics: usize,
+    /// Those that have a verdict without fresh starts.
+    pub judged: usize,
 }
 
-/// A figure under suspicion.
+/// A metric under suspicion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suspected {
     /// The cell.
     pub cell: CellKey,
-    /// The figure.
+    /// The baseline's cell.
+    pub baseline: CellKey,
+    /// The metric.
     pub metric: Metric,
-    /// Fresh starts that decide.
+    /// Fresh starts per side that decide.
     pub starts: u32,
     /// The loss that was seen, as a difference of logarithms above zero; 0 where the nights alone raised the suspicion.
     pub loss: f64,
     /// What raised the suspicion.
     pub why: String,
-    first: Vec<f64>,
-    floor: f64,
+    /// What is known of its noise.
+    pub noise: Option<KnownNoise>,
+    /// The question that the night's own starts ask, for a candidate whose baseline cannot be started.
+    question: Question,
+    between: Option<Between>,
 }
 
-fn finding(
+#[cfg(test)]
+impl Suspected {
+    /// A suspect of that loss, which so many starts decide.
+    pub(super) fn of(cell: &str, starts: u32, loss: f64) -> Self {
+        let sample = |logs: &[f64]| super::decision::Sample {
+            logs: logs.to_vec(),
+            ..super::decision::Sample::default()
+        };
+        Self {
+            cell: CellKey::new(cell),
+            baseline: CellKey::new(cell),
+            metric: Metric::Throughput(crate::judge::metrics::Flow::Output),
+            starts,
+            loss,
+            why: "-6.0 % against the baseline".to_owned(),
+            noise: None,
+            question: Question {
+                better: crate::judge::metrics::Better::Higher,
+                baseline: sample(&[0.0, 0.005, -0.005]),
+                candidate: sample(&[-loss; 3]),
+                design: super::decision::Design::Separate,
+                noise: None,
+                between: None,
+                gap: None,
+            },
+            between: None,
+        }
+    }
+}
+
+/// A finding.
+pub(super) fn finding(
     kind: FindingKind,
     cell: Option<&CellKey>,
     metric: Option<Metric>,
@@ -60,30 +96,17 @@ fn finding(
     }
 }
 
-#[cfg(test)]
-impl Suspected {
-    /// A suspect of that loss, which so many starts decide; two starts of the baseline gave about 100.
-    pub(super) fn of(cell: &str, starts: u32, loss: f64) -> Self {
-        Self {
-            cell: CellKey::new(cell),
-            metric: Metric::Throughput(crate::judge::metrics::Flow::Output),
-            starts,
-            loss,
-            why: "-6.0 % against the baseline".to_owned(),
-            first: vec![100f64.ln(), 100.5f64.ln(), 99.5f64.ln()],
-            floor: 0.02,
-        }
-    }
+/// Two cells that belong together, and why they cannot be judged where they cannot.
+pub(super) struct Pair<'a> {
+    pub(super) key: &'a CellKey,
+    pub(super) baseline: &'a CellKey,
+    pub(super) one: &'a SideCell,
+    pub(super) two: &'a SideCell,
+    pub(super) gap: Option<Gap>,
 }
 
-/// The first look: every gating figure of `tonight` against the baseline, and against what earlier nights tell.
-pub fn look(
-    baseline: &Side,
-    tonight: &Side,
-    nights: &[Night],
-    noise: Option<&Noise>,
-    policy: &Policy,
-) -> Look {
+/// What is known of a night before any figure is looked at: findings, pairs of cells, and how many metrics gate them all.
+pub(super) fn begin<'a>(baseline: &'a Side, tonight: &'a Side) -> (Look, Vec<Pair<'a>>) {
     let mut look = Look::default();
     let events = fingerprint::of_sides(baseline, tonight);
     let events: Vec<&Difference> = events
@@ -96,24 +119,8 @@ pub fn look(
             .push(finding(FindingKind::Environment, None, None, text));
     }
     look.findings.extend(failures(tonight));
-    let pairs = cells::pairs(baseline, tonight);
-    let mut open = Vec::new();
-    for (key, one, two) in &pairs {
-        look.metrics += two.gates.len();
-        match standing(one, two, &events) {
-            Err(Some(why)) => look
-                .findings
-                .push(finding(FindingKind::NotJudged, Some(key), None, why)),
-            Err(None) => {}
-            Ok(()) => open.extend(
-                two.gates
-                    .iter()
-                    .filter_map(|name| Metric::of_name(name))
-                    .map(|metric| (*key, *one, *two, metric)),
-            ),
-        }
-    }
-    let is_new = |key: &CellKey| !pairs.iter().any(|(paired, ..)| *paired == key);
+    let matched = cells::pairs(baseline, tonight);
+    let is_new = |key: &CellKey| !matched.iter().any(|(paired, ..)| *paired == key);
     for (key, cell) in tonight.cells.iter().filter(|(key, _)| is_new(key)) {
         look.metrics += cell.gates.len();
         if cell.refused().is_none() {
@@ -122,28 +129,85 @@ pub fn look(
                 .push(finding(FindingKind::NotJudged, Some(key), None, text));
         }
     }
-    let is_lost = |cell: &SideCell| !pairs.iter().any(|(_, paired, _)| std::ptr::eq(*paired, cell));
+    let is_lost = |cell: &SideCell| !matched.iter().any(|(_, paired, _)| std::ptr::eq(*paired, cell));
     for (key, cell) in baseline.cells.iter().filter(|(_, cell)| is_lost(cell)) {
         look.metrics += cell.gates.len();
         let text = "the baseline has it, and it was not measured; `matrix baseline accept` drops it";
         look.findings
             .push(finding(FindingKind::Missing, Some(key), None, text));
     }
-    // Every figure counts in the family, suspected or not, so it must be known before any is judged.
-    let (fit, unfit): (Vec<_>, Vec<_>) = open
-        .into_iter()
-        .map(|(key, one, two, metric)| (key, metric, figures(one, two, metric)))
-        .partition(|(_, _, figures)| figures.is_ok());
-    for (key, metric, why) in unfit {
-        let why = why.err().unwrap_or_default();
-        look.findings
-            .push(finding(FindingKind::NotJudged, Some(key), Some(metric), why));
+    let of_baseline = |one: &SideCell| {
+        let known = baseline.cells.iter().find(|(_, cell)| std::ptr::eq(*cell, one));
+        known.map(|(key, _)| key)
+    };
+    let pairs: Vec<Pair<'a>> = matched
+        .iter()
+        .map(|(key, one, two)| Pair {
+            key,
+            baseline: of_baseline(one).unwrap_or(key),
+            one,
+            two,
+            gap: forbidden(one, two, &events),
+        })
+        .collect();
+    look.metrics += pairs.iter().map(|pair| pair.two.gates.len()).sum::<usize>();
+    (look, pairs)
+}
+
+/// The first look: every gating metric of `tonight` against the baseline, and against what earlier nights tell.
+pub fn look(
+    baseline: &Side,
+    tonight: &Side,
+    nights: &[Night],
+    noise: Option<&Noise>,
+    policy: &Policy,
+) -> Look {
+    let (mut look, pairs) = begin(baseline, tonight);
+    let mut asked = Vec::new();
+    for pair in &pairs {
+        for metric in pair.two.gates.iter().filter_map(|name| Metric::of_name(name)) {
+            let metric = gates::of_pair(metric, pair.one, pair.two);
+            let known = noise.and_then(|noise| stored::known(noise, pair.key, &metric.name()));
+            let mut question = question::of_cells(pair.one, pair.two, metric, known);
+            question.gap = question.gap.or_else(|| pair.gap.clone());
+            let past = past(nights, baseline, tonight, pair.key, metric);
+            asked.push((pair, metric, Asked { question, past }));
+        }
     }
-    look.family = fit.len();
-    for (key, metric, figures) in fit {
-        let Ok((first, second)) = figures else { continue };
-        let series = series(nights, baseline, tonight, key, metric);
-        judge(&mut look, policy, noise, key, metric, (first, second), &series);
+    let questions: Vec<Asked> = asked.iter().map(|(.., asked)| asked.clone()).collect();
+    let screened = night::screen(&questions, policy);
+    look.family = screened.iter().filter(|one| one.is_tested()).count();
+    for ((pair, metric, asked), screened) in asked.into_iter().zip(screened) {
+        let verdict = screened.answer.verdict();
+        match (screened.suspicion, screened.answer.outcome.gap()) {
+            (Some(suspicion), _) => look.suspects.push(Suspected {
+                cell: pair.key.clone(),
+                baseline: pair.baseline.clone(),
+                metric,
+                starts: u32::try_from(suspicion.starts).unwrap_or(u32::MAX),
+                loss: suspicion.loss,
+                why: suspicion.why,
+                noise: suspicion.noise,
+                question: asked.question,
+                between: screened.between,
+            }),
+            // What failed is told as such.
+            (None, Some(_)) if pair.two.refused().is_some() => {}
+            (None, Some(gap)) => look.findings.push(finding(
+                FindingKind::NotJudged,
+                Some(pair.key),
+                Some(metric),
+                gap.reason(),
+            )),
+            (None, None) => {
+                look.judged += 1;
+                if verdict == Some(Verdict::Better) && screened.between.is_some() {
+                    let text = format!("{}: {}", metric.label(), screened.answer.reason());
+                    look.findings
+                        .push(finding(FindingKind::Better, Some(pair.key), Some(metric), text));
+                }
+            }
+        }
     }
     look
 }
@@ -179,16 +243,11 @@ pub fn failures(tonight: &Side) -> Vec<Finding> {
     found
 }
 
-/// Whether a pair can be judged at all; if not, why, where that is not told elsewhere.
-fn standing(one: &SideCell, two: &SideCell, events: &[&Difference]) -> Result<(), Option<String>> {
-    if two.refused().is_some() {
-        return Err(None);
-    }
+/// Why a pair cannot be judged, whatever its figures are.
+fn forbidden(one: &SideCell, two: &SideCell, events: &[&Difference]) -> Option<Gap> {
     if let Some((cause, reason)) = one.refused() {
-        return Err(Some(format!(
-            "the baseline holds nothing of it: {}: {reason}",
-            cause.name()
-        )));
+        let why = format!("the baseline holds nothing of it: {}: {reason}", cause.name());
+        return Some(Gap::Missing(why));
     }
     let own = fingerprint::of_cells(one, two);
     let of_cell = own.iter().filter(|difference| difference.kind.forbids());
@@ -198,228 +257,228 @@ fn standing(one: &SideCell, two: &SideCell, events: &[&Difference]) -> Result<()
         .chain(of_cell)
         .map(Difference::told)
         .collect();
-    match told.as_slice() {
-        [] => Ok(()),
-        told => Err(Some(told.join("; "))),
-    }
+    (!told.is_empty()).then(|| Gap::NotComparable(told.join("; ")))
 }
 
-type Logs = (Vec<f64>, Vec<f64>);
-
-/// The logarithms of both sides, or why they tell nothing.
-fn figures(one: &SideCell, two: &SideCell, metric: Metric) -> Result<Logs, String> {
-    for (side, cell) in [("baseline", one), ("tonight", two)] {
-        if let Some(why) = too_few(cell, metric) {
-            return Err(format!("{side}: {why}"));
-        }
-    }
-    let name = metric.name();
-    let (first, second) = (one.starts(&name), two.starts(&name));
-    if first.len() < 2 {
-        return Err(format!(
-            "n = {} start in the baseline: nothing tells how much starts differ; measure it with `repeats: {{ starts: 5 }}`",
-            first.len()
-        ));
-    }
-    let (Some(first), Some(second)) = (verdict::logs(&first), verdict::logs(&second)) else {
-        return Err(format!("there is no {} above zero", metric.label()));
-    };
-    Ok((first, second))
-}
-
-/// The figure night after night, as logarithms, with tonight at its end: those nights that were held against this baseline, on this machine, with
-/// these prompts.
-fn series(nights: &[Night], baseline: &Side, tonight: &Side, key: &CellKey, metric: Metric) -> Vec<f64> {
+/// The metric on earlier nights, on this machine, with these prompts, but those on which it was found worse. Series 0 is that of the present
+/// baseline.
+fn past(nights: &[Night], baseline: &Side, tonight: &Side, key: &CellKey, metric: Metric) -> Vec<Past> {
     let Some(cell) = tonight.cells.get(key) else {
         return Vec::new();
     };
     let name = metric.name();
+    let is_loss = |finding: &Finding| {
+        finding.kind == FindingKind::Worse
+            && finding.cell.as_ref() == Some(key)
+            && finding.figure.as_ref().is_none_or(|figure| *figure == name)
+    };
     let alike = nights.iter().filter(|night| {
         night.matrix == tonight.matrix
-            && night.baseline.as_ref() == Some(&baseline.run)
             && machines::shares_noise(&night.machine, &tonight.machine)
+            && !night.findings.iter().any(is_loss)
     });
-    let of_cell = alike
-        .filter_map(|night| night.cells.get(key))
-        .filter(|past| past.prompts == cell.prompts);
-    let level = |starts: &[f64]| verdict::logs(starts).map(|logs| student::mean(&logs));
-    of_cell
-        .filter_map(|past| level(past.figures.get(&name)?))
-        .chain(level(&cell.starts(&name)))
-        .collect()
+    let mut baselines = vec![Some(&baseline.run)];
+    let of_night = |night: &&Night| {
+        let past = night.cells.get(key)?;
+        let logs = verdict::logs(past.figures.get(&name)?)?;
+        (past.prompts == cell.prompts).then_some(logs)
+    };
+    let mut found = Vec::new();
+    for (night, logs) in alike.filter_map(|night| Some((night, of_night(&night)?))) {
+        let of = night.baseline.as_ref();
+        let series = baselines
+            .iter()
+            .position(|known| *known == of)
+            .unwrap_or_else(|| {
+                baselines.push(of);
+                baselines.len() - 1
+            });
+        found.push(Past { logs, series });
+    }
+    found
 }
 
-fn judge(
-    look: &mut Look,
-    policy: &Policy,
-    noise: Option<&Noise>,
-    key: &CellKey,
-    metric: Metric,
-    (first, second): Logs,
-    series: &[f64],
-) {
-    let better = metric.better().unwrap_or(Better::Higher);
-    let varies = noise.and_then(|noise| noise.cells.get(key)?.get(&metric.name()));
-    let floor = cells::floor(policy.floor, varies, first.len(), second.len());
-    let difference = student::difference(&first, &second);
-    let change = student::mean(&second) - student::mean(&first);
-    let is_worse = |change: f64| (change < 0.0) == (better == Better::Higher);
-    let mut why = Vec::new();
-    if policy.suspects(&first, &second, better, floor) {
-        why.push(format!("{} against the baseline", percent(change)));
-    }
-    if let Some(found) =
-        change::recent(series, policy.floor).filter(|found| is_worse(found.after - found.before))
-    {
-        let nights = series.len() - found.at;
-        why.push(format!(
-            "{} for {nights} nights",
-            percent(found.after - found.before)
-        ));
-    }
-    if !why.is_empty() {
-        let spread = difference.map_or(0.0, |difference| {
-            let (n, m) = (first.len() as f64, second.len() as f64);
-            difference.error / (1.0 / n + 1.0 / m).sqrt()
-        });
-        let sigma = varies.map_or(spread, |varies| varies.start_share);
-        let starts = policy.fresh_starts(sigma, first.len(), look.family);
-        look.suspects.push(Suspected {
-            cell: key.clone(),
-            metric,
-            starts: u32::try_from(starts).unwrap_or(u32::MAX),
-            loss: if is_worse(change) { change.abs() } else { 0.0 },
-            why: why.join("; "),
-            first,
-            floor,
-        });
-    } else if !is_worse(change)
-        && change.abs() > floor.ln_1p()
-        && difference.is_some_and(|difference| difference.two_sided() <= (1.0 - LEVEL) / look.family as f64)
-    {
-        let text = format!("{} against the baseline: {}", metric.label(), percent(change));
-        look.findings
-            .push(finding(FindingKind::Better, Some(key), Some(metric), text));
-    }
+/// What fresh starts say of a suspect.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fresh {
+    /// Baseline and candidate alternated.
+    Alternated(Question),
+    /// Only the candidate could be started: its fresh starts, and why.
+    Alone(Question, String),
+    /// Nothing was started.
+    None,
 }
 
-fn percent(difference: f64) -> String {
-    format!("{:+.1} %", relative(difference) * 100.0)
-}
-
-/// What fresh starts decide of the suspects. `fresh` holds nothing but them, `granted` says how many there were to be.
+/// What fresh starts decide of the suspects, with how many metrics are judged in the end. `fresh` and `granted` tell what was started.
 pub fn decide(
     look: &Look,
-    fresh: &Side,
+    fresh: &[Fresh],
     policy: &Policy,
     granted: &BTreeMap<CellKey, Granted>,
-) -> Vec<Finding> {
-    let starts: Vec<Vec<f64>> = look
+) -> (Vec<Finding>, Judged) {
+    let questions: Vec<Question> = look
         .suspects
         .iter()
-        .map(|suspect| {
-            let cell = fresh.cells.get(&suspect.cell);
-            let starts = cell.map(|cell| cell.starts(&suspect.metric.name()));
-            starts
-                .and_then(|starts| verdict::logs(&starts))
-                .unwrap_or_default()
+        .zip(fresh)
+        .map(|(suspect, fresh)| match fresh {
+            Fresh::Alternated(question) => question.clone(),
+            Fresh::Alone(question, _) => suspect.alone(question),
+            Fresh::None => Question {
+                gap: Some(Gap::Missing("nothing was started afresh".to_owned())),
+                ..suspect.question.clone()
+            },
         })
         .collect();
-    let asked: Vec<Suspect<'_>> = look
-        .suspects
-        .iter()
-        .zip(&starts)
-        .map(|(suspect, fresh)| Suspect {
-            first: &suspect.first,
-            fresh,
-            better: suspect.metric.better().unwrap_or(Better::Higher),
-            floor: suspect.floor,
-        })
-        .collect();
-    let confirmed = policy.confirm(&asked, look.family);
-    let told = look.suspects.iter().zip(&starts).zip(confirmed);
-    told.map(|((suspect, fresh), is_confirmed)| {
-        let kind = if is_confirmed {
-            FindingKind::Worse
-        } else if is_settled(suspect, fresh) {
-            FindingKind::Unconfirmed
-        } else {
-            FindingKind::Undecided
+    let answers = night::confirm(&questions, look.family, policy);
+    let mut judged = Judged {
+        metrics: look.metrics,
+        judged: look.judged,
+        undecided: 0,
+    };
+    let told = look.suspects.iter().zip(fresh).zip(answers);
+    let findings = told.map(|((suspect, fresh), answer)| {
+        let kind = match Confirmed::of(&answer) {
+            Confirmed::Worse => FindingKind::Worse,
+            Confirmed::Refuted => FindingKind::Unconfirmed,
+            Confirmed::Undecided => FindingKind::Undecided,
         };
-        let mut text = decided(suspect, fresh, look.family);
-        if kind == FindingKind::Undecided {
-            text = format!(
-                "{text}; {}",
-                undecided(suspect, fresh, granted.get(&suspect.cell))
+        match kind {
+            FindingKind::Undecided => judged.undecided += 1,
+            _ => judged.judged += 1,
+        }
+        let text = suspect.told(fresh, &answer, granted.get(&suspect.cell));
+        finding(kind, Some(&suspect.cell), Some(suspect.metric), text)
+    });
+    let findings = findings.collect();
+    (findings, judged)
+}
+
+impl Suspected {
+    /// The candidate's fresh starts against the starts of the baseline, which was measured on another night.
+    fn alone(&self, fresh: &Question) -> Question {
+        let between = self.between.and_then(|between| between::of_two(between.largest));
+        let gap = match self.between {
+            Some(_) => fresh.gap.clone(),
+            None => Some(Gap::Missing(
+                "five nights of history would tell how much nights differ".to_owned(),
+            )),
+        };
+        Question {
+            between,
+            gap,
+            ..fresh.clone()
+        }
+    }
+
+    /// The question that these fresh starts of the candidate ask.
+    pub fn against(&self, fresh: &SideCell) -> Question {
+        match question::sample(fresh, self.metric) {
+            Ok(candidate) => Question {
+                candidate,
+                noise: self.noise,
+                ..self.question.clone()
+            },
+            Err(why) => Question {
+                gap: Some(Gap::Missing(why)),
+                ..self.question.clone()
+            },
+        }
+    }
+
+    fn told(&self, fresh: &Fresh, answer: &Answer, granted: Option<&Granted>) -> String {
+        let label = self.metric.label();
+        let short = granted.and_then(|granted| granted.short());
+        let short = short.map_or(String::new(), |why| format!(" ({why})"));
+        if *fresh == Fresh::None {
+            return format!(
+                "{label}: {}; neither confirmed nor refuted: it takes {} fresh starts, and 0 count{short}",
+                self.why, self.starts
             );
         }
-        finding(kind, Some(&suspect.cell), Some(suspect.metric), text)
-    })
-    .collect()
-}
-
-/// Whether a suspicion that is not confirmed is dispelled: there were as many fresh starts as decide, or those that there were leave no room for a
-/// loss that counts.
-fn is_settled(suspect: &Suspected, fresh: &[f64]) -> bool {
-    if fresh.len() >= suspect.starts as usize {
-        return true;
-    }
-    let difference = student::difference(&suspect.first, fresh).filter(|_| fresh.len() > 1);
-    difference.is_some_and(|difference| {
-        let interval = difference.interval(LEVEL);
-        let loss = match suspect.metric.better().unwrap_or(Better::Higher) {
-            Better::Higher => -interval.low,
-            Better::Lower => interval.high,
+        let how = match fresh {
+            Fresh::Alone(_, why) => format!(", of the candidate alone, since {why}"),
+            _ => String::new(),
         };
-        loss < suspect.floor.ln_1p()
-    })
+        let values = match answer.estimate {
+            None => format!("{label}:"),
+            Some(estimate) => format!(
+                "{label} {} by {} fresh starts{how}:",
+                night::percent(estimate.log_change),
+                answer.starts[1]
+            ),
+        };
+        let undecided = match Confirmed::of(answer) {
+            Confirmed::Undecided => format!("; neither confirmed nor refuted{short}"),
+            _ => String::new(),
+        };
+        format!(
+            "{values} {}{undecided}; suspected for {}",
+            answer.reason(),
+            self.why
+        )
+    }
 }
 
-/// Why nothing was decided.
-fn undecided(suspect: &Suspected, fresh: &[f64], granted: Option<&Granted>) -> String {
-    let (wanted, made) = (
-        suspect.starts,
-        granted.map_or(0, |granted| granted.starts.min(suspect.starts)),
-    );
-    let mut why = Vec::new();
-    if let Some(short) = granted
-        .and_then(|granted| granted.short())
-        .filter(|_| made < wanted)
-    {
-        why.push(short.to_owned());
-    }
-    if fresh.len() < made as usize {
-        why.push(format!("{} failed or are invalid", made as usize - fresh.len()));
-    }
-    let why = match why.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", why.join("; ")),
-    };
-    format!(
-        "neither confirmed nor refuted: it takes {wanted} fresh starts, and {} count{why}",
-        fresh.len()
-    )
+/// A metric of a cell that was measured in turn with its baseline.
+#[derive(Clone, Copy, Debug)]
+pub struct Pairing<'a> {
+    /// The cell.
+    pub cell: &'a CellKey,
+    /// The baseline's cell.
+    pub baseline: &'a CellKey,
+    /// The metric.
+    pub metric: Metric,
+    /// What is known of its noise.
+    pub noise: Option<KnownNoise>,
 }
 
-fn decided(suspect: &Suspected, fresh: &[f64], family: usize) -> String {
-    let label = suspect.metric.label();
-    let Some(difference) = student::difference(&suspect.first, fresh).filter(|_| !fresh.is_empty()) else {
-        return format!("{label}: {}", suspect.why);
+/// What is found on a night on which the baseline was started in turn with every cell. `ask` gives the question of a metric, or says why there
+/// is none.
+pub fn paired(
+    baseline: &Side,
+    tonight: &Side,
+    noise: Option<&Noise>,
+    policy: &Policy,
+    ask: &dyn Fn(&Pairing<'_>) -> Result<Question, String>,
+) -> (Vec<Finding>, Judged) {
+    let (look, pairs) = begin(baseline, tonight);
+    let mut findings = look.findings;
+    let mut asked = Vec::new();
+    for pair in pairs.iter().filter(|pair| pair.two.refused().is_none()) {
+        for metric in pair.two.gates.iter().filter_map(|name| Metric::of_name(name)) {
+            let metric = gates::of_pair(metric, pair.one, pair.two);
+            let pairing = Pairing {
+                cell: pair.key,
+                baseline: pair.baseline,
+                metric,
+                noise: noise.and_then(|noise| stored::known(noise, pair.key, &metric.name())),
+            };
+            match ask(&pairing) {
+                Ok(question) => asked.push((pairing, question)),
+                Err(why) => findings.push(finding(FindingKind::NotJudged, Some(pair.key), Some(metric), why)),
+            }
+        }
+    }
+    let questions: Vec<Question> = asked.iter().map(|(_, question)| question.clone()).collect();
+    let mut judged = Judged {
+        metrics: look.metrics,
+        ..Judged::default()
     };
-    let interval = difference.interval(LEVEL);
-    let unit = suspect.metric.unit().symbol();
-    format!(
-        "{label} {} by {} fresh starts: {:.2} → {:.2} {unit}, 95 % interval {} … {}, floor {:.1} %, p = {} in a family of {family}; suspected for {}",
-        percent(difference.value),
-        fresh.len(),
-        student::mean(&suspect.first).exp(),
-        student::mean(fresh).exp(),
-        percent(interval.low),
-        percent(interval.high),
-        suspect.floor * 100.0,
-        chance(difference.below().min(difference.above())),
-        suspect.why,
-    )
+    for ((pairing, _), answer) in asked.iter().zip(night::confirm(&questions, 0, policy)) {
+        judged.judged += usize::from(answer.verdict().is_some());
+        let kind = match answer.verdict() {
+            None => FindingKind::NotJudged,
+            Some(Verdict::Worse) => FindingKind::Worse,
+            Some(Verdict::Better) => FindingKind::Better,
+            Some(Verdict::Same | Verdict::Unclear) => continue,
+        };
+        let text = match kind {
+            FindingKind::NotJudged => answer.reason(),
+            _ => format!("{}: {}", pairing.metric.label(), answer.reason()),
+        };
+        findings.push(finding(kind, Some(pairing.cell), Some(pairing.metric), text));
+    }
+    (findings, judged)
 }
 
 /// What history keeps of each cell.
@@ -443,85 +502,75 @@ pub fn kept(tonight: &Side) -> BTreeMap<CellKey, NightCell> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::decision::{Design, Sample};
     use super::*;
-    use crate::base::ids::{ContentHash, RunId};
-    use crate::results::record::cell::Origin;
 
-    /// What fresh starts with these figures say of a suspect that three decide.
-    fn said(fresh: &[f64], granted: Granted) -> (FindingKind, String) {
-        let cell = SideCell {
-            axes: BTreeMap::new(),
-            content: ContentHash::of_bytes(b"content"),
-            engine: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            settings: BTreeMap::new(),
-            load: None,
-            prompts: None,
-            clock_mhz: None,
-            devices: 1,
-            requests: None,
-            origin: Origin::Measured,
-            gates: Vec::new(),
-            figures: [(
-                "output_throughput_tok_s".to_owned(),
-                fresh.iter().map(|value| vec![*value]).collect(),
-            )]
-            .into(),
-            intervals: BTreeMap::new(),
-            excluded: Vec::new(),
-            launch: None,
-            first_stage: None,
-            resolutions: BTreeMap::new(),
-            suspect: Vec::new(),
-            tried: None,
-        };
-        let side = Side {
-            run: RunId::new("r"),
-            matrix: "m".to_owned(),
-            began: String::new(),
-            tool: String::new(),
-            machine: BTreeMap::new(),
-            cells: [(CellKey::new("a"), cell)].into(),
-        };
+    const GRANTED: Granted = Granted {
+        wanted: 3,
+        starts: 0,
+        is_time: true,
+    };
+
+    /// What is said of a suspect of whom this was started afresh.
+    fn said(fresh: Fresh) -> (FindingKind, String, Judged) {
         let look = Look {
             family: 1,
-            suspects: vec![Suspected::of("a", 3, 0.06)],
+            metrics: 1,
+            suspects: vec![Suspected {
+                noise: Some(KnownNoise::measured(0.005, 9.0)),
+                ..Suspected::of("a", 3, 0.06)
+            }],
             ..Look::default()
         };
-        let granted = [(CellKey::new("a"), granted)].into();
-        let mut findings = decide(&look, &side, &Policy::default(), &granted);
+        let granted = [(CellKey::new("a"), GRANTED)].into();
+        let (mut findings, judged) = decide(&look, &[fresh], &Policy::of_bound(0.02), &granted);
         let found = findings.remove(0);
-        (found.kind, found.text)
+        (found.kind, found.text, judged)
     }
 
-    fn granted(starts: u32) -> Granted {
-        Granted {
-            wanted: 3,
-            starts,
-            is_time: true,
+    fn question(baseline: [f64; 3], candidate: [f64; 3]) -> Question {
+        let sample = |logs: [f64; 3]| Sample {
+            logs: logs.to_vec(),
+            ..Sample::default()
+        };
+        Question {
+            baseline: sample(baseline),
+            candidate: sample(candidate),
+            design: Design::Rounds,
+            noise: Some(KnownNoise::measured(0.005, 9.0)),
+            ..Suspected::of("a", 3, 0.06).question
         }
     }
 
     #[test]
     fn a_suspicion_without_fresh_starts_is_neither_confirmed_nor_refuted() {
-        let (kind, text) = said(&[], granted(0));
+        let (kind, text, judged) = said(Fresh::None);
         assert_eq!(kind, FindingKind::Undecided);
         assert_eq!(
             text,
             "output throughput: -6.0 % against the baseline; neither confirmed nor refuted: it takes 3 fresh starts, and 0 count \
              (`--budget` has no room for more)"
         );
-        let (kind, text) = said(&[], granted(3));
-        assert_eq!(kind, FindingKind::Undecided);
-        assert!(text.ends_with("and 0 count (3 failed or are invalid)"), "{text}");
+        assert_eq!((judged.judged, judged.undecided), (0, 1));
     }
 
     #[test]
-    fn fewer_fresh_starts_than_decide_dispel_a_suspicion_only_where_they_leave_no_room_for_it() {
-        assert_eq!(said(&[100.1, 99.9], granted(2)).0, FindingKind::Unconfirmed);
-        assert_eq!(said(&[99.0, 93.0], granted(2)).0, FindingKind::Undecided);
-        assert_eq!(said(&[99.0], granted(1)).0, FindingKind::Undecided);
-        assert_eq!(said(&[94.0, 94.1], granted(2)).0, FindingKind::Worse);
-        assert_eq!(said(&[99.0, 93.0, 99.0], granted(3)).0, FindingKind::Unconfirmed);
+    fn only_a_loss_against_the_baseline_of_the_same_night_is_confirmed() {
+        let low = [-0.06, -0.061, -0.059];
+        let (kind, text, judged) = said(Fresh::Alternated(question([0.0, 0.001, -0.001], low)));
+        assert_eq!(kind, FindingKind::Worse, "{text}");
+        assert_eq!((judged.judged, judged.undecided), (1, 0));
+        let (kind, text, _) = said(Fresh::Alternated(question([-0.06, -0.06, -0.06], low)));
+        assert_eq!(kind, FindingKind::Unconfirmed, "{text}");
+        // The baseline of another night, and nothing known of how nights differ.
+        let (kind, text, _) = said(Fresh::Alone(
+            question([0.0, 0.001, -0.001], low),
+            "it is gone".to_owned(),
+        ));
+        assert_eq!(kind, FindingKind::Undecided, "{text}");
+        assert!(
+            text.contains("since it is gone") && text.contains("five nights"),
+            "{text}"
+        );
     }
 }

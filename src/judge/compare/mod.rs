@@ -3,6 +3,8 @@
 //! The unit is the start of an engine: requests of one start are correlated, ten thousand of them are still one observation. Everything
 //! here is a function of values, without any draw: the same figures give the same verdict. Every verdict comes from [`decision::decide`].
 
+pub mod arms;
+pub mod between;
 pub mod cells;
 pub mod certainty;
 pub mod change;

@@ -1,17 +1,21 @@
 //! The whole nightly procedure on synthetic cells: how often it cries wolf, what it misses, what it costs.
 //!
-//! `MATRIX_NIGHTS` sets the number of nights; `tests/montecarlo.sh` runs a thousand.
+//! `MATRIX_NIGHTS` sets the number of nights per condition; `tests/montecarlo.sh` runs a thousand.
 
-use rand_mt::Mt64;
-
+use super::between::{self, Between, Past};
 use super::change;
-use super::night::{Policy, Suspect};
+use super::decision::synthetic::{Dice as Source, Layout, Shape};
+use super::decision::{Design, KnownNoise, Question, Sample};
+use super::night::{self, Asked, Confirmed, Policy, Screened};
+use super::student;
 use crate::judge::metrics::Better;
 
-const CELLS: usize = 360;
+const CELLS: usize = 24;
 const STARTS: usize = 5;
+const HISTORY: usize = 20;
+const BOUND: f64 = 0.02;
 /// Cells that really lost something in a night with losses.
-const LOSSES: usize = 6;
+const LOSSES: usize = 4;
 const SEED: u64 = 20_260_914;
 
 fn nights() -> usize {
@@ -20,119 +24,259 @@ fn nights() -> usize {
         reason = "a test is told its length by its surroundings"
     )]
     let told = std::env::var("MATRIX_NIGHTS").ok();
-    told.map_or(60, |text| text.parse().expect("MATRIX_NIGHTS is a number"))
+    told.map_or(40, |text| text.parse().expect("MATRIX_NIGHTS is a number"))
 }
 
-struct Dice(Mt64);
+struct Dice(Source);
 
 impl Dice {
     fn new(salt: u64) -> Self {
-        Self(Mt64::new(SEED + salt))
+        Self(Source::new(SEED + salt))
     }
 
-    /// Evenly from 0 to 1, neither included.
     fn even(&mut self) -> f64 {
-        ((self.0.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+        self.0.even()
     }
 
-    /// Normal, by Box and Muller.
     fn normal(&mut self) -> f64 {
-        (-2.0 * self.even().ln()).sqrt() * (std::f64::consts::TAU * self.even()).cos()
+        self.0.normal()
     }
 }
 
-/// How starts of one cell differ.
+/// How a suspect is started afresh.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fresh {
+    /// Baseline and candidate in turn.
+    Alternated,
+    /// The candidate alone, against what the baseline measured on its night.
+    Alone,
+}
+
+/// What is simulated.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
-    /// Normal.
-    Normal(f64),
-    /// Student's t with three degrees of freedom, scaled to the standard deviation.
-    Heavy(f64),
-    /// One of two levels at each start, with a little noise.
-    TwoLevels(f64),
+struct Condition {
+    shape: Shape,
+    /// The standard deviation of a start.
+    sigma: f64,
+    /// The standard deviation of a night.
+    offset: f64,
+    /// Whether a night moves all cells alike, or each by itself.
+    is_shared: bool,
+    /// Nights in the history.
+    history: usize,
+    /// Starts that the noise was measured with.
+    noise: Option<usize>,
+    /// What some cells of the candidate lost.
+    loss: f64,
+    fresh: Fresh,
+    /// The most fresh starts per side.
+    most: usize,
 }
 
-impl Kind {
-    fn sigma(self) -> f64 {
-        match self {
-            Self::Normal(sigma) | Self::Heavy(sigma) | Self::TwoLevels(sigma) => sigma,
-        }
-    }
+/// Normal noise of 1 % that is not stored, nights that move all cells by 1 %, 20 of them known, nothing lost.
+const PLAIN: Condition = Condition {
+    shape: Shape::Normal,
+    sigma: 0.01,
+    offset: 0.01,
+    is_shared: true,
+    history: HISTORY,
+    noise: None,
+    loss: 0.0,
+    fresh: Fresh::Alternated,
+    most: 16,
+};
 
-    fn draw(self, dice: &mut Dice) -> f64 {
-        match self {
-            Self::Normal(sigma) => sigma * dice.normal(),
-            Self::Heavy(sigma) => {
-                let squares: f64 = (0..3).map(|_| dice.normal().powi(2)).sum();
-                sigma * dice.normal() / squares.sqrt()
-            }
-            Self::TwoLevels(sigma) => {
-                sigma * (if dice.even() < 0.5 { 1.0 } else { -1.0 } + 0.1 * dice.normal())
-            }
-        }
-    }
-
-    fn starts(self, dice: &mut Dice, n: usize, level: f64) -> Vec<f64> {
-        (0..n).map(|_| level + self.draw(dice)).collect()
-    }
-}
-
-#[derive(Default)]
+/// What was counted.
+#[derive(Debug, Default)]
 struct Told {
-    nights_with_false_alarm: usize,
-    suspects: usize,
+    nights: usize,
+    /// Nights with a loss that is none.
+    false_alarms: usize,
+    /// Of each night the share of unchanged cells that got fresh starts.
+    unchanged: Vec<f64>,
     fresh: usize,
-    found: usize,
     lost: usize,
+    found: usize,
+    /// Losses that were called none after fresh starts.
+    refuted: usize,
 }
 
-/// `nights` nights of 360 cells, `losses` of which lost `loss` of their throughput.
-fn simulate(kind: Kind, is_known: bool, nights: usize, losses: usize, loss: f64, salt: u64) -> Told {
-    let policy = Policy::default();
-    let floor = if is_known {
-        policy.noise_floor(kind.sigma(), STARTS, STARTS)
-    } else {
-        0.0
-    };
-    let mut dice = Dice::new(salt);
-    let mut told = Told::default();
-    let better = Better::Higher;
-    for _ in 0..nights {
-        let level = |cell: usize| if cell < losses { (-loss).ln_1p() } else { 0.0 };
-        let mut suspects = Vec::new();
-        for cell in 0..CELLS {
-            let first = kind.starts(&mut dice, STARTS, 0.0);
-            let second = kind.starts(&mut dice, STARTS, level(cell));
-            if policy.suspects(&first, &second, better, floor) {
-                let n = policy.fresh_starts(kind.sigma(), STARTS, CELLS);
-                let fresh = kind.starts(&mut dice, n, level(cell));
-                told.fresh += n;
-                suspects.push((cell, first, fresh));
-            }
+impl Condition {
+    fn starts(&self, dice: &mut Dice, n: usize) -> Vec<Vec<f64>> {
+        let alone = Layout {
+            cells: 1,
+            shared: 0.0,
+        };
+        alone.starts(&mut dice.0, self.shape, self.sigma, CELLS, n)
+    }
+
+    /// What a night does to each cell.
+    fn offsets(&self, dice: &mut Dice) -> Vec<f64> {
+        let shared = dice.normal();
+        let of_cell = |_| self.offset * if self.is_shared { shared } else { dice.normal() };
+        (0..CELLS).map(of_cell).collect()
+    }
+
+    /// The starts of a night.
+    fn night(&self, dice: &mut Dice, offsets: &[f64], n: usize) -> Vec<Vec<f64>> {
+        let starts = self.starts(dice, n);
+        let moved = starts.into_iter().zip(offsets);
+        moved
+            .map(|(logs, by)| logs.iter().map(|log| log + by).collect())
+            .collect()
+    }
+
+    fn simulate(&self, nights: usize, salt: u64) -> Told {
+        let mut dice = Dice::new(salt);
+        let mut told = Told::default();
+        for _ in 0..nights {
+            self.tonight(&mut dice, &mut told);
         }
-        told.suspects += suspects.len();
-        let asked: Vec<Suspect<'_>> = suspects
-            .iter()
-            .map(|(_, first, fresh)| Suspect {
-                first,
-                fresh,
-                better,
-                floor,
+        println!("{self:?}\n    {told}");
+        told
+    }
+
+    fn tonight(&self, dice: &mut Dice, told: &mut Told) {
+        let policy = Policy {
+            most: self.most,
+            ..Policy::of_bound(BOUND)
+        };
+        let lost = |cell: usize| {
+            if self.loss > 0.0 && cell < LOSSES {
+                (-self.loss).ln_1p()
+            } else {
+                0.0
+            }
+        };
+        let offsets = self.offsets(dice);
+        let baseline = self.night(dice, &offsets, STARTS);
+        let past: Vec<Vec<Vec<f64>>> = (0..self.history)
+            .map(|_| {
+                let offsets = self.offsets(dice);
+                self.night(dice, &offsets, STARTS)
             })
             .collect();
-        let confirmed = policy.confirm(&asked, CELLS);
-        let alarms = || {
-            suspects
-                .iter()
-                .zip(&confirmed)
-                .filter(|(_, is)| **is)
-                .map(|((cell, ..), _)| *cell)
+        let offsets = self.offsets(dice);
+        let candidate = self.night(dice, &offsets, STARTS);
+        let noise = self.noise.map(|starts| self.starts(dice, starts));
+        let sample = |cell: usize, logs: &[f64], level: f64| Sample {
+            logs: logs.iter().map(|log| log + level).collect(),
+            launch: Some(cell.to_string()),
+            ..Sample::default()
         };
-        told.found += alarms().filter(|cell| *cell < losses).count();
+        let asked: Vec<Asked> = (0..CELLS)
+            .map(|cell| Asked {
+                question: Question {
+                    better: Better::Higher,
+                    baseline: sample(cell, &baseline[cell], 0.0),
+                    candidate: sample(cell, &candidate[cell], lost(cell)),
+                    design: Design::Separate,
+                    noise: noise
+                        .as_ref()
+                        .and_then(|noise| KnownNoise::of_starts(&noise[cell])),
+                    between: None,
+                    gap: None,
+                },
+                past: past
+                    .iter()
+                    .map(|night| Past {
+                        logs: night[cell].clone(),
+                        series: 0,
+                    })
+                    .collect(),
+            })
+            .collect();
+        let screened = night::screen(&asked, &policy);
+        let family = screened.iter().filter(|one| one.is_tested()).count();
+        let suspects: Vec<(usize, &Screened)> = screened
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| one.suspicion.is_some())
+            .collect();
+        let mut questions = Vec::new();
+        for (cell, screened) in &suspects {
+            let suspicion = screened.suspicion.as_ref().expect("it is a suspect");
+            let mut starts = || self.night(dice, &offsets, suspicion.starts).swap_remove(*cell);
+            told.fresh += suspicion.starts;
+            let fresh = sample(*cell, &starts(), lost(*cell));
+            questions.push(match self.fresh {
+                Fresh::Alternated => Question {
+                    baseline: sample(*cell, &starts(), 0.0),
+                    candidate: fresh,
+                    design: Design::Rounds,
+                    noise: suspicion.noise,
+                    ..asked[*cell].question.clone()
+                },
+                Fresh::Alone => Question {
+                    candidate: fresh,
+                    noise: suspicion.noise,
+                    between: screened
+                        .between
+                        .and_then(|between: Between| between::of_two(between.largest)),
+                    ..asked[*cell].question.clone()
+                },
+            });
+        }
+        let answers = night::confirm(&questions, family, &policy);
+        let losses = if self.loss > 0.0 { LOSSES } else { 0 };
+        let unchanged = suspects.iter().filter(|(cell, _)| *cell >= losses).count();
+        told.unchanged.push(unchanged as f64 / (CELLS - losses) as f64);
+        let mut is_false = false;
+        for ((cell, _), answer) in suspects.iter().zip(&answers) {
+            match Confirmed::of(answer) {
+                Confirmed::Worse if *cell < losses => told.found += 1,
+                Confirmed::Worse => is_false = true,
+                Confirmed::Refuted if *cell < losses => told.refuted += 1,
+                Confirmed::Refuted | Confirmed::Undecided => {}
+            }
+        }
+        told.nights += 1;
         told.lost += losses;
-        told.nights_with_false_alarm += usize::from(alarms().any(|cell| cell >= losses));
+        told.false_alarms += usize::from(is_false);
     }
-    told
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (suspected, error) = self.suspected();
+        write!(
+            f,
+            "nights with a false alarm {} of {} ({:.1} %), unchanged cells started afresh {:.2} % (±{:.2}), fresh starts a night {:.1}",
+            self.false_alarms,
+            self.nights,
+            100.0 * self.false_alarms as f64 / self.nights as f64,
+            100.0 * suspected,
+            100.0 * error,
+            self.fresh as f64 / self.nights as f64,
+        )?;
+        match self.lost {
+            0 => Ok(()),
+            lost => write!(
+                f,
+                ", losses found {} of {lost} ({:.1} %), called none {} ({:.1} %)",
+                self.found,
+                100.0 * self.found as f64 / lost as f64,
+                self.refuted,
+                100.0 * self.refuted as f64 / lost as f64,
+            ),
+        }
+    }
+}
+
+impl Told {
+    /// The mean share of unchanged cells that got fresh starts, and its standard error.
+    fn suspected(&self) -> (f64, f64) {
+        let mean = student::mean(&self.unchanged);
+        (
+            mean,
+            (student::variance(&self.unchanged) / self.nights as f64).sqrt(),
+        )
+    }
+}
+
+/// What short forms may miss a rate by: in a long one nothing.
+fn slack(nights: usize, error: f64) -> f64 {
+    if nights < 1000 { 2.5 * error } else { 0.0 }
 }
 
 /// Whether so many of so many may come of a chance of 5 %: at most two and a half standard deviations above it.
@@ -148,43 +292,99 @@ fn is_at_most_five_percent(count: usize, of: usize) -> bool {
 }
 
 #[test]
-fn a_night_of_360_cells_seldom_cries_wolf_and_finds_a_loss_of_five_percent() {
+fn nights_that_differ_by_up_to_one_percent_seldom_cry_wolf_and_find_a_loss_of_five() {
     let nights = nights();
     println!("{nights} nights of {CELLS} cells, {STARTS} starts a side, seed {SEED}");
-    // The last two with nothing known of their noise: only the family's bound holds them, and at many fresh starts.
-    let kinds = [
-        (Kind::Normal(0.01), true),
-        (Kind::Normal(0.03), true),
-        (Kind::Heavy(0.02), true),
-        (Kind::TwoLevels(0.02), true),
-        (Kind::Normal(0.03), false),
-        (Kind::TwoLevels(0.02), false),
+    let conditions = [
+        PLAIN,
+        Condition {
+            offset: 0.0,
+            noise: Some(10),
+            ..PLAIN
+        },
+        Condition {
+            is_shared: false,
+            sigma: 0.005,
+            ..PLAIN
+        },
+        Condition {
+            shape: Shape::TwoLevels,
+            offset: 0.005,
+            noise: Some(10),
+            ..PLAIN
+        },
+        Condition {
+            shape: Shape::Heavy,
+            ..PLAIN
+        },
     ];
-    for (salt, (kind, is_known)) in kinds.into_iter().enumerate() {
-        let told = simulate(kind, is_known, nights, 0, 0.0, salt as u64);
-        println!(
-            "{kind:?}, noise known {is_known}: nothing changed: nights with a false alarm {} of {nights} ({:.1} %), suspects a night {:.2}, fresh starts a night {:.1}",
-            told.nights_with_false_alarm,
-            100.0 * told.nights_with_false_alarm as f64 / nights as f64,
-            told.suspects as f64 / nights as f64,
-            told.fresh as f64 / nights as f64,
-        );
+    for (at, condition) in conditions.into_iter().enumerate() {
+        let salt = 2 * at as u64;
+        let quiet = condition.simulate(nights, salt);
         assert!(
-            is_at_most_five_percent(told.nights_with_false_alarm, nights),
-            "{kind:?}"
+            is_at_most_five_percent(quiet.false_alarms, nights),
+            "{condition:?}"
         );
+        let (share, error) = quiet.suspected();
+        assert!(share <= 0.05 + slack(nights, error), "{condition:?}: {share}");
+        let lossy = Condition {
+            loss: 0.05,
+            ..condition
+        };
+        let told = lossy.simulate(nights, salt + 1);
+        let found = told.found as f64 / told.lost as f64;
+        // The cells of a night are not independent.
+        let error = (0.9 * 0.1 / nights as f64).sqrt();
+        assert!(found >= 0.9 - slack(nights, error), "{lossy:?}: {found}");
+        assert!(is_at_most_five_percent(told.false_alarms, nights), "{lossy:?}");
     }
-    let told = simulate(Kind::Normal(0.01), true, nights, LOSSES, 0.05, 99);
-    let power = told.found as f64 / told.lost as f64;
-    println!(
-        "Normal(0.01): {LOSSES} cells lost 5 %: power {power:.4} ({} of {}), nights with a false alarm {}, fresh starts a night {:.1}",
-        told.found,
-        told.lost,
-        told.nights_with_false_alarm,
-        told.fresh as f64 / nights as f64,
-    );
-    assert!(power >= 0.9, "power {power}");
-    assert!(is_at_most_five_percent(told.nights_with_false_alarm, nights));
+}
+
+#[test]
+fn restless_nights_short_histories_and_a_baseline_that_cannot_be_started_do_not_cry_wolf() {
+    let nights = nights();
+    let restless = |offset| Condition { offset, ..PLAIN };
+    let conditions = [
+        restless(0.02),
+        restless(0.03),
+        Condition {
+            history: 0,
+            ..restless(0.02)
+        },
+        Condition {
+            history: 6,
+            ..restless(0.01)
+        },
+        Condition {
+            fresh: Fresh::Alone,
+            ..PLAIN
+        },
+        Condition {
+            fresh: Fresh::Alone,
+            is_shared: false,
+            ..restless(0.02)
+        },
+        Condition {
+            most: 3,
+            ..restless(0.02)
+        },
+    ];
+    for (at, condition) in conditions.into_iter().enumerate() {
+        let salt = 100 + 2 * at as u64;
+        let quiet = condition.simulate(nights, salt);
+        assert!(
+            is_at_most_five_percent(quiet.false_alarms, nights),
+            "{condition:?}"
+        );
+        let lossy = Condition {
+            loss: 0.05,
+            ..condition
+        };
+        // What is started afresh is found or undecided, and never called none.
+        let told = lossy.simulate(nights, salt + 1);
+        assert!(is_at_most_five_percent(told.false_alarms, nights), "{lossy:?}");
+        assert!(is_at_most_five_percent(told.refuted, told.lost), "{lossy:?}");
+    }
 }
 
 /// How a series of nights goes on.
@@ -224,7 +424,7 @@ fn alarm(course: Course, watched: usize, dice: &mut Dice) -> Option<usize> {
             Course::Leaking(loss) => noise - loss * since,
             Course::Stepping(loss) => noise - if night >= QUIET { loss } else { 0.0 },
         });
-        if night >= QUIET && change::recent(&series, Policy::default().floor).is_some() {
+        if night >= QUIET && change::recent(&series, BOUND).is_some() {
             return Some(night + 1 - QUIET);
         }
     }

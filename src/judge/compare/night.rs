@@ -1,195 +1,370 @@
 //! Many cells in one night against a pinned baseline: screen all, confirm the suspects by fresh starts, alarm only then.
 //!
-//! Five starts against five have a smallest p of 0.008, and a gate over 360 cells needs 0.00014: one look can never alarm soundly. So
-//! a first look with what the night measured picks suspects, generously, and only starts made after that decide. As every
-//! gating cell counts in the family whether it was suspected or not, the chance of any false alarm in a night is at most
-//! [`Policy::alpha`] however suspects are picked: the picking can only turn rejections into none.
+//! The screen compares what the night measured with the baseline, which was measured on another night: the variance between nights, which
+//! history tells, is part of its error. It picks suspects generously. Only starts that are made after that decide: baseline and candidate
+//! alternate in the same night, and are compared round by round, so that what the night does to both cancels. As every gating metric counts in
+//! the family whether it was suspected or not, the chance of any false alarm in a night is at most that of the decision function however
+//! suspects are picked.
 
-use super::multiplicity;
-use super::spread::{self, Demand};
+use super::between::{self, Between, Past};
+use super::change;
+use super::decision::{self, ALPHA, Answer, Gap, KnownNoise, Outcome, Question, Terms};
 use super::student;
+use super::verdict::{Verdict, relative};
 use crate::judge::metrics::Better;
+
+/// The share of a suspicion's chance that each of two tests has that nearly say the same.
+const OF_TWO: f64 = 0.65;
+/// The fewest nights whose mean a night is compared with.
+const ENOUGH: usize = 5;
 
 /// How a night decides. Shares are between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
-    /// The chance of any false alarm in a night.
-    pub alpha: f64,
-    /// The chance at which a cell becomes a suspect though nothing changed, where the floor does not hold it back.
+    /// The chance at which a metric becomes a suspect though nothing changed.
     pub suspicion: f64,
     /// The smallest loss that counts.
-    pub floor: f64,
+    pub bound: f64,
     /// The loss that confirmation is planned to find.
     pub loss: f64,
     /// The chance of finding it.
     pub power: f64,
-    /// The fewest fresh starts of a confirmation.
+    /// The fewest fresh starts per side of a confirmation.
     pub least: usize,
     /// The most.
     pub most: usize,
 }
 
-impl Default for Policy {
-    fn default() -> Self {
+impl Policy {
+    /// The policy with this practical bound.
+    pub fn of_bound(bound: f64) -> Self {
         Self {
-            alpha: 0.05,
-            suspicion: 0.05,
-            floor: 0.02,
-            loss: 0.05,
+            suspicion: 0.045,
+            bound,
+            loss: f64::max(0.05, 2.5 * bound),
             power: 0.98,
-            least: 3,
+            least: decision::STARTS_NOISE_KNOWN,
             most: 16,
         }
     }
 }
 
-/// What a single comparison must show, for the floor that noise demands.
-const FLOOR: Demand = Demand {
-    alpha: 0.025,
-    power: 0.9,
-};
+/// One gating metric of a night.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// The night's starts and the baseline's.
+    pub question: Question,
+    /// The metric on earlier nights, the oldest first.
+    pub past: Vec<Past>,
+}
 
-/// How much worse the second side is than the first, as a difference of logarithms above zero; below zero where it is better.
-fn loss(first: &[f64], second: &[f64], better: Better) -> f64 {
-    let change = student::mean(second) - student::mean(first);
-    match better {
-        Better::Higher => -change,
-        Better::Lower => change,
+/// What the screen says of a metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Screened {
+    /// What the decision function says of the night as it is.
+    pub answer: Answer,
+    /// What nights differ by, where history tells.
+    pub between: Option<Between>,
+    /// What makes it a suspect, where it is one.
+    pub suspicion: Option<Suspicion>,
+}
+
+/// Why a metric is a suspect, and how it is decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Suspicion {
+    /// The loss that was seen, as a difference of logarithms above zero; 0 where the nights alone raised the suspicion.
+    pub loss: f64,
+    /// What raised it.
+    pub why: String,
+    /// Fresh starts per side that decide.
+    pub starts: usize,
+    /// What is known of the noise for the confirmation.
+    pub noise: Option<KnownNoise>,
+}
+
+impl Screened {
+    /// Whether it belongs to the family of tests. Too few starts of the night keep nobody from being suspected, and fresh starts decide.
+    pub fn is_tested(&self) -> bool {
+        is_tested(&self.answer)
     }
 }
 
-/// The chance of a loss as large where there is none; `None` where the starts cannot tell.
-fn chance(first: &[f64], second: &[f64], better: Better) -> Option<f64> {
-    let difference = student::difference(first, second)?;
-    Some(match better {
-        Better::Higher => difference.below(),
-        Better::Lower => difference.above(),
-    })
+const fn is_tested(answer: &Answer) -> bool {
+    !matches!(
+        &answer.outcome,
+        Outcome::NotJudged(Gap::Missing(_) | Gap::NotComparable(_))
+    )
+}
+
+/// The first look at every gating metric of a night.
+pub fn screen(asked: &[Asked], policy: &Policy) -> Vec<Screened> {
+    let between: Vec<Option<Between>> = asked.iter().map(|one| Between::of(&one.past)).collect();
+    let questions: Vec<Question> = asked
+        .iter()
+        .zip(&between)
+        .map(|(one, between)| Question {
+            between: between.and_then(|between| between::of_two(between.neighbours)),
+            ..one.question.clone()
+        })
+        .collect();
+    let terms = Terms {
+        bound: policy.bound,
+        family: 0,
+    };
+    let answers = decision::decide(&questions, &terms);
+    let family = answers.iter().filter(|answer| is_tested(answer)).count();
+    let looked = answers.into_iter().zip(asked).zip(between);
+    looked
+        .map(|((answer, one), between)| {
+            let why = match is_tested(&answer) {
+                true => suspicions(&answer, one, between, policy),
+                false => Vec::new(),
+            };
+            let suspicion = (!why.is_empty()).then(|| suspicion(&answer, one, policy, family, &why));
+            Screened {
+                answer,
+                between,
+                suspicion,
+            }
+        })
+        .collect()
+}
+
+/// What speaks for a loss: the night against the baseline, against all nights since, and its course.
+fn suspicions(answer: &Answer, asked: &Asked, between: Option<Between>, policy: &Policy) -> Vec<String> {
+    let mut why = Vec::new();
+    let better = asked.question.better;
+    let since = between.and_then(|between| since(answer, asked, between));
+    let level = policy.suspicion * if since.is_some() { OF_TWO } else { 1.0 };
+    let is_beyond = |change: f64| is_loss(change, better) && relative(change).abs() > policy.bound;
+    if let Some(estimate) = answer.estimate
+        && let Some(precision) = estimate.precision
+        && is_beyond(estimate.log_change)
+        && precision.p / 2.0 <= level
+    {
+        why.push(format!("{} against the baseline", percent(estimate.log_change)));
+    }
+    if let Some((change, p)) = since
+        && is_beyond(change)
+        && p / 2.0 <= level
+    {
+        why.push(format!(
+            "{} against the nights since the baseline",
+            percent(change)
+        ));
+    }
+    let series = series(asked);
+    if let Some(found) = change::recent(&series, policy.bound)
+        && is_loss(found.after - found.before, better)
+    {
+        let nights = series.len() - found.at;
+        why.push(format!(
+            "{} for {nights} nights",
+            percent(found.after - found.before)
+        ));
+    }
+    why
+}
+
+/// The night against the mean of the baseline and of all nights since: the difference of logarithms, and the chance of such a one to either side.
+/// One night of the baseline alone may have been an unusual one.
+fn since(answer: &Answer, asked: &Asked, between: Between) -> Option<(f64, f64)> {
+    let Question {
+        baseline, candidate, ..
+    } = &asked.question;
+    let precision = answer.estimate?.precision?;
+    let past = asked.past.iter().filter(|night| night.series == 0);
+    let nights: Vec<&[f64]> = [baseline.logs.as_slice()]
+        .into_iter()
+        .chain(past.map(|night| night.logs.as_slice()))
+        .filter(|logs| !logs.is_empty())
+        .collect();
+    let n = nights.len() as f64;
+    let levels: Vec<f64> = nights.iter().map(|logs| student::mean(logs)).collect();
+    let change = student::mean(&candidate.logs) - student::mean(&levels);
+    let of_nights = nights.iter().map(|logs| 1.0 / logs.len() as f64).sum::<f64>() / n / n;
+    let of_starts = precision.sigma.powi(2) * (1.0 / candidate.logs.len() as f64 + of_nights);
+    let error = (of_starts + between.neighbours.value * (1.0 + 1.0 / n)).sqrt();
+    let is_enough = nights.len() > ENOUGH && error > 0.0;
+    is_enough.then(|| (change, student::two_sided(change.abs() / error, precision.df)))
+}
+
+/// The levels of the nights that were compared against the present baseline, with this one at the end.
+fn series(asked: &Asked) -> Vec<f64> {
+    let past = asked.past.iter().filter(|night| night.series == 0);
+    let tonight = &asked.question.candidate.logs;
+    past.map(|night| night.logs.as_slice())
+        .chain([tonight.as_slice()])
+        .filter(|logs| !logs.is_empty())
+        .map(student::mean)
+        .collect()
+}
+
+fn suspicion(answer: &Answer, asked: &Asked, policy: &Policy, family: usize, why: &[String]) -> Suspicion {
+    let change = answer.estimate.map_or(0.0, |estimate| estimate.log_change);
+    let sigma = answer
+        .estimate
+        .and_then(|estimate| estimate.precision)
+        .map_or(0.0, |precision| precision.sigma);
+    let starts = [&asked.question.baseline, &asked.question.candidate];
+    let df: usize = starts.iter().map(|side| side.logs.len().saturating_sub(1)).sum();
+    // The starts of this night tell how much starts differ, where nothing else does.
+    let measured = (df > 0).then(|| KnownNoise::measured(sigma, df as f64));
+    let noise = asked.question.noise.or(measured);
+    Suspicion {
+        loss: if is_loss(change, asked.question.better) {
+            change.abs()
+        } else {
+            0.0
+        },
+        why: why.join("; "),
+        starts: policy.fresh_starts(noise, family),
+        noise,
+    }
 }
 
 impl Policy {
-    /// Whether a loss (as a difference of logarithms) is beyond the floor, or beyond a higher one that noise demands.
-    fn is_beyond(&self, loss: f64, floor: f64) -> bool {
-        loss > floor.max(self.floor).ln_1p()
-    }
-
-    /// Whether what the night measured makes the cell a suspect. Sides are logarithms of the figures of starts; one start is enough on
-    /// the second side. `floor` is what the noise of this cell demands.
-    pub fn suspects(&self, first: &[f64], second: &[f64], better: Better, floor: f64) -> bool {
-        let Some(p) = chance(first, second, better) else {
-            return false;
+    /// How many fresh starts per side decide, where starts are known to differ so much, among `family` metrics.
+    pub fn fresh_starts(&self, noise: Option<KnownNoise>, family: usize) -> usize {
+        let least = match noise {
+            Some(noise) if noise.is_enough() => self.least,
+            _ => decision::STARTS_NOISE_UNKNOWN.max(self.least),
         };
-        p <= self.suspicion && self.is_beyond(loss(first, second, better), floor)
-    }
-
-    /// The smallest loss, as a share, that so many starts show through a standard deviation of `sigma` (of logarithms) by themselves: below it
-    /// nothing is said. Infinite where they are too few.
-    pub fn noise_floor(&self, sigma: f64, baseline: usize, candidate: usize) -> f64 {
-        spread::detectable(sigma, baseline, candidate, FLOOR).exp_m1()
-    }
-
-    /// How many fresh starts decide, for a cell whose starts have the standard deviation `sigma` (of logarithms), among `family` cells.
-    pub fn fresh_starts(&self, sigma: f64, baseline: usize, family: usize) -> usize {
-        let demand = Demand {
-            alpha: self.alpha / family.max(1) as f64,
-            power: self.power,
+        let Some(noise) = noise else {
+            return least;
         };
-        let loss = -(-self.loss).ln_1p();
-        spread::starts_needed(sigma, baseline, loss, demand, self.least, self.most)
-    }
-
-    /// Which suspects are confirmed by their fresh starts, among `family` gating cells. A suspect that got none is not.
-    pub fn confirm(&self, suspects: &[Suspect<'_>], family: usize) -> Vec<bool> {
-        let p: Vec<f64> = suspects
-            .iter()
-            .map(|suspect| {
-                let Suspect {
-                    first,
-                    fresh,
-                    better,
-                    floor,
-                } = suspect;
-                match chance(first, fresh, *better) {
-                    Some(p) if self.is_beyond(loss(first, fresh, *better), *floor) => p,
-                    _ => 1.0,
-                }
-            })
-            .collect();
-        multiplicity::holm(&p, family, self.alpha)
+        let tail = ALPHA / family.max(1) as f64 / 2.0;
+        let (loss, bound) = (-(-self.loss).ln_1p(), -(-self.bound).ln_1p());
+        let is_enough = |starts: &usize| {
+            let n = *starts as f64;
+            let error = noise.sigma * (2.0 / n).sqrt();
+            let df = n - 1.0 + noise.df;
+            let certain = (error * student::quantile(df, 1.0 - tail)).max(bound);
+            certain + error * student::quantile(df, self.power) <= loss
+        };
+        (least..self.most).find(is_enough).unwrap_or(self.most.max(least))
     }
 }
 
-/// A suspect with what decides over it; figures as logarithms, one of each start.
-#[derive(Clone, Copy, Debug)]
-pub struct Suspect<'a> {
-    /// The baseline's starts.
-    pub first: &'a [f64],
-    /// Starts made after it was suspected.
-    pub fresh: &'a [f64],
-    /// Which way is better.
-    pub better: Better,
-    /// What the noise of this cell demands.
-    pub floor: f64,
+/// What fresh starts say of the suspects, among `family` metrics: the answers, in their order.
+pub fn confirm(questions: &[Question], family: usize, policy: &Policy) -> Vec<Answer> {
+    let terms = Terms {
+        bound: policy.bound,
+        family,
+    };
+    decision::decide(questions, &terms)
+}
+
+/// What a confirmation came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmed {
+    /// It is a loss.
+    Worse,
+    /// It is none.
+    Refuted,
+    /// Neither.
+    Undecided,
+}
+
+impl Confirmed {
+    /// What an answer says of a suspicion.
+    pub const fn of(answer: &Answer) -> Self {
+        match answer.verdict() {
+            Some(Verdict::Worse) => Self::Worse,
+            Some(Verdict::Same | Verdict::Better) => Self::Refuted,
+            Some(Verdict::Unclear) | None => Self::Undecided,
+        }
+    }
+}
+
+/// Whether a difference of logarithms is for the worse.
+fn is_loss(change: f64, better: Better) -> bool {
+    match better {
+        Better::Higher => change < 0.0,
+        Better::Lower => change > 0.0,
+    }
+}
+
+/// A difference of logarithms in percent.
+pub fn percent(difference: f64) -> String {
+    format!("{:+.1} %", relative(difference) * 100.0)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::decision::{Design, Sample};
     use super::*;
 
     const FIRST: [f64; 5] = [0.0, 0.01, -0.01, 0.005, -0.005];
 
+    fn asked(second: &[f64], better: Better) -> Asked {
+        let sample = |logs: &[f64]| Sample {
+            logs: logs.to_vec(),
+            ..Sample::default()
+        };
+        Asked {
+            question: Question {
+                better,
+                baseline: sample(&FIRST),
+                candidate: sample(second),
+                design: Design::Separate,
+                noise: None,
+                between: None,
+                gap: None,
+            },
+            past: Vec::new(),
+        }
+    }
+
+    fn is_suspect(asked: Asked) -> bool {
+        screen(&[asked], &Policy::of_bound(0.02))[0].suspicion.is_some()
+    }
+
     #[test]
-    fn a_suspect_is_a_loss_beyond_floor_and_chance() {
-        let policy = Policy::default();
+    fn a_suspect_is_a_loss_beyond_bound_and_chance() {
         let moved = |by: f64| FIRST.map(|log| log + by);
-        assert!(policy.suspects(&FIRST, &moved(-0.05), Better::Higher, 0.0));
-        assert!(!policy.suspects(&FIRST, &moved(0.05), Better::Higher, 0.0));
-        assert!(policy.suspects(&FIRST, &moved(0.05), Better::Lower, 0.0));
+        assert!(is_suspect(asked(&moved(-0.05), Better::Higher)));
+        assert!(!is_suspect(asked(&moved(0.05), Better::Higher)));
+        assert!(is_suspect(asked(&moved(0.05), Better::Lower)));
         assert!(
-            !policy.suspects(&FIRST, &moved(-0.015), Better::Higher, 0.0),
-            "within the floor"
+            !is_suspect(asked(&moved(-0.015), Better::Higher)),
+            "within the bound"
         );
         assert!(
-            !policy.suspects(&FIRST, &moved(-0.05), Better::Higher, 0.06),
-            "the noise allows it"
-        );
-        assert!(
-            policy.suspects(&FIRST, &[-0.05], Better::Higher, 0.0),
+            is_suspect(asked(&[-0.05], Better::Higher)),
             "one start is enough to suspect"
         );
-        assert!(
-            !policy.suspects(&[0.0], &[-0.5], Better::Higher, 0.0),
-            "one against one tells nothing"
-        );
     }
 
     #[test]
-    fn fresh_starts_decide_and_a_suspect_without_any_is_not_confirmed() {
-        let policy = Policy::default();
-        let low = FIRST.map(|log| log - 0.06);
-        let suspect = |fresh| Suspect {
-            first: &FIRST,
-            fresh,
-            better: Better::Higher,
-            floor: 0.0,
+    fn what_nights_differ_by_is_no_suspicion() {
+        let loss = FIRST.map(|log| log - 0.05);
+        let night = |at: usize| Past {
+            logs: FIRST
+                .map(|log| log + [0.0, 0.03, -0.02, 0.04, -0.03][at % 5])
+                .to_vec(),
+            series: 0,
         };
-        assert_eq!(
-            policy.confirm(&[suspect(&low), suspect(&FIRST), suspect(&[])], 360),
-            [true, false, false]
-        );
+        let restless = Asked {
+            past: (0..20).map(night).collect(),
+            ..asked(&loss, Better::Higher)
+        };
+        assert!(!is_suspect(restless));
     }
 
     #[test]
-    fn noisier_cells_need_more_starts_to_decide() {
-        let policy = Policy::default();
-        let starts = |sigma| policy.fresh_starts(sigma, 5, 360);
-        assert_eq!(starts(0.0), policy.least);
+    fn noisier_metrics_need_more_starts_to_decide() {
+        let policy = Policy::of_bound(0.02);
+        let starts = |sigma| policy.fresh_starts(Some(KnownNoise { sigma, df: 9.0 }), 24);
+        assert_eq!(starts(0.0001), policy.least);
         assert!(
-            starts(0.005) < starts(0.01) && starts(0.01) < starts(0.03),
-            "{} {}",
+            starts(0.005) < starts(0.01) && starts(0.01) < starts(0.02),
+            "{} {} {}",
+            starts(0.005),
             starts(0.01),
-            starts(0.03)
+            starts(0.02)
         );
         assert_eq!(starts(0.5), policy.most);
+        assert_eq!(policy.fresh_starts(None, 24), decision::STARTS_NOISE_UNKNOWN);
     }
 }

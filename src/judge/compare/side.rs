@@ -85,6 +85,7 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         .chain(gates.iter().copied())
         .map(|metric| (metric.name(), by_start(&counted, metric)))
         .filter(|(_, starts)| !starts.is_empty())
+        .map(|(name, starts)| (name, starts.into_values().collect()))
         .collect();
     SideCell {
         axes: cell.axes.clone(),
@@ -218,7 +219,13 @@ fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
     metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
 }
 
-fn by_start(summaries: &[&Summary], metric: Metric) -> Vec<Vec<f64>> {
+/// Whether a measurement counts.
+pub(super) fn counts(summary: &Summary) -> bool {
+    excluded(summary).is_none()
+}
+
+/// A figure by the number of the start: its repeats.
+pub(super) fn by_start(summaries: &[&Summary], metric: Metric) -> BTreeMap<u32, Vec<f64>> {
     let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for summary in summaries {
         starts
@@ -226,10 +233,8 @@ fn by_start(summaries: &[&Summary], metric: Metric) -> Vec<Vec<f64>> {
             .or_default()
             .extend(figure(summary, metric));
     }
+    starts.retain(|_, repeats| !repeats.is_empty());
     starts
-        .into_values()
-        .filter(|repeats| !repeats.is_empty())
-        .collect()
 }
 
 /// The intervals of those figures that are kept.

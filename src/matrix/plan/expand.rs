@@ -112,6 +112,7 @@ fn assemble(matrix: &Matrix, cells: Vec<(Cell, super::Launch)>, left_out: Vec<Le
         matrix: matrix.name.value.clone(),
         starts: order::starts(&launches, &cells, &matrix.repeats),
         pull_ahead: matrix.pull_ahead,
+        paired: matrix.nightly.paired,
         reference: reference.or_else(|| launches.first().map(|launch| launch.engine.name.clone())),
         launches,
         cells,

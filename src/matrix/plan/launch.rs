@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::ids::LaunchId;
 use crate::base::units::{Bytes, Span};
+use crate::matrix::spec::engine::Environment;
 use crate::matrix::spec::text::Text;
 
 /// The recipe with given arguments, which several cells share.
@@ -278,12 +279,19 @@ pub struct Process {
     pub command: Vec<Text>,
     /// Environment variables set on top of our own, in order.
     pub env: Vec<(String, Text)>,
+    /// Which variables of our own environment it gets.
+    #[serde(default, skip_serializing_if = "is_inherited")]
+    pub environment: Environment,
     /// Working directory; the one of `matrix` where absent.
     pub dir: Option<Text>,
     /// The variable that names the leased devices to it, such as `CUDA_VISIBLE_DEVICES`.
     pub devices_env: Option<String>,
     /// The Python environment it runs in.
     pub venv: Option<Venv>,
+}
+
+fn is_inherited(environment: &Environment) -> bool {
+    *environment == Environment::Inherited
 }
 
 /// A Python environment for one engine version. Its `bin` directory comes first in the process's `PATH`.

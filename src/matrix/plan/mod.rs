@@ -1,5 +1,6 @@
 //! What will run, in which order: the matrix with every axis expanded. Pure.
 
+pub mod arms;
 mod axes;
 mod check;
 pub mod command;
@@ -51,6 +52,9 @@ pub struct Plan {
     /// From where on a measurement is doubted.
     #[serde(default, skip_serializing_if = "Bounds::is_usual")]
     pub validity: Bounds,
+    /// Whether nightly runs start the baseline beside every cell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paired: bool,
     /// When a cell is started again no more; absent where no cell is started more often than planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Until>,
@@ -121,7 +125,8 @@ pub struct Start {
     pub start: u32,
     /// The cells measured on it, in order; a cell measured twice on one start stands twice.
     pub cells: Vec<Measurement>,
-    /// Whether it was planned to decide about suspects, by somebody who had looked at what starts before it measured.
+    /// Whether it was planned to decide about suspects of the starts before it. Runs of older versions hold such starts; now they are a run of
+    /// their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirms: bool,
 }

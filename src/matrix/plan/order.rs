@@ -167,18 +167,13 @@ impl Plan {
     /// Plans more starts after those that are planned, and gives them: each cell on so many of them, launches going on to take turns
     /// A B B A. Every start measures its cells as often as those before did.
     pub fn start_again(&mut self, wanted: &BTreeMap<CellKey, u32>) -> Vec<Start> {
-        let more = self.further(wanted, false);
+        let more = self.further(wanted, self.per_start());
         self.starts.extend(more.iter().cloned());
         more
     }
 
-    /// As [`Plan::start_again`], for starts that decide about suspects.
-    pub fn confirm(&mut self, wanted: &BTreeMap<CellKey, u32>) {
-        let more = self.further(wanted, true);
-        self.starts.extend(more);
-    }
-
-    fn further(&self, wanted: &BTreeMap<CellKey, u32>, confirms: bool) -> Vec<Start> {
+    /// So many starts of each cell after those that are planned, each measuring its cells so often.
+    pub(super) fn further(&self, wanted: &BTreeMap<CellKey, u32>, per_start: u32) -> Vec<Start> {
         let mut more: Vec<Start> = Vec::new();
         for group in groups(&self.launches, &self.cells) {
             let of_group = self.starts.iter().filter(|start| group.contains(&&start.launch));
@@ -199,7 +194,7 @@ impl Plan {
                             cell.launch == **launch && wanted.get(&cell.key).is_some_and(|n| *n >= round)
                         })
                         .collect();
-                    let measured = (1..=self.per_start()).flat_map(|repeat| {
+                    let measured = (1..=per_start).flat_map(|repeat| {
                         cells.iter().map(move |cell| Measurement {
                             cell: cell.key.clone(),
                             start: number,
@@ -210,7 +205,7 @@ impl Plan {
                         launch: (*launch).clone(),
                         start: number,
                         cells: measured.collect(),
-                        confirms,
+                        confirms: false,
                     });
                 }
                 turn.retain(|start| !start.cells.is_empty());
@@ -224,7 +219,7 @@ impl Plan {
     }
 
     /// How often a start measures its cells.
-    fn per_start(&self) -> u32 {
+    pub(super) fn per_start(&self) -> u32 {
         let measurements = self.starts.iter().flat_map(|start| &start.cells);
         measurements
             .map(|measurement| measurement.repeat)
@@ -423,8 +418,12 @@ mod tests {
     fn a_run_that_goes_on_takes_up_its_later_starts_but_not_those_that_decided_of_suspects() {
         let mut earlier = plan();
         earlier.start_again(&wanted(&earlier, [1, 1, 1, 0]));
+        // Older runs hold starts that decided about suspects.
         let mut night = earlier.clone();
-        night.confirm(&wanted(&night, [2, 0, 0, 0]));
+        night.start_again(&wanted(&night, [2, 0, 0, 0]));
+        night.starts[8..]
+            .iter_mut()
+            .for_each(|start| start.confirms = true);
         assert_eq!(told(&night.starts[8..]), ["a5x1", "a6x1"]);
         let mut again = plan();
         again.take_up(&night);

@@ -129,7 +129,12 @@ impl Site<'_> {
             Executor::Container => Place::Container(Box::new(self.container(point, &patches, &tail, env))),
             Executor::Process => Place::Process(self.process(point, &patches, &tail, env)),
             Executor::Attach => Place::Attach(Attach {
-                url: self.entry.url.clone().unwrap_or_default(),
+                url: self
+                    .entry
+                    .url
+                    .as_ref()
+                    .map(|url| url.value.clone())
+                    .unwrap_or_default(),
             }),
         };
         let backend = patches.iter().rev().find_map(|patch| patch.backend.clone());
@@ -399,6 +404,7 @@ impl Site<'_> {
         Process {
             command: self.command(recipe.command.as_ref(), patches, tail),
             env: env(&recipe.env),
+            environment: self.entry.environment.unwrap_or(recipe.environment),
             dir: recipe.dir.clone(),
             devices_env: recipe.devices_env.clone(),
             venv: wants_venv.then(|| Venv {

@@ -214,6 +214,18 @@ pub struct MountRecipe {
     pub read_only: bool,
 }
 
+/// Which variables of the environment of `matrix` a process gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Environment {
+    /// All but those of `matrix` itself and those whose names look like secrets (`*_TOKEN`, `*_API_KEY`, `*SECRET*`, `*PASSWORD*`) and
+    /// that nothing names; `HF_TOKEN` is passed.
+    #[default]
+    Inherited,
+    /// Only what every program expects, such as `PATH` and `HOME`.
+    Clean,
+}
+
 /// How an engine runs as a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -224,6 +236,8 @@ pub struct ProcessRecipe {
     pub help: Option<Vec<Raw>>,
     /// Environment variables set on top of our own.
     pub env: OrderedMap<Raw>,
+    /// Which variables of our own environment it gets.
+    pub environment: Environment,
     /// Working directory.
     pub dir: Option<Text>,
     /// The variable that names the leased devices to it, such as `CUDA_VISIBLE_DEVICES`.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::{RequestRate, Span};
 use crate::matrix::spec::arrival::{Pace, Ramp, Spacing, Stage};
-use crate::matrix::spec::engine::{Body, ContainerChange, Devices, Executor, PatienceRecipe};
+use crate::matrix::spec::engine::{Body, ContainerChange, Devices, Environment, Executor, PatienceRecipe};
 use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::pictures::{Pictures, SpeedBench};
 use crate::matrix::spec::repeats::Repeats;
@@ -70,6 +70,9 @@ pub struct Matrix {
     /// Whether the next engine's image is pulled while cells run; rows beside a pull say so.
     #[serde(default)]
     pub pull_ahead: bool,
+    /// How `matrix nightly` judges this matrix.
+    #[serde(default)]
+    pub nightly: Nightly,
     /// From where on a measurement is doubted, as in `{ window: 60s, warm: 0.02 }`; what each bound is for is told by
     /// `matrix explain --codes`.
     #[serde(default)]
@@ -77,6 +80,15 @@ pub struct Matrix {
     /// Files of data sets, relative to this file: `sharegpt: data/ShareGPT.json`.
     #[serde(default)]
     pub datasets: OrderedMap<Spanned<String>>,
+}
+
+/// How `matrix nightly` judges a matrix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nightly {
+    /// Whether the baseline is started in turn with every cell each night (`paired: true`), so that whatever a night does to the host happens
+    /// to both, instead of when a loss is suspected. A night then takes about twice as long.
+    pub paired: bool,
 }
 
 const fn one() -> u64 {
@@ -108,11 +120,13 @@ pub struct EngineEntry {
     /// What is changed of its container on this host, such as `{ cpuset: 0-15, memory: 64GiB }`.
     pub container: Option<Spanned<ContainerChange>>,
     /// Where it already runs, for `attach`.
-    pub url: Option<Text>,
+    pub url: Option<Spanned<Text>>,
     /// The port it must have.
     pub port: Option<Spanned<u16>>,
     /// An existing Python environment to run in.
     pub venv: Option<Text>,
+    /// Which variables of our own environment it gets as a process: `inherited` or `clean`.
+    pub environment: Option<Environment>,
     /// Which devices it computes on.
     pub devices: Option<Devices>,
     /// The name of the model in requests.

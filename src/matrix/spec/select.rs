@@ -68,7 +68,10 @@ impl Selector {
     pub fn fits(&self, values: &AxisValues) -> bool {
         self.0.iter().all(|(axis, patterns)| {
             let value = values.get(&axis.value).map_or("", String::as_str);
-            patterns.iter().any(|pattern| fits(pattern, value))
+            let (nots, pattern): (Vec<_>, Vec<_>) =
+                patterns.iter().partition(|pattern| pattern.starts_with('!'));
+            let is_one = pattern.is_empty() || pattern.iter().any(|pattern| fits(pattern, value));
+            is_one && nots.iter().all(|pattern| fits(pattern, value))
         })
     }
 }
@@ -183,7 +186,11 @@ impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (axis, patterns)) in self.0.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
-            write!(f, "{comma}{}={}", axis.value, patterns.join("|"))?;
+            let plain: Option<Vec<&str>> = patterns.iter().map(|pattern| pattern.strip_prefix('!')).collect();
+            match plain {
+                Some(plain) => write!(f, "{comma}{}!={}", axis.value, plain.join("|"))?,
+                None => write!(f, "{comma}{}={}", axis.value, patterns.join("|"))?,
+            }
         }
         Ok(())
     }
@@ -192,6 +199,17 @@ impl fmt::Display for Selector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_selection_is_shown_as_it_is_written_and_leaves_out_all_that_it_names() {
+        for text in ["engine!=a|b,model=~8B", "engine=a|b"] {
+            assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
+        }
+        let selector: Selector = "engine!=a|b".parse().unwrap();
+        let fits =
+            |engine: &str| selector.fits(&AxisValues::from([("engine".to_owned(), engine.to_owned())]));
+        assert!(fits("c") && !fits("a") && !fits("b"));
+    }
 
     #[test]
     fn patterns_know_stars_parts_and_contraries() {

@@ -55,6 +55,7 @@ pub fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
             parallel: false,
             reference: None,
             pull_ahead: false,
+            paired: false,
             validity: Bounds::default(),
             until: None,
         },

@@ -221,6 +221,7 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         parallel: false,
         reference: None,
         pull_ahead: false,
+        paired: false,
         validity: Default::default(),
         until: None,
     };

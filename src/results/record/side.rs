@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
-use crate::matrix::spec::select::AxisValues;
+use crate::matrix::plan::Launch;
+use crate::matrix::spec::select::{self, AxisValues};
 use crate::results::record::cell::Origin;
 use crate::results::record::validity::Family;
 
@@ -28,6 +29,24 @@ pub struct Side {
     pub machine: Facts,
     /// The cells.
     pub cells: BTreeMap<CellKey, SideCell>,
+}
+
+impl Side {
+    /// The key of the cell of that key or, where there is none, of the one cell that differs from it in the version alone.
+    pub fn key_like(&self, key: &CellKey) -> Option<&CellKey> {
+        if let Some((known, _)) = self.cells.get_key_value(key) {
+            return Some(known);
+        }
+        let loose = |key: &CellKey| {
+            let mut axes = select::values(key.as_str());
+            axes.remove("version");
+            axes
+        };
+        let wanted = loose(key);
+        let mut alike = self.cells.keys().filter(|known| loose(known) == wanted);
+        let first = alike.next()?;
+        alike.next().is_none().then_some(first)
+    }
 }
 
 /// One cell of a side.
@@ -187,6 +206,9 @@ pub struct Baseline {
     pub accepted: Vec<Accepted>,
     /// What it holds.
     pub side: Side,
+    /// The launches that its cells were measured on, so that the baseline can be started again beside a candidate; none in older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub launches: Vec<Launch>,
 }
 
 /// One time a baseline was moved.

@@ -4,9 +4,32 @@ use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 /// How the names of files begin that are not whole yet.
 const UNFINISHED: &str = ".unfinished-";
+
+/// Held while a file is written, so that who ends the process leaves no unfinished one.
+static WRITING: RwLock<()> = RwLock::new(());
+
+/// Waits until no file is being written, but no longer than a moment; none is begun from then on. For who ends the process.
+pub fn settle() {
+    for _ in 0..200 {
+        if let Ok(guard) = WRITING.try_write() {
+            std::mem::forget(guard);
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The folder of a file; that of a bare name is the present one.
+pub fn folder(path: &Path) -> &Path {
+    path.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
 
 /// Puts `bytes` at `path`: there is the old file or the new one, never a part, also after a power cut.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -17,7 +40,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     #[cfg(test)]
     trace::note(path)?;
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let _writing = WRITING.read().unwrap_or_else(PoisonError::into_inner);
+    let folder = folder(path);
     // The umask still applies: others may read results wherever they may read what people write by hand.
     let mut file = tempfile::Builder::new()
         .prefix(UNFINISHED)
@@ -100,6 +124,12 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         write(&path, b"new").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_bare_name_lies_in_the_present_folder() {
+        assert_eq!(folder(Path::new("night.json")), Path::new("."));
+        assert_eq!(folder(Path::new("/a/night.json")), Path::new("/a"));
     }
 
     #[test]

@@ -44,10 +44,12 @@ mod writer;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use atomic::settle;
+pub use clean::redacted;
 pub use journal::Journal;
 pub use lock::writer_of;
 pub use log::Log;
-pub use reader::{Listed, Run, Unfinished, latest, list, plan};
+pub use reader::{Listed, Run, Unfinished, about, latest, list, plan};
 pub use writer::{Beginning, Said, Store};
 
 /// Why the store could not do its job.

@@ -49,6 +49,7 @@ pub fn plan() -> Plan {
         parallel: false,
         reference: Some("sim".to_owned()),
         pull_ahead: false,
+        paired: false,
         validity: Default::default(),
         until: None,
     }

@@ -17,7 +17,7 @@ use crate::base::ids::{LaunchId, RunId};
 use crate::base::secrets::Redactor;
 use crate::matrix::plan::{Measurement, Plan};
 use crate::results::record::FORMAT;
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::client::Calibration;
 use crate::results::record::machine::Machine;
 use crate::results::record::post_mortem::PostMortem;
@@ -72,6 +72,22 @@ impl<'a> From<&'a str> for Said<'a> {
 }
 
 impl Store {
+    /// Makes the folder of a new run of a matrix below `root` and locks it: `<matrix>-<UTC stamp>`, with a number where that is taken.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn create_new(root: &Path, matrix: &str, redactor: &Redactor) -> Result<Self> {
+        let mut tries = 0;
+        loop {
+            let run = Self::new_run_id(root, matrix, redactor);
+            match Self::create(root, &run, redactor.clone()) {
+                // Another process was quicker.
+                Err(StoreError::Exists { .. }) if tries < 100 => tries += 1,
+                made => return made,
+            }
+        }
+    }
+
     /// A name for a new run of a matrix below `root`: `<matrix>-<UTC stamp>`, with a number where that is taken.
     pub fn new_run_id(root: &Path, matrix: &str, redactor: &Redactor) -> RunId {
         let name = format!("{}-{}", layout::slug(matrix, redactor), clock::stamp());
@@ -304,8 +320,8 @@ impl Store {
     /// A file is there and cannot be read. A broken summary is no error: its measurement is not finished.
     pub fn finished(&self, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>> {
         let mut finished = BTreeMap::new();
-        self.each_on_disk(plan, |measurement, _, summary| {
-            if let Some(mut summary) = summary {
+        self.each_on_disk(plan, |measurement, _, mut summary, is_same| {
+            if is_same {
                 // On disk a name may lack a secret.
                 summary.cell = measurement.cell.clone();
                 finished.insert(measurement.clone(), summary);
@@ -315,10 +331,25 @@ impl Store {
         Ok(finished)
     }
 
+    /// The plan's measurements that were done with another content than the plan gives them: [`Store::begin_run`] will set them aside.
+    ///
+    /// # Errors
+    /// As [`Store::finished`].
+    pub fn outdated(&self, plan: &Plan) -> Result<Vec<Measurement>> {
+        let mut outdated = Vec::new();
+        self.each_on_disk(plan, |measurement, _, summary, is_same| {
+            if !is_same && summary.ending == Ending::Done {
+                outdated.push(measurement.clone());
+            }
+            Ok(())
+        })?;
+        Ok(outdated)
+    }
+
     fn set_changed_aside(&self, plan: &Plan) -> Result<Vec<Measurement>> {
         let mut changed = Vec::new();
-        self.each_on_disk(plan, |measurement, folder, summary| {
-            if summary.is_none() {
+        self.each_on_disk(plan, |measurement, folder, _, is_same| {
+            if !is_same {
                 set_aside(folder)?;
                 changed.push(measurement.clone());
             }
@@ -327,11 +358,11 @@ impl Store {
         Ok(changed)
     }
 
-    /// Visits the plan's measurements that have a readable summary; it is given where its content is the planned one.
+    /// Visits the plan's measurements that have a readable summary, with whether its content is the planned one.
     fn each_on_disk(
         &self,
         plan: &Plan,
-        mut visit: impl FnMut(&Measurement, &Path, Option<Summary>) -> Result<()>,
+        mut visit: impl FnMut(&Measurement, &Path, Summary, bool) -> Result<()>,
     ) -> Result<()> {
         for measurement in plan.starts.iter().flat_map(|start| &start.cells) {
             let folder = self.cell_dir(measurement);
@@ -344,7 +375,7 @@ impl Store {
                 .redactor
                 .redact(plan.cell(&measurement.cell).content.as_str());
             let same = self.redactor.redact(summary.content.as_str()) == planned;
-            visit(measurement, &folder, same.then_some(summary))?;
+            visit(measurement, &folder, summary, same)?;
         }
         Ok(())
     }
@@ -425,6 +456,6 @@ fn aside(path: &Path) -> PathBuf {
 
 fn set_aside(path: &Path) -> Result<()> {
     fs::rename(path, aside(path)).tried("move aside", path)?;
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = atomic::folder(path);
     atomic::sync_folder(folder).tried("sync", folder)
 }

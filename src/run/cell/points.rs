@@ -33,7 +33,8 @@ impl Course<'_> {
         ready.sampling.before().await;
         while let Next::Try(value) = hunt.next() {
             if best.is_some() {
-                self.reset_caches(ready).await;
+                // What comes next ends at once where the run is asked to stop.
+                let _ = stop.unless_asked(self.reset_caches(ready)).await;
             }
             let protocol = ready.target.dialect.protocol;
             let point = match load_at(&self.cell.scenario, search, stock, protocol, value, used) {

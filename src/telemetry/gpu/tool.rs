@@ -13,6 +13,9 @@ use crate::telemetry::source::{Probe, Reading};
 /// How often a tool is run: some are Python programs, which take a good part of a second of a processor each time.
 const PERIOD: Duration = Duration::from_secs(2);
 
+/// The longest answer of a tool that is read, in bytes.
+const LONGEST: u64 = 16 << 20;
+
 /// How long a tool may take. Those that are Python programs take half a second to begin.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -38,12 +41,12 @@ impl Program {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| said(format!("cannot be run: {error}")))?;
-        let mut output = child.stdout.take().expect("its output is a pipe");
+        let output = child.stdout.take().expect("its output is a pipe");
         let (told, hear) = mpsc::sync_channel(1);
         let reader = std::thread::Builder::new().name("matrix-tool".to_owned());
         let reading = reader.spawn(move || {
             let mut text = Vec::new();
-            let read = output.read_to_end(&mut text);
+            let read = output.take(LONGEST).read_to_end(&mut text);
             // Nobody hears what comes too late.
             let _ = told.send(read.map(|_| String::from_utf8_lossy(&text).into_owned()));
         });

@@ -3,9 +3,20 @@
 use super::super::student::{self, Interval};
 use super::super::verdict::{Verdict, chance, relative};
 use super::{
-    ALPHA, Answer, Design, EQUIVALENCE_LEVEL, MOST_STARTS, Outcome, POWER, STARTS_NOISE_KNOWN, with_between,
+    ALPHA, Answer, Design, EQUIVALENCE_LEVEL, Gap, MOST_STARTS, Outcome, POWER, STARTS_NOISE_KNOWN,
+    with_between,
 };
 use crate::judge::metrics::Better;
+
+impl Outcome {
+    /// Why there is no verdict, where there is none.
+    pub const fn gap(&self) -> Option<&Gap> {
+        match self {
+            Self::Judged(_) => None,
+            Self::NotJudged(gap) => Some(gap),
+        }
+    }
+}
 
 impl Answer {
     /// The verdict, where there is one.

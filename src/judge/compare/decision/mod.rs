@@ -492,6 +492,6 @@ impl Answer {
 #[cfg(test)]
 mod rates;
 #[cfg(test)]
-mod synthetic;
+pub(super) mod synthetic;
 #[cfg(test)]
 mod tests;

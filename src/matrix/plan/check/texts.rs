@@ -2,9 +2,9 @@
 
 use super::at;
 use super::recipe::variables;
-use crate::matrix::spec::matrix::Matrix;
-use crate::matrix::spec::shape::{OrderedMap, Raw};
-use crate::matrix::spec::source::{Mistake, Spanned, listed, nearest};
+use crate::matrix::spec::matrix::{EngineEntry, Matrix};
+use crate::matrix::spec::shape::{Named, OrderedMap, Raw};
+use crate::matrix::spec::source::{Mistake, Place, Spanned, listed, nearest};
 use crate::matrix::spec::text::Text;
 
 /// The holes that a text of a matrix or recipe may have.
@@ -73,12 +73,98 @@ pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
     for named in matrix.engines.iter() {
         named.value.args.iter().for_each(|raw| text(raw, mistakes));
         secret_arguments(&named.value.args, mistakes);
+        secret_in_words(named, mistakes);
     }
-    matrix
-        .overrides
+    for args in matrix.models.iter().filter_map(|named| named.value.args.as_ref()) {
+        for list in args.value.values() {
+            let at = |raw: &Raw| Spanned {
+                value: raw.clone(),
+                place: args.place.clone(),
+            };
+            secret_arguments(&list.iter().map(at).collect::<Vec<_>>(), mistakes);
+        }
+    }
+    for over in &matrix.overrides {
+        over.args.iter().for_each(|raw| text(raw, mistakes));
+        secret_arguments(&over.args, mistakes);
+    }
+}
+
+/// What says that something is a secret, and would be written down.
+fn written_secret(what: &str, place: Option<&Place>, variable: &str) -> Mistake {
+    let mistake = Mistake::new(format!("{what} looks like a secret, and would be written down"));
+    at(mistake, place, "a secret is named, never written")
+        .hide()
+        .help(format!("export it and write `${{{variable}}}`"))
+}
+
+/// Secrets in the URL and the command of an engine.
+fn secret_in_words(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
+    let url = named
+        .value
+        .url
+        .as_ref()
+        .filter(|url| has_url_secret(url.value.as_str()));
+    if let Some(url) = url {
+        let what = format!(
+            "the url of engine `{}` holds a password or key, which",
+            named.name.value
+        );
+        mistakes.push(written_secret(&what, url.place.as_ref(), "PASSWORD"));
+    }
+    for word in named
+        .value
+        .command
         .iter()
-        .flat_map(|over| &over.args)
-        .for_each(|raw| text(raw, mistakes));
+        .flatten()
+        .filter(|word| is_secret_word(&word.0))
+    {
+        let flag = word.0.split('=').next().unwrap_or_default();
+        let what = format!(
+            "the value of `{flag}` in the command of engine `{}`",
+            named.name.value
+        );
+        // Words of a command have no places of their own.
+        mistakes.push(written_secret(
+            &what,
+            None,
+            &variable(flag.trim_start_matches('-')),
+        ));
+    }
+}
+
+/// Whether a text has a URL with a password, or with a secret among its queries, that is written and not named.
+fn has_url_secret(text: &str) -> bool {
+    let Some((_, rest)) = text.split_once("://") else {
+        return false;
+    };
+    let is_written = |value: &str| !value.is_empty() && !value.starts_with("${");
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let password = authority
+        .rsplit_once('@')
+        .and_then(|(user, _)| user.split_once(':'));
+    let query = rest.split_once('?').map_or("", |(_, query)| query);
+    let is_secret = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (looks_secret(&name.replace('-', "_")) || name.eq_ignore_ascii_case("key")) && is_written(value)
+    };
+    password.is_some_and(|(_, password)| is_written(password)) || query.split('&').any(is_secret)
+}
+
+/// Whether an argument is a flag that looks secret with its value: `--api-key=sk-1234`, or a URL with a password.
+fn is_secret_word(word: &str) -> bool {
+    let flag = word.split_once('=').filter(|(flag, _)| flag.starts_with("--"));
+    flag.is_some_and(|(flag, value)| is_secret_flag(flag) && is_written_secret(value)) || has_url_secret(word)
+}
+
+fn is_secret_flag(flag: &str) -> bool {
+    let name = flag.trim_start_matches('-').replace('-', "_");
+    let ends = ["key", "token", "password", "passwd", "secret"];
+    flag.starts_with("--") && looks_secret(&name) && ends.iter().any(|end| name.ends_with(end))
+}
+
+fn is_written_secret(value: &str) -> bool {
+    !value.is_empty() && !is_switch(value) && Text::new(value.to_owned()).secrets().next().is_none()
 }
 
 fn variable(name: &str) -> String {
@@ -98,28 +184,22 @@ fn is_switch(value: &str) -> bool {
 }
 
 fn secret_arguments(args: &[Spanned<Raw>], mistakes: &mut Vec<Mistake>) {
-    for pair in args.windows(2) {
-        let (flag, value) = (&pair[0], &pair[1]);
-        let flag_name = flag.0.trim_start_matches('-').replace('-', "_");
-        let written = Text::new(value.0.clone()).secrets().next().is_none();
-        if flag.0.starts_with("--")
-            && looks_secret(&flag_name)
-            && flag_name.ends_with("key") | flag_name.ends_with("token")
-            && written
-        {
-            mistakes.push(
-                at(
-                    Mistake::new(format!(
-                        "the value of `{}` looks like a secret, and would be written down",
-                        flag.0
-                    )),
-                    value.place.as_ref(),
-                    "a secret is named, never written",
-                )
-                .hide()
-                .help(format!("export it and write `${{{}}}`", variable(&flag_name))),
-            );
+    let mut follows: Option<&str> = None;
+    for arg in args {
+        let name = match (follows.take(), arg.0.split_once('=')) {
+            (Some(flag), _) if is_written_secret(&arg.0) && !arg.0.starts_with("--") => Some(flag),
+            (_, Some((flag, _))) if is_secret_word(&arg.0) => Some(flag),
+            _ if has_url_secret(&arg.0) => Some("password"),
+            _ => None,
+        };
+        if let Some(name) = name {
+            mistakes.push(written_secret(
+                &format!("the value of `{name}`"),
+                arg.place.as_ref(),
+                &variable(name.trim_start_matches('-')),
+            ));
         }
+        follows = is_secret_flag(&arg.0).then_some(arg.0.as_str());
     }
 }
 

@@ -6,6 +6,7 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet};
 
 use super::{Mistake, Place, Source};
+use crate::base::text::printable;
 
 /// Draws mistakes like rustc does; `color` is false for pipes and snapshots.
 pub fn draw(mistakes: &[Mistake], sources: &[Source], color: bool) -> String {
@@ -16,6 +17,7 @@ pub fn draw(mistakes: &[Mistake], sources: &[Source], color: bool) -> String {
     }
     .decor_style(DecorStyle::Ascii);
     let sources = &masked(mistakes, sources);
+    let mistakes: Vec<Mistake> = mistakes.iter().map(without_controls).collect();
     let drawn: Vec<String> = mistakes
         .iter()
         .map(|mistake| renderer.render(&report(mistake, sources)))
@@ -42,7 +44,32 @@ fn masked(mistakes: &[Mistake], sources: &[Source]) -> Vec<Source> {
             source.text = text.into();
         }
     }
+    for source in &mut masked {
+        // Places count bytes.
+        let shown = |letter: char| match letter {
+            '\n' | '\t' | '\r' => letter.to_string(),
+            letter if letter.is_control() => "?".repeat(letter.len_utf8()),
+            letter => letter.to_string(),
+        };
+        if source.text.chars().any(char::is_control) {
+            source.text = source.text.chars().map(shown).collect::<String>().into();
+        }
+    }
     masked
+}
+
+/// The mistake without what a terminal would act on; names in a matrix may hold anything.
+fn without_controls(mistake: &Mistake) -> Mistake {
+    let mut mistake = mistake.clone();
+    let texts = [&mut mistake.message, &mut mistake.label];
+    let texts = texts
+        .into_iter()
+        .chain(&mut mistake.notes)
+        .chain(&mut mistake.help);
+    for text in texts.chain(mistake.also.iter_mut().map(|(_, label)| label)) {
+        *text = printable(text);
+    }
+    mistake
 }
 
 fn report<'a>(mistake: &'a Mistake, sources: &'a [Source]) -> Vec<Group<'a>> {

@@ -1,0 +1,117 @@
+//! Which variables of our own environment an engine's process gets.
+
+use std::collections::BTreeSet;
+
+use crate::base::secrets::is_secret_name;
+use crate::matrix::plan::{Launch, Process};
+use crate::matrix::spec::engine::Environment;
+
+/// What every program expects.
+const BASIC: [&str; 9] = [
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR",
+];
+
+/// Secrets that engines need for gated models, and that nobody names because they always had them.
+const USUAL: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
+
+/// How the names of our own variables begin.
+const OWN: &str = "MATRIX_";
+
+/// The variables of our environment, by name, as far as an engine's process does not get them as they are.
+pub fn withheld<'n>(launch: &Launch, process: &Process, names: &'n [String]) -> Vec<&'n str> {
+    let named: BTreeSet<String> = launch.secrets().into_iter().collect();
+    let is_set = |name: &str| process.env.iter().any(|(set, _)| set == name);
+    let is_passed = |name: &str| match process.environment {
+        Environment::Clean => BASIC.contains(&name) || name.starts_with("LC_"),
+        Environment::Inherited => {
+            let is_free = !is_secret_name(name) || USUAL.contains(&name) || named.contains(name);
+            is_free && !name.starts_with(OWN)
+        }
+    };
+    let names = names.iter().map(String::as_str);
+    names.filter(|name| !is_passed(name) && !is_set(name)).collect()
+}
+
+/// What an engine's process gets of our environment, in words; `None` where that is all but our own variables and nothing of it is secret.
+pub fn described(launch: &Launch, process: &Process, names: &[String]) -> Option<String> {
+    let withheld: BTreeSet<&str> = withheld(launch, process, names).into_iter().collect();
+    let listed = |names: &mut dyn Iterator<Item = &str>| {
+        let mut names: Vec<&str> = names.collect();
+        names.sort_unstable();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let mut passed = names
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !withheld.contains(name));
+    if process.environment == Environment::Clean {
+        return Some(format!("only {}", listed(&mut passed).unwrap_or_default()));
+    }
+    let hidden = listed(&mut passed.filter(|name| is_secret_name(name)));
+    let kept_back = listed(&mut withheld.iter().copied().filter(|name| !name.starts_with(OWN)));
+    let kept_back = kept_back
+        .map(|names| format!("without {names}, which look like secrets and are not named in `env:`"));
+    let hidden = hidden.map(|names| format!("with {names}, hidden in all that is written"));
+    let words: Vec<String> = kept_back.into_iter().chain(hidden).collect();
+    (!words.is_empty()).then(|| format!("that of this shell {}", words.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::testing;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn secrets_that_nothing_names_and_our_own_variables_are_withheld() {
+        let launch = testing::command(&["true"]);
+        let mut process = Process::default();
+        let all = names(&[
+            "PATH",
+            "HF_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "X_API_KEY",
+            "MATRIX_WEBHOOK",
+            "CUDA_HOME",
+        ]);
+        assert_eq!(
+            withheld(&launch, &process, &all),
+            ["AWS_SECRET_ACCESS_KEY", "X_API_KEY", "MATRIX_WEBHOOK"]
+        );
+        process.env.push(("X_API_KEY".to_owned(), "${X_API_KEY}".into()));
+        assert_eq!(
+            withheld(&launch, &process, &all),
+            ["AWS_SECRET_ACCESS_KEY", "MATRIX_WEBHOOK"]
+        );
+        let words = described(&launch, &process, &all).unwrap();
+        assert!(
+            words.contains("without AWS_SECRET_ACCESS_KEY,") && words.contains("with HF_TOKEN, X_API_KEY,"),
+            "{words}"
+        );
+        assert_eq!(
+            described(&launch, &process, &names(&["PATH", "MATRIX_CACHE"])),
+            None
+        );
+    }
+
+    #[test]
+    fn a_clean_environment_has_only_what_every_program_expects() {
+        let launch = testing::command(&["true"]);
+        let process = Process {
+            environment: Environment::Clean,
+            ..Process::default()
+        };
+        let all = names(&["PATH", "HF_TOKEN", "LC_ALL", "CUDA_HOME", "MATRIX_CACHE"]);
+        assert_eq!(
+            withheld(&launch, &process, &all),
+            ["HF_TOKEN", "CUDA_HOME", "MATRIX_CACHE"]
+        );
+        assert_eq!(
+            described(&launch, &process, &all).as_deref(),
+            Some("only LC_ALL, PATH")
+        );
+    }
+}
