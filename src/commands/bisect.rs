@@ -169,7 +169,7 @@ impl Probe<'_> {
 }
 
 fn told(found: &Comparison, version: &str) -> String {
-    let row = |row: &Row| format!("  {}: {}: {}\n", row.word(), row.cell, row.answer.reason());
+    let row = |row: &Row| format!("  {}: {}: {}\n", row.word(), row.cell, row.reason());
     let rows: String = found.rows.iter().map(row).collect();
     format!("{version}:\n{rows}")
 }

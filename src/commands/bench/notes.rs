@@ -122,7 +122,8 @@ fn is_counted(request: &Request) -> bool {
 /// How far 99 of 100 of the client's moments lie from the truth at most, by a calibration with the same clock.
 pub(super) fn client_error(requests: &[Request], stamp: Stamp, calibration: &Calibration) -> Option<String> {
     let most = client::most_at_once(requests);
-    let point = client::point(calibration, most).filter(|_| stamp.name() == calibration.stamps)?;
+    let gap = client::mean_gap_ms(requests);
+    let point = client::point(calibration, most, gap).filter(|_| stamp.name() == calibration.stamps)?;
     let beyond = match most > point.streams {
         true => format!(", though {most} were under way at once; `matrix calibrate --streams` measures more"),
         false => String::new(),

@@ -70,9 +70,20 @@ pub struct Row {
     pub refused: Option<Cause>,
     /// Measurements of either side that were left out.
     pub left_out: Vec<String>,
+    /// Whether a side is a server that somebody else started: what is said is said of that server, and of no other start.
+    pub is_attached: bool,
 }
 
 impl Row {
+    /// The reason, as a sentence for people.
+    pub fn reason(&self) -> String {
+        let reason = self.answer.reason();
+        match self.is_attached && self.verdict().is_some() {
+            true => format!("{reason}; for these two running servers only, whose measurements are repeats"),
+            false => reason,
+        }
+    }
+
     /// The verdict, where there is one.
     pub const fn verdict(&self) -> Option<Verdict> {
         self.answer.verdict()
@@ -242,6 +253,7 @@ fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question,
             .iter()
             .find_map(|cell| cell.refused())
             .map(|(cause, _)| cause),
+        is_attached: one.attached || two.attached,
         left_out: left_out(BASELINE, one).chain(left_out(CANDIDATE, two)).collect(),
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::conditions::Conditions;
 use super::side::machine_facts;
 use super::{machines, settings};
 use crate::base::ids::ContentHash;
@@ -85,6 +86,7 @@ pub fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
     definitions(&mut said, one, other);
     spread(&mut said, one, other);
     circumstances(&mut said, one, other);
+    conditions(&mut said, one, other);
     machine(&mut said, one, other);
     searches(&mut said, one, other);
     let Said {
@@ -429,18 +431,15 @@ fn definitions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
 
 /// Over how many devices of which kind.
 fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    let (ours, theirs) = (one.launch.devices, other.launch.devices);
-    if one.lacks(Unknown::Gpus) || other.lacks(Unknown::Gpus) {
-        said.apart
-            .push("the number of GPUs is not known of both".to_owned());
-    } else if [one, other].iter().any(|side| {
-        let is_attached = matches!(side.launch.place, Place::Attach(_));
-        is_attached && side.launch.devices == 0 && !side.is_simulated()
-    }) {
-        said.environment
-            .push("the number of GPUs of a running server is not known".to_owned());
-    } else if ours != theirs {
-        said.per_gpu.push(format!("{ours} GPUs against {theirs}"));
+    let (ours, theirs) = (one.launch.gpus(), other.launch.gpus());
+    let is_unknown = "the number of GPUs is not known of both".to_owned();
+    match (ours, theirs) {
+        _ if one.lacks(Unknown::Gpus) || other.lacks(Unknown::Gpus) => said.apart.push(is_unknown),
+        (Some(ours), Some(theirs)) if ours != theirs => {
+            said.per_gpu.push(format!("{ours} GPUs against {theirs}"));
+        }
+        (Some(_), Some(_)) => {}
+        _ => said.beside.push(is_unknown),
     }
     let is_told = !one.lacks(Unknown::Tp) && !other.lacks(Unknown::Tp);
     if is_told && ours == theirs && one.launch.parallel != other.launch.parallel {
@@ -453,14 +452,36 @@ fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
+/// Which kinds of GPU servers compute on that somebody else started: nobody knows but who declared it.
+fn gpu_kinds(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    match (gpu_kind(one), gpu_kind(other)) {
+        (Some(ours), Some(theirs)) if ours == theirs => {}
+        (Some(ours), Some(theirs)) => said.environment.push(format!("GPUs {ours} against {theirs}")),
+        _ => said
+            .beside
+            .push("the kind of GPU is not known of both".to_owned()),
+    }
+}
+
+/// The kind of GPU that a cell was measured on: as declared of a server or a file, else that of the machine.
+fn gpu_kind(side: &Side<'_>) -> Option<String> {
+    match &side.launch.place {
+        Place::Attach(attach) => return attach.gpu.clone(),
+        Place::Imported(told) if told.gpu.is_some() => return told.gpu.clone(),
+        _ => {}
+    }
+    let gpus: BTreeSet<&str> = side.machine?.gpus.iter().map(String::as_str).collect();
+    (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
+}
+
 /// On which machines: what decides how fast an engine can be leaves no verdict.
 fn machine(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    if one.launch.is_attached() || other.launch.is_attached() {
+        gpu_kinds(said, one, other);
+        return;
+    }
     if one.imported().is_some() || other.imported().is_some() {
-        let kind = |side: &Side<'_>| {
-            let gpus: BTreeSet<&str> = side.machine?.gpus.iter().map(String::as_str).collect();
-            (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
-        };
-        match (kind(one), kind(other)) {
+        match (gpu_kind(one), gpu_kind(other)) {
             (Some(ours), Some(theirs)) if ours == theirs => {}
             (Some(ours), Some(theirs)) => said.environment.push(format!("GPUs {ours} against {theirs}")),
             _ => said
@@ -511,6 +532,15 @@ fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let told = settings::differing(&ours, &theirs, is_one_recipe).into_iter();
     said.beside
         .extend(told.filter(|told| !told.starts_with("checkpoint ") || is_one_recipe));
+}
+
+/// Clocks, power limits and answers that differ more than figures may bear.
+fn conditions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    let differing = Conditions::of(one.summaries).differing(&Conditions::of(other.summaries));
+    let words = differing.into_iter();
+    said.environment.extend(
+        words.map(|differs| format!("{} {} against {}", differs.what, differs.before, differs.after)),
+    );
 }
 
 /// Where an engine came from.

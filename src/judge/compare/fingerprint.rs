@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::conditions::Conditions;
 use super::{comparable, machines, settings};
 use crate::base::ids::CellKey;
 use crate::results::record::side::{Facts, Side, SideCell};
-
-/// Busy clocks of two sides further apart than this are different clocks.
-const CLOCK_SHARE: f64 = 0.03;
 
 /// Whose a difference is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,17 +95,18 @@ pub fn of_engines(first: &Facts, second: &Facts) -> Vec<Difference> {
 /// What differs between two cells that are held against each other.
 pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     let mut found = Vec::new();
-    if let (Some(before), Some(after)) = (first.clock_mhz, second.clock_mhz)
-        && (after / before - 1.0).abs() > CLOCK_SHARE
-    {
-        found.push(Difference {
-            kind: Kind::Environment,
-            what: "clock of busy GPUs".to_owned(),
-            before: format!("{before:.0} MHz"),
-            after: format!("{after:.0} MHz"),
-        });
-    }
-    if first.devices != second.devices {
+    let differing = conditions(first).differing(&conditions(second));
+    found.extend(differing.into_iter().map(|differs| Difference {
+        kind: match differs.is_of_answers {
+            true => Kind::Load,
+            false => Kind::Environment,
+        },
+        what: differs.what.to_owned(),
+        before: differs.before,
+        after: differs.after,
+    }));
+    let is_known = |cell: &SideCell| !cell.attached || cell.devices > 0;
+    if is_known(first) && is_known(second) && first.devices != second.devices {
         found.push(Difference {
             kind: Kind::Load,
             what: "GPUs of the engine".to_owned(),
@@ -174,6 +173,14 @@ fn prompts(first: &SideCell, second: &SideCell) -> [String; 2] {
             let digest = cell.prompts.as_ref();
             digest.map_or(UNKNOWN.to_owned(), |digest| format!("digest {digest}"))
         }),
+    }
+}
+
+const fn conditions(cell: &SideCell) -> Conditions {
+    Conditions {
+        clock_mhz: cell.clock_mhz,
+        capped_share: cell.capped_share,
+        one_token_share: cell.one_token_share,
     }
 }
 

@@ -9,6 +9,7 @@ pub mod cells;
 pub mod certainty;
 pub mod change;
 pub mod comparable;
+mod conditions;
 pub mod decision;
 pub mod fingerprint;
 pub mod fresh;

@@ -68,7 +68,7 @@ impl Basis {
         Self {
             protocol: launch.contact.dialect.protocol,
             backend: launch.engine.backend.clone(),
-            devices: launch.devices,
+            devices: launch.gpus().unwrap_or(0),
             slo: cell.scenario.slo.clone(),
             duration: None,
             accept_length: None,

@@ -135,6 +135,11 @@ impl Trace {
         self.stamp
     }
 
+    /// When the last bytes arrived, or before them the request went out.
+    pub(super) fn last_read(&self) -> Moment {
+        self.last_read
+    }
+
     /// Parses the lines kept so far.
     pub(super) fn fold(&mut self) {
         self.lines.fold(&mut self.decoder, self.zero);

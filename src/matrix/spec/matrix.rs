@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::units::{RequestRate, Span};
 use crate::matrix::spec::arrival::{Pace, Ramp, Spacing, Stage};
 use crate::matrix::spec::engine::{Body, ContainerChange, Devices, Environment, Executor, PatienceRecipe};
+use crate::matrix::spec::gpus::GpuList;
 use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::pictures::{Pictures, SpeedBench};
 use crate::matrix::spec::repeats::Repeats;
@@ -64,6 +65,9 @@ pub struct Matrix {
     /// GPUs' NUMA nodes; rows measured beside a neighbour say so.
     #[serde(default)]
     pub parallel: bool,
+    /// Which GPUs of this host may be used, such as `4-7`; all of them unless said otherwise. `--gpus` and `CUDA_VISIBLE_DEVICES` name them too.
+    #[serde(default)]
+    pub gpus: Option<GpuList>,
     /// The engine that comparisons refer to; the first one unless said otherwise.
     #[serde(default)]
     pub reference: Option<Spanned<String>>,
@@ -121,6 +125,13 @@ pub struct EngineEntry {
     pub container: Option<Spanned<ContainerChange>>,
     /// Where it already runs, for `attach`.
     pub url: Option<Spanned<Text>>,
+    /// How many GPUs it computes on, for `attach`, where nothing else tells.
+    pub gpus: Option<Spanned<NonZeroU32>>,
+    /// Which kind of GPU it computes on, such as `H100`, for `attach`.
+    pub gpu: Option<Spanned<String>>,
+    /// Whether the prompts of each measurement begin with letters that none before it had. An attached server without `reset` gets such
+    /// prompts unless this is `false`.
+    pub unique_prefixes: Option<Spanned<bool>>,
     /// The port it must have.
     pub port: Option<Spanned<u16>>,
     /// An existing Python environment to run in.

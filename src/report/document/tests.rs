@@ -34,6 +34,7 @@ impl Made {
             parallel: false,
             reference: None,
             pull_ahead: false,
+            gpus: None,
             paired: false,
             validity: Default::default(),
             until: None,

@@ -6,7 +6,6 @@ use super::family::Group;
 use super::ratio::{Held, better};
 use super::{Mark, Row, Shown, Table, Value, columns, lacks, queue_bound};
 use crate::judge::metrics::{Better, Metric, Unit};
-use crate::matrix::plan::Place;
 use crate::report::{Align, Column};
 use crate::results::record::cell::Origin;
 use crate::results::record::imported::Unknown;
@@ -125,9 +124,8 @@ fn precision(one: &Shown<'_>) -> Option<String> {
 
 /// The number of GPUs; a question mark where it is not known, nothing where there are none.
 fn gpus(one: &Shown<'_>) -> Option<String> {
-    match (lacks(one, Unknown::Gpus), one.launch.devices) {
+    match (lacks(one, Unknown::Gpus), one.launch.gpus().unwrap_or(0)) {
         (true, _) => Some("?".to_owned()),
-        (false, 0) if matches!(one.launch.place, Place::Attach(_)) => Some("?".to_owned()),
         (false, 0) => None,
         (false, count) => Some(count.to_string()),
     }
