@@ -25,6 +25,8 @@ fn file(machine: Facts, starts: &[f64]) -> String {
         content: ContentHash::of_bytes(b"content"),
         asked: BTreeMap::new(),
         engine: BTreeMap::new(),
+        settings: BTreeMap::new(),
+        load: None,
         prompts: Some(ContentHash::of_bytes(b"prompts")),
         clock_mhz: None,
         capped_share: None,

@@ -234,6 +234,8 @@ mod tests {
             content: ContentHash::of_bytes(b"content"),
             asked: BTreeMap::new(),
             engine: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            load: None,
             prompts: None,
             clock_mhz: None,
             capped_share: None,

@@ -6,16 +6,17 @@
 use std::collections::BTreeSet;
 
 use super::conditions::Conditions;
-use super::machines;
 use super::side::machine_facts;
+use super::{machines, settings};
 use crate::base::ids::ContentHash;
 use crate::judge::metrics::{self, Count, Metric};
 use crate::matrix::plan::{Cell, Launch, Parallel, Place};
+use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::imported::{Imported, Unknown};
 use crate::results::record::machine::Machine;
-use crate::results::record::search::SearchEnding;
+use crate::results::record::search::{SearchEnding, SearchRecord};
 use crate::results::record::side::Facts;
 use crate::results::record::validity::Verdict;
 
@@ -162,6 +163,34 @@ pub fn asked(side: &Side<'_>) -> Facts {
     facts
 }
 
+/// What prompts a scenario draws, in words.
+pub fn load(scenario: &Scenario) -> String {
+    let workload = &scenario.workload;
+    let mut words = format!(
+        "{} of {}",
+        workload.prompts,
+        workload.dataset.bench_serving_name()
+    );
+    let lengths = [(workload.input_len, "in"), (workload.output_len, "out")];
+    for (tokens, way) in lengths {
+        if let Some(tokens) = tokens {
+            words.push_str(&format!(", {tokens} {way}"));
+        }
+    }
+    if workload.input_len.is_some() {
+        words.push_str(&format!(", ratio {}", workload.range_ratio));
+    }
+    words + &format!(", seed {}", scenario.seed)
+}
+
+/// Two loads of different prompts; their digests only where the words do not tell them apart.
+pub fn told_apart([ours, theirs]: [String; 2], digests: [&ContentHash; 2]) -> [String; 2] {
+    if ours != theirs {
+        return [ours, theirs];
+    }
+    digests.map(|digest| format!("{ours}, of another text (digest {digest})"))
+}
+
 /// What is known of both and differs: name and both values.
 pub fn differing<'a>(
     ours: &'a Facts,
@@ -277,16 +306,9 @@ fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     match (one.hash(), other.hash()) {
         (Some(ours), Some(theirs)) if ours == theirs => {}
         (Some(ours), Some(theirs)) => {
-            let lengths = |side: &Side<'_>| {
-                let scenario = &side.cell.scenario;
-                scenario.workload.lengths(scenario.profile)
-            };
-            let (one, other) = (lengths(one), lengths(other));
-            let lengths = match one == other {
-                true => String::new(),
-                false => format!(": {one} against {other}"),
-            };
-            said.apart.push(format!("prompts {ours} against {theirs}{lengths}"));
+            let loads = [one, other].map(|side| load(&side.cell.scenario));
+            let [ours, theirs] = told_apart(loads, [ours, theirs]);
+            said.apart.push(format!("prompts {ours} against {theirs}"));
         }
         _ if is_imported => by_sums(said, one, other),
         _ => said
@@ -504,6 +526,12 @@ fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
             said.beside.push(format!("{what} {ours} against {theirs}"));
         }
     }
+    let is_one_recipe = one.launch.engine.recipe == other.launch.engine.recipe;
+    let (ours, theirs) = (settings::settings(one.launch), settings::settings(other.launch));
+    // The precision tells checkpoints of one model apart already, and engines need checkpoints of their own.
+    let told = settings::differing(&ours, &theirs, is_one_recipe).into_iter();
+    said.beside
+        .extend(told.filter(|told| !told.starts_with("checkpoint ") || is_one_recipe));
 }
 
 /// Clocks, power limits and answers that differ more than figures may bear.
@@ -541,5 +569,31 @@ fn searches(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         if is_open {
             said.apart.push(format!("the bound of {name} is not bracketed"));
         }
+        if let Some((requests, needed)) = few_requests(side) {
+            said.apart.push(format!(
+                "a point that bounds the search of {name} rests on {requests} requests, and {needed:.0} are needed"
+            ));
+        }
     }
+}
+
+/// Requests of the smallest of the points between which searches found their value, and how many it takes to tell whether the target is met: five
+/// that may miss it. `None` where all have as many.
+fn few_requests(side: &Side<'_>) -> Option<(u64, f64)> {
+    const MISSES: f64 = 5.0;
+    let records = side
+        .summaries
+        .iter()
+        .filter_map(|summary| summary.search.as_ref());
+    let of_search = |record: &SearchRecord| {
+        let needed = (MISSES / (1.0 - record.target) - 1e-9).ceil();
+        let bounds = [record.found, record.fails_at];
+        let points = record
+            .points
+            .iter()
+            .filter(|point| bounds.contains(&Some(point.value)));
+        let fewest = points.map(|point| point.judged.requests).min()?;
+        ((fewest as f64) < needed).then_some((fewest, needed))
+    };
+    records.filter_map(of_search).min_by_key(|(fewest, _)| *fewest)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::conditions::Conditions;
-use super::{comparable, machines};
+use super::{comparable, machines, settings};
 use crate::base::ids::CellKey;
 use crate::results::record::side::{Facts, Side, SideCell};
 
@@ -122,16 +122,12 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
         after: after.to_owned(),
     }));
     if first.prompts != second.prompts || first.prompts.is_none() {
-        let told = |cell: &SideCell| {
-            cell.prompts
-                .as_ref()
-                .map_or(UNKNOWN.to_owned(), ToString::to_string)
-        };
+        let [before, after] = prompts(first, second);
         found.push(Difference {
             kind: Kind::Load,
             what: "prompts".to_owned(),
-            before: told(first),
-            after: told(second),
+            before,
+            after,
         });
     }
     if first.origin != second.origin {
@@ -143,15 +139,41 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
         });
     }
     found.extend(of_engines(&first.engine, &second.engine));
-    if first.content != second.content {
+    if !first.settings.is_empty() && !second.settings.is_empty() {
+        let told = settings::pairs(&first.settings, &second.settings).into_iter();
+        found.extend(told.map(|(name, before, after)| Difference {
+            kind: Kind::Engine,
+            what: match settings::is_lossless(name) {
+                true => name.to_owned(),
+                false => format!("{name} (not lossless)"),
+            },
+            before: before.to_owned(),
+            after: after.to_owned(),
+        }));
+    }
+    let is_told = |difference: &Difference| matches!(difference.kind, Kind::Engine | Kind::Load);
+    if first.content != second.content && !found.iter().any(is_told) {
         found.push(Difference {
             kind: Kind::Engine,
             what: "definition of the cell".to_owned(),
-            before: first.content.to_string(),
-            after: second.content.to_string(),
+            before: "as it was".to_owned(),
+            after: "changed in what has no value here: limits, mounts or files".to_owned(),
         });
     }
     found
+}
+
+/// The prompts of two sides in words.
+fn prompts(first: &SideCell, second: &SideCell) -> [String; 2] {
+    match (&first.load, &second.load, &first.prompts, &second.prompts) {
+        (Some(before), Some(after), Some(one), Some(two)) => {
+            comparable::told_apart([before.clone(), after.clone()], [one, two])
+        }
+        _ => [first, second].map(|cell| {
+            let digest = cell.prompts.as_ref();
+            digest.map_or(UNKNOWN.to_owned(), |digest| format!("digest {digest}"))
+        }),
+    }
 }
 
 const fn conditions(cell: &SideCell) -> Conditions {

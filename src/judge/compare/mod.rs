@@ -23,6 +23,7 @@ pub mod night;
 pub mod percentile;
 pub mod question;
 pub mod series;
+pub mod settings;
 pub mod side;
 pub mod spread;
 pub mod stored;

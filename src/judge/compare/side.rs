@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::conditions::Conditions;
-use super::{comparable, gates, machines, percentile};
+use super::{comparable, gates, machines, percentile, settings};
 use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
 use crate::matrix::plan::{Cell, Plan};
 use crate::results::record::cell::{Definitions, Ending, FailureClass, Origin, Summary};
@@ -99,6 +99,8 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
             machine: None,
         }),
         engine: engine_facts(summaries),
+        settings: settings::settings(launch),
+        load: Some(comparable::load(&cell.scenario)),
         prompts: agreed(counted.iter().map(|summary| summary.prompts_hash.clone())),
         clock_mhz: conditions.clock_mhz,
         capped_share: conditions.capped_share,

@@ -21,6 +21,8 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
         content: ContentHash::of_bytes(b"content"),
         asked: BTreeMap::new(),
         engine: BTreeMap::new(),
+        settings: BTreeMap::new(),
+        load: None,
         prompts: Some(ContentHash::of_bytes(b"prompts")),
         clock_mhz: None,
         capped_share: None,
@@ -294,6 +296,31 @@ fn a_cell_that_the_candidate_lacks_counts_as_not_judged() {
     );
     assert_eq!((found.judged(), found.figures()), (1, 2));
     assert_eq!(found.lost().count(), 1);
+}
+
+#[test]
+fn changed_arguments_and_prompts_are_told_by_their_values() {
+    let made = |tpot: &str, prompts: u32| {
+        let (key, mut cell) = cell("engine=a", &[100.0; 5]);
+        cell.content = ContentHash::of_bytes(tpot.as_bytes());
+        cell.settings = BTreeMap::from([("--tpot".to_owned(), tpot.to_owned())]);
+        cell.load = Some(format!("{prompts} of random"));
+        cell.prompts = Some(ContentHash::of_bytes(&prompts.to_le_bytes()));
+        (key, cell)
+    };
+    let ((_, first), (_, second)) = (made("10", 120), made("10.6", 80));
+    let differences = super::fingerprint::of_cells(&first, &second);
+    let told: Vec<String> = differences
+        .iter()
+        .map(super::fingerprint::Difference::told)
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "load prompts: 120 of random → 80 of random",
+            "engine --tpot: 10 → 10.6"
+        ]
+    );
 }
 
 /// Repeats on two running servers: the verdict is of these servers, and the noise of a start, where it is known, stands beside it.

@@ -10,6 +10,7 @@ mod latencies;
 mod notes;
 mod overview;
 mod ratio;
+mod units;
 
 pub use across::across;
 pub(crate) use comparison::names;

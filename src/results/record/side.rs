@@ -61,6 +61,12 @@ pub struct SideCell {
     pub asked: Facts,
     /// The engine that answered: version, image, tokenizer. A difference here is what comparisons are made for.
     pub engine: Facts,
+    /// Arguments, variables, image and checkpoint of the engine by name; empty where they are not known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: Facts,
+    /// What prompts are drawn from, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<String>,
     /// What was sent; absent where it is not known, or differs between measurements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts: Option<ContentHash>,
