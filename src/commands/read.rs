@@ -8,8 +8,8 @@ use crate::matrix::plan::{Plan, expand};
 use crate::matrix::spec::engine::{Recipe, Recipes};
 use crate::matrix::spec::matrix::Matrix;
 use crate::matrix::spec::repeats::Order;
-use crate::matrix::spec::standard;
 use crate::matrix::spec::source::{self, Mistake, Source};
+use crate::matrix::spec::standard;
 
 /// A plan with everything that was read for it.
 pub(crate) struct Read {

@@ -165,11 +165,26 @@ pub fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds: bool) 
         text: "\n".to_owned(),
     };
     lines.section('=', " Further Figures ");
-    lines.times("End-to-End Latency from Due", "E2E from Due", Sample::E2eDue, &[Mean, P99]);
-    lines.times("Wait until Sent, from Due", "Wait until Sent", Sample::Lag, &[Mean, P99]);
+    lines.times(
+        "End-to-End Latency from Due",
+        "E2E from Due",
+        Sample::E2eDue,
+        &[Mean, P99],
+    );
+    lines.times(
+        "Wait until Sent, from Due",
+        "Wait until Sent",
+        Sample::Lag,
+        &[Mean, P99],
+    );
     if !embeds {
         if lines.figure(Metric::Tokens(Count::OutputReasoning)).is_some() {
-            lines.times("Time to First Token of the Answer", "TTFT of Answer", Sample::TtftAnswer, &[Mean, P99]);
+            lines.times(
+                "Time to First Token of the Answer",
+                "TTFT of Answer",
+                Sample::TtftAnswer,
+                &[Mean, P99],
+            );
             lines.whole("Reasoning tokens:", Metric::Tokens(Count::OutputReasoning));
         }
         lines.section('-', "Engine and Users");
@@ -371,7 +386,11 @@ impl Lines<'_> {
         self.section('-', "Cache Hit Details");
         self.text("Total prompt tokens:", &hits.prompt.to_string());
         // Where no answer tells of the cache, nothing is known of it.
-        let cached = if hits.is_told { hits.cached.to_string() } else { MISSING.to_owned() };
+        let cached = if hits.is_told {
+            hits.cached.to_string()
+        } else {
+            MISSING.to_owned()
+        };
         self.text("Total cached tokens:", &cached);
         for (label, tokens) in &tiers {
             self.text(label, &tokens.to_string());

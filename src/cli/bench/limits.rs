@@ -40,7 +40,9 @@ pub(crate) struct LimitArgs {
 
 /// A share of all, as a number from 0 to 1 or in percent.
 fn share(text: &str) -> Result<f64, String> {
-    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let (number, scale) = text
+        .strip_suffix('%')
+        .map_or((text, 1.0), |number| (number, 100.0));
     let share = number.trim().parse::<f64>().ok().map(|number| number / scale);
     share
         .filter(|share| (0.0..=1.0).contains(share))

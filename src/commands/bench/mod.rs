@@ -476,7 +476,11 @@ async fn begin(wish: &Wish, server: &Server) -> Result<Vec<profile::Running>, Re
 }
 
 /// Sends the load and draws its bar; whether it was ended because too many requests failed.
-async fn drive(wish: &Wish, session: &Session, stop: &CancellationToken) -> Result<(Measured, bool), Refusal> {
+async fn drive(
+    wish: &Wish,
+    session: &Session,
+    stop: &CancellationToken,
+) -> Result<(Measured, bool), Refusal> {
     let progress = Arc::new(Progress::default());
     let mut bar = wish.output.bar.then(|| Bar::new(session.len()));
     let driving = session.measure(Arc::clone(&progress), stop.clone());

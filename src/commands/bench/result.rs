@@ -186,7 +186,11 @@ impl Ended<'_> {
         }
         let requests = &self.measured.requests;
         let percentiles = metrics::percentiles(requests, &self.wish.output.percentiles);
-        console::more_block(&sheets.matrix, &percentiles, self.wish.backend.protocol() == Protocol::Embeddings)
+        console::more_block(
+            &sheets.matrix,
+            &percentiles,
+            self.wish.backend.protocol() == Protocol::Embeddings,
+        )
     }
 
     /// The load over time, drawn.
@@ -214,7 +218,9 @@ impl Ended<'_> {
             );
         }
         if self.is_aborted {
-            notes.push("the load was ended early: more requests failed than `--abort-error-share` allows".to_owned());
+            notes.push(
+                "the load was ended early: more requests failed than `--abort-error-share` allows".to_owned(),
+            );
         }
         notes.extend(self.measured.ran_out.clone());
         let (requests, basis) = (&self.measured.requests, self.basis());
@@ -252,7 +258,11 @@ impl Ended<'_> {
         // Scripts format this number, and a load below one second has none; the block and a note tell it as it is.
         let mut peaked = sheets.block.clone();
         let peak = Metric::PeakOutput.name();
-        if let Some(theirs) = sheets.copied.get(&peak).filter(|_| metrics::figure(&peaked, Metric::PeakOutput).is_none()) {
+        if let Some(theirs) = sheets
+            .copied
+            .get(&peak)
+            .filter(|_| metrics::figure(&peaked, Metric::PeakOutput).is_none())
+        {
             peaked.insert(peak, *theirs);
         }
         let line = BenchLine {

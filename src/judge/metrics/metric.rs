@@ -287,7 +287,9 @@ impl Metric {
             | Self::AttainmentOf(_) => Unit::Share,
             Self::Tokens(_) | Self::TokensPerChunk | Self::AcceptLength => Unit::Tokens,
             Self::Throughput(flow) | Self::PerDevice(flow) => flow.unit().0,
-            Self::PerUser | Self::Interactivity | Self::PeakOutput | Self::SteadyOutput => Unit::TokensPerSecond,
+            Self::PerUser | Self::Interactivity | Self::PeakOutput | Self::SteadyOutput => {
+                Unit::TokensPerSecond
+            }
             Self::Goodput | Self::Found(By::Rate) => Unit::RequestsPerSecond,
             Self::Energy | Self::EnergyAboveIdle | Self::EnergyPer(_) => Unit::Joules,
             Self::PerEnergy(_) => Unit::TokensPerJoule,

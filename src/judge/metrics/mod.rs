@@ -103,7 +103,13 @@ pub fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
         return Vec::new();
     }
     let samples = latency::samples(requests);
-    let told = [Sample::Ttft, Sample::Tpot, Sample::Itl, Sample::E2e, Sample::E2eDue];
+    let told = [
+        Sample::Ttft,
+        Sample::Tpot,
+        Sample::Itl,
+        Sample::E2e,
+        Sample::E2eDue,
+    ];
     let of = |sample: Sample| {
         let mut sorted = samples[sample as usize].clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -171,7 +177,7 @@ fn matrix_figures(requests: &[Request], basis: &Basis) -> Figures {
     throughput::matrix(&mut sheet, requests, basis);
     latency::matrix(&mut sheet, requests);
     engine::matrix(&mut sheet, requests, basis);
-        let tpot = sheet.get(Metric::Time(Statistic::Mean, Sample::Tpot));
+    let tpot = sheet.get(Metric::Time(Statistic::Mean, Sample::Tpot));
     let interactivity = tpot.filter(|tpot| *tpot > 0.0).map(|tpot| 1000.0 / tpot);
     sheet.put(Metric::Interactivity, interactivity);
     peaks::matrix(&mut sheet, requests);

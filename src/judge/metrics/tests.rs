@@ -976,7 +976,11 @@ fn what_the_engine_tells_of_drafts_and_caches_has_figures_and_what_it_does_not_h
     });
     let mut told = basis(Protocol::Chat);
     let figures = matrix_figures(&requests, &told);
-    for name in ["accept_length_tokens", "accept_rate_share", "prefix_cache_hit_share"] {
+    for name in [
+        "accept_length_tokens",
+        "accept_rate_share",
+        "prefix_cache_hit_share",
+    ] {
         assert_eq!(told_value(&figures, name), None, "{name}");
     }
     let grown = [
@@ -1004,5 +1008,8 @@ fn percentiles_of_any_share_are_those_of_the_sample() {
     let ttft = told.iter().find(|told| told.sample == Sample::Ttft).unwrap();
     assert_eq!(ttft.values[0], (75.0, 17.5));
     assert!((ttft.values[1].1 - 19.99).abs() < 1e-9, "{:?}", ttft.values);
-    assert!(told.iter().all(|told| told.sample != Sample::Itl), "there was no gap");
+    assert!(
+        told.iter().all(|told| told.sample != Sample::Itl),
+        "there was no gap"
+    );
 }

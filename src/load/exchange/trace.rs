@@ -296,7 +296,9 @@ impl Trace {
             reason => reason.to_owned(),
         };
         let body = String::from_utf8_lossy(&self.error_body);
-        let location = head.header("location").filter(|_| (300..400).contains(&head.status));
+        let location = head
+            .header("location")
+            .filter(|_| (300..400).contains(&head.status));
         let message = match location {
             Some(location) => format!("{reason}: redirects are not followed; send to `{location}` instead"),
             None => format!("{reason}: {}", body.trim()),

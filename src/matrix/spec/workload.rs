@@ -184,7 +184,11 @@ impl std::fmt::Display for Lengths {
         let Self { low, high } = *self;
         match low == high {
             true => write!(f, "{high}"),
-            false => write!(f, "{low} to {high} (mean {})", f64::midpoint(low.into(), high.into())),
+            false => write!(
+                f,
+                "{low} to {high} (mean {})",
+                f64::midpoint(low.into(), high.into())
+            ),
         }
     }
 }
@@ -259,7 +263,11 @@ impl Workload {
             let output = self
                 .output_len
                 .map_or_else(String::new, |tokens| format!(" / {} out", drawn(tokens)));
-            return format!("{} + {} in{output}", drawn(prefix.system_len), drawn(prefix.question_len));
+            return format!(
+                "{} + {} in{output}",
+                drawn(prefix.system_len),
+                drawn(prefix.question_len)
+            );
         }
         match (self.input_len, self.output_len) {
             (Some(input), Some(output)) if self.dataset.draws_lengths() => {

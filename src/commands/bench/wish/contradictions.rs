@@ -115,7 +115,9 @@ fn limits(args: &BenchArgs) -> Vec<Doubt> {
     let is_searched = args.search.search.is_some();
     let draws_gaps = is_paced || is_searched || args.course.multi || !is_at_once;
     let no_gaps = |is_given: bool, flag: &str| {
-        let why = format!("`--{flag}` has no effect on requests that are all sent at once; add `--request-rate`, or leave it out");
+        let why = format!(
+            "`--{flag}` has no effect on requests that are all sent at once; add `--request-rate`, or leave it out"
+        );
         (is_given && !draws_gaps, why)
     };
     let has_context = matches!(

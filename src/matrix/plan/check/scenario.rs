@@ -219,7 +219,9 @@ fn workload(entry: &ScenarioEntry, standard: Option<&ScenarioEntry>, dataset: Da
         prompts: pick(|entry| entry.prompts.as_ref().map(|prompts| prompts.value)).unwrap_or(1),
         input_len: pick(|entry| entry.input_len),
         output_len: pick(|entry| entry.output_len),
-        range_ratio: ratio(entry).or_else(|| standard.and_then(ratio)).unwrap_or(dataset.usual_range_ratio()),
+        range_ratio: ratio(entry)
+            .or_else(|| standard.and_then(ratio))
+            .unwrap_or(dataset.usual_range_ratio()),
         context_len: entry.context_len,
         prompt_suffix: entry.prompt_suffix.clone(),
         tokenize_prompt: entry.tokenize_prompt,
