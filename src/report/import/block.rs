@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(known("Max reqeuest concurrency"), Some(Label::Limit));
         assert_eq!(known("Concurrency"), Some(Label::Figure(Metric::MeanConcurrency)));
         assert_eq!(known("  Storage (mooncake)"), Some(Label::Passed));
-        assert_eq!(known("P42 TTFT (ms)"), None);
+        assert_eq!(known("P42 TTFT (ms)"), Some(Label::Passed));
     }
 
     #[test]
