@@ -353,7 +353,9 @@ mod tests {
         assert_eq!(known("Max reqeuest concurrency"), Some(Label::Limit));
         assert_eq!(known("Concurrency"), Some(Label::Figure(Metric::MeanConcurrency)));
         assert_eq!(known("  Storage (mooncake)"), Some(Label::Passed));
+        // A percentile without a figure of ours is known, and its value is not kept.
         assert_eq!(known("P42 TTFT (ms)"), Some(Label::Passed));
+        assert_eq!(known("P420 TTFT (ms)"), None);
     }
 
     #[test]
