@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::matrix::spec::gpus::GpuList;
 use crate::matrix::spec::select::Selector;
 
 /// The version with the git revision it was built from.
@@ -173,6 +174,10 @@ pub struct RunArgs {
     /// Do not measure the client before the first cell: rows then carry no client error.
     #[arg(long)]
     pub no_calibration: bool,
+    /// Use only these GPUs of this host, such as `4-7` or `0,2`; idle ones first. Unless named here or by `gpus:` in the matrix,
+    /// `CUDA_VISIBLE_DEVICES` and `NVIDIA_VISIBLE_DEVICES` are honoured.
+    #[arg(long, value_name = "LIST")]
+    pub gpus: Option<GpuList>,
     /// Print every event as a line of JSON on stdout, instead of tables.
     #[arg(long)]
     pub json: bool,
@@ -332,6 +337,32 @@ pub struct ImportArgs {
     /// Leave out commands: only figures, names and sizes are kept.
     #[arg(long)]
     pub figures_only: bool,
+    /// What the files do not tell. What one of them lacks may also stand beside it, in `FILE.import.yaml` with the same keys.
+    #[command(flatten)]
+    pub declared: DeclaredArgs,
+}
+
+/// What people know of measurements whose files do not tell it.
+#[derive(Args, Clone, Debug, Default)]
+pub struct DeclaredArgs {
+    /// The engine, such as `vllm`.
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<String>,
+    /// Its version.
+    #[arg(long, value_name = "VERSION")]
+    pub version: Option<String>,
+    /// How many GPUs it computed on.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub gpus: Option<u32>,
+    /// Which kind of GPU, such as `H100`.
+    #[arg(long, value_name = "KIND")]
+    pub gpu: Option<String>,
+    /// The precision of the weights, such as `bf16`.
+    #[arg(long, value_name = "PRECISION")]
+    pub precision: Option<String>,
+    /// The model.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
 }
 
 /// `matrix schema`.
@@ -386,6 +417,18 @@ pub fn pretended_gpus() -> Result<Option<u32>, String> {
             "MATRIX_PRETEND_GPUS is `{text}`; give a number from 1 to 64, or unset it"
         )),
     }
+}
+
+/// The GPUs that the environment names, and the variable that does: `CUDA_VISIBLE_DEVICES`, else `NVIDIA_VISIBLE_DEVICES`. What names no
+/// single GPU (`all`, `void`) is no list; empty, or `none`, means none.
+pub fn visible_gpus() -> Option<(&'static str, Option<GpuList>)> {
+    ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"]
+        .into_iter()
+        .find_map(|name| match variable(name)?.trim() {
+            "all" | "void" => None,
+            "" | "none" | "-1" | "NoDevFiles" => Some((name, None)),
+            text => Some((name, Some(text.parse().ok()?))),
+        })
 }
 
 /// NVIDIA's management library by its file, where `MATRIX_NVML_LIBRARY` names one instead of the one that the loader finds: for a driver

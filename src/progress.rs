@@ -174,7 +174,8 @@ impl State {
                 self.line(&format!("  ready after {seconds:.1}s{version}"));
             }
             Event::LaunchFailed { reason, tail, .. } => {
-                self.line(&format!("  launch failed: {reason}{}", quoted(tail)));
+                self.line(&format!("  launch failed: {reason}"));
+                self.quote(tail);
             }
             Event::EngineStopped { how, seconds, .. } => {
                 self.line(&format!("  stopped: {how}, {seconds:.1}s"))
@@ -235,13 +236,11 @@ impl State {
                 let reason = reason
                     .as_ref()
                     .map_or_else(String::new, |reason| format!(": {reason}"));
-                let details = post_mortem
-                    .as_ref()
-                    .map_or_else(String::new, |path| format!("\n      details: {path}"));
-                self.line(&format!(
-                    "    {ending} after {seconds:.1}s{rate}{reason}{}{details}",
-                    quoted(tail)
-                ));
+                self.line(&format!("    {ending} after {seconds:.1}s{rate}{reason}"));
+                self.quote(tail);
+                if let Some(path) = post_mortem {
+                    self.line(&format!("      details: {path}"));
+                }
             }
             _ => {}
         }
@@ -259,6 +258,13 @@ impl State {
             (_, None) => return None,
         };
         Some(crate::base::units::Span(Duration::from_secs(seconds.ceil() as u64)).to_string())
+    }
+
+    /// The last lines of an engine's log.
+    fn quote(&self, tail: &[String]) {
+        for line in tail {
+            self.line(&format!("      | {}", short(line, 200)));
+        }
     }
 
     /// Writes a line. What it tells of may come from outside.
@@ -288,13 +294,6 @@ impl State {
 fn write(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "{text}");
-}
-
-/// The last lines of an engine's log, each on a line of its own.
-fn quoted(tail: &[String]) -> String {
-    tail.iter()
-        .map(|line| format!("\n      | {}", short(line, 200)))
-        .collect()
 }
 
 /// The part of a cell's key that its launch does not tell.

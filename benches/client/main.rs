@@ -1,5 +1,5 @@
 //! Measures the measurer: `cargo bench --bench client`, or with `-- --quick` a shorter one, or with a word (`flood`, `paced`,
-//! `truth`, `many`, `start`) one part.
+//! `gaps`, `delay`, `truth`, `many`, `start`) one part.
 //!
 //! The load generator and a raw reader take turns against the same server, each in a process of its own on one core; the
 //! server has another core. Figures that compare are ratios of medians from one run, so that a busy machine spoils both sides
@@ -11,7 +11,9 @@
     reason = "a bench prints its figures"
 )]
 
+mod delay;
 mod flood;
+mod gaps;
 mod ours;
 mod paced;
 mod raw;
@@ -21,6 +23,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use matrix::base::clock::Moment;
@@ -38,6 +41,7 @@ const CLIENT_CORE: usize = 1;
 /// What a client is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Work {
+    host: String,
     port: u16,
     streams: usize,
     tokens: usize,
@@ -58,6 +62,10 @@ pub struct Measured {
     ttft: Vec<f64>,
     /// Every gap between tokens, sorted, thinned out; ms.
     itl_p99: f64,
+    itl_p50: f64,
+    /// How far nine of ten events, and 99 of 100, may be off as the client itself tells; ms.
+    late_p90: f64,
+    late_p99: f64,
 }
 
 impl Measured {
@@ -89,6 +97,9 @@ impl Measured {
             memory_mib,
             ttft,
             itl_p99: quantile(&mut gaps, 0.99),
+            itl_p50: quantile(&mut gaps, 0.5),
+            late_p90: 0.0,
+            late_p99: 0.0,
         }
     }
 
@@ -115,10 +126,12 @@ fn main() {
             pin(SERVER_CORE);
             flood::serve(burst.parse().expect("this bench wrote it"))
         }
-        ["as", "paced"] => {
+        ["as", "paced", gap_ns, spread] => {
             pin(SERVER_CORE);
-            paced::serve()
+            let gap = Duration::from_nanos(gap_ns.parse().expect("this bench wrote it"));
+            paced::serve(gap, spread.parse().expect("this bench wrote it"))
         }
+        ["as", "delayed"] => delay::inside(),
         ["as", "sim", ref flags @ ..] => {
             pin(SERVER_CORE);
             let error = Command::new(env!("CARGO_BIN_EXE_matrix"))
@@ -133,7 +146,7 @@ fn main() {
 
 fn bench(words: &[&str]) {
     let is_quick = words.contains(&"--quick");
-    let parts = ["flood", "paced", "truth", "many", "start"];
+    let parts = ["flood", "paced", "gaps", "delay", "truth", "many", "start"];
     let wants = |part| words.contains(&part) || !parts.iter().any(|part| words.contains(part));
     let rounds = if is_quick { 3 } else { 5 };
     println!(
@@ -155,7 +168,18 @@ fn bench(words: &[&str]) {
         let aligned = Server::sim(&["--ttft", "200ms", "--itl", "20ms"]);
         paced("aligned", &aligned, tokens, rounds);
         drop(aligned);
-        paced("spread 30 %", &Server::paced(), tokens, rounds);
+        paced(
+            "spread 30 %",
+            &Server::paced(Duration::from_millis(20), 0.3),
+            tokens,
+            rounds,
+        );
+    }
+    if wants("gaps") {
+        gaps::bench(rounds, is_quick);
+    }
+    if wants("delay") {
+        delay::bench();
     }
     if wants("truth") {
         for streams in [256, 1024, 2048] {
@@ -208,7 +232,7 @@ fn truth(streams: usize, rounds: usize) {
     let mut told = Vec::new();
     server.forget();
     let (raw, ours) = take_turns(&work, rounds, |_| {
-        told.push(server.truth());
+        told.push(server.truth(streams));
         server.forget();
     });
     let (raw_told, ours_told): (Vec<_>, Vec<_>) = told
@@ -274,6 +298,8 @@ struct Server {
     process: Child,
     port: u16,
     is_simulated: bool,
+    /// What it says after its port.
+    lines: Receiver<String>,
 }
 
 /// The simulated engine's own moments of a run.
@@ -288,8 +314,9 @@ impl Server {
         Self::start(this().args(["flood", &burst.to_string()]), false)
     }
 
-    fn paced() -> Self {
-        Self::start(this().arg("paced"), false)
+    fn paced(gap: Duration, spread: f64) -> Self {
+        let args = ["paced".to_owned(), gap.as_nanos().to_string(), spread.to_string()];
+        Self::start(this().args(args), false)
     }
 
     fn sim(flags: &[&str]) -> Self {
@@ -320,22 +347,38 @@ impl Server {
         });
         let port = port.expect("the server says its port");
         // The engine would block on a full pipe.
-        std::thread::spawn(move || lines.for_each(drop));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .for_each(|line| drop(sender.send(line)))
+        });
         Self {
             process,
             port,
             is_simulated,
+            lines: receiver,
         }
     }
 
     fn work(&self, streams: usize, tokens: usize) -> Work {
         Work {
+            host: "127.0.0.1".to_owned(),
             port: self.port,
             streams,
             tokens,
             prompt: "The capital of France is".to_owned(),
             is_simulated: self.is_simulated,
         }
+    }
+
+    /// The gaps between its own sends in the last round: p50, p90 and p99, ms.
+    fn gaps(&self) -> [f64; 3] {
+        let line = self
+            .lines
+            .recv_timeout(Duration::from_secs(10))
+            .expect("it tells its gaps");
+        serde_json::from_str(&line).expect("it writes JSON")
     }
 
     fn ask(&self, method: &str) -> String {
@@ -358,14 +401,22 @@ impl Server {
         self.ask("DELETE");
     }
 
-    fn truth(&self) -> Told {
+    fn truth(&self, streams: usize) -> Told {
         #[derive(Deserialize)]
         struct Line {
             first_byte_unix_s: f64,
             ttft_us: f64,
             writes_us: Vec<f64>,
         }
-        let text = self.ask("GET");
+        let mut text = self.ask("GET");
+        // It tells of an answer a moment after its end.
+        for _ in 0..200 {
+            if text.lines().count() >= streams {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            text = self.ask("GET");
+        }
         let mut lines: Vec<Line> = text
             .lines()
             .map(|line| serde_json::from_str(line).expect("the engine writes JSON"))

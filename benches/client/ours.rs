@@ -24,7 +24,10 @@ pub fn measure(work: &Work) -> Measured {
     };
     let load = Load {
         target: Target {
-            address: Address::local(work.port),
+            address: Address {
+                host: work.host.clone(),
+                ..Address::local(work.port)
+            },
             headers: Headers::default(),
             dialect: Dialect {
                 protocol: Protocol::Completions,
@@ -39,6 +42,7 @@ pub fn measure(work: &Work) -> Measured {
         limits: Limits::default(),
         body: serde_json::Map::new(),
         stop_at_eos: false,
+        sink: None,
         threads: NonZeroUsize::MIN,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -81,5 +85,10 @@ pub fn measure(work: &Work) -> Measured {
         })
         .collect();
     streams.sort_by_key(|(sent, ..)| *sent);
-    Measured::of(streams.into_iter(), work, cpu, memory)
+    let millis = |span: Duration| span.as_secs_f64() * 1e3;
+    Measured {
+        late_p90: millis(driven.lateness.p90),
+        late_p99: millis(driven.lateness.p99),
+        ..Measured::of(streams.into_iter(), work, cpu, memory)
+    }
 }

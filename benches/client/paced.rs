@@ -10,16 +10,16 @@ use matrix::base::clock::{self, Moment};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 use crate::flood::{ENDING, EVENTS, HEAD, Peer, asked, framed, listen, pattern};
+use crate::quantile;
 
-/// Mean time to the first token and between tokens, and how far each is drawn to either side.
+/// Mean time to the first token.
 const TTFT: Duration = Duration::from_millis(200);
-const ITL: Duration = Duration::from_millis(20);
-const SPREAD: f64 = 0.3;
 /// How often it looks for requests.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// Serves until it is killed; prints its port first.
-pub fn serve() -> ! {
+/// Serves until it is killed; prints its port first, and after each round of streams the gaps between its own sends. `itl` is the mean
+/// time between tokens; it is drawn by `share` to either side.
+pub fn serve(itl: Duration, share: f64) -> ! {
     let listener = listen();
     println!("{}", listener.local_addr().expect("it is bound").port());
     listener.set_nonblocking(true).expect("a socket can do that");
@@ -30,7 +30,10 @@ pub fn serve() -> ! {
     let mut peers: Vec<Option<Peer>> = Vec::new();
     let mut due: BinaryHeap<Reverse<(Moment, usize)>> = BinaryHeap::new();
     let mut events: Vec<Event> = Vec::with_capacity(1024);
-    let mut spread = spread();
+    let (mut first, mut spread) = (spread(0.3), spread(share));
+    let mut sends: Vec<Moment> = Vec::new();
+    let mut gaps: Vec<f64> = Vec::new();
+    let mut open = 0;
     let mut next_look = clock::now();
     loop {
         while let Some(Reverse((at, place))) =
@@ -39,13 +42,24 @@ pub fn serve() -> ! {
             due.pop();
             let Some(peer) = &mut peers[place] else { continue };
             let from = peer.sent % (EVENTS * length);
+            let now = clock::now();
+            if peer.sent > 0 {
+                gaps.push(now.since(sends[place]).as_secs_f64() * 1e3);
+            }
+            sends[place] = now;
             let written = peer.stream.write(&pattern[from..from + length]);
             peer.sent += length;
             if written.is_ok() && peer.sent < peer.total {
-                due.push(Reverse((at.plus(ITL.mul_f64(spread())), place)));
+                due.push(Reverse((at.plus(itl.mul_f64(spread())), place)));
             } else {
                 let _ = peer.stream.write_all(ending.as_bytes());
                 peers[place] = None;
+                open -= 1;
+                if open == 0 {
+                    let told = [0.5, 0.9, 0.99].map(|share| quantile(&mut gaps, share));
+                    println!("{}", serde_json::to_string(&told).expect("numbers are JSON"));
+                    gaps.clear();
+                }
             }
         }
         if clock::now() < next_look {
@@ -69,6 +83,8 @@ pub fn serve() -> ! {
                     let peer = Peer::new(stream);
                     epoll::add(&epoll, &peer.stream, data, flags).expect("epoll");
                     peers.push(Some(peer));
+                    sends.push(Moment::default());
+                    open += 1;
                 }
                 continue;
             }
@@ -79,20 +95,20 @@ pub fn serve() -> ! {
             if let Some(tokens) = asked(peer) {
                 peer.stream.write_all(HEAD).expect("an empty buffer takes a head");
                 (peer.total, peer.has_begun) = (tokens * length, true);
-                due.push(Reverse((clock::now().plus(TTFT.mul_f64(spread())), place)));
+                due.push(Reverse((clock::now().plus(TTFT.mul_f64(first())), place)));
             }
         }
     }
 }
 
 /// Draws factors about 1; the same ones every time.
-fn spread() -> impl FnMut() -> f64 {
+fn spread(share: f64) -> impl FnMut() -> f64 {
     let mut state = 1_u64;
     move || {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let unit = (state >> 11) as f64 / (1_u64 << 53) as f64;
-        1.0 + SPREAD * (2.0 * unit - 1.0)
+        1.0 + share * (2.0 * unit - 1.0)
     }
 }

@@ -4,6 +4,7 @@
 //! "unexpected argument", and none is ignored. Where absence and the default differ for a refusal, the flag is an `Option`.
 
 mod arrivals;
+mod limits;
 mod pictures;
 mod rows;
 
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 pub(crate) use self::arrivals::{ArrivalArgs, Gaps, SearchArgs, SteadyArgs};
+pub(crate) use self::limits::LimitArgs;
 pub(crate) use self::pictures::{Category, PictureArgs, SpeedBenchArgs};
 pub(crate) use self::rows::{GroupDistribution, MooncakeWorkload, SharedPrefixArgs, TraceArgs};
 use crate::base::units::RequestRate;
@@ -53,6 +55,8 @@ pub struct BenchArgs {
     pub(crate) search: SearchArgs,
     #[command(flatten)]
     pub(crate) steady: SteadyArgs,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     #[command(flatten)]
@@ -239,7 +243,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long)]
     pub(crate) top_p: Option<f64>,
     /// A JSON object whose fields are added to every body; `null` removes one.
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", aliases = ["e", "ex"])]
     pub(crate) extra_request_body: Option<String>,
     /// Ask for log probabilities.
     #[arg(long)]
@@ -304,7 +308,7 @@ pub(crate) struct CourseArgs {
     #[arg(long, value_name = "RATES")]
     pub(crate) request_rate_range: Option<String>,
     /// How many requests may be under way at once; 0 for any number. Several are measured one after another.
-    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "COUNT")]
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "COUNT", aliases = ["ma", "max", "max-"])]
     pub(crate) max_concurrency: Option<Vec<u32>>,
     /// Requests before the measurement.
     #[arg(long, value_name = "COUNT")]

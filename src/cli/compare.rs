@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::sim::share;
 use super::{Places, RunArgs};
 use crate::base::units::Span;
-use crate::matrix::spec::select::Selector;
+use crate::matrix::spec::select::{self, Selector};
 
 /// `matrix compare`.
 ///
@@ -17,7 +17,12 @@ pub struct CompareArgs {
     /// What it is held against: the folder of a run, its name, a matrix's name for its newest run, or a baseline's file.
     pub baseline: String,
     /// What is judged: named in the same ways.
-    pub candidate: String,
+    #[arg(required_unless_present = "arms", conflicts_with = "arms")]
+    pub candidate: Option<String>,
+    /// Two arms of one run instead, such as `version=v0.5.1,v0.5.2` or `engine=sglang,vllm`: the first is the baseline, and they are compared
+    /// round by round where they alternated.
+    #[arg(long, value_name = "AXIS=A,B")]
+    pub arms: Option<Arms>,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
@@ -33,6 +38,37 @@ pub struct CompareArgs {
     /// Where caches are; the noise of this machine lies there.
     #[command(flatten)]
     pub places: Places,
+}
+
+/// Two values of an axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arms {
+    /// The axis.
+    pub axis: String,
+    /// The baseline's value and the candidate's.
+    pub values: [String; 2],
+}
+
+impl std::str::FromStr for Arms {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` names no two arms; write it like `version=v1,v2` or `engine=a,b`");
+        let (axis, values) = text.split_once('=').ok_or_else(wrong)?;
+        let values: Vec<&str> = values.split(',').map(str::trim).collect();
+        match (select::AXES.contains(&axis.trim()), values.as_slice()) {
+            (false, _) => Err(format!(
+                "`{}` is not an axis; known: {}",
+                axis.trim(),
+                select::AXES.join(", ")
+            )),
+            (true, [one, two]) if one != two && !one.is_empty() && !two.is_empty() => Ok(Self {
+                axis: axis.trim().to_owned(),
+                values: [(*one).to_owned(), (*two).to_owned()],
+            }),
+            (true, _) => Err(wrong()),
+        }
+    }
 }
 
 /// How verdicts are reached.

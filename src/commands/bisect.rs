@@ -5,16 +5,16 @@ use anyhow::Context;
 use crate::cli::RunArgs;
 use crate::cli::compare::BisectArgs;
 use crate::commands::again::Further;
-use crate::commands::compare::{gates, noise_of, of_run};
+use crate::commands::compare::{gates, noise_of, of_arms, of_run};
 use crate::commands::plan::select;
 use crate::commands::run::measure;
 use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
 use crate::exit::Exit;
-use crate::judge::compare::cells::{self, Comparison, Row, Terms};
+use crate::judge::compare::cells::{Comparison, Row, Terms};
 use crate::judge::compare::verdict::Verdict;
 use crate::judge::metrics::Metric;
-use crate::matrix::plan::Plan;
-use crate::results::record::side::Side;
+use crate::matrix::plan::{Cell, Plan};
+use crate::matrix::spec::select::{self, AxisValues};
 use crate::results::store::Run;
 
 const VERSION: &str = "version";
@@ -41,52 +41,84 @@ pub fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
         args,
         colors,
         gates: gates(&args.judging.gate)?,
-        run: None,
-        wanted: Vec::new(),
+        resume: args.run.resume.clone(),
     };
     let (mut good, mut bad) = (0, versions.len() - 1);
     let ends = [versions[good].as_str(), versions[bad].as_str()];
-    let Some(side) = probe.measure(&ends)? else {
+    let Some(found) = probe.compare(ends, None)? else {
         return Ok(Exit::Interrupted);
     };
-    match probe.judge(&side, ends[0], ends[1]) {
-        Some(true) => {}
-        told => {
-            let said = if told.is_none() {
-                "cannot be told from"
-            } else {
-                "is not worse than"
-            };
-            print(&format!(
-                "{} {said} {}: there is nothing to search for\n",
-                ends[1], ends[0]
-            ));
-            return Ok(Exit::Done);
-        }
-    }
+    let is_loss = |row: &&Row| row.verdict() == Some(Verdict::Worse);
+    let worst = found.rows.iter().filter(is_loss);
+    let Some(worst) = worst.max_by(|one, two| size(one).total_cmp(&size(two))) else {
+        let is_open = |row: &Row| matches!(row.verdict(), None | Some(Verdict::Unclear));
+        let is_undecided = found.rows.iter().any(is_open);
+        let (said, exit) = match is_undecided {
+            true => ("cannot be told from", Exit::NotJudged),
+            false => ("is not worse than", Exit::Done),
+        };
+        print(&format!(
+            "{} {said} {}: there is nothing to search for\n",
+            ends[1], ends[0]
+        ));
+        return Ok(exit);
+    };
+    // Only what regressed moves the search: another metric may get worse on the way, and better again.
+    let regressed = Regressed {
+        axes: others(worst.cell.as_str()),
+        metric: worst.metric,
+    };
     while bad - good > 1 {
         let middle = good + (bad - good) / 2;
-        let Some(side) = probe.measure(&[&versions[middle]])? else {
+        let Some(found) = probe.compare([ends[0], &versions[middle]], Some(&regressed))? else {
             return Ok(Exit::Interrupted);
         };
-        let is_worse = probe.judge(&side, ends[0], &versions[middle]);
-        match is_worse {
-            Some(true) => bad = middle,
-            Some(false) => good = middle,
-            None => {
+        let row = found.rows.iter().find(|row| row.metric == regressed.metric);
+        match row.and_then(Row::verdict) {
+            Some(Verdict::Worse) => bad = middle,
+            Some(Verdict::Same | Verdict::Better) => good = middle,
+            Some(Verdict::Unclear) | None => {
                 print(&format!(
-                    "{} cannot be told from {}: the first bad version lies after {} and not after {}; more `--starts` may tell\n",
-                    versions[middle], ends[0], versions[good], versions[bad]
+                    "{} cannot be told from {} by {}: the first bad version lies after {} and not after {}; more `--starts` may tell\n",
+                    versions[middle],
+                    ends[0],
+                    regressed.metric.label(),
+                    versions[good],
+                    versions[bad]
                 ));
-                return Ok(Exit::CellFailed);
+                return Ok(Exit::NotJudged);
             }
         }
     }
     print(&format!(
-        "first bad version: {} (last good: {})\n",
-        versions[bad], versions[good]
+        "first bad version: {} (last good: {}), by {} of {}\n",
+        versions[bad],
+        versions[good],
+        regressed.metric.label(),
+        worst.cell
     ));
     Ok(Exit::Regression)
+}
+
+/// What the last version lost.
+struct Regressed {
+    /// The axes of its cell, the version left out.
+    axes: AxisValues,
+    metric: Metric,
+}
+
+/// How large a change is.
+fn size(row: &Row) -> f64 {
+    row.answer
+        .estimate
+        .map_or(0.0, |estimate| estimate.log_change.abs())
+}
+
+/// The axes of a cell, the version left out.
+fn others(key: &str) -> AxisValues {
+    let mut axes = select::values(key);
+    axes.remove(VERSION);
+    axes
 }
 
 /// The versions of a plan in its order.
@@ -100,76 +132,57 @@ fn versions(plan: &Plan) -> Vec<String> {
     versions
 }
 
-/// Measures versions into one run, one after another.
+/// Measures two versions at a time, each time in a run of its own in which they alternate.
 struct Probe<'a> {
     args: &'a BisectArgs,
     colors: Colors,
     gates: Vec<Metric>,
-    run: Option<String>,
-    wanted: Vec<String>,
+    /// The run that the first measurement goes on with.
+    resume: Option<String>,
 }
 
 impl Probe<'_> {
-    /// Everything measured so far with these versions; `None` if it was interrupted.
-    fn measure(&mut self, versions: &[&str]) -> Result<Option<Side>, Refusal> {
-        self.wanted
-            .extend(versions.iter().map(|version| (*version).to_owned()));
+    /// One version against another, in the cell that regressed where that is known; `None` if it was interrupted.
+    fn compare(
+        &mut self,
+        versions: [&str; 2],
+        regressed: Option<&Regressed>,
+    ) -> Result<Option<Comparison>, Refusal> {
         let run = RunArgs {
-            resume: self.run.clone().or_else(|| self.args.run.resume.clone()),
+            resume: self.resume.take(),
             ..self.args.run.clone()
         };
-        let (starts, wanted) = (self.args.starts, self.wanted.clone());
+        let is_wanted = |cell: &Cell| {
+            let is_version = cell
+                .axes
+                .get(VERSION)
+                .is_some_and(|own| versions.contains(&own.as_str()));
+            is_version && regressed.is_none_or(|regressed| others(cell.key.as_str()) == regressed.axes)
+        };
+        let starts = self.args.starts;
         let change = |plan: &mut Plan| {
             plan.start_times(starts);
-            plan.keep(|cell| {
-                cell.axes
-                    .get(VERSION)
-                    .is_some_and(|version| wanted.contains(version))
-            });
+            plan.keep(is_wanted);
         };
         let measured = measure(&run, self.colors, &change, &Further::Nothing)?;
         if measured.exit == Exit::Interrupted {
             return Ok(None);
         }
-        self.run = Some(measured.run.to_string());
         let run = Run::read(&measured.folder).context("the run cannot be read")?;
-        Ok(Some(of_run(&run, &self.gates)))
-    }
-
-    /// Whether a version is worse than the good one in any cell; `None` where that cannot be told.
-    fn judge(&self, side: &Side, good: &str, version: &str) -> Option<bool> {
-        let of = |version: &str| Side {
-            cells: side
-                .cells
-                .iter()
-                .filter(|(_, cell)| cell.axes.get(VERSION).is_some_and(|known| known == version))
-                .map(|(key, cell)| (key.clone(), cell.clone()))
-                .collect(),
-            ..side.clone()
-        };
-        let noise = noise_of(&self.args.run.places.cache(), side);
+        let noise = noise_of(&self.args.run.places.cache(), &of_run(&run, &self.gates));
         let terms = Terms {
             bound: self.args.judging.floor,
             noise: noise.as_ref(),
             across: false,
         };
-        let found = cells::compare(&of(good), &of(version), &terms);
-        print(&told(&found, version));
-        let has = |verdict| found.count(verdict) > 0;
-        if has(Verdict::Worse) {
-            return Some(true);
-        }
-        let is_open = found.rows.is_empty()
-            || found
-                .rows
-                .iter()
-                .any(|row| matches!(row.verdict(), None | Some(Verdict::Unclear)));
-        (!is_open).then_some(false)
+        let found = of_arms(&run, &self.gates, VERSION, versions, &terms)?;
+        print(&told(&found, versions[1]));
+        Ok(Some(found))
     }
 }
 
 fn told(found: &Comparison, version: &str) -> String {
-    let row = |row: &Row| format!("  {}: {}: {}\n", row.word(), row.cell, row.answer.reason());
+    let row = |row: &Row| format!("  {}: {}: {}\n", row.word(), row.cell, row.reason());
     let rows: String = found.rows.iter().map(row).collect();
     format!("{version}:\n{rows}")
 }

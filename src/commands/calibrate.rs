@@ -44,6 +44,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         redactor: Redactor::default(),
         http: engine::http_client(),
         machine: machine::read(&format!("matrix {}", cli::VERSION)),
+        devices: Vec::new(),
         gpus: None,
     };
     let wanted = Wanted {

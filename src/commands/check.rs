@@ -5,6 +5,7 @@ use crate::cli::CheckArgs;
 use crate::commands::{Colors, Outcome, Refusal, complain, flags, print, read, refused};
 use crate::exit::Exit;
 use crate::load::dataset::Caches;
+use crate::matrix::plan::Plan;
 use crate::matrix::spec::source::{Mistake, Source};
 use crate::run::preflight;
 
@@ -39,11 +40,30 @@ pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
                     plan.launches.len(),
                     plan.measurements()
                 ));
+                print(&sent(plan));
             }
             Ok(Exit::Done)
         }
         Err((mistakes, sources)) => wrong(args, &mistakes, &sources, colors),
     }
+}
+
+/// What each scenario sends, a line for each.
+fn sent(plan: &Plan) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for scenario in plan.cells.iter().map(|cell| &cell.scenario) {
+        let work = &scenario.workload;
+        let line = format!(
+            "  {}: {} prompts, {}\n",
+            scenario.name,
+            work.prompts,
+            work.lengths(scenario.profile)
+        );
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines.concat()
 }
 
 fn wrong(args: &CheckArgs, mistakes: &[Mistake], sources: &[Source], colors: Colors) -> Outcome {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::commands::{Outcome, Refusal, print, whereabouts};
+use crate::commands::{Outcome, Refusal, complain, print, whereabouts};
 use crate::engine;
 use crate::exit::Exit;
 
@@ -19,11 +19,27 @@ pub fn execute() -> Outcome {
         .build()
         .map_err(|error| Refusal::unfit(format!("error: cannot start a runtime: {error}\n")))?;
     let swept = runtime.block_on(engine::sweep(GRACE, &whereabouts()));
-    if swept.is_empty() {
-        print("nothing was left\n");
-    }
-    for what in swept {
+    for what in &swept.removed {
         print(&format!("removed {what}\n"));
+    }
+    for note in &swept.notes {
+        complain(&format!("note: {note}\n"));
+    }
+    let mut message: String = swept
+        .remaining
+        .iter()
+        .map(|what| format!("error: cannot remove {what}\n"))
+        .collect();
+    if let Some(reason) = &swept.unseen {
+        message.push_str(&format!(
+            "error: the containers could not be looked at: {reason}\n  = help: what runs left there may hold GPUs; clean again once the daemon answers\n"
+        ));
+    }
+    if !message.is_empty() {
+        return Err(Refusal::unfit(message));
+    }
+    if swept.removed.is_empty() {
+        print("nothing was left\n");
     }
     Ok(Exit::Done)
 }

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use crate::cli::compare::{CompareArgs, CompareFormat};
+use crate::base::ids::CellKey;
+use crate::cli::compare::{Arms, CompareArgs, CompareFormat};
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
-use crate::judge::compare::cells::{self, Terms};
+use crate::judge::compare::cells::{self, Comparison, Terms};
 use crate::judge::compare::verdict::Verdict;
-use crate::judge::compare::{machines, side};
+use crate::judge::compare::{arms, machines, question, side};
 use crate::judge::metrics::Metric;
 use crate::report::{self, Format, Table, verdicts};
 use crate::results::record::side::{Noise, Side};
@@ -19,8 +20,11 @@ use crate::results::store::{self, Run, StoreError};
 /// A side that cannot be read, a figure that does not exist.
 pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     let gates = gates(&args.judging.gate)?;
+    let Some(candidate) = &args.candidate else {
+        return alternated(args, &gates, colors);
+    };
     let baseline = named(&args.results, &args.baseline, &gates)?;
-    let mut candidate = named(&args.results, &args.candidate, &gates)?;
+    let mut candidate = named(&args.results, candidate, &gates)?;
     if !gates.is_empty() {
         // Of a baseline's file, too, the figures that are asked for are read, not those that gated it.
         for cell in candidate.cells.values_mut() {
@@ -40,22 +44,127 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     if comparison.rows.is_empty() {
         return Err(Refusal::usage(format!(
             "error: `{}` and `{}` have no cell in common\n  = help: cells are paired by their axes, the version left out; `matrix compare` two runs of one matrix\n",
-            args.baseline, args.candidate
+            args.baseline,
+            args.candidate.as_deref().unwrap_or_default()
         )));
     }
+    show(args, &comparison, ["baseline", "candidate"], colors)?;
+    let refused = candidate.cells.values().any(|cell| cell.refused().is_some());
+    Ok(ending(&comparison, refused))
+}
+
+/// Compares two arms of one run.
+fn alternated(args: &CompareArgs, gates: &[Metric], colors: Colors) -> Outcome {
+    let Some(Arms { axis, values }) = &args.arms else {
+        return Err(Refusal::usage("error: there is nothing to compare with\n"));
+    };
+    let run = store::nightly::named(&args.results, &args.baseline)
+        .map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+    for doubt in &run.doubts {
+        complain(&format!("warning: {doubt}\n"));
+    }
+    let names = [values[0].as_str(), values[1].as_str()];
+    let noise = noise_of(&args.places.cache(), &of_run(&run, gates));
+    let terms = Terms {
+        bound: args.judging.floor,
+        noise: noise.as_ref(),
+        across: args.across_environments,
+    };
+    let comparison = of_arms(&run, gates, axis, names, &terms)?;
+    show(args, &comparison, names, colors)?;
+    let refused = comparison.rows.iter().any(|row| row.refused.is_some());
+    Ok(ending(&comparison, refused))
+}
+
+/// Two arms of a run held against each other, round by round where they alternated.
+///
+/// # Errors
+/// No cells of the two arms belong together.
+pub(super) fn of_arms(
+    run: &Run,
+    gates: &[Metric],
+    axis: &str,
+    values: [&str; 2],
+    terms: &Terms<'_>,
+) -> Result<Comparison, Refusal> {
+    let side = of_run(run, gates);
+    let found = arms::pairs(&side.cells, axis, values)
+        .map_err(|why| Refusal::usage(format!("error: `{axis}={},{}`: {why}\n", values[0], values[1])))?;
+    if found.is_empty() {
+        let mut known: Vec<&str> = Vec::new();
+        for value in side.cells.values().filter_map(|cell| cell.axes.get(axis)) {
+            if !known.contains(&value.as_str()) {
+                known.push(value);
+            }
+        }
+        return Err(Refusal::usage(format!(
+            "error: `{}` has no two cells that differ in `{axis}={},{}` alone\n  = help: its cells have {axis} {}\n",
+            side.run,
+            values[0],
+            values[1],
+            if known.is_empty() {
+                "–".to_owned()
+            } else {
+                known.join(", ")
+            }
+        )));
+    }
+    let arm = |value: &str| {
+        let mut arm = side.clone();
+        arm.cells
+            .retain(|_, cell| cell.axes.get(axis).is_some_and(|own| own == value));
+        arm
+    };
+    let (first, second) = (arm(values[0]), arm(values[1]));
+    let of = |side: &'_ Side, key: &CellKey| side.cells.get_key_value(key).map(|(key, _)| key.clone());
+    let pairs: Vec<(CellKey, CellKey)> = found
+        .iter()
+        .filter_map(|(one, two)| Some((of(&first, one)?, of(&second, two)?)))
+        .collect();
+    let partner = |key: &CellKey| pairs.iter().find(|(_, two)| two == key).map(|(one, _)| one);
+    let matched = pairs.iter().filter_map(|(one, two)| {
+        let (key, two) = second.cells.get_key_value(two)?;
+        Some((key, first.cells.get(one)?, two))
+    });
+    let ask: cells::Ask<'_> = &|key, [one, two], metric, noise| match partner(key) {
+        Some(baseline) => {
+            let arms = arms::Arms {
+                baseline: (baseline, one),
+                candidate: (key, two),
+            };
+            arms::question(&run.plan, &run.summaries, arms, metric, noise)
+        }
+        None => question::of_cells(one, two, metric, noise),
+    };
+    Ok(cells::compare_pairs(
+        &first,
+        &second,
+        matched.collect(),
+        terms,
+        ask,
+    ))
+}
+
+/// Prints a comparison.
+fn show(
+    args: &CompareArgs,
+    comparison: &Comparison,
+    names: [&str; 2],
+    colors: Colors,
+) -> Result<(), Refusal> {
     if args.format == CompareFormat::Json {
-        let text = serde_json::to_string_pretty(&verdicts::json(&comparison)).map_err(anyhow::Error::from)?;
+        let text = serde_json::to_string_pretty(&verdicts::json(comparison)).map_err(anyhow::Error::from)?;
         print(&format!("{text}\n"));
     } else {
-        print(&format!("{}\n", verdicts::headline(&comparison)));
-        draw(
-            &verdicts::tables(&comparison, ["baseline", "candidate"]),
-            args.format,
-            colors,
-        );
+        print(&format!("{}\n", verdicts::headline(comparison)));
+        draw(&verdicts::tables(comparison, names), args.format, colors);
     }
-    let refused = candidate.cells.values().any(|cell| cell.refused().is_some());
-    Ok(if comparison.count(Verdict::Worse) > 0 || !comparison.failures.is_empty() {
+    Ok(())
+}
+
+/// How a comparison ends.
+fn ending(comparison: &Comparison, refused: bool) -> Exit {
+    if comparison.count(Verdict::Worse) > 0 || !comparison.failures.is_empty() {
         Exit::Regression
     } else if refused || comparison.lost().next().is_some() {
         Exit::CellFailed
@@ -63,7 +172,7 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
         Exit::NotJudged
     } else {
         Exit::Done
-    })
+    }
 }
 
 /// Prints tables, an empty line between them.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context;
@@ -11,11 +12,11 @@ use crate::base::secrets::Redactor;
 use crate::cli::{ImportArgs, VERSION};
 use crate::commands::{Outcome, Refusal, complain, print, report};
 use crate::exit::Exit;
-use crate::report::import::{self, Keep, Reading};
+use crate::report::import::{self, Declared, Keep, Reading};
 use crate::report::quiet;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
-use crate::results::store::{Beginning, Store, StoreError};
+use crate::results::store::{Beginning, Run, Store, StoreError};
 
 /// Reads the files and writes the run.
 ///
@@ -71,7 +72,8 @@ pub fn execute(args: &ImportArgs) -> Outcome {
             message: told.clone(),
         })
         .context("the journal cannot be written")?;
-    report::results(&store)?;
+    let run = Run::read(store.folder()).context("cannot read the run")?;
+    report::results(&run, &store, |_| true)?;
     let warnings = match imports.warnings.len() {
         0 => String::new(),
         1 => ", 1 warning".to_owned(),
@@ -97,7 +99,10 @@ fn read(args: &ImportArgs) -> Result<Vec<Reading>, Refusal> {
         };
         // Progress bars are cut in the middle of their letters.
         match import::read(&file_name(path), &String::from_utf8_lossy(&bytes)) {
-            Ok(reading) => readings.push(reading),
+            Ok(reading) => match declared(args, path) {
+                Ok(declared) => readings.push(reading.declared(declared)),
+                Err(reason) => mistakes.push_str(&format!("error: {}\n", quiet(&reason))),
+            },
             Err(error) => mistakes.push_str(&format!("error: {}\n", quiet(&error.to_string()))),
         }
     }
@@ -105,6 +110,31 @@ fn read(args: &ImportArgs) -> Result<Vec<Reading>, Refusal> {
         true => Ok(readings),
         false => Err(Refusal::usage(format!("{mistakes}nothing was imported\n"))),
     }
+}
+
+/// What is declared of a file: beside it, or for all files.
+fn declared(args: &ImportArgs, path: &Path) -> Result<Declared, String> {
+    let flags = args.declared.clone();
+    let flags = Declared {
+        engine: flags.engine,
+        version: flags.version,
+        gpus: flags.gpus,
+        gpu: flags.gpu,
+        precision: flags.precision,
+        model: flags.model,
+    };
+    let beside = format!("{}.import.yaml", path.display());
+    let text = match fs::read_to_string(&beside) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(flags),
+        Err(error) => return Err(format!("cannot read `{beside}`: {error}")),
+    };
+    let own: Declared = serde_yaml::from_str(&text).map_err(|error| {
+        format!(
+            "`{beside}`: {error}; it may hold `engine`, `version`, `gpus`, `gpu`, `precision` and `model`"
+        )
+    })?;
+    Ok(own.or(flags))
 }
 
 /// The name without folders, which are nobody's business.

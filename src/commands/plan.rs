@@ -13,7 +13,7 @@ use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::plan::command::{self, Given};
-use crate::matrix::plan::{Cell, Launch, Loads, Place, Plan, Start};
+use crate::matrix::plan::{Attach, Cell, Launch, Loads, Place, Plan, Start};
 use crate::matrix::spec::repeats::Order;
 use crate::matrix::spec::select::Selector;
 use crate::results::store;
@@ -89,6 +89,7 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
     let mut expected = 0.0;
     let mut unknown = 0;
     let mut number = 0;
+    let by_launch = plan.cells_by_launch();
     for (index, launch) in plan.launches.iter().enumerate() {
         let _ = write!(
             out,
@@ -98,7 +99,10 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
             describe(launch),
             indented(&command::line_of(launch, given).wrapped())
         );
-        for cell in plan.cells.iter().filter(|cell| cell.launch == launch.id) {
+        for note in notes(plan, launch) {
+            let _ = writeln!(out, "    # {note}");
+        }
+        for cell in by_launch.get(&launch.id).into_iter().flatten() {
             number += 1;
             let took = past.get(&cell.key).map(|past| past.seconds);
             match took {
@@ -243,11 +247,15 @@ fn describe(launch: &Launch) -> String {
     }
     words.extend(launch.precision.clone());
     words.push(format!("tp {}", launch.parallel.tp));
-    words.push(match launch.devices {
-        0 => "no GPU".to_owned(),
-        1 => "1 GPU".to_owned(),
-        n => format!("{n} GPUs"),
+    words.push(match launch.gpus() {
+        None => "unknown GPUs".to_owned(),
+        Some(0) => "no GPU".to_owned(),
+        Some(1) => "1 GPU".to_owned(),
+        Some(n) => format!("{n} GPUs"),
     });
+    if let Place::Attach(Attach { gpu: Some(gpu), .. }) = &launch.place {
+        words.push(gpu.clone());
+    }
     words.push(launch.place.executor().to_owned());
     if launch.engine.simulated {
         words.push("simulated".to_owned());
@@ -255,13 +263,38 @@ fn describe(launch: &Launch) -> String {
     words.join("  ")
 }
 
+/// What is to be known of the measurements of a launch before they are made.
+fn notes(plan: &Plan, launch: &Launch) -> Vec<String> {
+    let mut notes = Vec::new();
+    let starts = plan
+        .starts
+        .iter()
+        .filter(|start| start.launch == launch.id)
+        .count();
+    if launch.is_attached() && starts > 1 {
+        notes.push(format!(
+            "someone else started this server: its {starts} starts are repeats on it, and no start of its own is measured"
+        ));
+    }
+    if launch.contact.unique_prefixes {
+        notes.push(
+            "nothing empties its caches: the prompts of each measurement begin with letters of its own, in the place of as many tokens \
+             (`unique_prefixes`)"
+                .to_owned(),
+        );
+    } else if launch.is_attached() && launch.contact.reset.is_none() {
+        notes.push(
+            "nothing empties its caches, and prompts are sent as drawn (`unique_prefixes: false`)".to_owned(),
+        );
+    }
+    notes
+}
+
 fn load(cell: &Cell) -> String {
     let scenario = &cell.scenario;
     let work = &scenario.workload;
     let mut words = vec![format!("{:<14} {} prompts", scenario.name, work.prompts)];
-    if let (Some(input), Some(output)) = (work.input_len, work.output_len) {
-        words.push(format!("{input} in / {output} out, ratio {}", work.range_ratio));
-    }
+    words.push(work.lengths(scenario.profile));
     words.push(match (&scenario.arrival.pace, &scenario.search) {
         (Some(pace), _) => pace.to_string(),
         (None, Some(search)) => search.to_string(),
@@ -306,7 +339,8 @@ fn json(plan: &Plan, results: &Path, given: Given<'_>) -> String {
                 "checkpoint": launch.checkpoint,
                 "precision": launch.precision,
                 "parallel": launch.parallel,
-                "devices": launch.devices,
+                "devices": launch.gpus(),
+                "unique_prefixes": launch.contact.unique_prefixes,
                 "executor": launch.place.executor(),
                 "command": command::line_of(launch, given).joined(),
                 "secrets": launch.secrets(),

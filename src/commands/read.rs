@@ -9,6 +9,7 @@ use crate::matrix::spec::engine::{Recipe, Recipes};
 use crate::matrix::spec::matrix::Matrix;
 use crate::matrix::spec::repeats::Order;
 use crate::matrix::spec::source::{self, Mistake, Source};
+use crate::matrix::spec::standard;
 
 /// A plan with everything that was read for it.
 pub(crate) struct Read {
@@ -92,7 +93,24 @@ fn notes(matrix: &Matrix) -> Vec<String> {
             }
         )
     });
-    interleave.into_iter().collect()
+    interleave.into_iter().chain(exact_lengths(matrix)).collect()
+}
+
+/// Scenarios that drew lengths before a length meant exactly that.
+fn exact_lengths(matrix: &Matrix) -> impl Iterator<Item = String> {
+    matrix.scenarios.iter().filter_map(|named| {
+        let (name, entry) = (&named.name.value, &named.value);
+        let standard = standard::named(name);
+        let is_said = entry.range_ratio.is_some()
+            || standard.as_ref().is_some_and(|standard| standard.range_ratio.is_some());
+        let dataset = entry.dataset.or_else(|| standard?.dataset);
+        (dataset?.draws_lengths() && !is_said).then(|| {
+            format!(
+                "warning: the scenario `{name}` now sends exactly the lengths that it gives; until now they were the most, and drawn from 1 \
+                 up to them, as `range_ratio: 0` still does. `range_ratio: 1` leaves this warning out"
+            )
+        })
+    })
 }
 
 /// The recipes that the matrix names. Where one of them is unknown all others are there too, to find the nearest.

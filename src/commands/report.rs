@@ -12,10 +12,11 @@ use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::compare::certainty::Certainty;
 use crate::judge::metrics;
-use crate::matrix::plan::Measurement;
+use crate::matrix::plan::{Measurement, Plan};
 use crate::matrix::spec::source::nearest;
 use crate::report::document::{Document, Source, Trace};
 use crate::report::{self, Shown, csv, overall};
+use crate::results::record::cell::Summary;
 use crate::results::store::{Run, Store};
 
 /// Every format that is written into a folder unless one is asked for.
@@ -93,8 +94,8 @@ fn known(name: &str, runs: &[Run]) -> Result<(), Refusal> {
 
 /// Writes the documents of a run beside its records, and gives the tables for the terminal.
 pub(crate) fn write(store: &Store, colors: Colors) -> anyhow::Result<String> {
-    results(store)?;
     let run = Run::read(store.folder())?;
+    results(&run, store, |_| true)?;
     let read = [Read::of(&run)];
     let document = document(&read, None);
     for format in WRITTEN {
@@ -106,20 +107,31 @@ pub(crate) fn write(store: &Store, colors: Colors) -> anyhow::Result<String> {
     Ok(text(&document, ReportFormat::Terminal, Screen::here(colors)))
 }
 
-/// Writes `results.jsonl` anew: one line of bench_serving's keys for each finished measurement.
-pub(crate) fn results(store: &Store) -> anyhow::Result<()> {
-    let run = Run::read(store.folder())?;
+/// Writes `results.jsonl` anew: one line of bench_serving's keys for each finished measurement that is `wanted`.
+pub(crate) fn results(run: &Run, store: &Store, wanted: impl Fn(&Measurement) -> bool) -> anyhow::Result<()> {
     let lines: Vec<serde_json::Value> = run
         .summaries
         .iter()
-        .map(|summary| {
-            let cell = run.plan.cell(&summary.cell);
-            let line = report::jsonl::line(run.plan.launch(&cell.launch), cell, summary);
-            serde_json::from_str(&line).context("a line of results is JSON")
-        })
+        .filter(|summary| wanted(&summary.measurement()))
+        .map(|summary| line(&run.plan, summary))
         .collect::<anyhow::Result<_>>()?;
     store.write_results(&lines)?;
     Ok(())
+}
+
+/// Appends the line of a measurement that has just ended, at a cost that does not depend on those before it.
+pub(crate) fn append_result(plan: &Plan, store: &Store, measurement: &Measurement) -> anyhow::Result<()> {
+    let mut summary = store.summary(measurement)?;
+    // On disk a name may lack a secret.
+    summary.cell = measurement.cell.clone();
+    store.append_result(&line(plan, &summary)?)?;
+    Ok(())
+}
+
+fn line(plan: &Plan, summary: &Summary) -> anyhow::Result<serde_json::Value> {
+    let cell = plan.cell(&summary.cell);
+    let line = report::jsonl::line(plan.launch(&cell.launch), cell, summary);
+    serde_json::from_str(&line).context("a line of results is JSON")
 }
 
 /// What tables for a terminal are drawn for.

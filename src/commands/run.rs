@@ -13,13 +13,14 @@ use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::{self, Redactor};
 use crate::cli::{self, RunArgs};
 use crate::commands::again::{self, Further, Plans, Round, remaining};
-use crate::commands::plan::{minutes, select};
+use crate::commands::plan::{minutes, select as keep_selected};
 use crate::commands::{
     Colors, Outcome, Read, Refusal, causes, complain, flags, log, print, read, refused, report, whereabouts,
 };
 use crate::engine;
 use crate::exit::Exit;
-use crate::matrix::plan::{Measurement, Place, Plan, Start};
+use crate::matrix::plan::{Launch, Measurement, Place, Plan, Start};
+use crate::matrix::spec::gpus::GpuList;
 use crate::progress::Progress;
 use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::client::Calibration;
@@ -29,6 +30,7 @@ use crate::results::record::validity::Verdict;
 use crate::results::store::{self, Beginning, Store};
 use crate::run::calibrate::Wanted;
 use crate::run::claim::Claim;
+use crate::run::select::{self, Wish};
 use crate::run::stop::{Signals, Stop};
 use crate::run::{self, Events, Host, Job, Tally, preflight};
 use crate::telemetry::gpu::{Gpus, Places};
@@ -51,15 +53,58 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     let measured = measure(args, colors, &|_| (), &Further::AsAsked)?;
     if !args.json {
         print(&measured.tables);
+        print(&format!("{}\n", measured.count.words()));
         print(&format!("results: {}\n", measured.folder.display()));
+        print(&format!(
+            "page: {}\n",
+            measured.folder.join("report.html").display()
+        ));
         if measured.exit == Exit::Interrupted {
             print(&format!(
                 "go on with: {}\n",
                 cli::resume_command(measured.run.as_str())
             ));
+        } else if measured.count.failed > 0 {
+            let resume = cli::resume_command(measured.run.as_str());
+            let failed = if args.failed { "" } else { " --failed" };
+            print(&format!("measure what failed again: {resume}{failed}\n"));
         }
     }
     Ok(measured.exit)
+}
+
+/// How the measurements of a run ended, those of earlier invocations included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    done: usize,
+    invalid: usize,
+    failed: usize,
+}
+
+impl Count {
+    fn of<'a>(finished: impl Iterator<Item = &'a Summary>) -> Self {
+        let mut count = Self::default();
+        for summary in finished {
+            let mut reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+            match &summary.ending {
+                Ending::Failed { .. } => count.failed += 1,
+                Ending::Done if reasons.any(|reason| reason.weight == Verdict::Invalid) => count.invalid += 1,
+                Ending::Done => count.done += 1,
+                Ending::Skipped { .. } | Ending::Interrupted => {}
+            }
+        }
+        count
+    }
+
+    fn words(self) -> String {
+        let mut words = format!("{} done", self.done);
+        for (count, word) in [(self.invalid, "invalid"), (self.failed, "failed")] {
+            if count > 0 {
+                words.push_str(&format!(", {count} {word}"));
+            }
+        }
+        words
+    }
 }
 
 /// What measuring came to.
@@ -70,6 +115,8 @@ pub(super) struct Measured {
     pub folder: PathBuf,
     /// Its tables, for the terminal.
     pub tables: String,
+    /// How its measurements ended.
+    pub count: Count,
     /// How `matrix run` would end.
     pub exit: Exit,
 }
@@ -105,7 +152,7 @@ pub(super) fn measure(
     let redactor = redactor(&secrets);
     let whole = read.plan.clone();
     if let Some(only) = &args.only {
-        select(&mut read.plan, only)?;
+        keep_selected(&mut read.plan, only)?;
     }
     let unknown = flags::unknown(&read, &args.places)?;
     if !unknown.is_empty() {
@@ -116,13 +163,40 @@ pub(super) fn measure(
         .enable_all()
         .build()
         .context("cannot start a runtime")?;
+    let allowed = allowed_gpus(args.gpus.as_ref(), &read.plan, &host.machine)?;
     // Before the machine is looked at: what a killed run left may hold the very port or the GPUs that are wanted now.
     let swept = runtime.block_on(engine::sweep(GRACE, &host.whereabouts));
-    if let Err(unfit) = runtime.block_on(fit(&read.plan, &host, &args.results)) {
+    let uses_daemon = |launch: &Launch| matches!(launch.place, Place::Container(_));
+    for note in &swept.notes {
+        complain(&format!("note: {note}\n"));
+    }
+    for what in &swept.remaining {
+        complain(&format!("warning: cannot remove {what}\n"));
+    }
+    // A run that needs the daemon is refused with the same words.
+    if let Some(reason) = swept
+        .unseen
+        .filter(|_| !read.plan.launches.iter().any(uses_daemon))
+    {
+        complain(&format!(
+            "note: the containers that earlier runs may have left could not be looked at: {reason}\n"
+        ));
+    }
+    let swept = swept.removed;
+    let places = preflight::Places {
+        matrix: &args.matrix,
+        results: &args.results,
+    };
+    let devices = runtime.block_on(select::chosen(&read.plan, &host, &allowed));
+    if devices.len() < host.machine.gpus.len() {
+        select::hold_to_leased(&mut read.plan);
+    }
+    let host = Host { devices, ..host };
+    if let Err(unfit) = runtime.block_on(fit(&read.plan, &host, places)) {
         let told = swept.iter().map(|what| format!("note: removed {what}\n"));
         return Err(Refusal::unfit(told.collect::<String>() + &unfit.message));
     }
-    let _claim = claim(&read.plan, &host)?;
+    let _claim = claim(&read.plan, &host, &allowed)?;
     let store = Arc::new(open(args, &whole.matrix, resumed.as_ref(), &redactor)?);
     agree(args, &store, &whole)?;
     let host = Host {
@@ -182,6 +256,12 @@ impl Begun<'_> {
         let finished = begin(&store, &read, &whole, &host)?;
         hold_images(&whole, &finished, &host);
         let todo = remaining(&read.plan.starts, &finished, args.failed);
+        if args.resume.is_some() {
+            // What is measured again is appended as it ends.
+            let open: BTreeSet<&Measurement> = todo.iter().flat_map(|start| &start.cells).collect();
+            let run = store::Run::read(store.folder()).context("cannot read the run")?;
+            report::results(&run, &store, |measurement| !open.contains(measurement))?;
+        }
         log::into(store.log().context("cannot open the log")?);
         let journal = Mutex::new(store.journal().context("cannot open the journal")?);
         let (events, progress) = listeners(args, &read.plan, &store, journal, &host.redactor);
@@ -219,11 +299,13 @@ impl Begun<'_> {
             .context("cannot read what is finished")?;
         let tables =
             report::write(&store, colors).context("the measurements are saved, the tables are not")?;
+        let count = Count::of(finished.values());
         Ok(Measured {
             run: store.run().clone(),
             folder: store.folder().to_owned(),
             tables,
-            exit: verdict(&stop, &finished, unstopped),
+            count,
+            exit: verdict(&stop, count, unstopped),
         })
     }
 }
@@ -262,15 +344,47 @@ pub(super) fn devices() -> Result<Option<Arc<Gpus>>, Refusal> {
     Ok(gpus.map(Arc::new))
 }
 
+/// The GPUs that a run may use: by its flag, its matrix, the environment, else all.
+fn allowed_gpus(flag: Option<&GpuList>, plan: &Plan, machine: &Machine) -> Result<Vec<u32>, Refusal> {
+    let named = |list: &GpuList, from: &'static str| Wish {
+        list: list.clone(),
+        from,
+    };
+    let wish = flag.map(|list| named(list, "`--gpus`"));
+    let wish = wish.or_else(|| plan.gpus.as_ref().map(|list| named(list, "`gpus:`")));
+    let environment = match wish {
+        None => cli::visible_gpus(),
+        Some(_) => None,
+    };
+    if let Some((name, list)) = environment {
+        let Some(list) = list else {
+            complain(&format!("note: `{name}` leaves no GPU to this run\n"));
+            return Ok(Vec::new());
+        };
+        // Inside of a container the devices may be those that are named already, numbered anew.
+        return match select::allowed(machine, Some(&named(&list, "the environment"))) {
+            Ok(allowed) => Ok(allowed),
+            Err(reason) => {
+                complain(&format!("note: `{name}` is not followed: {reason}\n"));
+                Ok((0..).take(machine.gpus.len()).collect())
+            }
+        };
+    }
+    select::allowed(machine, wish.as_ref()).map_err(|reason| {
+        Refusal::unfit(format!(
+            "error: {reason}\n  = help: `nvidia-smi -L` lists the GPUs of this host\nthe machine is not fit; nothing was started\n"
+        ))
+    })
+}
+
 /// Keeps other runs from the GPUs of this host, where this one uses any. Pretended ones are no more shared than the cache is.
-fn claim(plan: &Plan, host: &Host) -> Result<Option<Claim>, Refusal> {
+fn claim(plan: &Plan, host: &Host, allowed: &[u32]) -> Result<Option<Claim>, Refusal> {
     if plan.launches.iter().all(|launch| launch.devices == 0) {
         return Ok(None);
     }
-    let count = u32::try_from(host.machine.gpus.len()).unwrap_or(u32::MAX);
     let pretended = host.machine.gpus_pretended.then(|| host.cache.clone());
     let folder = cli::locks().or(pretended);
-    Claim::take(count, folder.as_deref()).map(Some).map_err(|error| {
+    Claim::take(allowed, folder.as_deref()).map(Some).map_err(|error| {
         Refusal::unfit(format!(
             "error: {error}\n  = help: wait until it is over, or stop it; two runs at once would measure each other\n\
              the machine is not fit; nothing was started\n"
@@ -278,18 +392,11 @@ fn claim(plan: &Plan, host: &Host) -> Result<Option<Claim>, Refusal> {
     })
 }
 
-/// How a run ends of which this is finished, by now or before, and that could not stop so many engines.
-fn verdict(stop: &Stop, finished: &BTreeMap<Measurement, Summary>, unstopped: usize) -> Exit {
-    let is_failed = |summary: &Summary| {
-        let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
-        let is_invalid = reasons
-            .map(|reason| reason.weight)
-            .any(|weight| weight == Verdict::Invalid);
-        is_invalid || matches!(summary.ending, Ending::Failed { .. })
-    };
+/// How a run ends whose measurements ended so, by now or before, and that could not stop so many engines.
+fn verdict(stop: &Stop, count: Count, unstopped: usize) -> Exit {
     if stop.is_asked() {
         Exit::Interrupted
-    } else if unstopped > 0 || finished.values().any(is_failed) {
+    } else if unstopped > 0 || count.failed > 0 || count.invalid > 0 {
         Exit::CellFailed
     } else {
         Exit::Done
@@ -348,17 +455,18 @@ fn host(
         redactor,
         http: engine::http_client(),
         machine: about,
+        devices: Vec::new(),
         gpus,
     })
 }
 
 /// Everything that keeps the machine from measuring, named at once.
-async fn fit(plan: &Plan, host: &Host, results: &Path) -> Result<(), Refusal> {
+async fn fit(plan: &Plan, host: &Host, places: preflight::Places<'_>) -> Result<(), Refusal> {
     for finding in preflight::templates(plan, &host.folder, &host.caches()).expected {
         complain(&host.redactor.redact(&finding.note()));
     }
     let waiting = |what: String| complain(&host.redactor.redact(&format!("{what}\n")));
-    let findings = preflight::findings(plan, host, results, &waiting).await;
+    let findings = preflight::findings(plan, host, places, &waiting).await;
     if findings.is_empty() {
         return Ok(());
     }
@@ -536,10 +644,10 @@ fn listeners(
             }
         }
     });
-    let results = Arc::clone(store);
+    let (results, planned) = (Arc::clone(store), plan.clone());
     events.listen(move |event| {
-        if matches!(event, Event::CellEnded { .. })
-            && let Err(error) = report::results(&results)
+        if let Event::CellEnded { measurement, .. } = event
+            && let Err(error) = report::append_result(&planned, &results, measurement)
         {
             tracing::error!("results.jsonl: {error:#}");
         }

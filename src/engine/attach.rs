@@ -1,10 +1,14 @@
 //! An engine that someone else started: nothing is started, nothing is stopped, its death shows only in requests.
 
+use std::time::Duration;
+
 use reqwest::Url;
+use tokio::time::Instant;
 
 use crate::base::clock;
-use crate::engine::{Context, Devices, Endpoint, Executor, Log, Running, StartError, contact};
-use crate::matrix::plan::{Attach, Launch};
+use crate::engine::{Context, Devices, Endpoint, Executor, Lack, Log, Running, StartError, contact};
+use crate::matrix::plan::{Attach, Launch, Place};
+use crate::matrix::spec::text::Text;
 
 /// The address of an engine that someone else started, without secrets.
 pub(super) struct Engine {
@@ -38,6 +42,97 @@ impl Engine {
 
     pub(super) fn stop(self) -> String {
         "it goes on: someone else started it".to_owned()
+    }
+}
+
+/// How long a server may take until it has answered a first question.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// What is wrong with the server that a launch attaches to; `None` where it answers, or where it is told elsewhere that a secret is missing.
+pub async fn unreachable(
+    launch: &Launch,
+    secret: &(dyn Fn(&str) -> Option<String> + Send + Sync),
+    http: &reqwest::Client,
+) -> Option<Lack> {
+    let Place::Attach(attach) = &launch.place else {
+        return None;
+    };
+    let reveal = |text: &Text, place: &str| {
+        text.reveal(&|_| None, secret)
+            .map_err(|source| StartError::Unfilled {
+                place: place.to_owned(),
+                text: text.as_str().to_owned(),
+                source,
+            })
+    };
+    let (Ok(url), Ok(headers)) = (reveal(&attach.url, "`url:`"), contact::revealed(launch, &reveal)) else {
+        return None;
+    };
+    let engine = &launch.engine.name;
+    let endpoint = match endpoint(&url, headers) {
+        Ok(endpoint) => endpoint,
+        Err(reason) => {
+            return Some(Lack {
+                what: format!(
+                    "the url `{}` of engine `{engine}` cannot be attached to: {reason}",
+                    attach.url
+                ),
+                help: match url.contains("://") {
+                    true => "write it like `http://host:8000`".to_owned(),
+                    false => format!("did you mean `http://{}`?", attach.url),
+                },
+            });
+        }
+    };
+    let Err(answer) = answers(launch, &endpoint, http).await else {
+        return None;
+    };
+    let shorter = match endpoint.base_url.strip_suffix("/v1") {
+        None => None,
+        Some(base) => {
+            let shorter = Endpoint {
+                base_url: base.to_owned(),
+                ..endpoint.clone()
+            };
+            let is_meant = answers(launch, &shorter, http).await.is_ok();
+            is_meant.then(|| format!("did you mean `{base}`? paths such as `/v1/models` are put behind it"))
+        }
+    };
+    Some(Lack {
+        what: format!("the server of engine `{engine}` cannot be used: {answer}"),
+        help: shorter.unwrap_or_else(|| {
+            "start it, or mend `url:`: scheme, host and port, without `/v1`; a key goes into `headers:`"
+                .to_owned()
+        }),
+    })
+}
+
+/// Whether a server is there: healthy, loading, or, where it knows no health check, with a list of its models.
+async fn answers(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -> Result<(), String> {
+    let mut told = Vec::new();
+    let deadline = Instant::now() + PROBE;
+    for path in paths(launch) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match contact::status(http, endpoint, path, left).await {
+            // One that is loading, or failing, is waited for.
+            Ok(200 | 500..) => return Ok(()),
+            Ok(status) => told.push(format!("{} answers {status}", endpoint.url(path))),
+            Err(reason) => {
+                told.push(format!("{}: {reason}", endpoint.url(path)));
+                break;
+            }
+        }
+    }
+    Err(told.join(", "))
+}
+
+/// The paths by which a server shows that it is there, the first that says so counts.
+pub(super) fn paths(launch: &Launch) -> Vec<&str> {
+    let health = launch.contact.health.as_str();
+    match &launch.place {
+        // Hosted ones often have no health check.
+        Place::Attach(_) => vec![health, launch.contact.models.as_deref().unwrap_or("/v1/models")],
+        _ => vec![health],
     }
 }
 
@@ -89,5 +184,115 @@ mod tests {
     fn a_path_is_put_behind_the_prefix() {
         let endpoint = endpoint("http://h:1/p/", Default::default()).unwrap();
         assert_eq!(endpoint.url("/health"), "http://h:1/p/health");
+    }
+
+    /// A server that answers each path with its status, 404 where it has none; its address.
+    async fn server(answers: &'static [(&'static str, u16)]) -> String {
+        use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let serve = async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let mut stream = BufReader::new(stream);
+                let mut lines = Vec::new();
+                loop {
+                    let mut line = String::new();
+                    stream.read_line(&mut line).await.unwrap();
+                    if line.trim().is_empty() {
+                        break;
+                    }
+                    lines.push(line);
+                }
+                let path = lines[0].split(' ').nth(1).unwrap();
+                let status = answers
+                    .iter()
+                    .find(|(known, _)| *known == path)
+                    .map_or(404, |(_, status)| *status);
+                let answer = format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        };
+        #[expect(clippy::disallowed_methods, reason = "it ends with the test's runtime")]
+        tokio::spawn(serve);
+        format!("http://{at}")
+    }
+
+    async fn lack(url: &str) -> Option<Lack> {
+        let http = contact::http_client();
+        unreachable(&crate::engine::testing::attached(url), &|_| None, &http).await
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_there_in_any_way_is_attached_to() {
+        for answers in [
+            &[("/health", 200)][..],
+            &[("/health", 503)],
+            // No health check, as hosted ones.
+            &[("/v1/models", 200)],
+        ] {
+            let url = server(answers).await;
+            assert_eq!(lack(&url).await, None, "{answers:?}");
+        }
+        assert_eq!(
+            lack("${NOT_SET}").await,
+            None,
+            "a missing secret is told elsewhere"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_address_that_cannot_be_used_is_told_with_what_was_meant() {
+        let closed = lack("http://127.0.0.1:1").await.unwrap();
+        assert!(
+            closed
+                .what
+                .contains("http://127.0.0.1:1/health: Connection refused"),
+            "{}",
+            closed.what
+        );
+        let url = server(&[("/health", 200), ("/v1/models", 200)]).await;
+        let doubled = lack(&format!("{url}/v1")).await.unwrap();
+        assert!(
+            doubled.what.contains(&format!("{url}/v1/health answers 404")),
+            "{}",
+            doubled.what
+        );
+        assert!(
+            doubled.help.starts_with(&format!("did you mean `{url}`?")),
+            "{}",
+            doubled.help
+        );
+        let keyed = server(&[("/health", 401), ("/v1/models", 401)]).await;
+        let keyed = lack(&keyed).await.unwrap();
+        assert!(
+            keyed.what.contains("/v1/models answers 401") && keyed.help.contains("`headers:`"),
+            "{keyed:?}"
+        );
+        let bare = lack("127.0.0.1:9100").await.unwrap();
+        assert_eq!(bare.help, "did you mean `http://127.0.0.1:9100`?");
+    }
+
+    #[tokio::test]
+    async fn waiting_tells_the_last_answer_and_the_limit() {
+        let bench = crate::engine::testing::Bench::new();
+        let url = server(&[("/health", 503)]).await;
+        let mut launch = crate::engine::testing::attached(&url);
+        launch.patience.start = crate::base::units::Span::seconds(1);
+        let mut running = bench.start(&launch).await.unwrap();
+        let told = std::sync::Mutex::new(Vec::new());
+        let hear = |progress: crate::engine::Progress| told.lock().unwrap().push(progress.last_line);
+        let probe = || async { Ok(()) };
+        let late = crate::engine::ready(
+            &mut running,
+            &launch,
+            &contact::http_client(),
+            probe,
+            || None,
+            hear,
+        )
+        .await;
+        assert!(late.is_err());
+        let last = told.into_inner().unwrap().pop().unwrap();
+        assert_eq!(last, format!("{url}/health answers 503; waits 1s at most"));
     }
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::base::body;
 use crate::engine::{Context, Endpoint, StartError};
 use crate::matrix::plan::{Contact, Launch};
+use crate::matrix::spec::text::Text;
 use crate::results::record::cell::{EngineFacts, ResetProof};
 
 /// How long an engine may take to answer a question about itself.
@@ -51,9 +52,17 @@ pub fn proxied_client() -> Result<Client, reqwest::Error> {
 
 /// The headers that go with every request of a launch, secrets revealed and kept out of `Debug`.
 pub(super) fn headers(launch: &Launch, context: &Context) -> Result<HeaderMap, StartError> {
+    revealed(launch, &|text, place| context.reveal(None, text, place))
+}
+
+/// The same, with texts filled in by `reveal`, which is told their place.
+pub(super) fn revealed(
+    launch: &Launch,
+    reveal: &dyn Fn(&Text, &str) -> Result<String, StartError>,
+) -> Result<HeaderMap, StartError> {
     let mut headers = HeaderMap::new();
     for (name, text) in &launch.contact.headers {
-        let value = context.reveal(None, text, &format!("`headers: {name}`"))?;
+        let value = reveal(text, &format!("`headers: {name}`"))?;
         let wrong = |reason: &str| StartError::Header {
             name: name.clone(),
             reason: reason.to_owned(),
@@ -68,16 +77,31 @@ pub(super) fn headers(launch: &Launch, context: &Context) -> Result<HeaderMap, S
     Ok(headers)
 }
 
-/// Whether a path answers 200 in time.
-pub(super) async fn is_healthy(http: &Client, endpoint: &Endpoint, path: &str, limit: Duration) -> bool {
+/// The status that a path answers in time.
+///
+/// # Errors
+/// In words, why there is none.
+pub(super) async fn status(
+    http: &Client,
+    endpoint: &Endpoint,
+    path: &str,
+    limit: Duration,
+) -> Result<u16, String> {
     let asked = http
         .get(endpoint.url(path))
         .headers(endpoint.headers.clone())
         .timeout(limit);
-    asked
-        .send()
-        .await
-        .is_ok_and(|answer| answer.status().as_u16() == 200)
+    match asked.send().await {
+        Ok(answer) => Ok(answer.status().as_u16()),
+        Err(error) if error.is_timeout() => Err(format!("no answer within {} s", limit.as_secs_f64())),
+        Err(error) => {
+            let mut cause: &dyn std::error::Error = &error;
+            while let Some(deeper) = cause.source() {
+                cause = deeper;
+            }
+            Err(cause.to_string())
+        }
+    }
 }
 
 /// What an engine says about itself: version, models, configuration. What it does not say stays empty.

@@ -111,15 +111,31 @@ fn lineage(all: &[Seen]) -> BTreeSet<i32> {
     spared
 }
 
-/// Ends everything whose owner lives no more: SIGTERM, then after `grace` SIGKILL; containers at the daemon of `whereabouts` are
-/// removed. Says what it was, once it is gone. Without a daemon there are no containers.
-pub async fn sweep(grace: Duration, whereabouts: &Whereabouts) -> Vec<String> {
-    let (mut swept, containers) = tokio::join!(processes(grace), docker::sweep(grace, whereabouts));
-    swept.extend(containers);
-    swept
+/// What became of what dead runs left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// What is gone.
+    pub removed: Vec<String>,
+    /// What is still there, and why.
+    pub remaining: Vec<String>,
+    /// What else is to be known.
+    pub notes: Vec<String>,
+    /// Why the containers could not be looked at, where there is, or should be, a daemon.
+    pub unseen: Option<String>,
 }
 
-async fn processes(grace: Duration) -> Vec<String> {
+/// Ends everything whose owner lives no more: SIGTERM, then after `grace` SIGKILL; containers at the daemon of `whereabouts` are
+/// removed.
+pub async fn sweep(grace: Duration, whereabouts: &Whereabouts) -> Swept {
+    let (processes, containers) = tokio::join!(processes(grace), docker::sweep(grace, whereabouts));
+    Swept {
+        removed: [processes.removed, containers.removed].concat(),
+        remaining: [processes.remaining, containers.remaining].concat(),
+        ..containers
+    }
+}
+
+async fn processes(grace: Duration) -> Swept {
     let mut told: Vec<Leftover> = Vec::new();
     for (signal, patience) in [(Signal::TERM, grace), (Signal::KILL, KILLED)] {
         let deadline = tokio::time::Instant::now() + patience;
@@ -127,7 +143,10 @@ async fn processes(grace: Duration) -> Vec<String> {
         loop {
             let left = find(true);
             if left.is_empty() {
-                return told.iter().map(Leftover::words).collect();
+                return Swept {
+                    removed: told.iter().map(Leftover::words).collect(),
+                    ..Swept::default()
+                };
             }
             for leftover in left {
                 if signalled.insert((leftover.pid, leftover.seen.started)) {
@@ -147,10 +166,14 @@ async fn processes(grace: Duration) -> Vec<String> {
         }
     }
     let stubborn: BTreeSet<i32> = find(true).iter().map(|leftover| leftover.pid).collect();
-    told.iter()
-        .map(|leftover| match stubborn.contains(&leftover.pid) {
-            true => format!("{}, which is still there after SIGKILL", leftover.words()),
-            false => leftover.words(),
-        })
-        .collect()
+    let is_stubborn = |leftover: &&Leftover| stubborn.contains(&leftover.pid);
+    let (remaining, removed): (Vec<&Leftover>, Vec<&Leftover>) = told.iter().partition(is_stubborn);
+    Swept {
+        removed: removed.into_iter().map(Leftover::words).collect(),
+        remaining: remaining
+            .into_iter()
+            .map(|leftover| format!("{}: it is there after SIGKILL", leftover.words()))
+            .collect(),
+        ..Swept::default()
+    }
 }

@@ -60,6 +60,11 @@ impl Owner {
         self.boot == boot()
     }
 
+    /// Whether its process id means anything here: it is of this boot and this namespace of process ids.
+    pub(crate) fn is_seen_from_here(&self) -> bool {
+        self.is_of_this_boot() && self.namespace == namespace()
+    }
+
     /// Whether it surely lives no more. Only the system's own answer that there is no such process counts: `/proc` may hide the
     /// processes of other users (`hidepid`, `ProtectProc=`).
     pub(crate) fn is_dead(&self) -> bool {

@@ -35,16 +35,17 @@ use crate::results::record::cell::{FailureClass, Phase};
 use crate::results::record::post_mortem::End;
 use crate::results::store;
 
+pub use attach::unreachable;
 pub use belongs::{holder, is_here, listeners};
 pub use contact::{check_model, facts, http_client, info, lacks, proxied_client, reset_caches};
 pub use docker::{
-    Images, Lack, LeftContainer, Orphans, Pull, Refused, Remaining, Wanted, Whereabouts,
-    find as find_containers, is_here as has_containers_here, lacks as container_lacks, pull_ahead,
+    Images, Lack, Orphans, Pull, Refused, Remaining, Wanted, Whereabouts, is_here as has_containers_here,
+    lacks as container_lacks, pull_ahead,
 };
 pub use environment::described as environment_described;
 pub use flags::{Asking, Flags, UnknownFlag, check_flags};
 pub use group::exec_shim;
-pub use leftovers::{Leftover, find, kill_own, sweep};
+pub use leftovers::{Leftover, Swept, find, kill_own, sweep};
 pub use log::{Log, Omen};
 pub use marks::Owner;
 pub use port::free_port;

@@ -4,14 +4,14 @@
 //! quarter of a minute later.
 
 use std::future::Future;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::clock::{self, Moment};
 use crate::base::units::Span;
-use crate::engine::contact::is_healthy;
-use crate::engine::{Death, Log, Omen, Running};
+use crate::engine::{Death, Log, Omen, Running, attach, contact};
 use crate::matrix::plan::Launch;
 use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::End;
@@ -216,12 +216,13 @@ where
         log: &log,
         is_audible,
         began,
+        answer: Mutex::default(),
     };
     let mut healthy_at = None;
     let mut asked_at = began;
     {
         let mut beat = tokio::time::interval(BEAT);
-        let looking = healthy(http, &endpoint, &launch.contact.health);
+        let looking = healthy(http, &endpoint, launch, &watch.answer);
         tokio::pin!(looking);
         while healthy_at.is_none() {
             tokio::select! {
@@ -263,9 +264,28 @@ where
     })
 }
 
-async fn healthy(http: &reqwest::Client, endpoint: &crate::engine::Endpoint, path: &str) {
+/// Asks until it answers 200, and notes in `answer` what it says until then.
+async fn healthy(
+    http: &reqwest::Client,
+    endpoint: &crate::engine::Endpoint,
+    launch: &Launch,
+    answer: &Mutex<String>,
+) {
     let mut pause = QUICKEST;
-    while !is_healthy(http, endpoint, path, LOOK).await {
+    loop {
+        for path in attach::paths(launch) {
+            let told = match contact::status(http, endpoint, path, LOOK).await {
+                Ok(200) => return,
+                Ok(status) => format!("{} answers {status}", endpoint.url(path)),
+                Err(reason) => format!("{}: {reason}", endpoint.url(path)),
+            };
+            let is_missing = told.ends_with(" 404");
+            *answer.lock().unwrap_or_else(PoisonError::into_inner) = told;
+            // Only one that has no health check is asked otherwise.
+            if !is_missing {
+                break;
+            }
+        }
         sleep(pause).await;
         pause = (pause * 5 / 4).min(SLOWEST);
     }
@@ -301,6 +321,8 @@ struct Watch<'a> {
     log: &'a Log,
     is_audible: bool,
     began: Moment,
+    /// What it answered last when it was asked for its health.
+    answer: Mutex<String>,
 }
 
 impl Watch<'_> {
@@ -315,7 +337,20 @@ impl Watch<'_> {
         Progress {
             phase: phase.map_or_else(|| self.phase(), str::to_owned),
             elapsed: clock::now().since(self.began),
-            last_line: self.log.last_line(),
+            last_line: match self.log.last_line() {
+                line if line.is_empty() => self.waits(),
+                line => line,
+            },
+        }
+    }
+
+    /// What is waited for while its log says nothing: its last answer, and how long.
+    fn waits(&self) -> String {
+        let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = self.launch.patience.start;
+        match answer.is_empty() {
+            true => format!("waits {limit} at most"),
+            false => format!("{answer}; waits {limit} at most"),
         }
     }
 

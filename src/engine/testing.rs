@@ -108,7 +108,10 @@ pub(crate) fn python(script: &str) -> Launch {
 /// A launch of a server that somebody else started.
 pub(crate) fn attached(url: &str) -> Launch {
     Launch {
-        place: Place::Attach(Attach { url: Text::new(url) }),
+        place: Place::Attach(Attach {
+            url: Text::new(url),
+            ..Attach::default()
+        }),
         ..command(&["none"])
     }
 }

@@ -433,7 +433,8 @@ async fn only_what_a_dead_owner_left_is_swept() {
         Duration::from_millis(300),
         &Whereabouts::at("unix:///no/such/daemon"),
     )
-    .await;
+    .await
+    .removed;
     let named = |pid: u32| {
         swept
             .iter()

@@ -7,6 +7,8 @@ use crate::results::record::request::Request;
 
 /// Above this share of a processor a thread is the limit of what it measures.
 const SATURATED: f64 = 0.95;
+/// Gaps that differ by this factor are the same.
+const ABOUT: f64 = 1.1;
 
 /// One request as the simulated engine saw it: a line of `/sim/truth`.
 #[derive(Clone, Debug, Deserialize)]
@@ -100,13 +102,40 @@ pub fn most_at_once(requests: &[Request]) -> u32 {
     u32::try_from(most).unwrap_or(0)
 }
 
-/// The point that speaks for a measurement with so many streams at once: the smallest that has no fewer, else the largest one.
-pub fn point(calibration: &Calibration, streams: u32) -> Option<Point> {
-    let mut points = calibration.points.iter();
-    points
+/// The mean time between the events of one stream, ms.
+pub fn mean_gap_ms(requests: &[Request]) -> Option<f64> {
+    let (mut span, mut gaps) = (0, 0);
+    for chunks in requests.iter().map(|request| &request.chunks) {
+        if let (Some(first), Some(last)) = (chunks.first(), chunks.last()) {
+            span += last.at_ns.saturating_sub(first.at_ns);
+            gaps += chunks.len() - 1;
+        }
+    }
+    (gaps > 0).then(|| span as f64 / 1e6 / gaps as f64)
+}
+
+/// The point that speaks for a measurement with so many streams at once and such a gap between their events: of the points with the
+/// longest gap the smallest that has no fewer streams, else the largest one. Its error of ITL is that of the nearest gap that is no longer,
+/// else of the shortest one, where that is larger.
+pub fn point(calibration: &Calibration, streams: u32, gap_ms: Option<f64>) -> Option<Point> {
+    let points = &calibration.points;
+    let longest = points.iter().map(Point::gap_ms).max_by(f64::total_cmp)?;
+    let mut all = points.iter().filter(|point| point.gap_ms() * ABOUT >= longest);
+    let by_streams = all
+        .clone()
         .find(|point| point.streams >= streams)
-        .or_else(|| calibration.points.last())
-        .copied()
+        .or_else(|| all.next_back())?;
+    let near = |point: &&Point| gap_ms.is_none_or(|gap| point.gap_ms() <= gap * ABOUT);
+    let longer = |one: &&Point, other: &&Point| one.gap_ms().total_cmp(&other.gap_ms());
+    let by_gap = points.iter().filter(near).max_by(longer);
+    let by_gap = by_gap.or_else(|| points.iter().min_by(longer))?;
+    let worse = [by_streams, by_gap]
+        .into_iter()
+        .max_by(|one, other| one.itl_ms.p99.total_cmp(&other.itl_ms.p99))?;
+    Some(Point {
+        itl_ms: worse.itl_ms,
+        ..*by_streams
+    })
 }
 
 #[cfg(test)]
@@ -156,12 +185,15 @@ mod tests {
     }
 
     #[test]
-    fn the_point_with_no_fewer_streams_speaks() {
-        let at = |streams| Point {
+    fn the_point_with_no_fewer_streams_and_no_longer_gap_speaks() {
+        let at = |streams: u32, gap_ms: f64| Point {
             streams,
-            events_per_s: 0.0,
+            events_per_s: f64::from(streams) * 1000.0 / gap_ms,
             ttft_ms: Deviation::default(),
-            itl_ms: Deviation::default(),
+            itl_ms: Deviation {
+                bias: 0.0,
+                p99: 1.0 / gap_ms,
+            },
             cpu_share: 0.0,
             send_lag_p99_ms: 0.0,
         };
@@ -170,13 +202,19 @@ mod tests {
             machine: String::new(),
             at: String::new(),
             stamps: "kernel".into(),
-            points: vec![at(16), at(64)],
+            points: vec![at(16, 20.0), at(64, 20.0), at(64, 5.0), at(32, 1.0)],
             flood: None,
         };
-        let streams = |wanted| point(&calibration, wanted).map(|point| point.streams);
+        let streams = |wanted| point(&calibration, wanted, None).map(|point| point.streams);
         assert_eq!(
             [streams(1), streams(16), streams(17), streams(999)],
             [Some(16), Some(16), Some(64), Some(64)]
         );
+        let itl =
+            |gap_ms| point(&calibration, 1, Some(gap_ms)).map(|point| (point.streams, point.itl_ms.p99));
+        assert_eq!(itl(50.0), Some((16, 0.05)));
+        assert_eq!(itl(19.9), Some((16, 0.05)));
+        assert_eq!(itl(12.0), Some((16, 0.2)));
+        assert_eq!(itl(0.5), Some((16, 1.0)));
     }
 }

@@ -58,6 +58,7 @@ pub fn telemetry(samples: &[Sample], sources: Vec<SourceFacts>, about: &About) -
         gpus,
         engine: engine::window(&engine, about.seconds),
         host: host::window(&of(Source::Host), about.seconds),
+        kernel: Vec::new(),
     }
 }
 

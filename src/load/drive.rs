@@ -13,7 +13,7 @@ mod talk;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -27,7 +27,9 @@ use self::slots::Slots;
 use crate::base::clock::{self, Moment};
 use crate::load::client::{Route, RouteError, Stamp};
 use crate::load::dataset::{Content, Extras};
+use crate::load::late::{HEARTBEAT, Late, Lateness};
 use crate::load::protocol::EncodeError;
+use crate::load::sink::Sink;
 use crate::load::target::Target;
 use crate::matrix::spec::scenario::Limits;
 use crate::results::record::request::Request;
@@ -77,6 +79,8 @@ pub struct Load {
     pub body: Map<String, Value>,
     /// Whether answers may end where the model ends them.
     pub stop_at_eos: bool,
+    /// Where records go as they end.
+    pub sink: Option<Sink>,
     /// How many threads send; one is enough for some 100 000 events a second.
     pub threads: NonZeroUsize,
 }
@@ -88,12 +92,18 @@ impl Load {
     }
 }
 
+/// So many requests must have ended before their failures end a load.
+const FEW_ENDED: u64 = 20;
+/// How often failures are looked at.
+const FAILURES_SEEN: Duration = Duration::from_millis(50);
+
 /// How far a drive has come, for other threads to read. The counts are not of one moment.
 #[derive(Debug, Default)]
 pub struct Progress {
     running: AtomicU64,
     ended: AtomicU64,
     failed: AtomicU64,
+    is_aborted: AtomicBool,
     events: AtomicU64,
     left_open: AtomicU64,
 }
@@ -124,6 +134,25 @@ impl Progress {
         self.left_open.load(Ordering::Relaxed)
     }
 
+    /// Whether the load was ended because too many of its requests failed.
+    pub fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::Relaxed)
+    }
+
+    /// Ends once more than this share of the requests that ended has failed.
+    async fn fails(&self, share: Option<f64>) {
+        let Some(share) = share else {
+            return std::future::pending().await;
+        };
+        loop {
+            let (ended, failed) = (self.ended(), self.failed());
+            if ended >= FEW_ENDED && failed as f64 > share * ended as f64 {
+                return self.is_aborted.store(true, Ordering::Relaxed);
+            }
+            tokio::time::sleep(FAILURES_SEEN).await;
+        }
+    }
+
     fn end(&self, request: &Request) {
         self.ended.fetch_add(1, Ordering::Relaxed);
         if !request.is_completed() {
@@ -149,6 +178,8 @@ pub struct Driven {
     /// How often the wall clock was set meanwhile, as the threads saw it. Moments that the kernel took around that time may be
     /// off by up to the time between two reads.
     pub clock_jumps: u32,
+    /// How far moments of arrival may be off, and pauses of the client.
+    pub lateness: Lateness,
     /// Connections that the server left open for a second after `[DONE]`. An answer ends with that line all the same.
     pub left_open: u64,
     /// What each sending thread spent.
@@ -176,6 +207,10 @@ pub struct Lag {
     pub p99: Duration,
     /// The latest.
     pub max: Duration,
+    /// The second latest, where so many were sent.
+    pub second: Option<Duration>,
+    /// The fifth latest.
+    pub fifth: Option<Duration>,
 }
 
 impl Lag {
@@ -184,10 +219,13 @@ impl Lag {
         let max = *lags.last()?;
         let count = u32::try_from(lags.len()).unwrap_or(u32::MAX);
         let rank = (lags.len() * 99).div_ceil(100);
+        let latest = |nth: usize| lags.len().checked_sub(nth).map(|at| lags[at]);
         Some(Self {
             mean: lags.iter().sum::<Duration>() / count,
             p99: lags[rank - 1],
             max,
+            second: latest(2),
+            fifth: latest(5),
         })
     }
 }
@@ -236,6 +274,7 @@ pub async fn drive(
         limits,
         body,
         stop_at_eos,
+        sink,
         threads,
         ..
     } = load;
@@ -248,6 +287,7 @@ pub async fn drive(
         route,
         slots,
         is_closed_loop,
+        sink,
         progress,
     });
     let progress = Arc::clone(&shared.progress);
@@ -261,11 +301,28 @@ pub async fn drive(
     }
     let zero = clock::now();
     let (mut sent, mut clock_jumps, mut efforts) = (Vec::with_capacity(count), 0, Vec::new());
+    let mut late = Late::default();
     let ends: Vec<_> = workers.into_iter().map(|worker| worker.begin(zero)).collect();
-    for end in ends {
-        let share = end.await?;
+    let all = async {
+        let mut shares = Vec::new();
+        for end in ends {
+            shares.push(end.await?);
+        }
+        Ok::<_, DriveError>(shares)
+    };
+    tokio::pin!(all);
+    let shares = tokio::select! {
+        biased;
+        shares = &mut all => shares?,
+        () = progress.fails(shared.limits.abort_error_share) => {
+            stop.cancel();
+            all.await?
+        }
+    };
+    for share in shares {
         sent.extend(share.sent);
         clock_jumps = clock_jumps.max(share.clock_jumps);
+        late.add(&share.late);
         efforts.push(share.effort);
     }
     sent.sort_unstable_by_key(|sent| sent.request.index);
@@ -289,6 +346,7 @@ pub async fn drive(
         lag: Lag::of(lags),
         stamp,
         clock_jumps,
+        lateness: late.lateness(),
         left_open,
         threads: efforts,
     })
@@ -335,12 +393,22 @@ impl Machinery {
 
     fn send(self, jobs: Vec<Job>, shared: &Arc<Shared>, zero: Moment, stop: &CancellationToken) -> Share {
         let cpu = clock::thread_cpu();
-        let (sent, clock_jumps, longest_pass) = match self {
+        let (sent, clock_jumps, longest_pass, late) = match self {
             Self::Plain(events) => {
                 let (sent, looked) = events.send(jobs, zero, stop);
-                (sent, looked.clock_jumps, Some(looked.longest_pass))
+                (sent, looked.clock_jumps, Some(looked.longest_pass), looked.late)
             }
-            Self::Encrypted(runtime) => (runtime.block_on(send(jobs, shared, zero, stop)), 0, None),
+            Self::Encrypted(runtime) => {
+                let mut late = Late::default();
+                let sent = runtime.block_on(async {
+                    tokio::select! {
+                        biased;
+                        sent = send(jobs, shared, zero, stop) => sent,
+                        never = beat(&mut late) => match never {},
+                    }
+                });
+                (sent, 0, None, late)
+            }
         };
         let effort = Effort {
             cpu: clock::thread_cpu().saturating_sub(cpu),
@@ -351,7 +419,18 @@ impl Machinery {
             sent,
             clock_jumps,
             effort,
+            late,
         }
+    }
+}
+
+/// Notes pauses of the thread.
+async fn beat(late: &mut Late) -> std::convert::Infallible {
+    let mut ran = clock::now();
+    loop {
+        tokio::time::sleep(HEARTBEAT).await;
+        let last = std::mem::replace(&mut ran, clock::now());
+        late.rest(ran.since(last));
     }
 }
 
@@ -360,6 +439,7 @@ struct Share {
     sent: Vec<Sent>,
     clock_jumps: u32,
     effort: Effort,
+    late: Late,
 }
 
 /// A thread that is preparing its share.

@@ -1,8 +1,8 @@
 //! Bare TCP without waiting: connect, write, read, each read with the kernel's moment of arrival.
 //!
-//! The kernel stamps each segment when it comes in (`SO_TIMESTAMPNS`), so it does not matter how late we read. A read
-//! that takes several segments at once carries the moment of the last. Where a read bears no stamp the moment is ours. It knows no
-//! HTTP and waits for nothing: whoever owns a socket learns from epoll when to try again.
+//! The kernel stamps each segment when it comes in (`SO_TIMESTAMPNS`), so it does not matter how late we read a single one. Of
+//! segments that wait unread it keeps the last moment alone; how far the others may be off is noted. Where a read bears no stamp
+//! the moment is ours. It knows no HTTP and waits for nothing: whoever owns a socket learns from epoll when to try again.
 
 use std::io::{self, IoSliceMut, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -19,6 +19,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::base::clock::{self, Moment, Wall};
 use crate::load::client::{Arrival, Stamp};
+use crate::load::late::Late;
 
 /// How much one read may bring; one buffer serves all streams of a thread.
 const BUFFER: usize = 128 << 10;
@@ -37,6 +38,10 @@ pub(super) struct Reading {
     pub(super) wall: Wall,
     /// When the present round of reads began.
     round: Moment,
+    /// What arrived before this look was read after it.
+    pub(super) looked: Moment,
+    /// How far moments may be off.
+    pub(super) late: Late,
     /// As long as it lives the kernel stamps what arrives.
     _warm: Option<Socket>,
     has_stamps: bool,
@@ -107,6 +112,8 @@ impl Reading {
             control: nix::cmsg_space!(TimeSpec),
             wall: Wall::new(),
             round: clock::now(),
+            looked: clock::now(),
+            late: Late::default(),
             _warm: None,
             has_stamps: false,
         };

@@ -138,8 +138,8 @@ fn cache_report(hits: &CacheHits) -> Value {
     let storage = tiers.filter(|tiers| tiers.storage > 0);
     json!({
         "total_prompt_tokens": hits.prompt,
-        "total_cached_tokens": hits.cached,
-        "cache_hit_rate_pct": percent.parse::<f64>().unwrap_or_default(),
+        "total_cached_tokens": hits.is_told.then_some(hits.cached),
+        "cache_hit_rate_pct": percent.parse::<f64>().ok().filter(|_| hits.is_told),
         "device_cached_tokens": tiers.map(|tiers| tiers.device),
         "host_cached_tokens": tiers.map(|tiers| tiers.host),
         "storage_cached_tokens": storage.map(|tiers| tiers.storage),
@@ -219,6 +219,7 @@ mod tests {
         let cache = CacheHits {
             prompt: 18,
             cached: 6,
+            is_told: true,
             tiers: None,
         };
         line_with(&cache, details, infinity)

@@ -16,6 +16,7 @@ pub fn table(calibration: &Calibration) -> Table {
     let rows = calibration.points.iter().map(|point| Row {
         cells: vec![
             Value::Count(u64::from(point.streams)),
+            number(point.gap_ms(), 0),
             number(point.events_per_s, 0),
             number(point.ttft_ms.bias, 3),
             number(point.ttft_ms.p99, 3),
@@ -47,6 +48,7 @@ pub fn table(calibration: &Calibration) -> Table {
         title: format!("Client error on {}", calibration.machine),
         columns: vec![
             column("streams", ""),
+            column("gap", "ms"),
             column("events", "/s"),
             column("TTFT bias", "ms"),
             column("TTFT p99", "ms"),

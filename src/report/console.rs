@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use super::traffic::Traffic;
 use super::{MISSING, jsonl, python};
 use crate::judge::metrics::{
-    self, CacheHits, CacheTiers, Count, Flow, Metric, Sample,
+    self, CacheHits, CacheTiers, Count, Flow, Metric, Percentiles, Sample,
     Statistic::{self, Max, Mean, Median, P90, P95, P99},
     SteadyState, Target,
 };
@@ -157,6 +157,53 @@ fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
     }
 }
 
+/// Figures that the Python tool does not print, after its block, the empty line before it included; only those that have a value.
+pub fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds: bool) -> String {
+    let mut lines = Lines {
+        figures,
+        is_whole: false,
+        text: "\n".to_owned(),
+    };
+    lines.section('=', " Further Figures ");
+    lines.times(
+        "End-to-End Latency from Due",
+        "E2E from Due",
+        Sample::E2eDue,
+        &[Mean, P99],
+    );
+    lines.times(
+        "Wait until Sent, from Due",
+        "Wait until Sent",
+        Sample::Lag,
+        &[Mean, P99],
+    );
+    if !embeds {
+        if lines.figure(Metric::Tokens(Count::OutputReasoning)).is_some() {
+            lines.times(
+                "Time to First Token of the Answer",
+                "TTFT of Answer",
+                Sample::TtftAnswer,
+                &[Mean, P99],
+            );
+            lines.whole("Reasoning tokens:", Metric::Tokens(Count::OutputReasoning));
+        }
+        lines.section('-', "Engine and Users");
+        lines.known("Interactivity (tok/s per user):", Metric::Interactivity, 1.0);
+        lines.known("Prefix-cache hit rate (%):", Metric::CacheHitShare, 100.0);
+        lines.known("Accept length (tokens per step):", Metric::AcceptLength, 1.0);
+        lines.known("Accept rate (%):", Metric::AcceptRate, 100.0);
+    }
+    for told in percentiles {
+        let name = told.sample.label();
+        lines.section('-', &format!("Percentiles of {name}"));
+        for (percent, value) in &told.values {
+            lines.value(&format!("P{percent} {name} (ms):"), Some(*value), 2);
+        }
+    }
+    lines.section('=', "");
+    lines.text
+}
+
 /// The block of the steady state, the empty line before it included.
 ///
 /// Source: spec/bench-serving.md 8, after the normal block.
@@ -256,6 +303,13 @@ impl Lines<'_> {
         self.line(label, metric, 1.0, 2);
     }
 
+    /// A line only for a figure that has a value.
+    fn known(&mut self, label: &str, metric: Metric, scale: f64) {
+        if let Some(value) = self.figure(metric) {
+            self.value(label, Some(value * scale), 2);
+        }
+    }
+
     fn percent(&mut self, label: &str, metric: Metric) {
         self.line(label, metric, 100.0, 2);
     }
@@ -331,9 +385,19 @@ impl Lines<'_> {
         };
         self.section('-', "Cache Hit Details");
         self.text("Total prompt tokens:", &hits.prompt.to_string());
-        self.text("Total cached tokens:", &hits.cached.to_string());
+        // Where no answer tells of the cache, nothing is known of it.
+        let cached = if hits.is_told {
+            hits.cached.to_string()
+        } else {
+            MISSING.to_owned()
+        };
+        self.text("Total cached tokens:", &cached);
         for (label, tokens) in &tiers {
             self.text(label, &tokens.to_string());
+        }
+        if !hits.is_told {
+            self.text("Cache hit rate:", MISSING);
+            return;
         }
         let mut rate = |label: &str, part: u64, whole: u64| {
             let percent = CacheHits::percent(part, whole);
@@ -443,6 +507,7 @@ mod tests {
         let cache = CacheHits {
             prompt: 18,
             cached: 6,
+            is_told: true,
             tiers: Some(CacheTiers {
                 device: 3,
                 host: 3,
@@ -508,6 +573,7 @@ mod tests {
             let cache = CacheHits {
                 prompt: 80,
                 cached,
+                is_told: true,
                 tiers,
             };
             let facts = Facts {

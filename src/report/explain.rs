@@ -167,6 +167,12 @@ fn client(client: &ClientFacts) -> String {
             error.streams, error.ttft_ms.p99, error.itl_ms.p99
         ));
     }
+    if let Some(late) = client.late.filter(|late| late.max_ms > 0.0) {
+        words.push(format!(
+            "events read together may be off by P99 {:.3}, most {:.2} ms",
+            late.p99_ms, late.max_ms
+        ));
+    }
     words.join("; ")
 }
 

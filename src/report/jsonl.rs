@@ -28,9 +28,17 @@ pub fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
     let figures = |definitions| summary.figures.get(&definitions).unwrap_or(&none);
     let mut line = Map::new();
     asked(&mut line, launch, cell, summary);
-    measured(&mut line, figures(Definitions::Current));
+    // What was imported has the figures that were printed, whichever definitions they follow.
+    let theirs = match (
+        &summary.imported,
+        summary.figures.contains_key(&Definitions::Current),
+    ) {
+        (Some(_), false) => figures(Definitions::Classic),
+        _ => figures(Definitions::Current),
+    };
+    measured(&mut line, theirs);
     if let Some(slo) = &cell.scenario.slo {
-        goodput(&mut line, figures(Definitions::Current), slo);
+        goodput(&mut line, theirs, slo);
     }
     let ours = ours(launch, cell, summary, figures(Definitions::Matrix));
     line.insert("matrix".to_owned(), ours);
@@ -168,7 +176,7 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         "checkpoint": launch.checkpoint,
         "precision": launch.precision,
         "tp": launch.parallel.tp,
-        "devices": launch.devices,
+        "devices": launch.gpus(),
         "scenario": cell.scenario.name,
         "profile": cell.scenario.profile,
         "origin": summary.origin,

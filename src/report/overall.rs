@@ -29,6 +29,10 @@ pub fn markdown(document: &Document) -> String {
         text.push('\n');
         text.push_str(&draw(table, Format::Markdown));
     }
+    if !tables.legend.is_empty() {
+        text.push_str("\n## Legend\n\n");
+        text.push_str(&super::markdown::list(&tables.legend));
+    }
     let left_out: Vec<_> = document.runs.iter().flat_map(|run| &run.left_out).collect();
     if !left_out.is_empty() {
         text.push_str("\n## Left out\n\n");

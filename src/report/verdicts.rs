@@ -122,7 +122,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     for row in &comparison.rows {
         let cell = labels.name(&row.cell);
         if row.verdict() != Some(Verdict::Same) {
-            say(cell.clone(), format!("{}: {}", row.word(), row.answer.reason()));
+            say(cell.clone(), format!("{}: {}", row.word(), row.reason()));
         }
         for left in &row.left_out {
             say(cell.clone(), format!("left out: {left}"));
@@ -328,7 +328,7 @@ fn judged(row: &Judged) -> serde_json::Value {
         "verdict": answer.verdict().map(Verdict::name),
         "not_judged": gap,
         "refused": row.refused.map(|_| row.word()),
-        "reason": answer.reason(),
+        "reason": row.reason(),
         "baseline_starts": starts(0),
         "candidate_starts": starts(1),
         "baseline": row.samples[0].value(),

@@ -18,19 +18,27 @@ use crate::matrix::plan::{
 };
 use crate::matrix::spec::scenario::Limits;
 use crate::matrix::spec::text::Text;
-use crate::results::record::client::{Calibration, ClientFacts, Flood, Point, SendLag};
+use crate::results::record::client::{Calibration, ClientFacts, Flood, Late, Point, SendLag};
 use crate::results::record::machine::Machine;
 use crate::results::store::{self, Store};
 use crate::run::Host;
 use crate::run::stop::Stop;
 
+/// The start of the launch that floods, by which its log is told from the others.
+const FLOOD: u32 = 9;
 /// The name of the launch, below which its logs lie.
 const NAME: &str = "calibration";
 /// What the simulated engine keeps to, ms.
 const TTFT_MS: u32 = 200;
+/// The time between tokens at which every number of streams is tried, ms.
 const ITL_MS: u32 = 20;
+/// Shorter times, at which the most streams are tried that a simulated engine on the same machine keeps up with.
+const SHORT_ITLS_MS: [u32; 2] = [5, 1];
+const MOST_EVENTS_PER_S: u32 = 20_000;
 /// Tokens of one flood, over all streams.
 const FLOOD_TOKENS: u32 = 400_000;
+/// How long the simulated engine may take to tell what it knows of requests that it has answered.
+const TRUTH_WITHIN: Duration = Duration::from_secs(2);
 /// The most streams that are tried before a run.
 const MOST: u32 = 1024;
 /// Streams of a flood.
@@ -60,31 +68,26 @@ pub async fn calibrate(
     let mut streams = wanted.streams.clone();
     streams.sort_unstable();
     streams.dedup();
-    let timing = [
-        format!("--ttft={TTFT_MS}ms"),
-        format!("--itl={ITL_MS}ms"),
-        "--truth".to_owned(),
-    ];
+    let most = streams.last().copied().unwrap_or(1);
+    let short = SHORT_ITLS_MS.map(|itl_ms| (itl_ms, vec![most.min(MOST_EVENTS_PER_S * itl_ms / 1000)]));
     let mut stamps = None;
     let mut points = Vec::new();
-    let exact = Yardstick::start(host, store, 1, &timing).await?;
-    for streams in streams {
-        match exact.point(streams, wanted.tokens.max(2), stop).await {
-            Ok((point, stamp)) => {
-                stamps = Some(stamp);
-                points.push(point);
+    for (start, (itl_ms, streams)) in (1..).zip([(ITL_MS, streams)].into_iter().chain(short)) {
+        let exact = Yardstick::exact(host, store, start, itl_ms).await?;
+        let measured = exact.points(&streams, wanted.tokens.max(2), itl_ms, stop).await;
+        exact.stop().await;
+        match measured {
+            Ok(measured) => {
+                stamps = measured.last().map(|(_, stamp)| *stamp).or(stamps);
+                points.extend(measured.into_iter().map(|(point, _)| point));
             }
             Err(_) if stop.is_asked() => break,
-            Err(error) => {
-                exact.stop().await;
-                return Err(error);
-            }
+            Err(error) => return Err(error),
         }
     }
-    exact.stop().await;
     let mut flood = None;
     if wanted.flood && !stop.is_asked() {
-        let server = Yardstick::start(host, store, 2, &["--flood".to_owned()]).await?;
+        let server = Yardstick::start(host, store, FLOOD, &["--flood".to_owned()]).await?;
         let measured = server.flood(stop).await;
         server.stop().await;
         flood = Some(measured?);
@@ -206,27 +209,70 @@ impl<'a> Yardstick<'a> {
         self.running.stop().await;
     }
 
+    /// With such a time between tokens, which it tells.
+    async fn exact(host: &'a Host, store: &Store, start: u32, itl_ms: u32) -> Result<Self, String> {
+        let timing = [
+            format!("--ttft={TTFT_MS}ms"),
+            format!("--itl={itl_ms}ms"),
+            "--truth".to_owned(),
+        ];
+        Self::start(host, store, start, &timing).await
+    }
+
+    /// The same for each of these numbers of streams.
+    async fn points(
+        &self,
+        streams: &[u32],
+        tokens: u32,
+        itl_ms: u32,
+        stop: &Stop,
+    ) -> Result<Vec<(Point, &'static str)>, String> {
+        let mut points = Vec::with_capacity(streams.len());
+        for streams in streams {
+            points.push(self.point(*streams, tokens, itl_ms, stop).await?);
+        }
+        Ok(points)
+    }
+
     /// So many streams at once, held against the truth; and whose clock stamped.
-    async fn point(&self, streams: u32, tokens: u32, stop: &Stop) -> Result<(Point, &'static str), String> {
+    async fn point(
+        &self,
+        streams: u32,
+        tokens: u32,
+        itl_ms: u32,
+        stop: &Stop,
+    ) -> Result<(Point, &'static str), String> {
         self.truth(reqwest::Method::DELETE).await?;
         let driven = self.drive(streams, tokens, stop).await?;
-        let told = self.truth(reqwest::Method::GET).await?;
-        let truths: Vec<Truth> = told
-            .lines()
-            .map(serde_json::from_str)
-            .collect::<Result<_, _>>()
-            .map_err(|error| format!("the simulated engine's truth is not understood: {error}"))?;
+        let truths = self.truths(driven.requests.len()).await?;
         let deviations = client::deviations(&driven.requests, &truths);
-        let (ttft_ms, itl_ms) = deviations.ok_or("the requests and the truth do not match")?;
+        let (ttft, itl) = deviations.ok_or("the requests and the truth do not match")?;
         let point = Point {
             streams,
-            events_per_s: f64::from(streams) * 1000.0 / f64::from(ITL_MS),
-            ttft_ms,
-            itl_ms,
+            events_per_s: f64::from(streams) * 1000.0 / f64::from(itl_ms),
+            ttft_ms: ttft,
+            itl_ms: itl,
             cpu_share: busiest(&driven).unwrap_or(0.0),
             send_lag_p99_ms: driven.lag.map_or(0.0, |lag| lag.p99.as_secs_f64() * 1e3),
         };
         Ok((point, driven.stamp.name()))
+    }
+
+    /// What the engine knows of so many requests, which it tells a moment after it has answered the last one.
+    async fn truths(&self, requests: usize) -> Result<Vec<Truth>, String> {
+        let deadline = clock::now().plus(TRUTH_WITHIN);
+        loop {
+            let told = self.truth(reqwest::Method::GET).await?;
+            if told.lines().count() < requests && clock::now() < deadline {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                continue;
+            }
+            return told
+                .lines()
+                .map(serde_json::from_str)
+                .collect::<Result<_, _>>()
+                .map_err(|error| format!("the simulated engine's truth is not understood: {error}"));
+        }
     }
 
     async fn flood(&self, stop: &Stop) -> Result<Flood, String> {
@@ -267,6 +313,7 @@ impl<'a> Yardstick<'a> {
             limits: Limits::default(),
             body: serde_json::Map::new(),
             stop_at_eos: false,
+            sink: None,
             threads: NonZeroUsize::MIN,
         };
         let driven = load::drive(load, Arc::default(), stop.asked.clone())
@@ -313,15 +360,35 @@ pub(super) fn facts(driven: &Driven, calibration: Option<&Calibration>) -> Clien
             mean_ms: millis(lag.mean),
             p99_ms: millis(lag.p99),
             max_ms: millis(lag.max),
+            second_ms: lag.second.map(millis),
+            fifth_ms: lag.fifth.map(millis),
         }),
         cpu_share: busiest(driven),
         threads: u32::try_from(driven.threads.len()).unwrap_or(u32::MAX),
         loop_lag_max_ms: longest.map(millis),
         clock_jumps: driven.clock_jumps,
+        late: Some(Late {
+            p90_ms: millis(driven.lateness.p90),
+            p99_ms: millis(driven.lateness.p99),
+            max_ms: millis(driven.lateness.max),
+            events_per_s: events_per_s(driven),
+            pauses: driven.lateness.pauses,
+            longest_pause_s: driven.lateness.longest_pause.as_secs_f64(),
+        }),
         left_open: driven.left_open,
-        error: calibration
-            .and_then(|calibration| client::point(calibration, client::most_at_once(&driven.requests))),
+        error: calibration.and_then(|calibration| {
+            let (most, gap) = (
+                client::most_at_once(&driven.requests),
+                client::mean_gap_ms(&driven.requests),
+            );
+            client::point(calibration, most, gap)
+        }),
     }
+}
+
+fn events_per_s(driven: &Driven) -> f64 {
+    let events: usize = driven.requests.iter().map(|request| request.chunks.len()).sum();
+    events as f64 / driven.wall.as_secs_f64().max(1e-9)
 }
 
 /// The busiest thread's share of a processor, 0 to 1; `None` if nothing was sent.

@@ -12,7 +12,7 @@ use crate::engine::{self, Running};
 use crate::judge::metrics::{self, Basis};
 use crate::judge::validity;
 use crate::load::dataset::unique::Beginning;
-use crate::load::{DriveError, Driven, Item, Load, Progress, Target};
+use crate::load::{DriveError, Driven, Item, Load, Progress, Sink, Target};
 use crate::matrix::plan::{Cell, Launch, Measurement};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::workload::Profile;
@@ -32,6 +32,8 @@ use crate::run::stop::Stop;
 use crate::run::watch::{self, Cut};
 use crate::run::{Job, answers, calibrate};
 
+/// So many records may wait to be written while a load runs.
+const RECORDS_UNDER_WAY: usize = 4096;
 /// What tells the prompts that warm up from those of the load.
 const WARM_UP: &str = "warm-up";
 
@@ -72,6 +74,8 @@ struct Course<'a> {
     tries: usize,
     /// What the prompts of the load begin with, where the recipe asks for unique prefixes.
     unique_prefix: Option<UniquePrefix>,
+    /// Where records go while a load runs.
+    sink: Option<Sink>,
 }
 
 /// Measures one cell on a ready engine, after so many tries that came to nothing.
@@ -197,6 +201,7 @@ impl<'a> Course<'a> {
             samples: Vec::new(),
             tries: 0,
             unique_prefix: None,
+            sink: None,
         }
     }
 
@@ -332,7 +337,7 @@ impl<'a> Course<'a> {
         )
         .await;
         self.summary.reset = Some(ResetProof {
-            is_fresh_start: ready.measured == 0,
+            is_fresh_start: ready.measured == 0 && !self.launch.is_attached(),
             unique_prefix: self.unique_prefix.clone(),
             ..proof
         });
@@ -381,10 +386,13 @@ impl<'a> Course<'a> {
         &mut self,
         phase: Phase,
         ready: &mut Ready,
-        load: Load,
+        mut load: Load,
         stop: &Stop,
     ) -> Result<(Driven, Option<Cut>), DriveError> {
         let requests = load.items.len();
+        if phase == Phase::Measure {
+            load.sink = self.sink();
+        }
         let driven = watch::drive(&mut ready.running, load, stop, |progress| {
             self.tell_progress(phase, progress, requests);
         })
@@ -396,6 +404,21 @@ impl<'a> Course<'a> {
             ));
         }
         driven
+    }
+
+    /// Where records go while the load runs, so that a crash loses seconds. Without a disk that takes them there is only the end.
+    fn sink(&mut self) -> Option<Sink> {
+        if self.sink.is_none() {
+            let (sink, records) = Sink::new(RECORDS_UNDER_WAY, self.cell.scenario.keep_text);
+            match self.job.store.keep_partial(self.measurement, records) {
+                Ok(()) => self.sink = Some(sink),
+                Err(error) => self
+                    .summary
+                    .warnings
+                    .push(format!("no record was kept during the load: {error}")),
+            }
+        }
+        self.sink.clone()
     }
 
     fn tell_progress(&self, phase: Phase, progress: &Progress, requests: usize) {
@@ -417,6 +440,16 @@ impl<'a> Course<'a> {
         accept_length: Option<f64>,
         stock: &Arc<Stock>,
     ) -> Measured {
+        if let Some(missed) = self
+            .sink
+            .take()
+            .map(|sink| sink.missed())
+            .filter(|missed| *missed > 0)
+        {
+            self.summary.warnings.push(format!(
+                "{missed} records were kept in memory alone while the load ran: the disk was too slow"
+            ));
+        }
         let client = calibrate::facts(&driven, self.job.calibration);
         let mut requests = driven.requests;
         requests = count_tokens(requests, stock).await;
@@ -429,6 +462,14 @@ impl<'a> Course<'a> {
                     .telemetry
                     .as_ref()
                     .and_then(|told| told.energy.clone()),
+                Some(_) => None,
+            },
+            engine: match &self.cell.scenario.search {
+                None => self
+                    .summary
+                    .telemetry
+                    .as_ref()
+                    .and_then(|told| told.engine.clone()),
                 Some(_) => None,
             },
             ..Basis::of(self.launch, self.cell)
@@ -607,6 +648,7 @@ pub(super) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) ->
         limits: scenario.limits.clone(),
         body: scenario.body.clone(),
         stop_at_eos: scenario.stop_at_eos,
+        sink: None,
         threads: NonZeroUsize::MIN,
     }
 }

@@ -42,11 +42,11 @@ pub enum ClaimError {
 }
 
 impl Claim {
-    /// Claims GPUs 0 to `count` − 1, with locks in `folder`, or where all users of a host lay them.
+    /// Claims these GPUs, with locks in `folder`, or where all users of a host lay them.
     ///
     /// # Errors
     /// Another run has one of them, or no lock can be laid.
-    pub fn take(count: u32, folder: Option<&Path>) -> Result<Self, ClaimError> {
+    pub fn take(gpus: &[u32], folder: Option<&Path>) -> Result<Self, ClaimError> {
         let usual = || {
             let mut places = PLACES.iter().map(Path::new);
             places
@@ -54,7 +54,9 @@ impl Claim {
                 .unwrap_or(Path::new("/tmp"))
         };
         let folder = folder.unwrap_or_else(usual);
-        let locks = (0..count).map(|gpu| lock(gpu, folder.join(format!("matrix-gpu-{gpu}.lock"))));
+        let locks = gpus
+            .iter()
+            .map(|&gpu| lock(gpu, folder.join(format!("matrix-gpu-{gpu}.lock"))));
         Ok(Self {
             _locks: locks.collect::<Result<_, _>>()?,
         })
@@ -125,15 +127,15 @@ mod tests {
     #[test]
     fn what_one_run_has_another_cannot_claim_until_it_ends() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Claim::take(2, Some(folder.path())).unwrap();
-        let said = Claim::take(1, Some(folder.path())).unwrap_err().to_string();
+        let first = Claim::take(&[0, 1], Some(folder.path())).unwrap();
+        let said = Claim::take(&[0], Some(folder.path())).unwrap_err().to_string();
         let pid = std::process::id();
         assert_eq!(
             said,
             format!("GPU 0 belongs to another run of matrix on this host (process {pid})")
         );
         drop(first);
-        Claim::take(2, Some(folder.path())).unwrap();
+        Claim::take(&[0, 1], Some(folder.path())).unwrap();
     }
 
     fn path(folder: &Path) -> PathBuf {
@@ -146,28 +148,28 @@ mod tests {
         let precious = folder.path().join("precious");
         std::fs::write(&precious, "data").unwrap();
         std::os::unix::fs::symlink(&precious, path(folder.path())).unwrap();
-        Claim::take(1, Some(folder.path())).unwrap_err();
+        Claim::take(&[0], Some(folder.path())).unwrap_err();
         assert_eq!(std::fs::read_to_string(&precious).unwrap(), "data");
     }
 
     #[test]
     fn a_lock_is_made_for_all_users_and_one_that_may_only_be_read_is_taken() {
         let folder = tempfile::tempdir().unwrap();
-        drop(Claim::take(1, Some(folder.path())).unwrap());
+        drop(Claim::take(&[0], Some(folder.path())).unwrap());
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path(folder.path())), 0o666);
         std::fs::set_permissions(path(folder.path()), Permissions::from_mode(0o444)).unwrap();
-        let first = Claim::take(1, Some(folder.path())).unwrap();
-        Claim::take(1, Some(folder.path())).unwrap_err();
+        let first = Claim::take(&[0], Some(folder.path())).unwrap();
+        Claim::take(&[0], Some(folder.path())).unwrap_err();
         drop(first);
     }
 
     #[test]
     fn what_others_write_into_a_lock_is_not_told() {
         let folder = tempfile::tempdir().unwrap();
-        let _first = Claim::take(1, Some(folder.path())).unwrap();
+        let _first = Claim::take(&[0], Some(folder.path())).unwrap();
         std::fs::write(path(folder.path()), "1 (it is root) \u{1b}[31m").unwrap();
-        let said = Claim::take(1, Some(folder.path())).unwrap_err().to_string();
+        let said = Claim::take(&[0], Some(folder.path())).unwrap_err().to_string();
         assert!(said.ends_with("(another process)"), "{said}");
     }
 }

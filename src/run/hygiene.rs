@@ -105,21 +105,12 @@ impl Watch {
 
 /// What keeps the devices that a plan will use from being measured on, and how to mend it.
 pub(crate) async fn unfit(plan: &Plan, host: &Host) -> Vec<(String, String)> {
-    let wanted = plan
-        .launches
-        .iter()
-        .filter(|launch| is_watched(host, launch))
-        .map(|launch| launch.devices);
-    let wanted = match plan.parallel {
-        true => wanted.sum::<u32>(),
-        false => wanted.max().unwrap_or(0),
-    };
-    let Some(gpus) = host.gpus.as_ref().filter(|_| wanted > 0) else {
+    let is_wanted = plan.launches.iter().any(|launch| is_watched(host, launch));
+    let Some(gpus) = host.gpus.as_ref().filter(|_| is_wanted) else {
         return Vec::new();
     };
-    // Leases begin with the first.
-    let known = u32::try_from(gpus.facts().len()).unwrap_or(u32::MAX);
-    let devices: Vec<u32> = (0..wanted.min(known)).collect();
+    let known = |gpu: &&u32| gpus.facts().iter().any(|facts| facts.device == **gpu);
+    let devices: Vec<u32> = host.devices.iter().filter(known).copied().collect();
     let bound = plan.validity.rest_memory;
     let looks = settled(gpus, &devices, bound, SETTLING, |_, _| {}).await;
     looks
@@ -129,9 +120,19 @@ pub(crate) async fn unfit(plan: &Plan, host: &Host) -> Vec<(String, String)> {
                 reason,
                 "its driver's tool, such as `nvidia-smi`, may say more".to_owned(),
             )),
-            Ok(look) => Some((unrest(device, &look, bound)?, mend(&look).to_owned())),
+            Ok(look) => Some((
+                unrest(device, &look, bound, draws(gpus, device))?,
+                mend(&look).to_owned(),
+            )),
         })
         .collect()
+}
+
+/// Which of these devices are not at rest, or tell nothing.
+pub(super) async fn busy(gpus: &Arc<Gpus>, devices: &[u32], bound: Bytes) -> Vec<u32> {
+    let looks = look(gpus, devices).await.into_iter();
+    let busy = looks.filter(|(device, look)| restless(*device, look, bound, draws(gpus, *device)).is_some());
+    busy.map(|(device, _)| device).collect()
 }
 
 /// Waits until the devices of a launch are at rest, for as long as an engine may take to stop, and takes down how they are then. Empty where nobody tells.
@@ -149,7 +150,7 @@ pub(crate) async fn before(job: &Job<'_>, launch: &Launch, devices: &[u32]) -> V
         });
     };
     for (device, look) in settled(gpus, devices, bound, launch.patience.stop.duration(), tell).await {
-        if let Some(unrest) = restless(device, &look, bound) {
+        if let Some(unrest) = restless(device, &look, bound, draws(gpus, device)) {
             job.events.tell(Event::Warning {
                 message: format!("before the start of engine `{}`: {unrest}", launch.engine.name),
             });
@@ -253,7 +254,7 @@ async fn settled(
         let looks = look(gpus, devices).await;
         let unrest = looks
             .iter()
-            .find_map(|(device, look)| restless(*device, look, bound));
+            .find_map(|(device, look)| restless(*device, look, bound, draws(gpus, *device)));
         let Some(unrest) = unrest.filter(|_| began.elapsed() < limit) else {
             return looks;
         };
@@ -263,9 +264,9 @@ async fn settled(
 }
 
 /// Why a device is not at rest, or tells nothing.
-fn restless(device: u32, look: &Result<Look, String>, bound: Bytes) -> Option<String> {
+fn restless(device: u32, look: &Result<Look, String>, bound: Bytes, draws: bool) -> Option<String> {
     match look {
-        Ok(look) => unrest(device, look, bound),
+        Ok(look) => unrest(device, look, bound, draws),
         Err(reason) => Some(reason.clone()),
     }
 }
@@ -318,11 +319,20 @@ fn memory(look: &Look) -> Option<u64> {
     look.values.get("memory_used_bytes").map(|bytes| *bytes as u64)
 }
 
+/// Whether a desktop is drawn on a device: its memory and its use are known, and stand as notes beside the cells.
+fn draws(gpus: &Gpus, device: u32) -> bool {
+    let facts = gpus.facts().iter().find(|gpu| gpu.device == device);
+    facts.is_some_and(|gpu| gpu.display == Some(true))
+}
+
 /// Why a device is not at rest.
-fn unrest(device: u32, look: &Look, bound: Bytes) -> Option<String> {
+fn unrest(device: u32, look: &Look, bound: Bytes, draws: bool) -> Option<String> {
     let there = look.processes.as_deref().unwrap_or_default();
     if !there.is_empty() {
         return Some(format!("GPU {device} is used by {}", named(there)));
+    }
+    if draws {
+        return None;
     }
     if let Some(taken) = memory(look).filter(|taken| *taken > bound.0) {
         return Some(format!(
@@ -411,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_device_is_at_rest_when_nobody_is_there_and_its_memory_and_time_are_free() {
-        let unrest = |look: &Look| unrest(1, look, Bytes(1 << 30));
+        let unrest = |look: &Look| unrest(1, look, Bytes(1 << 30), false);
         assert_eq!(unrest(&look(900, 0.02, &[])), None);
         assert_eq!(unrest(&Look::default()), None, "what nobody tells is no reason");
         let used = unrest(&look(900, 0.0, &[(7, "python3")])).unwrap();
@@ -423,6 +433,10 @@ mod tests {
         );
         let busy = unrest(&look(100, 0.97, &[])).unwrap();
         assert!(busy.starts_with("GPU 1 is busy (97 %)"), "{busy}");
+        // A desktop is at rest with what it draws; who computes beside it is not.
+        let desktop = |look: &Look| super::unrest(1, look, Bytes(1 << 30), true);
+        assert_eq!(desktop(&look(1536, 0.3, &[])), None);
+        assert!(desktop(&look(1536, 0.0, &[(7, "python3")])).is_some());
     }
 
     #[test]

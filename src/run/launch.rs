@@ -556,7 +556,7 @@ async fn raise(order: &Order<'_>) -> Result<Option<Ready>, Fallen> {
     facts.image_digest = running.image_digest().map(str::to_owned);
     facts.image_bytes = running.image_bytes();
     facts.devices = lease.devices().to_vec();
-    sampling.add_engine(launch, &running, &job.host.http).await;
+    sampling.add_engine(launch, &running, job.host).await;
     sampling.add_devices(job.host.gpus.as_deref(), Watch::of(&running, rest));
     job.events.tell(Event::EngineReady {
         launch: launch.id.clone(),

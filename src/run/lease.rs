@@ -19,11 +19,12 @@ pub struct Lease<'p> {
 }
 
 impl Pool {
-    /// A pool of devices 0 to `count` − 1.
-    pub fn new(count: u32) -> Self {
+    /// A pool of these devices.
+    pub fn new(mut devices: Vec<u32>) -> Self {
+        devices.sort_unstable();
         Self {
-            free: Mutex::new((0..count).collect()),
-            all: count,
+            all: u32::try_from(devices.len()).unwrap_or(u32::MAX),
+            free: Mutex::new(devices),
             returned: Notify::new(),
         }
     }
@@ -76,7 +77,7 @@ mod tests {
 
     #[tokio::test]
     async fn leases_are_disjoint_and_a_third_waits() {
-        let pool = Pool::new(4);
+        let pool = Pool::new(vec![0, 1, 2, 3]);
         let first = pool.acquire(2).await;
         let second = pool.acquire(2).await;
         assert_eq!((first.devices(), second.devices()), (&[0, 1][..], &[2, 3][..]));

@@ -16,6 +16,7 @@ pub mod preflight;
 mod prompts;
 mod sampling;
 pub mod search;
+pub mod select;
 pub mod server;
 pub mod stop;
 mod target;
@@ -81,6 +82,8 @@ pub struct Host {
     pub http: reqwest::Client,
     /// The machine.
     pub machine: Machine,
+    /// The GPUs that the run uses.
+    pub devices: Vec<u32>,
     /// Who tells about its devices; `None` where nobody does, or they are only pretended.
     pub gpus: Option<Arc<Gpus>>,
 }
@@ -201,8 +204,8 @@ const KILLED: Duration = Duration::from_millis(500);
 /// Runs what is to be done, launch by launch, or side by side where the plan allows it. It returns when nothing that it started is
 /// left, with how the measurements ended, and an error where the disk refuses what must be kept.
 pub async fn run(job: &Job<'_>, stop: &Stop) -> (Tally, Result<(), StoreError>) {
-    let devices = u32::try_from(job.host.machine.gpus.len()).unwrap_or(u32::MAX);
-    let pool = Pool::new(devices);
+    let devices = u32::try_from(job.host.devices.len()).unwrap_or(u32::MAX);
+    let pool = Pool::new(job.host.devices.clone());
     let library = Library::new(job.host.folder.clone(), job.host.caches());
     let roster = Roster::default();
     let ahead = Ahead::default();

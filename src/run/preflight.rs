@@ -1,14 +1,18 @@
 //! Is this machine fit to measure: everything that is missing, named at once, before the first engine starts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::path::Path;
 
+use futures_util::future::join_all;
+
+use crate::base::ids::LaunchId;
 use crate::engine::{self, Wanted};
 use crate::load::dataset::template::ChatTemplate;
 use crate::load::dataset::tokenizer::Tokenizer;
 use crate::load::dataset::{self, Caches};
 use crate::matrix::plan::{Launch, Place, Plan, Protocol};
+use crate::matrix::spec::workload::Dataset;
 use crate::run::{Host, hygiene};
 
 /// Something that keeps the machine from measuring.
@@ -34,21 +38,32 @@ impl Finding {
     }
 }
 
+/// Where a run begins and ends, as the command line names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    /// The matrix file.
+    pub matrix: &'a Path,
+    /// The folder of results.
+    pub results: &'a Path,
+}
+
 /// Everything that is missing for a plan.
 pub async fn findings(
     plan: &Plan,
     host: &Host,
-    results: &Path,
+    places: Places<'_>,
     tell: &(dyn Fn(String) + Sync),
 ) -> Vec<Finding> {
+    let Places { matrix, results } = places;
     let mut found = BTreeSet::new();
     containers(plan, host, tell, &mut found).await;
+    servers(plan, host, &mut found).await;
+    devices(plan, host, &mut found);
     for (what, help) in hygiene::unfit(plan, host).await {
         found.insert(Finding::new(what, help));
     }
     for launch in &plan.launches {
         secrets(launch, host, &mut found);
-        devices(launch, host, &mut found);
         match &launch.place {
             Place::Container(_) => port(launch, &mut found),
             Place::Process(process) => {
@@ -76,7 +91,7 @@ pub async fn findings(
             }
         }
     }
-    inputs(plan, host, &mut found);
+    inputs(plan, host, matrix, &mut found);
     found.extend(templates(plan, &host.folder, &host.caches()).needed);
     if let Some(limit) = host.machine.open_files {
         let wanted = plan.cells.iter().map(|cell| {
@@ -136,6 +151,18 @@ async fn containers(plan: &Plan, host: &Host, tell: &(dyn Fn(String) + Sync), fo
     }
 }
 
+/// Servers to attach to that do not answer.
+async fn servers(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
+    let secret = |name: &str| host.secrets.get(name).cloned();
+    let asked = plan
+        .launches
+        .iter()
+        .map(|launch| engine::unreachable(launch, &secret, &host.http));
+    for lack in join_all(asked).await.into_iter().flatten() {
+        found.insert(Finding::new(lack.what, lack.help));
+    }
+}
+
 fn port(launch: &Launch, found: &mut BTreeSet<Finding>) {
     if let Some(port) = launch.contact.port.fixed.filter(|port| !is_free(*port)) {
         found.insert(Finding::new(
@@ -161,41 +188,112 @@ fn secrets(launch: &Launch, host: &Host, found: &mut BTreeSet<Finding>) {
     }
 }
 
-fn devices(launch: &Launch, host: &Host, found: &mut BTreeSet<Finding>) {
-    let gpus = host.machine.gpus.len();
-    if launch.devices as usize > gpus && !matches!(launch.place, Place::Attach(_)) {
-        found.insert(Finding::new(
-            format!("the launch `{}` needs {} GPUs, and this host has {gpus}", launch.id, launch.devices),
-            "leave it out with `--only` or `exclude`, lower `tp`, or say `devices: none` for an engine that runs without",
-        ));
-    }
+/// Launches that need more GPUs than there are.
+fn devices(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
+    let (all, gpus) = (host.machine.gpus.len(), host.devices.len());
+    let there = match gpus < all {
+        true => format!("the run may use {gpus} of {all}"),
+        false => format!("this host has {all}"),
+    };
+    let large: Vec<&Launch> = plan
+        .launches
+        .iter()
+        .filter(|launch| launch.devices as usize > gpus && !matches!(launch.place, Place::Attach(_)))
+        .collect();
+    let needed = large.iter().map(|launch| launch.devices).max().unwrap_or(0);
+    let needed = match needed {
+        1 => "1 GPU".to_owned(),
+        n => format!("{n} GPUs"),
+    };
+    let names: Vec<String> = large
+        .iter()
+        .take(NAMED)
+        .map(|launch| format!("`{}`", launch.id))
+        .collect();
+    let what = match &large[..] {
+        [] => return,
+        [_] => format!("the launch {} needs {needed}, and {there}", names[0]),
+        all => {
+            let more = match all.len() - names.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let names = names.join(", ");
+            format!(
+                "{} launches need up to {needed}, and {there}: {names}{more}",
+                all.len()
+            )
+        }
+    };
+    found.insert(Finding::new(
+        what,
+        "leave them out with `--only` or `exclude`, lower `tp`, or say `devices: none` for an engine that runs without",
+    ));
 }
 
-/// Data sets and tokenizers that cannot be opened.
-fn inputs(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
+/// How many launches one finding names.
+const NAMED: usize = 3;
+
+/// Data sets and tokenizers that cannot be opened. What `matrix fetch` gets is one finding, as it is one command.
+fn inputs(plan: &Plan, host: &Host, matrix: &Path, found: &mut BTreeSet<Finding>) {
     let caches = host.caches();
     let tokenizers: BTreeSet<&str> = plan
         .launches
         .iter()
         .map(|launch| launch.tokenizer.as_str())
         .collect();
-    for name in tokenizers {
-        if let Err(error) = Tokenizer::open(name, &host.folder, &caches) {
-            found.insert(Finding::new(
-                error.to_string(),
-                "or name another one with `tokenizer:` at the model",
-            ));
-        }
-    }
-    for cell in &plan.cells {
+    let tokenizers = tokenizers.into_iter().filter_map(|name| {
+        let error = Tokenizer::open(name, &host.folder, &caches).err()?;
+        Some((
+            error.to_string(),
+            "or name another one with `tokenizer:` at the model",
+        ))
+    });
+    let files = plan.cells.iter().filter_map(|cell| {
         let work = &cell.scenario.workload;
-        if let Err(error) = dataset::locate(work, &host.folder, &caches) {
-            found.insert(Finding::new(
-                error.to_string(),
-                "or name the file in `datasets:` of the matrix",
-            ));
-        }
+        let error = dataset::locate(work, &host.folder, &caches).err()?.to_string();
+        let error = match work.dataset {
+            Dataset::Random => {
+                error.replacen("`random`", "`random`, which cuts its prompts from ShareGPT", 1)
+            }
+            _ => error,
+        };
+        Some((error, "or name the file in `datasets:` of the matrix"))
+    });
+    let missing: BTreeSet<(String, &str)> = tokenizers.chain(files).collect();
+    found.extend(grouped(&missing, matrix));
+}
+
+/// Inputs that are missing, those that one command gets as one finding.
+fn grouped(missing: &BTreeSet<(String, &str)>, matrix: &Path) -> Vec<Finding> {
+    let (fetched, others): (Vec<_>, Vec<_>) = missing
+        .iter()
+        .map(|(what, help)| {
+            (
+                what.split_once("\nfetch it with").map(|(what, _)| what),
+                what,
+                help,
+            )
+        })
+        .partition(|(fetched, ..)| fetched.is_some());
+    let mut found: Vec<Finding> = others
+        .into_iter()
+        .map(|(_, what, help)| Finding::new(what.clone(), *help))
+        .collect();
+    let whats: Vec<&str> = fetched.iter().filter_map(|(what, ..)| *what).collect();
+    let command = format!("`matrix fetch {}`", matrix.display());
+    match &whats[..] {
+        [] => {}
+        [what] => found.push(Finding::new(
+            *what,
+            format!("get it with {command}, {}", fetched[0].2),
+        )),
+        _ => found.push(Finding::new(
+            format!("{} inputs are missing:\n  {}", whats.len(), whats.join("\n  ")),
+            format!("get them all with {command}, or name others with `tokenizer:` at the models and in `datasets:`"),
+        )),
     }
+    found
 }
 
 /// Chat templates that tokenizers at hand do not have.
@@ -210,18 +308,27 @@ pub struct Untemplated {
 /// Which chat templates are missing for a plan, as far as its tokenizers are at hand; `folder` is where paths begin.
 pub fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untemplated {
     let mut found = Untemplated::default();
+    let launches: BTreeMap<&LaunchId, &Launch> =
+        plan.launches.iter().map(|launch| (&launch.id, launch)).collect();
+    // One that is not there is told of by itself.
+    let error = |name: &str| {
+        let tokenizer = Tokenizer::find(name, folder, caches).ok()?;
+        ChatTemplate::open(&tokenizer)
+            .err()
+            .map(|error| error.to_string())
+    };
+    let mut errors: BTreeMap<&str, Option<String>> = BTreeMap::new();
     for cell in &plan.cells {
-        let launch = plan.launch(&cell.launch);
+        let launch = launches[&cell.launch];
         let workload = &cell.scenario.workload;
         let is_chat = launch.contact.dialect.protocol == Protocol::Chat && !launch.engine.simulated;
         if !is_chat && !workload.needs_template() {
             continue;
         }
-        // One that is not there is told of by itself.
-        let Ok(tokenizer) = Tokenizer::find(&launch.tokenizer, folder, caches) else {
-            continue;
-        };
-        let Err(error) = ChatTemplate::open(&tokenizer) else {
+        let known = errors
+            .entry(&launch.tokenizer)
+            .or_insert_with(|| error(&launch.tokenizer));
+        let Some(error) = known else {
             continue;
         };
         if workload.needs_template() {
@@ -267,4 +374,47 @@ fn is_program(program: &str, path: Option<&str>) -> bool {
 
 fn is_free(port: u16) -> bool {
     TcpListener::bind(("0.0.0.0", port)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_command_gets_is_one_finding() {
+        let help = "or name the file in `datasets:` of the matrix";
+        let missing = |whats: &[&str]| -> Vec<Finding> {
+            let missing = whats.iter().map(|what| ((*what).to_owned(), help)).collect();
+            grouped(&missing, Path::new("m.yaml"))
+        };
+        let a = "no tokenizer for `a`; looked at x\nfetch it with `matrix fetch --tokenizer a`, or so";
+        let b = "no data file for `b`\nfetch it with `matrix fetch --dataset b`, or so";
+        let other = "no data file for `custom`\nname a file of its format";
+        assert_eq!(missing(&[]), []);
+        let one = missing(&[a]);
+        assert_eq!(one.len(), 1);
+        assert_eq!(one[0].what, "no tokenizer for `a`; looked at x");
+        assert!(
+            one[0]
+                .help
+                .starts_with("get it with `matrix fetch m.yaml`, or name"),
+            "{}",
+            one[0].help
+        );
+        let all = missing(&[a, b, other]);
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[0].what, other);
+        assert!(
+            all[1]
+                .what
+                .starts_with("2 inputs are missing:\n  no data file for `b`\n  no tokenizer"),
+            "{}",
+            all[1].what
+        );
+        assert!(
+            all[1].help.starts_with("get them all with `matrix fetch m.yaml`"),
+            "{}",
+            all[1].help
+        );
+    }
 }

@@ -9,13 +9,15 @@ use crate::engine::{self, Devices, Running};
 use crate::judge::window::{self, About};
 use crate::load::Address;
 use crate::matrix::plan::Launch;
+use crate::results::record::post_mortem::KernelLog;
 use crate::results::record::telemetry::{Sample, Telemetry};
+use crate::run::Host;
 use crate::run::hygiene::{self, AtRest, Watch};
 use crate::telemetry::engine::{EngineProbe, Page};
 use crate::telemetry::gpu::{Gpus, Processes};
 use crate::telemetry::host::{Engine, HostProbe};
 use crate::telemetry::sampler::Sampler;
-use crate::telemetry::tree;
+use crate::telemetry::{kernel, tree};
 
 /// How long probes may take to answer once more, directly before and after a load. An engine that is done with a load may be slow.
 const BRACKET: Duration = Duration::from_secs(5);
@@ -29,6 +31,8 @@ pub(crate) struct Sampling {
     /// How they were before the engine was started, and who is on them.
     watch: Watch,
     is_simulated: bool,
+    /// Where the devices are on the bus.
+    buses: Vec<String>,
 }
 
 /// A measured window.
@@ -52,10 +56,7 @@ impl Sampling {
 
     /// Around loads on a server that somebody else started: the host, and, where it runs here, the devices on which it computes now.
     pub(crate) async fn around(address: &Address, gpus: Option<Arc<Gpus>>) -> Self {
-        let roots = match engine::is_here(&address.host) {
-            true => engine::listeners(address.port),
-            false => Vec::new(),
-        };
+        let (engine, roots) = found(&address.host, address.port);
         let mut sampling = Self::default();
         if let Some(gpus) = gpus.filter(|_| !roots.is_empty()) {
             let own = tree::belonging(&tree::all(), &roots);
@@ -75,42 +76,47 @@ impl Sampling {
                     });
                 }
             }
-            sampling.watch.processes = Processes::of(roots.clone(), strangers);
+            sampling.watch.processes = Processes::of(roots, strangers);
             for probe in gpus.probes(&sampling.devices, &sampling.watch.processes) {
                 sampling.sampler.add(probe);
             }
         }
-        let engine = match roots.is_empty() {
-            false => Engine::Here(roots),
-            true if engine::is_here(&address.host) => Engine::Unknown,
-            true => Engine::Elsewhere,
-        };
         sampling.sampler.add(Box::new(HostProbe::new(engine)));
         sampling
     }
 
     /// Asks the host of a started engine, and the engine itself, unless it says that it has no metrics: what it does not tell is unknown,
     /// and no gap.
-    pub(crate) async fn add_engine(&mut self, launch: &Launch, running: &Running, http: &reqwest::Client) {
+    pub(crate) async fn add_engine(&mut self, launch: &Launch, running: &Running, host: &Host) {
+        let http = &host.http;
         let is_remote = *running.devices() == Devices::Remote;
         if is_remote {
             self.devices.clear();
         }
         let engine = match running.tree() {
             roots if !roots.is_empty() => Engine::Here(roots),
-            _ if is_remote => Engine::Elsewhere,
+            _ if is_remote => found(&running.endpoint().host, running.endpoint().port).0,
             _ => Engine::Unknown,
         };
-        self.sampler.add(Box::new(HostProbe::new(engine)));
-        if let Some(metrics) = &launch.contact.metrics
-            && !engine::lacks(&metrics.path, running.endpoint(), http).await
-        {
-            self.sampler.add(Box::new(EngineProbe::new(Page {
-                http: http.clone(),
-                url: running.endpoint().url(&metrics.path),
-                headers: running.endpoint().headers().clone(),
-                names: metrics.names.clone(),
-            })));
+        let near = host.machine.cpus_near(&self.devices);
+        self.sampler
+            .add(Box::new(HostProbe::new(engine).near(near.as_deref())));
+        let Some(metrics) = &launch.contact.metrics else {
+            return;
+        };
+        let page = Page {
+            http: http.clone(),
+            url: running.endpoint().url(&metrics.path),
+            headers: running.endpoint().headers().clone(),
+            names: metrics.names.clone(),
+        };
+        let lacks = match launch.is_attached() {
+            // Nobody promised that it has metrics, nor which.
+            true => !page.tells().await,
+            false => engine::lacks(&metrics.path, running.endpoint(), http).await,
+        };
+        if !lacks {
+            self.sampler.add(Box::new(EngineProbe::new(page)));
         }
     }
 
@@ -124,6 +130,11 @@ impl Sampling {
         for probe in gpus.probes(&self.devices, &self.watch.processes) {
             self.sampler.add(probe);
         }
+        let own = gpus
+            .facts()
+            .iter()
+            .filter(|gpu| self.devices.contains(&gpu.device));
+        self.buses = own.filter_map(|gpu| gpu.bus.clone()).collect();
     }
 
     /// Ends the asking; how the devices were before the launch.
@@ -160,6 +171,33 @@ impl Sampling {
         for gpu in &mut telemetry.gpus {
             gpu.rest_memory_bytes = self.watch.memory_bytes(gpu.device);
         }
+        telemetry.kernel = faults(&self.buses, telemetry.seconds).await;
         (telemetry, samples)
     }
+}
+
+/// The processes that listen at an address, and where they run.
+fn found(host: &str, port: u16) -> (Engine, Vec<u32>) {
+    if !engine::is_here(host) {
+        return (Engine::Elsewhere, Vec::new());
+    }
+    let roots = engine::listeners(port);
+    match roots.is_empty() {
+        true => (Engine::Unknown, roots),
+        false => (Engine::Here(roots.clone()), roots),
+    }
+}
+
+/// What the kernel's log said of faults of these devices in the last seconds, where it may be read.
+async fn faults(buses: &[String], seconds: f64) -> Vec<String> {
+    if buses.is_empty() {
+        return Vec::new();
+    }
+    let ago = Duration::from_secs_f64(seconds) + BRACKET;
+    let reading = tokio::task::spawn_blocking(move || kernel::told_since(ago));
+    let Ok(KernelLog::Lines(lines)) = reading.await else {
+        return Vec::new();
+    };
+    let is_ours = |line: &String| kernel::is_fault_of(line, buses);
+    lines.into_iter().filter(is_ours).collect()
 }

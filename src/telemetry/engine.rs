@@ -31,6 +31,14 @@ pub struct Page {
     pub names: BTreeMap<String, Vec<String>>,
 }
 
+impl Page {
+    /// Whether it answers and has any of the names.
+    pub async fn tells(&self) -> bool {
+        let told = ask(self).await;
+        told.is_ok_and(|told| !values(&told, &self.names).is_empty())
+    }
+}
+
 /// Asks an engine for its metrics.
 pub struct EngineProbe {
     page: Page,

@@ -37,6 +37,8 @@ pub struct HostProbe {
     engine: Engine,
     kin: Kin,
     threads: Threads,
+    /// The processors near the engine's devices, where those are a part of the host's.
+    near: Option<Cpus>,
 }
 
 impl HostProbe {
@@ -50,6 +52,15 @@ impl HostProbe {
             engine,
             kin: Kin::new(roots),
             threads: Threads::default(),
+            near: None,
+        }
+    }
+
+    /// The same, for an engine whose devices are near these processors, as the kernel lists them (`0-31,64-95`).
+    pub fn near(self, cpus: Option<&str>) -> Self {
+        Self {
+            near: cpus.and_then(listed),
+            ..self
         }
     }
 
@@ -94,6 +105,9 @@ impl HostProbe {
             Engine::Elsewhere => Some(false),
             Engine::Unknown => None,
         };
+        let own = self.kin.allowed();
+        let is_remote = self.near.as_ref().and_then(|near| shares_cpus(near, &own));
+        put("numa_remote", is_remote.map(|meets| f64::from(u8::from(!meets))));
         put("shares_cpus", shares.map(|shares| f64::from(u8::from(shares))));
     }
 }
@@ -128,6 +142,13 @@ fn memory(values: &mut Values) {
         values.extend(available);
         let swapped = memory.swap_total.saturating_sub(memory.swap_free);
         values.insert("swap_used_bytes".to_owned(), swapped as f64);
+    }
+    if let Ok(events) = procfs::vmstat() {
+        let pages = |name: &str| events.get(name).copied();
+        if let (Some(to), Some(from)) = (pages("pswpout"), pages("pswpin")) {
+            let bytes = (to + from).max(0) as f64 * procfs::page_size() as f64;
+            values.insert("swap_bytes_total".to_owned(), bytes);
+        }
     }
     if let Ok(load) = LoadAverage::current() {
         values.insert("load_1".to_owned(), f64::from(load.one));
@@ -173,6 +194,15 @@ fn allowed(pid: u32) -> Cpus {
         .unwrap_or_default()
 }
 
+/// Processors as the kernel lists them; `None` for what is no such list.
+fn listed(text: &str) -> Option<Cpus> {
+    let range = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some((from.trim().parse().ok()?, to.trim().parse().ok()?))
+    };
+    text.split(',').map(range).collect()
+}
+
 /// Whether two sets of processors have one in common; `None` where one of them is not known.
 fn shares_cpus(one: &Cpus, other: &Cpus) -> Option<bool> {
     let meet = |(a, b): &(u32, u32), (c, d): &(u32, u32)| a <= d && c <= b;
@@ -191,6 +221,8 @@ mod tests {
         assert_eq!(of(&[(0, 3), (8, 8)], &[(4, 8)]), Some(true));
         assert_eq!(of(&[(2, 2)], &[(0, 7)]), Some(true));
         assert_eq!(of(&[], &[(0, 7)]), None);
+        assert_eq!(listed("0-31,64"), Some(vec![(0, 31), (64, 64)]));
+        assert_eq!(listed("a"), None);
     }
 
     #[test]

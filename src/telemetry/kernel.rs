@@ -72,6 +72,17 @@ fn telling(record: &str, from: Duration) -> Option<String> {
     tells.then(|| format!("[{:.6}] {line}", at.as_secs_f64()))
 }
 
+/// Whether a line tells of a fault (an Xid) of one of the devices with these addresses on the bus.
+pub fn is_fault_of(line: &str, buses: &[String]) -> bool {
+    let line = line.to_ascii_lowercase();
+    // The line names no function of the device.
+    let device = |bus: &String| {
+        bus.rsplit_once('.')
+            .map_or(bus.clone(), |(device, _)| device.to_owned())
+    };
+    line.contains("xid") && buses.iter().any(|bus| line.contains(&device(bus)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +100,18 @@ mod tests {
         assert_eq!(telling("6,1,100500000,-;eth0: link up\n", from), None);
         let oom = "3,1,100500000,-;Memory cgroup out of memory: Killed process 7 (matrix)\n";
         assert!(telling(oom, from).is_some());
+    }
+
+    #[test]
+    fn a_fault_belongs_to_the_device_that_it_names() {
+        let line = "[1.5] NVRM: Xid (PCI:0000:1B:00): 48, pid=7, DBE (double bit error)";
+        let is_of = |bus: &str| is_fault_of(line, &[bus.to_owned()]);
+        assert!(is_of("0000:1b:00.0"));
+        assert!(!is_of("0000:2b:00.0"));
+        assert!(!is_fault_of(
+            "[1.5] NVRM: loading 0000:1b:00",
+            &["0000:1b:00.0".to_owned()]
+        ));
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! Rates one after another under the classic rules, and profilers of workers that run apart.
 
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
 use crate::harness::{Desk, Sim, data};
 use crate::recorder::Recorder;
 
@@ -138,7 +142,7 @@ fn the_error_of_a_calibrated_client_is_told_beside_the_block_and_not_in_it() {
     let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
     let note = "note: the client's own error at ";
     assert!(!desk.random("vllm", sim.port, &[]).exits(0).stderr.contains(note));
-    let mut calibrate = std::process::Command::new(crate::binary::matrix());
+    let mut calibrate = Command::new(crate::binary::matrix());
     let kept = calibrate
         .args(["calibrate", "--streams", "4", "--tokens", "3"])
         .env("MATRIX_CACHE", desk.path().join("cache"))
@@ -202,4 +206,77 @@ fn a_long_conversation_with_a_server_that_is_gone_ends_in_failures() {
     ];
     let ran = desk.call(&args).exits(3);
     assert!(ran.stderr.contains("1000 requests failed"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_client_that_was_stopped_says_so() {
+    let (sim, desk) = (
+        Sim::start("vllm", &["--ttft", "10ms", "--itl", "10ms"]),
+        Desk::new(),
+    );
+    let (port, tokenizer, conversations) = (
+        sim.port.to_string(),
+        data("tokenizer.json"),
+        data("conversations.json"),
+    );
+    let mut command = desk.command(&[
+        "--backend",
+        "vllm",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--tokenizer",
+        &tokenizer,
+        "--dataset-name",
+        "random",
+        "--dataset-path",
+        &conversations,
+        "--num-prompts",
+        "4",
+        "--random-input-len",
+        "8",
+        "--random-output-len",
+        "200",
+        "--random-range-ratio",
+        "1",
+        "--warmup-requests",
+        "0",
+    ]);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let pid = child.id().to_string();
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args([name, &pid]).status();
+        assert!(sent.expect("`kill` runs").success());
+    };
+    // The load takes two seconds from the moment of its first connection.
+    while !is_connected(sim.port) {
+        sleep(Duration::from_millis(10));
+    }
+    sleep(Duration::from_millis(500));
+    signal("-STOP");
+    sleep(Duration::from_millis(500));
+    signal("-CONT");
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("the client was stopped, or had no processor, once"),
+        "{said}"
+    );
+}
+
+/// Whether a stream to that port is under way: four of them, when the load has begun.
+fn is_connected(port: u16) -> bool {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux tells it");
+    let local = format!("0100007F:{port:04X}");
+    let established = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(2) == Some(&local.as_str()) && words.get(3) == Some(&"01")
+    };
+    table.lines().filter(established).count() >= 4
 }

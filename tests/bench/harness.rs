@@ -192,7 +192,14 @@ impl Ran {
     /// The labels of the block in order, titles without their rules.
     pub fn labels(&self) -> Vec<String> {
         let block = self.stdout.lines().skip_while(|line| !line.starts_with('='));
+        let mut rules = 0;
+        let is_of_block = |line: &&str| {
+            let is_open = rules < 2;
+            rules += usize::from(line.starts_with('='));
+            is_open
+        };
         block
+            .take_while(is_of_block)
             .map(|line| match line.split_once(':') {
                 Some((label, _)) => label.to_owned(),
                 None => line.trim_matches(['=', '-']).trim().to_owned(),

@@ -6,6 +6,7 @@ mod binary;
 mod course;
 mod harness;
 mod imports;
+mod limits;
 #[path = "../nvml/stub.rs"]
 mod nvml;
 mod pictures;

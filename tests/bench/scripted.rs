@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -10,19 +12,24 @@ use crate::harness::{Desk, Ran};
 
 /// A server that answers each request with these lines, an event each, a few milliseconds apart; its thread ends with the process.
 fn serve(lines: &[String]) -> u16 {
+    serve_in_turn(&[lines.to_vec()])
+}
+
+/// The same with other lines in turn.
+pub fn serve_in_turn(answers: &[Vec<String>]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = listener.local_addr().expect("it has one").port();
-    let lines = lines.to_vec();
+    let (answers, turn) = (answers.to_vec(), Arc::new(AtomicUsize::new(0)));
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            let lines = lines.clone();
-            std::thread::spawn(move || answer(stream, &lines));
+            let (answers, turn) = (answers.clone(), Arc::clone(&turn));
+            std::thread::spawn(move || answer(stream, &answers, &turn));
         }
     });
     port
 }
 
-fn answer(mut stream: TcpStream, lines: &[String]) -> Option<()> {
+fn answer(mut stream: TcpStream, answers: &[Vec<String>], turn: &AtomicUsize) -> Option<()> {
     let mut bytes = Vec::new();
     let head = loop {
         let mut buffer = [0; 4096];
@@ -49,7 +56,7 @@ fn answer(mut stream: TcpStream, lines: &[String]) -> Option<()> {
     stream
         .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
         .ok()?;
-    for line in lines {
+    for line in &answers[turn.fetch_add(1, Ordering::Relaxed) % answers.len()] {
         std::thread::sleep(Duration::from_millis(5));
         stream.write_all(format!("{line}\n\n").as_bytes()).ok()?;
     }
@@ -57,12 +64,12 @@ fn answer(mut stream: TcpStream, lines: &[String]) -> Option<()> {
 }
 
 /// The lines of a stream, with its end.
-fn stream(events: &[Value]) -> Vec<String> {
+pub fn stream(events: &[Value]) -> Vec<String> {
     let events = events.iter().map(|event| format!("data: {event}"));
     events.chain(["data: [DONE]".to_owned()]).collect()
 }
 
-fn text(text: &str) -> Value {
+pub fn text(text: &str) -> Value {
     json!({"choices": [{"text": text}]})
 }
 

@@ -1,6 +1,7 @@
 //! What a killed run leaves is found by its labels and removed; live runs and strangers are left alone.
 
-use crate::daemon::{Daemon, IMAGE, begin, end, until_measuring};
+use crate::daemon::{Daemon, IMAGE, begin, end, folder, until_measuring};
+use crate::harness::repository;
 
 const LONG: &str = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4000, warmup: 0 }\n";
 const SHORT: &str = "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 4 }\n";
@@ -83,4 +84,85 @@ fn a_name_that_a_stranger_has_is_left_to_it() {
         "the stranger is still there"
     );
     daemon.docker(&["rm", "-f", &stranger]);
+}
+
+#[test]
+fn clean_says_that_it_could_not_look_where_the_daemon_does_not_answer() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    for host in [
+        "unix:///no/such.sock",
+        "tcp://127.0.0.1:1",
+        "ssh://root@nowhere",
+        "fd://",
+    ] {
+        let bench = daemon
+            .bench("unseen", &[], "", SHORT)
+            .variable("DOCKER_HOST", host);
+        let cleaned = bench
+            .call(&["clean"])
+            .exits(4)
+            .says("the containers could not be looked at");
+        assert!(
+            !cleaned.stdout.contains("nothing was left"),
+            "{host}: {}",
+            cleaned.stdout
+        );
+    }
+}
+
+#[test]
+fn what_a_killed_job_in_a_container_left_is_found_by_a_later_one() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let Some(socket) = daemon.host.strip_prefix("unix://").map(str::to_owned) else {
+        crate::skip::skip("a job in a container needs the daemon's socket");
+        return;
+    };
+    let bench = daemon.bench("injob", &[], "", LONG);
+    let place = folder(&bench).display().to_string();
+    let mount = |path: &str| format!("{path}:{path}");
+    let host = format!("DOCKER_HOST={}", daemon.host);
+    let job = daemon.docker(&[
+        "run",
+        "-d",
+        "--net",
+        "host",
+        "-v",
+        &mount(&socket),
+        "-v",
+        &mount(&place),
+        "-v",
+        &mount(&repository().display().to_string()),
+        "-w",
+        &place,
+        "-e",
+        &host,
+        "-e",
+        "MATRIX_CACHE=/tmp/cache",
+        "--entrypoint",
+        "/usr/bin/matrix",
+        &IMAGE,
+        "run",
+        "matrices/m.yaml",
+        "--no-calibration",
+    ]);
+    bench.until_journal("\"cell-began\"");
+    // While the job lives, what it started is its own.
+    bench.call(&["clean"]).exits(0);
+    assert_eq!(
+        daemon.of_run(&bench).len(),
+        1,
+        "{}",
+        daemon.docker(&["logs", &job])
+    );
+    daemon.docker(&["kill", "-s", "KILL", &job]);
+    daemon.docker(&["rm", "-f", &job]);
+    let cleaned = bench.call(&["clean"]).exits(0);
+    // What begins beside this test may have swept it first, which is as good.
+    let name = "container matrix-injob-";
+    assert!(
+        cleaned.stdout.contains(name) || cleaned.stdout.contains("nothing was left"),
+        "{}",
+        cleaned.stdout
+    );
+    assert!(daemon.of_run(&bench).is_empty(), "{}", cleaned.stdout);
 }

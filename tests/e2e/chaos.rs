@@ -9,6 +9,7 @@ use matrix::cli::variable;
 use matrix::load::dataset::rng::Python;
 use matrix::results::record::cell::Ending;
 use matrix::results::record::event::Event;
+use matrix::results::store::partial;
 
 use crate::harness::{Bench, sims};
 
@@ -117,6 +118,52 @@ fn what_a_killed_run_leaves_is_found_by_clean_and_strangers_are_not_touched() {
     );
     stranger.kill().expect("it can be killed");
     stranger.wait().expect("it ends");
+}
+
+#[test]
+fn a_load_that_is_killed_leaves_all_but_its_last_seconds_readable() {
+    let bench = Bench::of(&sims(
+        &[("a", "vllm", "--step, 5ms")],
+        "  - random-1k-1k: { prompts: 4000, input_len: 16, output_len: 20, concurrency: 8 }\n",
+    ));
+    let mut child = bench
+        .command(&["run", "matrices/m.yaml", "--no-calibration"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let kept = || {
+        let cells = std::fs::read_dir(bench.results()).into_iter().flatten().flatten();
+        let cells = cells.flat_map(|run| {
+            std::fs::read_dir(run.path().join("cells"))
+                .into_iter()
+                .flatten()
+                .flatten()
+        });
+        cells
+            .map(|cell| partial::read(&cell.path()).unwrap_or_default())
+            .next()
+            .unwrap_or_default()
+    };
+    bench.until("records", || kept().len() >= 40);
+    let before = kept().len();
+    child.kill().expect("it can be killed");
+    child.wait().expect("it ends");
+    let records = kept();
+    assert!(records.len() >= before, "{} of {before}", records.len());
+    assert!(
+        records
+            .iter()
+            .all(|record| record.is_completed() && !record.chunks.is_empty())
+    );
+    let run = bench.run_folder();
+    let run = run.to_str().expect("it is UTF-8");
+    bench
+        .call(&["report", run])
+        .exits(0)
+        .shows("it was not finished; the requests that had ended are in");
+    bench.call(&["clean"]).exits(0);
+    bench.leaves_no_process();
 }
 
 fn fresh() -> Bench {

@@ -53,7 +53,7 @@ fn a_library_that_cannot_be_used_is_told_before_anything_starts() {
         .gpus(&launch_without)
         .run(&[])
         .exits(4)
-        .says("needs 1 GPUs, and this host has 0");
+        .says("needs 1 GPU, and this host has 0");
 }
 
 #[test]
@@ -167,6 +167,75 @@ fn what_the_devices_of_a_launch_went_through_is_in_its_row() {
         assert!(codes.contains(&code), "{code:?} in {codes:?}");
     }
     assert!(!codes.contains(&Code::TelemetryGap), "{codes:?}");
+}
+
+/// Memory that a process in another container takes, a slow bus and a memory error: each is named for its GPU, and none else.
+#[test]
+fn what_nobody_on_this_host_can_see_is_found_by_what_it_does_to_a_gpu() {
+    let stub = Stub::of(
+        "gpus 3\nutil from=engine 95 60\nclock from=engine 1755\nprocess engine 20000\nslot 5 16\nlink 5 16\nfaults 3 0 0\n\
+         hold gpu=0 30000 from=engine+4\nlink gpu=1 5 8\nfaults gpu=2 4 0 0 from=engine+4\n",
+    );
+    let matrix = sims(
+        &[("a", "vllm", "--step, 20ms")],
+        "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 300, concurrency: 4, warmup: 0 }\n",
+    );
+    let matrix = matrix
+        .replace("as: a,", "as: a, devices: gpu,")
+        .replace("- m: {", "- m: { tp: 3,");
+    let bench = Bench::of(&matrix).gpus(&stub);
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    let validity = summary(&run, "a", "random-1k-1k")
+        .validity
+        .clone()
+        .expect("it is judged");
+    let codes = [Code::GpuMemoryUnexplained, Code::PcieDowntrained, Code::GpuErrors];
+    let found: Vec<(Code, &str)> = validity
+        .reasons
+        .iter()
+        .filter(|reason| codes.contains(&reason.code))
+        .map(|reason| (reason.code, reason.measured.as_str()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (
+                Code::GpuMemoryUnexplained,
+                "GPU 0: 30000MiB of its memory belongs to no process of the engine"
+            ),
+            (
+                Code::GpuErrors,
+                "GPU 2: 1 uncorrectable memory errors within the window"
+            ),
+            (Code::PcieDowntrained, "GPU 1: 8 of 16 lanes"),
+        ],
+        "{:#?}",
+        validity.reasons
+    );
+}
+
+/// A desktop holds memory of the only GPU: it is measured on, with a note.
+#[test]
+fn a_desktop_on_the_gpu_is_a_note_and_keeps_nobody_from_measuring() {
+    let stub = Stub::of("gpus 1\nrest 1400\ndesktop 1\n");
+    let bench = on_a_gpu(1).gpus(&stub);
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    let validity = summary(&run, "a", "random-1k-1k")
+        .validity
+        .clone()
+        .expect("it is judged");
+    let found = validity
+        .reasons
+        .iter()
+        .find(|reason| reason.code == Code::GpuNotAtRest);
+    let found = found.expect("it is said");
+    assert_eq!(found.weight_in_words(), "note");
+    assert!(found.measured.contains("a desktop among them"), "{found:?}");
+    let headless = Stub::of("gpus 1\nrest 1400\n");
+    let refused = on_a_gpu(1).gpus(&headless);
+    refused.run(&[]).exits(4).says("of the memory of GPU 0 is taken");
 }
 
 #[test]

@@ -46,6 +46,18 @@ fn an_engine_that_dies_while_loading_fails_the_launch_with_its_last_words() {
         "{}",
         explained.stdout
     );
+    // The last lines count, and say what to do next.
+    assert!(ran.stdout.contains("\n2 done, 2 failed\n"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("\npage: results/") && ran.stdout.contains("/report.html\n"),
+        "{}",
+        ran.stdout
+    );
+    let last = ran.stdout.lines().last().expect("it says something");
+    assert!(
+        last.starts_with("measure what failed again: matrix run ") && last.ends_with(" --failed"),
+        "{last}"
+    );
     // The command is the one that ran, with its port.
     let line = ran
         .stderr
@@ -325,14 +337,12 @@ fn children_of_an_engine_are_stopped_with_it() {
 #[test]
 fn a_dead_port_is_told_in_words() {
     let bench = Bench::of(
-        "name: t\nengines:\n  - attach: { url: \"http://127.0.0.1:9\", patience: { start: 2s } }\nmodels:\n  - m: { tokenizer: data/tokenizer.json }\nscenarios:\n  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4 }\n",
+        "name: t\nengines:\n  - attach: { url: \"http://127.0.0.1:9\", patience: { start: 2s } }\nmodels:\n  - m: { tokenizer: data/tokenizer.json }\nscenarios:\n  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4, range_ratio: 0 }\n",
     );
-    bench.run(&[]).exits(3);
-    let run = bench.finished();
-    let (phase, reason, _) = failure(&run.summaries[0]);
-    assert_eq!(phase, Phase::Launch);
-    assert!(
-        reason.contains("127.0.0.1:9") || reason.contains("2s"),
-        "{reason}"
-    );
+    // Before the run, and not after the patience of a start.
+    bench
+        .run(&[])
+        .exits(4)
+        .says("the server of engine `attach` cannot be used: http://127.0.0.1:9/health: Connection refused")
+        .says("start it, or mend `url:`");
 }

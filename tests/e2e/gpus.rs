@@ -2,7 +2,8 @@
 
 use std::process::Stdio;
 
-use crate::harness::{Bench, sims};
+use crate::harness::{Bench, sims, summary};
+use crate::nvml::Stub;
 
 #[test]
 fn a_second_run_refuses_gpus_that_another_one_has_and_says_whose_they_are() {
@@ -36,4 +37,34 @@ fn a_second_run_refuses_gpus_that_another_one_has_and_says_whose_they_are() {
     after.run(&[]).exits(2).says("MATRIX_PRETEND_GPUS is `none`");
     after.call(&["clean"]).exits(0);
     after.leaves_no_process();
+}
+
+/// Somebody else computes on the first of four GPUs: a run takes an idle one, or those that it is told to take.
+#[test]
+fn a_stranger_on_another_gpu_keeps_nobody_from_measuring() {
+    let stub = Stub::of(&format!("gpus 4\nprocess gpu=0 {} 300\n", std::process::id()));
+    let matrix = sims(
+        &[("a", "vllm", "")],
+        "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 8, warmup: 0 }\n",
+    )
+    .replace("as: a,", "as: a, devices: gpu,");
+    let leased = |bench: Bench, flags: &[&str]| {
+        bench.run(flags).exits(0);
+        let run = bench.finished();
+        summary(&run, "a", "random-1k-1k").engine.devices.clone()
+    };
+    let bench = |matrix: &str| Bench::of(matrix).gpus(&stub);
+    assert_eq!(leased(bench(&matrix), &[]), [1]);
+    assert_eq!(leased(bench(&matrix), &["--gpus", "2-3"]), [2]);
+    assert_eq!(leased(bench(&format!("{matrix}gpus: 3\n")), &[]), [3]);
+    let visible = bench(&matrix).variable("CUDA_VISIBLE_DEVICES", "0,3");
+    assert_eq!(leased(visible, &[]), [3]);
+    bench(&matrix)
+        .run(&["--gpus", "0"])
+        .exits(4)
+        .says("GPU 0 is used by process");
+    bench(&matrix)
+        .run(&["--gpus", "4-7"])
+        .exits(4)
+        .says("`--gpus` names GPU 4, and this host has GPUs 0 to 3");
 }

@@ -1,6 +1,7 @@
 //! The real binary against simulated and real engines, as processes, over real sockets.
 
 mod alternation;
+mod attached;
 #[path = "../support/binary.rs"]
 mod binary;
 mod calibrate;

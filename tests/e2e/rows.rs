@@ -102,7 +102,7 @@ fn what_an_engine_cannot_be_sent_is_refused_before_anything_starts() {
             "`alpha` is 0",
         ),
         (
-            "{ dataset: random-ids, input_len: 4, output_len: 2, lora: { names: [a], dealt: distinct } }",
+            "{ dataset: random-ids, input_len: 4, output_len: 2, range_ratio: 0, lora: { names: [a], dealt: distinct } }",
             "only one adapter",
         ),
     ] {
@@ -126,14 +126,14 @@ fn a_tokenizer_without_a_chat_template_is_told_before_anything_starts() {
     bench.run(&[]).exits(4).says(&format!("error: {needed}"));
     bench.rewrite(
         "name: t\nengines:\n  - vllm: { variant: chat }\nmodels:\n  - m: { tokenizer: data/tokenizer.json }\nscenarios:\n  \
-         - ids: { dataset: random-ids, input_len: 8, output_len: 2, prompts: 2 }\n",
+         - ids: { dataset: random-ids, input_len: 8, output_len: 2, range_ratio: 0, prompts: 2 }\n",
     );
     let expected =
         "note: the engine `vllm` is asked by `chat`, and answers nothing if it finds no chat template either";
     check().exits(0).says(expected).says("such as `--chat-template`");
     bench.rewrite(
         "name: t\nengines:\n  - vllm: { variant: chat, args: [--chat-template, own.jinja] }\nmodels:\n  - m: { tokenizer: \
-         data/tokenizer.json }\nscenarios:\n  - ids: { dataset: random-ids, input_len: 8, output_len: 2, prompts: 2 }\n",
+         data/tokenizer.json }\nscenarios:\n  - ids: { dataset: random-ids, input_len: 8, output_len: 2, range_ratio: 0, prompts: 2 }\n",
     );
     assert!(!check().exits(0).stderr.contains("is asked by `chat`"));
 }

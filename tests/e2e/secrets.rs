@@ -78,7 +78,7 @@ engines:
 models:
   - m: { tokenizer: data/tokenizer.json }
 scenarios:
-  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4 }
+  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4, range_ratio: 0 }
 "#;
     let bench = Bench::of(matrix).variable("MATRIX_TEST_SECRET", SECRET);
     let ran = bench.run(&[]).exits(3);

@@ -352,6 +352,19 @@ Return nvmlDeviceGetMigMode(Device d, unsigned *current, unsigned *pending) {
     *current = *pending = (unsigned)now_.mig;
     END(SUCCESS);
 }
+/* Told only where the script names them, as by devices that do not know. */
+static Return number(Device d, const char *word, int place, unsigned *out) {
+    OF(d);
+    const struct rule *rule = last(word, gpu, at);
+    if (!rule) END(NOT_SUPPORTED);
+    *out = (unsigned)rule->number[place];
+    END(SUCCESS);
+}
+Return nvmlDeviceGetCurrPcieLinkGeneration(Device d, unsigned *out) { return number(d, "link", 0, out); }
+Return nvmlDeviceGetCurrPcieLinkWidth(Device d, unsigned *out) { return number(d, "link", 1, out); }
+Return nvmlDeviceGetMaxPcieLinkGeneration(Device d, unsigned *out) { return number(d, "slot", 0, out); }
+Return nvmlDeviceGetMaxPcieLinkWidth(Device d, unsigned *out) { return number(d, "slot", 1, out); }
+Return nvmlDeviceGetDisplayActive(Device d, unsigned *out) { return number(d, "desktop", 0, out); }
 Return nvmlDeviceGetEccMode(Device d, unsigned *current, unsigned *pending) {
     OF(d);
     *current = *pending = (unsigned)now_.ecc;
@@ -448,7 +461,7 @@ Return nvmlDeviceGetPcieThroughput(Device d, unsigned counter, unsigned *out) {
 struct field { unsigned id, scope; long long timestamp, latency; unsigned type; Return code; union { unsigned u; unsigned long long ull; double d; } value; };
 Return nvmlDeviceGetFieldValues(Device d, int count, struct field *fields) {
     OF(d);
-    const struct rule *rule = last("memory-heat", gpu, at);
+    const struct rule *rule = last("memory-heat", gpu, at), *faults = last("faults", gpu, at);
     for (int i = 0; i < count; i++) {
         struct field *field = &fields[i];
         field->value.ull = 0;
@@ -460,6 +473,8 @@ Return nvmlDeviceGetFieldValues(Device d, int count, struct field *fields) {
             field->value.ull = 123456789ULL + (unsigned long long)(energy_now(gpu, at) * 1e3);
         }
         else if (field->id == 186 && !now_.bare) field->value.u = (unsigned)(power_now(gpu, at) * 1e3 + 0.5);
+        else if (faults && (field->id == 4 || field->id == 143 || field->id == 145))
+            field->value.u = (unsigned)faults->number[field->id == 4 ? 0 : field->id == 143 ? 1 : 2];
         else field->code = NOT_SUPPORTED;
     }
     END(SUCCESS);

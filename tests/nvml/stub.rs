@@ -19,6 +19,9 @@
 //! | `util GPU% MEMORY%`, `clock SM MEMORY`, `heat C`, `memory-heat C` | as they say (0, 345 MHz, 34 °C, no sensor) |
 //! | `throttle REASON` | `idle`, `chosen`, `sync`, `power`, `thermal`, `hot` (by hardware), `brake`, `hardware`, `display`, `new` |
 //! | `pcie SENT RECEIVED`, `links SENT RECEIVED` | throughput in KB/s, and of NVLink in MiB/s |
+//! | `link GEN WIDTH`, `slot GEN WIDTH` | the PCIe link as it runs, and as it could |
+//! | `faults ECC ROWS FAILED` | memory errors, rows that were replaced, whether one could not be |
+//! | `desktop 1` | a desktop is drawn on it |
 //! | `lost` | the device has fallen off the bus |
 //! | `error CALL CODE`, `slow CALL MS`, `hang CALL` | what a call does; `*` is every call |
 //! | `bare` | energy and power are told by their own calls only, as by older drivers |

@@ -146,6 +146,8 @@ struct Driving {
     accept_length: Option<f64>,
     /// When the measurement began.
     began: String,
+    /// Whether it was ended because too many requests failed.
+    is_aborted: bool,
 }
 
 /// Warms up, empties the cache and sends one load; `None` if it was stopped before anything was measured.
@@ -164,7 +166,7 @@ async fn once(
         profiling = begin(wish, server) => profiling?,
     };
     let began = clock::timestamp();
-    let mut measured = drive(wish, session, &stop.asked).await?;
+    let (mut measured, is_aborted) = drive(wish, session, &stop.asked).await?;
     requests::tell(wish, session, session.items(), &measured.requests, measured.zero);
     if let Some(profiler) = &wish.profiler {
         profile::stop(profiler, &profiling).await;
@@ -186,6 +188,7 @@ async fn once(
         info,
         accept_length,
         began,
+        is_aborted,
     }))
 }
 
@@ -200,6 +203,7 @@ fn tell(ended: &Ended<'_>) -> Outcome {
     if let Some(steady) = &steady {
         print(&console::steady_block(steady));
     }
+    print(&ended.more(&figures));
     let notes = ended.notes(&figures);
     let failures = notes::failures(&ended.measured.requests);
     let mut said = failures.join("");
@@ -241,8 +245,13 @@ fn tell(ended: &Ended<'_>) -> Outcome {
     if let (Some(steady), Some(path)) = (&steady, steady_file) {
         append(path, &format!("{}\n", bench_line::steady_line(steady))).map_err(unfit)?;
     }
-    let requests = &ended.measured.requests;
-    let has_failed = !requests.is_empty() && requests.iter().all(|request| !request.is_completed());
+    if let Some(path) = &wish.output.records {
+        append(path, &ended.records()).map_err(unfit)?;
+    }
+    let has_failed = ended.has_failed();
+    if has_failed && !ended.is_interrupted {
+        complain(&ended.too_many_failed());
+    }
     Ok(match (ended.is_interrupted, has_failed) {
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::CellFailed,
@@ -466,7 +475,12 @@ async fn begin(wish: &Wish, server: &Server) -> Result<Vec<profile::Running>, Re
     })
 }
 
-async fn drive(wish: &Wish, session: &Session, stop: &CancellationToken) -> Result<Measured, Refusal> {
+/// Sends the load and draws its bar; whether it was ended because too many requests failed.
+async fn drive(
+    wish: &Wish,
+    session: &Session,
+    stop: &CancellationToken,
+) -> Result<(Measured, bool), Refusal> {
     let progress = Arc::new(Progress::default());
     let mut bar = wish.output.bar.then(|| Bar::new(session.len()));
     let driving = session.measure(Arc::clone(&progress), stop.clone());
@@ -486,5 +500,6 @@ async fn drive(wish: &Wish, session: &Session, stop: &CancellationToken) -> Resu
     if let Some(bar) = bar {
         bar.finish(progress.ended() as usize);
     }
-    measured.map_err(|error| unfit(error.to_string()))
+    let measured = measured.map_err(|error| unfit(error.to_string()))?;
+    Ok((measured, progress.is_aborted()))
 }

@@ -45,7 +45,7 @@ pub(super) fn failures(requests: &[Request]) -> Vec<String> {
 }
 
 /// Where a mended fault of the Python tool changed a figure of the block.
-pub(super) fn mended(requests: &[Request], sheets: &Sheets) -> Vec<String> {
+pub(super) fn mended(requests: &[Request], sheets: &Sheets, embeds: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let pair = |metric: Metric| {
         let value = |figures: &Figures| metrics::figure(figures, metric);
@@ -99,6 +99,7 @@ pub(super) fn mended(requests: &[Request], sheets: &Sheets) -> Vec<String> {
     }
     let (ours, theirs) = pair(Metric::PeakOutput);
     if ours != theirs
+        && !embeds
         && let Some(theirs) = theirs
     {
         let why = match ours {
@@ -122,7 +123,8 @@ fn is_counted(request: &Request) -> bool {
 /// How far 99 of 100 of the client's moments lie from the truth at most, by a calibration with the same clock.
 pub(super) fn client_error(requests: &[Request], stamp: Stamp, calibration: &Calibration) -> Option<String> {
     let most = client::most_at_once(requests);
-    let point = client::point(calibration, most).filter(|_| stamp.name() == calibration.stamps)?;
+    let gap = client::mean_gap_ms(requests);
+    let point = client::point(calibration, most, gap).filter(|_| stamp.name() == calibration.stamps)?;
     let beyond = match most > point.streams {
         true => format!(", though {most} were under way at once; `matrix calibrate --streams` measures more"),
         false => String::new(),

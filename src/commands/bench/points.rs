@@ -108,6 +108,7 @@ fn ended<'a>(
         info: driving.info.as_ref(),
         accept_length: driving.accept_length,
         is_interrupted: stop.is_asked(),
+        is_aborted: driving.is_aborted,
         search,
         began: driving.began.clone(),
     }

@@ -8,7 +8,7 @@ use super::notes;
 use super::wish::Wish;
 use crate::base::clock;
 use crate::cli;
-use crate::judge::metrics::{self, Basis, CacheHits, SteadyState};
+use crate::judge::metrics::{self, Basis, CacheHits, Metric, SteadyState};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
 use crate::report::bench_line::{BenchLine, Details};
@@ -17,6 +17,7 @@ use crate::report::plot::plot;
 use crate::report::vllm_json::VllmResult;
 use crate::results::record::cell::{Definitions, Figures};
 use crate::results::record::client::Calibration;
+use crate::results::record::request::Request;
 use crate::run::bench::{Measured, Session};
 
 /// A bench that has ended.
@@ -31,6 +32,8 @@ pub(super) struct Ended<'a> {
     pub(super) info: Option<&'a Value>,
     pub(super) accept_length: Option<f64>,
     pub(super) is_interrupted: bool,
+    /// Whether it was ended because too many requests failed.
+    pub(super) is_aborted: bool,
     /// What a search makes of it, where it is one of its points.
     pub(super) search: Option<Value>,
     /// When the measurement began.
@@ -68,6 +71,7 @@ impl Ended<'_> {
                 .telemetry
                 .as_ref()
                 .and_then(|told| told.energy.clone()),
+            engine: None,
         }
     }
 
@@ -104,7 +108,12 @@ impl Ended<'_> {
 
     fn cache(&self) -> Option<CacheHits> {
         let is_asked = self.wish.cache_report;
-        is_asked.then(|| metrics::cache_hits(&self.measured.requests))
+        is_asked.then(|| {
+            let mut hits = metrics::cache_hits(&self.measured.requests);
+            // The Python tool takes what nobody tells for 0.
+            hits.is_told |= self.wish.output.compat_figures;
+            hits
+        })
     }
 
     pub(super) fn block(&self, sheets: &Sheets) -> String {
@@ -132,6 +141,58 @@ impl Ended<'_> {
         notes::energy(self.measured.telemetry.as_ref()?, &sheets.matrix)
     }
 
+    /// The share of requests that failed.
+    fn failed_share(&self) -> f64 {
+        let requests = &self.measured.requests;
+        let failed = requests.iter().filter(|request| !request.is_completed()).count();
+        failed as f64 / requests.len().max(1) as f64
+    }
+
+    /// Whether so many requests failed that it is no success. A point of a search may fail most; the Python tool minds none, and only
+    /// a load without a single answer is a failure there too.
+    pub(super) fn has_failed(&self) -> bool {
+        let is_lenient = self.wish.output.compat_figures || self.search.is_some();
+        let share = self.failed_share();
+        share >= 1.0 || !is_lenient && share > self.wish.scenario.limits.error_share
+    }
+
+    /// That too many failed.
+    pub(super) fn too_many_failed(&self) -> String {
+        let percent = |share: f64| (share * 1e4).round() / 100.0;
+        format!(
+            "error: {} % of the requests failed, and `--max-failed` allows {} %\n",
+            percent(self.failed_share()),
+            percent(self.wish.scenario.limits.error_share)
+        )
+    }
+
+    /// A record of each request, one in a line, without the texts.
+    pub(super) fn records(&self) -> String {
+        let lines = self.measured.requests.iter().map(|request| {
+            let request = Request {
+                text: None,
+                tool_text: None,
+                ..request.clone()
+            };
+            serde_json::to_string(&request).expect("a record has string keys") + "\n"
+        });
+        lines.collect()
+    }
+
+    /// Figures that the Python tool does not print, after its block; nothing for its own figures.
+    pub(super) fn more(&self, sheets: &Sheets) -> String {
+        if self.wish.output.compat_figures {
+            return String::new();
+        }
+        let requests = &self.measured.requests;
+        let percentiles = metrics::percentiles(requests, &self.wish.output.percentiles);
+        console::more_block(
+            &sheets.matrix,
+            &percentiles,
+            self.wish.backend.protocol() == Protocol::Embeddings,
+        )
+    }
+
     /// The load over time, drawn.
     pub(super) fn plots(&self) -> String {
         let (protocol, copied) = (self.wish.backend.protocol(), self.wish.output.compat_figures);
@@ -156,10 +217,16 @@ impl Ended<'_> {
                 "the measurement was stopped early; the figures are those of what had ended".to_owned(),
             );
         }
+        if self.is_aborted {
+            notes.push(
+                "the load was ended early: more requests failed than `--abort-error-share` allows".to_owned(),
+            );
+        }
         notes.extend(self.measured.ran_out.clone());
         let (requests, basis) = (&self.measured.requests, self.basis());
         if !self.wish.output.compat_figures {
-            notes.extend(notes::mended(requests, sheets));
+            let embeds = self.wish.backend.protocol() == Protocol::Embeddings;
+            notes.extend(notes::mended(requests, sheets, embeds));
         }
         notes.extend(notes::doubts(
             requests,
@@ -188,10 +255,20 @@ impl Ended<'_> {
     pub(super) fn line(&self, sheets: &Sheets, notes: &[String]) -> String {
         let ours = self.ours(sheets, notes);
         let cache = self.cache();
+        // Scripts format this number, and a load below one second has none; the block and a note tell it as it is.
+        let mut peaked = sheets.block.clone();
+        let peak = Metric::PeakOutput.name();
+        if let Some(theirs) = sheets
+            .copied
+            .get(&peak)
+            .filter(|_| metrics::figure(&peaked, Metric::PeakOutput).is_none())
+        {
+            peaked.insert(peak, *theirs);
+        }
         let line = BenchLine {
             asked: &self.wish.asked,
             server_info: self.info,
-            figures: &sheets.block,
+            figures: &peaked,
             cache: cache.as_ref(),
             details: self.wish.output.details.then(|| self.details()),
             ours: &ours,

@@ -113,6 +113,10 @@ pub(crate) struct Output {
     pub(crate) requests: bool,
     /// Whether the load is drawn over time.
     pub(crate) plot: bool,
+    /// The file that gets a record of each request.
+    pub(crate) records: Option<PathBuf>,
+    /// Percentiles that are printed beside the usual ones.
+    pub(crate) percentiles: Vec<f64>,
 }
 
 /// What the environment says.
@@ -222,7 +226,7 @@ impl Wish {
             seed,
             workload,
             arrival: arrivals[0].clone(),
-            limits: Limits::default(),
+            limits: limits(args),
             slo: slo.clone(),
             search,
             body,
@@ -307,6 +311,21 @@ fn slo(pairs: Option<&[String]>) -> Result<Option<Slo>, Vec<String>> {
             e2e: limit("e2el"),
         })),
         false => Err(mistakes),
+    }
+}
+
+fn limits(args: &BenchArgs) -> Limits {
+    let (given, usual) = (&args.limits, Limits::default());
+    let request = given.request_timeout.unwrap_or(usual.request);
+    Limits {
+        request,
+        first_byte: given.first_byte_timeout.unwrap_or(request),
+        duration: given.duration,
+        drain: given.drain.unwrap_or(usual.drain),
+        excess_tokens: given.excess_tokens.unwrap_or(usual.excess_tokens),
+        error_share: given.max_failed,
+        abort_error_share: given.abort_error_share,
+        ..usual
     }
 }
 
@@ -432,6 +451,8 @@ fn output(args: &BenchArgs) -> Output {
         bar: !args.output.disable_tqdm,
         requests: args.output.print_requests,
         plot: args.output.plot_throughput,
+        records: args.limits.records.clone(),
+        percentiles: args.limits.percentiles.clone().unwrap_or_default(),
     }
 }
 

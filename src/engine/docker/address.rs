@@ -55,6 +55,18 @@ impl Whereabouts {
     }
 }
 
+impl Whereabouts {
+    /// Whether a daemon should be there: one is named, or the usual socket is there.
+    pub(super) fn is_expected(&self) -> bool {
+        let is_named = self.host.as_ref().is_some_and(|host| !host.is_empty());
+        is_named
+            || match Address::of(self) {
+                Ok(Address::Unix(path)) if path == SOCKET => Path::new(SOCKET).exists(),
+                _ => true,
+            }
+    }
+}
+
 /// Where a daemon listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {

@@ -21,6 +21,8 @@ pub(super) const RUN: &str = "matrix.run";
 pub(super) const START: &str = "matrix.start";
 /// The label that names the `matrix` process that owns it.
 pub(super) const OWNER: &str = "matrix.owner";
+/// The label that names the container in which that process runs, where it does.
+pub(super) const OWNER_CONTAINER: &str = "matrix.owner-container";
 /// The label that names its image as the recipe does; it is started by the image's id.
 pub(super) const IMAGE: &str = "matrix.image";
 

@@ -1,19 +1,19 @@
-//! Containers that a `matrix` that was killed left, found by their labels. Those of live runs and of strangers are left alone, and
-//! a daemon that is not there has none.
+//! Containers that a `matrix` that was killed left, found by their labels. Those of live runs and of strangers are left alone. Where
+//! nobody named a daemon and the usual socket is not there, there are none; else a daemon that does not answer is told.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use bollard::Docker;
-use bollard::models::ContainerSummaryStateEnum;
 use bollard::query_parameters::{ListContainersOptions, StopContainerOptions};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::engine::docker::address::{Address, Whereabouts};
-use crate::engine::docker::body::{IMAGE, OWNER, RUN, START};
-use crate::engine::docker::daemon::Daemon;
-use crate::engine::docker::{REMOVED, remove};
+use crate::engine::docker::body::{IMAGE, OWNER, OWNER_CONTAINER, RUN, START};
+use crate::engine::docker::daemon::{Daemon, words};
+use crate::engine::docker::{REMOVED, own_container, remove};
+use crate::engine::leftovers::Swept;
 use crate::engine::marks::Owner;
 
 /// How long a daemon may take to say what it has; one that hangs must not hold up a run of processes.
@@ -21,21 +21,24 @@ const LIST: Duration = Duration::from_secs(10);
 
 /// A container that `matrix` created.
 #[derive(Clone, Debug)]
-pub struct LeftContainer {
-    /// Its id.
-    pub id: String,
-    /// Its name.
-    pub name: String,
+struct LeftContainer {
+    id: String,
+    name: String,
     /// Its image as it was named.
-    pub image: String,
+    image: String,
     /// The run it was created for.
-    pub run: String,
+    run: String,
     /// The launch and the start: `<launch>#<start>`.
-    pub start: String,
-    /// The `matrix` process that created it.
-    pub owner: Owner,
-    /// Whether it runs.
-    pub is_running: bool,
+    start: String,
+}
+
+/// What is known of a container's owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judgement {
+    Dead,
+    Lives,
+    /// It is, or was, in another namespace of process ids, and no container tells of it.
+    Unknown,
 }
 
 impl LeftContainer {
@@ -47,31 +50,53 @@ impl LeftContainer {
     }
 }
 
-/// Containers with labels of `matrix`: all of them, or only those whose owner lives no more. None where there is no daemon.
-pub async fn find(whereabouts: &Whereabouts, owner_is_dead_only: bool) -> Vec<LeftContainer> {
-    let daemon = timeout(LIST, Daemon::connect(whereabouts)).await;
-    let Ok(Ok(daemon)) = daemon else {
-        return Vec::new();
+/// Removes every container whose owner lives no more: its stop signal, after `grace` SIGKILL.
+pub(in crate::engine) async fn sweep(grace: Duration, whereabouts: &Whereabouts) -> Swept {
+    let mut swept = Swept::default();
+    let left = match left(whereabouts).await {
+        Ok(left) => left,
+        Err(reason) => {
+            swept.unseen = whereabouts.is_expected().then_some(reason);
+            return swept;
+        }
     };
-    listed(&daemon, owner_is_dead_only).await
-}
-
-/// Removes every container whose owner lives no more: its stop signal, after `grace` SIGKILL. Says what it was.
-pub async fn sweep(grace: Duration, whereabouts: &Whereabouts) -> Vec<String> {
-    let Ok(Ok(daemon)) = timeout(LIST, Daemon::connect(whereabouts)).await else {
-        return Vec::new();
-    };
+    let (docker, containers) = left;
     let mut ending = JoinSet::new();
-    for left in listed(&daemon, true).await {
-        let docker = daemon.docker.clone();
-        ending.spawn(async move { end(&docker, &left, grace).await });
+    for (container, judgement) in containers {
+        match judgement {
+            Judgement::Lives => {}
+            Judgement::Dead => {
+                let docker = docker.clone();
+                ending.spawn(async move { end(&docker, &container, grace).await });
+            }
+            Judgement::Unknown => swept.notes.push(format!(
+                "whether anybody still needs the {} cannot be known, as it was started in another container; `docker rm -f {}` removes it",
+                container.words(),
+                container.name
+            )),
+        }
     }
-    let mut told = ending.join_all().await;
-    told.sort();
-    told
+    for ended in ending.join_all().await {
+        match ended {
+            Ok(words) => swept.removed.push(words),
+            Err(words) => swept.remaining.push(words),
+        }
+    }
+    swept.removed.sort();
+    swept
 }
 
-async fn end(docker: &Docker, left: &LeftContainer, grace: Duration) -> String {
+/// The daemon with all containers that carry labels of `matrix`; in words, why it cannot be asked.
+async fn left(whereabouts: &Whereabouts) -> Result<(Docker, Vec<(LeftContainer, Judgement)>), String> {
+    let late = |_| format!("the container daemon does not answer within {} s", LIST.as_secs());
+    let daemon = timeout(LIST, Daemon::connect(whereabouts)).await.map_err(late)?;
+    let daemon = daemon.map_err(|refused| refused.what())?;
+    let left = timeout(LIST, listed(&daemon)).await.map_err(late)??;
+    Ok((daemon.docker, left))
+}
+
+/// Ends and removes a container, and says which one it was; where that fails, with the reason.
+async fn end(docker: &Docker, left: &LeftContainer, grace: Duration) -> Result<String, String> {
     let options = StopContainerOptions {
         t: Some(i32::try_from(grace.as_secs()).unwrap_or(i32::MAX)),
         ..StopContainerOptions::default()
@@ -79,20 +104,19 @@ async fn end(docker: &Docker, left: &LeftContainer, grace: Duration) -> String {
     // One that never ran, or that has ended, cannot be stopped; it is removed all the same.
     let _ = docker.stop_container(&left.id, Some(options)).await;
     match remove(docker, &left.id, Instant::now() + REMOVED).await {
-        Ok(()) => left.words(),
-        Err(reason) => format!("{}, which is still there: {reason}", left.words()),
+        Ok(()) => Ok(left.words()),
+        Err(reason) => Err(format!("{}: {reason}", left.words())),
     }
 }
 
-async fn listed(daemon: &Daemon, owner_is_dead_only: bool) -> Vec<LeftContainer> {
+async fn listed(daemon: &Daemon) -> Result<Vec<(LeftContainer, Judgement)>, String> {
     let options = ListContainersOptions {
         all: true,
         filters: Some(HashMap::from([("label".to_owned(), vec![OWNER.to_owned()])])),
         ..ListContainersOptions::default()
     };
-    let Ok(Ok(found)) = timeout(LIST, daemon.docker.list_containers(Some(options))).await else {
-        return Vec::new();
-    };
+    let found = daemon.docker.list_containers(Some(options)).await;
+    let found = found.map_err(|error| words(&error))?;
     let mut left = Vec::new();
     for container in found {
         let labels = container.labels.unwrap_or_default();
@@ -100,11 +124,9 @@ async fn listed(daemon: &Daemon, owner_is_dead_only: bool) -> Vec<LeftContainer>
         let (Some(id), Some(owner)) = (container.id, Owner::parse(&label(OWNER))) else {
             continue;
         };
-        if owner_is_dead_only && !is_dead(&owner, &daemon.address) {
-            continue;
-        }
+        let judgement = judged(daemon, &owner, labels.get(OWNER_CONTAINER)).await;
         let names = container.names.unwrap_or_default();
-        left.push(LeftContainer {
+        let container = LeftContainer {
             name: names
                 .first()
                 .map_or_else(|| id.clone(), |name| name.trim_start_matches('/').to_owned()),
@@ -113,11 +135,28 @@ async fn listed(daemon: &Daemon, owner_is_dead_only: bool) -> Vec<LeftContainer>
             image: labels.get(IMAGE).cloned().or(container.image).unwrap_or_default(),
             run: label(RUN),
             start: label(START),
-            owner,
-            is_running: container.state == Some(ContainerSummaryStateEnum::RUNNING),
-        });
+        };
+        left.push((container, judgement));
     }
-    left
+    Ok(left)
+}
+
+/// Whether an owner lives: by its process, else by the container that it ran in.
+async fn judged(daemon: &Daemon, owner: &Owner, container: Option<&String>) -> Judgement {
+    if is_dead(owner, &daemon.address) {
+        return Judgement::Dead;
+    }
+    // One of another boot is of another host, which shares the daemon.
+    if owner.is_seen_from_here() || !owner.is_of_this_boot() {
+        return Judgement::Lives;
+    }
+    let Some(container) = container else {
+        return Judgement::Unknown;
+    };
+    match own_container::is_over(&daemon.docker, container).await {
+        true => Judgement::Dead,
+        false => Judgement::Lives,
+    }
 }
 
 /// Whether an owner surely lives no more. A daemon elsewhere may serve several hosts: another boot may then be another host.
@@ -137,9 +176,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_daemon_that_is_not_there_has_no_containers() {
+    async fn a_daemon_that_was_named_and_is_not_there_is_told() {
         let nowhere = Whereabouts::at("unix:///no/such/docker.sock");
-        assert!(find(&nowhere, false).await.is_empty());
-        assert!(sweep(Duration::ZERO, &nowhere).await.is_empty());
+        let swept = sweep(Duration::ZERO, &nowhere).await;
+        let reason = swept.unseen.expect("it was named");
+        assert!(reason.contains("no container daemon is there"), "{reason}");
+        assert_eq!((swept.removed, swept.remaining), (Vec::new(), Vec::new()));
+        let usual = Whereabouts::default();
+        assert_eq!(
+            usual.is_expected(),
+            std::path::Path::new("/var/run/docker.sock").exists()
+        );
     }
 }

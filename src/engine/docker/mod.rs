@@ -18,6 +18,7 @@ mod inquest;
 mod left;
 mod name;
 mod orphans;
+mod own_container;
 mod pull;
 mod trial;
 mod watch;
@@ -56,7 +57,7 @@ pub use daemon::Refused;
 pub use fit::{Lack, Wanted, lacks};
 pub(in crate::engine) use help::{Dry, help, image_at_hand};
 pub use image::{Images, Pull};
-pub use left::{LeftContainer, find, sweep};
+pub(in crate::engine) use left::sweep;
 pub use orphans::{Orphans, Remaining};
 
 /// How long to wait for last words once a container has ended: its log ends with it.
@@ -130,6 +131,10 @@ pub(super) async fn start(
     let (reader, writer) = std::io::pipe().map_err(pipe)?;
     let writer = tokio::net::unix::pipe::Sender::from_owned_fd(writer.into()).map_err(pipe)?;
     let log = Log::follow(reader, logs.engine, launch.signs.clone(), &context.redactor).map_err(pipe)?;
+    if let Some(own) = own_container::label(&daemon.docker).await {
+        let labels = body.labels.get_or_insert_default();
+        labels.insert(body::OWNER_CONTAINER.to_owned(), own);
+    }
     let body = body_with_short_log(body, daemon.is_podman);
     let names = names(&command::container_name(launch), context);
     let mut created = create(&daemon, &names, body, context).await.map_err(refused)?;

@@ -75,9 +75,20 @@ pub struct Row {
     pub left_out: Vec<String>,
     /// Measurements of either side that count and are suspect in this figure.
     pub suspect: Vec<String>,
+    /// Whether a side is a server that somebody else started: what is said is said of that server, and of no other start.
+    pub is_attached: bool,
 }
 
 impl Row {
+    /// The reason, as a sentence for people.
+    pub fn reason(&self) -> String {
+        let reason = self.answer.reason();
+        match self.is_attached && self.verdict().is_some() {
+            true => format!("{reason}; for these two running servers only, whose measurements are repeats"),
+            false => reason,
+        }
+    }
+
     /// The verdict, where there is one.
     pub const fn verdict(&self) -> Option<Verdict> {
         self.answer.verdict()
@@ -119,7 +130,7 @@ const CANDIDATE: &str = "candidate";
 
 /// The cells of two sides that belong together, by the candidate's key: those of one key, and where a key has no partner, those that differ in
 /// the version alone.
-pub fn pairs<'a>(first: &'a Side, second: &'a Side) -> Vec<(&'a CellKey, &'a SideCell, &'a SideCell)> {
+pub fn pairs<'a>(first: &'a Side, second: &'a Side) -> Pairs<'a> {
     let same = |key: &CellKey| second.cells.get_key_value(key);
     let loose = |axes: &AxisValues| -> AxisValues {
         axes.iter()
@@ -160,7 +171,24 @@ pub fn pairs<'a>(first: &'a Side, second: &'a Side) -> Vec<(&'a CellKey, &'a Sid
 
 /// The two sides held against each other: the first is the baseline.
 pub fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
-    let pairs = pairs(first, second);
+    let ask: Ask<'_> = &|_, [one, two], metric, noise| question::of_cells(one, two, metric, noise);
+    compare_pairs(first, second, pairs(first, second), terms, ask)
+}
+
+/// The question about a metric of the pair with the candidate's key.
+pub type Ask<'a> = &'a dyn Fn(&CellKey, [&SideCell; 2], Metric, Option<KnownNoise>) -> Question;
+
+/// The cells of two sides that belong together, by the candidate's key.
+pub type Pairs<'a> = Vec<(&'a CellKey, &'a SideCell, &'a SideCell)>;
+
+/// These pairs of the two sides held against each other, by the questions that `ask` asks.
+pub fn compare_pairs(
+    first: &Side,
+    second: &Side,
+    pairs: Pairs<'_>,
+    terms: &Terms<'_>,
+    ask: Ask<'_>,
+) -> Comparison {
     let of_sides = fingerprint::of_sides(first, second);
     let of_pairs: Vec<(&CellKey, Vec<Difference>)> = pairs
         .iter()
@@ -175,7 +203,7 @@ pub fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
             let noise = terms
                 .noise
                 .and_then(|noise| stored::known(noise, key, &metric.name()));
-            let question = question::of_cells(one, two, metric, noise);
+            let question = ask(key, [one, two], metric, noise);
             let gap = question.gap.or_else(|| forbidden.clone().map(Gap::NotComparable));
             asked.push((*key, *one, *two, metric, Question { gap, ..question }));
         }
@@ -248,6 +276,7 @@ fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question,
             .iter()
             .find_map(|cell| cell.refused())
             .map(|(cause, _)| cause),
+        is_attached: one.attached || two.attached,
         left_out: left_out(BASELINE, one).chain(left_out(CANDIDATE, two)).collect(),
         suspect: suspect(BASELINE, one, metric).chain(suspect(CANDIDATE, two, metric)).collect(),
     }

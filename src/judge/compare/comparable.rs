@@ -5,16 +5,18 @@
 
 use std::collections::BTreeSet;
 
-use super::machines;
+use super::conditions::Conditions;
 use super::side::machine_facts;
+use super::{machines, settings};
 use crate::base::ids::ContentHash;
 use crate::judge::metrics::{self, Count, Metric};
 use crate::matrix::plan::{Cell, Launch, Parallel, Place};
+use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::imported::{Imported, Unknown};
 use crate::results::record::machine::Machine;
-use crate::results::record::search::SearchEnding;
+use crate::results::record::search::{SearchEnding, SearchRecord};
 use crate::results::record::side::Facts;
 use crate::results::record::validity::Verdict;
 
@@ -84,6 +86,7 @@ pub fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
     definitions(&mut said, one, other);
     spread(&mut said, one, other);
     circumstances(&mut said, one, other);
+    conditions(&mut said, one, other);
     machine(&mut said, one, other);
     searches(&mut said, one, other);
     let Said {
@@ -158,6 +161,34 @@ pub fn asked(side: &Side<'_>) -> Facts {
         );
     }
     facts
+}
+
+/// What prompts a scenario draws, in words.
+pub fn load(scenario: &Scenario) -> String {
+    let workload = &scenario.workload;
+    let mut words = format!(
+        "{} of {}",
+        workload.prompts,
+        workload.dataset.bench_serving_name()
+    );
+    let lengths = [(workload.input_len, "in"), (workload.output_len, "out")];
+    for (tokens, way) in lengths {
+        if let Some(tokens) = tokens {
+            words.push_str(&format!(", {tokens} {way}"));
+        }
+    }
+    if workload.input_len.is_some() {
+        words.push_str(&format!(", ratio {}", workload.range_ratio));
+    }
+    words + &format!(", seed {}", scenario.seed)
+}
+
+/// Two loads of different prompts; their digests only where the words do not tell them apart.
+pub fn told_apart([ours, theirs]: [String; 2], digests: [&ContentHash; 2]) -> [String; 2] {
+    if ours != theirs {
+        return [ours, theirs];
+    }
+    digests.map(|digest| format!("{ours}, of another text (digest {digest})"))
 }
 
 /// What is known of both and differs: name and both values.
@@ -274,7 +305,11 @@ fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let is_imported = one.imported().is_some() || other.imported().is_some();
     match (one.hash(), other.hash()) {
         (Some(ours), Some(theirs)) if ours == theirs => {}
-        (Some(ours), Some(theirs)) => said.apart.push(format!("prompts {ours} against {theirs}")),
+        (Some(ours), Some(theirs)) => {
+            let loads = [one, other].map(|side| load(&side.cell.scenario));
+            let [ours, theirs] = told_apart(loads, [ours, theirs]);
+            said.apart.push(format!("prompts {ours} against {theirs}"));
+        }
         _ if is_imported => by_sums(said, one, other),
         _ => said
             .apart
@@ -396,12 +431,15 @@ fn definitions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
 
 /// Over how many devices of which kind.
 fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    let (ours, theirs) = (one.launch.devices, other.launch.devices);
-    if one.lacks(Unknown::Gpus) || other.lacks(Unknown::Gpus) {
-        said.apart
-            .push("the number of GPUs is not known of both".to_owned());
-    } else if ours != theirs {
-        said.per_gpu.push(format!("{ours} GPUs against {theirs}"));
+    let (ours, theirs) = (one.launch.gpus(), other.launch.gpus());
+    let is_unknown = "the number of GPUs is not known of both".to_owned();
+    match (ours, theirs) {
+        _ if one.lacks(Unknown::Gpus) || other.lacks(Unknown::Gpus) => said.apart.push(is_unknown),
+        (Some(ours), Some(theirs)) if ours != theirs => {
+            said.per_gpu.push(format!("{ours} GPUs against {theirs}"));
+        }
+        (Some(_), Some(_)) => {}
+        _ => said.beside.push(is_unknown),
     }
     let is_told = !one.lacks(Unknown::Tp) && !other.lacks(Unknown::Tp);
     if is_told && ours == theirs && one.launch.parallel != other.launch.parallel {
@@ -414,14 +452,36 @@ fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
+/// Which kinds of GPU servers compute on that somebody else started: nobody knows but who declared it.
+fn gpu_kinds(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    match (gpu_kind(one), gpu_kind(other)) {
+        (Some(ours), Some(theirs)) if ours == theirs => {}
+        (Some(ours), Some(theirs)) => said.environment.push(format!("GPUs {ours} against {theirs}")),
+        _ => said
+            .beside
+            .push("the kind of GPU is not known of both".to_owned()),
+    }
+}
+
+/// The kind of GPU that a cell was measured on: as declared of a server or a file, else that of the machine.
+fn gpu_kind(side: &Side<'_>) -> Option<String> {
+    match &side.launch.place {
+        Place::Attach(attach) => return attach.gpu.clone(),
+        Place::Imported(told) if told.gpu.is_some() => return told.gpu.clone(),
+        _ => {}
+    }
+    let gpus: BTreeSet<&str> = side.machine?.gpus.iter().map(String::as_str).collect();
+    (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
+}
+
 /// On which machines: what decides how fast an engine can be leaves no verdict.
 fn machine(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    if one.launch.is_attached() || other.launch.is_attached() {
+        gpu_kinds(said, one, other);
+        return;
+    }
     if one.imported().is_some() || other.imported().is_some() {
-        let kind = |side: &Side<'_>| {
-            let gpus: BTreeSet<&str> = side.machine?.gpus.iter().map(String::as_str).collect();
-            (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
-        };
-        match (kind(one), kind(other)) {
+        match (gpu_kind(one), gpu_kind(other)) {
             (Some(ours), Some(theirs)) if ours == theirs => {}
             (Some(ours), Some(theirs)) => said.environment.push(format!("GPUs {ours} against {theirs}")),
             _ => said
@@ -466,6 +526,21 @@ fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
             said.beside.push(format!("{what} {ours} against {theirs}"));
         }
     }
+    let is_one_recipe = one.launch.engine.recipe == other.launch.engine.recipe;
+    let (ours, theirs) = (settings::settings(one.launch), settings::settings(other.launch));
+    // The precision tells checkpoints of one model apart already, and engines need checkpoints of their own.
+    let told = settings::differing(&ours, &theirs, is_one_recipe).into_iter();
+    said.beside
+        .extend(told.filter(|told| !told.starts_with("checkpoint ") || is_one_recipe));
+}
+
+/// Clocks, power limits and answers that differ more than figures may bear.
+fn conditions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    let differing = Conditions::of(one.summaries).differing(&Conditions::of(other.summaries));
+    let words = differing.into_iter();
+    said.environment.extend(
+        words.map(|differs| format!("{} {} against {}", differs.what, differs.before, differs.after)),
+    );
 }
 
 /// Where an engine came from.
@@ -494,5 +569,31 @@ fn searches(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         if is_open {
             said.apart.push(format!("the bound of {name} is not bracketed"));
         }
+        if let Some((requests, needed)) = few_requests(side) {
+            said.apart.push(format!(
+                "a point that bounds the search of {name} rests on {requests} requests, and {needed:.0} are needed"
+            ));
+        }
     }
+}
+
+/// Requests of the smallest of the points between which searches found their value, and how many it takes to tell whether the target is met: five
+/// that may miss it. `None` where all have as many.
+fn few_requests(side: &Side<'_>) -> Option<(u64, f64)> {
+    const MISSES: f64 = 5.0;
+    let records = side
+        .summaries
+        .iter()
+        .filter_map(|summary| summary.search.as_ref());
+    let of_search = |record: &SearchRecord| {
+        let needed = (MISSES / (1.0 - record.target) - 1e-9).ceil();
+        let bounds = [record.found, record.fails_at];
+        let points = record
+            .points
+            .iter()
+            .filter(|point| bounds.contains(&Some(point.value)));
+        let fewest = points.map(|point| point.judged.requests).min()?;
+        ((fewest as f64) < needed).then_some((fewest, needed))
+    };
+    records.filter_map(of_search).min_by_key(|(fewest, _)| *fewest)
 }

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{comparable, machines};
+use super::conditions::Conditions;
+use super::{comparable, machines, settings};
 use crate::base::ids::CellKey;
 use crate::results::record::side::{Facts, Side, SideCell};
-
-/// Busy clocks of two sides further apart than this are different clocks.
-const CLOCK_SHARE: f64 = 0.03;
 
 /// Whose a difference is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,17 +95,18 @@ pub fn of_engines(first: &Facts, second: &Facts) -> Vec<Difference> {
 /// What differs between two cells that are held against each other.
 pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     let mut found = Vec::new();
-    if let (Some(before), Some(after)) = (first.clock_mhz, second.clock_mhz)
-        && (after / before - 1.0).abs() > CLOCK_SHARE
-    {
-        found.push(Difference {
-            kind: Kind::Environment,
-            what: "clock of busy GPUs".to_owned(),
-            before: format!("{before:.0} MHz"),
-            after: format!("{after:.0} MHz"),
-        });
-    }
-    if first.devices != second.devices {
+    let differing = conditions(first).differing(&conditions(second));
+    found.extend(differing.into_iter().map(|differs| Difference {
+        kind: match differs.is_of_answers {
+            true => Kind::Load,
+            false => Kind::Environment,
+        },
+        what: differs.what.to_owned(),
+        before: differs.before,
+        after: differs.after,
+    }));
+    let is_known = |cell: &SideCell| !cell.attached || cell.devices > 0;
+    if is_known(first) && is_known(second) && first.devices != second.devices {
         found.push(Difference {
             kind: Kind::Load,
             what: "GPUs of the engine".to_owned(),
@@ -123,16 +122,12 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
         after: after.to_owned(),
     }));
     if first.prompts != second.prompts || first.prompts.is_none() {
-        let told = |cell: &SideCell| {
-            cell.prompts
-                .as_ref()
-                .map_or(UNKNOWN.to_owned(), ToString::to_string)
-        };
+        let [before, after] = prompts(first, second);
         found.push(Difference {
             kind: Kind::Load,
             what: "prompts".to_owned(),
-            before: told(first),
-            after: told(second),
+            before,
+            after,
         });
     }
     if first.origin != second.origin {
@@ -144,15 +139,49 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
         });
     }
     found.extend(of_engines(&first.engine, &second.engine));
-    if first.content != second.content {
+    if !first.settings.is_empty() && !second.settings.is_empty() {
+        let told = settings::pairs(&first.settings, &second.settings).into_iter();
+        found.extend(told.map(|(name, before, after)| Difference {
+            kind: Kind::Engine,
+            what: match settings::is_lossless(name) {
+                true => name.to_owned(),
+                false => format!("{name} (not lossless)"),
+            },
+            before: before.to_owned(),
+            after: after.to_owned(),
+        }));
+    }
+    let is_told = |difference: &Difference| matches!(difference.kind, Kind::Engine | Kind::Load);
+    if first.content != second.content && !found.iter().any(is_told) {
         found.push(Difference {
             kind: Kind::Engine,
             what: "definition of the cell".to_owned(),
-            before: first.content.to_string(),
-            after: second.content.to_string(),
+            before: "as it was".to_owned(),
+            after: "changed in what has no value here: limits, mounts or files".to_owned(),
         });
     }
     found
+}
+
+/// The prompts of two sides in words.
+fn prompts(first: &SideCell, second: &SideCell) -> [String; 2] {
+    match (&first.load, &second.load, &first.prompts, &second.prompts) {
+        (Some(before), Some(after), Some(one), Some(two)) => {
+            comparable::told_apart([before.clone(), after.clone()], [one, two])
+        }
+        _ => [first, second].map(|cell| {
+            let digest = cell.prompts.as_ref();
+            digest.map_or(UNKNOWN.to_owned(), |digest| format!("digest {digest}"))
+        }),
+    }
+}
+
+const fn conditions(cell: &SideCell) -> Conditions {
+    Conditions {
+        clock_mhz: cell.clock_mhz,
+        capped_share: cell.capped_share,
+        one_token_share: cell.one_token_share,
+    }
 }
 
 fn of_facts(kind: Kind, first: &Facts, second: &Facts) -> Vec<Difference> {

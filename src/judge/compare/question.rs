@@ -1,6 +1,6 @@
 //! One figure of two cells as a question to the decision function.
 
-use super::decision::{Design, Gap, KnownNoise, Question, Sample};
+use super::decision::{Design, Gap, KnownNoise, Question, Sample, Variance};
 use super::side::too_few;
 use crate::judge::metrics::{Better, Metric};
 use crate::results::record::side::SideCell;
@@ -12,13 +12,19 @@ pub fn of_cells(one: &SideCell, two: &SideCell, metric: Metric, noise: Option<Kn
     let samples = sides.map(|(side, cell)| sample(cell, metric).map_err(|why| format!("{side}: {why}")));
     let gap = samples.iter().find_map(|sample| sample.as_ref().err().cloned());
     let [baseline, candidate] = samples.map(Result::unwrap_or_default);
+    // Repeats on a server that somebody else started share the luck of its one start, which its noise tells and they do not.
+    let attached = [one, two].into_iter().filter(|cell| cell.attached).count();
+    let between = noise.filter(|_| attached > 0).map(|noise| Variance {
+        value: attached as f64 * noise.sigma.powi(2),
+        df: noise.df,
+    });
     Question {
         better: metric.better().unwrap_or(Better::Higher),
         baseline,
         candidate,
         design: Design::Separate,
-        noise,
-        between: None,
+        noise: noise.filter(|_| attached < 2),
+        between,
         gap: gap.map(Gap::Missing),
     }
 }

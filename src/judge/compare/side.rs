@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{comparable, gates, machines, percentile};
+use super::conditions::Conditions;
+use super::{comparable, gates, machines, percentile, settings};
 use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
 use crate::matrix::plan::{Cell, Plan};
 use crate::results::record::cell::{Definitions, Ending, FailureClass, Origin, Summary};
@@ -87,6 +88,7 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         .filter(|(_, starts)| !starts.is_empty())
         .map(|(name, starts)| (name, starts.into_values().collect()))
         .collect();
+    let conditions = Conditions::of(&counted);
     SideCell {
         axes: cell.axes.clone(),
         content: cell.content.clone(),
@@ -97,9 +99,14 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
             machine: None,
         }),
         engine: engine_facts(summaries),
+        settings: settings::settings(launch),
+        load: Some(comparable::load(&cell.scenario)),
         prompts: agreed(counted.iter().map(|summary| summary.prompts_hash.clone())),
-        clock_mhz: clock(&counted),
-        devices: launch.devices,
+        clock_mhz: conditions.clock_mhz,
+        capped_share: conditions.capped_share,
+        one_token_share: conditions.one_token_share,
+        devices: launch.gpus().unwrap_or(0),
+        attached: launch.is_attached(),
         requests: counted.iter().filter_map(completed).min(),
         origin: summaries
             .first()
@@ -259,15 +266,6 @@ fn agreed<T: PartialEq>(mut values: impl Iterator<Item = Option<T>>) -> Option<T
     values
         .all(|other| other.as_ref() == Some(&first))
         .then_some(first)
-}
-
-fn clock(summaries: &[&Summary]) -> Option<f64> {
-    let clocks: Vec<f64> = summaries
-        .iter()
-        .filter_map(|summary| summary.telemetry.as_ref())
-        .flat_map(|telemetry| telemetry.gpus.iter().filter_map(|gpu| gpu.busy_clock_mhz))
-        .collect();
-    (!clocks.is_empty()).then(|| clocks.iter().sum::<f64>() / clocks.len() as f64)
 }
 
 fn engine_facts(summaries: &[&Summary]) -> Facts {

@@ -21,8 +21,13 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
         content: ContentHash::of_bytes(b"content"),
         asked: BTreeMap::new(),
         engine: BTreeMap::new(),
+        settings: BTreeMap::new(),
+        load: None,
         prompts: Some(ContentHash::of_bytes(b"prompts")),
         clock_mhz: None,
+        capped_share: None,
+        one_token_share: None,
+        attached: false,
         devices: 1,
         requests: Some(100),
         origin: Origin::Measured,
@@ -293,4 +298,70 @@ fn a_cell_that_the_candidate_lacks_counts_as_not_judged() {
     );
     assert_eq!((found.judged(), found.figures()), (1, 2));
     assert_eq!(found.lost().count(), 1);
+}
+
+#[test]
+fn changed_arguments_and_prompts_are_told_by_their_values() {
+    let made = |tpot: &str, prompts: u32| {
+        let (key, mut cell) = cell("engine=a", &[100.0; 5]);
+        cell.content = ContentHash::of_bytes(tpot.as_bytes());
+        cell.settings = BTreeMap::from([("--tpot".to_owned(), tpot.to_owned())]);
+        cell.load = Some(format!("{prompts} of random"));
+        cell.prompts = Some(ContentHash::of_bytes(&prompts.to_le_bytes()));
+        (key, cell)
+    };
+    let ((_, first), (_, second)) = (made("10", 120), made("10.6", 80));
+    let differences = super::fingerprint::of_cells(&first, &second);
+    let told: Vec<String> = differences
+        .iter()
+        .map(super::fingerprint::Difference::told)
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "load prompts: 120 of random → 80 of random",
+            "engine --tpot: 10 → 10.6"
+        ]
+    );
+}
+
+/// Repeats on two running servers: the verdict is of these servers, and the noise of a start, where it is known, stands beside it.
+#[test]
+fn repeats_on_running_servers_decide_about_these_servers_alone() {
+    let attached = |starts: &[f64]| {
+        let (key, mut cell) = cell("engine=x,model=m,scenario=s", starts);
+        cell.attached = true;
+        side([(key, cell)])
+    };
+    let (first, second) = (attached(&LEVEL), attached(&low()));
+    let found = judged(&first, &second);
+    assert_eq!(found.rows[0].word(), "worse");
+    assert!(
+        found.rows[0].reason().contains("for these two running servers"),
+        "{}",
+        found.rows[0].reason()
+    );
+    let varies = Varies {
+        at: String::new(),
+        starts: 10,
+        per_start: 1,
+        start_share: 0.03,
+        between_share: 0.03,
+        within_share: None,
+        difference_share: 0.0,
+    };
+    let noise = Noise {
+        machine: BTreeMap::new(),
+        cells: BTreeMap::from([(
+            CellKey::new("engine=x,model=m,scenario=s"),
+            BTreeMap::from([(FIGURE.to_owned(), varies)]),
+        )]),
+    };
+    let terms = Terms {
+        bound: 0.02,
+        noise: Some(&noise),
+        across: false,
+    };
+    let found = cells::compare(&first, &second, &terms);
+    assert_eq!(found.rows[0].word(), "unclear", "{}", found.rows[0].reason());
 }

@@ -9,6 +9,8 @@ pub struct CacheHits {
     pub prompt: u64,
     /// Those from the cache.
     pub cached: u64,
+    /// Whether any answer told of them.
+    pub is_told: bool,
     /// Where these lay; `None` where the server never said.
     pub tiers: Option<CacheTiers>,
 }
@@ -45,6 +47,7 @@ pub fn cache_hits(requests: &[Request]) -> CacheHits {
         let usage = request.usage.unwrap_or_default();
         hits.prompt += u64::from(usage.prompt.unwrap_or(request.prompt_tokens));
         hits.cached += u64::from(usage.cached.unwrap_or(0));
+        hits.is_told |= usage.cached.is_some();
         let Some(lay) = &request.cached else { continue };
         let tiers = hits.tiers.get_or_insert_default();
         let tokens = |tier: Option<u32>| u64::from(tier.unwrap_or(0));

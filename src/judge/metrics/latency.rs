@@ -60,8 +60,20 @@ impl Times {
     }
 }
 
-/// The statistics of every sample under the definitions of `matrix`. Failed requests have no latency.
+/// The statistics of every sample under the definitions of `matrix`.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
+    let samples = samples(requests);
+    for sample in Sample::ALL {
+        let statistics = Statistics::of(&samples[sample as usize]);
+        for statistic in Statistic::ALL {
+            let value = statistics.map(|statistics| pick(&statistics, statistic));
+            sheet.put(Metric::Time(statistic, sample), value);
+        }
+    }
+}
+
+/// The values of every sample in milliseconds, in the order of [`Sample::ALL`]. Failed requests have no latency.
+pub(super) fn samples(requests: &[Request]) -> [Vec<f64>; Sample::ALL.len()] {
     let mut samples: [Vec<f64>; Sample::ALL.len()] = Default::default();
     let mut push = |sample: Sample, value: Option<f64>| {
         samples[sample as usize].extend(value);
@@ -98,13 +110,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
             push(Sample::Itl, Some(gap));
         }
     }
-    for sample in Sample::ALL {
-        let statistics = Statistics::of(&samples[sample as usize]);
-        for statistic in Statistic::ALL {
-            let value = statistics.map(|statistics| pick(&statistics, statistic));
-            sheet.put(Metric::Time(statistic, sample), value);
-        }
-    }
+    samples
 }
 
 /// The statistics that bench_serving prints, with gaps divided by tokens of their texts where it does so.

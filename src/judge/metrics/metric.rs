@@ -29,6 +29,8 @@ pub enum Metric {
     PerDevice(Flow),
     /// Output tokens per second that one user saw while waiting for answers.
     PerUser,
+    /// Output tokens per second that one user sees while an answer streams: 1 / TPOT.
+    Interactivity,
     /// Output tokens per event of a stream.
     TokensPerChunk,
     /// Mean number of requests under way.
@@ -45,6 +47,10 @@ pub enum Metric {
     SteadyConcurrency,
     /// Tokens accepted per step of speculative decoding, as the server reports it.
     AcceptLength,
+    /// The share of drafted tokens that were accepted, by the engine's counters.
+    AcceptRate,
+    /// The share of prompt tokens that came from the prefix cache, by the answers or else by the engine's counters.
+    CacheHitShare,
     /// Requests per second that met every target.
     Goodput,
     /// Share of requests that met every target.
@@ -127,6 +133,7 @@ impl Metric {
         let counts = [Self::Duration, Self::Due, Self::Completed, Self::Failed];
         let flows = [
             Self::PerUser,
+            Self::Interactivity,
             Self::TokensPerChunk,
             Self::MeanConcurrency,
             Self::PeakConcurrency,
@@ -135,6 +142,8 @@ impl Metric {
             Self::SteadyOutput,
             Self::SteadyConcurrency,
             Self::AcceptLength,
+            Self::AcceptRate,
+            Self::CacheHitShare,
             Self::Goodput,
             Self::Attainment,
         ];
@@ -177,6 +186,7 @@ impl Metric {
             Self::Throughput(flow) => format!("{}_throughput_{}", flow.name(), flow.unit().1),
             Self::PerDevice(flow) => format!("{}_throughput_per_gpu_{}", flow.name(), flow.unit().1),
             Self::PerUser => "output_throughput_per_user_tok_s".to_owned(),
+            Self::Interactivity => "interactivity_tok_s".to_owned(),
             Self::TokensPerChunk => "mean_chunk_tokens".to_owned(),
             Self::MeanConcurrency => "mean_concurrency_requests".to_owned(),
             Self::PeakConcurrency => "peak_concurrency_requests".to_owned(),
@@ -185,6 +195,8 @@ impl Metric {
             Self::SteadyOutput => "steady_output_throughput_tok_s".to_owned(),
             Self::SteadyConcurrency => "steady_mean_concurrency_requests".to_owned(),
             Self::AcceptLength => "accept_length_tokens".to_owned(),
+            Self::AcceptRate => "accept_rate_share".to_owned(),
+            Self::CacheHitShare => "prefix_cache_hit_share".to_owned(),
             Self::Goodput => "goodput_req_s".to_owned(),
             Self::Attainment => "slo_attainment_share".to_owned(),
             Self::AttainmentOf(target) => format!("slo_attainment_{}_share", target.name()),
@@ -224,6 +236,7 @@ impl Metric {
             Self::Throughput(flow) => return format!("{} throughput", flow.name()),
             Self::PerDevice(flow) => return format!("{} throughput per GPU", flow.name()),
             Self::PerUser => "output throughput per user",
+            Self::Interactivity => "interactivity",
             Self::TokensPerChunk => "tokens per chunk",
             Self::MeanConcurrency => "mean concurrency",
             Self::PeakConcurrency => "peak concurrency",
@@ -232,6 +245,8 @@ impl Metric {
             Self::SteadyOutput => "output throughput in the steady state",
             Self::SteadyConcurrency => "mean concurrency in the steady state",
             Self::AcceptLength => "accept length",
+            Self::AcceptRate => "accept rate",
+            Self::CacheHitShare => "prefix-cache hit rate",
             Self::Goodput => "goodput",
             Self::Attainment => "SLO attainment",
             Self::AttainmentOf(Target::Ttft) => "TTFT attainment",
@@ -265,10 +280,16 @@ impl Metric {
             | Self::SteadyConcurrency
             | Self::Found(By::Concurrency)
             | Self::PeakConcurrency => Unit::Requests,
-            Self::ErrorShare | Self::Attainment | Self::AttainmentOf(_) => Unit::Share,
+            Self::ErrorShare
+            | Self::AcceptRate
+            | Self::CacheHitShare
+            | Self::Attainment
+            | Self::AttainmentOf(_) => Unit::Share,
             Self::Tokens(_) | Self::TokensPerChunk | Self::AcceptLength => Unit::Tokens,
             Self::Throughput(flow) | Self::PerDevice(flow) => flow.unit().0,
-            Self::PerUser | Self::PeakOutput | Self::SteadyOutput => Unit::TokensPerSecond,
+            Self::PerUser | Self::Interactivity | Self::PeakOutput | Self::SteadyOutput => {
+                Unit::TokensPerSecond
+            }
             Self::Goodput | Self::Found(By::Rate) => Unit::RequestsPerSecond,
             Self::Energy | Self::EnergyAboveIdle | Self::EnergyPer(_) => Unit::Joules,
             Self::PerEnergy(_) => Unit::TokensPerJoule,
@@ -293,9 +314,11 @@ impl Metric {
             | Self::Throughput(_)
             | Self::PerDevice(_)
             | Self::PerUser
+            | Self::Interactivity
             | Self::PeakOutput
             | Self::SteadyOutput
             | Self::AcceptLength
+            | Self::AcceptRate
             | Self::Goodput
             | Self::Attainment
             | Self::AttainmentOf(_)
@@ -304,6 +327,7 @@ impl Metric {
             Self::Due
             | Self::Tokens(_)
             | Self::TokensPerChunk
+            | Self::CacheHitShare
             | Self::MeanPower
             | Self::PeakPower
             | Self::MeanConcurrency

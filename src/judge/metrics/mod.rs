@@ -7,6 +7,7 @@
 mod cache;
 mod compat;
 mod energy;
+mod engine;
 mod goodput;
 mod intervals;
 mod latency;
@@ -40,7 +41,7 @@ use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::cell::{Definitions, Figures};
 use crate::results::record::request::Request;
-use crate::results::record::telemetry::Energy;
+use crate::results::record::telemetry::{Energy, EngineWindow};
 
 /// What figures depend on besides the records.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +61,8 @@ pub struct Basis {
     pub accept_length: Option<f64>,
     /// Energy of the measurement, where anybody told it.
     pub energy: Option<Energy>,
+    /// What the engine's own metrics say, where it was asked.
+    pub engine: Option<EngineWindow>,
 }
 
 impl Basis {
@@ -68,11 +71,12 @@ impl Basis {
         Self {
             protocol: launch.contact.dialect.protocol,
             backend: launch.engine.backend.clone(),
-            devices: launch.devices,
+            devices: launch.gpus().unwrap_or(0),
             slo: cell.scenario.slo.clone(),
             duration: None,
             accept_length: None,
             energy: None,
+            engine: None,
         }
     }
 }
@@ -82,6 +86,40 @@ impl Basis {
 /// Source: spec/bench-serving.md 7.2, retokenized ITL.
 pub fn divides_gaps(backend: &str, accept_length: Option<f64>) -> bool {
     accept_length.is_some_and(|length| length > 0.0) && ["sglang-oai", "sglang-oai-chat"].contains(&backend)
+}
+
+/// Percentiles of one sample of times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Percentiles {
+    /// The sample.
+    pub sample: Sample,
+    /// Percentages and the values below which so many lie, in milliseconds.
+    pub values: Vec<(f64, f64)>,
+}
+
+/// Percentiles of the times of completed requests under the definitions of `matrix`; samples without a value are left out.
+pub fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
+    if percents.is_empty() {
+        return Vec::new();
+    }
+    let samples = latency::samples(requests);
+    let told = [
+        Sample::Ttft,
+        Sample::Tpot,
+        Sample::Itl,
+        Sample::E2e,
+        Sample::E2eDue,
+    ];
+    let of = |sample: Sample| {
+        let mut sorted = samples[sample as usize].clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let value = |percent: &f64| (*percent, percentile(&sorted, *percent));
+        (!sorted.is_empty()).then(|| Percentiles {
+            sample,
+            values: percents.iter().map(value).collect(),
+        })
+    };
+    told.into_iter().filter_map(of).collect()
 }
 
 /// Every figure of one measurement, by definition set.
@@ -138,6 +176,10 @@ fn matrix_figures(requests: &[Request], basis: &Basis) -> Figures {
     let mut sheet = Sheet::default();
     throughput::matrix(&mut sheet, requests, basis);
     latency::matrix(&mut sheet, requests);
+    engine::matrix(&mut sheet, requests, basis);
+    let tpot = sheet.get(Metric::Time(Statistic::Mean, Sample::Tpot));
+    let interactivity = tpot.filter(|tpot| *tpot > 0.0).map(|tpot| 1000.0 / tpot);
+    sheet.put(Metric::Interactivity, interactivity);
     peaks::matrix(&mut sheet, requests);
     steady::matrix(&mut sheet, requests, basis);
     if let Some(slo) = &basis.slo {

@@ -203,7 +203,8 @@ impl Sample {
         }
     }
 
-    pub(super) const fn label(self) -> &'static str {
+    /// The sample for people.
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Ttft => "TTFT",
             Self::TtftAnswer => "TTFT of the answer",

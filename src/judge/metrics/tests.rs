@@ -77,6 +77,7 @@ fn basis(protocol: Protocol) -> Basis {
         duration: None,
         accept_length: None,
         energy: None,
+        engine: None,
     }
 }
 
@@ -813,6 +814,7 @@ mod mended_figures {
             duration: None,
             accept_length: None,
             energy: None,
+            engine: None,
         }
     }
 
@@ -961,4 +963,53 @@ fn energy_is_told_per_request_and_per_token_of_what_was_completed() {
         assert_eq!(figures[name], Some(value), "{name}");
     }
     assert!(!told(None).contains_key("energy_j"), "nobody told");
+}
+
+#[test]
+fn what_the_engine_tells_of_drafts_and_caches_has_figures_and_what_it_does_not_has_none() {
+    use crate::results::record::telemetry::EngineWindow;
+    let told_value = |figures: &Figures, name: &str| figures.get(name).copied().flatten();
+    let mut requests = [answered(0, 0.0, &[10.0, 20.0, 30.0, 40.0, 50.0], 50.0)];
+    requests[0].usage = Some(Usage {
+        completion: Some(5),
+        ..Usage::default()
+    });
+    let mut told = basis(Protocol::Chat);
+    let figures = matrix_figures(&requests, &told);
+    for name in [
+        "accept_length_tokens",
+        "accept_rate_share",
+        "prefix_cache_hit_share",
+    ] {
+        assert_eq!(told_value(&figures, name), None, "{name}");
+    }
+    let grown = [
+        ("spec_drafts", 10.0),
+        ("spec_draft_tokens", 40.0),
+        ("spec_accepted_tokens", 15.0),
+        ("prefix_queries", 100.0),
+        ("prefix_hits", 25.0),
+    ];
+    told.engine = Some(EngineWindow {
+        grown: grown.map(|(name, value)| (name.to_owned(), value)).into(),
+        ..EngineWindow::default()
+    });
+    let figures = matrix_figures(&requests, &told);
+    assert_eq!(told_value(&figures, "accept_length_tokens"), Some(2.5));
+    assert_eq!(told_value(&figures, "accept_rate_share"), Some(0.375));
+    assert_eq!(told_value(&figures, "prefix_cache_hit_share"), Some(0.25));
+    assert_eq!(told_value(&figures, "interactivity_tok_s"), Some(100.0));
+}
+
+#[test]
+fn percentiles_of_any_share_are_those_of_the_sample() {
+    let requests = [answered(0, 0.0, &[10.0], 10.0), answered(1, 0.0, &[20.0], 20.0)];
+    let told = percentiles(&requests, &[75.0, 99.9]);
+    let ttft = told.iter().find(|told| told.sample == Sample::Ttft).unwrap();
+    assert_eq!(ttft.values[0], (75.0, 17.5));
+    assert!((ttft.values[1].1 - 19.99).abs() < 1e-9, "{:?}", ttft.values);
+    assert!(
+        told.iter().all(|told| told.sample != Sample::Itl),
+        "there was no gap"
+    );
 }

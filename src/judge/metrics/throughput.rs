@@ -35,7 +35,6 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
     }
     sheet.put(Metric::PerUser, per_user(requests, output));
     sheet.put(Metric::MeanConcurrency, mean_concurrency(requests, window));
-    sheet.put(Metric::AcceptLength, basis.accept_length);
     latency::tokens_per_chunk(sheet, requests);
 }
 

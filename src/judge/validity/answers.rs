@@ -7,7 +7,7 @@ use super::{Evidence, found, percent};
 use crate::judge::metrics::Metric;
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::Source;
-use crate::results::record::validity::{Code, Reason, Verdict};
+use crate::results::record::validity::{Code, Reason};
 
 /// Below this many output tokens a difference in counts is an accident.
 const FEW_TOKENS: f64 = 100.0;
@@ -141,16 +141,12 @@ fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     else {
         return;
     };
-    let measured = format!("{tokens:.2} tokens per event");
-    let mut reason = found(Code::ChunkedTokens, measured, Some(format!("{bound}")));
+    // Tokens that were accepted together come together, and that is how the engine works.
     if speculates(evidence) {
-        reason.weight = Verdict::Valid;
-        reason.measured.push_str(", by speculative decoding");
-        reason.advice = "Tokens that are accepted together come together: ITL shares the time of a step out among them. Compare TPOT, \
-                         and the time between events where that is what a reader sees."
-            .to_owned();
+        return;
     }
-    reasons.push(reason);
+    let measured = format!("{tokens:.2} tokens per event");
+    reasons.push(found(Code::ChunkedTokens, measured, Some(format!("{bound}"))));
 }
 
 /// Whether the engine drafts tokens and accepts several at a time, by its counters, its configuration or its arguments.
@@ -216,15 +212,39 @@ fn family(name: &str) -> Option<&'static str> {
         Some("fp8")
     } else if has("fp4") || has("float4") {
         Some("fp4")
-    } else if has("awq") || has("gptq") || has("int4") || has("w4a16") {
-        Some("int4")
-    } else if has("int8") || has("w8a8") {
+    } else if has("int8") || has("w8a") || has("8bit") {
         Some("int8")
+    } else if has("awq") || has("int4") || has("w4a") || has("4bit") {
+        // GPTQ alone tells no width: there are checkpoints of 2, 3, 4 and 8 bits.
+        Some("int4")
     } else if has("bf16") || has("bfloat16") || has("fp16") || has("float16") || name == "half" {
         Some("16-bit")
     } else if has("fp32") || has("float32") {
         Some("32-bit")
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::family;
+
+    #[test]
+    fn a_name_stands_for_a_kind_of_number_only_where_it_tells_one() {
+        for (name, kind) in [
+            ("gptq", None),
+            ("gptq_marlin", None),
+            ("compressed-tensors", None),
+            ("gptq-int4", Some("int4")),
+            ("gptq-8bit", Some("int8")),
+            ("awq_marlin", Some("int4")),
+            ("w4a16", Some("int4")),
+            ("W8A8", Some("int8")),
+            ("float8_e4m3fn", Some("fp8")),
+            ("bfloat16", Some("16-bit")),
+        ] {
+            assert_eq!(family(name), kind, "{name}");
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Was it the engine that was measured, or the client?
 
-use super::{Evidence, found, percent};
+use super::{Evidence, course, found, host, percent};
 use crate::judge::metrics::{self, Metric, Rates, Sample, Statistic};
 use crate::matrix::spec::validity::Bounds;
-use crate::results::record::client::ClientFacts;
-use crate::results::record::telemetry::Telemetry;
+use crate::results::record::client::{ClientFacts, SendLag};
+use crate::results::record::request::Request;
+use crate::results::record::telemetry::{HostWindow, Telemetry};
 use crate::results::record::validity::{Code, Reason, Verdict};
 
 /// Below this many requests a rate is an accident.
@@ -13,29 +14,23 @@ const FEW: usize = 8;
 /// What calibration found may be exceeded by this factor before it counts: the engine runs on the same machine then.
 const CALIBRATED: f64 = 3.0;
 
+/// Events that follow one another faster come in bursts, whose gaps say nothing.
+const LEAST_GAP_MS: f64 = 0.05;
+
+/// From this rate on the client is the first suspect when events are read together.
+const BUSY_EVENTS_PER_S: f64 = 100_000.0;
+
+/// Below that rate reads may be late by so many times what sending may.
+const LATE_READS: f64 = 3.0;
+
 /// The share of the median TTFT that nobody would see.
 const UNSEEN: f64 = 0.05;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let (summary, bounds) = (evidence.summary, evidence.bounds);
     if let Some(client) = &summary.client {
-        if let Some(lag) = &client.send_lag {
-            let calibrated = client
-                .error
-                .map_or(0.0, |point| CALIBRATED * point.send_lag_p99_ms);
-            let median = evidence
-                .figure(Metric::Time(Statistic::Median, Sample::Ttft))
-                .unwrap_or(0.0);
-            let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
-            let bound = own.max(calibrated).max(UNSEEN * median);
-            if lag.p99_ms > bound {
-                let measured = format!(
-                    "99 of 100 requests sent within {:.1} ms of their time",
-                    lag.p99_ms
-                );
-                reasons.push(found(Code::ClientLate, measured, Some(format!("{bound:.1} ms"))));
-            }
-        }
+        late(evidence, client, reasons);
+        read_late(evidence, client, bounds, reasons);
         effort(client, bounds, reasons);
     }
     if let Some(telemetry) = &summary.telemetry {
@@ -43,6 +38,92 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         shared(telemetry, threads, bounds, reasons);
     }
     rate(evidence, reasons);
+}
+
+/// Requests that were sent after they fell due. One of them is an accident, and of a few nobody can tell more than that.
+fn late(evidence: &Evidence<'_>, client: &ClientFacts, reasons: &mut Vec<Reason>) {
+    let Some(lag) = &client.send_lag else {
+        return;
+    };
+    let bounds = evidence.bounds;
+    let calibrated = client
+        .error
+        .map_or(0.0, |point| CALIBRATED * point.send_lag_p99_ms);
+    let median = evidence
+        .figure(Metric::Time(Statistic::Median, Sample::Ttft))
+        .unwrap_or(0.0);
+    let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
+    let unseen = match is_burst(evidence.requests) {
+        // Nobody waits for one of them in particular: what counts is how long all of them take.
+        true => UNSEEN * course::window(evidence.requests).unwrap_or(0.0) * 1000.0,
+        false => UNSEEN * median,
+    };
+    let bound = own.max(calibrated).max(unseen);
+    let host = summary_host(evidence);
+    reasons.extend(lateness(
+        lag,
+        bound,
+        host.and_then(|host| host::others(host, bounds)),
+    ));
+}
+
+/// What is to be said of requests that were sent so late, and of what others did meanwhile.
+fn lateness(lag: &SendLag, bound: f64, others: Option<String>) -> Option<Reason> {
+    if lag.p99_ms <= bound || lag.second_ms.is_some_and(|second| second <= bound) {
+        return None;
+    }
+    let neighbour = others
+        .as_ref()
+        .map_or_else(String::new, |others| format!("; {others}"));
+    let measured = format!(
+        "99 of 100 requests sent within {:.1} ms of their time{neighbour}",
+        lag.p99_ms
+    );
+    let mut reason = found(Code::ClientLate, measured, Some(format!("{bound:.1} ms")));
+    if lag.fifth_ms.is_none_or(|fifth| fifth <= bound) {
+        reason.weight = Verdict::Suspect;
+    }
+    if others.is_some() {
+        reason.advice = "Requests were sent later than they fell due, while other processes kept this host busy. End what else runs on it, or give the \
+                         client processors of its own (`taskset`, `cpuset`)."
+            .to_owned();
+    }
+    Some(reason)
+}
+
+/// Whether all requests fell due at one moment.
+fn is_burst(requests: &[Request]) -> bool {
+    let first = requests.first().map(|request| request.due_ns);
+    requests.len() > 1 && requests.iter().all(|request| Some(request.due_ns) == first)
+}
+
+fn summary_host<'a>(evidence: &Evidence<'a>) -> Option<&'a HostWindow> {
+    evidence.summary.telemetry.as_ref()?.host.as_ref()
+}
+
+/// Whether moments of arrival say something of the time between events: a tenth of them may be off by more than half of it.
+fn read_late(evidence: &Evidence<'_>, client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+    let gap = evidence.figure(Metric::Time(Statistic::Mean, Sample::ChunkGap));
+    let (Some(late), Some(gap)) = (client.late, gap.filter(|gap| *gap >= LEAST_GAP_MS)) else {
+        return;
+    };
+    // Below such a rate it is others who keep the client from its processor now and then, and engines whose events come in bursts.
+    let least = match late.events_per_s >= BUSY_EVENTS_PER_S {
+        true => 0.0,
+        false => LATE_READS * 1000.0 * bounds.send_lag.duration().as_secs_f64(),
+    };
+    let bound = least.max(gap / 2.0);
+    if late.p90_ms > bound {
+        let measured = format!(
+            "the client read events together: one of ten may be off by {:.2} ms, with {gap:.2} ms between events",
+            late.p90_ms
+        );
+        let reason = found(Code::ClientLate, measured, Some(format!("{bound:.2} ms")));
+        reasons.push(Reason {
+            weight: Verdict::Suspect,
+            ..reason
+        });
+    }
 }
 
 /// What the client was busy with, and whether its clock was left alone.
@@ -55,13 +136,28 @@ pub(super) fn effort(client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Re
             Some(percent(bounds.client_cpu)),
         ));
     }
+    if let Some(late) = client.late.filter(|late| late.pauses > 0) {
+        let measured = format!(
+            "the client was stopped, or had no processor, {} for 0.3 s or longer, at most {:.1} s; what arrived meanwhile has later moments",
+            times(late.pauses),
+            late.longest_pause_s
+        );
+        let reason = found(Code::ClientLate, measured, Some("never".to_owned()));
+        reasons.push(Reason {
+            weight: Verdict::Suspect,
+            ..reason
+        });
+    }
     if client.clock_jumps > 0 {
-        let times = match client.clock_jumps {
-            1 => "once".to_owned(),
-            times => format!("{times} times"),
-        };
-        let measured = format!("set {times} by a millisecond or more");
+        let measured = format!("set {} by a millisecond or more", times(client.clock_jumps));
         reasons.push(found(Code::ClockJump, measured, Some("never".to_owned())));
+    }
+}
+
+fn times(count: u32) -> String {
+    match count {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
     }
 }
 
@@ -122,5 +218,53 @@ fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
             format!("{sent:.2} requests/s sent"),
             Some(format!("{bound:.2}, of {asked:.2} asked for")),
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_late_request_is_an_accident_a_few_are_suspect_and_the_neighbour_is_named() {
+        let lag = |latest: f64, second: f64, fifth: f64| SendLag {
+            mean_ms: 0.1,
+            p99_ms: latest,
+            max_ms: latest,
+            second_ms: Some(second),
+            fifth_ms: Some(fifth),
+        };
+        let weight = |lag: &SendLag| lateness(lag, 10.0, None).map(|reason| reason.weight);
+        // One of 40, as its P99 is the latest of them.
+        assert_eq!(weight(&lag(15.7, 0.3, 0.1)), None);
+        assert_eq!(weight(&lag(15.7, 12.0, 0.1)), Some(Verdict::Suspect));
+        assert_eq!(weight(&lag(15.7, 15.0, 11.0)), Some(Verdict::Invalid));
+        let host = HostWindow {
+            cpus: 2,
+            other_cpus: Some(1.98),
+            ..HostWindow::default()
+        };
+        let others = host::others(&host, &Bounds::default());
+        let reason = lateness(&lag(15.7, 15.0, 11.0), 10.0, others).unwrap();
+        assert!(
+            reason
+                .measured
+                .ends_with("; other processes used 1.98 of 2 processors"),
+            "{reason:?}"
+        );
+        assert!(!reason.advice.contains("own fault"), "{reason:?}");
+    }
+
+    #[test]
+    fn a_burst_is_due_at_one_moment() {
+        let request = |due: u64| -> Request {
+            serde_json::from_value(serde_json::json!({
+                "index": 0, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": due, "end_ns": 0, "chunks": [],
+            }))
+            .unwrap()
+        };
+        assert!(is_burst(&[request(0), request(0)]));
+        assert!(!is_burst(&[request(0), request(5)]));
+        assert!(!is_burst(&[request(0)]));
     }
 }

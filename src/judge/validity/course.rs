@@ -53,7 +53,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 }
 
 /// From the first request sent to the last one's end, in seconds.
-fn window(requests: &[Request]) -> Option<f64> {
+pub(super) fn window(requests: &[Request]) -> Option<f64> {
     let from = requests.iter().filter_map(|request| request.sent_ns).min()?;
     let to = requests.iter().map(|request| request.end_ns).max()?;
     Some(to.saturating_sub(from) as f64 / 1e9)

@@ -8,6 +8,7 @@ mod answers;
 mod caches;
 mod client;
 mod course;
+mod host;
 mod machine;
 mod responses;
 mod table;
@@ -77,7 +78,8 @@ pub fn of_surroundings(client: &ClientFacts, telemetry: Option<&Telemetry>, boun
     client::effort(client, bounds, &mut reasons);
     if let Some(telemetry) = telemetry {
         client::shared(telemetry, client.threads.max(1), bounds, &mut reasons);
-        machine::devices(telemetry, bounds, &mut reasons);
+        machine::devices(telemetry, None, bounds, &mut reasons);
+        host::judge(telemetry, bounds, &mut reasons);
     }
     reasons.retain(|reason| reason.weight > Verdict::Valid);
     reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::results::record::telemetry::{Gpu, GpuWindow, HostWindow, Range};
 
 #[test]
 fn every_code_has_one_row_in_the_table_and_the_document_is_that_table() {
@@ -56,4 +57,178 @@ fn bounds_that_cannot_be_are_named() {
         ]
     );
     assert!(Bounds::default().objections().is_empty());
+}
+
+fn range(min: f64, max: f64) -> Range {
+    Range {
+        min,
+        mean: f64::midpoint(min, max),
+        max,
+    }
+}
+
+/// The codes that are found, with their weights.
+fn found_on(telemetry: &Telemetry, machine: &Machine) -> Vec<(Code, Verdict)> {
+    let mut reasons = Vec::new();
+    machine::devices(telemetry, Some(machine), &Bounds::default(), &mut reasons);
+    host::judge(telemetry, &Bounds::default(), &mut reasons);
+    reasons
+        .iter()
+        .map(|reason| (reason.code, reason.weight))
+        .collect()
+}
+
+#[test]
+fn what_else_goes_on_on_a_host_is_found_and_a_quiet_host_is_not() {
+    let quiet = HostWindow {
+        cpus: 8,
+        other_cpus: Some(0.9),
+        stolen_cpus: Some(0.1),
+        is_numa_remote: Some(false),
+        ranges: [("swap_bytes_per_s".to_owned(), range(0.0, 1e6))].into(),
+        ..HostWindow::default()
+    };
+    let of = |host: HostWindow| {
+        let telemetry = Telemetry {
+            host: Some(host),
+            seconds: 20.0,
+            ..Telemetry::default()
+        };
+        found_on(&telemetry, &Machine::default())
+    };
+    assert_eq!(of(quiet.clone()), []);
+    for (host, code) in [
+        (
+            HostWindow {
+                other_cpus: Some(3.0),
+                ..quiet.clone()
+            },
+            Code::HostBusy,
+        ),
+        (
+            // One busy loop is half of a small host.
+            HostWindow {
+                cpus: 2,
+                other_cpus: Some(0.99),
+                stolen_cpus: None,
+                ..quiet.clone()
+            },
+            Code::HostBusy,
+        ),
+        (
+            HostWindow {
+                stolen_cpus: Some(0.4),
+                ..quiet.clone()
+            },
+            Code::CpuStolen,
+        ),
+        (
+            HostWindow {
+                ranges: [("swap_bytes_per_s".to_owned(), range(0.0, 1e8))].into(),
+                ..quiet.clone()
+            },
+            Code::Swapping,
+        ),
+        (
+            HostWindow {
+                is_numa_remote: Some(true),
+                ..quiet.clone()
+            },
+            Code::NumaRemote,
+        ),
+    ] {
+        assert_eq!(of(host), [(code, Verdict::Suspect)]);
+    }
+}
+
+#[test]
+fn what_a_gpu_went_through_is_found_with_its_weight_and_a_usual_one_is_not() {
+    const GIB: f64 = (1u64 << 30) as f64;
+    let machine = |display: Option<bool>| Machine {
+        devices: vec![Gpu {
+            max_sm_clock_mhz: Some(1980.0),
+            pcie_generation: Some(5),
+            pcie_width: Some(16),
+            display,
+            ..Gpu::default()
+        }],
+        ..Machine::default()
+    };
+    let usual = || GpuWindow {
+        busy_samples: 100,
+        busy_clock_mhz: Some(1755.0),
+        clock_spread: Some(0.02),
+        rest_memory_bytes: Some(1 << 29),
+        ranges: [
+            ("memory_used_bytes", range(70.0 * GIB, 70.9 * GIB)),
+            ("own_memory_bytes", range(69.0 * GIB, 70.0 * GIB)),
+            ("pcie_generation", range(1.0, 5.0)),
+            ("pcie_width", range(16.0, 16.0)),
+            ("ecc_uncorrected", range(3.0, 3.0)),
+        ]
+        .map(|(name, range)| (name.to_owned(), range))
+        .into(),
+        ..GpuWindow::default()
+    };
+    let on = |gpu: GpuWindow, display| {
+        let telemetry = Telemetry {
+            gpus: vec![gpu],
+            ..Telemetry::default()
+        };
+        found_on(&telemetry, &machine(display))
+    };
+    let changed = |change: &dyn Fn(&mut GpuWindow)| {
+        let mut gpu = usual();
+        change(&mut gpu);
+        on(gpu, None)
+    };
+    let ranged = |name: &'static str, told: Range| {
+        changed(&move |gpu: &mut GpuWindow| {
+            gpu.ranges.insert(name.to_owned(), told);
+        })
+    };
+    let throttled = |reason: &'static str| {
+        changed(&move |gpu: &mut GpuWindow| {
+            gpu.throttled.insert(reason.to_owned(), 0.5);
+        })
+    };
+    assert_eq!(on(usual(), None), []);
+    assert_eq!(throttled("thermal"), [(Code::ThrottledThermal, Verdict::Suspect)]);
+    assert_eq!(
+        throttled("hardware"),
+        [(Code::ThrottledHardware, Verdict::Suspect)]
+    );
+    assert_eq!(throttled("power"), [(Code::ThrottledPower, Verdict::Valid)]);
+    assert_eq!(
+        changed(&|gpu| gpu.busy_clock_mhz = Some(900.0)),
+        [(Code::ClocksSpread, Verdict::Valid)]
+    );
+    assert_eq!(
+        ranged("memory_used_bytes", range(70.0 * GIB, 79.0 * GIB)),
+        [(Code::GpuMemoryUnexplained, Verdict::Suspect)]
+    );
+    assert_eq!(
+        ranged("ecc_uncorrected", range(3.0, 4.0)),
+        [(Code::GpuErrors, Verdict::Suspect)]
+    );
+    assert_eq!(
+        ranged("pcie_width", range(8.0, 8.0)),
+        [(Code::PcieDowntrained, Verdict::Suspect)]
+    );
+    let xid = Telemetry {
+        kernel: vec!["[1.0] NVRM: Xid (PCI:0000:01:00): 48".to_owned()],
+        ..Telemetry::default()
+    };
+    assert_eq!(
+        found_on(&xid, &Machine::default()),
+        [(Code::GpuErrors, Verdict::Suspect)]
+    );
+    // A desktop holds memory, and says so.
+    let drawn = || {
+        let mut gpu = usual();
+        gpu.rest_memory_bytes = Some(2 << 30);
+        gpu
+    };
+    assert_eq!(on(drawn(), None), [(Code::GpuNotAtRest, Verdict::Suspect)]);
+    assert_eq!(on(drawn(), Some(true)), [(Code::GpuNotAtRest, Verdict::Valid)]);
 }

@@ -1,8 +1,11 @@
 //! The engine by its own metrics over the window.
 
-use crate::judge::window::series::{Series, names};
+use crate::judge::window::series::{Series, is_within, names};
 use crate::matrix::spec::metrics::{Kind, kind};
 use crate::results::record::telemetry::{EngineWindow, Sample};
+
+/// From this share of use on a KV cache is full.
+const FULL: f64 = 0.95;
 
 /// `None` where the engine told nothing. Counters are read from the last sample before the window to the very last one, which is taken
 /// when the load is over: what an engine counts after its last answer is counted too, and nobody else asks it for anything.
@@ -11,7 +14,10 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
         return None;
     }
     let series = |name: &str| Series::of(samples.iter().copied(), name);
-    let mut window = EngineWindow::default();
+    let mut window = EngineWindow {
+        kv_full_share: full_share(samples, end),
+        ..EngineWindow::default()
+    };
     for name in names(samples) {
         if let Some(times) = name_of_times(&name) {
             let counted = format!("{times}_count");
@@ -43,6 +49,16 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
         window.grown.insert("prefix_queries".to_owned(), queries);
     }
     Some(window)
+}
+
+/// The share of samples within the window in which the KV cache was full.
+fn full_share(samples: &[&Sample], end: f64) -> Option<f64> {
+    let within = samples.iter().filter(|sample| is_within(sample, end));
+    let told: Vec<f64> = within
+        .filter_map(|sample| sample.values.get("kv_use").copied())
+        .collect();
+    let full = told.iter().filter(|used| **used >= FULL).count();
+    (!told.is_empty()).then(|| full as f64 / told.len() as f64)
 }
 
 /// The mean of times over the window, by their sum and number.

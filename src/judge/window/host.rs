@@ -23,13 +23,19 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<HostWindow> {
         other_cpus,
         shares_cpus: last.values.get("shares_cpus").map(|shares| *shares > 0.0),
         client_wait_s: over("client_wait_s"),
+        stolen_cpus: busy("stolen_cpu_s"),
+        is_numa_remote: last.values.get("numa_remote").map(|is_remote| *is_remote > 0.0),
         ..HostWindow::default()
     };
     for name in names(samples) {
         let (name, curve) = match name.strip_suffix("_total") {
             Some(stem) => (format!("{stem}_per_s"), series(&name).rate()),
             // Processor time is told above, and what does not change is no curve.
-            None if name.ends_with("_s") || name == "cpus" || name == "shares_cpus" => continue,
+            None if name.ends_with("_s")
+                || ["cpus", "shares_cpus", "numa_remote"].contains(&name.as_str()) =>
+            {
+                continue;
+            }
             None => (name.clone(), series(&name)),
         };
         let range = curve.range(end);

@@ -1,9 +1,9 @@
 //! One thread's share of a drive over bare TCP: an event loop of its own instead of a runtime.
 //!
 //! Nearly all the cost of tokens that arrive one by one is wake-ups and system calls. Since the kernel says when bytes
-//! arrived, the loop need not hurry: with many streams it looks at its sockets at most about a thousand times a second
-//! and takes what has gathered. What is due to be sent is sent on time all the same. Where the kernel gives no moments, it looks
-//! at once, as ever. It decides nothing that [`super::send`] does not decide for encrypted connections in the same way.
+//! arrived, the loop need not hurry: with many streams it looks at its sockets at most about a thousand times a second, and
+//! at least four times in the gap between two events of one stream, and takes what has gathered. What is due to be sent is sent on
+//! time all the same. Where the kernel gives no moments, it looks at once, as ever. It decides nothing that [`super::send`] does not decide for encrypted connections in the same way.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -21,25 +21,20 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use self::bell::Bell;
 use self::connect::Begun;
+use self::pause::{Gap, Gaps};
 use super::DriveError;
 use super::send::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, count_prompt, fill, give_up};
 use super::slots::Slot;
 use crate::base::clock::{self, Moment};
 use crate::load::client::Stamp;
 use crate::load::exchange::{Answer, Course, GRACE, Haul, Live, nanos};
+use crate::load::late::{HEARTBEAT, Late};
 use crate::load::socket::{Reading, Socket};
 
 mod bell;
 mod connect;
+mod pause;
 
-/// The longest pause between two looks at the sockets.
-const PAUSE: Duration = Duration::from_millis(1);
-/// Each stream under way lengthens the pause by this, so that few streams are looked at as often as they wish.
-const PAUSE_PER_STREAM: Duration = Duration::from_micros(16);
-/// Where a request waits for a slot, a pause is at most this part of what an answer takes, since slots fall free unseen.
-const PAUSES_PER_ANSWER: u32 = 1000;
-/// A shorter pause is not worth its timer.
-const LEAST_PAUSE: Duration = Duration::from_micros(50);
 /// A look that brought so much is followed by the next at once, or senders would wait for us.
 const PLENTY: usize = 128 << 10;
 /// Room for so many events of an answer is made at once at most; more grows as they come.
@@ -60,6 +55,7 @@ struct Stream {
     job: Job,
     ready: Moment,
     slot: Option<Slot>,
+    gap: Gap,
     /// Whether it counts among the connections in the making.
     is_connecting: bool,
     /// Whether its connection or its body is not yet with the kernel.
@@ -132,6 +128,7 @@ impl Loop {
             waker: Waker::from(Arc::clone(&self.bell)),
             next_look: zero,
             typical: None,
+            gaps: Gaps::new(),
             naps: self.reading.has_stamps(),
             longest_pass: Duration::ZERO,
             inner: self,
@@ -140,6 +137,7 @@ impl Loop {
         let looked = Looked {
             clock_jumps: round.inner.reading.wall.jumps(),
             longest_pass: round.longest_pass,
+            late: std::mem::take(&mut round.inner.reading.late),
         };
         (round.done, looked)
     }
@@ -151,6 +149,8 @@ pub(super) struct Looked {
     pub(super) clock_jumps: u32,
     /// The longest pass over sockets that had something to say.
     pub(super) longest_pass: Duration,
+    /// How far moments may be off.
+    pub(super) late: Late,
 }
 
 /// A share on its way. Streams are known by the place of their job.
@@ -191,6 +191,7 @@ struct Round {
     next_look: Moment,
     /// What an answer takes, by the last ones.
     typical: Option<Duration>,
+    gaps: Gaps,
     /// Whether looks may wait, which they may as long as the kernel takes the moments.
     naps: bool,
     longest_pass: Duration,
@@ -199,7 +200,11 @@ struct Round {
 impl Round {
     fn run(&mut self) {
         let mut events = Vec::with_capacity(SOCKETS);
+        let mut ran = clock::now();
+        self.inner.reading.looked = ran;
         loop {
+            let last = std::mem::replace(&mut ran, clock::now());
+            self.inner.reading.late.rest(ran.since(last));
             self.close();
             let (is_behind, due) = self.send_due();
             if self.closed.is_some() && !is_behind {
@@ -231,8 +236,15 @@ impl Round {
             }
             let is_pressed = is_behind || !self.again.is_empty();
             let wait = match is_pressed {
-                true => Some(Duration::ZERO),
-                false => until.map(|until| until.since(clock::now())),
+                true => Duration::ZERO,
+                false => {
+                    let most = if self.running > 0 {
+                        self.gaps.wait()
+                    } else {
+                        HEARTBEAT
+                    };
+                    until.map_or(most, |until| until.since(clock::now()).min(most))
+                }
             };
             self.look(&mut events, wait);
         }
@@ -271,8 +283,7 @@ impl Round {
         self.waiting = None;
         let closed = self.closed.unwrap_or(Closed::Stopped);
         for job in std::mem::take(&mut self.jobs) {
-            let progress = &self.inner.shared.progress;
-            give_up(&job, closed, self.zero, progress, &mut self.done);
+            give_up(&job, closed, self.zero, &self.inner.shared, &mut self.done);
         }
     }
 
@@ -286,8 +297,7 @@ impl Round {
     fn cut(&mut self) {
         let closed = self.closed.unwrap_or(Closed::Stopped);
         for begun in std::mem::take(&mut self.unconnected) {
-            let progress = &self.inner.shared.progress;
-            give_up(&begun.job, closed, self.zero, progress, &mut self.done);
+            give_up(&begun.job, closed, self.zero, &self.inner.shared, &mut self.done);
         }
         self.leaving.clear();
         for place in 0..self.streams.len() {
@@ -392,8 +402,9 @@ impl Round {
     }
 
     /// Waits for sockets, at most so long, and takes what they hold.
-    fn look(&mut self, events: &mut Vec<epoll::Event>, wait: Option<Duration>) {
+    fn look(&mut self, events: &mut Vec<epoll::Event>, wait: Duration) {
         events.clear();
+        let looked = clock::now();
         wait_for(&self.inner.epoll, events, wait);
         self.inner.reading.begin();
         let began = clock::now();
@@ -413,14 +424,14 @@ impl Round {
             .progress
             .events
             .fetch_add(haul.events, Ordering::Relaxed);
-        let streams = u32::try_from(self.running).unwrap_or(u32::MAX);
-        let longest = match self.typical.filter(|_| self.waiting.is_some()) {
-            Some(typical) => PAUSE.min(typical / PAUSES_PER_ANSWER),
-            None => PAUSE,
-        };
-        let pause = PAUSE_PER_STREAM.saturating_mul(streams).min(longest);
-        let waits = self.naps && pause >= LEAST_PAUSE && haul.bytes < PLENTY && events.len() < SOCKETS;
-        self.next_look = if waits { began.plus(pause) } else { began };
+        let is_whole = events.len() < SOCKETS && self.again.is_empty();
+        if is_whole {
+            self.inner.reading.looked = looked;
+        }
+        let typical = self.typical.filter(|_| self.waiting.is_some());
+        let pause = self.gaps.pause(self.running, typical);
+        let pause = pause.filter(|_| self.naps && is_whole && haul.bytes < PLENTY);
+        self.next_look = pause.map_or(began, |pause| began.plus(pause));
         if haul.bytes > 0 {
             self.longest_pass = self.longest_pass.max(clock::now().since(began));
         }
@@ -443,14 +454,18 @@ impl Round {
         let Some(stream) = &mut self.streams[place] else {
             return;
         };
-        let before = haul.bytes;
+        let before = (haul.bytes, haul.events);
         match stream.live.read(is_ending, &mut self.inner.reading, haul) {
             Course::Waits => {}
             Course::Ready => self.again.push(place),
             Course::Over(answer) => return self.end(place, *answer),
         }
-        if haul.bytes > before {
+        if haul.bytes > before.0 {
             self.naps = stream.live.stamp() == Some(Stamp::Kernel);
+        }
+        let gap = stream.gap.take(haul.events - before.1, stream.live.last_read());
+        if let Some(gap) = gap {
+            self.gaps.take(gap);
         }
     }
 
@@ -483,13 +498,13 @@ impl Round {
         let lag = request
             .sent_ns
             .map(|at| Duration::from_nanos(at.saturating_sub(ready_ns)));
-        let progress = &self.inner.shared.progress;
-        progress.running.fetch_sub(1, Ordering::Relaxed);
-        progress.end(&request);
+        let shared = &self.inner.shared;
+        shared.progress.running.fetch_sub(1, Ordering::Relaxed);
         let next = stream.job.talk.take().and_then(|talk| {
             count_prompt(&mut request);
-            talk.next(&request, place, &self.inner.shared)
+            talk.next(&request, place, shared)
         });
+        shared.end(&request);
         self.done.push(Sent { request, lag, stamp });
         // Only the end of a whole conversation frees its slot.
         if let Some(next) = next {
@@ -519,16 +534,15 @@ fn pop_if(
     }
 }
 
-fn wait_for(epoll: &rustix::fd::OwnedFd, events: &mut Vec<epoll::Event>, wait: Option<Duration>) {
+fn wait_for(epoll: &rustix::fd::OwnedFd, events: &mut Vec<epoll::Event>, wait: Duration) {
     let buffer = rustix::buffer::spare_capacity(events);
-    let span = wait.map(timespec);
-    let Err(error) = epoll::wait(epoll, buffer, span.as_ref()) else {
+    let Err(error) = epoll::wait(epoll, buffer, Some(&timespec(wait))) else {
         return;
     };
     // Kernels before 5.11 wait for whole milliseconds only; what is late by that shows in the lag.
-    let Some(wait) = wait.filter(|_| error != rustix::io::Errno::INTR) else {
+    if error == rustix::io::Errno::INTR {
         return;
-    };
+    }
     let millis = Duration::from_millis(
         u64::try_from(wait.as_millis())
             .unwrap_or(u64::MAX)

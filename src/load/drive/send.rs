@@ -18,7 +18,9 @@ use crate::base::clock::{self, Moment};
 use crate::load::client::{self, Route, RouteError, Stamp};
 use crate::load::dataset::Content;
 use crate::load::exchange::{Answer, Bounds, Exchange, LeftOpen, nanos};
+use crate::load::late::Lateness;
 use crate::load::protocol::{self, Ask, Decoder, EncodeError};
+use crate::load::sink::Sink;
 use crate::load::target::Target;
 use crate::matrix::plan::Usage;
 use crate::matrix::spec::scenario::Limits;
@@ -43,7 +45,19 @@ pub(super) struct Shared {
     pub(super) slots: Option<Arc<Slots>>,
     /// Whether a request falls due when a slot is free for it, instead of at a time of its own.
     pub(super) is_closed_loop: bool,
+    /// Where records go as they end.
+    pub(super) sink: Option<Sink>,
     pub(super) progress: Arc<Progress>,
+}
+
+impl Shared {
+    /// Counts a request that ended, and has its record kept.
+    pub(super) fn end(&self, request: &Request) {
+        self.progress.end(request);
+        if let Some(sink) = &self.sink {
+            sink.take(request);
+        }
+    }
 }
 
 /// A record and what is told apart from it.
@@ -184,7 +198,7 @@ pub(super) async fn send(
         };
         let Some((slot, ready)) = slot else {
             let why = closed.map_or(Closed::Stopped, |(why, _)| why);
-            give_up(&job, why, zero, &shared.progress, &mut done);
+            give_up(&job, why, zero, shared, &mut done);
             continue;
         };
         job.take_turn(ready, zero, shared);
@@ -323,7 +337,7 @@ async fn one(job: Job, ready: Moment, way: &Way) -> (Sent, Option<LeftOpen>) {
     };
     let Some(permit) = permit else {
         let mut unsent = Vec::with_capacity(1);
-        give_up(&job, Closed::Stopped, zero, progress, &mut unsent);
+        give_up(&job, Closed::Stopped, zero, &way.shared, &mut unsent);
         return (unsent.remove(0), None);
     };
     let permit = Mutex::new(Some(permit));
@@ -350,7 +364,7 @@ async fn one(job: Job, ready: Moment, way: &Way) -> (Sent, Option<LeftOpen>) {
     let stamp = answer.stamp;
     fill(&mut record, answer, way.shared.target.dialect.usage, zero);
     progress.running.fetch_sub(1, Ordering::Relaxed);
-    progress.end(&record);
+    way.shared.end(&record);
     let lag = record
         .sent_ns
         .map(|at| Duration::from_nanos(at.saturating_sub(nanos(ready, zero))));
@@ -370,9 +384,9 @@ pub(super) fn count_prompt(record: &mut Request) {
 }
 
 /// The record of a request that fell due and is never sent. The rounds after it never fall due.
-pub(super) fn give_up(job: &Job, closed: Closed, zero: Moment, progress: &Progress, done: &mut Vec<Sent>) {
+pub(super) fn give_up(job: &Job, closed: Closed, zero: Moment, shared: &Shared, done: &mut Vec<Sent>) {
     let request = unsent(job, closed, nanos(clock::now(), zero));
-    progress.end(&request);
+    shared.end(&request);
     done.push(Sent {
         request,
         lag: None,
@@ -490,6 +504,7 @@ pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) 
         lag: None,
         stamp: Stamp::User,
         clock_jumps: 0,
+        lateness: Lateness::default(),
         left_open: 0,
         threads: Vec::new(),
     }

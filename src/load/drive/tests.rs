@@ -28,6 +28,7 @@ fn load(port: u16, dues_ms: &[u64]) -> Load {
         limits: Limits::default(),
         body: Map::new(),
         stop_at_eos: false,
+        sink: None,
         threads: NonZeroUsize::MIN,
     }
 }
@@ -51,6 +52,7 @@ pub(super) async fn driven_by(load: Load, is_bare: bool) -> Vec<Request> {
         limits: load.limits,
         body: load.body,
         stop_at_eos: load.stop_at_eos,
+        sink: load.sink,
         slots: load.concurrency.map(|slots| Slots::new(slots.get() as usize)),
         progress: Arc::<Progress>::default(),
     });

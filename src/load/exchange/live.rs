@@ -71,6 +71,11 @@ impl Live {
         self.socket.take().filter(|_| self.is_left_open)
     }
 
+    /// When the last bytes arrived.
+    pub(in crate::load) fn last_read(&self) -> Moment {
+        self.trace.last_read()
+    }
+
     /// Whose clock takes its moments of arrival.
     pub(in crate::load) fn stamp(&self) -> Option<Stamp> {
         self.trace.stamp()
@@ -162,11 +167,13 @@ impl Live {
                 }
                 (Err(error), None) => return self.over(failed(Class::Reset, error)),
             };
-            let events = self.trace.events();
+            let (events, before) = (self.trace.events(), self.trace.last_read());
             let at = self.trace.arrived(arrival);
             let over = self.trace.take(reading.bytes(arrival.length), at);
             haul.bytes += arrival.length;
-            haul.events += self.trace.events() - events;
+            let events = self.trace.events() - events;
+            haul.events += events;
+            reading.late.take(events, at.since(reading.looked.max(before)));
             match over {
                 Ok(true) => return self.over(Ending::Whole(at)),
                 Ok(false) if self.trace.is_done() => {

@@ -146,3 +146,29 @@ fn a_break_after_an_error_event_is_told_in_the_servers_words() {
         (Class::ErrorEvent, "oom")
     );
 }
+
+#[test]
+fn a_redirect_names_where_it_leads() {
+    let answer = follow(
+        Protocol::Chat,
+        [&b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://other/v1\r\nContent-Length: 0\r\n\r\n"[..]],
+    );
+    let failure = answer.decoded.failure.unwrap();
+    assert_eq!(failure.class, Class::Status);
+    assert_eq!(
+        failure.message,
+        "Temporary Redirect: redirects are not followed; send to `http://other/v1` instead"
+    );
+}
+
+/// JSON over many lines is no endless stream; what never ends is cut by its size.
+#[test]
+fn lines_that_are_no_events_are_bounded_by_their_bytes() {
+    let head = &b"HTTP/1.1 200 OK\r\n\r\n"[..];
+    let pretty = format!("{{\"data\": [{}]}}\n", "\n1,".repeat(30).trim_end_matches(','));
+    let answer = follow(Protocol::Embeddings, [head, pretty.as_bytes()]);
+    assert_eq!(answer.decoded.failure, None);
+    let endless = "x\n".repeat(400);
+    let answer = follow(Protocol::Chat, [head, endless.as_bytes()]);
+    assert!(answer.decoded.failure.is_some(), "it was cut");
+}

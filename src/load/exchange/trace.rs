@@ -135,6 +135,11 @@ impl Trace {
         self.stamp
     }
 
+    /// When the last bytes arrived, or before them the request went out.
+    pub(super) fn last_read(&self) -> Moment {
+        self.last_read
+    }
+
     /// Parses the lines kept so far.
     pub(super) fn fold(&mut self) {
         self.lines.fold(&mut self.decoder, self.zero);
@@ -291,9 +296,16 @@ impl Trace {
             reason => reason.to_owned(),
         };
         let body = String::from_utf8_lossy(&self.error_body);
+        let location = head
+            .header("location")
+            .filter(|_| (300..400).contains(&head.status));
+        let message = match location {
+            Some(location) => format!("{reason}: redirects are not followed; send to `{location}` instead"),
+            None => format!("{reason}: {}", body.trim()),
+        };
         Some(Failure {
             class: Class::Status,
-            message: format!("{reason}: {}", body.trim()),
+            message,
         })
     }
 

@@ -3,7 +3,7 @@
 //! What the engine's entry says comes first, then the model's or the scenario's, then `axes`, then the recipe.
 
 use crate::base::units::RequestRate;
-use crate::matrix::plan::point::{Axis, Point, Uneven, Value, points};
+use crate::matrix::plan::point::{self, Axis, Point, Uneven, Value, points};
 use crate::matrix::plan::resolve::Site;
 use crate::matrix::spec::engine::Executor;
 use crate::matrix::spec::shape::{ByEngine, OneOrMany, OrderedMap};
@@ -14,6 +14,20 @@ type Sizes = Option<Spanned<ByEngine<OneOrMany<u32>>>>;
 
 /// Every point at which a cell stands.
 pub(crate) fn cross(site: &Site<'_>) -> Result<Vec<Point>, Uneven> {
+    points(&axes(site), &zip(site))
+}
+
+/// How many points [`cross`] gives.
+pub(crate) fn amount(site: &Site<'_>) -> u64 {
+    point::amount(&axes(site), &zip(site))
+}
+
+fn zip<'a>(site: &Site<'a>) -> Vec<Vec<&'a str>> {
+    let names = |group: &'a Vec<Spanned<String>>| group.iter().map(|name| name.value.as_str()).collect();
+    site.matrix.zip.iter().map(names).collect()
+}
+
+fn axes(site: &Site<'_>) -> Vec<Axis> {
     let (entry, model, axes) = (site.entry, site.model_entry, &site.matrix.axes);
     let model_precision = model
         .precision
@@ -63,14 +77,9 @@ pub(crate) fn cross(site: &Site<'_>) -> Result<Vec<Point>, Uneven> {
             users.unwrap_or_else(|| vec![Value::Concurrency(None)]),
         ),
     ];
-    let all = all.map(|(name, values)| Axis { name, values });
-    let zip: Vec<Vec<&str>> = site
-        .matrix
-        .zip
-        .iter()
-        .map(|group| group.iter().map(|name| name.value.as_str()).collect())
-        .collect();
-    points(&all, &zip)
+    all.into_iter()
+        .map(|(name, values)| Axis { name, values })
+        .collect()
 }
 
 fn list<T>(written: &List<T>) -> Option<&OneOrMany<T>> {

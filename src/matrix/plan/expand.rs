@@ -1,7 +1,9 @@
 //! Matrix -> Plan: every axis crossed, cells left out and added with their reasons, launches told apart.
 
-use crate::base::ids::{CellKey, ContentHash};
-use crate::matrix::plan::axes::cross;
+use std::collections::HashMap;
+
+use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::matrix::plan::axes::{amount, cross};
 use crate::matrix::plan::check;
 use crate::matrix::plan::point::{Point, Uneven};
 use crate::matrix::plan::resolve::Site;
@@ -27,13 +29,19 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
         .iter()
         .map(|named| (named.name.value.clone(), with_standard(named)))
         .collect();
-    let mut cells: Vec<(Cell, super::Launch)> = Vec::new();
+    let mut gathered = Gathered::default();
+    let mut crossed: u64 = 0;
     let mut left_out = Vec::new();
     let mut excluded = vec![false; matrix.exclude.len()];
     for engine in matrix.engines.iter() {
         for model in matrix.models.iter() {
             for (scenario, scenario_entry) in &scenarios {
                 let site = site(matrix, recipes, engine, model, scenario, scenario_entry);
+                // Counted before they are made: they may fill the memory.
+                crossed = crossed.saturating_add(amount(&site));
+                if crossed > MOST_CELLS {
+                    return Err(vec![check::too_many("cells", MOST_CELLS)]);
+                }
                 let points = match cross(&site) {
                     Ok(points) => points,
                     Err(uneven) => {
@@ -41,6 +49,7 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
                         continue;
                     }
                 };
+                let mut last: Option<(Point, super::Launch)> = None;
                 for point in points {
                     mistakes.extend(check::point(&site, &point));
                     let values = site.axis_values(&point);
@@ -56,14 +65,20 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
                             why: exclusion.why.clone(),
                         });
                     } else {
-                        let (cell, launch) = cell(&site, &point, &values, None);
+                        let started = point.without_load();
+                        let known = last.take().filter(|(known, _)| *known == started);
+                        let (_, launch) = last.insert(known.unwrap_or_else(|| {
+                            let launch = site.launch(&started);
+                            (started, launch)
+                        }));
+                        let cell = cell(&site, &point, &values, launch, None);
                         for mistake in check::carry(&site, launch.contact.dialect.protocol, &cell.scenario) {
                             // Every point says the same, and once is enough.
                             if !mistakes.contains(&mistake) {
                                 mistakes.push(mistake);
                             }
                         }
-                        cells.push((cell, launch));
+                        gathered.push(cell, launch);
                     }
                 }
             }
@@ -77,41 +92,65 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
     for inclusion in &matrix.include {
         let added = include(matrix, recipes, &scenarios, inclusion);
         mistakes.extend(added.1);
-        let Some(added) = added.0 else { continue };
-        if cells.iter().any(|(cell, _)| cell.key == added.0.key) {
-            mistakes.push(check::useless_inclusion(inclusion, &added.0.key));
+        let Some((cell, launch)) = added.0 else { continue };
+        if gathered.cells.iter().flatten().any(|known| known.key == cell.key) {
+            mistakes.push(check::useless_inclusion(inclusion, &cell.key));
         } else {
-            cells.push(added);
+            gathered.push(cell, &launch);
         }
     }
     if !mistakes.is_empty() {
         mistakes.dedup();
         return Err(mistakes);
     }
-    if cells.is_empty() {
+    if gathered.cells.is_empty() {
         return Err(vec![check::nothing_left(matrix)]);
     }
-    Ok(assemble(matrix, cells, left_out))
+    let cells = gathered.cells.iter().map(Vec::len).sum::<usize>() as u64;
+    let repeats = u64::from(matrix.repeats.starts.get()) * u64::from(matrix.repeats.per_start.get());
+    if cells.saturating_mul(repeats) > MOST_MEASUREMENTS {
+        return Err(vec![check::too_many("measurements", MOST_MEASUREMENTS)]);
+    }
+    Ok(assemble(matrix, gathered, left_out))
 }
 
-fn assemble(matrix: &Matrix, cells: Vec<(Cell, super::Launch)>, left_out: Vec<LeftOut>) -> Plan {
-    let mut launches: Vec<super::Launch> = Vec::new();
-    let mut grouped: Vec<Vec<Cell>> = Vec::new();
-    for (cell, launch) in cells {
-        match launches.iter().position(|known| known.id == launch.id) {
-            Some(at) => grouped[at].push(cell),
+/// The most cells that a matrix may cross: a year of measuring one each half a minute.
+const MOST_CELLS: u64 = 1_000_000;
+
+/// The most measurements that a plan may hold.
+const MOST_MEASUREMENTS: u64 = 5_000_000;
+
+/// The cells of each launch, in the order of first use.
+#[derive(Default)]
+struct Gathered {
+    launches: Vec<super::Launch>,
+    /// The cells of the launch at the same place.
+    cells: Vec<Vec<Cell>>,
+    places: HashMap<LaunchId, usize>,
+}
+
+impl Gathered {
+    fn push(&mut self, cell: Cell, launch: &super::Launch) {
+        match self.places.get(&launch.id) {
+            Some(at) => self.cells[*at].push(cell),
             None => {
-                launches.push(launch);
-                grouped.push(vec![cell]);
+                self.places.insert(launch.id.clone(), self.launches.len());
+                self.launches.push(launch.clone());
+                self.cells.push(vec![cell]);
             }
         }
     }
-    let cells: Vec<Cell> = grouped.into_iter().flatten().collect();
+}
+
+fn assemble(matrix: &Matrix, gathered: Gathered, left_out: Vec<LeftOut>) -> Plan {
+    let launches = gathered.launches;
+    let cells: Vec<Cell> = gathered.cells.into_iter().flatten().collect();
     let reference = matrix.reference.as_ref().map(|name| name.value.clone());
     Plan {
         matrix: matrix.name.value.clone(),
         starts: order::starts(&launches, &cells, &matrix.repeats),
         pull_ahead: matrix.pull_ahead,
+        gpus: matrix.gpus.clone(),
         paired: matrix.nightly.paired,
         reference: reference.or_else(|| launches.first().map(|launch| launch.engine.name.clone())),
         launches,
@@ -184,21 +223,22 @@ fn uneven_groups(site: &Site<'_>, uneven: &Uneven) -> Mistake {
     }
 }
 
-fn cell(site: &Site<'_>, point: &Point, values: &AxisValues, why: Option<String>) -> (Cell, super::Launch) {
-    let launch = site.launch(point);
+fn cell(
+    site: &Site<'_>,
+    point: &Point,
+    values: &AxisValues,
+    launch: &super::Launch,
+    why: Option<String>,
+) -> Cell {
     let scenario = site.load(point);
-    let content = ContentHash::of(&(&launch.id, &scenario));
-    (
-        Cell {
-            key: CellKey::new(select::key(values)),
-            axes: values.clone(),
-            content,
-            launch: launch.id.clone(),
-            scenario,
-            why,
-        },
-        launch,
-    )
+    Cell {
+        key: CellKey::new(select::key(values)),
+        axes: values.clone(),
+        content: ContentHash::of(&(&launch.id, &scenario)),
+        launch: launch.id.clone(),
+        scenario,
+        why,
+    }
 }
 
 type Added = (Option<(Cell, super::Launch)>, Vec<Mistake>);
@@ -244,7 +284,8 @@ fn include(
         point.concurrency = added.concurrency;
     }
     let values = site.axis_values(&point);
-    let (cell, launch) = cell(&site, &point, &values, Some(added.why.clone()));
+    let launch = site.launch(&point);
+    let cell = cell(&site, &point, &values, &launch, Some(added.why.clone()));
     let mut mistakes = check::point(&site, &point);
     mistakes.extend(check::carry(
         &site,

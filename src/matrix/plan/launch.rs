@@ -2,6 +2,7 @@
 //! spawned and the container that is created are all derived from it.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,19 @@ impl Launch {
     /// The port it listens on unless a start chooses another one.
     pub fn usual_port(&self) -> u16 {
         self.contact.port.fixed.unwrap_or(self.contact.port.default)
+    }
+
+    /// Whether someone else started it: nothing that is measured on it is a start.
+    pub const fn is_attached(&self) -> bool {
+        matches!(self.place, Place::Attach(_))
+    }
+
+    /// How many GPUs it computes on; `None` where nobody knows.
+    pub fn gpus(&self) -> Option<u32> {
+        match &self.place {
+            Place::Attach(attach) => attach.gpus.map(NonZeroU32::get),
+            _ => Some(self.devices),
+        }
     }
 
     /// The command with the arguments that set `port`, where that is not the engine's own default.
@@ -310,10 +324,16 @@ pub struct Venv {
 }
 
 /// An engine that someone else started.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attach {
     /// Its base URL, such as `http://host:8000`.
     pub url: Text,
+    /// How many GPUs it computes on, as the matrix declares; `None` where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<NonZeroU32>,
+    /// Which kind of GPU it computes on, as the matrix declares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
 }
 
 /// What another tool's results tell of how an engine was started.
@@ -323,6 +343,9 @@ pub struct Imported {
     pub image: Option<String>,
     /// What was installed from pip, such as `lmdeploy==0.10.0`.
     pub package: Option<String>,
+    /// Which kind of GPU it computed on, as somebody declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
     /// The command, line by line as it was published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,

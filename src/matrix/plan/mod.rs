@@ -10,7 +10,7 @@ mod order;
 mod point;
 mod resolve;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,7 @@ pub use launch::{
 pub use order::Loads;
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::matrix::spec::gpus::GpuList;
 use crate::matrix::spec::repeats::Until;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::select::AxisValues;
@@ -44,6 +45,9 @@ pub struct Plan {
     /// Whether launches may run side by side on devices of their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parallel: bool,
+    /// Which GPUs of the host may be used; all where nobody names any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<GpuList>,
     /// The engine that comparisons refer to, by its name in the matrix.
     pub reference: Option<String>,
     /// Whether the next launch's image is pulled while cells run.
@@ -91,6 +95,11 @@ impl Plan {
         let mut missing = measured.filter(|measurement| !cells.contains(&measurement.cell));
         let cell = &missing.next()?.cell;
         Some(format!("it names the cell `{cell}` and does not have it"))
+    }
+
+    /// The cells of each launch, in the plan's order.
+    pub fn cells_by_launch(&self) -> BTreeMap<&LaunchId, Vec<&Cell>> {
+        order::by_launch(&self.cells)
     }
 
     /// How many measurements there are.

@@ -13,14 +13,16 @@ use crate::matrix::spec::repeats::{Order, Repeats};
 /// every second round goes backwards (A B B A), so that drift of the machine hits all alike; then comes the next group. In blocks, all starts
 /// of one launch follow one another.
 pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> Vec<Start> {
+    let by_launch = by_launch(cells);
     let start = |launch: &LaunchId, start: u32| Start {
         launch: launch.clone(),
         start,
         cells: (1..=repeats.per_start.get())
             .flat_map(|repeat| {
-                cells
-                    .iter()
-                    .filter(|cell| cell.launch == *launch)
+                by_launch
+                    .get(launch)
+                    .into_iter()
+                    .flatten()
                     .map(move |cell| Measurement {
                         cell: cell.key.clone(),
                         start,
@@ -51,10 +53,20 @@ pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> 
     }
 }
 
+/// The cells of each launch, in their order.
+pub(crate) fn by_launch(cells: &[Cell]) -> BTreeMap<&LaunchId, Vec<&Cell>> {
+    let mut all: BTreeMap<&LaunchId, Vec<&Cell>> = BTreeMap::new();
+    for cell in cells {
+        all.entry(&cell.launch).or_default().push(cell);
+    }
+    all
+}
+
 /// The launches that take turns: those of one model that share a load, directly or by way of others, in the order of the plan.
 fn groups<'a>(launches: &'a [Launch], cells: &[Cell]) -> Vec<Vec<&'a LaunchId>> {
+    let by_launch = by_launch(cells);
     let loads = |launch: &Launch| -> BTreeSet<&str> {
-        let own = cells.iter().filter(|cell| cell.launch == launch.id);
+        let own = by_launch.get(&launch.id).into_iter().flatten();
         own.map(|cell| cell.scenario.name.as_str()).collect()
     };
     let mut groups: Vec<(&str, BTreeSet<&str>, Vec<usize>)> = Vec::new();
@@ -63,13 +75,17 @@ fn groups<'a>(launches: &'a [Launch], cells: &[Cell]) -> Vec<Vec<&'a LaunchId>> 
         let (joined, others): (Vec<_>, Vec<_>) = groups
             .into_iter()
             .partition(|(model, loads, _)| *model == found.0 && !loads.is_disjoint(&found.1));
-        for (_, loads, members) in joined {
-            found.1.extend(loads);
-            found.2.extend(members);
+        for (model, loads, members) in joined {
+            // The smaller one joins the larger one, else many launches would be moved each time.
+            let smaller = std::mem::replace(&mut found, (model, loads, members));
+            found.1.extend(smaller.1);
+            found.2.extend(smaller.2);
         }
         groups = others;
-        found.2.sort_unstable();
         groups.push(found);
+    }
+    for (.., members) in &mut groups {
+        members.sort_unstable();
     }
     groups.sort_by_key(|(.., members)| members.first().copied());
     let named = |(.., members): (_, _, Vec<usize>)| members.into_iter().map(|at| &launches[at].id).collect();
@@ -98,7 +114,11 @@ impl Plan {
 
     /// What the starts of this plan cost in that order.
     pub fn loads(&self, order: Order) -> Loads {
-        let counts = |launch: &LaunchId| self.starts.iter().filter(|start| start.launch == *launch).count();
+        let mut numbers: BTreeMap<&LaunchId, usize> = BTreeMap::new();
+        for start in &self.starts {
+            *numbers.entry(&start.launch).or_default() += 1;
+        }
+        let counts = |launch: &LaunchId| numbers.get(launch).copied().unwrap_or(0);
         let sequence: Vec<&LaunchId> = match order {
             Order::Blocks => {
                 let launches = self.launches.iter().map(|launch| &launch.id);
@@ -271,14 +291,13 @@ impl Plan {
     /// Plans those cells alone.
     pub fn keep(&mut self, is_wanted: impl Fn(&Cell) -> bool) {
         self.cells.retain(is_wanted);
+        let kept: BTreeSet<&CellKey> = self.cells.iter().map(|cell| &cell.key).collect();
         for start in &mut self.starts {
-            start
-                .cells
-                .retain(|measurement| self.cells.iter().any(|cell| cell.key == measurement.cell));
+            start.cells.retain(|measurement| kept.contains(&measurement.cell));
         }
         self.starts.retain(|start| !start.cells.is_empty());
-        self.launches
-            .retain(|launch| self.starts.iter().any(|start| start.launch == launch.id));
+        let started: BTreeSet<&LaunchId> = self.starts.iter().map(|start| &start.launch).collect();
+        self.launches.retain(|launch| started.contains(&launch.id));
     }
 }
 

@@ -38,6 +38,15 @@ pub(crate) struct Axis {
 }
 
 impl Point {
+    /// The point without what is sent there, which a launch does not know.
+    pub(crate) fn without_load(&self) -> Self {
+        Self {
+            rate: RequestRate::INFINITE,
+            concurrency: None,
+            ..self.clone()
+        }
+    }
+
     fn set(&mut self, axis: &str, value: &Value) {
         match (axis, value) {
             ("version", Value::Text(text)) => self.version.clone_from(text),
@@ -61,6 +70,20 @@ impl Point {
 pub(crate) struct Uneven {
     pub(crate) group: usize,
     pub(crate) lengths: Vec<(String, usize)>,
+}
+
+/// How many points the axes have, where the groups of `zip` are even.
+pub(crate) fn amount(axes: &[Axis], zip: &[Vec<&str>]) -> u64 {
+    let mut seen = vec![false; zip.len()];
+    let counts = axes.iter().map(|axis| {
+        let group = zip.iter().position(|group| group.contains(&axis.name));
+        match group.map(|group| std::mem::replace(&mut seen[group], true)) {
+            // The first axis of its group has counted.
+            Some(true) => 1,
+            _ => axis.values.len() as u64,
+        }
+    });
+    counts.fold(1, u64::saturating_mul)
 }
 
 /// Every point of the axes: crossed, but for the groups of `zip`, whose axes move together. The first axis varies slowest.
@@ -137,7 +160,8 @@ mod tests {
             .iter()
             .map(|p| (p.parallel.tp, p.parallel.pp))
             .collect();
-        assert_eq!(crossed.len(), 8);
+        assert_eq!((crossed.len(), amount(&axes, &[])), (8, 8));
+        assert_eq!(amount(&axes, &[vec!["tp", "dp"]]), 4);
         assert_eq!(crossed[0], (1, 1));
         let zipped: Vec<_> = points(&axes, &[vec!["tp", "dp"]])
             .unwrap()

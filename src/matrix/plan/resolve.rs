@@ -135,6 +135,8 @@ impl Site<'_> {
                     .as_ref()
                     .map(|url| url.value.clone())
                     .unwrap_or_default(),
+                gpus: self.entry.gpus.as_ref().map(|gpus| gpus.value),
+                gpu: self.entry.gpu.as_ref().map(|gpu| gpu.value.clone()),
             }),
         };
         let backend = patches.iter().rev().find_map(|patch| patch.backend.clone());
@@ -158,14 +160,17 @@ impl Site<'_> {
                 .as_ref()
                 .map_or_else(|| self.model.to_owned(), |name| name.value.clone()),
             parallel: point.parallel,
-            devices: self.devices(point, &patches),
+            devices: match point.executor {
+                Executor::Attach => 0,
+                Executor::Container | Executor::Process => self.devices(point, &patches),
+            },
             place: filled(place, &fill),
             help: self
                 .help(point.executor)
                 .iter()
                 .map(|text| text.fill(&fill))
                 .collect(),
-            contact: self.contact(&patches, &overrides, &fill),
+            contact: self.contact(point, &patches, &fill),
             signs: Signs {
                 phases: self.recipe.signs.phases.clone(),
                 dead: self.recipe.signs.dead.clone(),
@@ -421,12 +426,7 @@ impl Site<'_> {
         }
     }
 
-    fn contact(
-        &self,
-        patches: &[&Patch],
-        _overrides: &[&Override],
-        fill: &dyn Fn(&str) -> Option<String>,
-    ) -> Contact {
+    fn contact(&self, point: &Point, patches: &[&Patch], fill: &dyn Fn(&str) -> Option<String>) -> Contact {
         let contact = patches
             .iter()
             .rev()
@@ -437,6 +437,10 @@ impl Site<'_> {
             .rev()
             .find_map(|patch| patch.port.as_ref())
             .unwrap_or(&self.recipe.port);
+        let unique_prefixes = self.entry.unique_prefixes.as_ref();
+        let unique_prefixes = unique_prefixes.or(contact.unique_prefixes.as_ref());
+        // Nobody knows what a server that ran already has seen.
+        let may_be_warm = point.executor == Executor::Attach && contact.reset.is_none();
         let mut body = contact.body.0.clone();
         for (key, value) in &self.entry.body.0 {
             body.insert(key.clone(), value.clone());
@@ -460,7 +464,7 @@ impl Site<'_> {
                     .collect::<BTreeMap<_, _>>(),
             }),
             reset: contact.reset.clone(),
-            unique_prefixes: contact.unique_prefixes.value,
+            unique_prefixes: unique_prefixes.map_or(may_be_warm, |unique| unique.value),
             restart_for_cells: contact.restart_for_cells.value,
             dialect: Dialect {
                 protocol: contact.protocol,
@@ -527,7 +531,10 @@ impl Site<'_> {
                     .unwrap_or_else(|| arrival.enough(entry.duration).unwrap_or(USUAL_PROMPTS)),
                 input_len: entry.input_len,
                 output_len: entry.output_len,
-                range_ratio: entry.range_ratio.as_ref().map_or(0.0, |ratio| ratio.value),
+                range_ratio: entry.range_ratio.as_ref().map_or_else(
+                    || entry.dataset.map_or(0.0, Dataset::usual_range_ratio),
+                    |ratio| ratio.value,
+                ),
                 context_len: entry.context_len,
                 prompt_suffix: entry.prompt_suffix.clone(),
                 tokenize_prompt: entry.tokenize_prompt,
@@ -551,6 +558,8 @@ impl Site<'_> {
                     .error_share
                     .as_ref()
                     .map_or(defaults.error_share, |share| share.value),
+                abort_error_share: entry.abort_error_share.as_ref().map(|share| share.value),
+                excess_tokens: entry.excess_tokens.unwrap_or(defaults.excess_tokens),
                 ..defaults
             },
             slo: entry.slo.clone(),
@@ -610,6 +619,7 @@ fn filled(place: Place, fill: &dyn Fn(&str) -> Option<String>) -> Place {
         }),
         Place::Attach(attach) => Place::Attach(Attach {
             url: attach.url.fill(fill),
+            ..attach
         }),
         Place::Imported(imported) => Place::Imported(imported),
     }

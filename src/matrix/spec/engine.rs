@@ -308,7 +308,7 @@ pub struct ContactRecipe {
     /// Whether the prompts of each measurement begin with some letters that none before it had, in the place of as many of their own
     /// tokens: it keeps what it has seen, cannot be told to forget it, and finds a prompt by its beginning.
     #[serde(default)]
-    pub unique_prefixes: Spanned<bool>,
+    pub unique_prefixes: Option<Spanned<bool>>,
     /// Whether it is started anew for each cell, because it keeps what it has seen and nothing else empties its caches.
     #[serde(default)]
     pub restart_for_cells: Spanned<bool>,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::units::{RequestRate, Span};
 use crate::matrix::spec::arrival::{Pace, Ramp, Spacing, Stage};
 use crate::matrix::spec::engine::{Body, ContainerChange, Devices, Environment, Executor, PatienceRecipe};
+use crate::matrix::spec::gpus::GpuList;
 use crate::matrix::spec::lora::Lora;
 use crate::matrix::spec::pictures::{Pictures, SpeedBench};
 use crate::matrix::spec::repeats::Repeats;
@@ -64,6 +65,9 @@ pub struct Matrix {
     /// GPUs' NUMA nodes; rows measured beside a neighbour say so.
     #[serde(default)]
     pub parallel: bool,
+    /// Which GPUs of this host may be used, such as `4-7`; all of them unless said otherwise. `--gpus` and `CUDA_VISIBLE_DEVICES` name them too.
+    #[serde(default)]
+    pub gpus: Option<GpuList>,
     /// The engine that comparisons refer to; the first one unless said otherwise.
     #[serde(default)]
     pub reference: Option<Spanned<String>>,
@@ -121,6 +125,13 @@ pub struct EngineEntry {
     pub container: Option<Spanned<ContainerChange>>,
     /// Where it already runs, for `attach`.
     pub url: Option<Spanned<Text>>,
+    /// How many GPUs it computes on, for `attach`, where nothing else tells.
+    pub gpus: Option<Spanned<NonZeroU32>>,
+    /// Which kind of GPU it computes on, such as `H100`, for `attach`.
+    pub gpu: Option<Spanned<String>>,
+    /// Whether the prompts of each measurement begin with letters that none before it had. An attached server without `reset` gets such
+    /// prompts unless this is `false`.
+    pub unique_prefixes: Option<Spanned<bool>>,
     /// The port it must have.
     pub port: Option<Spanned<u16>>,
     /// An existing Python environment to run in.
@@ -178,11 +189,11 @@ pub struct ScenarioEntry {
     pub path: Option<Spanned<String>>,
     /// How many prompts; as many as a rate with an end needs, else 1000, unless said otherwise.
     pub prompts: Option<Spanned<u32>>,
-    /// Input length of `random` and `random-ids`, in tokens.
+    /// Input length of `random`, `random-ids` and `image`, in tokens: every prompt has exactly so many, unless `range_ratio` says otherwise.
     pub input_len: Option<u32>,
     /// Output length, in tokens.
     pub output_len: Option<u32>,
-    /// Lower bound of drawn lengths as a share of the length, from 0 to 1; 1 draws nothing.
+    /// Have lengths drawn between this share of the given ones and all of them, from 0 to 1; 1, unless said otherwise, draws none.
     pub range_ratio: Option<Spanned<f64>>,
     /// The most tokens that prompt and answer of `sharegpt`, `custom` and `longbench-v2` may have together.
     pub context_len: Option<u32>,
@@ -232,6 +243,10 @@ pub struct ScenarioEntry {
     pub stall: Option<Span>,
     /// The share of failed requests above which the cell is invalid; 0.01 unless said otherwise.
     pub error_share: Option<Spanned<f64>>,
+    /// The share of failed requests above which the load is ended early, once 20 have ended; never, unless said otherwise.
+    pub abort_error_share: Option<Spanned<f64>>,
+    /// The most tokens an answer may have beyond those asked for before it is cut as endless; 1024 unless said otherwise.
+    pub excess_tokens: Option<u32>,
     /// What makes a request good.
     pub slo: Option<Slo>,
     /// Fields added to every request body; `null` removes one.

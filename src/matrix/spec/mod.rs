@@ -2,6 +2,7 @@
 
 pub mod arrival;
 pub mod engine;
+pub mod gpus;
 pub mod lora;
 pub mod matrix;
 pub mod metrics;

@@ -61,6 +61,9 @@ pub struct Limits {
     pub excess_tokens: u32,
     /// The share of failed requests above which a cell is invalid.
     pub error_share: f64,
+    /// The share of failed requests, among those that ended, above which the load is ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abort_error_share: Option<f64>,
 }
 
 impl Default for Limits {
@@ -75,6 +78,7 @@ impl Default for Limits {
             line_bytes: 20 << 20,
             excess_tokens: 1024,
             error_share: 0.01,
+            abort_error_share: None,
         }
     }
 }

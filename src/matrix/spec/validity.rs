@@ -44,6 +44,17 @@ pub struct Bounds {
     pub clock_spread: f64,
     /// Memory that may be taken on a GPU before its engine starts; 1GiB unless said otherwise.
     pub rest_memory: Bytes,
+    /// Memory on a GPU that belongs to no process of the engine; 1GiB unless said otherwise.
+    pub unexplained_memory: Bytes,
+    /// The share of this host's processors that other processes may use, and never less than one of them, or a quarter of a small host's;
+    /// 0.1 unless said otherwise.
+    pub other_cpus: f64,
+    /// The share of the processors' time that the hypervisor may give to other machines; 0.02 unless said otherwise.
+    pub stolen: f64,
+    /// How much may go to and from swap in each second; 1MiB unless said otherwise.
+    pub swap: Bytes,
+    /// Preemptions as a share of the requests; 0.01 unless said otherwise.
+    pub preemptions: f64,
     /// The longest silence of a source of telemetry; 3s unless said otherwise.
     pub gap: Span,
     /// How many requests must lie beyond a percentile that is printed; 10 unless said otherwise.
@@ -73,6 +84,11 @@ impl Default for Bounds {
             power_capped: 0.1,
             clock_spread: 0.05,
             rest_memory: Bytes(1 << 30),
+            unexplained_memory: Bytes(1 << 30),
+            other_cpus: 0.1,
+            stolen: 0.02,
+            swap: Bytes(1 << 20),
+            preemptions: 0.01,
             gap: Span::seconds(3),
             tail: 10,
             window: Span::seconds(10),
@@ -102,6 +118,9 @@ impl Bounds {
             ("power_capped", self.power_capped),
             ("clock_spread", self.clock_spread),
             ("steady", self.steady),
+            ("other_cpus", self.other_cpus),
+            ("stolen", self.stolen),
+            ("preemptions", self.preemptions),
         ];
         let factors = [
             ("own_tokens", self.own_tokens),

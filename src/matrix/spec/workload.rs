@@ -94,6 +94,17 @@ impl Dataset {
         )
     }
 
+    /// Whether the lengths of its rows are drawn, where a range is asked for.
+    pub const fn draws_lengths(self) -> bool {
+        matches!(self, Self::Random | Self::RandomIds | Self::Image)
+    }
+
+    /// The share of the given length at which drawn lengths begin, where a matrix does not say: rows are exactly as long as given.
+    /// 0 where there is nothing to draw. `matrix bench` draws from 1 on, as the Python tool does.
+    pub const fn usual_range_ratio(self) -> f64 {
+        if self.draws_lengths() { 1.0 } else { 0.0 }
+    }
+
     /// Whether its usual file holds conversations in the ShareGPT format.
     pub const fn is_of_sharegpt(self) -> bool {
         matches!(self, Self::Sharegpt | Self::Random)
@@ -149,6 +160,37 @@ pub struct Workload {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
 const fn is_false(flag: &bool) -> bool {
     !*flag
+}
+
+/// Lengths from one number of tokens to another, each as likely as the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lengths {
+    low: u32,
+    high: u32,
+}
+
+impl Lengths {
+    /// Source: spec/bench-serving.md 4.2.
+    fn drawn(longest: u32, ratio: f64, shortest: u32) -> Self {
+        Self {
+            low: ((f64::from(longest) * ratio) as u32).max(shortest).min(longest),
+            high: longest,
+        }
+    }
+}
+
+impl std::fmt::Display for Lengths {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { low, high } = *self;
+        match low == high {
+            true => write!(f, "{high}"),
+            false => write!(
+                f,
+                "{low} to {high} (mean {})",
+                f64::midpoint(low.into(), high.into())
+            ),
+        }
+    }
 }
 
 /// Something a workload asks for that cannot be, and the field that asks for it.
@@ -211,6 +253,34 @@ impl Workload {
     /// How a trace of `mooncake` is sent.
     pub fn mooncake(&self) -> Mooncake {
         self.mooncake.clone().unwrap_or_default()
+    }
+
+    /// The lengths of prompts and answers in words, with the mean where they are drawn.
+    pub fn lengths(&self, profile: Profile) -> String {
+        if self.dataset == Dataset::GeneratedSharedPrefix {
+            let prefix = self.shared_prefix();
+            let drawn = |longest: u32| Lengths::drawn(longest, prefix.range_ratio, 1);
+            let output = self
+                .output_len
+                .map_or_else(String::new, |tokens| format!(" / {} out", drawn(tokens)));
+            return format!(
+                "{} + {} in{output}",
+                drawn(prefix.system_len),
+                drawn(prefix.question_len)
+            );
+        }
+        match (self.input_len, self.output_len) {
+            (Some(input), Some(output)) if self.dataset.draws_lengths() => {
+                let shortest = u32::from(profile == Profile::Current);
+                format!(
+                    "{} in / {} out",
+                    Lengths::drawn(input, self.range_ratio, 1),
+                    Lengths::drawn(output, self.range_ratio, shortest)
+                )
+            }
+            (_, Some(output)) => format!("prompts of the data set / {output} out"),
+            _ => "lengths of the data set".to_owned(),
+        }
     }
 
     /// Everything about this workload that the profile's rules do not allow.
@@ -446,6 +516,26 @@ mod tests {
         let written = serde_json::to_string(&random).unwrap();
         assert_eq!(workload(&written), random);
         assert_eq!(random.dataset.bench_serving_name(), "random-ids");
+    }
+
+    #[test]
+    fn lengths_are_told_with_their_mean_where_they_are_drawn() {
+        let mut random = workload(
+            r#"{"dataset": "random", "prompts": 1, "input_len": 1024, "output_len": 64, "range_ratio": 0}"#,
+        );
+        assert_eq!(
+            random.lengths(Profile::Current),
+            "1 to 1024 (mean 512.5) in / 1 to 64 (mean 32.5) out"
+        );
+        random.range_ratio = 0.5;
+        assert_eq!(
+            random.lengths(Profile::Current),
+            "512 to 1024 (mean 768) in / 32 to 64 (mean 48) out"
+        );
+        random.range_ratio = 1.0;
+        assert_eq!(random.lengths(Profile::Current), "1024 in / 64 out");
+        let sharegpt = Workload::of(Dataset::Sharegpt);
+        assert_eq!(sharegpt.lengths(Profile::Current), "lengths of the data set");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod cells;
 mod comparisons;
 mod facts;
+mod legend;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::comparisons::Standings;
+use super::legend;
 use crate::judge::compare::decision::USUAL_BOUND;
 use crate::report::tables::{self, Group, Shown, latencies};
 use crate::report::{Align, Column, Mark, Row, Table, Value};
@@ -22,6 +23,8 @@ pub struct Tables {
     pub comparisons: Vec<Compared>,
     /// What was found for or against measurements; none where nothing was.
     pub validity: Option<Table>,
+    /// What marks and columns of all tables mean.
+    pub legend: Vec<String>,
 }
 
 /// The two tables of one comparison.
@@ -42,7 +45,7 @@ impl Tables {
     ) -> Self {
         let compared = tables::comparison(groups).into_iter();
         let across = tables::across(groups);
-        Self {
+        let mut tables = Self {
             across: (!across.rows.is_empty()).then_some(across),
             overview: tables::overview(shown),
             standings: (standings.len() > 1).then(|| standing(standings, of_means)),
@@ -51,7 +54,17 @@ impl Tables {
                 .map(|(figures, latencies)| Compared { figures, latencies })
                 .collect(),
             validity: validity(shown),
-        }
+            legend: Vec::new(),
+        };
+        tables.legend = legend::gathered(tables.all());
+        tables
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Table> {
+        let compared = self.comparisons.iter_mut();
+        let compared = compared.flat_map(|compared| [&mut compared.figures, &mut compared.latencies]);
+        let first = self.across.iter_mut().chain(std::iter::once(&mut self.overview));
+        first.chain(self.standings.as_mut()).chain(compared)
     }
 }
 
@@ -113,53 +126,52 @@ fn standing(standings: &[Standings], of_means: String) -> Table {
     }
 }
 
-/// Every finding of each cell, the worst first.
+/// Cells that a finding names; of more, the number is enough.
+const NAMED: usize = 4;
+
+/// Every finding with the cells that it concerns, the worst first.
 fn validity(shown: &[Shown<'_>]) -> Option<Table> {
     let columns = vec![
-        column("cell", Align::Left, 0),
-        column("weight", Align::Left, 0),
         column("finding", Align::Left, 0),
-        column("measurements", Align::Right, 3),
-        column("measured", Align::Left, 1),
-        column("bound", Align::Left, 2),
-        column("what to do", Align::Left, 1),
+        column("weight", Align::Left, 0),
+        column("what to do", Align::Left, 0),
+        column("measurements", Align::Right, 1),
+        column("measured", Align::Left, 2),
+        column("bound", Align::Left, 3),
+        column("cells", Align::Left, 1),
     ];
-    let mut rows = Vec::new();
+    let mut findings: BTreeMap<_, Vec<(String, &Reason)>> = BTreeMap::new();
     for one in shown {
-        let mut findings: BTreeMap<_, Vec<&Reason>> = BTreeMap::new();
+        let name = name(one, shown);
         for summary in &one.summaries {
             for reason in summary.validity.iter().flat_map(|validity| &validity.reasons) {
                 let key = (Reverse(reason.weight), reason.code, reason.advice.as_str());
-                findings.entry(key).or_default().push(reason);
+                findings.entry(key).or_default().push((name.clone(), reason));
             }
         }
-        let name = name(one, shown);
-        let all = findings.into_values();
-        rows.extend(all.map(|found| (found[0].weight, finding(&name, &found))));
     }
-    rows.sort_by_key(|(weight, _)| Reverse(*weight));
-    (!rows.is_empty()).then(|| Table {
+    (!findings.is_empty()).then(|| Table {
         title: "Findings".to_owned(),
         columns,
-        rows: rows.into_iter().map(|(_, row)| row).collect(),
-        notes: Vec::new(),
+        rows: findings.into_values().map(|found| finding(&found)).collect(),
+        notes: vec![
+            "what was measured of each measurement is in report.json and in `matrix explain`".to_owned(),
+        ],
     })
 }
 
-/// What several measurements of a cell share, each different value of it once.
-fn finding(name: &str, found: &[&Reason]) -> Row {
-    let reason = found[0];
-    let mut measured: Vec<&str> = found.iter().map(|reason| reason.measured.as_str()).collect();
-    measured.dedup();
+/// What several measurements share, each different value of it once.
+fn finding(found: &[(String, &Reason)]) -> Row {
+    let reason = found[0].1;
     Row {
         cells: vec![
-            Value::text(name),
-            Value::text(reason.weight_in_words()),
             Value::text(reason.code.name()),
-            Value::Count(found.len() as u64),
-            Value::Text(measured.join("; ")),
-            reason.bound.as_deref().map_or(Value::Missing, Value::text),
+            Value::text(reason.weight_in_words()),
             Value::text(&reason.advice),
+            Value::Count(found.len() as u64),
+            Value::Text(few(found.iter().map(|(_, reason)| reason.measured.as_str()))),
+            reason.bound.as_deref().map_or(Value::Missing, Value::text),
+            Value::Text(few(found.iter().map(|(name, _)| name.as_str()))),
         ],
         marks: match reason.weight {
             Verdict::Valid => Vec::new(),
@@ -167,6 +179,22 @@ fn finding(name: &str, found: &[&Reason]) -> Row {
             Verdict::Invalid => vec![Mark::Invalid],
         },
     }
+}
+
+/// The first few of some texts, each once, and how many more there are.
+fn few<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let mut different: Vec<&str> = Vec::new();
+    for text in texts {
+        if !different.contains(&text) {
+            different.push(text);
+        }
+    }
+    let more = match different.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    different.truncate(NAMED);
+    different.join("; ") + &more
 }
 
 /// What a cell is called away from its neighbours: in words where these tell it from all others, else by its key.

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::judge::metrics::{self, Flow, Metric};
 use crate::report::testing::{Case, request};
-use crate::report::{csv, html, overall};
+use crate::report::{Value, csv, html, overall};
 use crate::results::record::cell::Definitions;
 use crate::results::record::telemetry::{Sample, Source as Told};
 use crate::results::record::validity::{Code, Reason, Validity, Verdict};
@@ -34,6 +34,7 @@ impl Made {
             parallel: false,
             reference: None,
             pull_ahead: false,
+            gpus: None,
             paired: false,
             validity: Default::default(),
             until: None,
@@ -218,6 +219,24 @@ fn cells_of_two_runs_stand_side_by_side_and_are_told_apart() {
         .map(|row| row.name.as_str())
         .collect();
     assert_eq!(names, ["vllm@1.0 run=monday", "vllm@1.0 run=tuesday"]);
+    let tables = &document.tables;
+    assert_eq!(
+        tables
+            .overview
+            .rows
+            .iter()
+            .map(|row| row.texts()[1].clone())
+            .collect::<Vec<_>>(),
+        ["monday", "tuesday"]
+    );
+    let columns = tables.across.iter().flat_map(|across| &across.columns);
+    let heads: Vec<&str> = columns.map(|column| column.head.as_str()).collect();
+    assert_eq!(heads[5..], ["vllm@1.0 monday", "vllm@1.0 tuesday"]);
+    let ratio = document.comparisons[0].rows[1].ratio.clone();
+    assert_eq!(
+        ratio.map(|ratio| (ratio.value, ratio.standing)),
+        Some((1.0, Standpoint::NotJudged))
+    );
     assert_eq!(document.standings.len(), 2);
 }
 
@@ -285,6 +304,29 @@ fn a_mean_is_over_cells_that_all_engines_share_and_none_where_these_are_few_or_f
         notes.contains("1 of their cells are suspect or invalid"),
         "{notes}"
     );
+}
+
+#[test]
+fn what_explains_columns_and_a_finding_of_many_cells_stand_once() {
+    let flagged = |engine: &str| {
+        let mut case = around(engine, "a", 1000.0);
+        for summary in &mut case.summaries {
+            summary.validity = Some(invalid());
+        }
+        case
+    };
+    let cases = vec![
+        flagged("a"),
+        flagged("b"),
+        around("c", "b", 1.0),
+        around("d", "b", 1.0),
+    ];
+    let document = Made::of("one", cases).document();
+    let page = overall::markdown(&document);
+    assert_eq!(page.matches("- definitions: matrix").count(), 1, "{page}");
+    let findings = document.tables.validity.as_ref().unwrap();
+    assert_eq!(findings.rows.len(), 1);
+    assert_eq!(findings.rows[0].cells[3], Value::Count(10));
 }
 
 #[test]

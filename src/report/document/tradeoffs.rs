@@ -46,7 +46,9 @@ pub(super) fn tradeoffs(shown: &[Shown<'_>]) -> Vec<Tradeoff> {
         }
     }
     let tradeoff = |(title, group): (String, Vec<&Shown<'_>>)| {
-        let is_per_gpu = group.iter().any(|one| one.launch.devices > 0);
+        let is_per_gpu = group
+            .iter()
+            .any(|one| one.launch.gpus().is_some_and(|gpus| gpus > 0));
         let metric = match is_per_gpu {
             true => Metric::PerDevice(Flow::Output),
             false => Metric::Throughput(Flow::Output),

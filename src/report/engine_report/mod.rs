@@ -241,7 +241,10 @@ fn launched(cells: &[&Shown<'_>]) -> String {
     };
     let tp = or_unknown(Unknown::Tp, launch.parallel.tp);
     facts.push(format!("tensor-parallel size: {tp}"));
-    facts.push(format!("GPUs: {}", or_unknown(Unknown::Gpus, launch.devices)));
+    facts.push(format!(
+        "GPUs: {}",
+        or_unknown(Unknown::Gpus, launch.gpus().unwrap_or(0))
+    ));
     let summaries = || cells.iter().flat_map(|one| &one.summaries);
     let said = |fact: &dyn Fn(&Summary) -> Option<String>| summaries().find_map(|summary| fact(summary));
     if let Some(version) = said(&|summary| summary.engine.version.clone()) {

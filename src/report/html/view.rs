@@ -26,6 +26,7 @@ pub(super) struct View {
     courses: Vec<Course>,
     courses_left_out: usize,
     validity: Option<TableView>,
+    legend: Vec<String>,
     launches: Vec<LaunchView>,
     redraw: String,
 }
@@ -97,6 +98,7 @@ pub(super) fn view(document: &Document) -> View {
         courses_left_out: with_course().count().saturating_sub(courses.len()),
         courses,
         validity: tables.validity.as_ref().map(table),
+        legend: tables.legend.iter().map(|line| plain(line)).collect(),
         launches: launches(document),
         redraw: {
             let runs = document.runs.iter().map(|run| format!("results/{}", run.run));

@@ -110,9 +110,10 @@ const LABELS: &[(&str, Label)] = &[
 ];
 
 /// Statistics as labels begin with them.
-pub(super) const STATISTICS: [(&str, Statistic); 7] = [
+pub(super) const STATISTICS: [(&str, Statistic); 8] = [
     ("mean", Statistic::Mean),
     ("median", Statistic::Median),
+    ("p50", Statistic::Median),
     ("std", Statistic::Std),
     ("p90", Statistic::P90),
     ("p95", Statistic::P95),
@@ -325,6 +326,19 @@ fn known(text: &str) -> Option<Label> {
         .max_by_key(|(name, _)| name.len())
         .map(|(_, label)| label)
         .or(stored)
+        .or_else(|| is_percentile(&text).then_some(Label::Passed))
+}
+
+/// Whether a label is that of a percentile for which there is no figure, such as `p75 ttft (ms)`.
+fn is_percentile(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [.., percentile, _, "(ms)"] = words[..] else {
+        return false;
+    };
+    let share = percentile
+        .strip_prefix('p')
+        .and_then(|share| share.parse::<f64>().ok());
+    share.is_some_and(|share| (0.0..=100.0).contains(&share))
 }
 
 #[cfg(test)]
@@ -339,7 +353,9 @@ mod tests {
         assert_eq!(known("Max reqeuest concurrency"), Some(Label::Limit));
         assert_eq!(known("Concurrency"), Some(Label::Figure(Metric::MeanConcurrency)));
         assert_eq!(known("  Storage (mooncake)"), Some(Label::Passed));
-        assert_eq!(known("P42 TTFT (ms)"), None);
+        // A percentile without a figure of ours is known, and its value is not kept.
+        assert_eq!(known("P42 TTFT (ms)"), Some(Label::Passed));
+        assert_eq!(known("P420 TTFT (ms)"), None);
     }
 
     #[test]

@@ -181,7 +181,13 @@ fn server(found: &mut Found, info: &Value) {
     started.dp = size("dp_size");
     started.ep = size("ep_size");
     started.precision = text("quantization");
-    let is_sglang = started.model.is_some() && info.get("tp_size").is_some();
+    // Other servers answer in SGLang's words too: the backend that was asked for is believed.
+    let is_backend = found
+        .asked
+        .backend
+        .as_ref()
+        .is_none_or(|backend| backend.starts_with("sglang"));
+    let is_sglang = is_backend && started.model.is_some() && info.get("tp_size").is_some();
     if is_sglang {
         found.engine = Some(Title {
             name: "SGLang".to_owned(),

@@ -13,14 +13,17 @@ mod args;
 mod block;
 mod checks;
 mod csv;
+mod declared;
 mod document;
 mod json;
 mod names;
 mod run;
+mod twins;
 
 use std::collections::BTreeMap;
 
 use args::Asked;
+pub use declared::Declared;
 pub use run::{Imports, Keep, run};
 
 use crate::judge::metrics::Metric;
@@ -33,6 +36,8 @@ pub struct Reading {
     /// Its name, without folders.
     file: String,
     found: Vec<Found>,
+    /// What somebody declared of it.
+    declared: Declared,
     /// What is wrong with the file as a whole.
     warnings: Vec<Warning>,
 }
@@ -165,8 +170,16 @@ pub fn read(file: &str, text: &str) -> Result<Reading, Unread> {
     Ok(Reading {
         file: file.to_owned(),
         found,
+        declared: Declared::default(),
         warnings,
     })
+}
+
+impl Reading {
+    /// The same, with what somebody knows of everything in it; what the file itself tells of its measurements is believed first.
+    pub fn declared(self, declared: Declared) -> Self {
+        Self { declared, ..self }
+    }
 }
 
 /// What a reader of one format gives: the sets of figures, and what is wrong with the file as a whole.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use super::{About, Found, Reading, Title, Warning, names};
+use super::{About, Declared, Found, Reading, Title, Warning, names, twins};
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::base::units::{RequestRate, Span};
 use crate::judge::metrics::{Count, Flow, Metric, Sample, Statistic};
@@ -55,6 +55,7 @@ pub fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
             parallel: false,
             reference: None,
             pull_ahead: false,
+            gpus: None,
             paired: false,
             validity: Bounds::default(),
             until: None,
@@ -62,12 +63,12 @@ pub fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
         summaries: Vec::new(),
         warnings: Vec::new(),
     };
-    for reading in readings {
-        for (at, found) in reading.found.iter().enumerate() {
+    for (reading, (file, all)) in readings.iter().zip(twins::merged(readings)) {
+        for (at, found) in all.iter().enumerate() {
             // What is wrong with a whole file stands beside its first cell.
             let whole = if at == 0 { &reading.warnings[..] } else { &[] };
             let warnings: Vec<&Warning> = whole.iter().chain(&found.warnings).collect();
-            imports.add(&reading.file, found, &warnings, keep);
+            imports.add(file, found, &warnings, (keep, &reading.declared));
         }
     }
     imports.plan.reference = imports
@@ -79,10 +80,10 @@ pub fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
 }
 
 impl Imports {
-    fn add(&mut self, file: &str, found: &Found, warnings: &[&Warning], keep: Keep) {
+    fn add(&mut self, file: &str, found: &Found, warnings: &[&Warning], (keep, declared): (Keep, &Declared)) {
         let mut unknown = Vec::new();
         let scenario = scenario(found, &mut unknown);
-        let mut launch = launch(found, keep, &mut unknown);
+        let mut launch = launch(found, keep, declared, &mut unknown);
         let mut axes = axes(&launch, &scenario, &unknown);
         let mut key = key(&axes);
         // In one file the same cell is a repeat; in another one it is another day or another engine, and nobody can tell.
@@ -219,7 +220,7 @@ fn command(launch: &Launch) -> Option<String> {
     }
 }
 
-fn launch(found: &Found, keep: Keep, unknown: &mut Vec<Unknown>) -> Launch {
+fn launch(found: &Found, keep: Keep, declared: &Declared, unknown: &mut Vec<Unknown>) -> Launch {
     let (asked, started) = (&found.asked, &found.started);
     let backend = asked.backend.clone();
     let title = found.engine.clone().unwrap_or_else(|| {
@@ -253,7 +254,7 @@ fn launch(found: &Found, keep: Keep, unknown: &mut Vec<Unknown>) -> Launch {
     // Engines differ in whether data-parallel ranks have devices of their own.
     let devices = match (started.tp, started.dp) {
         (Some(tp), None | Some(1)) => tp * parallel.pp,
-        _ => 0,
+        _ => declared.gpus.unwrap_or(0),
     };
     unknown.extend(started.tp.is_none().then_some(Unknown::Tp));
     unknown.extend((devices == 0).then_some(Unknown::Gpus));
@@ -284,6 +285,7 @@ fn launch(found: &Found, keep: Keep, unknown: &mut Vec<Unknown>) -> Launch {
         place: Place::Imported(Told {
             image: started.image.clone(),
             package: started.package.clone(),
+            gpu: declared.gpu.clone(),
             command: match keep {
                 Keep::Commands => started.command.iter().map(|line| joint(line)).collect(),
                 Keep::FiguresAlone => Vec::new(),

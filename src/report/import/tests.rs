@@ -300,3 +300,118 @@ proptest::proptest! {
         }
     }
 }
+
+/// A console log and the JSON of the same run are one row, with the workload of the one and the digits of the other.
+#[test]
+fn one_measurement_in_two_formats_is_one_row() {
+    let readings = [
+        read("a.log", fixture!("vllm-console.log")).unwrap(),
+        read("b.json", fixture!("vllm.json")).unwrap(),
+    ];
+    let imports = run("t", &readings, Keep::Commands);
+    let [summary] = &imports.summaries[..] else {
+        panic!("{:?}", imports.plan.cells)
+    };
+    assert_eq!(
+        imports.plan.cell(&summary.cell).scenario.name,
+        "random-32-16-ratio-0"
+    );
+    assert!(
+        imports.warnings[0].contains("the same measurement is in `b.json` too"),
+        "{:?}",
+        imports.warnings
+    );
+    let std = Metric::Time(Statistic::Std, Sample::Ttft);
+    assert_eq!(
+        figure(summary, Definitions::Current, std),
+        Some(1.5),
+        "only the JSON tells it"
+    );
+    let other = fixture!("vllm.json").replace("\"duration\": 1.25", "\"duration\": 1.5");
+    let readings = [
+        read("a.log", fixture!("vllm-console.log")).unwrap(),
+        read("b.json", &other).unwrap(),
+    ];
+    assert_eq!(
+        run("t", &readings, Keep::Commands).summaries.len(),
+        2,
+        "another duration is another run"
+    );
+}
+
+#[test]
+fn what_a_file_lacks_is_declared_and_what_it_tells_is_believed() {
+    let declared = Declared {
+        engine: Some("vllm".to_owned()),
+        version: Some("v0.10.1".to_owned()),
+        gpus: Some(8),
+        gpu: Some("H100".to_owned()),
+        precision: Some("bf16".to_owned()),
+        model: Some("other/model".to_owned()),
+    };
+    let reading = read("b.json", fixture!("vllm.json")).unwrap().declared(declared);
+    let imports = run("t", &[reading], Keep::Commands);
+    let launch = &imports.plan.launches[0];
+    assert_eq!(
+        (launch.engine.name.as_str(), launch.engine.version.as_deref()),
+        ("vllm", Some("v0.10.1"))
+    );
+    assert_eq!((launch.devices, launch.precision.as_deref()), (8, Some("bf16")));
+    assert_eq!(launch.model, "acme/tiny-1b", "the file names it");
+    let place = imports.summaries[0].imported.as_ref().unwrap();
+    for what in [Unknown::Engine, Unknown::Version, Unknown::Gpus] {
+        assert!(!place.lacks(what), "{what:?}");
+    }
+    let per_gpu = Metric::PerDevice(Flow::Output);
+    assert_eq!(
+        figure(&imports.summaries[0], Definitions::Matrix, per_gpu),
+        Some(12.8)
+    );
+}
+
+#[test]
+fn a_backend_that_was_asked_for_is_believed_before_the_words_of_the_server() {
+    let line = r#"{"backend": "vllm", "dataset_name": "random", "duration": 2.0, "completed": 4, "server_info": {"model_path": "m", "tp_size": 1, "version": "mockd-0.1.0"}}"#;
+    let imports = imported("x.jsonl", line);
+    assert_eq!(imports.plan.launches[0].engine.name, "vllm");
+    let imports = imported("x.jsonl", &line.replace("\"vllm\"", "\"sglang\""));
+    assert_eq!(
+        imports.plan.launches[0].engine.version.as_deref(),
+        Some("mockd-0.1.0")
+    );
+}
+
+#[test]
+fn percentiles_that_were_asked_for_are_known() {
+    let log = fixture!("vllm-console.log").replace("Median TTFT (ms):", "P50 TTFT (ms):   ").replace(
+        "P99 TTFT (ms): ",
+        "P75 TTFT (ms):                           20.50\nP99.9 TTFT (ms):                         22.00\nP99 TTFT (ms): ",
+    );
+    let imports = imported("x.log", &log);
+    assert!(imports.warnings.is_empty(), "{:?}", imports.warnings);
+    let median = Metric::Time(Statistic::Median, Sample::Ttft);
+    assert_eq!(
+        figure(&imports.summaries[0], Definitions::Current, median),
+        Some(20.0)
+    );
+}
+
+/// What others read under bench_serving's keys is what was printed, whichever layout it had.
+#[test]
+fn printed_figures_are_in_the_lines_of_results() {
+    for (file, text) in [
+        ("l.log", LAYOUTS),
+        ("r.md", REPORT),
+        ("v.json", fixture!("vllm.json")),
+    ] {
+        let imports = imported(file, text);
+        for summary in &imports.summaries {
+            let cell = imports.plan.cell(&summary.cell);
+            let line = crate::report::jsonl::line(imports.plan.launch(&cell.launch), cell, summary);
+            let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+            for key in ["duration", "completed", "output_throughput"] {
+                assert!(line[key].is_number(), "{file}: {key}: {line}");
+            }
+        }
+    }
+}

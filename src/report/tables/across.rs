@@ -19,13 +19,13 @@ const STRIKING: f64 = 3.0;
 /// with the reasons below the table), and every mark of the cell.
 pub fn across(groups: &[Group<'_, '_>]) -> Table {
     let has_several = |group: &&Group<'_, '_>| {
-        let first = group.rows[0].engine();
-        group.rows.iter().any(|one| one.engine() != first)
+        let first = column_of(group.rows[0]);
+        group.rows.iter().any(|one| column_of(one) != first)
     };
     let rows: Vec<&Group<'_, '_>> = groups.iter().filter(has_several).collect();
     let mut engines: Vec<String> = Vec::new();
     for one in rows.iter().flat_map(|group| &group.rows) {
-        let engine = one.engine();
+        let engine = column_of(one);
         if !engines.contains(&engine) {
             engines.push(engine);
         }
@@ -63,7 +63,7 @@ pub fn across(groups: &[Group<'_, '_>]) -> Table {
         let own = [precision.is_none(), gpus.is_none()];
         cells.extend(engines.iter().map(|engine| {
             let of_engine: Vec<String> = (0..group.rows.len())
-                .filter(|at| group.rows[*at].engine() == *engine)
+                .filter(|at| column_of(group.rows[*at]) == *engine)
                 .map(|at| told(group, at, own, &everywhere, &mut said))
                 .collect();
             match of_engine.is_empty() {
@@ -82,6 +82,14 @@ pub fn across(groups: &[Group<'_, '_>]) -> Table {
         columns,
         rows: drawn,
         notes: notes(&rows, &engines, groups.len() - rows.len(), &said, &everywhere),
+    }
+}
+
+/// What a column holds: an engine, of each run its own where there are several.
+fn column_of(one: &Shown<'_>) -> String {
+    match one.run {
+        "" => one.engine(),
+        run => format!("{} {run}", one.engine()),
     }
 }
 
@@ -116,7 +124,7 @@ fn precision(one: &Shown<'_>) -> Option<String> {
 
 /// The number of GPUs; a question mark where it is not known, nothing where there are none.
 fn gpus(one: &Shown<'_>) -> Option<String> {
-    match (lacks(one, Unknown::Gpus), one.launch.devices) {
+    match (lacks(one, Unknown::Gpus), one.launch.gpus().unwrap_or(0)) {
         (true, _) => Some("?".to_owned()),
         (false, 0) => None,
         (false, count) => Some(count.to_string()),
@@ -171,18 +179,18 @@ fn told(
             words.push(format!("{:.2}×{of_one}", ratio.value));
             if !(1.0 / STRIKING..=STRIKING).contains(&ratio.value) {
                 said.add(
-                    one.engine(),
+                    column_of(one),
                     format!("a ratio beyond {STRIKING:.0} is more often a broken run than a better engine: look at both"),
                 );
             }
             if !beside.is_empty() {
-                said.add(one.engine(), format!("with differences: {}", beside.join(", ")));
+                said.add(column_of(one), format!("with differences: {}", beside.join(", ")));
             }
         }
         Held::Refused(why, per_gpu) => {
             let per_gpu = per_gpu.map(|ratio| format!("{ratio:.2}× per GPU"));
             words.push(per_gpu.unwrap_or_else(|| "≠".to_owned()));
-            said.add(one.engine(), format!("no ratio: {}", why.join(", ")));
+            said.add(column_of(one), format!("no ratio: {}", why.join(", ")));
         }
     }
     let mut marks = one.marks();
@@ -226,7 +234,7 @@ fn notes(
     }
     let group: Vec<(String, &Shown<'_>)> = rows
         .iter()
-        .flat_map(|group| group.rows.iter().map(|one| (one.engine(), *one)))
+        .flat_map(|group| group.rows.iter().map(|one| (column_of(one), *one)))
         .collect();
     for engine in engines {
         let imported = group

@@ -5,7 +5,6 @@ use crate::judge::compare::gates::Load;
 use crate::judge::compare::percentile;
 use crate::judge::metrics::{Flow, Metric, Sample, Statistic};
 use crate::report::{Align, Column};
-use crate::results::record::client::Point;
 use crate::results::record::imported::Unknown;
 use crate::results::record::search::SearchEnding;
 
@@ -92,17 +91,13 @@ pub(super) fn client() -> [Column; 2] {
     ["TTFT ±", "ITL ±"].map(|head| column(head, "ms", Align::Right, 5))
 }
 
-/// How far 99 of 100 of the client's moments lie from the truth at most, by calibration; of several measurements the worst.
+/// How far 99 of 100 of the client's moments lie from the truth at most; of several measurements the worst.
 pub(super) fn client_error(shown: &Shown<'_>) -> [Value; 2] {
-    let worst = |of: &dyn Fn(&Point) -> f64| {
-        let errors = shown.done().filter_map(|summary| summary.client?.error);
-        let worst = errors.map(|point| of(&point)).max_by(f64::total_cmp);
+    [0, 1].map(|place| {
+        let errors = shown.done().filter_map(|summary| summary.client?.error_ms());
+        let worst = errors.map(|errors| errors[place]).max_by(f64::total_cmp);
         worst.map_or(Value::Missing, |value| Value::Number { value, decimals: 2 })
-    };
-    [
-        worst(&|point| point.ttft_ms.p99),
-        worst(&|point| point.itl_ms.p99),
-    ]
+    })
 }
 
 /// A column of words.
@@ -173,7 +168,7 @@ pub(super) fn identified(shown: &Shown<'_>) -> [Value; 5] {
         },
         match lacks(shown, Unknown::Gpus) {
             true => Value::Missing,
-            false => Value::Count(u64::from(shown.launch.devices)),
+            false => Value::Count(u64::from(shown.launch.gpus().unwrap_or(0))),
         },
         Value::Text(status(shown)),
         requests(shown),

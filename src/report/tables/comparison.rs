@@ -4,6 +4,7 @@ use super::family::Group;
 use super::ratio::{Held, better};
 use super::{
     DEFINITIONS, Mark, Row, Shown, Table, Value, certain, columns, misread, notes, queue_bound, told_apart,
+    units,
 };
 use crate::judge::metrics::Better;
 use crate::report::Column;
@@ -86,12 +87,12 @@ fn table(of: &Group<'_, '_>) -> Table {
     notes.extend(ratios_explained(of));
     notes.extend(of.best.map(|_| BEST.to_owned()));
     notes.push(DEFINITIONS.to_owned());
-    Table {
+    units::fit(Table {
         title: of.title.clone(),
         columns,
         rows,
         notes,
-    }
+    })
 }
 
 /// The column of ratios: it names the reference, the metric and which way it is better.

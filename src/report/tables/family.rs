@@ -203,7 +203,7 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
 /// The ratio of throughput per GPU; `None` of what is no throughput.
 fn per_gpu(one: &Shown<'_>, reference: &Shown<'_>, metric: Metric) -> Option<f64> {
     let is_throughput = matches!(metric, Metric::Throughput(_) | Metric::SteadyOutput);
-    let devices = [reference, one].map(|shown| f64::from(shown.launch.devices));
+    let devices = [reference, one].map(|shown| f64::from(shown.launch.gpus().unwrap_or(0)));
     let [theirs, ours] = ratio::samples(reference, one, metric).map(|sample| sample.value());
     (is_throughput && devices.iter().all(|count| *count > 0.0))
         .then(|| Some(ours? / devices[1] / (theirs? / devices[0])))

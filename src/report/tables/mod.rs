@@ -10,6 +10,7 @@ mod latencies;
 mod notes;
 mod overview;
 mod ratio;
+mod units;
 
 pub use across::across;
 pub(crate) use comparison::names;
@@ -158,12 +159,18 @@ impl<'a> Shown<'a> {
         words
     }
 
-    /// What a function reads of the measurements that count, by start: repeats on one start share its luck.
+    /// What a function reads of the measurements that count, by start: repeats on one start share its luck. A server that someone else started
+    /// has one start, however often it is measured.
     pub(crate) fn by_start(&self, read: impl Fn(&Summary) -> Option<f64>) -> Vec<Vec<f64>> {
         let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for summary in self.counted() {
             if let Some(value) = read(summary) {
-                starts.entry(summary.start).or_default().push(value);
+                let start = if self.launch.is_attached() {
+                    1
+                } else {
+                    summary.start
+                };
+                starts.entry(start).or_default().push(value);
             }
         }
         starts.into_values().collect()
@@ -248,13 +255,14 @@ pub(crate) fn verdict_of(summary: &Summary) -> Verdict {
         .map_or_else(Verdict::default, |validity| validity.verdict)
 }
 
-/// Whether what was imported does not tell that of a cell.
+/// Whether what was imported does not tell that of a cell, or nobody declared it of a server that someone else started.
 pub(crate) fn lacks(shown: &Shown<'_>, what: Unknown) -> bool {
     let imported = shown
         .summaries
         .iter()
         .filter_map(|summary| summary.imported.as_ref());
-    imported.into_iter().any(|imported| imported.lacks(what))
+    let is_undeclared = what == Unknown::Gpus && shown.launch.gpus().is_none();
+    is_undeclared || imported.into_iter().any(|imported| imported.lacks(what))
 }
 
 /// A figure by the definitions `matrix`; of what was imported, where these have none, by those that it follows.

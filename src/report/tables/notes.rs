@@ -50,6 +50,7 @@ pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         }
     }
     notes.extend(unique_prefixes(named));
+    notes.extend(attached(named));
     if named.iter().any(|(_, shown)| shown.counted().count() > 1) {
         notes.push(
             "n measurements: the mean over starts, with the least and the most of the measurements; ok/failed counts them together"
@@ -57,6 +58,19 @@ pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         );
     }
     notes
+}
+
+/// That somebody else started the servers of some rows.
+fn attached(named: &[(String, &Shown<'_>)]) -> Option<String> {
+    let is_repeated = |shown: &Shown<'_>| shown.launch.is_attached() && shown.counted().count() > 1;
+    let with = named.iter().filter(|(_, shown)| is_repeated(shown));
+    let names: Vec<&str> = with.map(|(name, _)| name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{}: servers that someone else started: their measurements are repeats, and say nothing of another start",
+            names.join(", ")
+        )
+    })
 }
 
 /// That the prompts of some rows began with letters of their measurement.

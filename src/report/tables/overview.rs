@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::columns;
-use super::{DEFINITIONS, Row, Shown, Table, Value, certain, misread, notes, queue_bound};
+use super::{DEFINITIONS, Row, Shown, Table, Value, certain, misread, notes, queue_bound, units};
 use crate::results::record::cell::Summary;
 use crate::results::record::request::Class;
 
@@ -52,14 +52,16 @@ fn results(engine: String, group: &[&Shown<'_>]) -> Table {
 
 /// A row for each cell: how it ended, the few figures that one looks at first, and its failures by class.
 pub fn overview(shown: &[Shown<'_>]) -> Table {
-    let mut columns = vec![
-        columns::words("engine", 0),
+    let has_runs = shown.iter().any(|one| one.run != shown[0].run);
+    let mut columns = vec![columns::words("engine", 0)];
+    columns.extend(has_runs.then(|| columns::words("run", 0)));
+    columns.extend([
         columns::words("model", 0),
         columns::words("scenario", 0),
         columns::words("precision", 4),
         columns::numbers("GPUs", 5),
         columns::words("status", 0),
-    ];
+    ]);
     let group: Vec<&Shown<'_>> = shown.iter().collect();
     let searches = columns::searches(&group);
     columns.extend(searches.then(columns::found));
@@ -68,14 +70,15 @@ pub fn overview(shown: &[Shown<'_>]) -> Table {
     columns.push(columns::words("failed requests", 3));
     let row = |one: &Shown<'_>| {
         let [precision, _, devices, status, _] = columns::identified(one);
-        let mut cells = vec![
-            Value::Text(one.engine()),
+        let mut cells = vec![Value::Text(one.engine())];
+        cells.extend(has_runs.then(|| Value::text(one.run)));
+        cells.extend([
             Value::text(&one.launch.model),
             Value::Text(one.scenario()),
             precision,
             devices,
             status,
-        ];
+        ]);
         cells.extend(searches.then(|| columns::found_by(one)));
         cells.extend(columns::values(one, &figures));
         cells.push(failures(one));
@@ -84,12 +87,17 @@ pub fn overview(shown: &[Shown<'_>]) -> Table {
             marks: one.marks(),
         }
     };
-    Table {
-        title: "Cells of this run".to_owned(),
+    let title = if has_runs {
+        "Cells of these runs"
+    } else {
+        "Cells of this run"
+    };
+    units::fit(Table {
+        title: title.to_owned(),
         columns,
         rows: shown.iter().map(row).collect(),
         notes: noted(&group, |_| Vec::new()),
-    }
+    })
 }
 
 /// The notes of a table; `more` are those on the figures that it shows.

@@ -1,3 +1,5 @@
+use std::num::NonZeroU32;
+
 use super::*;
 use crate::base::units::Span;
 use crate::judge::compare::certainty::{Known, Outlook};
@@ -221,6 +223,7 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         parallel: false,
         reference: None,
         pull_ahead: false,
+        gpus: None,
         paired: false,
         validity: Default::default(),
         until: None,
@@ -300,12 +303,15 @@ fn an_invalid_cell_gives_no_ratio_and_is_none_to_be_held_against() {
 #[test]
 fn what_differs_without_changing_the_question_is_said_beside_the_ratio() {
     let mut attached = Case::new("vllm", "bf16", 1, 5000.0);
-    attached.launch.place = Place::Attach(Attach { url: Text::new("u") });
+    attached.launch.place = Place::Attach(Attach {
+        url: Text::new("u"),
+        gpus: NonZeroU32::new(1),
+        ..Attach::default()
+    });
     let cases = [Case::new("sglang", "bf16", 1, 4000.0), attached];
     let table = table_of(&cases, None);
     assert_eq!(ratios(&table), ["1.00", "1.25 n=1"]);
-    let said =
-        "vllm@1.0: compared with sglang with differences: engine that ran already against from an image";
+    let said = "vllm@1.0: compared with sglang with differences: engine that ran already against from an image, the kind of GPU is not known of both";
     assert!(table.notes.contains(&said.to_owned()), "{:?}", table.notes);
 }
 
@@ -366,10 +372,10 @@ fn the_wait_in_the_queue_of_a_burst_is_not_shown_as_ttft() {
     };
     let mut case = Case::new("vllm", "bf16", 1, 1.0);
     assert!(!has(&case));
-    case.cell.scenario.arrival.concurrency = std::num::NonZeroU32::new(8);
+    case.cell.scenario.arrival.concurrency = NonZeroU32::new(8);
     assert!(has(&case));
     // As many at once as there are prompts is no limit.
-    case.cell.scenario.arrival.concurrency = std::num::NonZeroU32::new(case.cell.scenario.workload.prompts);
+    case.cell.scenario.arrival.concurrency = NonZeroU32::new(case.cell.scenario.workload.prompts);
     assert!(!has(&case));
     case.cell.scenario.arrival.concurrency = None;
     case.cell.scenario.arrival.rate = crate::base::units::RequestRate::new(2.0).unwrap();

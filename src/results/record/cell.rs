@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::matrix::plan::Measurement;
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::client::ClientFacts;
@@ -98,6 +99,15 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Which measurement it is of.
+    pub fn measurement(&self) -> Measurement {
+        Measurement {
+            cell: self.cell.clone(),
+            start: self.start,
+            repeat: self.repeat,
+        }
+    }
+
     /// The arrival that requests and figures belong to: the scenario's, or that of the point that a search chose.
     pub fn arrival(&self, scenario: &Scenario) -> Arrival {
         let chosen = self.search.as_ref().and_then(|record| {

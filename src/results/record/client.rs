@@ -13,7 +13,8 @@ pub struct Calibration {
     pub at: String,
     /// Whose clock stamped arrivals: `user` or `kernel`.
     pub stamps: String,
-    /// A point for each number of streams, ascending.
+    /// A point for each gap between events, from the longest on, and for each number of streams, ascending. The shorter gaps have one
+    /// number of streams each.
     pub points: Vec<Point>,
     /// How fast it can take tokens at all; `None` where that was not tried.
     pub flood: Option<Flood>,
@@ -34,6 +35,13 @@ pub struct Point {
     pub cpu_share: f64,
     /// 99 of 100 requests were sent at most this late, ms.
     pub send_lag_p99_ms: f64,
+}
+
+impl Point {
+    /// The time between the events of one stream, ms.
+    pub fn gap_ms(&self) -> f64 {
+        f64::from(self.streams) * 1000.0 / self.events_per_s
+    }
 }
 
 /// Signed and absolute distance from the truth.
@@ -72,11 +80,42 @@ pub struct ClientFacts {
     /// How often the wall clock was set meanwhile, as the sending threads saw it.
     #[serde(default)]
     pub clock_jumps: u32,
+    /// How far moments of arrival may be off because the client looked late; `None` in older records.
+    #[serde(default)]
+    pub late: Option<Late>,
     /// Connections that the server left open for a second after `[DONE]`.
     #[serde(default)]
     pub left_open: u64,
     /// The calibrated error at the nearest number of streams that is not smaller, else the largest one.
     pub error: Option<Point>,
+}
+
+/// How far moments of arrival may be off because the client looked late, ms: of events that were read together only the last one's moment
+/// is exact.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Late {
+    /// Nine of ten events may be off by so much at most.
+    pub p90_ms: f64,
+    /// 99 of 100 events may be off by so much at most.
+    pub p99_ms: f64,
+    /// The most.
+    pub max_ms: f64,
+    /// Events that came in a second, on the mean of the load.
+    pub events_per_s: f64,
+    /// How often the client did nothing for 0.3 s or longer: it was stopped, or had no processor.
+    pub pauses: u32,
+    /// The longest of these pauses, s.
+    pub longest_pause_s: f64,
+}
+
+impl ClientFacts {
+    /// How far 99 of 100 of the client's moments lie from the truth at most, ms, TTFT and ITL: by calibration, and by what the load itself
+    /// showed. `None` where neither is known.
+    pub fn error_ms(&self) -> Option<[f64; 2]> {
+        let calibrated = self.error.map(|point| [point.ttft_ms.p99, point.itl_ms.p99]);
+        let late = self.late.map_or(0.0, |late| late.p99_ms);
+        calibrated.map(|errors| errors.map(|error| error.max(late)))
+    }
 }
 
 /// How late requests were sent, ms.
@@ -88,4 +127,10 @@ pub struct SendLag {
     pub p99_ms: f64,
     /// The latest.
     pub max_ms: f64,
+    /// The second latest; absent where fewer were sent, or in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_ms: Option<f64>,
+    /// The fifth latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fifth_ms: Option<f64>,
 }

@@ -61,14 +61,29 @@ pub struct SideCell {
     pub asked: Facts,
     /// The engine that answered: version, image, tokenizer. A difference here is what comparisons are made for.
     pub engine: Facts,
+    /// Arguments, variables, image and checkpoint of the engine by name; empty where they are not known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: Facts,
+    /// What prompts are drawn from, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<String>,
     /// What was sent; absent where it is not known, or differs between measurements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts: Option<ContentHash>,
     /// Mean clock of the GPUs while they were busy, in MHz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<f64>,
-    /// Devices of the engine.
+    /// The share of the samples in which the GPUs were at their power limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capped_share: Option<f64>,
+    /// The share of answers that are one token over and over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_token_share: Option<f64>,
+    /// Devices of the engine; 0 where it computes on none, and of an attached server of which nobody knows.
     pub devices: u32,
+    /// Whether someone else started the server: what stands here as starts are repeats on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attached: bool,
     /// Completed requests of the measurement that has the fewest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u32>,

@@ -92,6 +92,9 @@ pub struct Telemetry {
     /// Energy, where anybody told power or energy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy: Option<Energy>,
+    /// What the kernel's log said of GPU faults meanwhile, where it may be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernel: Vec<String>,
 }
 
 /// Least, mean and most of what was sampled, weighted by time.
@@ -160,6 +163,9 @@ pub struct EngineWindow {
     pub gauges: BTreeMap<String, Range>,
     /// Means over the window of what the engine keeps as sum and count (`ttft_s`, `itl_s`, `e2e_s`, `queue_s`, ...), in seconds.
     pub means: BTreeMap<String, f64>,
+    /// The share of samples in which the KV cache was full, where the engine tells its use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_full_share: Option<f64>,
     /// Counters that fell: the engine began anew.
     pub reset: Vec<String>,
 }
@@ -177,6 +183,12 @@ pub struct HostWindow {
     pub other_cpus: Option<f64>,
     /// Whether the client's threads may run where the engine's run: `None` where nobody knows.
     pub shares_cpus: Option<bool>,
+    /// Processors that the hypervisor gave to other machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stolen_cpus: Option<f64>,
+    /// Whether the engine is held to processors that are not near its devices: `None` where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_numa_remote: Option<bool>,
     /// Seconds that the client's threads waited for a processor while they could have run.
     pub client_wait_s: Option<f64>,
     /// What was sampled, by name, such as `memory_available_bytes`, `load_1`, `context_switches_per_s`, `net_rx_bytes_per_s`,
@@ -247,6 +259,15 @@ pub struct Gpu {
     pub ecc: Option<bool>,
     /// Its NUMA node.
     pub numa: Option<u32>,
+    /// Whether a desktop is drawn on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display: Option<bool>,
+    /// The highest PCIe generation that device and slot can do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie_generation: Option<u32>,
+    /// The most PCIe lanes that device and slot can do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie_width: Option<u32>,
     /// How it reaches the other devices, by their index: `nvlink`, or the level of the tree where they meet, such as `same-board`, `host-bridge`, `numa-node`, `system`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<u32, String>,

@@ -154,6 +154,24 @@ pub enum Code {
     GpuShared,
     /// A GPU's memory was taken before the engine was started.
     GpuNotAtRest,
+    /// The engine stopped requests that ran, and did their work again.
+    Preempted,
+    /// The engine's KV cache was full.
+    KvCacheFull,
+    /// Other processes kept this host's processors busy.
+    HostBusy,
+    /// The hypervisor gave processor time to other machines.
+    CpuStolen,
+    /// This host's memory went to and from swap.
+    Swapping,
+    /// Memory of a GPU belonged to no process of the engine.
+    GpuMemoryUnexplained,
+    /// A GPU reported errors.
+    GpuErrors,
+    /// A GPU's bus was slower than it can be.
+    PcieDowntrained,
+    /// The engine ran on processors far from its GPUs.
+    NumaRemote,
     /// The engine began anew within the window.
     EngineRestarted,
     /// The engine says that it serves another model.
@@ -207,6 +225,15 @@ impl Code {
         Self::ClocksSpread,
         Self::GpuShared,
         Self::GpuNotAtRest,
+        Self::Preempted,
+        Self::KvCacheFull,
+        Self::HostBusy,
+        Self::CpuStolen,
+        Self::Swapping,
+        Self::GpuMemoryUnexplained,
+        Self::GpuErrors,
+        Self::PcieDowntrained,
+        Self::NumaRemote,
         Self::EngineRestarted,
         Self::WrongModel,
         Self::WrongPrecision,
@@ -246,6 +273,15 @@ impl Code {
             Self::ClocksSpread => "clocks-spread",
             Self::GpuShared => "gpu-shared",
             Self::GpuNotAtRest => "gpu-not-at-rest",
+            Self::Preempted => "preempted",
+            Self::KvCacheFull => "kv-cache-full",
+            Self::HostBusy => "host-busy",
+            Self::CpuStolen => "cpu-stolen",
+            Self::Swapping => "swapping",
+            Self::GpuMemoryUnexplained => "gpu-memory-unexplained",
+            Self::GpuErrors => "gpu-errors",
+            Self::PcieDowntrained => "pcie-downtrained",
+            Self::NumaRemote => "numa-remote",
             Self::EngineRestarted => "engine-restarted",
             Self::WrongModel => "wrong-model",
             Self::WrongPrecision => "wrong-precision",

@@ -23,6 +23,7 @@ pub const INSTALL_LOG: &str = "install.log";
 pub const SUMMARY: &str = "summary.json";
 pub const POST_MORTEM: &str = "post-mortem.md";
 pub const REQUESTS: &str = "requests.jsonl.zst";
+pub const PARTIAL: &str = "requests.partial.jsonl.zst";
 pub const HISTOGRAMS: &str = "histograms.jsonl.zst";
 pub const NIGHTLY: &str = "nightly";
 pub const NOISE: &str = "noise.json";

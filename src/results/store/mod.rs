@@ -7,10 +7,11 @@
 //!   plan.json    machine.json    the resolved matrix; the machine that measured
 //!   journal.jsonl                what happened, one event a line, only ever appended to
 //!   matrix.log                   our own log
-//!   results.jsonl                a line for each finished measurement, made anew after each
+//!   results.jsonl                a line for each finished measurement, appended as it ends, made anew when a run begins, goes on or ends
 //!   launches/<launch>-s<start>/  engine.log, install.log
 //!   cells/<cell>-s<start>-r<repeat>/
 //!     requests.jsonl.zst         a line for each request that fell due
+//!     requests.partial.jsonl.zst  while it is measured: a line for each request that ended, about a second late
 //!     telemetry.jsonl.zst        a line for each sample of the machine and the engine's metrics, around the measured window
 //!     engine.log                 what the engine said meanwhile
 //!     summary.json               how it ended and its figures; written last: where it is, the measurement is finished
@@ -34,6 +35,7 @@ mod layout;
 mod lock;
 mod log;
 pub mod nightly;
+pub mod partial;
 mod reader;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -105,7 +105,10 @@ impl Run {
                 Ok(summary) => summary,
                 Err(error) => {
                     let why = error.to_string();
-                    self.doubts.push(why.clone());
+                    self.doubts.push(match folder.join(layout::PARTIAL).exists() {
+                        false => why.clone(),
+                        true => format!("{why}; the requests that had ended are in `{}`", layout::PARTIAL),
+                    });
                     self.unfinished.push(Unfinished { folder, why });
                     continue;
                 }

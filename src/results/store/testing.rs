@@ -49,6 +49,7 @@ pub fn plan() -> Plan {
         parallel: false,
         reference: Some("sim".to_owned()),
         pull_ahead: false,
+        gpus: None,
         paired: false,
         validity: Default::default(),
         until: None,
@@ -121,6 +122,7 @@ fn launch_of(id: &LaunchId) -> Launch {
         devices: 0,
         place: Place::Attach(Attach {
             url: Text::new("http://127.0.0.1:8000"),
+            ..Attach::default()
         }),
         help: Vec::new(),
         contact: Contact {

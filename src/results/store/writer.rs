@@ -27,7 +27,7 @@ use crate::results::record::second::Second;
 use crate::results::record::telemetry::Sample;
 
 /// How hard zstd tries: its own default, far faster than any engine answers.
-const LEVEL: i32 = 3;
+pub(super) const LEVEL: i32 = 3;
 
 /// A run that this process writes; others are kept out until it is dropped.
 #[derive(Debug)]
@@ -143,6 +143,10 @@ impl Store {
     /// The run's name.
     pub fn run(&self) -> &RunId {
         &self.run
+    }
+
+    pub(super) fn redactor(&self) -> &Redactor {
+        &self.redactor
     }
 
     /// The run's folder.
@@ -271,7 +275,7 @@ impl Store {
         if folder.join(layout::SUMMARY).exists() {
             set_aside(&folder)?;
         } else if folder.exists() {
-            fs::remove_dir_all(&folder).tried("remove the unfinished", &folder)?;
+            clear(&folder)?;
         }
         fs::create_dir_all(&folder).tried("make the folder", &folder)?;
         let is_ours = summary.imported.is_none();
@@ -293,6 +297,10 @@ impl Store {
             put(&folder.join(layout::POST_MORTEM), &self.redactor.redact(&page))?;
         }
         put(&folder.join(layout::SUMMARY), &self.pretty(summary))?;
+        let partial = folder.join(layout::PARTIAL);
+        if partial.exists() {
+            fs::remove_file(&partial).tried("remove", &partial)?;
+        }
         let cells = self.folder.join(layout::CELLS);
         atomic::sync_folder(&cells).tried("sync", &cells)
     }
@@ -392,6 +400,27 @@ impl Store {
         put(&self.folder.join(layout::RESULTS), &text)
     }
 
+    /// Appends a line to `results.jsonl`. What a crash leaves of it goes when the run goes on and the file is written anew.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn append_result(&self, line: &serde_json::Value) -> Result<()> {
+        let path = self.folder.join(layout::RESULTS);
+        let text = json(line, Form::Line, &self.redactor);
+        let file = fs::OpenOptions::new().create(true).append(true).open(&path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .tried("append to", &path)
+    }
+
+    /// The summary of a finished measurement.
+    ///
+    /// # Errors
+    /// It is missing or broken, or the disk refuses.
+    pub fn summary(&self, measurement: &Measurement) -> Result<Summary> {
+        let path = self.cell_dir(measurement).join(layout::SUMMARY);
+        reader::json(&path, "it was not finished")
+    }
+
     /// Writes a document beside the records, in place of the last one of that name, and says where it is.
     ///
     /// # Errors
@@ -437,6 +466,24 @@ fn folder_of(root: &Path, run: &RunId) -> Result<PathBuf> {
     Ok(root.join(run.as_str()))
 }
 
+/// Removes what an unfinished measurement left, but for records of requests that ended.
+fn clear(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).tried("list", folder)? {
+        let entry = entry.tried("list", folder)?;
+        let path = entry.path();
+        if entry.file_name().to_string_lossy().starts_with(layout::PARTIAL) {
+            continue;
+        }
+        let removed = if path.is_dir() {
+            fs::remove_dir_all(&path)
+        } else {
+            fs::remove_file(&path)
+        };
+        removed.tried("remove the unfinished", &path)?;
+    }
+    Ok(())
+}
+
 fn make(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).tried("make the folder", folder)
 }
@@ -454,7 +501,7 @@ fn aside(path: &Path) -> PathBuf {
         .expect("a folder never holds as many versions as there are numbers")
 }
 
-fn set_aside(path: &Path) -> Result<()> {
+pub(super) fn set_aside(path: &Path) -> Result<()> {
     fs::rename(path, aside(path)).tried("move aside", path)?;
     let folder = atomic::folder(path);
     atomic::sync_folder(folder).tried("sync", folder)

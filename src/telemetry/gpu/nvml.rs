@@ -23,7 +23,7 @@ use nvml_wrapper::{Device, Nvml};
 use crate::base::clock;
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
 use crate::telemetry::gpu::Look;
-use crate::telemetry::gpu::processes::{self, Processes};
+use crate::telemetry::gpu::processes::{self, Processes, Seen};
 use crate::telemetry::source::{Probe, Reading};
 
 /// How often what changes quickly is asked for.
@@ -39,6 +39,14 @@ const FIELDS: [u32; 3] = [
     field_id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
     field_id::NVML_FI_DEV_POWER_INSTANT,
     field_id::NVML_FI_DEV_MEMORY_TEMP,
+];
+
+/// What a device counts of its own faults, and our names: memory errors that could not be corrected since the driver was loaded, rows of
+/// memory that were replaced for such, and whether one could not be.
+const FAULTS: [(u32, &str); 3] = [
+    (field_id::NVML_FI_DEV_ECC_DBE_VOL_TOTAL, "ecc_uncorrected"),
+    (field_id::NVML_FI_DEV_REMAPPED_UNC, "rows_remapped"),
+    (field_id::NVML_FI_DEV_REMAPPED_FAILURE, "row_remap_failed"),
 ];
 
 /// How often throughput is asked for, which the driver measures over some 20 ms, and who is there.
@@ -129,6 +137,9 @@ enum Call {
     Received,
     Gpm,
     Processes,
+    PcieGeneration,
+    PcieWidth,
+    Faults,
 }
 
 /// A device that is asked, and what it was found not to offer.
@@ -441,11 +452,25 @@ impl Probe for Slow {
             let rate = self.asked.ask(call, |device| device.pcie_throughput(counter))?;
             values.extend(rate.map(|kilobytes| (name.to_owned(), f64::from(kilobytes) * 1e3)));
         }
+        let bus = [
+            (
+                "pcie_generation",
+                Call::PcieGeneration,
+                Device::current_pcie_link_gen as fn(&Device<'static>) -> _,
+            ),
+            ("pcie_width", Call::PcieWidth, Device::current_pcie_link_width),
+        ];
+        for (name, call, read) in bus {
+            let told = self.asked.ask(call, read)?;
+            values.extend(told.map(|told| (name.to_owned(), f64::from(told))));
+        }
+        self.faults(&mut values)?;
         self.links(&mut values)?;
         if let Some(now) = self.asked.processes()? {
-            let foreign = self.processes.see(self.asked.index, &now);
+            let Seen { foreign, own_bytes } = self.processes.see(self.asked.index, &now);
             values.insert("processes".to_owned(), now.len() as f64);
             values.insert("foreign_processes".to_owned(), foreign as f64);
+            values.extend(own_bytes.map(|bytes| ("own_memory_bytes".to_owned(), bytes as f64)));
         }
         let values = self.asked.told(values)?;
         Ok(vec![Reading {
@@ -456,6 +481,30 @@ impl Probe for Slow {
 }
 
 impl Slow {
+    /// What the device counts of its own faults.
+    fn faults(&mut self, values: &mut Values) -> Result<(), String> {
+        let ids = FAULTS.map(|(id, _)| FieldId(id));
+        let told = self.asked.ask(Call::Faults, |device| {
+            let told = device.field_values_for(&ids)?.into_iter();
+            let told: Vec<_> = told
+                .map(|told| told.and_then(|sample| sample.value).ok())
+                .collect();
+            match told.iter().all(Option::is_none) {
+                true => Err(NvmlError::NotSupported),
+                false => Ok(told),
+            }
+        })?;
+        for ((_, name), told) in FAULTS.into_iter().zip(told.into_iter().flatten()) {
+            let count = match told {
+                Some(SampleValue::U32(count)) => f64::from(count),
+                Some(SampleValue::U64(count)) => count as f64,
+                _ => continue,
+            };
+            values.insert(name.to_owned(), count);
+        }
+        Ok(())
+    }
+
     /// The throughput of all NVLinks together since the last reading, from Hopper on. Older devices tell it for one link at a time, by a
     /// scope that the crate cannot name.
     fn links(&mut self, values: &mut Values) -> Result<(), String> {

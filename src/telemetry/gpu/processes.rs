@@ -1,6 +1,6 @@
 //! Who is on a device: the list that the probes keep, and that a run asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 #[cfg(any(feature = "nvml", test))]
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -22,6 +22,19 @@ struct State {
     /// Who was there before the launch.
     before: Vec<u32>,
     seen: BTreeMap<u32, BTreeMap<u32, (GpuProcess, bool)>>,
+    /// Numbers that mean nothing on this host and were there before the first window: what an engine needs has begun by then.
+    settled: BTreeSet<u32>,
+    /// Whether a window has begun.
+    is_measured: bool,
+}
+
+/// Who is on a device now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// How many processes are not the launch's.
+    pub foreign: usize,
+    /// Memory that the launch's own processes hold, in bytes; `None` where the driver does not tell of all of them, or there are none.
+    pub own_bytes: Option<u64>,
 }
 
 impl Processes {
@@ -30,13 +43,15 @@ impl Processes {
         Self(Arc::new(Mutex::new(State {
             roots,
             before,
-            seen: BTreeMap::new(),
+            ..State::default()
         })))
     }
 
     /// Forgets whom it saw, for a window to begin.
     pub fn forget(&self) {
-        self.lock().seen.clear();
+        let mut state = self.lock();
+        state.seen.clear();
+        state.is_measured = true;
     }
 
     /// Every process that was seen on a device, with the most memory that it held.
@@ -49,14 +64,30 @@ impl Processes {
         self.list(device, |is_own| !is_own)
     }
 
-    /// Notes who is on a device now; says how many of them are not the launch's.
-    pub(super) fn see(&self, device: u32, now: &[GpuProcess]) -> usize {
+    /// Notes who is on a device now, and says what that comes to.
+    pub(super) fn see(&self, device: u32, now: &[GpuProcess]) -> Seen {
         let mut state = self.lock();
+        if !state.is_measured {
+            let unknown = now.iter().filter(|process| process.name.is_none());
+            state.settled.extend(unknown.map(|process| process.pid));
+        }
         let judged: Vec<(GpuProcess, bool)> = now
             .iter()
             .map(|process| (process.clone(), state.is_own(process)))
             .collect();
         let foreign = judged.iter().filter(|(_, is_own)| !is_own).count();
+        // Whose number means nothing here and who came later may be anybody: nobody explains its memory.
+        let is_explained =
+            |process: &GpuProcess| process.name.is_some() || state.settled.contains(&process.pid);
+        let own = judged
+            .iter()
+            .filter(|(process, is_own)| *is_own && is_explained(process));
+        let own: Vec<Option<u64>> = own.map(|(process, _)| process.memory_bytes).collect();
+        let own_bytes = own
+            .iter()
+            .copied()
+            .sum::<Option<u64>>()
+            .filter(|_| !own.is_empty());
         let seen = state.seen.entry(device).or_default();
         for (process, is_own) in judged {
             let most = seen
@@ -69,7 +100,7 @@ impl Processes {
             };
             seen.insert(process.pid, (process, is_own));
         }
-        foreign
+        Seen { foreign, own_bytes }
     }
 
     fn list(&self, device: u32, wanted: impl Fn(bool) -> bool) -> Vec<GpuProcess> {
@@ -132,8 +163,9 @@ mod tests {
         let own = std::process::id();
         let parent = tree::see(own).unwrap().parent;
         let processes = Processes::of(vec![own], Vec::new());
-        assert_eq!(processes.see(0, &[process(own, 10), process(parent, 7)]), 1);
-        assert_eq!(processes.see(0, &[process(own, 4)]), 0);
+        let seen = processes.see(0, &[process(own, 10), process(parent, 7)]);
+        assert_eq!((seen.foreign, seen.own_bytes), (1, Some(10)));
+        assert_eq!(processes.see(0, &[process(own, 4)]).foreign, 0);
         assert_eq!(processes.on(0).len(), 2, "who has left was there");
         assert_eq!(processes.foreign(0), [process(parent, 7)]);
         let mine = processes.on(0).into_iter().find(|seen| seen.pid == own).unwrap();
@@ -147,7 +179,16 @@ mod tests {
     fn a_number_that_means_nothing_here_is_a_stranger_only_if_it_was_there_before() {
         let unknown = |pid: u32| process(pid, 1);
         let processes = Processes::of(vec![std::process::id()], vec![u32::MAX]);
-        assert_eq!(processes.see(0, &[unknown(u32::MAX), unknown(u32::MAX - 1)]), 1);
+        let both = [unknown(u32::MAX), unknown(u32::MAX - 1)];
+        let seen = processes.see(0, &both);
+        assert_eq!((seen.foreign, seen.own_bytes), (1, Some(1)));
         assert_eq!(processes.foreign(0), [unknown(u32::MAX)]);
+        processes.forget();
+        let later = [unknown(u32::MAX - 1), unknown(u32::MAX - 2)];
+        assert_eq!(
+            processes.see(0, &later).own_bytes,
+            Some(1),
+            "who came within the window is nobody's"
+        );
     }
 }

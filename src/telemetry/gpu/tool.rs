@@ -117,9 +117,9 @@ impl<T: Tool> Probe for All<T> {
         let reading = |(index, look): (u32, Look)| {
             let mut values = look.values;
             if let Some(now) = look.processes {
-                let foreign = self.processes.see(index, &now);
+                let seen = self.processes.see(index, &now);
                 values.insert("processes".to_owned(), now.len() as f64);
-                values.insert("foreign_processes".to_owned(), foreign as f64);
+                values.insert("foreign_processes".to_owned(), seen.foreign as f64);
             }
             Reading {
                 device: Some(index),

@@ -27,6 +27,7 @@ pub(super) fn contradictions(args: &BenchArgs) -> Vec<String> {
         .into_iter()
         .chain(sampling(args))
         .chain(course_and_profiler(args))
+        .chain(limits(args))
         .chain(classic(args));
     let mut found: Vec<String> = doubts
         .filter_map(|(is_wrong, why)| is_wrong.then_some(why))
@@ -102,6 +103,42 @@ fn course_and_profiler(args: &BenchArgs) -> Vec<Doubt> {
         (
             is_detailed && !profiler.profile,
             "flags of the profiler have no effect without `--profile`; add it, or leave them out".to_owned(),
+        ),
+    ]
+}
+
+/// When requests are sent and how far they may go.
+fn limits(args: &BenchArgs) -> Vec<Doubt> {
+    let (limits, dataset) = (&args.limits, &args.dataset);
+    let is_paced = args.arrival.ramp_up_strategy.is_some() || args.arrival.stages.is_some();
+    let is_at_once = args.course.request_rate.iter().all(|rate| rate.is_infinite());
+    let is_searched = args.search.search.is_some();
+    let draws_gaps = is_paced || is_searched || args.course.multi || !is_at_once;
+    let no_gaps = |is_given: bool, flag: &str| {
+        let why = format!(
+            "`--{flag}` has no effect on requests that are all sent at once; add `--request-rate`, or leave it out"
+        );
+        (is_given && !draws_gaps, why)
+    };
+    let has_context = matches!(
+        dataset.dataset_name,
+        DatasetName::Sharegpt | DatasetName::Custom | DatasetName::LongbenchV2
+    );
+    vec![
+        no_gaps(args.arrival.spacing.is_some(), "spacing"),
+        no_gaps(args.arrival.burstiness.is_some(), "burstiness"),
+        (
+            dataset.sharegpt_context_len.is_some() && !has_context,
+            "`--sharegpt-context-len` has no effect on this data set, only on `sharegpt`, `custom` and `longbench_v2`; leave it out"
+                .to_owned(),
+        ),
+        (
+            limits.drain.is_some() && limits.duration.is_none() && args.search.search_seconds.is_none(),
+            "`--drain` counts from the end of `--duration`; add that, or bound each request with `--request-timeout`".to_owned(),
+        ),
+        (
+            limits.duration.is_some() && is_searched,
+            "a search has its own time for each point; write `--search-seconds` instead of `--duration`".to_owned(),
         ),
     ]
 }

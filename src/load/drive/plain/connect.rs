@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 
+use super::pause::Gap;
 use super::{CONNECTS, MOST_EXPECTED, PREPARE, Round, Stream, wait_for};
 use crate::base::clock::Moment;
 use crate::load::drive::send::Job;
@@ -67,6 +68,7 @@ impl Round {
             ready,
             slot,
             is_connecting,
+            gap: Gap::default(),
             is_preparing: false,
         }));
         self.running += 1;
@@ -122,7 +124,7 @@ impl Round {
     /// Serves the sockets that connect or take a body; waits for one at most so long.
     pub(super) fn prepare(&mut self, wait: Duration) {
         let mut events = Vec::with_capacity(PREPARE);
-        wait_for(&self.inner.preparing, &mut events, Some(wait));
+        wait_for(&self.inner.preparing, &mut events, wait);
         for event in &events {
             let place = event.data.u64();
             self.write_on(usize::try_from(place).unwrap_or(usize::MAX));

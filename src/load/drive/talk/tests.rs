@@ -38,6 +38,7 @@ fn load(port: u16, items: Vec<Item>, limits: Limits) -> Load {
         limits,
         body: Map::new(),
         stop_at_eos: false,
+        sink: None,
         threads: NonZeroUsize::MIN,
     }
 }

@@ -19,6 +19,7 @@ use crate::matrix::spec::select::{AXES, Selector};
 use crate::matrix::spec::shape::Named;
 use crate::matrix::spec::shape::{ByEngine, OneOrMany};
 use crate::matrix::spec::source::{Mistake, Place, Spanned, listed, nearest};
+use crate::matrix::spec::text::{Piece, Text};
 
 /// The mistakes of a matrix as a whole.
 pub(crate) fn matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Mistake> {
@@ -51,6 +52,12 @@ pub(crate) fn matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Mistake> {
         }
     }
     mistakes
+}
+
+/// A matrix that crosses more than can be planned.
+pub(crate) fn too_many(what: &str, most: u64) -> Mistake {
+    Mistake::new(format!("the matrix comes to more than {most} {what}"))
+        .help("take values out of its axes or lower `repeats`, or write several matrices")
 }
 
 fn at(mistake: Mistake, place: Option<&Place>, label: impl Into<String>) -> Mistake {
@@ -238,7 +245,11 @@ fn caches(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
         let (unique, restart) = (&contact.unique_prefixes, &contact.restart_for_cells);
         let ways = [
             ("reset", contact.reset.is_some(), None),
-            ("unique_prefixes", unique.value, unique.place.as_ref()),
+            (
+                "unique_prefixes",
+                unique.as_ref().is_some_and(|unique| unique.value),
+                unique.as_ref().and_then(|unique| unique.place.as_ref()),
+            ),
             ("restart_for_cells", restart.value, restart.place.as_ref()),
         ];
         let named: Vec<_> = ways.into_iter().filter(|(_, is_named, _)| *is_named).collect();
@@ -320,6 +331,9 @@ fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: 
         || recipe.executors.first() == Some(&Executor::Attach),
         |executors| executors.0.contains(&Executor::Attach),
     );
+    if !attaches {
+        declared_gpus(named, mistakes);
+    }
     if attaches && entry.url.is_none() {
         mistakes.push(
             at(
@@ -331,6 +345,49 @@ fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: 
                 "no `url`",
             )
             .help("add its address, such as `url: http://127.0.0.1:8000`"),
+        );
+    }
+    let names_scheme =
+        |url: &&Spanned<Text>| url.as_str().contains("://") || url.pieces().iter().any(is_filled);
+    if let Some(url) = entry.url.as_ref().filter(|url| !names_scheme(url)) {
+        mistakes.push(
+            at(
+                Mistake::new(format!(
+                    "the url `{url}` of `{}` has no scheme",
+                    engine_name(named)
+                )),
+                named.name.place.as_ref(),
+                "its `url`",
+            )
+            .help(format!("did you mean `http://{url}`?")),
+        );
+    }
+}
+
+/// Whether a piece of a text is not known before a start.
+fn is_filled(piece: &Piece<'_>) -> bool {
+    !matches!(piece, Piece::Plain(_))
+}
+
+/// What is declared of an attached server is leased where an engine is started.
+fn declared_gpus(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
+    let gpus = named
+        .value
+        .gpus
+        .as_ref()
+        .map(|gpus| ("gpus", gpus.place.as_ref()));
+    let gpu = named.value.gpu.as_ref().map(|gpu| ("gpu", gpu.place.as_ref()));
+    for (key, place) in gpus.into_iter().chain(gpu) {
+        let engine = engine_name(named);
+        mistakes.push(
+            at(
+                Mistake::new(format!(
+                    "`{key}` declares the GPUs of an attached server, and `{engine}` is started here"
+                )),
+                place,
+                "declares what is known",
+            )
+            .help("take it out; how many GPUs it leases is `tp` times `pp` times `dp` of the model"),
         );
     }
 }

@@ -20,22 +20,24 @@ pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
             point.executor.name()
         )));
     }
-    let written: String = [
-        site.recipe.command.as_ref(),
-        site.recipe
-            .container
-            .as_ref()
-            .and_then(|container| container.command.as_ref()),
-        site.recipe
-            .process
-            .as_ref()
-            .and_then(|process| process.command.as_ref()),
-    ]
-    .into_iter()
-    .flatten()
-    .flatten()
-    .map(|raw| raw.0.as_str())
-    .collect();
+    let written = || -> String {
+        [
+            site.recipe.command.as_ref(),
+            site.recipe
+                .container
+                .as_ref()
+                .and_then(|container| container.command.as_ref()),
+            site.recipe
+                .process
+                .as_ref()
+                .and_then(|process| process.command.as_ref()),
+        ]
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|raw| raw.0.as_str())
+        .collect()
+    };
     let sizes = [
         (
             "tp",
@@ -59,7 +61,10 @@ pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
         ),
     ];
     for (axis, size, place) in sizes {
-        let known = written.contains(&format!("{{{axis}}}")) || site.recipe.parallel.get(axis).is_some();
+        if size == 1 {
+            continue;
+        }
+        let known = written().contains(&format!("{{{axis}}}")) || site.recipe.parallel.get(axis).is_some();
         if size > 1 && !known && point.executor != Executor::Attach && site.entry.command.is_none() {
             mistakes.push(
                 at(

@@ -80,14 +80,16 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
             .help("remove it; `mooncake: { slowdown: 2 }` stretches the trace"),
         );
     }
-    if let Some(share) = entry
-        .error_share
-        .as_ref()
-        .filter(|share| !(0.0..=1.0).contains(&share.value))
-    {
+    for (key, share) in [
+        ("error_share", &entry.error_share),
+        ("abort_error_share", &entry.abort_error_share),
+    ] {
+        let Some(share) = share.as_ref().filter(|share| !(0.0..=1.0).contains(&share.value)) else {
+            continue;
+        };
         mistakes.push(
             at(
-                Mistake::new(format!("`error_share` is {}", share.value)),
+                Mistake::new(format!("`{key}` is {}", share.value)),
                 share.place.as_ref(),
                 "not between 0 and 1",
             )
@@ -217,7 +219,9 @@ fn workload(entry: &ScenarioEntry, standard: Option<&ScenarioEntry>, dataset: Da
         prompts: pick(|entry| entry.prompts.as_ref().map(|prompts| prompts.value)).unwrap_or(1),
         input_len: pick(|entry| entry.input_len),
         output_len: pick(|entry| entry.output_len),
-        range_ratio: ratio(entry).or_else(|| standard.and_then(ratio)).unwrap_or(0.0),
+        range_ratio: ratio(entry)
+            .or_else(|| standard.and_then(ratio))
+            .unwrap_or(dataset.usual_range_ratio()),
         context_len: entry.context_len,
         prompt_suffix: entry.prompt_suffix.clone(),
         tokenize_prompt: entry.tokenize_prompt,

@@ -69,6 +69,9 @@ fn about(device: &Device<'_>, gpu: Gpu) -> Gpu {
         memory_bytes: device.memory_info().ok().map(|memory| memory.total),
         power_limit_w: limit.ok().map(|milliwatts| f64::from(milliwatts) / 1e3),
         max_sm_clock_mhz: device.max_clock_info(Clock::SM).ok().map(f64::from),
+        display: device.is_display_active().ok(),
+        pcie_generation: device.max_pcie_link_gen().ok(),
+        pcie_width: device.max_pcie_link_width().ok(),
         ecc: device.is_ecc_enabled().ok().map(|state| state.currently_enabled),
         ..gpu
     }

@@ -1,0 +1,69 @@
+//! The container that this `matrix` itself runs in, where it does, and the daemon knows it: a CI job that is given the host's socket. Its
+//! process ids mean nothing outside, but once that container is over, so is its `matrix`.
+
+use std::fs;
+
+use bollard::Docker;
+use bollard::query_parameters::InspectContainerOptions;
+
+use crate::engine::docker::daemon::is_missing;
+
+/// Files that a container runtime mounts into every container, from a folder that is called by the container's id.
+const MOUNTED: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
+
+/// Our own container as a label names it: its id and the moment of its start. `None` where we run in none, or in one that this daemon
+/// does not know.
+pub(super) async fn label(docker: &Docker) -> Option<String> {
+    let id = id(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
+    Some(format!("{id}@{}", started(docker, &id).await.ok()??))
+}
+
+/// Whether the container of a label surely runs no more, or was started again since.
+pub(super) async fn is_over(docker: &Docker, label: &str) -> bool {
+    let (id, since) = label.split_once('@').unwrap_or((label, ""));
+    match started(docker, id).await {
+        Ok(now) => now.as_deref() != Some(since),
+        Err(error) => is_missing(&error),
+    }
+}
+
+/// When a container was started that runs; `None` where it does not.
+async fn started(docker: &Docker, id: &str) -> Result<Option<String>, bollard::errors::Error> {
+    let seen = docker
+        .inspect_container(id, None::<InspectContainerOptions>)
+        .await?;
+    let state = seen.state.filter(|state| state.running == Some(true));
+    Ok(state.and_then(|state| state.started_at))
+}
+
+/// The id in the sources of the files that are mounted into every container.
+fn id(mounts: &str) -> Option<String> {
+    let is_id = |part: &&str| part.len() == 64 && part.chars().all(|c| c.is_ascii_hexdigit());
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(3);
+        let (source, target) = (fields.next()?, fields.next()?);
+        let source = MOUNTED.contains(&target).then_some(source)?;
+        source.split('/').find(is_id).map(str::to_owned)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_is_known_by_what_is_mounted_into_it() {
+        let own = "5".repeat(64);
+        let inside = format!(
+            "1 2 0:3 / / rw - overlay overlay rw\n4 1 8:1 /var/lib/docker/containers/{own}/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n"
+        );
+        assert_eq!(id(&inside), Some(own.clone()));
+        // The host sees the mounts of all its containers.
+        let host = format!("7 1 0:9 / /var/lib/docker/containers/{own}/mounts/shm rw - tmpfs shm rw\n");
+        assert_eq!(id(&host), None);
+        assert_eq!(
+            id("8 1 8:1 /short/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n"),
+            None
+        );
+    }
+}

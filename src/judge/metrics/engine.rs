@@ -1,0 +1,53 @@
+//! What the engine says of itself: speculative decoding and the prefix cache. Absent where nobody tells, never 0.
+
+use super::metric::Metric;
+use super::{Basis, Sheet};
+use crate::results::record::request::Request;
+use crate::results::record::telemetry::EngineWindow;
+
+pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
+    let engine = basis.engine.as_ref().filter(|engine| engine.reset.is_empty());
+    sheet.put(
+        Metric::AcceptLength,
+        basis.accept_length.or_else(|| accept_length(engine?)),
+    );
+    sheet.put(Metric::AcceptRate, engine.and_then(accept_rate));
+    let told = reported_hits(requests).or_else(|| counted_hits(engine?));
+    sheet.put(Metric::CacheHitShare, told);
+}
+
+fn grown(engine: &EngineWindow, name: &str) -> Option<f64> {
+    engine.grown.get(name).copied()
+}
+
+/// A step makes one token by itself, and those of the draft that are accepted.
+fn accept_length(engine: &EngineWindow) -> Option<f64> {
+    let drafts = grown(engine, "spec_drafts").filter(|drafts| *drafts > 0.0);
+    let by_counters = drafts.and_then(|drafts| Some(1.0 + grown(engine, "spec_accepted_tokens")? / drafts));
+    let gauge = engine.gauges.get("accepted_length").map(|range| range.mean);
+    by_counters.or(gauge.filter(|length| *length > 0.0))
+}
+
+/// The share of drafted tokens that were accepted.
+fn accept_rate(engine: &EngineWindow) -> Option<f64> {
+    let drafted = grown(engine, "spec_draft_tokens").filter(|tokens| *tokens > 0.0)?;
+    Some(grown(engine, "spec_accepted_tokens")? / drafted)
+}
+
+/// Cached prompt tokens as a share of all, where every answer tells.
+fn reported_hits(requests: &[Request]) -> Option<f64> {
+    let completed = requests.iter().filter(|request| request.is_completed());
+    let (mut prompt, mut cached) = (0u64, 0u64);
+    for request in completed {
+        let usage = request.usage?;
+        cached += u64::from(usage.cached?);
+        prompt += u64::from(usage.prompt.unwrap_or(request.prompt_tokens));
+    }
+    (prompt > 0).then(|| cached as f64 / prompt as f64)
+}
+
+/// The same by the engine's counters.
+fn counted_hits(engine: &EngineWindow) -> Option<f64> {
+    let queries = grown(engine, "prefix_queries").filter(|queries| *queries > 0.0)?;
+    Some((grown(engine, "prefix_hits")? / queries).min(1.0))
+}

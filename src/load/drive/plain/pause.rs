@@ -1,0 +1,149 @@
+//! How long the loop may pause between two looks at its sockets.
+//!
+//! Of segments that wait unread the kernel keeps the last moment alone, so that a look must come before the next event of any stream.
+
+use std::time::Duration;
+
+use crate::base::clock::Moment;
+
+/// The longest pause.
+const LONGEST: Duration = Duration::from_millis(1);
+/// Each stream under way lengthens the pause by this, so that few streams are looked at as often as they wish.
+const PER_STREAM: Duration = Duration::from_micros(16);
+/// Where a request waits for a slot, a pause is at most this part of what an answer takes, since slots fall free unseen.
+const PER_ANSWER: u32 = 1000;
+/// A pause is at most this part of the shortest tenth of the gaps between events.
+const PER_GAP: u32 = 4;
+/// A shorter pause is not worth its timer.
+const SHORTEST: Duration = Duration::from_micros(50);
+/// While streams are under way the loop looks at least so often, whether or not anything came.
+const LONGEST_WAIT: Duration = Duration::from_millis(20);
+/// So many gaps are remembered, and so many new ones are waited for before they are sorted again.
+const GAPS: usize = 256;
+const FRESH: usize = 64;
+
+/// The time between the events of one stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gap {
+    last: Option<Moment>,
+    mean: Option<Duration>,
+}
+
+impl Gap {
+    /// Takes in that so many events came, the last of them at that moment; the mean time between events of late.
+    pub(super) fn take(&mut self, events: u64, at: Moment) -> Option<Duration> {
+        let events = u32::try_from(events).ok().filter(|events| *events > 0)?;
+        let last = self.last.replace(at)?;
+        let gap = at.since(last) / events;
+        let mean = self.mean.map_or(gap, |mean| mean / 4 * 3 + gap / 4);
+        self.mean = Some(mean);
+        self.mean
+    }
+}
+
+/// The gaps of the streams that were read last.
+pub(super) struct Gaps {
+    last: Vec<Duration>,
+    next: usize,
+    fresh: usize,
+    shortest_tenth: Option<Duration>,
+}
+
+impl Gaps {
+    pub(super) fn new() -> Self {
+        Self {
+            last: Vec::with_capacity(GAPS),
+            next: 0,
+            fresh: 0,
+            shortest_tenth: None,
+        }
+    }
+
+    /// Takes in the gap of a stream that was read.
+    pub(super) fn take(&mut self, gap: Duration) {
+        match self.last.get_mut(self.next) {
+            Some(place) => *place = gap,
+            None => self.last.push(gap),
+        }
+        self.next = (self.next + 1) % GAPS;
+        self.fresh += 1;
+        if self.fresh >= FRESH || self.shortest_tenth.is_none() {
+            self.fresh = 0;
+            let mut sorted = self.last.clone();
+            let rank = sorted.len() / 10;
+            self.shortest_tenth = Some(*sorted.select_nth_unstable(rank).1);
+        }
+    }
+
+    /// The pause with so many streams; `typical` is what an answer takes where a request waits for a slot. None where none is worth it, or
+    /// nothing is known yet.
+    pub(super) fn pause(&self, streams: usize, typical: Option<Duration>) -> Option<Duration> {
+        let streams = u32::try_from(streams).unwrap_or(u32::MAX);
+        let pause = (self.shortest_tenth? / PER_GAP)
+            .min(LONGEST)
+            .min(PER_STREAM.saturating_mul(streams));
+        let pause = typical.map_or(pause, |typical| pause.min(typical / PER_ANSWER));
+        (pause >= SHORTEST).then_some(pause)
+    }
+
+    /// The longest wait for something to come.
+    pub(super) fn wait(&self) -> Duration {
+        let wait = self.shortest_tenth.map_or(LONGEST_WAIT, |gap| gap / PER_GAP);
+        wait.clamp(LONGEST, LONGEST_WAIT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    fn of(gaps: impl IntoIterator<Item = Duration>) -> Gaps {
+        let mut all = Gaps::new();
+        gaps.into_iter().for_each(|gap| all.take(gap));
+        all
+    }
+
+    #[test]
+    fn a_pause_is_a_quarter_of_the_shortest_tenth_of_the_gaps_and_a_millisecond_at_most() {
+        let one = |gap| of([micros(gap); 300]).pause(1000, None);
+        assert_eq!(one(500), Some(micros(125)));
+        assert_eq!(one(2000), Some(micros(500)));
+        assert_eq!(one(20_000), Some(micros(1000)));
+        assert_eq!(one(100), None, "it is not worth its timer");
+        let mixed =
+            |fast: usize| of((0..200).map(|place| micros(if place % 100 < fast { 400 } else { 20_000 })));
+        assert_eq!(mixed(5).pause(1000, None), Some(micros(1000)));
+        assert_eq!(mixed(20).pause(1000, None), Some(micros(100)));
+    }
+
+    #[test]
+    fn few_streams_and_slots_that_are_waited_for_shorten_it_and_nothing_known_means_none() {
+        let slow = of([micros(20_000); 10]);
+        assert_eq!(slow.pause(4, None), Some(micros(64)));
+        assert_eq!(slow.pause(2, None), None);
+        assert_eq!(slow.pause(1000, Some(micros(200_000))), Some(micros(200)));
+        assert_eq!(Gaps::new().pause(1000, None), None);
+    }
+
+    #[test]
+    fn old_gaps_are_forgotten() {
+        let mut gaps = of([micros(400); 300]);
+        (0..GAPS + FRESH).for_each(|_| gaps.take(micros(8000)));
+        assert_eq!(gaps.pause(1000, None), Some(micros(1000)));
+        assert_eq!(gaps.wait(), micros(2000));
+    }
+
+    #[test]
+    fn several_events_of_one_read_share_the_time_since_the_last() {
+        let mut gap = Gap::default();
+        let at = |millis: u64| Moment::from_nanos(millis * 1_000_000);
+        assert_eq!(gap.take(1, at(100)), None);
+        assert_eq!(gap.take(4, at(120)), Some(micros(5000)));
+        assert_eq!(gap.take(0, at(130)), None);
+        assert_eq!(gap.take(1, at(129)), Some(micros(6000)));
+    }
+}

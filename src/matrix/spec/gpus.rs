@@ -1,0 +1,125 @@
+//! Which GPUs of a host a run may use: `4-7`, `0,2`, or UUIDs.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::de::{Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
+
+/// GPUs in the order in which they are named.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
+pub struct GpuList(Vec<GpuName>);
+
+/// One GPU as people name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GpuName {
+    /// By its index in the order of the PCI bus, as `nvidia-smi` counts.
+    Index(u32),
+    /// By its UUID or the beginning of it, such as `GPU-57b0`.
+    Uuid(String),
+}
+
+impl GpuList {
+    /// The names.
+    pub fn names(&self) -> &[GpuName] {
+        &self.0
+    }
+}
+
+impl FromStr for GpuList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut names = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let wrong = || {
+                format!(
+                    "`{part}` names no GPU; write numbers and ranges such as `4-7` or `0,2`, or UUIDs such as `GPU-57b0…`"
+                )
+            };
+            if part.starts_with("GPU-") || part.starts_with("MIG-") {
+                names.push(GpuName::Uuid(part.to_owned()));
+                continue;
+            }
+            let (from, to) = part.split_once('-').unwrap_or((part, part));
+            let (from, to): (u32, u32) = match (from.parse(), to.parse()) {
+                (Ok(from), Ok(to)) if from <= to && to < 1024 => (from, to),
+                _ => return Err(wrong()),
+            };
+            names.extend((from..=to).map(GpuName::Index));
+        }
+        Ok(Self(names))
+    }
+}
+
+impl fmt::Display for GpuName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => index.fmt(f),
+            Self::Uuid(uuid) => uuid.fmt(f),
+        }
+    }
+}
+
+impl From<GpuList> for String {
+    fn from(list: GpuList) -> Self {
+        let names: Vec<Self> = list.0.iter().map(ToString::to_string).collect();
+        names.join(",")
+    }
+}
+
+impl<'de> Deserialize<'de> for GpuList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl Visitor<'_> for Names {
+            type Value = GpuList;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("GPUs such as `4-7` or `0,2`")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<GpuList, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, index: u64) -> Result<GpuList, E> {
+                self.visit_str(&index.to_string())
+            }
+        }
+        deserializer.deserialize_any(Names)
+    }
+}
+
+impl JsonSchema for GpuList {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "GpuList".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": ["string", "integer"],
+            "description": "GPUs of this host: numbers and ranges such as `4-7` or `0,2`, or UUIDs."
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_named_by_number_range_and_uuid() {
+        let list = |text: &str| text.parse::<GpuList>().map(String::from);
+        assert_eq!(list("4-7"), Ok("4,5,6,7".to_owned()));
+        assert_eq!(list("0, 2,GPU-57b0"), Ok("0,2,GPU-57b0".to_owned()));
+        for wrong in ["", "a", "3-1", "1-", "-1", "0,,1", "0-99999"] {
+            assert!(list(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(
+            serde_json::from_str::<GpuList>("3").map(String::from).unwrap(),
+            "3"
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! Times in the unit that people can read: seconds and minutes where a column of milliseconds grows beyond ten seconds.
+
+use crate::report::{Table, Value};
+
+/// The units of time above a unit: from which value on they are used, how many of the smaller one they hold, and their name.
+const LARGER: [(&str, f64, f64, &str); 2] = [("ms", 10_000.0, 1000.0, "s"), ("s", 600.0, 60.0, "min")];
+
+/// A value below this would show nothing of itself in the larger unit.
+const LEAST: f64 = 0.1;
+
+/// Gives every column of times one unit in which its values can be read.
+pub(super) fn fit(mut table: Table) -> Table {
+    for at in 0..table.columns.len() {
+        for (unit, from, factor, larger) in LARGER {
+            if table.columns[at].unit != unit {
+                continue;
+            }
+            let numbers = || table.rows.iter().filter_map(|row| row.cells[at].number());
+            let most = numbers().fold(0.0, f64::max);
+            let least = numbers()
+                .filter(|number| *number > 0.0)
+                .fold(f64::INFINITY, f64::min);
+            if most < from || least / factor < LEAST {
+                continue;
+            }
+            table.columns[at].unit = larger;
+            for row in &mut table.rows {
+                divide(&mut row.cells[at], factor);
+            }
+        }
+    }
+    table
+}
+
+fn divide(value: &mut Value, factor: f64) {
+    match value {
+        Value::Number { value, decimals } => {
+            *value /= factor;
+            *decimals = 2;
+        }
+        Value::Spread {
+            median,
+            least,
+            most,
+            decimals,
+        } => {
+            for number in [median, least, most] {
+                *number /= factor;
+            }
+            *decimals = 2;
+        }
+        Value::Rough(value) => divide(value, factor),
+        Value::Missing | Value::Text(_) | Value::Count(_) | Value::Ratio { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Align, Column, Row};
+
+    #[test]
+    fn a_column_of_long_times_is_in_seconds_or_minutes() {
+        let fitted = |values: &[f64]| {
+            let row = |value: &f64| Row {
+                cells: vec![Value::Rough(Box::new(Value::Number {
+                    value: *value,
+                    decimals: 1,
+                }))],
+                marks: Vec::new(),
+            };
+            let table = fit(Table {
+                title: String::new(),
+                columns: vec![Column {
+                    head: "E2E".to_owned(),
+                    unit: "ms",
+                    align: Align::Right,
+                    better: None,
+                    rank: 0,
+                }],
+                rows: values.iter().map(row).collect(),
+                notes: Vec::new(),
+            });
+            let texts: Vec<String> = table.rows.iter().map(|row| row.cells[0].to_string()).collect();
+            (table.columns[0].unit, texts.join(" "))
+        };
+        assert_eq!(fitted(&[9000.0]), ("ms", "~9000.0".to_owned()));
+        assert_eq!(fitted(&[225_447.1, 2000.0]), ("s", "~225.45 ~2.00".to_owned()));
+        assert_eq!(
+            fitted(&[1_768_755.8, 60_000.0]),
+            ("min", "~29.48 ~1.00".to_owned())
+        );
+        // What would vanish keeps its unit.
+        assert_eq!(fitted(&[20_000.0, 20.0]), ("ms", "~20000.0 ~20.0".to_owned()));
+    }
+}

@@ -1,0 +1,129 @@
+//! Which GPUs of the host a run uses: those that somebody named, and of these the idle ones first.
+
+use std::sync::Arc;
+
+use crate::matrix::plan::{Container, Gpus as Given, Place, Plan};
+use crate::matrix::spec::gpus::{GpuList, GpuName};
+use crate::results::record::machine::Machine;
+use crate::run::{Host, hygiene};
+
+/// GPUs that somebody named, and who did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wish {
+    /// The GPUs.
+    pub list: GpuList,
+    /// Where they are named, such as `--gpus`.
+    pub from: &'static str,
+}
+
+/// The GPUs that a run may use: those that are named, or all of the host's.
+///
+/// # Errors
+/// In words, which of the names means none.
+pub fn allowed(machine: &Machine, wish: Option<&Wish>) -> Result<Vec<u32>, String> {
+    let count = u32::try_from(machine.gpus.len()).unwrap_or(u32::MAX);
+    let Some(Wish { list, from }) = wish else {
+        return Ok((0..count).collect());
+    };
+    let mut found = Vec::new();
+    for name in list.names() {
+        let index = match name {
+            GpuName::Index(index) => (*index < count).then_some(*index),
+            GpuName::Uuid(uuid) => {
+                let mut all = machine.devices.iter();
+                let is_it = |known: &String| known.starts_with(uuid.as_str());
+                all.find(|gpu| gpu.uuid.as_ref().is_some_and(is_it))
+                    .map(|gpu| gpu.device)
+            }
+        };
+        let index = index.ok_or_else(|| {
+            let told = match count {
+                0 => "no GPU".to_owned(),
+                1 => "GPU 0 alone".to_owned(),
+                count => format!("GPUs 0 to {}", count - 1),
+            };
+            format!("{from} names GPU {name}, and this host has {told}")
+        })?;
+        if !found.contains(&index) {
+            found.push(index);
+        }
+    }
+    Ok(found)
+}
+
+/// How many GPUs a plan uses at one time.
+pub(super) fn wanted(plan: &Plan) -> usize {
+    let launches = plan.launches.iter().map(|launch| launch.devices as usize);
+    match plan.parallel {
+        true => launches.sum(),
+        false => launches.max().unwrap_or(0),
+    }
+}
+
+/// Of the GPUs that a run may use those that it will use: as many as it wants, the idle ones first.
+pub async fn chosen(plan: &Plan, host: &Host, allowed: &[u32]) -> Vec<u32> {
+    let wanted = wanted(plan).min(allowed.len());
+    let mut chosen = allowed.to_vec();
+    if let Some(gpus) = host
+        .gpus
+        .as_ref()
+        .filter(|_| wanted > 0 && wanted < allowed.len())
+    {
+        let busy = hygiene::busy(&Arc::clone(gpus), allowed, plan.validity.rest_memory).await;
+        // In the order of their names, the idle ones first.
+        chosen.sort_by_key(|gpu| busy.contains(gpu));
+        chosen.truncate(wanted);
+        chosen.sort_unstable();
+    }
+    chosen
+}
+
+/// Gives containers that would see all GPUs of the host only those that they lease, where a run does not use all of them.
+pub fn hold_to_leased(plan: &mut Plan) {
+    for launch in &mut plan.launches {
+        if let Place::Container(container) = &mut launch.place {
+            let Container { gpus, .. } = container.as_mut();
+            *gpus = match *gpus {
+                Given::All => Given::Leased,
+                Given::CdiAll => Given::Cdi,
+                other => other,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::record::telemetry::Gpu;
+
+    #[test]
+    fn names_mean_gpus_of_this_host_or_it_is_said_which_do_not() {
+        let machine = Machine {
+            gpus: vec!["a".to_owned(); 3],
+            devices: (0..3)
+                .map(|device| Gpu {
+                    device,
+                    uuid: Some(format!("GPU-57b0000{device}-4000")),
+                    ..Gpu::default()
+                })
+                .collect(),
+            ..Machine::default()
+        };
+        let of = |text: &str| {
+            let wish = Wish {
+                list: text.parse().unwrap(),
+                from: "`--gpus`",
+            };
+            allowed(&machine, Some(&wish))
+        };
+        assert_eq!(allowed(&machine, None), Ok(vec![0, 1, 2]));
+        assert_eq!(of("2,0,2"), Ok(vec![2, 0]));
+        assert_eq!(of("GPU-57b00001"), Ok(vec![1]));
+        assert_eq!(
+            of("1-3"),
+            Err("`--gpus` names GPU 3, and this host has GPUs 0 to 2".to_owned())
+        );
+        assert!(of("GPU-ff").is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! How far a bench goes, what it calls a failure, and what it tells beyond the Python tool.
+
+use serde_json::Value;
+
+use crate::harness::Desk;
+use crate::scripted::{serve_in_turn, stream, text};
+
+const QUIET: [&str; 3] = ["--warmup-requests", "0", "--disable-tqdm"];
+
+fn failing() -> Vec<String> {
+    vec!["data: {\"error\": {\"message\": \"no\"}}".to_owned()]
+}
+
+fn sound() -> Vec<String> {
+    stream(&["a", " b", " c"].map(text))
+}
+
+#[test]
+fn more_failures_than_are_allowed_are_no_success() {
+    for (more, code) in [
+        (&[][..], 3),
+        (&["--max-failed", "60%"], 0),
+        (&["--compat-figures"], 0),
+    ] {
+        let desk = Desk::new();
+        let port = serve_in_turn(&[sound(), failing()]);
+        let ran = desk.random("vllm", port, &[&QUIET[..], more].concat());
+        assert_eq!(ran.code, Some(code), "{more:?}: {}", ran.stderr);
+        let is_said = ran
+            .stderr
+            .contains("50 % of the requests failed, and `--max-failed` allows 1 %");
+        assert_eq!(is_said, code == 3, "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_server_that_fails_every_request_is_left_alone_where_that_is_asked_for() {
+    let desk = Desk::new();
+    let port = serve_in_turn(&[failing()]);
+    let more = [
+        "--num-prompts",
+        "150",
+        "--max-concurrency",
+        "1",
+        "--abort-error-share",
+        "0.5",
+    ];
+    let ran = desk.random("vllm", port, &[&QUIET[..], &more].concat());
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the load was ended early"), "{}", ran.stderr);
+    let due = desk.lines()[0]["matrix"]["due_requests"].as_u64();
+    assert!(due.is_some_and(|due| (20..150).contains(&due)), "{due:?}");
+}
+
+#[test]
+fn time_bounds_the_load_and_each_request() {
+    let desk = Desk::new();
+    let more = ["--request-rate", "40", "--duration", "150ms", "--drain", "5s"];
+    let ran = desk.random("vllm", serve_in_turn(&[sound()]), &[&QUIET[..], &more].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let due = desk.lines()[0]["matrix"]["due_requests"].as_u64();
+    assert!(due.is_some_and(|due| due < 10), "{due:?}");
+    let slow = stream(&vec![text("a"); 100]);
+    for (flag, limit, class) in [
+        ("--request-timeout", "100ms", "timeout-after-first"),
+        ("--first-byte-timeout", "1us", "timeout-before-first"),
+    ] {
+        let port = serve_in_turn(std::slice::from_ref(&slow));
+        let ran = Desk::new().random("vllm", port, &[&QUIET[..], &[flag, limit]].concat());
+        assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+        assert!(ran.stderr.contains(class), "{}", ran.stderr);
+    }
+}
+
+/// The Python tool's block ends where it ends; what is ours comes after it.
+#[test]
+fn figures_of_ours_stand_after_the_block_and_records_in_a_file() {
+    let desk = Desk::new();
+    let port = serve_in_turn(&[sound()]);
+    let more = [
+        "--percentiles",
+        "75",
+        "99.9",
+        "--records",
+        "records.jsonl",
+        "--cache-report",
+    ];
+    let ran = desk.random("vllm", port, &[&QUIET[..], &more].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let (block, ours) = ran.stdout.split_once("Further Figures").expect("ours");
+    assert!(block.contains("Serving Benchmark Result"));
+    for line in [
+        "Interactivity (tok/s per user):",
+        "P99.9 TTFT (ms):",
+        "P75 E2E from due (ms):",
+        "Mean Wait until Sent (ms):",
+    ] {
+        assert!(ours.contains(line), "{line}: {ours}");
+    }
+    // Nobody told of a cache, which is not the same as nothing in it.
+    let told = block.lines().find(|line| line.starts_with("Cache hit rate:"));
+    assert!(
+        told.is_some_and(|line| line.trim_end().ends_with('–')),
+        "{told:?}"
+    );
+    assert!(!ours.contains("Prefix-cache hit rate"));
+    let records = std::fs::read_to_string(desk.path().join("records.jsonl")).expect("records");
+    let records = records
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let chunks: Vec<usize> = records
+        .filter(|record| record["sent_ns"].is_u64())
+        .map(|record| record["chunks"].as_array().map_or(0, Vec::len))
+        .collect();
+    assert_eq!(chunks, [3; 10]);
+    let copied = desk.random("vllm", port, &[&QUIET[..], &["--compat-figures"]].concat());
+    assert!(!copied.stdout.contains("Further Figures"), "{}", copied.stdout);
+}
+
+#[test]
+fn flags_without_effect_are_refused() {
+    for more in [
+        &["--burstiness", "0.5"][..],
+        &["--spacing", "constant"],
+        &["--sharegpt-context-len", "100"],
+        &["--drain", "1s"],
+    ] {
+        let ran = Desk::new().random("vllm", 9, more);
+        assert_eq!(ran.code, Some(2), "{more:?}: {}", ran.stderr);
+    }
+}

@@ -1,0 +1,117 @@
+//! Servers that somebody else started: what is measured on them are repeats on one start, and caches may be warm.
+
+use std::collections::BTreeSet;
+
+use matrix::results::record::validity::Code;
+use matrix::results::store::Run;
+
+use crate::harness::Bench;
+use crate::server::{Server, attached};
+
+/// Short outputs after long prompts, so that a warm cache shows.
+const LOAD: &str = "  - load: { dataset: random, prompts: 6, input_len: 400, output_len: 6, concurrency: 2, range_ratio: 1.0 }\nrepeats: { starts: 3 }\n";
+
+fn codes(run: &Run) -> BTreeSet<Code> {
+    let judged = run
+        .summaries
+        .iter()
+        .filter_map(|summary| summary.validity.as_ref());
+    let reasons = judged.flat_map(|validity| &validity.reasons);
+    reasons.map(|reason| reason.code).collect()
+}
+
+/// The same prompts three times on a server that keeps its cache: they begin otherwise each time, and the counters of the server, which
+/// no recipe names, prove that they are cold. One server is four times as fast, and wins nothing.
+#[test]
+fn repeats_on_running_servers_are_cold_and_never_the_best() {
+    let (slow, fast) = (
+        Server::start(&["--preset", "fast", "--dialect", "vllm", "--step", "8ms"]),
+        Server::start(&["--preset", "fast", "--dialect", "vllm", "--step", "2ms"]),
+    );
+    let bench = Bench::of(&attached(&[("slow", &slow), ("fast", &fast)], LOAD));
+    bench
+        .call(&["plan", "matrices/m.yaml"])
+        .exits(0)
+        .shows("unknown GPUs")
+        .shows("its 3 starts are repeats on it")
+        .shows("the prompts of each measurement begin with letters of its own");
+    let ran = bench
+        .run(&[])
+        .exits(0)
+        .shows("the number of GPUs is not known of both")
+        .shows("their measurements are repeats")
+        .shows("begin with letters of its own");
+    assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);
+    let run = bench.finished();
+    assert_eq!(run.summaries.len(), 6);
+    for summary in &run.summaries {
+        let proof = summary.reset.as_ref().expect("what is known of its caches");
+        assert!(!proof.is_fresh_start, "somebody else started it");
+        assert!(proof.unique_prefix.is_some(), "{proof:?}");
+        assert_eq!(proof.hits_in_window, Some(0.0), "{proof:?}");
+    }
+    let found = codes(&run);
+    assert!(
+        !found.contains(&Code::CacheWarm) && !found.contains(&Code::ResetUnproven),
+        "{found:?}"
+    );
+}
+
+/// Prompts as they were drawn: the counters tell that they were warm, and where nobody counts, nobody can tell.
+#[test]
+fn prompts_as_drawn_on_a_running_server_are_warm_or_unproven() {
+    let drawn = |server: &Server| {
+        let matrix = attached(&[("running", server)], LOAD);
+        Bench::of(&matrix.replace("url:", "unique_prefixes: false, url:"))
+    };
+    let counted = Server::start(&["--preset", "fast", "--dialect", "vllm", "--step", "2ms"]);
+    let bench = drawn(&counted);
+    bench.run(&[]).exits(3).says("invalid: cache-warm");
+    let silent = Server::start(&[
+        "--preset",
+        "fast",
+        "--dialect",
+        "openai",
+        "--hide-cached-tokens",
+        "--step",
+        "2ms",
+    ]);
+    let bench = drawn(&silent);
+    bench
+        .call(&["plan", "matrices/m.yaml"])
+        .exits(0)
+        .shows("prompts are sent as drawn");
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    for summary in &run.summaries {
+        let reasons = &summary.validity.as_ref().expect("it is judged").reasons;
+        let codes: Vec<Code> = reasons.iter().map(|reason| reason.code).collect();
+        assert!(codes.contains(&Code::ResetUnproven), "{codes:?}");
+    }
+}
+
+#[test]
+fn the_gpus_of_a_running_server_are_declared() {
+    let servers = [
+        Server::start(&["--preset", "fast", "--dialect", "vllm", "--step", "2ms"]),
+        Server::start(&["--preset", "fast", "--dialect", "vllm", "--step", "2ms"]),
+    ];
+    let load = LOAD.replace("repeats: { starts: 3 }\n", "");
+    let matrix = attached(&[("one", &servers[0]), ("eight", &servers[1])], &load)
+        .replace("as: one,", "as: one, gpus: 1, gpu: H100,")
+        .replace("as: eight,", "as: eight, gpus: 8, gpu: H100,");
+    let bench = Bench::of(&matrix);
+    bench
+        .call(&["plan", "matrices/m.yaml"])
+        .exits(0)
+        .shows("8 GPUs")
+        .shows("H100");
+    bench.run(&[]).exits(0).shows("8 GPUs against 1");
+    let started = matrix
+        .replace("- attach:", "- sim:")
+        .replace("gpu: H100, url:", "gpu: H100, served:");
+    Bench::of(&started)
+        .call(&["check", "matrices/m.yaml"])
+        .exits(2)
+        .says("declares the GPUs of an attached server");
+}
