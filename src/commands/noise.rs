@@ -45,7 +45,10 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
         let found = varies(&side);
         (side, found)
     };
-    let further = |run: &Run| match (is_reached(args, &look(run).1), args.most.saturating_sub(started(run))) {
+    let further = |run: &Run| match (
+        is_reached(args, &look(run).1),
+        args.most.saturating_sub(started(run)),
+    ) {
         (true, _) | (false, 0) => Wanted::new(),
         // A whole round of A B B A, for all alike.
         (false, left) => {

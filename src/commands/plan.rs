@@ -153,7 +153,10 @@ fn raised(plan: &Plan, past: &BTreeMap<CellKey, store::history::Past>) -> String
         .map(|past| past.seconds * f64::from(stage - said))
         .sum();
     let took = loading(plan, past).map_or_else(String::new, |loading| {
-        format!(", about {} by what they took last time", minutes(loading * share + measuring))
+        format!(
+            ", about {} by what they took last time",
+            minutes(loading * share + measuring)
+        )
     });
     format!(
         "note: `until` takes five first starts to tell how many more: `starts: {said}` is raised to {stage}, {more} more engine starts{took}\n"

@@ -222,7 +222,11 @@ fn starts_that_crash_where_none_did_are_a_regression() {
     cell["excluded"] = crashed(3..=5);
     let told = compared(&alone("1", &QUIET), &side(vec![(key("1"), cell)]), None);
     assert_eq!(told.exit, 1, "{}", told.text);
-    assert!(told.text.contains("3 of 5 starts crashed, baseline 0 of 5"), "{}", told.text);
+    assert!(
+        told.text.contains("3 of 5 starts crashed, baseline 0 of 5"),
+        "{}",
+        told.text
+    );
 }
 
 #[test]
@@ -243,19 +247,41 @@ fn failed_requests_are_counted_exactly_and_a_few_more_are_no_finding() {
 #[test]
 fn a_cell_that_the_candidate_lacks_is_found() {
     let one = || (key("1"), cell(FIGURE, &QUIET));
-    let lost = ("engine=x,version=1,model=b,scenario=s".to_owned(), cell(FIGURE, &QUIET));
+    let lost = (
+        "engine=x,version=1,model=b,scenario=s".to_owned(),
+        cell(FIGURE, &QUIET),
+    );
     let told = compared(&side(vec![one(), lost]), &side(vec![one()]), None);
     assert_eq!(told.exit, 3, "{}", told.text);
-    assert!(told.text.starts_with("1 of 2 metrics not judged:\n- 1: the candidate lacks the cell\n"), "{}", told.text);
+    assert!(
+        told.text
+            .starts_with("1 of 2 metrics not judged:\n- 1: the candidate lacks the cell\n"),
+        "{}",
+        told.text
+    );
 }
 
 #[test]
 fn suspect_is_shown_where_a_verdict_is() {
     let mut doubted = cell(FIGURE, &QUIET.map(|start| start * 0.94));
-    let doubt = |start| json!({ "start": start, "repeat": 1, "reason": "throttled-power (80 % against 10 %)" });
+    let doubt =
+        |start| json!({ "start": start, "repeat": 1, "reason": "throttled-power (80 % against 10 %)" });
     doubted["suspect"] = (1..=5).map(doubt).collect();
     let told = compared(&alone("1", &QUIET), &side(vec![(key("1"), doubted)]), None);
-    assert!(told.text.contains("| x 1 a s \\[suspect\\] |") || told.text.contains("| x 1 a s [suspect] |"), "{}", told.text);
-    assert!(told.text.contains("suspect: candidate, start 1, 2, 3, 4, 5: throttled-power"), "{}", told.text);
-    assert!(told.row()["suspect"][0].as_str().is_some_and(|doubt| doubt.contains("throttled-power")));
+    assert!(
+        told.text.contains("| x 1 a s \\[suspect\\] |") || told.text.contains("| x 1 a s [suspect] |"),
+        "{}",
+        told.text
+    );
+    assert!(
+        told.text
+            .contains("suspect: candidate, start 1, 2, 3, 4, 5: throttled-power"),
+        "{}",
+        told.text
+    );
+    assert!(
+        told.row()["suspect"][0]
+            .as_str()
+            .is_some_and(|doubt| doubt.contains("throttled-power"))
+    );
 }

@@ -239,7 +239,10 @@ fn what_was_stopped_in_a_later_round_goes_on_there() {
 fn a_night_looks_at_all_starts_and_decides_by_fresh_ones() {
     // Five starts that agree; then five that do not, a sixth for them, and three rounds that decide: the candidate first, then the baseline first.
     let bench = bench(
-        &[("paced", &[4, 4, 4, 4, 4, 5, 20, 5, 20, 20, 20, 20, 4, 4, 20, 20, 4])],
+        &[(
+            "paced",
+            &[4, 4, 4, 4, 4, 5, 20, 5, 20, 20, 20, 20, 4, 4, 20, 20, 4],
+        )],
         "{ starts: 5, until: 90%, most: 6 }",
     );
     let nightly = ["nightly", "matrices/m.yaml", "--no-calibration", "--confirm", "3"];

@@ -278,7 +278,9 @@ fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question,
             .map(|(cause, _)| cause),
         is_attached: one.attached || two.attached,
         left_out: left_out(BASELINE, one).chain(left_out(CANDIDATE, two)).collect(),
-        suspect: suspect(BASELINE, one, metric).chain(suspect(CANDIDATE, two, metric)).collect(),
+        suspect: suspect(BASELINE, one, metric)
+            .chain(suspect(CANDIDATE, two, metric))
+            .collect(),
     }
 }
 

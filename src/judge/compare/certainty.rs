@@ -168,7 +168,9 @@ fn known(cell: &SideCell) -> Result<Known, String> {
             }
             return Err(format!("{figure} is nothing on one of the starts"));
         };
-        let stage = cell.first_stage.map_or(means.len(), |stage| means.len().min(stage as usize));
+        let stage = cell
+            .first_stage
+            .map_or(means.len(), |stage| means.len().min(stage as usize));
         if stage < 2 {
             return Err(format!("{stage} of its starts count, and two are needed"));
         }

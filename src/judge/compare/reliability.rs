@@ -36,11 +36,14 @@ pub fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failure> {
         found.extend(crashes(before, after).map(|what| failure(format!("{what}{}", reason(two)))));
         if before.requests > 0 && after.requests > 0 {
             let share = |tried: Tried| tried.failed as f64 / tried.requests as f64;
-            let p = exact(
-                [before.failed, before.requests],
-                [after.failed, after.requests],
-            );
-            tests.push((p, share(after) - share(before) > REQUEST_BOUND, before, after, *key));
+            let p = exact([before.failed, before.requests], [after.failed, after.requests]);
+            tests.push((
+                p,
+                share(after) - share(before) > REQUEST_BOUND,
+                before,
+                after,
+                *key,
+            ));
         }
     }
     let p: Vec<f64> = tests.iter().map(|(p, ..)| *p).collect();
@@ -84,8 +87,14 @@ fn reason(cell: &SideCell) -> String {
 /// How often a cell was tried; of files from before that was kept, by the starts that count and those that failed.
 fn tried(cell: &SideCell) -> Tried {
     cell.tried.unwrap_or_else(|| {
-        let failed = cell.excluded.iter().filter(|excluded| excluded.cause == Cause::Failed);
-        let crashed = failed.map(|excluded| excluded.start).collect::<BTreeSet<u32>>().len();
+        let failed = cell
+            .excluded
+            .iter()
+            .filter(|excluded| excluded.cause == Cause::Failed);
+        let crashed = failed
+            .map(|excluded| excluded.start)
+            .collect::<BTreeSet<u32>>()
+            .len();
         let counted = cell.figures.values().map(Vec::len).max().unwrap_or(0);
         Tried {
             starts: (crashed + counted) as u32,

@@ -116,7 +116,10 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         figures,
         excluded,
         launch: Some(cell.launch.clone()),
-        first_stage: plan.until.as_ref().map(|until| first_stage(&counted, until.stage)),
+        first_stage: plan
+            .until
+            .as_ref()
+            .map(|until| first_stage(&counted, until.stage)),
         resolutions: resolutions(&counted),
         suspect: counted.iter().flat_map(|summary| doubts(summary)).collect(),
         tried: Some(tried(summaries)),

@@ -346,6 +346,8 @@ fn repeats_on_running_servers_decide_about_these_servers_alone() {
         starts: 10,
         per_start: 1,
         start_share: 0.03,
+        bound_share: None,
+        df: None,
         between_share: 0.03,
         within_share: None,
         difference_share: 0.0,

@@ -29,7 +29,9 @@ pub(super) fn all(repeats: &Spanned<Repeats>, mistakes: &mut Vec<Mistake>) {
                     most.value
                 )),
                 most.place.as_ref(),
-                format!("below {starts} starts, the first of which tell how many `until` takes, five at least"),
+                format!(
+                    "below {starts} starts, the first of which tell how many `until` takes, five at least"
+                ),
             )
             .help(format!("raise `most` above {starts}, or lower `starts`")),
         );
