@@ -382,13 +382,8 @@ fn the_steady_state_has_a_block_and_a_line() {
         ran.stdout
             .contains("\n============== Steady-State Result ===============\nConcurrency ratio:")
     );
-    let labels: Vec<String> = ran
-        .labels()
-        .into_iter()
-        .skip_while(|label| label != "Steady-State Result")
-        .collect();
     assert_eq!(
-        labels,
+        ran.labels_from("============== Steady-State Result"),
         [
             "Steady-State Result",
             "Concurrency ratio",

@@ -90,7 +90,9 @@ impl Desk {
 
     /// `matrix bench` with these arguments, without any key of the environment.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(crate::binary::matrix());
+        // A shell's background job ignores SIGINT, and so would the binary.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT").arg(crate::binary::matrix());
         command
             .arg("bench")
             .args(args)
@@ -191,7 +193,15 @@ impl Ran {
 
     /// The labels of the block in order, titles without their rules.
     pub fn labels(&self) -> Vec<String> {
-        let block = self.stdout.lines().skip_while(|line| !line.starts_with('='));
+        self.labels_from("")
+    }
+
+    /// The labels of the first block from a text on.
+    pub fn labels_from(&self, title: &str) -> Vec<String> {
+        let from = self.stdout.find(title).unwrap_or_default();
+        let block = self.stdout[from..]
+            .lines()
+            .skip_while(|line| !line.starts_with('='));
         let mut rules = 0;
         let is_of_block = |line: &&str| {
             let is_open = rules < 2;

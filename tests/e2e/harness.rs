@@ -71,7 +71,9 @@ impl Bench {
 
     /// The binary with these arguments, in the folder.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(crate::binary::matrix());
+        // A shell's background job ignores SIGINT, and so would the binary.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT").arg(crate::binary::matrix());
         command
             .args(args)
             .current_dir(self.folder.path())
