@@ -43,6 +43,8 @@ pub fn quiet(bench: &Bench) {
         starts: 20,
         per_start: 1,
         start_share: 0.005,
+        bound_share: None,
+        df: None,
         between_share: 0.005,
         within_share: None,
         difference_share: 0.0,
