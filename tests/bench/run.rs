@@ -333,7 +333,7 @@ fn failures_are_printed_after_the_block_and_counted_as_failures() {
     let (sim, desk) = (Sim::start("sglang", &["--error-event-every", "3"]), Desk::new());
     let ran = desk
         .random("sglang", sim.port, &[])
-        .exits(0)
+        .exits(3)
         .says("of 10 requests failed:\n")
         .says("× error-event, such as: ")
         .says("note: bench_serving would count 10 requests as successful instead of");
