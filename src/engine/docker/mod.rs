@@ -72,9 +72,8 @@ const LOG_FILE: &str = "64m";
 /// How long the daemon may take to remove a container.
 const REMOVED: Duration = Duration::from_secs(30);
 
-/// How long the daemon may take to pass a signal on; after that it is sent by ourselves, where that can be. Short enough that a second
-/// signal to `matrix` still names within its ten seconds what could not be ended.
-const SIGNALLED: Duration = Duration::from_secs(6);
+/// How long the daemon may take to pass a signal on; after that it is sent by ourselves, where that can be.
+const SIGNALLED: Duration = Duration::from_secs(10);
 
 /// How often a process is looked at whose daemon does not answer.
 const LOOK: Duration = Duration::from_millis(100);
