@@ -23,8 +23,9 @@ const SOCKET: &str = "/var/run/docker.sock";
 /// The context that is none: DOCKER_HOST, or the usual socket.
 const DEFAULT: &str = "default";
 
-/// How long the last request of a start that was dropped may take.
-const PARTING: Duration = Duration::from_secs(10);
+/// How long the last request of a start that was dropped may take: short enough that the command still names what is left within its
+/// ten seconds after a second signal.
+const PARTING: Duration = Duration::from_secs(6);
 
 /// What the environment says to Docker's own client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
