@@ -203,6 +203,14 @@ pub struct Death {
     pub class: FailureClass,
 }
 
+impl Death {
+    /// Whether a signal that asks a process to end may have caused it. SIGKILL asks nothing.
+    pub fn may_follow_a_request(&self) -> bool {
+        let is_kill = |end: &End| end.signal == Some(9) || end.code == Some(137);
+        !self.end.as_ref().is_some_and(is_kill)
+    }
+}
+
 /// How an executor saw an engine end.
 struct Ended {
     /// In words: `ended (exit code 3)`.

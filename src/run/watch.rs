@@ -61,12 +61,14 @@ pub(crate) async fn drive(
                     false => None,
                 };
                 let cut = match cut {
-                    Some(_) if stop.is_asked_soon().await => Some(Cut::Stopped),
+                    Some(Cut::Died(death)) if death.may_follow_a_request() && stop.is_asked_soon().await => {
+                        Some(Cut::Stopped)
+                    }
                     cut => cut,
                 };
                 return Ok((driven, cut));
             }
-            death = running.exited() => break match stop.is_asked_soon().await {
+            death = running.exited() => break match death.may_follow_a_request() && stop.is_asked_soon().await {
                 true => Cut::Stopped,
                 false => Cut::Died(death),
             },
