@@ -106,8 +106,10 @@ fn every_row_has_a_test() {
     }
 }
 
-/// Refusals of ours, for which no daemon is asked.
+/// What no daemon refuses: refusals of ours, and registries and addresses that do not answer as a daemon does.
 const BESIDE: &[&str] = &[
+    "a_registry_that_never_answers_is_told_while_it_is_waited_for",
+    "an_address_without_a_daemon_is_told_by_its_status",
     "an_image_that_is_no_name_is_found_before_the_run",
     "a_taken_port_is_found_before_the_run",
 ];
