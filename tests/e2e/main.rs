@@ -9,6 +9,7 @@ mod chaos;
 mod demo;
 mod devices;
 mod duration;
+mod early;
 mod faults;
 mod gpus;
 mod harness;
