@@ -18,6 +18,7 @@ mod nightly;
 mod nights;
 #[path = "../nvml/stub.rs"]
 mod nvml;
+mod planted;
 mod report;
 mod responses;
 mod resume;
