@@ -28,3 +28,4 @@ mod runs;
 mod skip;
 mod strangers;
 mod table;
+mod users;
