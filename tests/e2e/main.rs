@@ -8,7 +8,9 @@ mod calibrate;
 mod chaos;
 mod demo;
 mod devices;
+mod disturbed;
 mod duration;
+mod fake;
 mod faults;
 mod gpus;
 mod harness;
@@ -25,6 +27,7 @@ mod search;
 mod secrets;
 mod server;
 mod sglang;
+mod situations;
 #[path = "../support/skip.rs"]
 mod skip;
 mod stop;
