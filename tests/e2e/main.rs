@@ -13,6 +13,7 @@ mod faults;
 mod gpus;
 mod harness;
 mod hosts;
+mod long_load;
 mod nightly;
 mod nights;
 #[path = "../nvml/stub.rs"]
