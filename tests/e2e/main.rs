@@ -15,6 +15,7 @@ mod faults;
 mod gpus;
 mod harness;
 mod hosts;
+mod long_load;
 mod nightly;
 mod nights;
 #[path = "../nvml/stub.rs"]
