@@ -1,7 +1,6 @@
 //! What is read of answers once they are all there, off the timed path: how much of each is one token, and how long prompts were that
 //! the server counts otherwise.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::Hash;
 
