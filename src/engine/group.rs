@@ -94,6 +94,11 @@ impl Group {
         self.pid
     }
 
+    /// The marks of everything that it starts.
+    pub(crate) const fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
     /// Waits until its first process ends. Nothing is lost when this is dropped; later calls give the same answer.
     pub(crate) async fn exited(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await

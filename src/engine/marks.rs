@@ -192,6 +192,12 @@ pub(crate) fn processes() -> Vec<Seen> {
     all.filter_map(|process| see(&process.ok()?)).collect()
 }
 
+/// The marks of a process; `None` where it has none, or may not be asked.
+pub(crate) fn of(pid: i32) -> Option<Marks> {
+    let environ = Process::new(pid).and_then(|process| process.environ());
+    Marks::read(&environ.ok()?)
+}
+
 fn see(process: &Process) -> Option<Seen> {
     let stat = process.stat().ok()?;
     if matches!(stat.state, 'Z' | 'X') {

@@ -36,7 +36,7 @@ use crate::results::record::post_mortem::End;
 use crate::results::store;
 
 pub use attach::unreachable;
-pub use belongs::{holder, is_here, listeners};
+pub use belongs::{Listener, holder, is_here, listeners, still_answers};
 pub use contact::{check_model, facts, http_client, info, lacks, proxied_client, reset_caches};
 pub use docker::{
     Images, Lack, Orphans, Pull, Refused, Remaining, Wanted, Whereabouts, is_here as has_containers_here,

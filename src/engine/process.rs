@@ -81,6 +81,10 @@ impl Engine {
         self.group.pid().unsigned_abs()
     }
 
+    pub(super) const fn marks(&self) -> &Marks {
+        self.group.marks()
+    }
+
     /// Waits until the process ended and, a moment, for its last words.
     pub(super) async fn exited(&mut self, log: &Log) -> Ended {
         use std::os::unix::process::ExitStatusExt;

@@ -49,7 +49,7 @@ use crate::engine::marks::Marks;
 use crate::engine::{
     Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, Tell, contact, port,
 };
-use crate::matrix::plan::{Container, Launch, command};
+use crate::matrix::plan::{Container, Launch, Network, command};
 use crate::results::store;
 
 pub use address::Whereabouts;
@@ -91,6 +91,8 @@ pub(super) struct Engine {
     signs: Arc<Signs>,
     /// How long its last words are waited for, once it has ended.
     last_words: Option<Instant>,
+    /// Whether the daemon maps its port, rather than that it shares the host's network.
+    publishes_port: bool,
     /// What follows its log and its life; ends with this.
     _following: JoinSet<()>,
 }
@@ -177,6 +179,7 @@ pub(super) async fn start(
             life,
             signs,
             last_words: None,
+            publishes_port: container.network == Network::Bridge,
             _following: following,
         })),
         shm: None,
@@ -325,6 +328,10 @@ impl Engine {
 
     pub(super) fn digest(&self) -> &str {
         &self.image.digest
+    }
+
+    pub(super) const fn publishes_port(&self) -> bool {
+        self.publishes_port
     }
 
     pub(super) fn pid(&self) -> Option<u32> {

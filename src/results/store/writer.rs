@@ -305,6 +305,21 @@ impl Store {
         atomic::sync_folder(&cells).tried("sync", &cells)
     }
 
+    /// Writes the summary of a finished measurement anew, where it turned out afterwards that it failed.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn amend_cell(&self, summary: &Summary, post_mortem: Option<&PostMortem>) -> Result<()> {
+        let folder = self.cell_dir(&summary.measurement());
+        if let Some(post_mortem) = post_mortem {
+            put(
+                &folder.join(layout::POST_MORTEM),
+                &self.redactor.redact(&post_mortem.page()),
+            )?;
+        }
+        put(&folder.join(layout::SUMMARY), &self.pretty(summary))
+    }
+
     /// Where the post-mortem of a measurement is, if it has one.
     pub fn post_mortem(&self, measurement: &Measurement) -> PathBuf {
         self.cell_dir(measurement).join(layout::POST_MORTEM)
