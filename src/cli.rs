@@ -125,6 +125,9 @@ pub struct CheckArgs {
     /// Print the mistakes as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Run the `help:` command of each recipe and check its flags against what it prints. This runs programs that the recipes name.
+    #[arg(long)]
+    pub ask_engines: bool,
     /// Where caches are.
     #[command(flatten)]
     pub places: Places,
