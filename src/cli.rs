@@ -275,9 +275,12 @@ pub struct FetchArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Example: matrix report results/2026-11-21-qwen3 --out published")]
 pub struct ReportArgs {
-    /// The folders of the runs; several come into one report.
+    /// The runs: folders, names of runs, or matrices, for their newest run. Several come into one report.
     #[arg(required = true, value_name = "RUN")]
-    pub runs: Vec<PathBuf>,
+    pub runs: Vec<String>,
+    /// The folder of runs.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub results: PathBuf,
     /// The format. Without it a terminal gets its tables, and a folder gets every other format.
     #[arg(long, value_enum)]
     pub format: Option<ReportFormat>,
