@@ -223,6 +223,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         imported: None,
         beside: Vec::new(),
         pulled_beside: false,
+        listener_unverified: None,
         telemetry: None,
         validity: None,
         warnings: Vec::new(),

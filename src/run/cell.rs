@@ -632,6 +632,7 @@ pub(crate) fn blank(
         imported: None,
         beside: Vec::new(),
         pulled_beside: false,
+        listener_unverified: None,
         telemetry: None,
         validity: None,
         warnings: Vec::new(),

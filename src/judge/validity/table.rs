@@ -26,11 +26,11 @@ pub struct Entry {
 use Code::{
     AnswersDegenerate, CacheWarm, ChunkedTokens, ClientLate, ClientSaturated, ClientSharesCpus, ClockJump,
     ClocksSpread, CpuStolen, EnergyDisagrees, EngineRestarted, Errors, FewSamples, GpuErrors,
-    GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy, Imported, KvCacheFull, Neighbour, NeverSteady,
-    NumaRemote, OutputLong, OutputShort, PcieDowntrained, Preempted, PretendedGpus, PromptTokensDisagree,
-    QueueGrowing, RateNotReached, ResetUnproven, Simulated, Swapping, TelemetryGap, ThrottledHardware,
-    ThrottledPower, ThrottledThermal, TokensDisagree, TokensUncounted, WindowShort, WrongModel,
-    WrongPrecision,
+    GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy, Imported, KvCacheFull, ListenerUnverified,
+    Neighbour, NeverSteady, NumaRemote, OutputLong, OutputShort, PcieDowntrained, Preempted, PretendedGpus,
+    PromptTokensDisagree, QueueGrowing, RateNotReached, ResetUnproven, Simulated, Swapping, TelemetryGap,
+    ThrottledHardware, ThrottledPower, ThrottledThermal, TokensDisagree, TokensUncounted, WindowShort,
+    WrongModel, WrongPrecision,
 };
 use Family::{Energy, Itl};
 use Verdict::{Invalid, Suspect, Valid};
@@ -445,6 +445,16 @@ pub const TABLE: &[Entry] = &[
         mend: "Believe neither to more than their distance.",
         bound: "5 % apart",
         source: "power is sampled ten times a second, and averaged by the driver",
+        brings: &[],
+    },
+    Entry {
+        code: ListenerUnverified,
+        weight: Valid,
+        only: &[],
+        means: "It could not be verified that the process that answered on the engine's port was the engine.",
+        mend: "Run as the user who owns the engine's processes, on the engine's host; a port that still answers after the engine was stopped fails the measurement.",
+        bound: "the port is closed once the engine has stopped",
+        source: "another server on the same port would be measured in its place",
         brings: &[],
     },
     Entry {

@@ -85,6 +85,9 @@ pub struct Summary {
     /// Whether an image was pulled meanwhile.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pulled_beside: bool,
+    /// Why it could not be verified that the socket that answered was the engine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listener_unverified: Option<String>,
     /// The machine and the engine meanwhile; absent in older runs and where nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,

@@ -195,6 +195,8 @@ pub enum Code {
     ClockJump,
     /// Energy counter and integrated power differ.
     EnergyDisagrees,
+    /// It could not be verified that the socket that answered was the engine's.
+    ListenerUnverified,
     /// Something else ran on this host meanwhile.
     Neighbour,
     /// The GPUs are only pretended.
@@ -273,6 +275,7 @@ impl Code {
         Self::QueueGrowing,
         Self::ClockJump,
         Self::EnergyDisagrees,
+        Self::ListenerUnverified,
         Self::Neighbour,
         Self::PretendedGpus,
         Self::Imported,
@@ -321,6 +324,7 @@ impl Code {
             Self::QueueGrowing => "queue-growing",
             Self::ClockJump => "clock-jump",
             Self::EnergyDisagrees => "energy-disagrees",
+            Self::ListenerUnverified => "listener-unverified",
             Self::Neighbour => "neighbour",
             Self::PretendedGpus => "pretended-gpus",
             Self::Imported => "imported",

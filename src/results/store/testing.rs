@@ -225,6 +225,7 @@ pub fn summary(cell: &Cell) -> Summary {
         imported: None,
         beside: Vec::new(),
         pulled_beside: false,
+        listener_unverified: None,
         telemetry: None,
         validity: None,
         warnings: Vec::new(),
