@@ -1,11 +1,11 @@
-//! Signals that come before anything was started.
+//! What happens before anything is started.
 
 use std::fs;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::Bench;
+use crate::harness::{Bench, sims};
 
 /// Each command waits for its matrix: nobody writes into the pipe that it reads it from.
 #[test]
@@ -31,4 +31,27 @@ fn a_signal_before_anything_was_started_ends_every_command_with_130() {
         }
     }
     assert!(!bench.results().exists(), "nothing was begun");
+}
+
+#[test]
+fn check_runs_nothing_that_a_recipe_names_unless_it_is_asked_to() {
+    let bench = Bench::of(&sims(
+        &[("a", "vllm", "")],
+        "  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 2 }\n",
+    ));
+    let engines = bench.path().join("engines");
+    let recipe = fs::read_to_string(engines.join("sim.yaml")).expect("it is shipped");
+    let asked = "help: [\"{matrix}\", sim, --help]";
+    assert!(recipe.contains(asked), "{recipe}");
+    fs::remove_file(&engines).expect("the link can be removed");
+    fs::create_dir(&engines).expect("a folder can be made");
+    let trap = "help: [sh, -c, \"touch ran\"]";
+    fs::write(engines.join("sim.yaml"), recipe.replace(asked, trap)).expect("a file can be written");
+    let ran = bench.call(&["check", "matrices/m.yaml"]).exits(0);
+    ran.says("`--ask-engines`");
+    assert!(!bench.path().join("ran").exists(), "the recipe's program was run");
+    bench
+        .call(&["check", "matrices/m.yaml", "--ask-engines"])
+        .exits(0);
+    assert!(bench.path().join("ran").exists());
 }
