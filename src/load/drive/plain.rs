@@ -340,7 +340,8 @@ impl Round {
         };
         if self.waiting.is_none() {
             if let Some(slot) = slots.try_take() {
-                return Some((Some(slot), slots.ready(due)));
+                let ready = slot.ready(due);
+                return Some((Some(slot), ready));
             }
             self.waiting = Some(Box::pin(Arc::clone(slots).take()));
         }
@@ -349,7 +350,8 @@ impl Round {
             Poll::Pending => None,
             Poll::Ready(slot) => {
                 self.waiting = None;
-                Some((Some(slot), slots.ready(due)))
+                let ready = slot.ready(due);
+                Some((Some(slot), ready))
             }
         }
     }

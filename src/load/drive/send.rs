@@ -274,7 +274,8 @@ async fn turn_of(job: &Job, shared: &Shared, zero: Moment, turn: usize) -> (Opti
         Some(slot) => slot,
         None => Arc::clone(slots).take().await,
     };
-    (Some(slot), slots.ready(due))
+    let ready = slot.ready(due);
+    (Some(slot), ready)
 }
 
 /// A slot for a request that is due, if it need not be waited for.
@@ -284,7 +285,8 @@ fn turn_now(job: &Job, shared: &Shared, zero: Moment) -> Option<(Option<Slot>, M
         return Some((None, due));
     };
     let slot = slots.try_take()?;
-    Some((Some(slot), slots.ready(due)))
+    let ready = slot.ready(due);
+    Some((Some(slot), ready))
 }
 
 /// What a request needs on its way.
