@@ -383,8 +383,8 @@ enum Machinery {
 
 impl Machinery {
     fn ready(shared: &Arc<Shared>) -> Result<Self, DriveError> {
-        if let Some(to) = shared.route.plain() {
-            return Ok(Self::Plain(Box::new(plain::Loop::new(to, shared)?)));
+        if shared.route.is_plain() {
+            return Ok(Self::Plain(Box::new(plain::Loop::new(shared)?)));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| DriveError::Thread(error.to_string()))?;

@@ -7,7 +7,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -69,13 +68,12 @@ pub(super) struct Loop {
     preparing: rustix::fd::OwnedFd,
     bell: Arc<Bell>,
     reading: Reading,
-    to: SocketAddr,
     shared: Arc<Shared>,
 }
 
 impl Loop {
     /// Makes ready, so that nothing is left to do when the measurement begins.
-    pub(super) fn new(to: SocketAddr, shared: &Arc<Shared>) -> Result<Self, DriveError> {
+    pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, DriveError> {
         let make = || -> io::Result<_> {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             let bell = Arc::new(Bell::new()?);
@@ -92,7 +90,6 @@ impl Loop {
             preparing,
             bell,
             reading: Reading::new(),
-            to,
             shared: Arc::clone(shared),
         })
     }

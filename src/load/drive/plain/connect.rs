@@ -55,7 +55,7 @@ impl Round {
         decoder.expect(job.asked_tokens.min(MOST_EXPECTED) as usize);
         let mut live = Live::begin(request, decoder, bounds, self.zero);
         let (place, sent) = (job.place, live.sent());
-        let connected = live.connect(self.inner.to);
+        let connected = live.connect(shared.route.next());
         let first = bounds.first_byte.min(bounds.request);
         if first < bounds.request {
             self.firsts.push_back((sent.plus(first), place));
