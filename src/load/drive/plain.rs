@@ -95,6 +95,13 @@ impl Loop {
     }
 
     /// Sends a share of the requests and follows them to their ends.
+    /// Has the kernel refuse to watch any socket, as it does where it is out of memory or of watches.
+    #[cfg(test)]
+    pub(super) fn deafen(&mut self) {
+        let flags = rustix::event::EventfdFlags::CLOEXEC;
+        self.epoll = rustix::event::eventfd(0, flags).expect("a file that is no epoll");
+    }
+
     pub(super) fn send(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> (Vec<Sent>, Looked) {
         // The kernel lets timers be 50 µs late to save wake-ups.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));

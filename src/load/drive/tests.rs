@@ -45,6 +45,14 @@ pub(super) async fn driven_by(load: Load, is_bare: bool) -> Vec<Request> {
     if is_bare {
         return drive(load, Arc::default(), stop).await.unwrap().requests;
     }
+    let (jobs, shared) = prepared(load).await;
+    let mut sent = send(jobs, &shared, clock::now(), &stop, &Arc::default()).await;
+    sent.sort_by_key(|sent| sent.request.index);
+    sent.into_iter().map(|sent| sent.request).collect()
+}
+
+/// All requests of a load, as one thread has them.
+async fn prepared(load: Load) -> (Vec<Job>, Arc<Shared>) {
     let shared = Arc::new(Shared {
         route: Route::find(&load.target.address).await.unwrap(),
         is_closed_loop: load.is_closed_loop(),
@@ -96,6 +104,20 @@ fn is_in_order(request: &Request) -> bool {
     moments.extend(request.chunks.iter().map(|chunk| Some(chunk.at_ns)));
     moments.push(request.last_line_ns);
     moments.push(Some(request.end_ns));
+#[tokio::test]
+async fn a_connection_that_cannot_be_watched_is_no_timeout() {
+    let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+    let (jobs, shared) = prepared(load(server.port, &[0, 0])).await;
+    let mut events = plain::Loop::new(&shared).unwrap();
+    events.deafen();
+    let (sent, _) = events.send(jobs, clock::now(), &CancellationToken::new());
+    assert_eq!(sent.len(), 2);
+    for failure in sent.into_iter().map(|sent| sent.request.failure.unwrap()) {
+        assert_eq!(failure.class, Class::Connect, "{failure:?}");
+        assert!(failure.message.contains("cannot be watched"), "{failure:?}");
+    }
+}
+
     request.due_ns <= request.sent_ns.unwrap_or(u64::MAX) && moments.iter().flatten().is_sorted()
 }
 

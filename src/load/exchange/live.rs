@@ -205,6 +205,12 @@ impl Live {
     }
 
     /// Ends it from our side.
+    /// Ends it because its socket cannot be watched.
+    pub(in crate::load) fn unwatched(&mut self, error: io::Error) -> Box<Answer> {
+        let message = format!("its connection cannot be watched: {error}");
+        self.conclude(failed(Class::Connect, message))
+    }
+
     pub(in crate::load) fn cancel(&mut self) -> Box<Answer> {
         self.conclude(Ending::Cancelled)
     }

@@ -90,9 +90,9 @@ impl Round {
             epoll::add(&self.inner.epoll, socket, data, interest)
         });
         self.preparing += usize::from(stream.is_preparing);
-        if let Some(Err(_)) = added {
-            // Out of memory or of watches: nothing would ever be heard of it.
-            let answer = stream.live.time_out();
+        if let Some(Err(error)) = added {
+            // Out of memory or of watches (`fs.epoll.max_user_watches`): nothing would ever be heard of it.
+            let answer = stream.live.unwatched(error.into());
             self.end(place, *answer);
         }
     }
