@@ -29,6 +29,7 @@ use crate::load::client::Stamp;
 use crate::load::exchange::{Answer, Course, GRACE, Haul, Live, nanos};
 use crate::load::late::{HEARTBEAT, Late};
 use crate::load::socket::{Reading, Socket};
+use crate::load::wakes::Wakes;
 
 mod bell;
 mod connect;
@@ -94,7 +95,6 @@ impl Loop {
         })
     }
 
-    /// Sends a share of the requests and follows them to their ends.
     /// Has the kernel refuse to watch any socket, as it does where it is out of memory or of watches.
     #[cfg(test)]
     pub(super) fn deafen(&mut self) {
@@ -102,6 +102,7 @@ impl Loop {
         self.epoll = rustix::event::eventfd(0, flags).expect("a file that is no epoll");
     }
 
+    /// Sends a share of the requests and follows them to their ends.
     pub(super) fn send(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> (Vec<Sent>, Looked) {
         // The kernel lets timers be 50 µs late to save wake-ups.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -133,6 +134,7 @@ impl Loop {
             next_look: zero,
             typical: None,
             gaps: Gaps::new(),
+            wakes: Wakes::new(),
             naps: self.reading.has_stamps(),
             longest_pass: Duration::ZERO,
             inner: self,
@@ -196,6 +198,7 @@ struct Round {
     /// What an answer takes, by the last ones.
     typical: Option<Duration>,
     gaps: Gaps,
+    wakes: Wakes,
     /// Whether looks may wait, which they may as long as the kernel takes the moments.
     naps: bool,
     longest_pass: Duration,
@@ -409,9 +412,7 @@ impl Round {
 
     /// Waits for sockets, at most so long, and takes what they hold.
     fn look(&mut self, events: &mut Vec<epoll::Event>, wait: Duration) {
-        events.clear();
-        let looked = clock::now();
-        wait_for(&self.inner.epoll, events, wait);
+        let looked = self.listen(events, wait);
         self.inner.reading.begin();
         let began = clock::now();
         let mut haul = Haul::default();
@@ -441,6 +442,22 @@ impl Round {
         if haul.bytes > 0 {
             self.longest_pass = self.longest_pass.max(clock::now().since(began));
         }
+    }
+
+    /// Waits for sockets, at most so long: which of them have something to say, and the moment before which that was all.
+    fn listen(&mut self, events: &mut Vec<epoll::Event>, wait: Duration) -> Moment {
+        events.clear();
+        let looked = clock::now();
+        wait_for(&self.inner.epoll, events, Duration::ZERO);
+        if wait.is_zero() || !events.is_empty() {
+            return looked;
+        }
+        // Nothing has arrived that was not read.
+        let slept = clock::now();
+        wait_for(&self.inner.epoll, events, wait);
+        let woken = self.wakes.woken(slept, wait, clock::now());
+        self.inner.reading.looked = woken.unwrap_or(looked);
+        self.inner.reading.looked
     }
 
     fn ready(&mut self, place: usize, flags: epoll::EventFlags, haul: &mut Haul) {
