@@ -174,7 +174,9 @@ fn serve(listener: &TcpListener) {
     let answer = format!("{head}{event}");
     let mut events: Vec<Event> = Vec::with_capacity(1024);
     loop {
-        while let Some((_, mut stream)) = due.pop_front_if(|(at, _)| *at <= clock::now()) {
+        while due.front().is_some_and(|(at, _)| *at <= clock::now())
+            && let Some((_, mut stream)) = due.pop_front()
+        {
             let _ = stream.write_all(answer.as_bytes());
         }
         let wait = due.front().map_or(THINK, |(at, _)| at.since(clock::now()));
