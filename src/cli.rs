@@ -91,6 +91,9 @@ pub enum Command {
     Init(InitArgs),
     /// Serve as a simulated engine.
     Sim(Box<sim::SimArgs>),
+    /// Run another program and end everything that it starts when the parent ends.
+    #[command(name = "__shim", hide = true)]
+    Shim(ExecArgs),
     /// Become another program that ends when its parent does.
     #[command(name = "__exec", hide = true)]
     Exec(ExecArgs),
@@ -102,7 +105,7 @@ pub struct Places {
     /// The folder that holds Hugging Face's cache; `~/.cache/huggingface` unless set.
     #[arg(long, env = "HF_HOME", value_name = "DIR")]
     pub hf_home: Option<PathBuf>,
-    /// The folder for Python environments and prepared data; `~/.cache/matrix` unless set.
+    /// The folder for Python environments, prepared data and records of starts; `~/.cache/matrix` unless set.
     #[arg(long, env = "MATRIX_CACHE", value_name = "DIR")]
     pub cache: Option<PathBuf>,
 }
@@ -110,7 +113,7 @@ pub struct Places {
 impl Command {
     /// Whether signals are handled for it; what serves or becomes another program takes them as they come.
     pub const fn catches_signals(&self) -> bool {
-        !matches!(self, Self::Sim(_) | Self::Exec(_))
+        !matches!(self, Self::Sim(_) | Self::Shim(_) | Self::Exec(_))
     }
 }
 
@@ -122,6 +125,9 @@ pub struct CheckArgs {
     /// Print the mistakes as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Run the `help:` command of each recipe and check its flags against what it prints. This runs programs that the recipes name.
+    #[arg(long)]
+    pub ask_engines: bool,
     /// Where caches are.
     #[command(flatten)]
     pub places: Places,
@@ -269,9 +275,12 @@ pub struct FetchArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Example: matrix report results/2026-11-21-qwen3 --out published")]
 pub struct ReportArgs {
-    /// The folders of the runs; several come into one report.
+    /// The runs: folders, names of runs, or matrices, for their newest run. Several come into one report.
     #[arg(required = true, value_name = "RUN")]
-    pub runs: Vec<PathBuf>,
+    pub runs: Vec<String>,
+    /// The folder of runs.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub results: PathBuf,
     /// The format. Without it a terminal gets its tables, and a folder gets every other format.
     #[arg(long, value_enum)]
     pub format: Option<ReportFormat>,
@@ -398,11 +407,14 @@ pub struct InitArgs {
     pub dir: PathBuf,
 }
 
-/// `matrix __exec`.
+/// `matrix __shim` and `matrix __exec`.
 #[derive(Args, Debug)]
 pub struct ExecArgs {
     /// The process that must live on.
     pub parent: i32,
+    /// The folder of the cgroup that the program enters.
+    #[arg(long)]
+    pub cgroup: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(last = true, required = true)]
     pub command: Vec<std::ffi::OsString>,
@@ -506,6 +518,14 @@ fn word(text: &str) -> String {
 }
 
 impl Places {
+    /// The places that the environment names, for commands without flags for them.
+    pub fn of_environment() -> Self {
+        Self {
+            hf_home: variable("HF_HOME").map(PathBuf::from),
+            cache: variable("MATRIX_CACHE").map(PathBuf::from),
+        }
+    }
+
     /// The folder that holds Hugging Face's cache.
     pub fn hf_home(&self) -> Option<PathBuf> {
         self.hf_home

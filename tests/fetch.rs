@@ -225,6 +225,15 @@ fn the_files_of_a_model_are_fetched_when_asked_for_and_none_leaves_the_cache() {
         "weights"
     );
     assert!(!server.seen().iter().any(|line| line.contains("evil")));
+    // Other users and containers read a shared cache.
+    let mode = |path: &Path| {
+        let about = std::fs::metadata(path).expect("it is there");
+        std::os::unix::fs::PermissionsExt::mode(&about.permissions()) & 0o777
+    };
+    let reference = folder.path().join("hf/hub/models--some--model/refs/main");
+    let plain = folder.path().join("plain");
+    std::fs::write(&plain, "").expect("a file can be written");
+    assert_eq!(mode(&reference), mode(&plain), "the umask decides");
 }
 
 #[test]

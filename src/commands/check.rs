@@ -1,5 +1,6 @@
-//! `matrix check`: every mistake of a matrix and its recipes, every flag that an engine at hand does not know, and a note where a
-//! tokenizer that is at hand has no chat template. Nothing else of the machine is looked at.
+//! `matrix check`: every mistake of a matrix and its recipes, and a note where a tokenizer that is at hand has no chat template; with
+//! `--ask-engines` every flag that an engine at hand does not know. Without it nothing that a recipe names is run, so that a recipe
+//! from elsewhere can be checked. Nothing else of the machine is looked at.
 
 use crate::cli::CheckArgs;
 use crate::commands::{Colors, Outcome, Refusal, complain, flags, print, read, refused};
@@ -18,9 +19,17 @@ pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
         Ok(read) => {
             let plan = &read.plan;
             read.tell();
-            let unknown = flags::unknown(&read, &args.places)?;
+            let unknown = match args.ask_engines {
+                true => flags::unknown(&read, &args.places)?,
+                false => Vec::new(),
+            };
             if !unknown.is_empty() {
                 return wrong(args, &unknown, &read.sources, colors);
+            }
+            if !args.ask_engines && plan.launches.iter().any(|launch| !launch.help.is_empty()) {
+                complain(
+                    "note: flags are not checked against the engines' own help; `--ask-engines` runs the `help:` of their recipes\n",
+                );
             }
             let caches = Caches {
                 hf_home: args.places.hf_home(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::cli::Places;
 use crate::commands::{Outcome, Refusal, complain, print, whereabouts};
 use crate::engine;
 use crate::exit::Exit;
@@ -18,7 +19,11 @@ pub fn execute() -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| Refusal::unfit(format!("error: cannot start a runtime: {error}\n")))?;
-    let swept = runtime.block_on(engine::sweep(GRACE, &whereabouts()));
+    let swept = runtime.block_on(engine::sweep(
+        GRACE,
+        &whereabouts(),
+        &Places::of_environment().cache(),
+    ));
     for what in &swept.removed {
         print(&format!("removed {what}\n"));
     }

@@ -1,6 +1,7 @@
 //! `matrix fetch`: gets what a matrix lacks from the model hub, before a run that works offline.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -191,7 +192,11 @@ async fn fetch_trace(http: &reqwest::Client, trace: MooncakeTrace) -> anyhow::Re
         .bytes()
         .await?;
     let folder = place.parent().context("a trace lies in a folder")?;
-    let file = tempfile::NamedTempFile::new_in(folder).context("cannot keep the trace")?;
+    // The umask still applies: other users of this host read it too.
+    let file = tempfile::Builder::new()
+        .permissions(std::fs::Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .context("cannot keep the trace")?;
     std::fs::write(file.path(), &bytes).context("cannot keep the trace")?;
     file.persist(&place)
         .with_context(|| format!("cannot keep `{}`", place.display()))?;

@@ -126,6 +126,7 @@ pub fn execute(cli: Cli) -> Outcome {
         Command::Schema(args) => schema::execute(&args),
         Command::Init(args) => init::execute(&args),
         Command::Sim(args) => sim::execute(*args),
+        Command::Shim(args) => sim::supervise(&args),
         Command::Exec(args) => sim::exec(args),
     }
 }

@@ -1,6 +1,6 @@
 //! `matrix plan`: what `run` would do, in its order, with the commands that it stands for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -9,13 +9,14 @@ use anyhow::Context as _;
 use crate::base::ids::CellKey;
 use crate::base::text::printable;
 use crate::cli::{self, PlanArgs};
-use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
+use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::plan::command::{self, Given};
 use crate::matrix::plan::{Attach, Cell, Launch, Loads, Place, Plan, Start};
 use crate::matrix::spec::repeats::Order;
-use crate::matrix::spec::select::Selector;
+use crate::matrix::spec::select::{self, Selector};
+use crate::matrix::spec::source::nearest;
 use crate::results::store;
 
 /// Prints the plan.
@@ -46,6 +47,7 @@ pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
 /// Leaves in the plan what fits.
 pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<(), Refusal> {
     let known: Vec<String> = plan.cells.iter().map(|cell| cell.key.to_string()).collect();
+    let unmatched = unmatched(plan, only);
     plan.keep(|cell| only.fits(&cell.axes));
     if plan.cells.is_empty() {
         let some: Vec<&str> = known.iter().take(3).map(String::as_str).collect();
@@ -55,7 +57,35 @@ pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<(), Refusal> {
             some.join("\n      ")
         )));
     }
+    for note in unmatched {
+        complain(&format!("note: {note}\n"));
+    }
     Ok(())
+}
+
+/// The values of a selection that fit no cell, in words: each may be a typo beside one that fits.
+fn unmatched(plan: &Plan, only: &Selector) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (axis, patterns) in &only.0 {
+        let values: BTreeSet<&str> = plan
+            .cells
+            .iter()
+            .map(|cell| cell.axes.get(&axis.value).map_or("", String::as_str))
+            .collect();
+        for pattern in patterns {
+            let plain = pattern.strip_prefix('!').unwrap_or(pattern);
+            if values.iter().any(|value| select::fits(plain, value)) {
+                continue;
+            }
+            let near = nearest(plain, values.iter().copied());
+            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            notes.push(format!(
+                "`{plain}` in `--only` is the {} of no cell{near}",
+                axis.value
+            ));
+        }
+    }
+    notes
 }
 
 fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {

@@ -37,12 +37,11 @@ const WRITTEN: [ReportFormat; 4] = [
 /// # Errors
 /// A folder that is no run; a reference that no run has; a folder that cannot be written.
 pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
-    let read = |folder| Run::read(folder).map_err(|error| Refusal::usage(format!("error: {error}\n")));
-    let runs: Vec<Run> = args
-        .runs
-        .iter()
-        .map(|folder| read(folder))
-        .collect::<Result<_, _>>()?;
+    let read = |name: &String| {
+        let run = store::nightly::named(&args.results, name);
+        run.map_err(|error| Refusal::usage(format!("error: {error}\n")))
+    };
+    let runs: Vec<Run> = args.runs.iter().map(read).collect::<Result<_, _>>()?;
     if let Some(name) = &args.reference {
         known(name, &runs)?;
     }
@@ -254,6 +253,9 @@ fn document(read: &[Read<'_>], reference: Option<&str>, bound: f64) -> Document 
     Document::of(&sources, reference, bound)
 }
 
+/// How long the engine's part of a file name may be.
+const LONGEST_PART: usize = 100;
+
 /// A Markdown document for each engine of each run.
 fn engine_reports(read: &[Read<'_>]) -> Vec<(String, String)> {
     let mut documents = Vec::new();
@@ -264,16 +266,34 @@ fn engine_reports(read: &[Read<'_>]) -> Vec<(String, String)> {
                 1 => name,
                 _ => format!("{name}-{}", run.about.run),
             };
-            let is_safe = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
-            let safe: String = name
-                .chars()
-                .map(|letter| if is_safe(letter) { letter } else { '-' })
-                .collect();
             let text = report::engine_report::engine_report(&of_engine, Some(&run.machine));
-            documents.push((format!("engine-{safe}.md"), text));
+            documents.push((name, text));
         }
     }
+    let names: Vec<String> = documents.iter().map(|(name, _)| name.clone()).collect();
+    let file = |name: &str| format!("engine-{}.md", file_part(name, &names));
     documents
+        .into_iter()
+        .map(|(name, text)| (file(&name), text))
+        .collect()
+}
+
+/// An engine's name as a part of a file name, which no other of `names` gives.
+fn file_part(name: &str, names: &[String]) -> String {
+    let is_safe = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
+    let safe = |name: &str| -> String {
+        name.chars()
+            .map(|letter| if is_safe(letter) { letter } else { '-' })
+            .collect()
+    };
+    let part = safe(name);
+    let twins = names
+        .iter()
+        .filter(|other| safe(other).eq_ignore_ascii_case(&part));
+    match part.len() <= LONGEST_PART && twins.count() < 2 {
+        true => part,
+        false => store::file_name(name),
+    }
 }
 
 /// Columns of the terminal; a pipe is as wide as a page.

@@ -79,18 +79,26 @@ pub(super) struct Count {
     done: usize,
     invalid: usize,
     failed: usize,
+    interrupted: usize,
+    missing: usize,
 }
 
 impl Count {
-    fn of<'a>(finished: impl Iterator<Item = &'a Summary>) -> Self {
-        let mut count = Self::default();
-        for summary in finished {
+    /// Of the summaries of a plan with so many measurements.
+    fn of<'a>(summaries: impl Iterator<Item = &'a Summary>, measurements: usize) -> Self {
+        let mut count = Self {
+            missing: measurements,
+            ..Self::default()
+        };
+        for summary in summaries {
+            count.missing = count.missing.saturating_sub(1);
             let mut reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
             match &summary.ending {
                 Ending::Failed { .. } => count.failed += 1,
                 Ending::Done if reasons.any(|reason| reason.weight == Verdict::Invalid) => count.invalid += 1,
                 Ending::Done => count.done += 1,
-                Ending::Skipped { .. } | Ending::Interrupted => {}
+                Ending::Interrupted => count.interrupted += 1,
+                Ending::Skipped { .. } => {}
             }
         }
         count
@@ -98,7 +106,13 @@ impl Count {
 
     fn words(self) -> String {
         let mut words = format!("{} done", self.done);
-        for (count, word) in [(self.invalid, "invalid"), (self.failed, "failed")] {
+        let others = [
+            (self.invalid, "invalid"),
+            (self.failed, "failed"),
+            (self.interrupted, "interrupted"),
+            (self.missing, "not measured"),
+        ];
+        for (count, word) in others {
             if count > 0 {
                 words.push_str(&format!(", {count} {word}"));
             }
@@ -165,7 +179,7 @@ pub(super) fn measure(
         .context("cannot start a runtime")?;
     let allowed = allowed_gpus(args.gpus.as_ref(), &read.plan, &host.machine)?;
     // Before the machine is looked at: what a killed run left may hold the very port or the GPUs that are wanted now.
-    let swept = runtime.block_on(engine::sweep(GRACE, &host.whereabouts));
+    let swept = runtime.block_on(engine::sweep(GRACE, &host.whereabouts, &host.cache));
     let uses_daemon = |launch: &Launch| matches!(launch.place, Place::Container(_));
     for note in &swept.notes {
         complain(&format!("note: {note}\n"));
@@ -281,13 +295,14 @@ impl Begun<'_> {
                 todo: remaining(&more, &finished, false),
             }))
         };
+        let finished = measurements(&read.plan.starts) - measurements(&todo);
         let work = Work {
             first: Round {
                 plan: read.plan.clone(),
                 todo,
             },
             swept,
-            finished: finished.len(),
+            finished,
             calibrates: !args.no_calibration,
             retry_invalid: args.retry_invalid,
         };
@@ -299,7 +314,7 @@ impl Begun<'_> {
             .context("cannot read what is finished")?;
         let tables = report::write(&store, &args.places.cache(), colors)
             .context("the measurements are saved, the tables are not")?;
-        let count = Count::of(finished.values());
+        let count = Count::of(finished.values(), measurements(&plans.chosen.starts));
         Ok(Measured {
             run: store.run().clone(),
             folder: store.folder().to_owned(),
@@ -677,6 +692,11 @@ fn listeners(
     (events, progress)
 }
 
+/// How many measurements these starts are for.
+fn measurements(starts: &[Start]) -> usize {
+    starts.iter().map(|start| start.cells.len()).sum()
+}
+
 /// What is to be done.
 struct Work {
     /// What was planned before anything was measured.
@@ -711,12 +731,11 @@ async fn conduct(
     for what in swept {
         events.tell(Event::Swept { what });
     }
-    let count = |todo: &[Start]| todo.iter().map(|start| start.cells.len()).sum::<usize>();
-    let mut measurements = count(&todo) + finished;
+    let mut planned = measurements(&todo) + finished;
     events.tell(Event::RunBegan {
         run: host.run.clone(),
         matrix: plan.matrix.clone(),
-        measurements,
+        measurements: planned,
         finished,
     });
     let began = crate::base::clock::now();
@@ -747,10 +766,10 @@ async fn conduct(
                 return anyhow::Ok(());
             };
             Round { plan, todo } = next;
-            measurements += count(&todo);
+            planned += measurements(&todo);
             events.tell(Event::StartsAdded {
                 starts: todo.len(),
-                measurements,
+                measurements: planned,
             });
         }
     };

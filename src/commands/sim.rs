@@ -1,4 +1,4 @@
-//! `matrix sim`: the simulated engine in the foreground; and the shim that starts engines.
+//! `matrix sim`: the simulated engine in the foreground; and the shim below which engines run.
 
 use std::io::Write;
 
@@ -35,6 +35,20 @@ pub fn execute(args: SimArgs) -> Outcome {
     }
 }
 
+/// Runs the program until nothing that it started lives.
+///
+/// # Errors
+/// The system refuses.
+pub fn supervise(args: &ExecArgs) -> Outcome {
+    match engine::supervise(args.parent, args.cgroup.clone(), &args.command) {
+        Ok(()) => Ok(Exit::Done),
+        Err(error) => Err(Refusal {
+            exit: Exit::Planted(127),
+            message: format!("matrix: cannot start an engine: {error}\n"),
+        }),
+    }
+}
+
 /// Becomes the program; returns only when that fails.
 ///
 /// # Errors
@@ -42,7 +56,7 @@ pub fn execute(args: SimArgs) -> Outcome {
 pub fn exec(args: ExecArgs) -> Outcome {
     let mut command = args.command.into_iter();
     let program = command.next().unwrap_or_default();
-    let error = engine::exec_shim(args.parent, program.clone(), command.collect());
+    let error = engine::exec(args.parent, args.cgroup, program.clone(), command.collect());
     Err(Refusal {
         exit: Exit::Planted(127),
         message: format!("matrix: cannot start `{}`: {error}\n", program.to_string_lossy()),

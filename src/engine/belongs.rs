@@ -2,11 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use procfs::net::TcpState;
 use procfs::process::{self, FDTarget};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
 
-use crate::engine::{Executor, Running, port};
+use crate::base::text::one_line;
+use crate::engine::marks::{self, Marks};
+use crate::engine::{Endpoint, Executor, Running, port, tree};
 
 /// The names of this host by which an engine that someone else started may have been given.
 const HERE: [&str; 5] = ["127.0.0.1", "localhost", "[::1]", "::1", "0.0.0.0"];
@@ -30,6 +36,139 @@ impl Running {
     }
 }
 
+/// Whose the socket is that answers on an engine's port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listener {
+    /// The engine's.
+    Ours,
+    /// Another process's: its id and what it was started as.
+    Stranger(String),
+    /// It cannot be known, for this reason.
+    Unverified(&'static str),
+}
+
+/// What is asked about the listener of an engine.
+struct Question {
+    port: u16,
+    roots: Vec<u32>,
+    marks: Option<Marks>,
+}
+
+impl Running {
+    /// Whose the socket is that answers on its port. It reads `/proc`: not for the time while a load is driven.
+    pub async fn listener(&self) -> Listener {
+        let marks = match &self.executor {
+            Executor::Process(engine) => Some(engine.marks().clone()),
+            // The daemon gives a port to one container only; an attached server is any process that answers.
+            Executor::Docker(engine) if engine.publishes_port() => return Listener::Ours,
+            Executor::Attach(_) => return Listener::Ours,
+            Executor::Docker(_) => None,
+        };
+        let roots = self.tree();
+        if roots.is_empty() || !is_here(&self.endpoint.host) {
+            return Listener::Unverified("the engine runs where its processes cannot be seen");
+        }
+        let question = Question {
+            port: self.endpoint.port,
+            roots,
+            marks,
+        };
+        let looking = tokio::task::spawn_blocking(move || question.answer());
+        looking.await.expect("looking does not panic")
+    }
+}
+
+impl Question {
+    fn answer(&self) -> Listener {
+        let sockets = answering(self.port);
+        if sockets.is_empty() {
+            return Listener::Unverified("its port is not one of this network namespace");
+        }
+        let holders = holders(&sockets);
+        if holders.is_empty() {
+            return Listener::Unverified("the process that listens on its port cannot be seen");
+        }
+        let members = tree::of(&self.roots);
+        let is_ours = |pid: i32| {
+            members.iter().any(|member| member.pid == pid)
+                || self
+                    .marks
+                    .as_ref()
+                    .is_some_and(|marks| marks::of(pid).as_ref() == Some(marks))
+        };
+        match holders.iter().find(|(pid, _)| !is_ours(*pid)) {
+            None => Listener::Ours,
+            Some((pid, _)) => Listener::Stranger(named(*pid)),
+        }
+    }
+}
+
+/// Whether a server still answers at an endpoint; asked once its engine was stopped. A port that closes within a second is closed.
+pub async fn still_answers(endpoint: &Endpoint) -> bool {
+    const LOOKS: u32 = 6;
+    const PAUSE: Duration = Duration::from_millis(200);
+    const LIMIT: Duration = Duration::from_secs(1);
+    let host = endpoint.host.trim_start_matches('[').trim_end_matches(']');
+    for look in 0..LOOKS {
+        if look > 0 {
+            sleep(PAUSE).await;
+        }
+        let connecting = timeout(LIMIT, TcpStream::connect((host, endpoint.port)));
+        if !matches!(connecting.await, Ok(Ok(_))) {
+            return false;
+        }
+    }
+    true
+}
+
+/// A process in words.
+fn named(pid: i32) -> String {
+    let command = process::Process::new(pid).and_then(|process| process.cmdline());
+    let command: String = one_line(&command.unwrap_or_default().join(" "))
+        .chars()
+        .take(80)
+        .collect();
+    format!("process {pid} `{}`", command.trim_end())
+}
+
+/// The sockets of this host that answer on a port at 127.0.0.1: those of the most special address.
+fn answering(port: u16) -> BTreeSet<u64> {
+    let tables = [procfs::net::tcp(), procfs::net::tcp6()];
+    let entries: Vec<_> = tables
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.state == TcpState::Listen && entry.local_address.port() == port)
+        .collect();
+    let of = |is_special: &dyn Fn(&IpAddr) -> bool| -> BTreeSet<u64> {
+        let entries = entries
+            .iter()
+            .filter(|entry| is_special(&entry.local_address.ip().to_canonical()));
+        entries.map(|entry| entry.inode).collect()
+    };
+    let exact = of(&|address| *address == IpAddr::V4(Ipv4Addr::LOCALHOST));
+    match exact.is_empty() {
+        false => exact,
+        true => of(&|address| address.is_unspecified()),
+    }
+}
+
+/// The processes that hold one of these sockets, each with its parent.
+fn holders(sockets: &BTreeSet<u64>) -> Vec<(i32, i32)> {
+    let holds = |process: &process::Process| {
+        let files = process.fd().into_iter().flatten().flatten();
+        let mut targets = files.map(|file| file.target);
+        targets.any(|target| matches!(target, FDTarget::Socket(inode) if sockets.contains(&inode)))
+    };
+    process::all_processes()
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(holds)
+        .filter_map(|process| Some((process.pid, process.stat().ok()?.ppid)))
+        .collect()
+}
+
 /// The processes that listen on a port of this host, as far as this user may see; of a parent and its children that share the socket
 /// only the parent.
 pub fn listeners(port: u16) -> Vec<u32> {
@@ -44,18 +183,7 @@ pub fn listeners(port: u16) -> Vec<u32> {
     if sockets.is_empty() {
         return Vec::new();
     }
-    let holds = |process: &process::Process| {
-        let files = process.fd().into_iter().flatten().flatten();
-        let mut targets = files.map(|file| file.target);
-        targets.any(|target| matches!(target, FDTarget::Socket(inode) if sockets.contains(&inode)))
-    };
-    let found: Vec<(i32, i32)> = process::all_processes()
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(holds)
-        .filter_map(|process| Some((process.pid, process.stat().ok()?.ppid)))
-        .collect();
+    let found = holders(&sockets);
     let roots = found
         .iter()
         .filter(|(_, parent)| !found.iter().any(|(pid, _)| pid == parent));
@@ -64,20 +192,10 @@ pub fn listeners(port: u16) -> Vec<u32> {
 
 /// Who listens on a port of this host, in words; `None` where nobody does.
 pub fn holder(port: u16) -> Option<String> {
-    let words = |pid: &u32| {
-        let command = i32::try_from(*pid).ok().and_then(|pid| {
-            let process = process::Process::new(pid).ok()?;
-            process.cmdline().ok()
-        });
-        let command = command.unwrap_or_default().join(" ");
-        let command: String = command
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .take(80)
-            .collect();
-        format!("process {pid} `{}`", command.trim_end())
-    };
-    let holders: Vec<String> = listeners(port).iter().map(words).collect();
+    let pids = listeners(port)
+        .into_iter()
+        .filter_map(|pid| i32::try_from(pid).ok());
+    let holders: Vec<String> = pids.map(named).collect();
     match holders.is_empty() {
         false => Some(holders.join(", ")),
         true if port::is_free(port) => None,
@@ -108,6 +226,32 @@ mod tests {
         drop(listener);
         assert_eq!(listeners(port), [] as [u32; 0]);
         assert_eq!(holder(port), None);
+    }
+
+    #[test]
+    fn the_listener_of_a_port_is_distinguished_from_other_processes() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // Another address of the same port does not answer at 127.0.0.1.
+        let _other = std::net::TcpListener::bind(("127.0.0.2", port)).unwrap();
+        let ask = |root: u32| {
+            let question = Question {
+                port,
+                roots: vec![root],
+                marks: None,
+            };
+            question.answer()
+        };
+        assert_eq!(ask(std::process::id()), Listener::Ours);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let listener_of_another = ask(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(
+            matches!(listener_of_another, Listener::Stranger(who) if who.contains(&format!("process {}", std::process::id())))
+        );
+        drop(listener);
+        assert!(matches!(ask(std::process::id()), Listener::Unverified(_)));
     }
 
     #[test]

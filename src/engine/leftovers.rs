@@ -2,12 +2,14 @@
 //! nothing whose owner lives, and no stranger.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::engine::docker::{self, Whereabouts};
-use crate::engine::marks::{self, Owner, Seen};
+use crate::engine::marks::{self, Marks, Owner, Seen};
+use crate::engine::{shim, start_record, tree};
 
 /// How long the system may take to remove killed processes.
 const KILLED: Duration = Duration::from_secs(5);
@@ -31,6 +33,23 @@ pub struct Leftover {
 }
 
 impl Leftover {
+    fn new(seen: Seen, marks: Marks) -> Self {
+        Self {
+            pid: seen.pid,
+            pgid: seen.pgid,
+            run: marks.run,
+            start: marks.start,
+            owner: marks.owner,
+            command: seen.command.clone(),
+            seen,
+        }
+    }
+
+    /// Whether it is a shim, which ends what lives below it and then itself.
+    fn is_shim(&self) -> bool {
+        self.command.contains(&format!(" {} ", shim::SUPERVISE))
+    }
+
     /// The leftover in words, its command shortened.
     fn words(&self) -> String {
         let command: String = self.command.chars().take(80).collect();
@@ -44,50 +63,48 @@ impl Leftover {
     }
 }
 
-/// Processes that carry marks of `matrix`, and those that share a group with one: all of them, or only those whose owner
-/// lives no more. This process and its ancestors are never among them.
+/// Processes that carry marks of `matrix`, and those without marks that share a group with one or descend from one: all of them, or
+/// only those whose owner lives no more. This process and its ancestors are never among them.
 pub fn find(owner_is_dead_only: bool) -> Vec<Leftover> {
     let all = marks::processes();
     let spared = lineage(&all);
-    let marked: Vec<&Seen> = all
+    let marked: Vec<(&Seen, &Marks)> = all
         .iter()
         .filter(|seen| !spared.contains(&seen.pid))
-        .filter(|seen| {
-            let owner = seen.marks.as_ref().map(|marks| &marks.owner);
-            owner.is_some_and(|owner| !owner_is_dead_only || owner.is_dead())
-        })
+        .filter_map(|seen| Some((seen, seen.marks.as_ref()?)))
+        .filter(|(_, marks)| !owner_is_dead_only || marks.owner.is_dead())
         .collect();
+    let descendants: Vec<(BTreeSet<i32>, &Marks)> = marked
+        .iter()
+        .map(|(seen, marks)| (tree::below(&all, &[seen.pid]), *marks))
+        .collect();
+    let marks_of = |seen: &Seen| -> Option<Marks> {
+        if let Some(own) = &seen.marks {
+            let is_marked = marked.iter().any(|(kin, _)| kin.pid == seen.pid);
+            return is_marked.then(|| own.clone());
+        }
+        // A process may wipe its environment; its group and its ancestors still say whose it is.
+        let is_kin = |kin: &Seen| kin.pgid == seen.pgid && kin.session == seen.session;
+        let group = marked
+            .iter()
+            .find(|(kin, _)| is_kin(kin))
+            .map(|(_, marks)| *marks);
+        let ancestor = || descendants.iter().find(|(below, _)| below.contains(&seen.pid));
+        group.or_else(|| ancestor().map(|(_, marks)| *marks)).cloned()
+    };
     all.iter()
         .filter(|seen| !spared.contains(&seen.pid))
-        .filter_map(|seen| {
-            // A process may wipe its environment when it gives itself a title; its group still tells whose it is.
-            let kin = marked.iter().find(|kin| kin.pid == seen.pid).or_else(|| {
-                let is_bare = seen.marks.is_none();
-                marked
-                    .iter()
-                    .find(|kin| is_bare && kin.pgid == seen.pgid && kin.session == seen.session)
-            })?;
-            let marks = kin.marks.clone()?;
-            Some(Leftover {
-                pid: seen.pid,
-                pgid: seen.pgid,
-                run: marks.run,
-                start: marks.start,
-                owner: marks.owner,
-                command: seen.command.clone(),
-                seen: seen.clone(),
-            })
-        })
+        .filter_map(|seen| Some(Leftover::new(seen.clone(), marks_of(seen)?)))
         .collect()
 }
 
-/// Kills the processes that this one started, at once, and says which.
+/// Kills the processes that this one started, at once, and says which. A shim ends by itself once nothing lives below it.
 pub fn kill_own() -> Vec<String> {
     let Ok(own) = Owner::this() else { return Vec::new() };
     let mut left = find(false);
-    left.retain(|leftover| leftover.owner == own);
+    left.retain(|leftover| leftover.owner == own && !leftover.is_shim());
     for leftover in &left {
-        leftover.seen.signal(Signal::KILL);
+        leftover.seen.member().signal(Signal::KILL);
     }
     left.iter().map(Leftover::words).collect()
 }
@@ -126,37 +143,52 @@ pub struct Swept {
 
 /// Ends everything whose owner lives no more: SIGTERM, then after `grace` SIGKILL; containers at the daemon of `whereabouts` are
 /// removed.
-pub async fn sweep(grace: Duration, whereabouts: &Whereabouts) -> Swept {
-    let (processes, containers) = tokio::join!(processes(grace), docker::sweep(grace, whereabouts));
+///
+/// `cache` is where starts are recorded, by which processes without marks are found.
+pub async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Path) -> Swept {
+    let (processes, containers) = tokio::join!(processes(grace, cache), docker::sweep(grace, whereabouts));
+    // Containers that share the host's memory are gone by now as well.
+    let freed = start_record::settle(cache);
     Swept {
-        removed: [processes.removed, containers.removed].concat(),
+        removed: [processes.removed, containers.removed, freed].concat(),
         remaining: [processes.remaining, containers.remaining].concat(),
         ..containers
     }
 }
 
-async fn processes(grace: Duration) -> Swept {
-    let mut told: Vec<Leftover> = Vec::new();
-    for (signal, patience) in [(Signal::TERM, grace), (Signal::KILL, KILLED)] {
-        let deadline = tokio::time::Instant::now() + patience;
+/// What dead owners left: by marks, and by the records of their starts.
+fn orphans(cache: &Path) -> Vec<Leftover> {
+    let mut all = find(true);
+    for start_record::Orphan { marks, seen } in start_record::orphans(cache) {
+        if !all.iter().any(|known| known.pid == seen.pid) {
+            all.push(Leftover::new(seen, marks));
+        }
+    }
+    all
+}
+
+async fn processes(grace: Duration, cache: &Path) -> Swept {
+    let mut found: Vec<Leftover> = Vec::new();
+    for (signal, limit) in [(Signal::TERM, grace), (Signal::KILL, KILLED)] {
+        let deadline = tokio::time::Instant::now() + limit;
         let mut signalled = BTreeSet::new();
         loop {
-            let left = find(true);
+            let left = orphans(cache);
             if left.is_empty() {
                 return Swept {
-                    removed: told.iter().map(Leftover::words).collect(),
+                    removed: words(&found, |_| true),
                     ..Swept::default()
                 };
             }
+            // A shim keeps what it supervises together, so it is the last one.
+            let are_shims = left.iter().all(Leftover::is_shim);
             for leftover in left {
-                if signalled.insert((leftover.pid, leftover.seen.started)) {
-                    leftover.seen.signal(signal);
+                let member = leftover.seen.member();
+                if (are_shims || !leftover.is_shim()) && signalled.insert(member) {
+                    member.signal(signal);
                 }
-                if !told
-                    .iter()
-                    .any(|old| old.pid == leftover.pid && old.seen.started == leftover.seen.started)
-                {
-                    told.push(leftover);
+                if !found.iter().any(|known| known.seen.member() == member) {
+                    found.push(leftover);
                 }
             }
             if tokio::time::Instant::now() >= deadline {
@@ -165,15 +197,22 @@ async fn processes(grace: Duration) -> Swept {
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
     }
-    let stubborn: BTreeSet<i32> = find(true).iter().map(|leftover| leftover.pid).collect();
-    let is_stubborn = |leftover: &&Leftover| stubborn.contains(&leftover.pid);
-    let (remaining, removed): (Vec<&Leftover>, Vec<&Leftover>) = told.iter().partition(is_stubborn);
+    let live: BTreeSet<i32> = orphans(cache).iter().map(|leftover| leftover.pid).collect();
     Swept {
-        removed: removed.into_iter().map(Leftover::words).collect(),
-        remaining: remaining
+        removed: words(&found, |leftover| !live.contains(&leftover.pid)),
+        remaining: words(&found, |leftover| live.contains(&leftover.pid))
             .into_iter()
-            .map(|leftover| format!("{}: it is there after SIGKILL", leftover.words()))
+            .map(|words| format!("{words}: it is there after SIGKILL"))
             .collect(),
         ..Swept::default()
     }
+}
+
+/// Those that are wanted in words, without shims.
+fn words(found: &[Leftover], is_wanted: impl Fn(&Leftover) -> bool) -> Vec<String> {
+    let engines = found.iter().filter(|leftover| !leftover.is_shim());
+    engines
+        .filter(|leftover| is_wanted(leftover))
+        .map(Leftover::words)
+        .collect()
 }

@@ -7,9 +7,10 @@ use std::fs;
 
 use procfs::process::{self, Process};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::Pid;
 
 use crate::base::ids::{LaunchId, RunId};
+use crate::engine::tree::Member;
 
 /// The variable that names the run.
 pub(crate) const RUN: &str = "MATRIX_RUN";
@@ -163,24 +164,12 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Sends it a signal, if it is still the same process.
-    pub(crate) fn signal(&self, signal: Signal) {
-        let Some(pid) = Pid::from_raw(self.pid) else {
-            return;
-        };
-        // The descriptor pins the process: its id cannot pass to a stranger between the look and the signal.
-        let pinned = rustix::process::pidfd_open(pid, PidfdFlags::empty());
-        let is_same = Process::new(self.pid)
-            .and_then(|process| process.stat())
-            .is_ok_and(|stat| stat.starttime == self.started);
-        if !is_same {
-            return;
+    /// What names it for ever.
+    pub(crate) const fn member(&self) -> Member {
+        Member {
+            pid: self.pid,
+            started: self.started,
         }
-        // It may have ended in the meantime, which is what was wanted.
-        let _ = match pinned {
-            Ok(pinned) => rustix::process::pidfd_send_signal(&pinned, signal),
-            Err(_) => rustix::process::kill_process(pid, signal),
-        };
     }
 }
 
@@ -190,6 +179,22 @@ pub(crate) fn processes() -> Vec<Seen> {
         return Vec::new();
     };
     all.filter_map(|process| see(&process.ok()?)).collect()
+}
+
+/// A live process by its id, with its command line.
+pub(crate) fn see_by_id(pid: i32) -> Option<Seen> {
+    let process = Process::new(pid).ok()?;
+    let command = process.cmdline().unwrap_or_default().join(" ");
+    Some(Seen {
+        command,
+        ..see(&process)?
+    })
+}
+
+/// The marks of a process; `None` where it has none, or may not be asked.
+pub(crate) fn of(pid: i32) -> Option<Marks> {
+    let environ = Process::new(pid).and_then(|process| process.environ());
+    Marks::read(&environ.ok()?)
 }
 
 fn see(process: &Process) -> Option<Seen> {

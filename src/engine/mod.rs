@@ -5,6 +5,7 @@
 
 mod attach;
 mod belongs;
+mod cgroup;
 mod contact;
 mod docker;
 mod environment;
@@ -16,7 +17,9 @@ mod marks;
 mod port;
 mod process;
 mod ready;
+mod shim;
 mod shm;
+mod start_record;
 mod tree;
 mod venv;
 
@@ -36,7 +39,7 @@ use crate::results::record::post_mortem::End;
 use crate::results::store;
 
 pub use attach::unreachable;
-pub use belongs::{holder, is_here, listeners};
+pub use belongs::{Listener, holder, is_here, listeners, still_answers};
 pub use contact::{check_model, facts, http_client, info, lacks, proxied_client, reset_caches};
 pub use docker::{
     Images, Lack, Orphans, Pull, Refused, Remaining, Wanted, Whereabouts, is_here as has_containers_here,
@@ -44,12 +47,12 @@ pub use docker::{
 };
 pub use environment::described as environment_described;
 pub use flags::{Asking, Flags, UnknownFlag, check_flags};
-pub use group::exec_shim;
 pub use leftovers::{Leftover, Swept, find, kill_own, sweep};
 pub use log::{Log, Omen};
 pub use marks::Owner;
 pub use port::free_port;
 pub use ready::{NotReady, Progress, Readiness, ready};
+pub use shim::{exec, supervise};
 pub use venv::VenvError;
 
 /// What a start needs beside the launch.
@@ -68,7 +71,7 @@ pub struct Context {
     pub secret: Secrets,
     /// The `matrix` binary, for `{matrix}`.
     pub matrix: PathBuf,
-    /// The binary whose `__exec` ties processes to our life; `None` spawns programs themselves.
+    /// The binary whose `__shim` ties processes to our life; `None` spawns programs themselves.
     pub shim: Option<PathBuf>,
     /// The `PATH` in which programs are looked up.
     pub path: Option<String>,
@@ -76,7 +79,7 @@ pub struct Context {
     pub environment: Vec<String>,
     /// Where Hugging Face's cache is, for `{hf_home}`.
     pub hf_home: Option<PathBuf>,
-    /// Where environments are kept.
+    /// Where environments and the records of starts are kept.
     pub cache: PathBuf,
     /// Where the container daemon is.
     pub whereabouts: Whereabouts,
@@ -244,8 +247,7 @@ pub struct Stopped {
 /// Starts the engine of a launch, its environment first where it needs one. It does not wait until the engine answers. How far a
 /// pull is goes to `tell`.
 ///
-/// Dropping the future ends what was begun. Call it on a thread that lives as long as the runtime (not in `spawn_blocking`): with a
-/// shim the engine ends with the thread that started it.
+/// Dropping the future ends what was begun.
 ///
 /// # Errors
 /// What the launch asks for cannot be had here.
@@ -400,26 +402,56 @@ impl Running {
         }
     }
 
-    /// Looks what shared memory its processes use, by which alone what they leave is known as theirs. It reads `/proc`: not for the
-    /// time while a load is driven.
+    /// Records which processes it has and what shared memory they use, by which alone what they leave is known as theirs. It reads
+    /// `/proc`: do not call it while a load is driven.
     pub async fn look(&mut self) {
-        let Some(mut watch) = self.shm.clone() else { return };
+        let mut shm = self.shm.clone();
+        let mut record = match &self.executor {
+            Executor::Process(engine) => Some(engine.record().clone()),
+            Executor::Docker(engine) => engine.record().cloned(),
+            Executor::Attach(_) => None,
+        };
+        let is_process = matches!(self.executor, Executor::Process(_));
+        if shm.is_none() && record.is_none() {
+            return;
+        }
         let roots = self.tree();
         let looking = tokio::task::spawn_blocking(move || {
-            watch.look(&tree::of(&roots));
-            watch
+            let members = tree::of(&roots);
+            if let Some(shm) = &mut shm {
+                shm.look(&members);
+            }
+            if let Some(record) = &mut record {
+                // Processes of a container are found by the container.
+                if is_process {
+                    record.add(&members);
+                }
+                if let Some(shm) = &shm {
+                    record.add_shared(shm.seen());
+                }
+            }
+            (shm, record)
         });
-        self.shm = Some(looking.await.expect("looking does not panic"));
+        let record;
+        (self.shm, record) = looking.await.expect("looking does not panic");
+        match (&mut self.executor, record) {
+            (Executor::Process(engine), Some(record)) => engine.set_record(record),
+            (Executor::Docker(engine), Some(record)) => engine.set_record(record),
+            _ => {}
+        }
     }
 
     /// Stops it and waits until nothing of it is left. When this is dropped halfway what is left is killed at once.
     pub async fn stop(mut self) -> Stopped {
         let began = clock::now();
         self.look().await;
-        let how = match self.executor {
+        let (how, record) = match self.executor {
             Executor::Process(engine) => engine.stop(&self.log).await,
-            Executor::Docker(engine) => engine.stop(&self.log).await,
-            Executor::Attach(engine) => engine.stop(),
+            Executor::Docker(engine) => {
+                let record = engine.record().cloned();
+                (engine.stop(&self.log).await, record)
+            }
+            Executor::Attach(engine) => (engine.stop(), None),
         };
         let freed = match self.shm {
             Some(watch) => tokio::task::spawn_blocking(move || watch.free())
@@ -427,6 +459,9 @@ impl Running {
                 .expect("removing files does not panic"),
             None => shm::Freed::default(),
         };
+        if let Some(record) = record {
+            record.remove();
+        }
         Stopped {
             how: format!("{how}{}", freed.words()),
             shm_freed_bytes: (freed.files > 0).then_some(freed.bytes),

@@ -8,6 +8,7 @@ use crate::base::clock;
 use crate::base::ids::RunId;
 use crate::engine::group::{Group, Order};
 use crate::engine::marks::Marks;
+use crate::engine::start_record::StartRecord;
 use crate::engine::venv::{self, Made, Make};
 use crate::engine::{
     Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, contact, environment, port,
@@ -51,7 +52,7 @@ pub(super) async fn start(
     let began = clock::now();
     let (reader, writer) = std::io::pipe().map_err(spawn)?;
     let log = Log::follow(reader, logs.engine, launch.signs.clone(), &context.redactor).map_err(spawn)?;
-    let group = Group::spawn(&order, &writer).map_err(spawn)?;
+    let group = Group::spawn(&order, &writer).await.map_err(spawn)?;
     Ok(Running {
         endpoint: Endpoint {
             host: "127.0.0.1".to_owned(),
@@ -76,9 +77,21 @@ impl Engine {
         self.group.pid().to_string()
     }
 
-    /// The first process, from which all others descend.
+    /// The process from which all others descend.
     pub(super) fn pid(&self) -> u32 {
-        self.group.pid().unsigned_abs()
+        self.group.root().unsigned_abs()
+    }
+
+    pub(super) const fn record(&self) -> &StartRecord {
+        self.group.record()
+    }
+
+    pub(super) fn set_record(&mut self, record: StartRecord) {
+        self.group.set_record(record);
+    }
+
+    pub(super) const fn marks(&self) -> &Marks {
+        self.group.marks()
     }
 
     /// Waits until the process ended and, a moment, for its last words.
@@ -109,10 +122,11 @@ impl Engine {
         }
     }
 
-    pub(super) async fn stop(mut self, log: &Log) -> String {
+    /// Stops it. Says how, and gives the record of the start where nothing of it lives.
+    pub(super) async fn stop(mut self, log: &Log) -> (String, Option<StartRecord>) {
         let how = self.group.stop(self.grace).await;
         log.over(LAST_WRITE).await;
-        how
+        (how, self.group.is_gone().then(|| self.group.record().clone()))
     }
 }
 
@@ -205,6 +219,7 @@ fn order(
         dir,
         marks,
         shim: context.shim.clone(),
+        cache: context.cache.clone(),
     })
 }
 

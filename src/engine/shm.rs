@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::tree::Member;
 
@@ -16,8 +17,8 @@ use crate::engine::tree::Member;
 const FOLDER: &str = "/dev/shm";
 
 /// A file by what names it for ever: a name may be given anew.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct File {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct File {
     path: PathBuf,
     device: u64,
     inode: u64,
@@ -101,6 +102,11 @@ impl Watch {
         }
     }
 
+    /// The files that processes of the engine were seen to write.
+    pub(super) const fn seen(&self) -> &BTreeSet<File> {
+        &self.seen
+    }
+
     /// Files of this user that were not there before.
     fn new_files(&self) -> impl Iterator<Item = (File, fs::Metadata)> + '_ {
         let ours = geteuid().as_raw();
@@ -109,30 +115,56 @@ impl Watch {
 
     /// Removes what the engine left, after it ended.
     pub(super) fn free(&self) -> Freed {
-        let left: Vec<(File, fs::Metadata)> = self.new_files().collect();
-        let Some(device) = left.first().map(|(file, _)| file.device) else {
-            return Freed::default();
-        };
-        let used = Used::by_anybody(device);
-        let mut freed = Freed::default();
-        for (file, about) in left {
-            let is_open_to_others = about.mode() & 0o066 != 0;
-            let is_hidden = used.is_partial && is_open_to_others;
-            if is_hidden || used.inodes.contains(&file.inode) {
-                continue;
-            }
-            if !self.seen.contains(&file) {
-                freed.unattributed += 1;
-                continue;
-            }
-            // Somebody else may have removed it, which is as good.
-            if fs::remove_file(&file.path).is_ok() {
-                freed.files += 1;
-                freed.bytes += about.blocks() * 512;
-            }
-        }
-        freed
+        remove(self.new_files().collect(), &self.seen)
     }
+}
+
+impl File {
+    /// What is known of it, while it is still there and belongs to this user.
+    fn metadata(&self) -> Option<fs::Metadata> {
+        let about = fs::symlink_metadata(&self.path).ok()?;
+        let is_same = (about.dev(), about.ino()) == (self.device, self.inode) && about.is_file();
+        (is_same && about.uid() == geteuid().as_raw()).then_some(about)
+    }
+
+    /// Whether it is still there.
+    pub(super) fn exists(&self) -> bool {
+        self.metadata().is_some()
+    }
+}
+
+/// Removes what an engine left whose owner was killed, as far as nobody uses it.
+pub(super) fn free_left(seen: &BTreeSet<File>) -> Freed {
+    let left = seen
+        .iter()
+        .filter_map(|file| Some((file.clone(), file.metadata()?)));
+    remove(left.collect(), seen)
+}
+
+/// Removes those of `left` that were `seen` with the engine and that nobody uses.
+fn remove(left: Vec<(File, fs::Metadata)>, seen: &BTreeSet<File>) -> Freed {
+    let Some(device) = left.first().map(|(file, _)| file.device) else {
+        return Freed::default();
+    };
+    let used = Used::by_anybody(device);
+    let mut freed = Freed::default();
+    for (file, about) in left {
+        let is_open_to_others = about.mode() & 0o066 != 0;
+        let is_hidden = used.is_partial && is_open_to_others;
+        if is_hidden || used.inodes.contains(&file.inode) {
+            continue;
+        }
+        if !seen.contains(&file) {
+            freed.unattributed += 1;
+            continue;
+        }
+        // Another process may have removed it, which is as good.
+        if fs::remove_file(&file.path).is_ok() {
+            freed.files += 1;
+            freed.bytes += about.blocks() * 512;
+        }
+    }
+    freed
 }
 
 /// The files of a folder; links and folders are not shared memory.

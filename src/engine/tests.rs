@@ -432,6 +432,7 @@ async fn only_what_a_dead_owner_left_is_swept() {
     let swept = sweep(
         Duration::from_millis(300),
         &Whereabouts::at("unix:///no/such/daemon"),
+        std::path::Path::new("/no/such/cache"),
     )
     .await
     .removed;

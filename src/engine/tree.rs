@@ -2,13 +2,57 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use procfs::process;
+use procfs::process::{self, Process};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::marks::Seen;
 
 /// A live process by its id and its start in clock ticks after the machine's, which name it for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Member {
-    pub(super) pid: i32,
-    pub(super) started: u64,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Member {
+    pub(crate) pid: i32,
+    pub(crate) started: u64,
+}
+
+impl Member {
+    /// Sends it a signal, if it is still the same process.
+    pub(crate) fn signal(self, signal: Signal) {
+        let Some(pid) = Pid::from_raw(self.pid) else {
+            return;
+        };
+        // The descriptor pins the process: its id cannot pass to a stranger between the look and the signal.
+        let pinned = rustix::process::pidfd_open(pid, PidfdFlags::empty());
+        let is_same = Process::new(self.pid)
+            .and_then(|process| process.stat())
+            .is_ok_and(|stat| stat.starttime == self.started);
+        if !is_same {
+            return;
+        }
+        // It may have ended in the meantime, which is as good.
+        let _ = match pinned {
+            Ok(pinned) => rustix::process::pidfd_send_signal(&pinned, signal),
+            Err(_) => rustix::process::kill_process(pid, signal),
+        };
+    }
+}
+
+/// The processes that descend from `roots`, without these.
+pub(super) fn below(all: &[Seen], roots: &[i32]) -> BTreeSet<i32> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for seen in all {
+        children.entry(seen.parent).or_default().push(seen.pid);
+    }
+    let mut members = BTreeSet::new();
+    let mut open = roots.to_vec();
+    while let Some(pid) = open.pop() {
+        for child in children.get(&pid).into_iter().flatten() {
+            if members.insert(*child) {
+                open.push(*child);
+            }
+        }
+    }
+    members
 }
 
 /// The live ones of `roots`, what descends from them, and what is in the process group that one of them leads.
@@ -63,8 +107,8 @@ mod tests {
         let this = i32::try_from(std::process::id()).unwrap();
         assert!(members.iter().all(|member| member.pid != this));
         for member in members {
-            let pid = rustix::process::Pid::from_raw(member.pid).unwrap();
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+            let pid = Pid::from_raw(member.pid).unwrap();
+            rustix::process::kill_process(pid, Signal::KILL).unwrap();
         }
         child.wait().unwrap();
     }

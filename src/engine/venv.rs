@@ -278,8 +278,9 @@ async fn step(
         dir: None,
         marks: make.marks.clone(),
         shim: make.shim.map(Path::to_owned),
+        cache: make.cache.to_owned(),
     };
-    let mut group = Group::spawn(&order, writer).map_err(io)?;
+    let mut group = Group::spawn(&order, writer).await.map_err(io)?;
     let status = group.exited().await.map_err(io)?;
     group.stop(GRACE).await;
     if status.success() {

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, RANGE};
@@ -469,7 +470,10 @@ fn link(blob: &Path, shown: &Path) -> io::Result<()> {
 fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    // The umask still applies: other users of a shared cache read it too.
+    let mut file = tempfile::Builder::new()
+        .permissions(fs::Permissions::from_mode(0o666))
+        .tempfile_in(folder)?;
     file.write_all(bytes)?;
     file.persist(path).map(|_| ()).map_err(|error| error.error)
 }

@@ -16,6 +16,9 @@ pub struct Sink {
 }
 
 impl Sink {
+    /// So many records may wait to be written while a load runs.
+    pub const ROOM: usize = 4096;
+
     /// With room for so many records, and the other end. Texts of answers go along only where they are kept.
     pub fn new(room: usize, keeps_text: bool) -> (Self, Receiver<Request>) {
         let (records, receiver) = sync_channel(room);

@@ -38,6 +38,7 @@ use std::fmt;
 pub use tables::Shown;
 
 use crate::judge::metrics::Better;
+use crate::results::record::validity::Family;
 
 /// What a missing value prints as.
 pub const MISSING: &str = "–";
@@ -126,6 +127,8 @@ pub enum Mark {
     Warned,
     /// Its figures stand, with a doubt that is told below.
     Suspect,
+    /// Figures of this family stand, with a doubt that is told below.
+    SuspectIn(Family),
     /// Its figures are no measurement of what was asked.
     Invalid,
     /// Clearly better than every other row that it can be compared with.
@@ -142,6 +145,8 @@ impl Mark {
             Self::Imported => Some("imported"),
             Self::Warned => Some("warned"),
             Self::Suspect => Some("suspect"),
+            Self::SuspectIn(Family::Itl) => Some("ITL suspect"),
+            Self::SuspectIn(Family::Energy) => Some("energy suspect"),
             Self::Invalid => Some("invalid"),
             Self::Best => Some("best"),
             Self::Failed => None,

@@ -4,6 +4,7 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table as Drawn, TableStyle};
 
 use super::{Align, Column, Mark, Row, Table, Value, plain};
+use crate::results::record::validity::Family;
 
 /// Blanks around the content of each column.
 const PADDING: u16 = 2;
@@ -99,7 +100,10 @@ fn style_of(row: &Row) -> Style {
     let has = |mark| row.marks.contains(&mark);
     if has(Mark::Failed) || has(Mark::Invalid) {
         AnsiColor::Red.on_default()
-    } else if has(Mark::Warned) || has(Mark::Suspect) {
+    } else if has(Mark::Warned)
+        || has(Mark::Suspect)
+        || Family::ALL.into_iter().any(|family| has(Mark::SuspectIn(family)))
+    {
         AnsiColor::Yellow.on_default()
     } else if has(Mark::Best) {
         AnsiColor::Green.on_default()

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::load::dataset::tokenizer::Tokenizer;
+use crate::load::dataset::tokenizer::{CleanUp, Tokenizer};
 use crate::load::dataset::{Content, Prompt};
 use crate::results::record::request::{ChunkKind, Request};
 
@@ -13,6 +13,18 @@ const FEW: usize = 8;
 
 /// A server's count of a prompt that lies no further from the data set's is not looked into.
 const CLOSE: u32 = 8;
+
+/// Characters of a prompt before the piece that is looked for in its answer: a unique beginning may stand in their place.
+const ECHO_BEGIN: usize = 64;
+
+/// The same in tokens, of a prompt that is token ids.
+const ECHO_BEGIN_IDS: usize = 8;
+
+/// Characters of that piece: more than two texts share by accident.
+const ECHO_LENGTH: usize = 32;
+
+/// Characters of an answer within which the piece must stand.
+const ECHO_WITHIN: usize = 256;
 
 /// The share of a sequence that its most frequent member takes; `None` where it is short.
 fn share_of_most_frequent<T: Eq + Hash>(members: impl Iterator<Item = T>) -> Option<f64> {
@@ -93,6 +105,48 @@ pub(super) fn count_outputs(requests: &mut [Request], tokenizer: &Tokenizer) {
         request.counted_reasoning = reasoning.and_then(|tokens| u32::try_from(tokens).ok());
         request.counted_tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
     }
+}
+
+/// Marks answers that begin with their prompt, as those of an engine that was told to echo it, or computes nothing.
+pub(super) fn find_echoes(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
+    for request in requests.iter_mut().filter(|request| request.round.is_none()) {
+        let prompt = usize::try_from(request.index)
+            .ok()
+            .and_then(|row| prompts.get(row));
+        let (Some(prompt), Some(answer)) = (prompt, request.text.as_deref()) else {
+            continue;
+        };
+        let piece = match &prompt.content {
+            Content::Text(text) => piece(text, ECHO_BEGIN),
+            Content::Ids(ids) => {
+                let begin = ids.iter().skip(ECHO_BEGIN_IDS).take(ECHO_LENGTH);
+                let begin: Vec<u32> = begin.copied().collect();
+                let text = tokenizer.decode(&begin, CleanUp::AsConfigured).ok();
+                text.and_then(|text| piece(&text, 0))
+            }
+            Content::Messages(messages) => {
+                let mut said = messages
+                    .iter()
+                    .rev()
+                    .filter_map(|message| message["content"].as_str());
+                said.next().and_then(|text| piece(text, ECHO_BEGIN))
+            }
+            Content::Pictures { .. } => None,
+        };
+        request.echoes_prompt = piece.is_some_and(|piece| begins_with(answer, &piece));
+    }
+}
+
+/// So many characters of a prompt behind its beginning; `None` of a shorter one.
+fn piece(text: &str, begin: usize) -> Option<String> {
+    let piece: String = text.chars().skip(begin).take(ECHO_LENGTH).collect();
+    (piece.chars().count() == ECHO_LENGTH).then_some(piece)
+}
+
+/// Whether a piece of the prompt stands near the beginning of the answer; a chat template may stand before it.
+fn begins_with(answer: &str, piece: &str) -> bool {
+    let begin: String = answer.chars().take(ECHO_WITHIN).collect();
+    begin.contains(piece)
 }
 
 /// The text of the reasoning, where there is any.
@@ -181,6 +235,27 @@ mod tests {
         let text = "the quick brown fox jumps over the lazy dog";
         assert!(uniformity(&ids, None, text) < Some(0.25));
         assert_eq!(uniformity(&[1, 1], None, "aa"), None, "too short to say");
+    }
+
+    #[test]
+    fn an_answer_that_begins_with_its_prompt_is_an_echo() {
+        let prompt = "once upon a time there was a benchmark that measured nothing at all, and it was the fastest one of all times";
+        let is_echo = |prompt: &str, answer: &str| {
+            let piece = piece(prompt, ECHO_BEGIN);
+            piece.is_some_and(|piece| begins_with(answer, &piece))
+        };
+        assert!(is_echo(prompt, prompt));
+        assert!(is_echo(prompt, &format!("<|user|>{prompt}<|assistant|>")));
+        assert!(
+            is_echo(prompt, &prompt.replace("once upon a time", "zqxwvuts")),
+            "behind a beginning of its own"
+        );
+        assert!(!is_echo(prompt, "there was a benchmark that measured nothing"));
+        assert!(
+            !is_echo(prompt, &format!("{}{prompt}", "word ".repeat(80))),
+            "a quotation"
+        );
+        assert!(!is_echo("short", "short"));
     }
 
     fn request(text: Option<&str>, chunks: &[(&str, u32)]) -> Request {

@@ -10,7 +10,7 @@ use crate::base::clock::Moment;
 use crate::base::ids::ContentHash;
 use crate::load::dataset::{Caches, Draws, known_share};
 use crate::load::protocol::path;
-use crate::load::{self, DriveError, Driven, Item, Lag, Load, Progress, Stamp, Target};
+use crate::load::{self, DriveError, Driven, Item, Lag, Load, Progress, Sink, Stamp, Target};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::search::Search;
@@ -263,7 +263,8 @@ impl Session {
         load::drive(self.load(items), Arc::default(), stop).await
     }
 
-    /// Sends every request at its due time, follows it to its end, and counts the tokens of all answers after the last one.
+    /// Sends every request at its due time, follows it to its end, and counts the tokens of all answers after the last one. Records go
+    /// to `sink` as requests end, before their tokens are counted.
     ///
     /// # Errors
     /// No request can be written or sent at all.
@@ -271,11 +272,16 @@ impl Session {
         &self,
         progress: Arc<Progress>,
         stop: CancellationToken,
+        sink: Option<Sink>,
     ) -> Result<Measured, DriveError> {
         if let Some(sampling) = &self.sampling {
             sampling.before().await;
         }
-        let driven = load::drive(self.load(self.items.clone()), progress, stop).await?;
+        let load = Load {
+            sink,
+            ..self.load(self.items.clone())
+        };
+        let driven = load::drive(load, progress, stop).await?;
         let telemetry = match &self.sampling {
             Some(sampling) => Some(sampling.after(span_of(&driven), true).await.0),
             None => None,

@@ -32,8 +32,6 @@ use crate::run::stop::Stop;
 use crate::run::watch::{self, Cut};
 use crate::run::{Job, answers, calibrate};
 
-/// So many records may wait to be written while a load runs.
-const RECORDS_UNDER_WAY: usize = 4096;
 /// What tells the prompts that warm up from those of the load.
 const WARM_UP: &str = "warm-up";
 
@@ -409,7 +407,7 @@ impl<'a> Course<'a> {
     /// Where records go while the load runs, so that a crash loses seconds. Without a disk that takes them there is only the end.
     fn sink(&mut self) -> Option<Sink> {
         if self.sink.is_none() {
-            let (sink, records) = Sink::new(RECORDS_UNDER_WAY, self.cell.scenario.keep_text);
+            let (sink, records) = Sink::new(Sink::ROOM, self.cell.scenario.keep_text);
             match self.job.store.keep_partial(self.measurement, records) {
                 Ok(()) => self.sink = Some(sink),
                 Err(error) => self
@@ -634,6 +632,7 @@ pub(crate) fn blank(
         imported: None,
         beside: Vec::new(),
         pulled_beside: false,
+        listener_unverified: None,
         telemetry: None,
         validity: None,
         warnings: Vec::new(),
@@ -660,6 +659,7 @@ pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>)
         see(&mut requests, &stock.prepared.prompts);
         answers::count_prompts(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         answers::count_outputs(&mut requests, &stock.tokenizer);
+        answers::find_echoes(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         answers::count_rounds(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         requests
     });

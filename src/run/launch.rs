@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::base::clock::{self, Moment};
-use crate::engine::{self, Context, Logs, NotReady, Running, StartError};
+use crate::engine::{self, Context, Listener, Logs, NotReady, Running, StartError};
 use crate::judge::metrics;
 use crate::judge::validity::{self, Evidence};
 use crate::load::{self, Target};
@@ -160,6 +160,7 @@ impl<'a> Course<'a> {
             ..
         } = self.order;
         let mut log_from = 0;
+        let mut unverified = Vec::new();
         let (mut failed, mut is_spent, mut kept) = (None, false, Ok(()));
         while let Some(measurement) = self.rest.pop_front() {
             let (began, pulled) = (clock::now(), ahead.mark());
@@ -168,6 +169,7 @@ impl<'a> Course<'a> {
             let mut measured =
                 cell::measure(job, launch, measurement, tries, &mut ready, library, stop).await;
             ready.running.look().await;
+            self.check_listener(&ready.running, &mut measured).await;
             measured.summary.pulled_beside = ahead.mark() > pulled;
             let log = ready.running.log().slice_from(&mut log_from);
             let is_well = measured.engine_is_well;
@@ -192,6 +194,9 @@ impl<'a> Course<'a> {
                 }
                 continue;
             }
+            if measured.summary.listener_unverified.is_some() && measured.summary.ending == Ending::Done {
+                unverified.push(measured.summary.clone());
+            }
             kept = self.keep(measurement, measured, &log, remains, seconds);
             if failed.is_none() {
                 self.retries.clear();
@@ -203,8 +208,12 @@ impl<'a> Course<'a> {
         }
         // Nobody asks an engine that is being stopped.
         let rest = ready.sampling.end();
+        let endpoint = ready.running.endpoint().clone();
         halt(&self.order, ready.running, &rest).await;
         kept?;
+        if !unverified.is_empty() && !stop.now.is_cancelled() && engine::still_answers(&endpoint).await {
+            self.disown(unverified, endpoint.port)?;
+        }
         if let Some((measurement, phase, class, reason)) = failed {
             match self.tries_again(phase, class, &reason).await {
                 true => {
@@ -215,6 +224,54 @@ impl<'a> Course<'a> {
             }
         }
         Ok(is_spent && !self.rest.is_empty())
+    }
+
+    /// Fails a measurement whose answers came from another process than the engine, and notes where that cannot be known.
+    async fn check_listener(&self, running: &Running, measured: &mut Measured) {
+        let summary = &mut measured.summary;
+        if summary.ending != Ending::Done {
+            return;
+        }
+        match running.listener().await {
+            Listener::Ours => {}
+            Listener::Unverified(reason) => summary.listener_unverified = Some(reason.to_owned()),
+            Listener::Stranger(who) => {
+                let fallen = answered_by(&who, running.endpoint().port, self.order.launch);
+                measured.engine_is_well = false;
+                summary.ending = Ending::Failed {
+                    phase: Phase::Measure,
+                    class: fallen.class,
+                    reason: fallen.reason,
+                    tail: Vec::new(),
+                };
+            }
+        }
+    }
+
+    /// Fails measurements that are on disk already: their port still answers though their engine was stopped, so that another process
+    /// may have answered all the time.
+    fn disown(&mut self, summaries: Vec<Summary>, port: u16) -> Result<(), StoreError> {
+        let Order { job, launch, .. } = self.order;
+        for mut summary in summaries {
+            let was_invalid = invalid(&summary).is_some();
+            let fallen = answered_by("which still answers after the engine was stopped", port, launch);
+            job.events.tell(Event::Warning {
+                message: format!("{} failed: {}", summary.cell, fallen.reason),
+            });
+            summary.validity = None;
+            summary.ending = Ending::Failed {
+                phase: Phase::Measure,
+                class: fallen.class,
+                reason: fallen.reason,
+                tail: Vec::new(),
+            };
+            let post_mortem = post_mortem::of(&summary, None, Remains::default(), self.began);
+            job.store.amend_cell(&summary, post_mortem.as_ref())?;
+            self.tally.done -= 1;
+            self.tally.invalid -= usize::from(was_invalid);
+            self.tally.failed += 1;
+        }
+        Ok(())
     }
 
     /// Whether what is invalid is to be measured again, as `--retry-invalid` asks.
@@ -589,6 +646,17 @@ async fn alone(job: &Job<'_>) -> Result<(), Fallen> {
     }
 }
 
+/// The failure of a launch whose port another process has.
+fn answered_by(who: &str, port: u16, launch: &Launch) -> Fallen {
+    Fallen::new(
+        FailureClass::Spec,
+        format!(
+            "port {port} of engine `{}` is answered by another process, {who}; stop it, or remove `port:` from the matrix, so that a free port is chosen",
+            launch.engine.name
+        ),
+    )
+}
+
 /// Waits for an engine's first real token, and learns what it says of itself.
 async fn prove(
     job: &Job<'_>,
@@ -614,6 +682,9 @@ async fn prove(
     };
     let port = running.endpoint().port;
     let readiness = readiness.map_err(|error| not_ready(&error).explained(launch, port))?;
+    if let Listener::Stranger(who) = running.listener().await {
+        return Err(answered_by(&who, port, launch));
+    }
     let facts = engine::facts(launch, running.endpoint(), &job.host.http).await;
     engine::check_model(launch, &facts).map_err(|reason| Fallen::new(FailureClass::Spec, reason))?;
     let mut phases = vec![PhaseTime {

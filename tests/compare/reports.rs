@@ -490,11 +490,11 @@ fn loads_that_differ_in_more_than_prompts_are_told_in_values() {
 }
 
 #[test]
-fn a_suspect_row_wins_nothing_and_the_first_line_of_a_comparison_tells_of_it() {
+fn a_row_that_alone_is_suspect_wins_nothing_and_the_first_line_of_a_comparison_tells_of_it() {
     let suspect = |engine: &str, value: f64| {
         Row::of(engine, "m", &around(value)).summed(doubted("suspect", "reset-unproven"))
     };
-    let written = Written::of(&[suspect("a", 100.0), suspect("b", 150.0)]);
+    let written = Written::of(&[Row::of("a", "m", &around(100.0)), suspect("b", 150.0)]);
     let document = written.document(&["r"]);
     assert_eq!(standing(row_of(&document, "b")), "not-judged", "{document}");
     let wins = document["standings"]

@@ -18,8 +18,8 @@ fn a_misspelt_flag_is_named_with_its_place_and_the_nearest_one_and_nothing_start
         "--prefill-rate",
         "nothing was started",
     ];
-    for command in ["check", "run"] {
-        let ran = bench.call(&[command, "matrices/m.yaml"]).exits(2);
+    for command in [&["check", "--ask-engines"][..], &["run"]] {
+        let ran = bench.call(&[command, &["matrices/m.yaml"]].concat()).exits(2);
         for part in says {
             assert!(ran.stderr.contains(part), "`{part}` is not in:\n{}", ran.stderr);
         }
@@ -36,7 +36,9 @@ fn a_flag_of_the_recipe_is_named_at_its_place_there() {
         "command: [--preset, fast, --host, 0.0.0.0, --quite-another-one, \"3\", --model, \"{served}\"]",
     ];
     let bench = daemon.bench("inrecipe", &more, "", ONE);
-    let ran = bench.call(&["check", "matrices/m.yaml"]).exits(2);
+    let ran = bench
+        .call(&["check", "matrices/m.yaml", "--ask-engines"])
+        .exits(2);
     assert!(ran.stderr.contains("engines/box.yaml:"), "{}", ran.stderr);
     assert!(ran.stderr.contains("take `help:` out"), "{}", ran.stderr);
 }
@@ -45,7 +47,9 @@ fn a_flag_of_the_recipe_is_named_at_its_place_there() {
 fn an_image_is_asked_once_and_known_flags_pass() {
     let Some(daemon) = Daemon::or_skip() else { return };
     let bench = daemon.bench("asked", HELP, "--prefill-rate, 5000", ONE);
-    let ran = bench.call(&["check", "matrices/m.yaml"]).exits(0);
+    let ran = bench
+        .call(&["check", "matrices/m.yaml", "--ask-engines"])
+        .exits(0);
     assert!(!ran.stderr.contains("not checked"), "{}", ran.stderr);
     let kept = || {
         let folder = folder(&bench).join("cache/help");
@@ -58,7 +62,7 @@ fn an_image_is_asked_once_and_known_flags_pass() {
     // Another answer in its place: whoever reads it again asks nobody.
     fs::write(file, "--one --two --three").expect("it is ours");
     bench
-        .call(&["check", "matrices/m.yaml"])
+        .call(&["check", "matrices/m.yaml", "--ask-engines"])
         .exits(2)
         .says("knows no flag `--prefill-rate`");
     assert!(daemon.containers("label=matrix.run=check").is_empty());
@@ -69,7 +73,7 @@ fn an_image_that_prints_no_help_is_a_note_and_no_failure() {
     let Some(daemon) = Daemon::or_skip() else { return };
     let bench = daemon.bench("mute", &["help: [--no-help-here]"], "--any-flag", ONE);
     bench
-        .call(&["check", "matrices/m.yaml"])
+        .call(&["check", "matrices/m.yaml", "--ask-engines"])
         .exits(0)
         .says("note: the flags of engine `mute` are not checked: its program ends with code 2");
     let bench = daemon.bench(
@@ -79,12 +83,12 @@ fn an_image_that_prints_no_help_is_a_note_and_no_failure() {
         ONE,
     );
     bench
-        .call(&["check", "matrices/m.yaml"])
+        .call(&["check", "matrices/m.yaml", "--ask-engines"])
         .exits(0)
         .says("the image `127.0.0.1:1/no/such:1` is not here yet");
     let bench = bench.variable("DOCKER_HOST", "unix:///no/such/docker.sock");
     bench
-        .call(&["check", "matrices/m.yaml"])
+        .call(&["check", "matrices/m.yaml", "--ask-engines"])
         .exits(0)
         .says("not checked: no container daemon is there");
 }

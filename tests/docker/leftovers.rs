@@ -1,5 +1,7 @@
 //! What a killed run leaves is found by its labels and removed; live runs and strangers are left alone.
 
+use std::process::Command;
+
 use crate::daemon::{Daemon, IMAGE, begin, end, folder, until_measuring};
 use crate::harness::repository;
 
@@ -43,6 +45,64 @@ fn a_killed_run_is_cleaned_up_and_live_runs_and_strangers_are_not() {
     assert!(daemon.of_run(&live).is_empty());
     assert!(daemon.docker(&["ps", "-q", "--no-trunc"]).contains(&stranger));
     daemon.docker(&["rm", "-f", &stranger]);
+}
+
+#[test]
+fn what_is_started_from_an_image_of_an_engine_is_not_its_leftover() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let bench = daemon.bench("commit", &[], "", LONG);
+    let mut dying = begin(&bench);
+    until_measuring(&bench, &mut dying);
+    let engines = daemon.of_run(&bench);
+    assert_eq!(engines.len(), 1, "{engines:?}");
+    let image = format!("matrix-test-commit-{}", std::process::id());
+    daemon.docker(&["commit", &engines[0], &image]);
+    dying.kill().expect("it lives");
+    dying.wait().expect("it ends");
+    // It has all labels of the engine's container.
+    let copy = daemon.docker(&["create", &image]);
+    bench.call(&["clean"]).exits(0);
+    let left = daemon.docker(&["ps", "-aq", "--no-trunc"]);
+    assert!(left.contains(&copy), "it is a person's");
+    assert!(!left.contains(&engines[0]), "it is a leftover");
+    daemon.docker(&["rm", "-f", &copy]);
+    daemon.docker(&["rmi", &image]);
+}
+
+#[test]
+fn at_a_daemon_of_another_host_an_owner_of_another_boot_is_not_dead() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let namespaces = Command::new("unshare").args(["-u", "true"]).output();
+    if !namespaces.is_ok_and(|output| output.status.success()) {
+        crate::skip::skip("another name of the host needs root and namespaces");
+        return;
+    }
+    let bench = daemon.bench("elsewhere", &[], "", SHORT);
+    let owner = "matrix.owner=1:1:another-boot:[1]";
+    let labels = [
+        "--label",
+        "matrix.run=r",
+        "--label",
+        "matrix.start=x#1",
+        "--label",
+        owner,
+    ];
+    let left = daemon.docker(&[&["create"], &labels[..], &[&IMAGE]].concat());
+    let clean = bench.command(&["clean"]);
+    // A local socket that is forwarded from another host: the daemon's host has another name.
+    let mut command = Command::new("unshare");
+    command
+        .args(["-u", "sh", "-c", "hostname another-host && exec \"$@\"", "sh"])
+        .arg(clean.get_program())
+        .args(clean.get_args())
+        .current_dir(bench.path())
+        .envs(clean.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = command.output().expect("unshare runs");
+    assert!(output.status.success(), "{output:?}");
+    let live = || daemon.docker(&["ps", "-aq", "--no-trunc"]).contains(&left);
+    assert!(live(), "its owner may live on that host");
+    bench.call(&["clean"]).exits(0);
+    assert!(!live(), "on this host another boot is over");
 }
 
 #[test]

@@ -37,6 +37,13 @@ fn an_engine_that_dies_while_loading_fails_the_launch_with_its_last_words() {
         .find_map(|line| line.strip_prefix("      details: "));
     let details = bench.path().join(details.expect("the post-mortem is named"));
     let page = std::fs::read_to_string(details).expect("it is there");
+    // The command is the one that ran, with its port.
+    let journal = bench.journal();
+    let (_, port) = journal.split_once("\"port\":").expect("an engine was started");
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    let command = format!(" --port {port} ");
+    assert!(ran.stderr.contains(&command), "{command}: {}", ran.stderr);
+    assert!(page.contains(&command), "{command}: {page}");
     let explained = bench
         .call(&["explain", "engine=bad,"])
         .exits(0)

@@ -8,11 +8,14 @@ mod calibrate;
 mod chaos;
 mod demo;
 mod devices;
+mod disturbed;
 mod duration;
+mod fake;
 mod faults;
 mod gpus;
 mod harness;
 mod hosts;
+mod long_load;
 mod nightly;
 mod nights;
 #[path = "../nvml/stub.rs"]
@@ -25,6 +28,7 @@ mod search;
 mod secrets;
 mod server;
 mod sglang;
+mod situations;
 #[path = "../support/skip.rs"]
 mod skip;
 mod stop;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use matrix::base::clock;
 
-use crate::harness::{Bench, repository};
+use crate::harness::{Bench, Ran, repository};
 use crate::nightly::{GATE, LENIENT, newest, nightly, quiet, receiver};
 
 /// One cell of two starts, over in a moment; `itl` in milliseconds, `tokens` of every answer.
@@ -193,6 +193,53 @@ fn a_cell_that_failed_or_was_not_measured_is_told_everywhere() {
         "{page}"
     );
     bench.leaves_no_process();
+}
+
+#[test]
+fn a_junit_file_that_cannot_be_written_hides_neither_the_exit_code_nor_the_message_through_a_proxy() {
+    let bench = Bench::of(&dying(&["bad"]));
+    // What is posted to the proxy is meant for a host that only the proxy can reach.
+    let (proxy, posted) = receiver();
+    let bench = bench
+        .variable("MATRIX_WEBHOOK", "http://hooks.example.invalid/secret")
+        .variable("http_proxy", &proxy)
+        .variable("NO_PROXY", "")
+        .variable("no_proxy", "");
+    let folder = bench.path().join("gone");
+    fs::create_dir(&folder).expect("a folder can be made");
+    let more = [
+        "nightly",
+        "matrices/m.yaml",
+        "--no-calibration",
+        "--junit",
+        "gone/junit.xml",
+    ];
+    let night = bench.begin(&more);
+    bench.until_journal("launch-began");
+    fs::remove_dir(&folder).expect("it is empty");
+    Ran::from(night.wait_with_output().expect("it ends"))
+        .exits(3)
+        .says("cannot write gone/junit.xml");
+    let message = posted
+        .recv_timeout(Duration::from_secs(5))
+        .expect("the proxy is asked");
+    let text = message["text"].as_str().expect("it has a text");
+    assert!(text.contains("1 failed"), "{text}");
+}
+
+#[test]
+fn a_baseline_is_set_from_within_the_folder_of_its_matrix() {
+    let bench = Bench::of(&small(5, 4));
+    bench.run(&[]).exits(0);
+    let run = bench.run_folder().display().to_string();
+    let set = || {
+        let mut command = bench.command(&["baseline", "set", "m.yaml", &run, "--reason", "test"]);
+        command.current_dir(bench.path().join("matrices"));
+        Ran::from(command.output().expect("the binary runs"))
+    };
+    set().exits(0);
+    assert!(bench.path().join("matrices/m.baseline.json").exists());
+    set().exits(2).says("is there already");
 }
 
 #[test]

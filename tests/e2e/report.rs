@@ -64,6 +64,38 @@ fn the_files_of_a_run_are_drawn_again_byte_for_byte() {
 }
 
 #[test]
+fn engines_of_similar_and_of_long_names_have_a_report_each() {
+    let long = "x".repeat(300);
+    let version = format!("--version-string, {}", "9".repeat(300));
+    let engines = [
+        ("v-fp8", "vllm", ""),
+        ("\"v fp8\"", "vllm", ""),
+        (long.as_str(), "vllm", &version),
+    ];
+    let scenario =
+        "  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 2, warmup: 0 }\n";
+    let bench = Bench::of(&sims(&engines, scenario));
+    bench.run(&[]).exits(0);
+    // A run is found by its name and by its matrix as well.
+    let folder = bench.run_folder();
+    let name = folder.file_name().expect("it has a name").to_string_lossy();
+    for named in [&*name, "t"] {
+        bench.call(&["report", named]).exits(0);
+    }
+    let entries = fs::read_dir(&folder).expect("there is a run").flatten();
+    let is_page = |name: &str| name.starts_with("engine-") && name.ends_with(".md");
+    let mut pages: Vec<String> = entries
+        .filter(|entry| is_page(&entry.file_name().to_string_lossy()))
+        .map(|entry| fs::read_to_string(entry.path()).expect("it can be read"))
+        .filter_map(|page| page.lines().next().map(str::to_owned))
+        .collect();
+    pages.sort();
+    assert_eq!(pages.len(), 3, "{pages:?}");
+    pages.dedup();
+    assert_eq!(pages.len(), 3, "one page for each engine: {pages:?}");
+}
+
+#[test]
 fn two_runs_make_one_report_and_a_reference_is_chosen_by_name() {
     let bench = Bench::of(&sims(TWO_ENGINES, SHORT));
     bench.run(&[]).exits(0);

@@ -188,6 +188,14 @@ fn a_selection_that_fits_nothing_is_refused_before_anything_starts() {
         .run(&["--only", "engin=b"])
         .exits(2)
         .says("did you mean `engine`");
+    bench
+        .call(&["plan", "matrices/m.yaml", "--only", "engine=a|aa"])
+        .exits(0)
+        .says("note: `aa` in `--only` is the engine of no cell");
+    bench
+        .run(&["--only", "engine!=a"])
+        .exits(2)
+        .says("`--only engine!=a` fits none");
     bench.run(&["--resume"]).exits(2).says("no run of `t`");
     assert!(!bench.results().exists() || fs::read_dir(bench.results()).expect("readable").next().is_none());
 }

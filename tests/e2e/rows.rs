@@ -112,6 +112,21 @@ fn what_an_engine_cannot_be_sent_is_refused_before_anything_starts() {
 }
 
 #[test]
+fn a_matrix_of_more_than_a_million_cells_is_refused_before_it_is_planned() {
+    let scenario = "  - wide: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 2, warmup: 0 }\n";
+    let values: Vec<String> = (1..=1001).map(|value| value.to_string()).collect();
+    let values = values.join(", ");
+    let axes = format!("axes: {{ rate: [{values}], concurrency: [{values}] }}\n");
+    let bench = bench(&format!("{}{axes}", sims(&[("a", "vllm", "")], scenario)));
+    for command in ["check", "plan"] {
+        bench
+            .call(&[command, "matrices/m.yaml"])
+            .exits(2)
+            .says("the matrix comes to more than 1000000 cells");
+    }
+}
+
+#[test]
 fn a_tokenizer_without_a_chat_template_is_told_before_anything_starts() {
     // The tokenizer of these tests is a file of its own.
     let templated =

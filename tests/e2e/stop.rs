@@ -14,9 +14,13 @@ use crate::harness::{Bench, sims};
 const LONG: &str = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4000, warmup: 0 }\n  - random-2k-6k: { prompts: 4, input_len: 16, output_len: 4 }\n";
 
 fn begin(bench: &Bench) -> Child {
+    begin_with(bench, Stdio::null())
+}
+
+fn begin_with(bench: &Bench, stdout: Stdio) -> Child {
     let child = bench
         .command(&["run", "matrices/m.yaml", "--no-calibration"])
-        .stdout(Stdio::null())
+        .stdout(stdout)
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
@@ -52,7 +56,7 @@ fn signal(child: &Child, signal: Signal) {
 fn one_signal_saves_the_cell_and_stops_the_engine() {
     let bench =
         Bench::of(&sims(&[("a", "vllm", "--itl, 20ms, --ttft, 20ms")], LONG).replace("--preset, fast, ", ""));
-    let child = begin(&bench);
+    let child = begin_with(&bench, Stdio::piped());
     signal(&child, Signal::INT);
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(
@@ -64,6 +68,11 @@ fn one_signal_saves_the_cell_and_stops_the_engine() {
     let run = bench.finished();
     assert_eq!(run.summaries.len(), 1);
     assert_eq!(run.summaries[0].ending, Ending::Interrupted);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said.contains("\n0 done, 1 interrupted, 1 not measured\n"),
+        "{said}"
+    );
     assert_eq!(
         run.read_requests(&run.plan.starts[0].cells[0])
             .expect("requests are kept")
@@ -78,7 +87,13 @@ fn one_signal_saves_the_cell_and_stops_the_engine() {
         )
         .replace("--preset, fast, ", ""),
     );
-    bench.run(&["--resume"]).exits(0);
+    // What was interrupted is not finished.
+    bench
+        .run(&["--resume"])
+        .exits(0)
+        .says(": t, 2 measurements")
+        .shows("\n2 done\n");
+    assert!(!bench.journal().contains("\"finished\":1"), "{}", bench.journal());
     assert_eq!(bench.finished().summaries.len(), 2);
 }
 
@@ -173,6 +188,64 @@ fn a_signal_after_the_cells_ends_the_command() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(child.wait().expect("it ended").code(), Some(130));
+}
+
+/// A server that answers like vLLM, but for the reset of its caches, which it never answers.
+const HANGS_AT_RESET: &str = r#"
+import http.server, json, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    def answer(self, kind, text):
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+    def do_GET(self):
+        answers = {"/health": {}, "/version": {"version": "1"}, "/v1/models": {"data": [{"id": "m"}]}}
+        if self.path in answers:
+            self.answer("application/json", json.dumps(answers[self.path]))
+        else:
+            self.send_error(404)
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        if "reset" in self.path:
+            open(sys.argv[2], "w").close()
+            time.sleep(600)
+        token = {"id": "1", "object": "text_completion", "choices": [{"index": 0, "text": " a", "finish_reason": None}]}
+        usage = {"id": "1", "choices": [], "usage": {"prompt_tokens": 16, "completion_tokens": 1, "total_tokens": 17}}
+        events = [json.dumps(token), json.dumps(usage), "[DONE]"]
+        self.answer("text/event-stream", "".join(f"data: {event}\n\n" for event in events))
+    def log_message(self, *rest):
+        pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"#;
+
+#[test]
+fn a_signal_while_a_reset_hangs_stops_the_run() {
+    let matrix = sims(&[("a", "vllm", "")], LONG)
+        .replace("--preset, fast", "")
+        .replace(
+            "as: a,",
+            "as: a, command: [python3, \"{dir}/hangs.py\", \"{port}\", \"{dir}/asked\"],",
+        );
+    let bench = Bench::of(&matrix);
+    std::fs::write(bench.path().join("matrices/hangs.py"), HANGS_AT_RESET).expect("a file can be written");
+    let child = bench.begin(&["run", "matrices/m.yaml", "--no-calibration"]);
+    bench.until("the reset", || bench.path().join("matrices/asked").exists());
+    let began = clock::now();
+    signal(&child, Signal::INT);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(
+        output.status.code(),
+        Some(130),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        clock::now().since(began) < Duration::from_secs(40),
+        "it waited for the reset, which may take 60 s"
+    );
+    bench.leaves_no_process();
 }
 
 #[test]

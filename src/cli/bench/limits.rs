@@ -30,7 +30,8 @@ pub(crate) struct LimitArgs {
     /// The most tokens an answer may have beyond those asked for before it is cut as endless; 1024 by default.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) excess_tokens: Option<u32>,
-    /// Write a record of each request into this file, one in a line: when it was due, sent and answered, and how it ended.
+    /// Write a record of each request into this file, one in a line: when it was due, sent and answered, and how it ended. While the
+    /// load runs, `FILE.partial` gets those of requests that ended, about a second late, so that a crash loses no more.
     #[arg(long, value_name = "FILE")]
     pub(crate) records: Option<PathBuf>,
     /// Print more percentiles of the times after the block, such as `75 99.9`.

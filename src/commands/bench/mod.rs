@@ -5,6 +5,7 @@
 
 mod arrivals;
 mod notes;
+mod partial;
 mod points;
 mod profile;
 mod requests;
@@ -31,7 +32,7 @@ use crate::engine;
 use crate::exit::Exit;
 use crate::judge::metrics;
 use crate::load::dataset::Caches;
-use crate::load::{Progress, Target};
+use crate::load::{Progress, Sink, Target};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
 use crate::progress::bar::Bar;
@@ -166,7 +167,9 @@ async fn once(
         profiling = begin(wish, server) => profiling?,
     };
     let began = clock::timestamp();
-    let (mut measured, is_aborted) = drive(wish, session, &stop.asked).await?;
+    let sink = partial::begin(wish);
+    let (mut measured, is_aborted) = drive(wish, session, &stop.asked, sink.clone()).await?;
+    partial::end(sink);
     requests::tell(wish, session, session.items(), &measured.requests, measured.zero);
     if let Some(profiler) = &wish.profiler {
         profile::stop(profiler, &profiling).await;
@@ -247,6 +250,7 @@ fn tell(ended: &Ended<'_>) -> Outcome {
     }
     if let Some(path) = &wish.output.records {
         append(path, &ended.records()).map_err(unfit)?;
+        partial::forget(path);
     }
     let has_failed = ended.has_failed();
     if has_failed && !ended.is_interrupted {
@@ -480,10 +484,11 @@ async fn drive(
     wish: &Wish,
     session: &Session,
     stop: &CancellationToken,
+    sink: Option<Sink>,
 ) -> Result<(Measured, bool), Refusal> {
     let progress = Arc::new(Progress::default());
     let mut bar = wish.output.bar.then(|| Bar::new(session.len()));
-    let driving = session.measure(Arc::clone(&progress), stop.clone());
+    let driving = session.measure(Arc::clone(&progress), stop.clone(), sink);
     tokio::pin!(driving);
     let mut beat = tokio::time::interval(BEAT);
     let measured = loop {

@@ -13,9 +13,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::base::ids::{LaunchId, RunId};
 use crate::engine::docker::address::Whereabouts;
-use crate::engine::docker::body::{OWNER, RUN, START};
 use crate::engine::docker::daemon::{Daemon, Refused, is_missing, words};
-use crate::engine::docker::{Created, REMOVED, body_with_short_log, remove};
+use crate::engine::docker::{Created, REMOVED, body_with_short_log, own_container, remove};
 use crate::engine::marks::Marks;
 
 /// How much of what it says is read.
@@ -62,9 +61,10 @@ pub(in crate::engine) async fn help(whereabouts: &Whereabouts, dry: Dry<'_>) -> 
     let daemon = Daemon::connect(whereabouts).await.map_err(said)?;
     let patience = dry.patience;
     let marks = Marks::new(&dry.run, dry.launch, 0).map_err(|error| error.to_string())?;
+    let labels = own_container::labels(&daemon.docker, &marks).await;
     let made = daemon
         .docker
-        .create_container(None, body_with_short_log(body(dry, &marks), daemon.is_podman))
+        .create_container(None, body_with_short_log(body(dry, labels), daemon.is_podman))
         .await
         .map_err(|error| said(Refused::of("create", &error)))?;
     let mut container = Created::new(&daemon, made.id.clone(), made.id);
@@ -78,18 +78,14 @@ pub(in crate::engine) async fn help(whereabouts: &Whereabouts, dry: Dry<'_>) -> 
     text
 }
 
-fn body(dry: Dry<'_>, marks: &Marks) -> ContainerCreateBody {
+fn body(dry: Dry<'_>, labels: HashMap<String, String>) -> ContainerCreateBody {
     ContainerCreateBody {
         image: Some(dry.image.to_owned()),
         entrypoint: dry.entrypoint,
         cmd: Some(dry.command),
         // Else argparse folds its lines at 80 columns, and may part a word.
         env: Some(vec!["COLUMNS=200".to_owned(), "NO_COLOR=1".to_owned()]),
-        labels: Some(HashMap::from([
-            (RUN.to_owned(), marks.run.clone()),
-            (START.to_owned(), marks.start.clone()),
-            (OWNER.to_owned(), marks.owner.to_string()),
-        ])),
+        labels: Some(labels),
         host_config: Some(HostConfig {
             network_mode: Some("none".to_owned()),
             auto_remove: Some(false),
@@ -143,7 +139,6 @@ mod tests {
     fn its_log_can_be_read_whatever_the_daemon_s_own_driver_is() {
         let launch = LaunchId::new("l");
         let run = RunId::new("r");
-        let marks = Marks::new(&run, &launch, 0).unwrap();
         let dry = Dry {
             image: "sha256:00",
             entrypoint: None,
@@ -152,7 +147,7 @@ mod tests {
             launch: &launch,
             patience: Duration::from_secs(1),
         };
-        let body = body_with_short_log(body(dry, &marks), false);
+        let body = body_with_short_log(body(dry, HashMap::new()), false);
         let log = body.host_config.unwrap().log_config.unwrap();
         assert_eq!(log.typ.as_deref(), Some("json-file"));
     }

@@ -2,6 +2,7 @@
 //! nobody named a daemon and the usual socket is not there, there are none; else a daemon that does not answer is told.
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::time::Duration;
 
 use bollard::Docker;
@@ -9,7 +10,7 @@ use bollard::query_parameters::{ListContainersOptions, StopContainerOptions};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::engine::docker::address::{Address, Whereabouts};
+use crate::engine::docker::address::Whereabouts;
 use crate::engine::docker::body::{IMAGE, OWNER, OWNER_CONTAINER, RUN, START};
 use crate::engine::docker::daemon::{Daemon, words};
 use crate::engine::docker::{REMOVED, own_container, remove};
@@ -117,6 +118,7 @@ async fn listed(daemon: &Daemon) -> Result<Vec<(LeftContainer, Judgement)>, Stri
     };
     let found = daemon.docker.list_containers(Some(options)).await;
     let found = found.map_err(|error| words(&error))?;
+    let is_here = is_of_this_host(daemon).await;
     let mut left = Vec::new();
     for container in found {
         let labels = container.labels.unwrap_or_default();
@@ -124,7 +126,12 @@ async fn listed(daemon: &Daemon) -> Result<Vec<(LeftContainer, Judgement)>, Stri
         let (Some(id), Some(owner)) = (container.id, Owner::parse(&label(OWNER))) else {
             continue;
         };
-        let judgement = judged(daemon, &owner, labels.get(OWNER_CONTAINER)).await;
+        let judgement = judged(daemon, is_here, &owner, labels.get(OWNER_CONTAINER)).await;
+        let image = container.image_id.unwrap_or_default();
+        // An image that was made of an engine's container (`docker commit`) has its labels, and so has what is started from it.
+        if judgement != Judgement::Lives && inherits(&daemon.docker, &image, &owner).await {
+            continue;
+        }
         let names = container.names.unwrap_or_default();
         let container = LeftContainer {
             name: names
@@ -142,8 +149,8 @@ async fn listed(daemon: &Daemon) -> Result<Vec<(LeftContainer, Judgement)>, Stri
 }
 
 /// Whether an owner lives: by its process, else by the container that it ran in.
-async fn judged(daemon: &Daemon, owner: &Owner, container: Option<&String>) -> Judgement {
-    if is_dead(owner, &daemon.address) {
+async fn judged(daemon: &Daemon, is_here: bool, owner: &Owner, container: Option<&String>) -> Judgement {
+    if is_dead(owner, is_here) {
         return Judgement::Dead;
     }
     // One of another boot is of another host, which shares the daemon.
@@ -160,8 +167,30 @@ async fn judged(daemon: &Daemon, owner: &Owner, container: Option<&String>) -> J
 }
 
 /// Whether an owner surely lives no more. A daemon elsewhere may serve several hosts: another boot may then be another host.
-fn is_dead(owner: &Owner, address: &Address) -> bool {
-    owner.is_dead() && (address.is_local() || owner.is_of_this_boot())
+fn is_dead(owner: &Owner, is_here: bool) -> bool {
+    owner.is_dead() && (is_here || owner.is_of_this_boot())
+}
+
+/// Whether a daemon runs on this host. A local socket may be forwarded from another one, as ssh does it.
+async fn is_of_this_host(daemon: &Daemon) -> bool {
+    if !daemon.address.is_local() {
+        return false;
+    }
+    let Ok(about) = daemon.docker.info().await else {
+        return false;
+    };
+    let own = rustix::system::uname();
+    let is = |own: &CStr, its: Option<String>| its.is_some_and(|its| own.to_bytes() == its.as_bytes());
+    is(own.nodename(), about.name) && is(own.release(), about.kernel_version)
+}
+
+/// Whether a container has the label of its owner from its image.
+async fn inherits(docker: &Docker, image: &str, owner: &Owner) -> bool {
+    let Ok(image) = docker.inspect_image(image).await else {
+        return false;
+    };
+    let labels = image.config.and_then(|config| config.labels);
+    labels.is_some_and(|labels| labels.get(OWNER) == Some(&owner.to_string()))
 }
 
 #[cfg(test)]
@@ -171,8 +200,8 @@ mod tests {
     #[test]
     fn at_a_daemon_elsewhere_another_boot_may_be_another_host() {
         let owner = Owner::parse("1:1:another-boot:[1]").unwrap();
-        assert!(is_dead(&owner, &Address::Unix("/s".into())));
-        assert!(!is_dead(&owner, &Address::Tcp("h:1".into())));
+        assert!(is_dead(&owner, true));
+        assert!(!is_dead(&owner, false));
     }
 
     #[tokio::test]

@@ -46,10 +46,11 @@ use crate::engine::docker::image::Had;
 use crate::engine::docker::orphans::Orphan;
 use crate::engine::docker::watch::{Exit, Life, Signs, Watched};
 use crate::engine::marks::Marks;
+use crate::engine::start_record::{self, StartRecord};
 use crate::engine::{
     Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, Tell, contact, port,
 };
-use crate::matrix::plan::{Container, Launch, command};
+use crate::matrix::plan::{Container, Launch, Network, command};
 use crate::results::store;
 
 pub use address::Whereabouts;
@@ -91,6 +92,10 @@ pub(super) struct Engine {
     signs: Arc<Signs>,
     /// How long its last words are waited for, once it has ended.
     last_words: Option<Instant>,
+    /// The record of its shared memory, where it shares this host's.
+    record: Option<StartRecord>,
+    /// Whether the daemon maps its port, rather than that it shares the host's network.
+    publishes_port: bool,
     /// What follows its log and its life; ends with this.
     _following: JoinSet<()>,
 }
@@ -131,11 +136,14 @@ pub(super) async fn start(
     let (reader, writer) = std::io::pipe().map_err(pipe)?;
     let writer = tokio::net::unix::pipe::Sender::from_owned_fd(writer.into()).map_err(pipe)?;
     let log = Log::follow(reader, logs.engine, launch.signs.clone(), &context.redactor).map_err(pipe)?;
-    if let Some(own) = own_container::label(&daemon.docker).await {
-        let labels = body.labels.get_or_insert_default();
-        labels.insert(body::OWNER_CONTAINER.to_owned(), own);
-    }
+    let labels = own_container::labels(&daemon.docker, &marks).await;
+    body.labels.get_or_insert_default().extend(labels);
     let body = body_with_short_log(body, daemon.is_podman);
+    let shares_memory = daemon.address.is_local() && container.ipc.as_deref() == Some("host");
+    let record = shares_memory.then(|| {
+        let id = start_record::unique_id(&marks);
+        StartRecord::begin(&context.cache, &id, &marks, None)
+    });
     let names = names(&command::container_name(launch), context);
     let mut created = create(&daemon, &names, body, context).await.map_err(refused)?;
     let docker = daemon.docker.clone();
@@ -177,6 +185,8 @@ pub(super) async fn start(
             life,
             signs,
             last_words: None,
+            record,
+            publishes_port: container.network == Network::Bridge,
             _following: following,
         })),
         shm: None,
@@ -325,6 +335,18 @@ impl Engine {
 
     pub(super) fn digest(&self) -> &str {
         &self.image.digest
+    }
+
+    pub(super) const fn record(&self) -> Option<&StartRecord> {
+        self.record.as_ref()
+    }
+
+    pub(super) fn set_record(&mut self, record: StartRecord) {
+        self.record = Some(record);
+    }
+
+    pub(super) const fn publishes_port(&self) -> bool {
+        self.publishes_port
     }
 
     pub(super) fn pid(&self) -> Option<u32> {

@@ -1,19 +1,35 @@
 //! The container that this `matrix` itself runs in, where it does, and the daemon knows it: a CI job that is given the host's socket. Its
 //! process ids mean nothing outside, but once that container is over, so is its `matrix`.
 
+use std::collections::HashMap;
 use std::fs;
 
 use bollard::Docker;
 use bollard::query_parameters::InspectContainerOptions;
 
+use crate::engine::docker::body::{OWNER, OWNER_CONTAINER, RUN, START};
 use crate::engine::docker::daemon::is_missing;
+use crate::engine::marks::Marks;
 
 /// Files that a container runtime mounts into every container, from a folder that is called by the container's id.
 const MOUNTED: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
 
+/// The labels by which a later `matrix` finds a container of ours.
+pub(super) async fn labels(docker: &Docker, marks: &Marks) -> HashMap<String, String> {
+    let mut labels = HashMap::from([
+        (RUN.to_owned(), marks.run.clone()),
+        (START.to_owned(), marks.start.clone()),
+        (OWNER.to_owned(), marks.owner.to_string()),
+    ]);
+    if let Some(own) = label(docker).await {
+        labels.insert(OWNER_CONTAINER.to_owned(), own);
+    }
+    labels
+}
+
 /// Our own container as a label names it: its id and the moment of its start. `None` where we run in none, or in one that this daemon
 /// does not know.
-pub(super) async fn label(docker: &Docker) -> Option<String> {
+async fn label(docker: &Docker) -> Option<String> {
     let id = id(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
     Some(format!("{id}@{}", started(docker, &id).await.ok()??))
 }

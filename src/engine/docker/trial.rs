@@ -3,16 +3,16 @@
 //! It is made from the image that is at hand, for no other is sure to be, with a program that no image has: the runtime and its hooks
 //! run before the program is looked up, so that a missing program is the good answer.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use bollard::models::{ContainerCreateBody, HostConfig};
 use tokio::time::Instant;
 
 use crate::base::ids::RunId;
-use crate::engine::docker::body::{self, OWNER, RUN, START};
+use crate::engine::docker::body;
 use crate::engine::docker::daemon::{Daemon, Refused};
 use crate::engine::docker::fit::Lack;
-use crate::engine::docker::{Created, REMOVED, remove};
+use crate::engine::docker::{Created, REMOVED, own_container, remove};
 use crate::engine::marks::Marks;
 use crate::matrix::plan::{Container, Gpus, Launch};
 
@@ -72,11 +72,7 @@ async fn attempt(
                 .map(|(name, value)| format!("{name}={value}"))
                 .collect(),
         ),
-        labels: Some(HashMap::from([
-            (RUN.to_owned(), marks.run.clone()),
-            (START.to_owned(), marks.start.clone()),
-            (OWNER.to_owned(), marks.owner.to_string()),
-        ])),
+        labels: Some(own_container::labels(&daemon.docker, &marks).await),
         host_config: Some(HostConfig {
             runtime: container.runtime.clone(),
             device_requests: body::gpus(container.gpus, &devices).map(|request| vec![request]),

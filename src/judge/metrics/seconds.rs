@@ -318,6 +318,7 @@ mod tests {
             counted_chunks: None,
             counted_prompt: None,
             uniform: None,
+            echoes_prompt: false,
             counted_reasoning: None,
             tool_text: None,
             text: None,

@@ -12,8 +12,15 @@ use crate::results::record::validity::{Code, Reason};
 /// Below this many output tokens a difference in counts is an accident.
 const FEW_TOKENS: f64 = 100.0;
 
-/// By which factor the engine's count may exceed both our count of the text and the events, which agree then that fewer tokens came.
+/// By which factor the engine's count may lie apart from both our count of the text and the events, which agree then that fewer or more
+/// tokens came.
 const AGREED: f64 = 1.25;
+
+/// Events that follow one another no faster than this arrive at different moments.
+const AT_ONCE_NS: u64 = 50_000;
+
+/// So many events may arrive together on average: an engine and its client are not always awake when a token is there.
+const TOGETHER: f64 = 2.0;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     errors(evidence, reasons);
@@ -104,17 +111,21 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         true => (told / own, 1.0 + margin),
         false => (own / told, 1.0 + 2.0 * margin),
     };
-    // Where events and text agree that fewer tokens came, that is enough.
+    // Where events and text agree that fewer or more tokens came, that is enough.
     let events = events(evidence);
-    let is_padded = factor > AGREED && told > own && events.is_some_and(|events| told / events > AGREED);
-    if factor > bound || is_padded {
+    let is_agreed = factor > AGREED
+        && events.is_some_and(|events| match told > own {
+            true => told / events > AGREED,
+            false => events / told > AGREED,
+        });
+    if factor > bound || is_agreed {
         let in_events = events.map_or_else(String::new, |events| format!(", {events} events"));
         reasons.push(found(
             Code::TokensDisagree,
             format!(
                 "{told} output tokens by the engine, {own} by our tokenizer{in_events} (factor {factor:.2})"
             ),
-            Some(format!("factor {}", if is_padded { AGREED } else { bound })),
+            Some(format!("factor {}", if is_agreed { AGREED } else { bound })),
         ));
     }
 }
@@ -135,18 +146,47 @@ fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         return;
     }
     let bound = evidence.bounds.tokens_per_chunk;
-    let Some(tokens) = evidence
-        .figure(Metric::TokensPerChunk)
-        .filter(|tokens| *tokens > bound)
-    else {
-        return;
+    let per_event = evidence.figure(Metric::TokensPerChunk);
+    let per_event = per_event.filter(|tokens| *tokens > bound);
+    let (measured, bound) = match (per_event, together(evidence)) {
+        (Some(tokens), _) => (format!("{tokens:.2} tokens per event"), bound),
+        (None, Some(events)) => (
+            format!("{events:.1} events arrive together, as from a proxy that gathers them"),
+            TOGETHER,
+        ),
+        (None, None) => return,
     };
     // Tokens that were accepted together come together, and that is how the engine works.
     if speculates(evidence) {
         return;
     }
-    let measured = format!("{tokens:.2} tokens per event");
     reasons.push(found(Code::ChunkedTokens, measured, Some(format!("{bound}"))));
+}
+
+/// How many events of an answer arrive at one moment on average, where that is more than usual and not because the client looked late.
+fn together(evidence: &Evidence<'_>) -> Option<f64> {
+    let (mut events, mut arrivals, mut waited_ms) = (0usize, 0usize, 0.0);
+    for request in evidence.completed() {
+        let mut last = None;
+        for chunk in &request.chunks {
+            events += 1;
+            let gap = last.map(|last| chunk.at_ns.saturating_sub(last));
+            if gap.is_none_or(|gap| gap > AT_ONCE_NS) {
+                arrivals += 1;
+                waited_ms += gap.map_or(0.0, |gap| gap as f64 / 1e6);
+            }
+            last = Some(chunk.at_ns);
+        }
+    }
+    let answers = evidence
+        .completed()
+        .filter(|request| !request.chunks.is_empty())
+        .count();
+    let waits = arrivals.checked_sub(answers).filter(|waits| *waits > 0)?;
+    let late = evidence.summary.client.and_then(|client| client.late);
+    let is_late = late.is_some_and(|late| late.p90_ms > waited_ms / waits as f64 / 2.0);
+    let events = events as f64 / arrivals as f64;
+    (events > TOGETHER && !is_late).then_some(events)
 }
 
 /// Whether the engine drafts tokens and accepts several at a time, by its counters, its configuration or its arguments.

@@ -28,6 +28,9 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
             Some("alone on the host".to_owned()),
         ));
     }
+    if let Some(reason) = &evidence.summary.listener_unverified {
+        reasons.push(found(Code::ListenerUnverified, reason.clone(), None));
+    }
     let Some(telemetry) = &evidence.summary.telemetry else {
         return;
     };

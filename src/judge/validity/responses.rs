@@ -48,6 +48,7 @@ pub fn answers(requests: &[Request]) -> Answers {
         if let Some(share) = request.uniform {
             answers.read += 1;
             answers.one_token += u32::from(share >= ONE_TOKEN);
+            answers.echoes += u32::from(request.echoes_prompt);
         }
         if let Some(prompt) = counted_prompt(request) {
             answers.prompts += 1;
@@ -220,20 +221,30 @@ fn lengths(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// Weights that went to NaN, or a kernel that returns nothing, answer with one token all the time, and quickly.
+/// Weights that went to NaN, or a kernel that returns nothing, answer with one token all the time, and quickly; a server that sends the
+/// prompt back computes nothing at all.
 fn degenerate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let answers = answers(evidence.requests);
-    let Some(share) = answers.one_token_share().filter(|share| *share >= NONSENSE) else {
-        return;
-    };
-    reasons.push(found(
-        Code::AnswersDegenerate,
-        format!(
-            "{} of {} answers ({}) are one token over and over",
+    let bound = format!("half of the answers, {} of each", percent(ONE_TOKEN));
+    let kinds = [
+        (
+            answers.one_token_share(),
             answers.one_token,
-            answers.read,
-            percent(share)
+            "are one token over and over",
+            bound,
         ),
-        Some(format!("half of the answers, {} of each", percent(ONE_TOKEN))),
-    ));
+        (
+            answers.echo_share(),
+            answers.echoes,
+            "begin with their own prompt",
+            "half of the answers".to_owned(),
+        ),
+    ];
+    for (share, count, what, bound) in kinds {
+        if let Some(share) = share.filter(|share| *share >= NONSENSE) {
+            let measured = format!("{count} of {} answers ({}) {what}", answers.read, percent(share));
+            reasons.push(found(Code::AnswersDegenerate, measured, Some(bound)));
+            return;
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //! time all the same. Where the kernel gives no moments, it looks at once, as ever. It decides nothing that [`super::send`] does not decide for encrypted connections in the same way.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -484,7 +484,14 @@ impl Round {
         self.running -= 1;
         self.connecting -= usize::from(stream.is_connecting);
         self.preparing -= usize::from(stream.is_preparing);
-        if let Some(socket) = stream.live.left_open() {
+        // What came together with the end of the answer wakes nobody again.
+        let is_open = |socket: &Socket, reading: &mut Reading| {
+            let read = socket.read(reading);
+            read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        };
+        if let Some(socket) = stream.live.left_open()
+            && is_open(&socket, &mut self.inner.reading)
+        {
             self.leaves.push_back((clock::now().plus(GRACE), place));
             self.leaving.insert(place, socket);
         }

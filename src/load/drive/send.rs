@@ -421,6 +421,7 @@ pub(super) fn blank(job: &Job) -> Request {
         counted_chunks: None,
         counted_prompt: None,
         uniform: None,
+        echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,
         text: None,

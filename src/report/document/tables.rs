@@ -117,8 +117,8 @@ fn standing(standings: &[Standings], of_means: String) -> Table {
         notes: vec![
             "each row by the metric that fits its load: latency at a fixed rate, what a search found, throughput otherwise".to_owned(),
             format!(
-                "wins and losses: beyond chance among all pairs of this report, and beyond {:.0} %; not judged: fewer than five starts on a side, or \
-                 more differs than the engine",
+                "wins and losses: beyond chance among all pairs of this report, and beyond {:.0} %; not judged: fewer than five starts on a side, \
+                 more differs than the engine, or the better one alone is suspect",
                 USUAL_BOUND * 100.0
             ),
             of_means,

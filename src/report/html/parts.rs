@@ -142,10 +142,12 @@ pub(super) fn table(table: &Table) -> TableView {
             .map(|&at| cell(&row.cells[at], table.columns[at].align))
             .collect(),
         marks: row.marks.iter().filter_map(|mark| mark.word()).collect(),
-        is_doubtful: row
-            .marks
-            .iter()
-            .any(|mark| matches!(mark, Mark::Warned | Mark::Suspect | Mark::Invalid | Mark::Failed)),
+        is_doubtful: row.marks.iter().any(|mark| {
+            matches!(
+                mark,
+                Mark::Warned | Mark::Suspect | Mark::SuspectIn(_) | Mark::Invalid | Mark::Failed
+            )
+        }),
     });
     TableView {
         title: plain(&table.title),

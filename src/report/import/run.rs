@@ -161,6 +161,7 @@ impl Imports {
             }),
             beside: Vec::new(),
             pulled_beside: false,
+            listener_unverified: None,
             telemetry: None,
             validity: Some(validity(warnings)),
             warnings: lines,

@@ -10,7 +10,7 @@ use crate::judge::compare::comparable::Comparability;
 use crate::judge::compare::decision::{self, Answer};
 use crate::judge::metrics::{Flow, Metric};
 use crate::matrix::plan::Place;
-use crate::results::record::validity::Verdict;
+use crate::results::record::validity::{Code, Verdict};
 
 /// The cells of one model and scenario, each compared with the reference.
 #[derive(Clone, Debug)]
@@ -175,7 +175,16 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
     let ratio = || {
         let straight = answers.get(&(other, at)).map(|answers| (answers, false));
         let (answers, is_reversed) = straight.or_else(|| Some((answers.get(&(at, other))?, true)))?;
-        ratio::ratio(answers, is_reversed)
+        let mut ratio = ratio::ratio(answers, is_reversed)?;
+        let doubt = match ratio.standing {
+            Standing::Better => doubt(one, reference),
+            Standing::Worse => doubt(reference, one),
+            Standing::Same | Standing::Unclear | Standing::NotJudged => None,
+        };
+        if let Some(why) = doubt {
+            (ratio.standing, ratio.reason) = (Standing::NotJudged, why);
+        }
+        Some(ratio)
     };
     let with = |said: Vec<String>| match ratio() {
         Some(ratio) => Held::Ratio(ratio, said),
@@ -187,6 +196,36 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
         Comparability::PerGpuOnly(said) => Held::Refused(said, per_gpu(one, reference, group.metric())),
         Comparability::Not(said) => Held::Refused(said, None),
     }
+}
+
+/// Why a row has not won against another one although its figures are better: it alone is suspect, or the other one alone was disturbed. What
+/// both are suspected of they have in common.
+fn doubt(winner: &Shown<'_>, loser: &Shown<'_>) -> Option<String> {
+    let codes = |one: &Shown<'_>| {
+        let mut counts: BTreeMap<Code, usize> = BTreeMap::new();
+        for reason in one.counted().flat_map(super::notes::doubts) {
+            if reason.only.is_empty() {
+                *counts.entry(reason.code).or_default() += 1;
+            }
+        }
+        // One start of several is an accident, and part of their spread.
+        let least = one.counted().count().div_ceil(2);
+        counts.retain(|_, count| *count >= least);
+        counts
+    };
+    let (ours, theirs) = (codes(winner), codes(loser));
+    let named = |codes: Vec<&Code>| {
+        let names: Vec<&str> = codes.into_iter().map(|code| code.name()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let own = ours.keys().filter(|code| !theirs.contains_key(code)).collect();
+    let disturbed = theirs
+        .keys()
+        .filter(|code| code.is_disturbance() && !ours.contains_key(code))
+        .collect();
+    let suspect = named(own).map(|codes| format!("{} alone is suspect ({codes})", winner.engine()));
+    suspect
+        .or_else(|| named(disturbed).map(|codes| format!("{} alone was disturbed ({codes})", loser.engine())))
 }
 
 /// The ratio of throughput per GPU; `None` of what is no throughput.
@@ -218,7 +257,8 @@ fn best(group: &Group<'_, '_>, answers: &Answers) -> Option<usize> {
                 .get(&(one, other))
                 .map(|answers| Standing::of(answers).reversed())
         };
-        straight.or_else(reversed) == Some(Standing::Better)
+        let is_better = straight.or_else(reversed) == Some(Standing::Better);
+        is_better && doubt(group.rows[one], group.rows[other]).is_none()
     };
     let wins_all = |at: &usize| rivals.iter().all(|other| other == at || beats(*at, *other));
     rivals.iter().copied().filter(may_win).find(wins_all)
@@ -234,6 +274,7 @@ mod tests {
     use crate::results::record::cell::Definitions;
     use crate::results::record::machine::Machine;
     use crate::results::record::telemetry::Gpu;
+    use crate::results::record::validity::{Reason, Validity};
 
     /// A cell measured on as many starts as there are values.
     fn starts_of(engine: &str, values: &[f64]) -> Case {
@@ -381,7 +422,7 @@ mod tests {
     fn an_invalid_cell_has_no_ratio_gives_none_and_wins_nothing() {
         let mut cases = [around("a", 100.0), around("b", 200.0)];
         for summary in &mut cases[1].summaries {
-            summary.validity = Some(crate::results::record::validity::Validity {
+            summary.validity = Some(Validity {
                 verdict: Verdict::Invalid,
                 reasons: Vec::new(),
             });
@@ -396,5 +437,56 @@ mod tests {
             );
             assert_eq!(groups[0].best, None);
         }
+    }
+
+    /// The case with this found in all of its starts.
+    fn with(mut case: Case, code: Code) -> Case {
+        for summary in &mut case.summaries {
+            let reason = Reason {
+                code,
+                weight: Verdict::Suspect,
+                only: Vec::new(),
+                measured: String::new(),
+                bound: None,
+                advice: String::new(),
+            };
+            summary.validity = Some(Validity::of(vec![reason]));
+        }
+        case
+    }
+
+    #[test]
+    fn who_alone_is_suspect_does_not_win_and_who_alone_was_disturbed_does_not_lose() {
+        let (slow, quick) = (|| around("a", 100.0), || around("b", 150.0));
+        let of = |slow, quick| judged(slow, quick);
+        assert_eq!(
+            of(slow(), with(quick(), Code::TokensDisagree)),
+            (Standing::NotJudged, None)
+        );
+        assert_eq!(
+            of(with(slow(), Code::HostBusy), quick()),
+            (Standing::NotJudged, None)
+        );
+        // A queue that grows is what the slower engine did itself.
+        assert_eq!(
+            of(with(slow(), Code::QueueGrowing), quick()),
+            (Standing::Better, Some(1))
+        );
+        // What both have is no difference; a row with doubts is never the best.
+        assert_eq!(
+            of(with(slow(), Code::WindowShort), with(quick(), Code::WindowShort)),
+            (Standing::Better, None)
+        );
+        // The first one is the reference, and loses by a count that nothing bears out.
+        assert_eq!(
+            of(with(quick(), Code::TokensDisagree), slow()).0,
+            Standing::NotJudged
+        );
+        // One start of five is an accident.
+        let mut once = with(quick(), Code::TokensDisagree);
+        for summary in &mut once.summaries[1..] {
+            summary.validity = None;
+        }
+        assert_eq!(of(slow(), once), (Standing::Better, None));
     }
 }

@@ -33,7 +33,7 @@ use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::imported::Unknown;
 use crate::results::record::machine::Machine;
 use crate::results::record::side::Noise;
-use crate::results::record::validity::Verdict;
+use crate::results::record::validity::{Family, Verdict};
 
 /// One cell with every measurement of it.
 #[derive(Clone, Debug)]
@@ -253,6 +253,11 @@ impl<'a> Shown<'a> {
             Verdict::Suspect => marks.push(Mark::Suspect),
             Verdict::Invalid => marks.push(Mark::Invalid),
         }
+        let in_part = |family: &Family| {
+            let mut told = self.counted().filter_map(|summary| summary.validity.as_ref());
+            told.any(|validity| validity.on(*family) > validity.verdict)
+        };
+        marks.extend(Family::ALL.into_iter().filter(in_part).map(Mark::SuspectIn));
         let is_doubtful = |summary: &&Summary| {
             !summary.warnings.is_empty() || !summary.retries.is_empty() || !summary.beside.is_empty()
         };

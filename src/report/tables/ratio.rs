@@ -8,7 +8,6 @@ use crate::judge::compare::decision::{Answer, Design, Gap, LEVEL, Outcome, Quest
 use crate::judge::compare::{gates, question, resolution, side, stored, verdict};
 use crate::judge::metrics::{self, Better, Flow, Metric};
 use crate::results::record::cell::{Definitions, Summary};
-use crate::results::record::validity::Verdict;
 
 /// A metric of a cell relative to that of the reference.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +53,7 @@ pub enum Standing {
     Same,
     /// The starts do not tell, or it is better in one metric and worse in another.
     Unclear,
-    /// There are too few starts, or more differs than the engine.
+    /// There are too few starts, more differs than the engine, or the better one alone is suspect.
     NotJudged,
 }
 
@@ -156,16 +155,6 @@ pub(super) fn question(
         let [theirs, ours] = [reference, one].map(|shown| comparable::slo(&shown.cell.scenario));
         comparable::slo_apart(metric, &ours, &theirs).map(Gap::NotComparable)
     };
-    // What was disturbed wins nothing and loses nothing.
-    let doubt = || {
-        let rows = [reference, one].into_iter();
-        let mut doubtful = rows.filter(|shown| shown.verdict() == Verdict::Suspect);
-        let first = doubtful.next()?.engine();
-        Some(Gap::NotComparable(match doubtful.next() {
-            Some(second) => format!("{first} and {} are suspect", second.engine()),
-            None => format!("{first} is suspect"),
-        }))
-    };
     let whole = question::of_samples(samples(reference, one, metric), attached, metric, noise);
     let asked = match rounds(reference, one, metric) {
         Some([baseline, candidate]) => Question {
@@ -177,7 +166,7 @@ pub(super) fn question(
         None => whole,
     };
     Question {
-        gap: gap(comparability).or_else(lengths).or_else(slo).or_else(doubt),
+        gap: gap(comparability).or_else(lengths).or_else(slo),
         ..asked
     }
 }

@@ -85,6 +85,9 @@ pub struct Summary {
     /// Whether an image was pulled meanwhile.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pulled_beside: bool,
+    /// Why it could not be verified that the socket that answered was the engine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listener_unverified: Option<String>,
     /// The machine and the engine meanwhile; absent in older runs and where nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
@@ -128,6 +131,9 @@ pub struct Answers {
     pub read: u32,
     /// Those of them that are one token nearly all the way.
     pub one_token: u32,
+    /// Answers that begin with the text of their prompt.
+    #[serde(default)]
+    pub echoes: u32,
     /// Prompts whose tokens the server counted too.
     pub prompts: u32,
     /// Their tokens by our count.
@@ -139,7 +145,16 @@ pub struct Answers {
 impl Answers {
     /// The share of the answers that are one token nearly all the way; `None` where too few were read.
     pub fn one_token_share(&self) -> Option<f64> {
-        (self.read >= 8).then(|| f64::from(self.one_token) / f64::from(self.read))
+        self.share(self.one_token)
+    }
+
+    /// The share of the answers that begin with their own prompt; `None` where too few were read.
+    pub fn echo_share(&self) -> Option<f64> {
+        self.share(self.echoes)
+    }
+
+    fn share(&self, count: u32) -> Option<f64> {
+        (self.read >= 8).then(|| f64::from(count) / f64::from(self.read))
     }
 }
 

@@ -67,6 +67,9 @@ pub struct Request {
     /// short answers and where the text was not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uniform: Option<f64>,
+    /// Whether the answer begins with the text of its prompt.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub echoes_prompt: bool,
     /// Tokens of the reasoning as our tokenizer counts its text; absent where there was none and where nobody counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_reasoning: Option<u32>,

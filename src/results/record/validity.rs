@@ -67,6 +67,9 @@ pub enum Family {
 }
 
 impl Family {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Itl, Self::Energy];
+
     /// The family as it is written in tables.
     pub const fn name(self) -> &'static str {
         match self {
@@ -192,6 +195,8 @@ pub enum Code {
     ClockJump,
     /// Energy counter and integrated power differ.
     EnergyDisagrees,
+    /// It could not be verified that the socket that answered was the engine's.
+    ListenerUnverified,
     /// Something else ran on this host meanwhile.
     Neighbour,
     /// The GPUs are only pretended.
@@ -203,6 +208,32 @@ pub enum Code {
 }
 
 impl Code {
+    /// Whether something from outside disturbed the measurement, for which the engine is not to blame: a loss that goes with it may be that
+    /// of the host.
+    pub const fn is_disturbance(self) -> bool {
+        matches!(
+            self,
+            Self::ClientLate
+                | Self::ClientSaturated
+                | Self::ClientSharesCpus
+                | Self::ThrottledThermal
+                | Self::ThrottledPower
+                | Self::ThrottledHardware
+                | Self::ClocksSpread
+                | Self::GpuShared
+                | Self::GpuNotAtRest
+                | Self::HostBusy
+                | Self::CpuStolen
+                | Self::Swapping
+                | Self::GpuMemoryUnexplained
+                | Self::GpuErrors
+                | Self::PcieDowntrained
+                | Self::NumaRemote
+                | Self::ClockJump
+                | Self::Neighbour
+        )
+    }
+
     /// Every code.
     pub const ALL: &[Self] = &[
         Self::ClientLate,
@@ -244,6 +275,7 @@ impl Code {
         Self::QueueGrowing,
         Self::ClockJump,
         Self::EnergyDisagrees,
+        Self::ListenerUnverified,
         Self::Neighbour,
         Self::PretendedGpus,
         Self::Imported,
@@ -292,6 +324,7 @@ impl Code {
             Self::QueueGrowing => "queue-growing",
             Self::ClockJump => "clock-jump",
             Self::EnergyDisagrees => "energy-disagrees",
+            Self::ListenerUnverified => "listener-unverified",
             Self::Neighbour => "neighbour",
             Self::PretendedGpus => "pretended-gpus",
             Self::Imported => "imported",

@@ -165,6 +165,11 @@ fn name(path: &Path) -> String {
         .into_owned()
 }
 
+/// The files in which a log goes on when it is too long.
+pub(super) fn tails(path: &Path) -> [PathBuf; 2] {
+    ["tail", "tail-before"].map(|what| beside(path, what))
+}
+
 fn beside(path: &Path, what: &str) -> PathBuf {
     path.with_file_name(format!("{}.{what}", name(path)))
 }

@@ -54,6 +54,11 @@ pub use log::Log;
 pub use reader::{Listed, Run, Unfinished, about, latest, list, plan};
 pub use writer::{Beginning, Said, Store};
 
+/// A name as a part of a file name: short, and of no other name.
+pub fn file_name(name: &str) -> String {
+    layout::slug(name, &crate::base::secrets::Redactor::default())
+}
+
 /// Why the store could not do its job.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {

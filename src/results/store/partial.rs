@@ -1,7 +1,7 @@
 //! Records of a measurement that is under way, written as requests end: a crash loses about a second of them.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
@@ -33,20 +33,38 @@ impl Store {
         }
         let file = File::create(&path).tried("make", &path)?;
         let redactor = self.redactor().clone();
-        let work = move || {
-            // A disk that is full is told when the measurement is written.
-            let _ = keep(file, &records, &redactor);
-        };
-        thread::Builder::new()
-            .name("records".to_owned())
-            .spawn(work)
-            .tried("keep records in", &path)?;
-        Ok(())
+        beside(&path, move || {
+            let mut lines = zstd::Encoder::new(file, LEVEL)?;
+            keep(&mut lines, &records, &redactor)?;
+            lines.finish()?.flush()
+        })
     }
 }
 
-fn keep(file: File, records: &Receiver<Request>, redactor: &Redactor) -> std::io::Result<()> {
-    let mut lines = zstd::Encoder::new(file, LEVEL)?;
+/// Keeps the records that `records` brings until its other end is gone, as lines of JSON in a file of its own, on a thread of its own.
+/// A file of that name that an earlier load left is set aside.
+///
+/// # Errors
+/// The disk refuses.
+pub fn keep_at(path: &Path, records: Receiver<Request>) -> Result<()> {
+    if path.exists() {
+        set_aside(path)?;
+    }
+    let file = File::create(path).tried("make", path)?;
+    beside(path, move || {
+        keep(&mut BufWriter::new(file), &records, &Redactor::default())
+    })
+}
+
+/// Runs `work` on a thread of its own. A disk that is full is reported when the measurement is written.
+fn beside(path: &Path, work: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<()> {
+    let spawned = thread::Builder::new()
+        .name("records".to_owned())
+        .spawn(move || drop(work()));
+    spawned.map(drop).tried("keep records in", path)
+}
+
+fn keep(lines: &mut impl Write, records: &Receiver<Request>, redactor: &Redactor) -> io::Result<()> {
     let mut flushed = clock::now();
     let mut is_new = false;
     loop {
@@ -63,7 +81,7 @@ fn keep(file: File, records: &Receiver<Request>, redactor: &Redactor) -> std::io
             (flushed, is_new) = (clock::now(), false);
         }
     }
-    lines.finish()?.flush()
+    lines.flush()
 }
 
 /// The records of a measurement that was not finished, in the order in which they ended: as many as were written before it broke off.
@@ -71,12 +89,45 @@ fn keep(file: File, records: &Receiver<Request>, redactor: &Redactor) -> std::io
 /// # Errors
 /// There are none, or the disk refuses.
 pub fn read(folder: &Path) -> Result<Vec<Request>> {
+    let lines = lines(folder)?;
+    Ok(lines.map_while(|line| serde_json::from_str(&line).ok()).collect())
+}
+
+/// The lines that can be read. The last one, and the end of the compressed stream, may be cut.
+fn lines(folder: &Path) -> Result<impl Iterator<Item = String>> {
     let path = folder.join(layout::PARTIAL);
     let file = File::open(&path).tried("open", &path)?;
     let lines = zstd::Decoder::new(file).tried("read", &path)?;
-    // The last line, and the end of the compressed stream, may be cut.
-    let lines = BufReader::new(lines).lines().map_while(std::io::Result::ok);
-    Ok(lines.map_while(|line| serde_json::from_str(&line).ok()).collect())
+    Ok(BufReader::new(lines).lines().map_while(io::Result::ok))
+}
+
+/// How far a measurement came that was not finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reached {
+    /// Requests whose records can be read.
+    pub requests: usize,
+    /// When the last of them ended, in seconds after the load began.
+    pub last_end_s: f64,
+}
+
+/// How far a measurement came that was not finished, by the records that can be read; they are not held in memory together.
+///
+/// # Errors
+/// There are none, or the disk refuses.
+pub fn reached(folder: &Path) -> Result<Reached> {
+    #[derive(serde::Deserialize)]
+    struct Ended {
+        end_ns: u64,
+    }
+    let mut reached = Reached::default();
+    for line in lines(folder)? {
+        let Ok(Ended { end_ns }) = serde_json::from_str(&line) else {
+            break;
+        };
+        reached.requests += 1;
+        reached.last_end_s = reached.last_end_s.max(end_ns as f64 / 1e9);
+    }
+    Ok(reached)
 }
 
 #[cfg(test)]
@@ -105,7 +156,13 @@ mod tests {
             }
             thread::sleep(FLUSH / 20);
         };
-        assert_eq!(survived, vec![record; 3]);
+        assert_eq!(survived, vec![record.clone(); 3]);
+        let last_end_s = record.end_ns as f64 / 1e9;
+        let expected = Reached {
+            requests: 3,
+            last_end_s,
+        };
+        assert_eq!(reached(&folder).unwrap(), expected);
         // The writer still has the file: a kill leaves it like this, or shorter.
         let path = folder.join(layout::PARTIAL);
         let bytes = fs::read(&path).unwrap();

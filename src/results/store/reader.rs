@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{Result, StoreError, Tried, journal, layout};
+use super::{Result, StoreError, Tried, journal, layout, partial};
 use crate::matrix::plan::{Measurement, Plan};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::Summary;
@@ -105,9 +105,14 @@ impl Run {
                 Ok(summary) => summary,
                 Err(error) => {
                     let why = error.to_string();
-                    self.doubts.push(match folder.join(layout::PARTIAL).exists() {
-                        false => why.clone(),
-                        true => format!("{why}; the requests that had ended are in `{}`", layout::PARTIAL),
+                    self.doubts.push(match partial::reached(&folder) {
+                        Err(_) => why.clone(),
+                        Ok(reached) => format!(
+                            "{why}; the requests that had ended are in `{}`: {}, the last one {:.1} s after the load began",
+                            layout::PARTIAL,
+                            reached.requests,
+                            reached.last_end_s
+                        ),
                     });
                     self.unfinished.push(Unfinished { folder, why });
                     continue;

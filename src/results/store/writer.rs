@@ -242,7 +242,15 @@ impl Store {
         fs::create_dir_all(&folder).tried("make the folder", &folder)?;
         let path = folder.join(name);
         if path.exists() {
-            set_aside(&path)?;
+            let number = free_number(&path);
+            // The tails of the earlier log keep its number.
+            for part in [path.clone()].into_iter().chain(super::log::tails(&path)) {
+                if part.exists() {
+                    let old = numbered(&part, number);
+                    fs::rename(&part, old).tried("move aside", &part)?;
+                }
+            }
+            atomic::sync_folder(&folder).tried("sync", &folder)?;
         }
         Log::open(&path, &self.redactor)
     }
@@ -303,6 +311,21 @@ impl Store {
         }
         let cells = self.folder.join(layout::CELLS);
         atomic::sync_folder(&cells).tried("sync", &cells)
+    }
+
+    /// Writes the summary of a finished measurement anew, where it turned out afterwards that it failed.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn amend_cell(&self, summary: &Summary, post_mortem: Option<&PostMortem>) -> Result<()> {
+        let folder = self.cell_dir(&summary.measurement());
+        if let Some(post_mortem) = post_mortem {
+            put(
+                &folder.join(layout::POST_MORTEM),
+                &self.redactor.redact(&post_mortem.page()),
+            )?;
+        }
+        put(&folder.join(layout::SUMMARY), &self.pretty(summary))
     }
 
     /// Where the post-mortem of a measurement is, if it has one.
@@ -494,11 +517,20 @@ fn put(path: &Path, text: &str) -> Result<()> {
 
 /// A free name for the present version of `path`.
 fn aside(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    numbered(path, free_number(path))
+}
+
+/// The least number that no earlier version of `path` has.
+fn free_number(path: &Path) -> u32 {
     (1..)
-        .map(|number| path.with_file_name(layout::old(&name, number)))
-        .find(|path| !path.exists())
+        .find(|number| !numbered(path, *number).exists())
         .expect("a folder never holds as many versions as there are numbers")
+}
+
+/// The name of an earlier version of `path`.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(layout::old(&name, number))
 }
 
 pub(super) fn set_aside(path: &Path) -> Result<()> {

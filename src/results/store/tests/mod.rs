@@ -416,3 +416,42 @@ fn a_start_that_is_tried_again_keeps_the_log_of_the_first_try() {
         .collect();
     assert_eq!(logs, ["second", "first"]);
 }
+
+#[test]
+fn the_tails_of_an_earlier_log_keep_its_number() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = plan();
+    let store = begun(root.path(), "r", &plan, none());
+    let launch = &plan.launches[0].id;
+    for (text, has_tails) in [("first", false), ("second", true), ("third", false)] {
+        let mut log = store.engine_log(launch, 1).unwrap();
+        log.write_all(text.as_bytes()).unwrap();
+        drop(log);
+        let path = files(&store.folder().join("launches"))
+            .into_iter()
+            .find(|path| path.ends_with("engine.log"));
+        if has_tails {
+            for tail in ["engine.log.tail", "engine.log.tail-before"] {
+                fs::write(path.as_ref().unwrap().with_file_name(tail), format!("{text}'s")).unwrap();
+            }
+        }
+    }
+    let read: Vec<(String, String)> = files(&store.folder().join("launches"))
+        .iter()
+        .map(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    let expected = [
+        ("engine.log", "third"),
+        ("engine.log.old-1", "first"),
+        ("engine.log.old-2", "second"),
+        ("engine.log.tail-before.old-2", "second's"),
+        ("engine.log.tail.old-2", "second's"),
+    ];
+    assert_eq!(
+        read,
+        expected.map(|(name, text)| (name.to_owned(), text.to_owned()))
+    );
+}

@@ -1,0 +1,377 @@
+//! The record of a start on disk: which processes and which files in shared memory belong to it. By it processes are found whose marks,
+//! shim and owner are all gone. A process id with the moment of its start names one process for as long as the machine runs.
+//!
+//! A record is believed only if it is a file of this user that no other user can write: the folder may be shared.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::cgroup::Cgroup;
+use crate::engine::marks::{self, Marks, Owner, Seen};
+use crate::engine::shm;
+use crate::engine::tree::{self, Member};
+
+/// The largest record that is read.
+const LARGEST: u64 = 16 << 20;
+
+/// The processes of one start, as they were seen while it ran.
+#[derive(Clone, Debug)]
+pub(super) struct StartRecord {
+    path: PathBuf,
+    content: Content,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Content {
+    owner: String,
+    run: String,
+    start: String,
+    /// The folder of its cgroup, where it has one.
+    #[serde(default)]
+    cgroup: Option<PathBuf>,
+    processes: Vec<Member>,
+    /// The files in shared memory that it was seen to write.
+    #[serde(default)]
+    shared: BTreeSet<shm::File>,
+}
+
+/// A process of a start whose owner is dead.
+pub(super) struct Orphan {
+    pub(super) marks: Marks,
+    pub(super) seen: Seen,
+}
+
+/// A name for a start of this process that no other process uses, now or later.
+pub(super) fn unique_id(marks: &Marks) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let owner = marks.owner.to_string();
+    let plain = |letter: char| {
+        if letter.is_ascii_alphanumeric() {
+            letter
+        } else {
+            '-'
+        }
+    };
+    let owner: String = owner.chars().map(plain).collect();
+    format!("{owner}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl StartRecord {
+    /// Begins the record of a start, before its first process exists, and writes it.
+    pub(super) fn begin(cache: &Path, id: &str, marks: &Marks, cgroup: Option<&Cgroup>) -> Self {
+        let record = Self {
+            path: folder(cache).join(format!("{id}.json")),
+            content: Content {
+                owner: marks.owner.to_string(),
+                run: marks.run.clone(),
+                start: marks.start.clone(),
+                cgroup: cgroup.map(|group| group.folder().to_owned()),
+                processes: Vec::new(),
+                shared: BTreeSet::new(),
+            },
+        };
+        record.write();
+        record
+    }
+
+    /// Adds these processes. Where the disk refuses, they are found by their marks and their shim alone.
+    pub(super) fn add(&mut self, members: &[Member]) {
+        let known = &mut self.content.processes;
+        let before = known.len();
+        for member in members {
+            if !known.contains(member) {
+                known.push(*member);
+            }
+        }
+        if known.len() > before {
+            self.write();
+        }
+    }
+
+    /// Adds these files in shared memory.
+    pub(super) fn add_shared(&mut self, files: &BTreeSet<shm::File>) {
+        if !files.is_subset(&self.content.shared) {
+            self.content.shared.extend(files.iter().cloned());
+            self.write();
+        }
+    }
+
+    /// Whether a process is one of them.
+    pub(super) fn contains(&self, seen: &Seen) -> bool {
+        self.content.processes.contains(&seen.member())
+    }
+
+    /// Removes the record, once no process of the start lives, unless some of its shared memory is left.
+    pub(super) fn remove(&self) {
+        if !self.content.shared.iter().any(shm::File::exists) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    fn write(&self) {
+        let text = serde_json::to_string(&self.content).expect("a record is JSON");
+        let unfinished = self.path.with_extension("new");
+        let written = make_folder(self.path.parent().unwrap_or(Path::new("")))
+            .and_then(|()| {
+                open(
+                    OpenOptions::new().write(true).create(true).truncate(true),
+                    &unfinished,
+                )
+            })
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| fs::rename(&unfinished, &self.path));
+        if let Err(error) = written {
+            tracing::warn!(
+                "the record of a start `{}` is not written: {error}",
+                self.path.display()
+            );
+        }
+    }
+}
+
+/// A record whose owner is dead.
+struct Abandoned {
+    record: StartRecord,
+    owner: Owner,
+    cgroup: Option<Cgroup>,
+}
+
+/// The records of dead owners.
+fn abandoned(cache: &Path) -> Vec<Abandoned> {
+    let entries = fs::read_dir(folder(cache)).into_iter().flatten().flatten();
+    let records = entries.filter_map(|entry| {
+        let path = entry.path();
+        let content = read(&path)?;
+        // Process ids of another host or container, which share the folder, mean nothing here.
+        let owner =
+            Owner::parse(&content.owner).filter(|owner| owner.is_seen_from_here() && owner.is_dead())?;
+        Some(Abandoned {
+            owner,
+            cgroup: content.cgroup.as_deref().and_then(Cgroup::of),
+            record: StartRecord { path, content },
+        })
+    });
+    records.collect()
+}
+
+impl Abandoned {
+    /// The live processes of the start, with their descendants.
+    fn live(&self) -> Vec<Member> {
+        let is_same =
+            |member: &&Member| marks::see_by_id(member.pid).is_some_and(|seen| seen.member() == **member);
+        let recorded = self.record.content.processes.iter().filter(is_same);
+        let grouped = self.cgroup.iter().flat_map(Cgroup::members);
+        let live: Vec<u32> = recorded
+            .map(|member| member.pid)
+            .chain(grouped)
+            .filter_map(|pid| u32::try_from(pid).ok())
+            .collect();
+        match live.is_empty() {
+            true => Vec::new(),
+            false => tree::of(&live),
+        }
+    }
+}
+
+/// The processes of dead owners that are recorded, with their descendants.
+pub(super) fn orphans(cache: &Path) -> Vec<Orphan> {
+    let mut all = Vec::new();
+    for abandoned in abandoned(cache) {
+        let live = abandoned.live();
+        let marks = Marks {
+            run: abandoned.record.content.run,
+            start: abandoned.record.content.start,
+            owner: abandoned.owner,
+        };
+        let seen = live.iter().filter_map(|member| marks::see_by_id(member.pid));
+        all.extend(seen.map(|seen| Orphan {
+            marks: marks.clone(),
+            seen,
+        }));
+    }
+    all
+}
+
+/// Frees the shared memory that starts of dead owners left, once nothing of them lives, and removes their records. Says what was freed.
+pub(super) fn settle(cache: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    for Abandoned { record, cgroup, .. } in abandoned(cache).into_iter().filter(|one| one.live().is_empty()) {
+        let Content {
+            run, start, shared, ..
+        } = &record.content;
+        let freed = shm::free_left(shared);
+        if freed.files > 0 {
+            all.push(format!(
+                "{:.1} MB of shared memory (files: {}) of run {run} ({start})",
+                freed.bytes as f64 / 1e6,
+                freed.files
+            ));
+        }
+        if let Some(cgroup) = cgroup {
+            cgroup.remove();
+        }
+        record.remove();
+    }
+    all
+}
+
+/// The folder of this user's records.
+fn folder(cache: &Path) -> PathBuf {
+    cache.join(format!("starts-{}", geteuid().as_raw()))
+}
+
+/// Makes the folder, or checks that the one that is there is ours alone.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if let Some(cache) = folder.parent() {
+        fs::create_dir_all(cache)?;
+    }
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let about = fs::symlink_metadata(folder)?;
+    match about.is_dir() && is_ours_alone(&about) {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            ErrorKind::PermissionDenied,
+            "its folder belongs to another user, or others can write to it",
+        )),
+    }
+}
+
+/// Whether something belongs to this user and no other one can write to it.
+fn is_ours_alone(about: &Metadata) -> bool {
+    about.uid() == geteuid().as_raw() && about.mode() & 0o022 == 0
+}
+
+fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
+    options.mode(0o600).custom_flags(flags).open(path)
+}
+
+/// A record, if it can be believed.
+fn read(path: &Path) -> Option<Content> {
+    let file = open(OpenOptions::new().read(true), path).ok()?;
+    let about = file.metadata().ok()?;
+    if path.extension()? != "json" || !about.is_file() || !is_ours_alone(&about) {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(LARGEST).read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A process without marks, and a dead owner.
+    fn bare() -> (std::process::Child, Member, Owner) {
+        let child = std::process::Command::new("sleep")
+            .arg("60")
+            .env_clear()
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let member = marks::see_by_id(pid).unwrap().member();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        let this = Owner::this().unwrap().to_string();
+        let (_, rest) = this.split_once(':').unwrap();
+        let dead = Owner::parse(&format!("{}:{rest}", ended.id())).unwrap();
+        ended.wait().unwrap();
+        (child, member, dead)
+    }
+
+    fn record(cache: &Path, owner: Owner) -> StartRecord {
+        let marks = Marks {
+            run: "r".to_owned(),
+            start: "a#1".to_owned(),
+            owner,
+        };
+        StartRecord::begin(cache, &unique_id(&marks), &marks, None)
+    }
+
+    fn pids(cache: &Path) -> Vec<i32> {
+        orphans(cache).iter().map(|orphan| orphan.seen.pid).collect()
+    }
+
+    #[test]
+    fn a_process_of_a_dead_owner_is_found_without_marks_until_it_is_gone() {
+        let cache = tempfile::tempdir().unwrap();
+        let (mut child, member, dead) = bare();
+        let mut live = record(cache.path(), Owner::this().unwrap());
+        live.add(&[member]);
+        assert_eq!(pids(cache.path()), [] as [i32; 0], "its owner lives");
+        live.remove();
+        let mut orphaned = record(cache.path(), dead);
+        let files = || fs::read_dir(folder(cache.path())).unwrap().count();
+        assert_eq!(files(), 1, "the record is there before the first process");
+        // The same id at another moment is another process.
+        orphaned.add(&[Member {
+            started: member.started + 1,
+            ..member
+        }]);
+        assert_eq!(pids(cache.path()), [] as [i32; 0]);
+        orphaned.add(&[member]);
+        assert_eq!(pids(cache.path()), [member.pid]);
+        assert_eq!(settle(cache.path()), [] as [String; 0]);
+        assert_eq!(files(), 1, "a record stays while its processes live");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(pids(cache.path()), [] as [i32; 0]);
+        assert_eq!(settle(cache.path()), [] as [String; 0]);
+        assert_eq!(files(), 0);
+    }
+
+    #[test]
+    fn a_record_that_another_user_could_have_written_is_not_believed() {
+        let cache = tempfile::tempdir().unwrap();
+        let (mut child, member, dead) = bare();
+        let mut orphaned = record(cache.path(), dead);
+        orphaned.add(&[member]);
+        let mode = |mode: u32| fs::set_permissions(&orphaned.path, fs::Permissions::from_mode(mode)).unwrap();
+        for open_to_others in [0o620, 0o602, 0o666] {
+            mode(open_to_others);
+            assert_eq!(pids(cache.path()), [] as [i32; 0], "{open_to_others:o}");
+        }
+        mode(0o600);
+        let elsewhere = cache.path().join("elsewhere");
+        fs::rename(&orphaned.path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &orphaned.path).unwrap();
+        assert_eq!(pids(cache.path()), [] as [i32; 0], "a link is not followed");
+        fs::remove_file(&orphaned.path).unwrap();
+        fs::rename(&elsewhere, &orphaned.path).unwrap();
+        if geteuid().is_root() {
+            let nobody = Some(rustix::fs::Uid::from_raw(65534));
+            rustix::fs::chown(&orphaned.path, nobody, None).unwrap();
+            assert_eq!(pids(cache.path()), [] as [i32; 0], "it belongs to another user");
+            rustix::fs::chown(&orphaned.path, Some(geteuid()), None).unwrap();
+        }
+        assert_eq!(pids(cache.path()), [member.pid]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_another_user_or_open_to_others_is_not_written_to() {
+        let cache = tempfile::tempdir().unwrap();
+        let folder = folder(cache.path());
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        let (mut child, member, dead) = bare();
+        record(cache.path(), dead).add(&[member]);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

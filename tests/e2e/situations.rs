@@ -1,0 +1,363 @@
+//! Servers that lie, cut corners or are disturbed, each beside honest ones: every one is named with its code, and none is the best, wins,
+//! or has a ratio that nothing marks.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::fake::{Answer, Asked, Conduct, Fake};
+use crate::harness::Bench;
+
+/// Bounds that a short load beside other tests does not meet by itself, and that are not what is tried here.
+const BOUNDS: &str = "validity: { window: 0s, tail: 0, steady: 0.0, send_lag: 200ms }\n";
+
+/// Prompts and answers of several lengths, as token ids, so that a server counts prompts as they were sent.
+const LOAD: &str = "  - load: { dataset: random-ids, prompts: 16, input_len: 64, output_len: 40, concurrency: 8, range_ratio: 0.5, tokenize_prompt: true }\n";
+
+/// One thing that a server does otherwise than an honest one.
+struct Situation {
+    name: &'static str,
+    code: &'static str,
+    /// Whether it may have a ratio that is marked; else it has none.
+    may_have_ratio: bool,
+    conduct: Conduct,
+}
+
+/// A server that is faster than the honest one, by this.
+const fn lies(
+    name: &'static str,
+    code: &'static str,
+    may_have_ratio: bool,
+    answer: fn(&Asked, &mut Answer),
+) -> Situation {
+    let conduct = Conduct {
+        answer,
+        ..Conduct::at(5, 1)
+    };
+    Situation {
+        name,
+        code,
+        may_have_ratio,
+        conduct,
+    }
+}
+
+const INVALID: bool = false;
+const MARKED: bool = true;
+
+/// Keeps so many events.
+fn keep(answer: &mut Answer, share: f64) {
+    let count = (answer.events.len() as f64 * share).ceil() as usize;
+    answer.events.truncate(count.max(1));
+}
+
+/// What servers do otherwise, and by what each is found.
+fn situations() -> Vec<Situation> {
+    let counters = |requests: u64| {
+        format!(
+            "vllm:generation_tokens_total {}\nvllm:num_preemptions_total {}\n",
+            31 * requests,
+            requests / 2
+        )
+    };
+    vec![
+        lies(
+            "reads-eight-tokens",
+            "prompt-tokens-disagree",
+            INVALID,
+            |_, answer| {
+                answer.prompt = answer.prompt.min(8);
+            },
+        ),
+        lies(
+            "adds-a-system-prompt",
+            "prompt-tokens-disagree",
+            MARKED,
+            |_, answer| answer.prompt += 90,
+        ),
+        // The counts of another request, which asked for something else.
+        lies(
+            "usage-of-another",
+            "prompt-tokens-disagree",
+            INVALID,
+            |asked, answer| {
+                let other = (asked.number * 37) % 33;
+                (answer.prompt, answer.completion) = (32 + other as u32, answer.completion.max(20));
+            },
+        ),
+        lies("goes-on", "output-long", INVALID, |_, answer| {
+            let more = answer.events.clone();
+            answer.events.extend(more);
+            answer.completion *= 2;
+        }),
+        lies("exclamation-marks", "answers-degenerate", INVALID, |_, answer| {
+            answer
+                .events
+                .iter_mut()
+                .for_each(|event| event.text = "!".to_owned());
+        }),
+        lies(
+            "echoes-the-prompt",
+            "answers-degenerate",
+            INVALID,
+            |asked, answer| {
+                let prompt: Vec<char> = asked.text().chars().collect();
+                let events = answer.events.iter_mut().zip(prompt.chunks(4).cycle());
+                events.for_each(|(event, piece)| event.text = piece.iter().collect());
+            },
+        ),
+        lies("ends-early", "output-short", INVALID, |_, answer| {
+            keep(answer, 0.3);
+            answer.completion = answer.events.len() as u32;
+            answer.finish = "stop";
+        }),
+        lies(
+            "ends-every-tenth-early",
+            "output-short",
+            INVALID,
+            |asked, answer| {
+                if asked.number % 10 == 0 {
+                    keep(answer, 0.2);
+                    answer.completion = answer.events.len() as u32;
+                }
+            },
+        ),
+        lies("ends-early-uncounted", "output-short", INVALID, |_, answer| {
+            keep(answer, 0.3);
+            answer.usage = false;
+            answer.finish = "stop";
+        }),
+        lies("counts-nothing", "tokens-uncounted", MARKED, |_, answer| {
+            answer.usage = false
+        }),
+        lies(
+            "claims-a-quarter-as-whole",
+            "tokens-disagree",
+            MARKED,
+            |_, answer| keep(answer, 0.25),
+        ),
+        lies("claims-half-as-whole", "tokens-disagree", MARKED, |_, answer| {
+            keep(answer, 0.53)
+        }),
+        lies("counts-empty-events", "tokens-disagree", MARKED, |_, answer| {
+            let every_other = answer.events.iter_mut().skip(1).step_by(2);
+            every_other.for_each(|event| event.text.clear());
+        }),
+        lies(
+            "sends-every-token-twice",
+            "tokens-disagree",
+            MARKED,
+            |_, answer| {
+                let twice = answer
+                    .events
+                    .iter()
+                    .flat_map(|event| [event.clone(), event.clone()]);
+                answer.events = twice.collect();
+            },
+        ),
+        lies(
+            "counts-reasoning-alone",
+            "tokens-disagree",
+            MARKED,
+            |_, answer| {
+                answer.completion /= 4;
+                answer.reasoning = Some(answer.completion);
+            },
+        ),
+        lies("four-tokens-an-event", "chunked-tokens", MARKED, |_, answer| {
+            answer.join(4)
+        }),
+        lies("all-in-one-event", "chunked-tokens", MARKED, |_, answer| {
+            answer.join(1000)
+        }),
+        lies("buffers-200-ms", "chunked-tokens", MARKED, |_, answer| {
+            for (index, event) in answer.events.iter_mut().enumerate() {
+                event.after = if index % 20 == 0 {
+                    Duration::from_millis(200)
+                } else {
+                    Duration::ZERO
+                };
+            }
+        }),
+        lies("drops-every-fourth", "errors", INVALID, |asked, answer| {
+            if asked.number % 4 == 0 {
+                answer.status = 503;
+            }
+        }),
+        Situation {
+            name: "changes-its-model",
+            code: "wrong-model",
+            may_have_ratio: false,
+            conduct: Conduct {
+                model: |requests| if requests > 8 { "m-small" } else { "m" },
+                ..Conduct::at(5, 1)
+            },
+        },
+        Situation {
+            name: "restarts",
+            code: "engine-restarted",
+            may_have_ratio: false,
+            conduct: Conduct {
+                metrics: Some(|requests| {
+                    format!(
+                        "vllm:generation_tokens_total {}\n",
+                        if requests > 8 { 0 } else { 1000 + requests }
+                    )
+                }),
+                ..Conduct::at(5, 1)
+            },
+        },
+        Situation {
+            name: "serves-others-too",
+            code: "tokens-disagree",
+            may_have_ratio: true,
+            conduct: Conduct {
+                metrics: Some(|requests| format!("vllm:generation_tokens_total {}\n", 400 * requests)),
+                ..Conduct::at(5, 1)
+            },
+        },
+        Situation {
+            name: "preempts",
+            code: "preempted",
+            may_have_ratio: true,
+            conduct: Conduct {
+                metrics: Some(counters),
+                ..Conduct::at(5, 1)
+            },
+        },
+    ]
+}
+
+/// A row of the comparison of this engine, and its cell, by the report of the run.
+fn placed<'r>(report: &'r Value, engine: &str) -> (&'r Value, &'r Value) {
+    let cells = report["cells"].as_array().expect("a report has cells");
+    let at = cells.iter().position(|cell| {
+        cell["cell"]
+            .as_str()
+            .is_some_and(|key| key.contains(&format!("engine={engine},")))
+    });
+    let at = at.unwrap_or_else(|| panic!("no cell of {engine}"));
+    let rows = report["comparisons"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|one| one["rows"].as_array().into_iter().flatten());
+    let row = rows
+        .into_iter()
+        .find(|row| row["cell"] == at)
+        .unwrap_or_else(|| panic!("no row of {engine}"));
+    (row, &cells[at])
+}
+
+/// Everything that was found of a cell's measurements.
+fn reasons(cell: &Value) -> impl Iterator<Item = &Value> {
+    let measurements = cell["measurements"].as_array().into_iter().flatten();
+    measurements.flat_map(|one| one["reasons"].as_array().into_iter().flatten())
+}
+
+/// What is wrong with how this engine is reported: a code that is missing, a win, a ratio without a mark.
+fn objections(report: &Value, stdout: &str, situation: &Situation) -> Vec<String> {
+    let (row, cell) = placed(report, situation.name);
+    let reasons: Vec<&Value> = reasons(cell).collect();
+    let codes: Vec<&str> = reasons
+        .iter()
+        .filter_map(|reason| reason["code"].as_str())
+        .collect();
+    let mut found = Vec::new();
+    if !reasons
+        .iter()
+        .any(|reason| reason["code"] == situation.code && reason["weight"] != "valid")
+    {
+        found.push(format!("no {} among {codes:?}", situation.code));
+    }
+    if row["is_best"] == true {
+        found.push("it is [best]".to_owned());
+    }
+    let ratio = &row["ratio"];
+    if ratio["standing"] == "better" {
+        found.push("it wins".to_owned());
+    }
+    if !ratio.is_null() && !situation.may_have_ratio {
+        found.push(format!("it has the ratio {}", ratio["value"]));
+    }
+    let name = format!(" {} [", situation.name);
+    let is_marked = stdout
+        .lines()
+        .any(|line| line.contains(&name) && (line.contains("suspect]") || line.contains("[invalid]")));
+    if !is_marked {
+        found.push(format!("nothing marks its row (ratio {})", ratio["value"]));
+    }
+    found
+        .into_iter()
+        .map(|what| format!("{}: {what}", situation.name))
+        .collect()
+}
+
+#[test]
+fn servers_that_lie_are_named_and_win_nothing() {
+    let all = situations();
+    // Tokens that were accepted together come together: that is how the engine works.
+    let speculating = Conduct {
+        answer: |_, answer| answer.join(3),
+        metrics: Some(|requests| format!("vllm:spec_decode_num_accepted_tokens_total {}\n", 20 * requests)),
+        ..Conduct::at(10, 2)
+    };
+    let honest = [
+        ("honest", Fake::start(Conduct::at(20, 3))),
+        ("quick", Fake::start(Conduct::at(10, 2))),
+        ("speculating", Fake::start(speculating)),
+    ];
+    let fakes: Vec<Fake> = all
+        .iter()
+        .map(|situation| Fake::start(situation.conduct))
+        .collect();
+    let lying = all.iter().map(|situation| situation.name).zip(&fakes);
+    let entry =
+        |(name, fake): (&str, &Fake)| format!("  - attach: {{ as: {name}, url: \"{}\" }}\n", fake.url());
+    let entries: String = honest
+        .iter()
+        .map(|(name, fake)| (*name, fake))
+        .chain(lying)
+        .map(entry)
+        .collect();
+    let bench = Bench::of(&format!(
+        "name: t\nengines:\n{entries}models:\n  - m: {{ tokenizer: data/tokenizer.json }}\nscenarios:\n{LOAD}datasets: {{ sharegpt: data/conversations.json }}\n{BOUNDS}"
+    ));
+    let ran = bench.run(&[]);
+    let told = bench
+        .call(&[
+            "report",
+            &bench.run_folder().display().to_string(),
+            "--format",
+            "json",
+        ])
+        .exits(0);
+    let report: Value = serde_json::from_str(&told.stdout).expect("a report is JSON");
+    // What an honest server does is no lie.
+    let honest = honest.iter().flat_map(|(name, _)| {
+        let (row, cell) = placed(&report, name);
+        let doubts = reasons(cell).filter(|reason| reason["weight"] != "valid");
+        let doubts: Vec<String> = doubts
+            .map(|reason| format!("{name}: {}", reason["code"]))
+            .collect();
+        assert!(row["ratio"]["value"].is_number(), "{row:#}");
+        doubts
+    });
+    let lying = all
+        .iter()
+        .flat_map(|situation| objections(&report, &ran.stdout, situation));
+    let is_best = ran
+        .stdout
+        .contains("[best]")
+        .then(|| "there is a [best]".to_owned());
+    let code = (ran.code != Some(3)).then(|| format!("it ended with {:?}", ran.code));
+    let found: Vec<String> = honest.chain(lying).chain(is_best).chain(code).collect();
+    assert!(
+        found.is_empty(),
+        "{} of {} situations:\n{}\n{}",
+        found.len(),
+        all.len(),
+        found.join("\n"),
+        ran.stdout
+    );
+}
