@@ -507,7 +507,10 @@ pub fn entry(code: Code) -> &'static Entry {
         .expect("a test keeps the table complete")
 }
 
-/// The whole table as a document.
+/// The rules of verdicts on comparisons, with their simulated rates.
+const VERDICTS: &str = include_str!("../compare/rules.md");
+
+/// The whole table as a document, with the rules of verdicts on comparisons at its end.
 pub fn described() -> String {
     let mut text = String::from(
         "# Validity\n\nWhat is judged of every measurement, made from the table in `src/judge/validity/table.rs` by \
@@ -545,5 +548,6 @@ pub fn described() -> String {
             entry.source
         ));
     }
+    text.push_str(VERDICTS);
     text
 }
