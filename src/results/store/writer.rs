@@ -77,6 +77,7 @@ impl Store {
     /// # Errors
     /// The disk refuses.
     pub fn create_new(root: &Path, matrix: &str, redactor: &Redactor) -> Result<Self> {
+        sweep_cut_off(root);
         let mut tries = 0;
         loop {
             let run = Self::new_run_id(root, matrix, redactor);
@@ -487,6 +488,20 @@ fn folder_of(root: &Path, run: &RunId) -> Result<PathBuf> {
         });
     }
     Ok(root.join(run.as_str()))
+}
+
+/// Removes the unfinished files of runs below `root` that were killed while they began. Such a folder is no run, so that nobody goes on
+/// with it; what else is in it stays.
+fn sweep_cut_off(root: &Path) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let folder = entry.path();
+        if folder.join(layout::RUN).exists() || !folder.join(layout::LOCK).is_file() {
+            continue;
+        }
+        for folder in [folder.join(layout::RECIPES), folder] {
+            atomic::sweep_killed(&folder);
+        }
+    }
 }
 
 /// Removes what an unfinished measurement left, but for records of requests that ended.
