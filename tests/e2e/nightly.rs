@@ -312,8 +312,8 @@ scenarios:
 overrides:
   - {{ when: {{ version: v1 }}, args: [--ttft, 10ms, --itl, 10ms] }}
   - {{ when: {{ version: v2 }}, args: [--ttft, 40ms, --itl, 10ms] }}
-  - {{ when: {{ version: v3 }}, args: [--ttft, 10ms, --itl, 12ms] }}
-  - {{ when: {{ version: v4 }}, args: [--ttft, 10ms, --itl, 12ms] }}
+  - {{ when: {{ version: v3 }}, args: [--ttft, 10ms, --itl, 25ms] }}
+  - {{ when: {{ version: v4 }}, args: [--ttft, 10ms, --itl, 25ms] }}
 repeats: {{ starts: 2 }}
 datasets: {{ sharegpt: data/conversations.json }}
 {LENIENT}"
