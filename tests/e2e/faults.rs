@@ -342,6 +342,17 @@ fn children_of_an_engine_are_stopped_with_it() {
 }
 
 #[test]
+fn an_engine_that_refuses_the_first_request_is_not_waited_for() {
+    let matrix = sims(&[("bad", "vllm", "--api-key, \"${TEST_KEY}\"")], TWO);
+    let bench = Bench::of(&matrix.replace("as: bad,", "as: bad, patience: { probe: 10m },"));
+    let bench = bench.variable("TEST_KEY", "a-key-of-the-engine");
+    let ran = bench.run(&[]).exits(3).says("refuses the first request");
+    let ran = ran.says("status 401").says("Bearer ${KEY}");
+    assert!(!ran.stderr.contains("patience"), "{}", ran.stderr);
+    bench.leaves_no_process();
+}
+
+#[test]
 fn a_dead_port_is_told_in_words() {
     let bench = Bench::of(
         "name: t\nengines:\n  - attach: { url: \"http://127.0.0.1:9\", patience: { start: 2s } }\nmodels:\n  - m: { tokenizer: data/tokenizer.json }\nscenarios:\n  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4, range_ratio: 0 }\n",
