@@ -165,7 +165,7 @@ pub struct RunArgs {
     /// Take up a run where it stopped: the newest one of this matrix, or the one named. Finished cells are not repeated.
     #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "latest")]
     pub resume: Option<String>,
-    /// With `--resume`: measure the cells that failed again.
+    /// With `--resume`: measure the cells again that failed or are invalid.
     #[arg(long, requires = "resume")]
     pub failed: bool,
     /// Measure what is judged invalid again, this often at most; each try is told beside the figures.

@@ -15,7 +15,7 @@ use crate::results::record::post_mortem::Retry;
 use crate::results::record::request::Class;
 use crate::results::record::search::SearchRecord;
 use crate::results::record::telemetry::Telemetry;
-use crate::results::record::validity::Validity;
+use crate::results::record::validity::{Validity, Verdict};
 
 /// Everything known about one measurement of a cell but its requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,6 +102,12 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Whether its figures are worth nothing.
+    pub fn is_invalid(&self) -> bool {
+        let mut reasons = self.validity.iter().flat_map(|validity| &validity.reasons);
+        reasons.any(|reason| reason.weight == Verdict::Invalid)
+    }
+
     /// Which measurement it is of.
     pub fn measurement(&self) -> Measurement {
         Measurement {
