@@ -299,9 +299,9 @@ pub struct ReportArgs {
 pub struct ExplainArgs {
     /// The cells: a part of their names, or an expression as of `--only`; all of the run unless given.
     pub cell: Option<String>,
-    /// The folder of the run; the newest one unless given.
+    /// The run: a folder, the name of a run, or a matrix, for its newest run; the newest run of all unless given.
     #[arg(long, value_name = "RUN")]
-    pub run: Option<PathBuf>,
+    pub run: Option<String>,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,

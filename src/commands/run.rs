@@ -320,8 +320,8 @@ impl Begun<'_> {
         let finished = store
             .finished(&plans.chosen)
             .context("cannot read what is finished")?;
-        let tables =
-            report::write(&store, colors).context("the measurements are saved, the tables are not")?;
+        let tables = report::write(&store, args.only.as_ref(), colors)
+            .context("the measurements are saved, the tables are not")?;
         let count = Count::of(finished.values(), measurements(&plans.chosen.starts));
         Ok(Measured {
             run: store.run().clone(),

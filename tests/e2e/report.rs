@@ -81,6 +81,7 @@ fn engines_of_similar_and_of_long_names_have_a_report_each() {
     let name = folder.file_name().expect("it has a name").to_string_lossy();
     for named in [&*name, "t"] {
         bench.call(&["report", named]).exits(0);
+        bench.call(&["explain", "--run", named]).exits(0);
     }
     let entries = fs::read_dir(&folder).expect("there is a run").flatten();
     let is_page = |name: &str| name.starts_with("engine-") && name.ends_with(".md");
@@ -93,6 +94,26 @@ fn engines_of_similar_and_of_long_names_have_a_report_each() {
     assert_eq!(pages.len(), 3, "{pages:?}");
     pages.dedup();
     assert_eq!(pages.len(), 3, "one page for each engine: {pages:?}");
+}
+
+#[test]
+fn results_are_appended_while_the_run_goes_on() {
+    use std::os::unix::fs::MetadataExt;
+    let scenario = "  - random-1k-1k: { prompts: 2, input_len: 8, output_len: 100, warmup: 0 }\n";
+    let matrix = sims(&[("a", "vllm", "--itl, 5ms, --ttft, 5ms")], scenario).replace("--preset, fast, ", "");
+    let bench = Bench::of(&format!("{matrix}repeats: {{ per_start: 4 }}\n"));
+    let run = bench.begin(&["run", "matrices/m.yaml", "--no-calibration"]);
+    let ended = |count: usize| bench.journal().matches("\"event\":\"cell-ended\"").count() >= count;
+    let file = |count: usize| {
+        bench.until("results", || ended(count));
+        let path = bench.run_folder().join("results.jsonl");
+        bench.until("its line", || {
+            fs::read_to_string(&path).is_ok_and(|text| text.lines().count() >= count)
+        });
+        fs::metadata(path).expect("it is there").ino()
+    };
+    assert_eq!(file(1), file(3), "a line costs the same however many there are");
+    run.wait_with_output().expect("it ends");
 }
 
 #[test]
