@@ -290,6 +290,12 @@ pub struct ReportArgs {
     /// The engine that ratios refer to, by its name in the matrix; unless the matrix says so the first one of each table.
     #[arg(long, value_name = "ENGINE")]
     pub reference: Option<String>,
+    /// The smallest change that counts for wins, losses and `[best]`, as in `matrix compare`.
+    #[arg(long, default_value = "2%", value_parser = sim::share, value_name = "SHARE")]
+    pub floor: f64,
+    /// Where caches are; the noise of this machine lies there.
+    #[command(flatten)]
+    pub places: Places,
 }
 
 /// `matrix explain`.

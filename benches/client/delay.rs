@@ -1,6 +1,7 @@
 //! Time to the first token over a path with a round trip of 10 ms, of many requests at once: as the client tells it, and as a raw reader
 //! that connects to all at once. Runs in a network namespace of its own, whose only path goes through a device that holds packets back.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,13 +15,15 @@ use matrix::base::clock::{self, Moment};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-use crate::{Work, millis, ours, quantile};
+use crate::{CLIENT_CORE, SERVER_CORE, Work, millis, ours, pin, quantile, verdict};
 
 const REQUESTS: usize = 1000;
 /// The way there, and the way back.
 const DELAY: Duration = Duration::from_millis(5);
 /// How long the server thinks.
 const THINK: Duration = Duration::from_millis(20);
+/// How much longer than the raw reader's the client's TTFT may be.
+const MOST_OFF_MS: f64 = 2.0;
 /// Packets to the other one come back to this one with both addresses changed round.
 const HERE: &str = "10.77.0.1";
 const THERE: &str = "10.77.0.2";
@@ -34,8 +37,11 @@ pub fn bench() {
         .arg(std::env::current_exe().expect("it runs"))
         .args(["as", "delayed"]);
     let ended = inner.status();
-    if !ended.is_ok_and(|status| status.success()) {
-        println!("delay: skipped, there can be no network namespace with a TUN device here");
+    match ended.ok().and_then(|status| status.code()) {
+        Some(0) => {}
+        // The bound was missed, and the row says so.
+        Some(1) => drop(verdict(false)),
+        _ => println!("delay: skipped, there can be no network namespace with a TUN device here"),
     }
 }
 
@@ -45,12 +51,16 @@ pub fn inside() {
     let (sender, receiver) = channel();
     let mut reader = device.try_clone().expect("a file can be cloned");
     thread::spawn(move || {
+        pin(SERVER_CORE);
         let mut packet = vec![0; 64 << 10];
         while let Ok(length) = reader.read(&mut packet) {
             let _ = sender.send((clock::now().plus(DELAY), packet[..length].to_vec()));
         }
     });
-    thread::spawn(move || reflect(device, &receiver));
+    thread::spawn(move || {
+        pin(SERVER_CORE);
+        reflect(device, &receiver);
+    });
     let listener = TcpListener::bind((HERE, 0)).expect("the address is ours");
     let port = listener.local_addr().expect("it is bound").port();
     // A queue as long as a server's.
@@ -59,7 +69,11 @@ pub fn inside() {
         nix::sys::socket::Backlog::new(2048).expect("it is small"),
     )
     .expect("it listens");
-    thread::spawn(move || serve(&listener));
+    thread::spawn(move || {
+        pin(SERVER_CORE);
+        serve(&listener);
+    });
+    pin(CLIENT_CORE);
     let work = Work {
         host: THERE.to_owned(),
         port,
@@ -67,21 +81,24 @@ pub fn inside() {
         tokens: 1,
         prompt: "The capital of France is".to_owned(),
         is_simulated: false,
+        is_encrypted: false,
     };
     let (mut raw, mut client) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         raw.push(raw_ttft(&work));
         client.push(ours::measure(&work).ttft);
     }
-    let told = |all: &[Vec<f64>]| {
-        let of = |share| crate::median(all.iter().map(|ttft| quantile(&mut ttft.clone(), share)));
-        format!("p50 {:.2}, p99 {:.2} ms", of(0.5), of(0.99))
-    };
+    let of =
+        |all: &[Vec<f64>], share| crate::median(all.iter().map(|ttft| quantile(&mut ttft.clone(), share)));
+    let [p50, p99] = [0.5, 0.99].map(|share| [of(&raw, share), of(&client, share)]);
     println!(
-        "delay, {REQUESTS} requests at once over a round trip of {} ms: TTFT raw {}; ours {}",
+        "delay, {REQUESTS} requests at once over a round trip of {} ms: TTFT p50 {:.2} (raw {:.2}), p99 {:.2} (raw {:.2}) ms: {}",
         2 * DELAY.as_millis(),
-        told(&raw),
-        told(&client)
+        p50[1],
+        p50[0],
+        p99[1],
+        p99[0],
+        verdict([p50, p99].iter().all(|[raw, ours]| ours - raw <= MOST_OFF_MS))
     );
 }
 
@@ -145,26 +162,55 @@ fn reflect(mut device: File, packets: &Receiver<(Moment, Vec<u8>)>) {
     }
 }
 
+/// Answers each request after a while, on one thread, so that clients are not held up by it.
 fn serve(listener: &TcpListener) {
-    while let Ok((mut stream, _)) = listener.accept() {
-        let answer = move || {
-            let mut request = Vec::new();
-            let mut buffer = [0; 4096];
-            while !request.ends_with(b"}") {
-                match stream.read(&mut buffer) {
-                    Ok(length @ 1..) => request.extend_from_slice(&buffer[..length]),
-                    _ => return,
-                }
-            }
-            thread::sleep(THINK);
-            let event = "data: {\"choices\":[{\"index\":0,\"text\":\" a\",\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n";
-            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
-            let _ = stream.write_all(format!("{head}{event}").as_bytes());
+    listener.set_nonblocking(true).expect("a socket can do that");
+    let epoll = epoll::create(CreateFlags::CLOEXEC).expect("epoll");
+    epoll::add(&epoll, listener, EventData::new_u64(u64::MAX), EventFlags::IN).expect("epoll");
+    let mut peers: Vec<Option<(TcpStream, Vec<u8>)>> = Vec::new();
+    let mut due: VecDeque<(Moment, TcpStream)> = VecDeque::new();
+    let event = "data: {\"choices\":[{\"index\":0,\"text\":\" a\",\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n";
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    let answer = format!("{head}{event}");
+    let mut events: Vec<Event> = Vec::with_capacity(1024);
+    loop {
+        while due.front().is_some_and(|(at, _)| *at <= clock::now())
+            && let Some((_, mut stream)) = due.pop_front()
+        {
+            let _ = stream.write_all(answer.as_bytes());
+        }
+        let wait = due.front().map_or(THINK, |(at, _)| at.since(clock::now()));
+        let wait = rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: wait.subsec_nanos().into(),
         };
-        thread::Builder::new()
-            .stack_size(64 << 10)
-            .spawn(answer)
-            .expect("a thread can be made");
+        events.clear();
+        let _ = epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait));
+        for event in &events {
+            if event.data.u64() == u64::MAX {
+                while let Ok((stream, _)) = listener.accept() {
+                    stream.set_nonblocking(true).expect("a socket can do that");
+                    let data = EventData::new_u64(peers.len() as u64);
+                    epoll::add(&epoll, &stream, data, EventFlags::IN).expect("epoll");
+                    peers.push(Some((stream, Vec::new())));
+                }
+                continue;
+            }
+            let place = event.data.u64() as usize;
+            let Some((stream, request)) = &mut peers[place] else {
+                continue;
+            };
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = stream.read(&mut buffer) {
+                request.extend_from_slice(&buffer[..length]);
+            }
+            if request.ends_with(b"}")
+                && let Some((stream, _)) = peers[place].take()
+            {
+                epoll::delete(&epoll, &stream).expect("it was added");
+                due.push_back((clock::now().plus(THINK), stream));
+            }
+        }
     }
 }
 

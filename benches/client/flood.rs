@@ -141,7 +141,12 @@ pub fn asked(peer: &mut Peer) -> Option<usize> {
     while let Ok(length @ 1..) = peer.stream.read(&mut buffer) {
         peer.request.extend_from_slice(&buffer[..length]);
     }
-    let request = std::str::from_utf8(&peer.request).ok()?;
+    tokens_asked(&peer.request)
+}
+
+/// The tokens that a request asks for, if it is whole.
+pub fn tokens_asked(request: &[u8]) -> Option<usize> {
+    let request = std::str::from_utf8(request).ok()?;
     let (_, rest) = request.split_once("\"max_tokens\":")?;
     let digits = rest.find(|byte: char| !byte.is_ascii_digit())?;
     request.ends_with('}').then(|| rest[..digits].parse().ok())?

@@ -1,57 +1,153 @@
 //! The time between tokens as the client tells it, as a raw reader tells it, and as the server knows it from its own send times.
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::{Measured, Server, Work, median, take_turns};
+use serde_json::Value;
 
-/// Streams and the time between their tokens.
-const ROWS: [(usize, Duration); 7] = [
-    (64, Duration::from_micros(500)),
-    (128, Duration::from_millis(1)),
-    (256, Duration::from_millis(2)),
-    (512, Duration::from_millis(5)),
-    (512, Duration::from_millis(20)),
-    // Beyond what a client keeps up with.
-    (128, Duration::from_micros(500)),
-    (512, Duration::from_millis(1)),
+use crate::{Measured, Server, Work, median, take_turns, verdict};
+
+/// Streams and the time between their tokens; and whether it is more than the client has to keep up with, so that it may say that it is late
+/// instead.
+const ROWS: [(usize, Duration, bool); 7] = [
+    (64, Duration::from_micros(500), false),
+    (128, Duration::from_millis(1), false),
+    (256, Duration::from_millis(2), false),
+    (512, Duration::from_millis(5), false),
+    (512, Duration::from_millis(20), false),
+    (128, Duration::from_micros(500), true),
+    (512, Duration::from_millis(1), true),
 ];
+
+/// How far the client may be off: by this share of the truth, by so much, or by so many times what the raw reader is off.
+const SHARE: f64 = 0.05;
+const LEAST_MS: f64 = 0.05;
+const TIMES_RAW: f64 = 2.0;
+/// Beyond so many events in a second it says so itself.
+const MOST_EVENTS_PER_S: f64 = 150_000.0;
 
 /// Prints a row for each number of streams and gap.
 pub fn bench(rounds: usize, is_quick: bool) {
     let span = Duration::from_millis(if is_quick { 1000 } else { 3000 });
-    for (streams, gap) in ROWS {
+    for (streams, gap, is_beyond) in ROWS {
         let server = Server::paced(gap, 0.0);
         let tokens = (span.as_nanos() / gap.as_nanos()) as usize;
         let mut told: Vec<[f64; 3]> = Vec::new();
         let work: Work = server.work(streams, tokens);
         let (raw, ours) = take_turns(&work, rounds, |_| told.push(server.gaps()));
         let truths = |place: usize| told.iter().skip(place).step_by(2).copied().collect::<Vec<_>>();
-        println!(
-            "gaps, {streams} streams x {} ms ({:.0} events/s): raw {}; ours {}; ours may be off by {:.3} ms for 10 %, {:.3} ms for 1 %{}",
-            gap.as_secs_f64() * 1e3,
-            streams as f64 / gap.as_secs_f64(),
-            errors(&raw, &truths(0)),
-            errors(&ours, &truths(1)),
+        let (late, late_p99) = (
             median(ours.iter().map(|one| one.late_p90)),
             median(ours.iter().map(|one| one.late_p99)),
-            match median(ours.iter().map(|one| one.late_p90)) > gap.as_secs_f64() * 500.0 {
-                true => " (client-late)",
-                false => "",
-            },
+        );
+        // As `judge::validity` has it.
+        let is_late = late > (gap.as_secs_f64() * 500.0).max(0.25);
+        println!(
+            "gaps, {streams} streams x {} ms ({:.0} of {:.0} events/s): {}; off by {late:.3} ms for 10 %, {late_p99:.3} ms for 1 %{}",
+            gap.as_secs_f64() * 1e3,
+            median(ours.iter().map(|one| one.tokens_per_s)),
+            streams as f64 / gap.as_secs_f64(),
+            [
+                ("p50", 0, (|one| one.itl_p50) as fn(&Measured) -> f64),
+                ("p99", 2, |one| one.itl_p99)
+            ]
+            .map(|(name, place, of)| told_of(
+                name,
+                place,
+                of,
+                [&raw, &ours],
+                [&truths(0), &truths(1)],
+                is_late && is_beyond
+            ))
+            .join(", "),
+            if is_late { " (client-late)" } else { "" },
         );
     }
 }
 
-/// Medians of p50 and p99, with those of the server.
-fn errors(measured: &[Measured], told: &[[f64; 3]]) -> String {
-    let of = |name: &str, ours: &dyn Fn(&Measured) -> f64, place: usize| {
-        let ours = median(measured.iter().map(ours));
-        let truth = median(told.iter().map(|gaps| gaps[place]));
-        format!("{name} {ours:.3} of {truth:.3} ms")
-    };
+/// The medians of a figure and of its distance from the truth, and whether that is within the bound, or said by the client itself.
+fn told_of(
+    name: &str,
+    place: usize,
+    of: fn(&Measured) -> f64,
+    measured: [&[Measured]; 2],
+    truths: [&[[f64; 3]]; 2],
+    is_late: bool,
+) -> String {
+    let truth = median(truths[1].iter().map(|gaps| gaps[place]));
+    let [raw, ours] = [0, 1].map(|who| {
+        let pairs = measured[who].iter().zip(truths[who]);
+        median(pairs.map(|(one, gaps)| (of(one) - gaps[place]).abs()))
+    });
+    let bound = (SHARE * truth).max(LEAST_MS).max(TIMES_RAW * raw);
     format!(
-        "{}, {}",
-        of("p50", &|one| one.itl_p50, 0),
-        of("p99", &|one| one.itl_p99, 2)
+        "{name} of {truth:.3} ms off by {ours:.3} (raw {raw:.3}, bound {bound:.3}) ms {}",
+        verdict(ours <= bound || is_late)
     )
+}
+
+/// A load beyond what moments can be told apart in, through `matrix bench`: it must say so.
+pub fn flooded() {
+    let server = Server::flood(64 << 10);
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let repository = env!("CARGO_MANIFEST_DIR");
+    let (port, tokenizer, rows) = (
+        server.port.to_string(),
+        format!("{repository}/matrices/data/tokenizer.json"),
+        format!("{repository}/matrices/data/conversations.json"),
+    );
+    let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+        .args([
+            "bench",
+            "--backend",
+            "vllm",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            &port,
+            "--model",
+            "m",
+        ])
+        .args([
+            "--tokenizer",
+            &tokenizer,
+            "--dataset-name",
+            "random",
+            "--dataset-path",
+            &rows,
+        ])
+        .args([
+            "--num-prompts",
+            "512",
+            "--random-input-len",
+            "8",
+            "--random-output-len",
+            "4000",
+        ])
+        .args([
+            "--random-range-ratio",
+            "1",
+            "--warmup-requests",
+            "0",
+            "--ready-check-timeout-sec",
+            "0",
+        ])
+        .args(["--disable-tqdm", "--output-file", "out.jsonl"])
+        .current_dir(folder.path())
+        .env("MATRIX_CACHE", folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = std::fs::read_to_string(folder.path().join("out.jsonl")).unwrap_or_default();
+    let line: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let rate = line["matrix"]["client"]["late"]["events_per_s"]
+        .as_f64()
+        .unwrap_or_default();
+    let is_said = said.contains("client-late");
+    println!(
+        "flooded, `matrix bench` with 512 streams at {rate:.0} events/s: {}: {}",
+        if is_said { "client-late" } else { "nothing said" },
+        verdict(is_said && rate > MOST_EVENTS_PER_S)
+    );
 }

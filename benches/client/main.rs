@@ -1,5 +1,5 @@
 //! Measures the measurer: `cargo bench --bench client`, or with `-- --quick` a shorter one, or with a word (`flood`, `paced`,
-//! `gaps`, `delay`, `truth`, `many`, `start`) one part.
+//! `gaps`, `flooded`, `delay`, `stop`, `tls`, `truth`, `many`, `start`) one part. It fails when a row misses its bound.
 //!
 //! The load generator and a raw reader take turns against the same server, each in a process of its own on one core; the
 //! server has another core. Figures that compare are ratios of medians from one run, so that a busy machine spoils both sides
@@ -18,11 +18,14 @@ mod ours;
 mod paced;
 mod raw;
 mod start;
+mod stop;
+mod tls;
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
@@ -48,6 +51,8 @@ pub struct Work {
     prompt: String,
     /// Whether the simulated engine serves, whose last event tells a finish.
     is_simulated: bool,
+    /// Whether the server wants TLS.
+    is_encrypted: bool,
 }
 
 /// What it came to.
@@ -66,6 +71,9 @@ pub struct Measured {
     /// How far nine of ten events, and 99 of 100, may be off as the client itself tells; ms.
     late_p90: f64,
     late_p99: f64,
+    /// How often the client tells that it was stopped, and for how long at most, ms.
+    pauses: u32,
+    longest_pause: f64,
 }
 
 impl Measured {
@@ -100,6 +108,8 @@ impl Measured {
             itl_p50: quantile(&mut gaps, 0.5),
             late_p90: 0.0,
             late_p99: 0.0,
+            pauses: 0,
+            longest_pause: 0.0,
         }
     }
 
@@ -108,7 +118,7 @@ impl Measured {
     }
 }
 
-fn main() {
+fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     machine::raise_open_files();
@@ -132,6 +142,10 @@ fn main() {
             paced::serve(gap, spread.parse().expect("this bench wrote it"))
         }
         ["as", "delayed"] => delay::inside(),
+        ["as", "tls"] => {
+            pin(SERVER_CORE);
+            tls::serve()
+        }
         ["as", "sim", ref flags @ ..] => {
             pin(SERVER_CORE);
             let error = Command::new(env!("CARGO_BIN_EXE_matrix"))
@@ -142,11 +156,34 @@ fn main() {
         }
         _ => bench(&words),
     }
+    match MISSED.get() {
+        0 => ExitCode::SUCCESS,
+        missed => {
+            println!("{missed} bounds missed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+thread_local! {
+    /// How many bounds were missed.
+    static MISSED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What a row says of a bound that it is held to.
+fn verdict(is_met: bool) -> &'static str {
+    if is_met {
+        return "within";
+    }
+    MISSED.set(MISSED.get() + 1);
+    "MISSED"
 }
 
 fn bench(words: &[&str]) {
     let is_quick = words.contains(&"--quick");
-    let parts = ["flood", "paced", "gaps", "delay", "truth", "many", "start"];
+    let parts = [
+        "flood", "tls", "paced", "gaps", "flooded", "delay", "stop", "truth", "many", "start",
+    ];
     let wants = |part| words.contains(&part) || !parts.iter().any(|part| words.contains(part));
     let rounds = if is_quick { 3 } else { 5 };
     println!(
@@ -163,6 +200,9 @@ fn bench(words: &[&str]) {
             }
         }
     }
+    if wants("tls") {
+        tls::bench(rounds, is_quick);
+    }
     if wants("paced") {
         let tokens = if is_quick { 150 } else { 300 };
         let aligned = Server::sim(&["--ttft", "200ms", "--itl", "20ms"]);
@@ -178,8 +218,14 @@ fn bench(words: &[&str]) {
     if wants("gaps") {
         gaps::bench(rounds, is_quick);
     }
+    if wants("flooded") {
+        gaps::flooded();
+    }
     if wants("delay") {
         delay::bench();
+    }
+    if wants("stop") {
+        stop::bench();
     }
     if wants("truth") {
         for streams in [256, 1024, 2048] {
@@ -195,7 +241,10 @@ fn bench(words: &[&str]) {
 }
 
 fn flooded(name: &str, burst: usize, streams: usize, tokens: usize, rounds: usize) {
-    let server = Server::flood(burst);
+    flooded_row(name, &Server::flood(burst), streams, tokens, rounds);
+}
+
+fn flooded_row(name: &str, server: &Server, streams: usize, tokens: usize, rounds: usize) {
     let work = server.work(streams, tokens);
     let (raw, ours) = take_turns(&work, rounds, |_| {});
     let rate = |all: &[Measured]| median(all.iter().map(|one| one.tokens_per_s));
@@ -279,11 +328,23 @@ fn take_turns(work: &Work, rounds: usize, mut after: impl FnMut(&str)) -> (Vec<M
 }
 
 fn client(who: &str, work: &Work) -> Measured {
-    let output = this()
+    measured(who, begin(who, work))
+}
+
+/// Starts a client.
+fn begin(who: &str, work: &Work) -> Child {
+    this()
         .args(["client", who, &serde_json::to_string(work).expect("it is JSON")])
+        .env("SSL_CERT_FILE", tls::CERTIFICATE)
+        .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .output()
-        .expect("this bench can be started");
+        .spawn()
+        .expect("this bench can be started")
+}
+
+/// What a client comes to.
+fn measured(who: &str, client: Child) -> Measured {
+    let output = client.wait_with_output().expect("it can be waited for");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{who} said nothing sound: {error}"))
 }
 
@@ -298,6 +359,7 @@ struct Server {
     process: Child,
     port: u16,
     is_simulated: bool,
+    is_encrypted: bool,
     /// What it says after its port.
     lines: Receiver<String>,
 }
@@ -317,6 +379,13 @@ impl Server {
     fn paced(gap: Duration, spread: f64) -> Self {
         let args = ["paced".to_owned(), gap.as_nanos().to_string(), spread.to_string()];
         Self::start(this().args(args), false)
+    }
+
+    /// One that floods through TLS.
+    fn tls() -> Self {
+        let mut server = Self::start(this().arg("tls"), false);
+        server.is_encrypted = true;
+        server
     }
 
     fn sim(flags: &[&str]) -> Self {
@@ -357,18 +426,20 @@ impl Server {
             process,
             port,
             is_simulated,
+            is_encrypted: false,
             lines: receiver,
         }
     }
 
     fn work(&self, streams: usize, tokens: usize) -> Work {
         Work {
-            host: "127.0.0.1".to_owned(),
+            host: if self.is_encrypted { tls::HOST } else { "127.0.0.1" }.to_owned(),
             port: self.port,
             streams,
             tokens,
             prompt: "The capital of France is".to_owned(),
             is_simulated: self.is_simulated,
+            is_encrypted: self.is_encrypted,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use matrix::base::clock::Moment;
-use matrix::load::{Address, Content, Headers, Item, Load, Target, drive};
+use matrix::load::{Address, Content, Headers, Item, Load, Scheme, Target, drive};
 use matrix::matrix::plan::{Dialect, Protocol, Usage};
 use matrix::matrix::spec::scenario::Limits;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,11 @@ pub fn measure(work: &Work) -> Measured {
     let load = Load {
         target: Target {
             address: Address {
+                scheme: if work.is_encrypted {
+                    Scheme::Https
+                } else {
+                    Scheme::Http
+                },
                 host: work.host.clone(),
                 ..Address::local(work.port)
             },
@@ -55,7 +60,8 @@ pub fn measure(work: &Work) -> Measured {
         .expect("it can send");
     let cpu = cpu_seconds() - cpu;
     let memory = peak_memory();
-    assert_eq!((driven.stamp.name(), driven.clock_jumps), ("kernel", 0));
+    let stamp = if work.is_encrypted { "user" } else { "kernel" };
+    assert_eq!((driven.stamp.name(), driven.clock_jumps), (stamp, 0));
     for failure in driven
         .requests
         .iter()
@@ -89,6 +95,8 @@ pub fn measure(work: &Work) -> Measured {
     Measured {
         late_p90: millis(driven.lateness.p90),
         late_p99: millis(driven.lateness.p99),
+        pauses: driven.lateness.pauses,
+        longest_pause: millis(driven.lateness.longest_pause),
         ..Measured::of(streams.into_iter(), work, cpu, memory)
     }
 }

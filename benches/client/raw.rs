@@ -8,7 +8,7 @@ use matrix::base::clock::{self, Moment};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use serde::Deserialize;
 
-use crate::{Measured, Work, cpu_seconds, peak_memory};
+use crate::{Measured, Work, cpu_seconds, peak_memory, tls};
 
 #[derive(Deserialize)]
 struct Token<'a> {
@@ -25,7 +25,7 @@ struct Choice<'a> {
 }
 
 struct Stream {
-    socket: TcpStream,
+    socket: Socket,
     sent: Moment,
     rest: Vec<u8>,
     has_head: bool,
@@ -33,6 +33,52 @@ struct Stream {
     stamps: Vec<Moment>,
     text_bytes: usize,
     is_finished: bool,
+}
+
+/// A connection, bare or through TLS.
+enum Socket {
+    Bare(TcpStream),
+    Tls(TcpStream, Box<rustls::ClientConnection>),
+}
+
+impl Socket {
+    fn begin(mut stream: TcpStream, work: &Work, request: &[u8]) -> Self {
+        let mut socket = if work.is_encrypted {
+            let connection = tls::connect(&mut stream);
+            Self::Tls(stream, Box::new(connection))
+        } else {
+            Self::Bare(stream)
+        };
+        let sent = match &mut socket {
+            Self::Bare(stream) => stream.write_all(request),
+            Self::Tls(stream, connection) => {
+                rustls::Stream::new(connection.as_mut(), stream).write_all(request)
+            }
+        };
+        sent.expect("the server listens");
+        let blocking = socket.stream().set_nonblocking(true);
+        blocking.expect("a socket can do that");
+        socket
+    }
+
+    fn stream(&self) -> &TcpStream {
+        match self {
+            Self::Bare(stream) | Self::Tls(stream, _) => stream,
+        }
+    }
+
+    /// Takes what is there; nothing is the end.
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Bare(stream) => stream.read(buffer),
+            Self::Tls(stream, connection) => rustls::Stream::new(connection.as_mut(), stream).read(buffer),
+        }
+    }
+
+    /// Whether bytes wait of which epoll knows nothing.
+    fn holds_more(&self) -> bool {
+        matches!(self, Self::Tls(..))
+    }
 }
 
 /// Sends all requests at once and reads all answers.
@@ -51,11 +97,16 @@ pub fn measure(work: &Work) -> Measured {
     let mut streams: Vec<Stream> = Vec::with_capacity(work.streams);
     for place in 0..work.streams {
         let sent = clock::now();
-        let mut socket = TcpStream::connect(("127.0.0.1", work.port)).expect("the server listens");
+        let socket = TcpStream::connect(("127.0.0.1", work.port)).expect("the server listens");
         socket.set_nodelay(true).expect("a socket can do that");
-        socket.write_all(request.as_bytes()).expect("the server listens");
-        socket.set_nonblocking(true).expect("a socket can do that");
-        epoll::add(&epoll, &socket, EventData::new_u64(place as u64), EventFlags::IN).expect("epoll");
+        let socket = Socket::begin(socket, work, request.as_bytes());
+        epoll::add(
+            &epoll,
+            socket.stream(),
+            EventData::new_u64(place as u64),
+            EventFlags::IN,
+        )
+        .expect("epoll");
         streams.push(Stream {
             socket,
             sent,
@@ -75,13 +126,16 @@ pub fn measure(work: &Work) -> Measured {
         let _ = epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), None);
         for event in &events {
             let stream = &mut streams[event.data.u64() as usize];
-            let Ok(length) = stream.socket.read(&mut buffer) else {
-                continue;
-            };
-            stream.take(&buffer[..length], clock::now());
-            if length == 0 || stream.is_over {
-                epoll::delete(&epoll, &stream.socket).expect("it was added");
-                left -= 1;
+            while let Ok(length) = stream.socket.read(&mut buffer) {
+                stream.take(&buffer[..length], clock::now());
+                if length == 0 || stream.is_over {
+                    epoll::delete(&epoll, stream.socket.stream()).expect("it was added");
+                    left -= 1;
+                    break;
+                }
+                if !stream.socket.holds_more() {
+                    break;
+                }
             }
         }
     }

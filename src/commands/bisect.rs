@@ -5,17 +5,19 @@ use anyhow::Context;
 use crate::cli::RunArgs;
 use crate::cli::compare::BisectArgs;
 use crate::commands::again::Further;
-use crate::commands::compare::{gates, noise_of, of_arms, of_run};
+use crate::commands::compare::{gates as named_gates, noise_of, of_arms, of_run};
 use crate::commands::plan::select;
-use crate::commands::run::measure;
-use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
+use crate::commands::run::{here, measure};
+use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
 use crate::exit::Exit;
 use crate::judge::compare::cells::{Comparison, Row, Terms};
+use crate::judge::compare::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
 use crate::judge::compare::verdict::Verdict;
+use crate::judge::compare::{gates, machines, percentile, side, stored};
 use crate::judge::metrics::Metric;
 use crate::matrix::plan::{Cell, Plan};
 use crate::matrix::spec::select::{self, AxisValues};
-use crate::results::store::Run;
+use crate::results::store::{self, Run};
 
 const VERSION: &str = "version";
 
@@ -37,10 +39,13 @@ pub fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
             versions.len()
         )));
     }
+    let gates = named_gates(&args.judging.gate)?;
+    judgeable(&plan, &gates)?;
     let mut probe = Probe {
         args,
         colors,
-        gates: gates(&args.judging.gate)?,
+        starts: enough(args, &plan, &gates)?,
+        gates,
         resume: args.run.resume.clone(),
     };
     let (mut good, mut bad) = (0, versions.len() - 1);
@@ -51,17 +56,7 @@ pub fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
     let is_loss = |row: &&Row| row.verdict() == Some(Verdict::Worse);
     let worst = found.rows.iter().filter(is_loss);
     let Some(worst) = worst.max_by(|one, two| size(one).total_cmp(&size(two))) else {
-        let is_open = |row: &Row| matches!(row.verdict(), None | Some(Verdict::Unclear));
-        let is_undecided = found.rows.iter().any(is_open);
-        let (said, exit) = match is_undecided {
-            true => ("cannot be told from", Exit::NotJudged),
-            false => ("is not worse than", Exit::Done),
-        };
-        print(&format!(
-            "{} {said} {}: there is nothing to search for\n",
-            ends[1], ends[0]
-        ));
-        return Ok(exit);
+        return Ok(without_loss(&found, ends));
     };
     // Only what regressed moves the search: another metric may get worse on the way, and better again.
     let regressed = Regressed {
@@ -100,6 +95,99 @@ pub fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
     Ok(Exit::Regression)
 }
 
+/// The metrics that gate a cell.
+fn gates_of(cell: &Cell, gates: &[Metric]) -> Vec<Metric> {
+    match gates {
+        [] => gates::gates(&cell.scenario),
+        chosen => chosen.to_vec(),
+    }
+}
+
+/// Refuses a search in which nothing can ever be judged, as a percentile rests on too few requests.
+fn judgeable(plan: &Plan, gates: &[Metric]) -> Result<(), Refusal> {
+    let doubts: Vec<(&Cell, Vec<Option<String>>)> = plan
+        .cells
+        .iter()
+        .map(|cell| {
+            let prompts = cell.scenario.workload.prompts;
+            let of_gate = |gate: &Metric| percentile::too_few(*gate, prompts);
+            (cell, gates_of(cell, gates).iter().map(of_gate).collect())
+        })
+        .collect();
+    let is_open = |(_, doubts): &(&Cell, Vec<Option<String>>)| doubts.iter().any(Option::is_none);
+    let first = doubts
+        .iter()
+        .find_map(|(cell, doubts)| Some((cell, doubts.iter().flatten().next()?)));
+    match first {
+        Some((cell, why)) if !doubts.iter().any(is_open) => Err(Refusal::usage(format!(
+            "error: nothing could be judged: {why}\n  = help: raise `prompts` of `{}`\n",
+            cell.scenario.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Says why there is nothing to search for.
+fn without_loss(found: &Comparison, [good, bad]: [&str; 2]) -> Exit {
+    let not_judged = found.rows.iter().find(|row| row.verdict().is_none());
+    let is_unclear = |row: &Row| row.verdict() == Some(Verdict::Unclear);
+    let (said, exit) = match not_judged {
+        Some(row) => (
+            format!(
+                "nothing is known of {bad} against {good}: {} was not judged: {}",
+                row.metric.label(),
+                row.reason()
+            ),
+            Exit::NotJudged,
+        ),
+        None if found.rows.iter().any(is_unclear) => (
+            format!("{bad} cannot be told from {good}: more `--starts` may tell"),
+            Exit::NotJudged,
+        ),
+        None => (
+            format!("{bad} is not worse than {good}: there is nothing to search for"),
+            Exit::Done,
+        ),
+    };
+    print(&format!("{said}\n"));
+    exit
+}
+
+/// Starts that can decide: those that were asked for, or as many as a verdict needs in every cell.
+fn enough(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u32, Refusal> {
+    let noise = store::nightly::noise(&args.run.places.cache());
+    let least = match noise {
+        Some(noise) if args.starts < STARTS_NOISE_UNKNOWN as u32 => {
+            let machine = side::machine_facts(&here()?);
+            let is_of_here = machines::shares_noise(&noise.machine, &machine);
+            let is_known = |cell: &Cell| {
+                let known = |gate: &Metric| stored::known(&noise, &cell.key, &gate.name());
+                let is_enough = |gate: &Metric| known(gate).is_some_and(|noise| noise.is_enough());
+                gates_of(cell, gates).iter().all(is_enough)
+            };
+            match is_of_here && plan.cells.iter().all(is_known) {
+                true => STARTS_NOISE_KNOWN,
+                false => STARTS_NOISE_UNKNOWN,
+            }
+        }
+        _ => STARTS_NOISE_UNKNOWN,
+    } as u32;
+    if args.starts < least {
+        let why = match least as usize {
+            STARTS_NOISE_KNOWN => "a verdict needs three on each side",
+            _ => {
+                "a verdict needs five on each side, or three where the noise of this host is known (`matrix noise`)"
+            }
+        };
+        complain(&format!(
+            "note: `--starts {}` is raised to {least}: {why}
+",
+            args.starts
+        ));
+    }
+    Ok(args.starts.max(least))
+}
+
 /// What the last version lost.
 struct Regressed {
     /// The axes of its cell, the version left out.
@@ -136,6 +224,7 @@ fn versions(plan: &Plan) -> Vec<String> {
 struct Probe<'a> {
     args: &'a BisectArgs,
     colors: Colors,
+    starts: u32,
     gates: Vec<Metric>,
     /// The run that the first measurement goes on with.
     resume: Option<String>,
@@ -159,7 +248,7 @@ impl Probe<'_> {
                 .is_some_and(|own| versions.contains(&own.as_str()));
             is_version && regressed.is_none_or(|regressed| others(cell.key.as_str()) == regressed.axes)
         };
-        let starts = self.args.starts;
+        let starts = self.starts;
         let change = |plan: &mut Plan| {
             plan.start_times(starts);
             plan.keep(is_wanted);

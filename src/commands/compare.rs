@@ -49,6 +49,13 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
         )));
     }
     show(args, &comparison, ["baseline", "candidate"], colors)?;
+    if baseline == candidate {
+        complain(&format!(
+            "note: both sides are the run `{}`: nothing was compared\n",
+            candidate.run
+        ));
+        return Ok(Exit::NotJudged);
+    }
     let refused = candidate.cells.values().any(|cell| cell.refused().is_some());
     Ok(ending(&comparison, refused))
 }

@@ -200,3 +200,62 @@ fn varies(side: &Side) -> Found {
         .filter(|(_, figures)| !figures.is_empty())
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use rand_mt::Mt64;
+
+    use super::*;
+
+    /// Normal, by Box and Muller.
+    fn normal(dice: &mut Mt64) -> f64 {
+        let mut even = || ((dice.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        (-2.0 * even().ln()).sqrt() * (std::f64::consts::TAU * even()).cos()
+    }
+
+    /// What is kept of starts.
+    fn varies(logs: &[f64]) -> Varies {
+        let bound = KnownNoise::of_starts(logs).expect("there are several");
+        Varies {
+            at: String::new(),
+            starts: u32::try_from(logs.len()).expect("they are few"),
+            per_start: 1,
+            start_share: student::variance(logs).sqrt(),
+            bound_share: Some(bound.sigma),
+            df: Some(bound.df),
+            between_share: 0.0,
+            within_share: None,
+            difference_share: 0.0,
+        }
+    }
+
+    #[test]
+    fn a_target_that_the_noise_does_not_allow_is_seldom_reached_by_luck() {
+        // Five against five show 2.37 % at a noise of 1 %, and 2.85 % at one of 1.2 %.
+        for (sigma, target, most) in [(0.01, 0.02, 0.15), (0.012, 0.02, 0.05), (0.005, 0.02, 1.0)] {
+            let (mut reached, mut kept, runs) = (0, 0.0, 2000);
+            let mut dice = Mt64::new(20_261_122);
+            for _ in 0..runs {
+                let logs: Vec<f64> = (0..20).map(|_| sigma * normal(&mut dice)).collect();
+                // From ten starts on, a round of four more at a time: whether any look ends it.
+                let mut looks = [10, 14, 18, 20].into_iter().map(|starts| varies(&logs[..starts]));
+                if let Some(varies) = looks.find(|varies| visible(varies) <= target) {
+                    reached += 1;
+                    kept += varies.bound_share.expect("it is there") / sigma;
+                }
+            }
+            let share = f64::from(reached) / f64::from(runs);
+            println!(
+                "sigma {sigma}, target {target}: reached in {:.1} %, and then {:.2} of the noise is kept",
+                100.0 * share,
+                kept / f64::from(reached)
+            );
+            assert!(share <= most, "sigma {sigma}, target {target}: {share}");
+            // A target that the noise allows is reached.
+            assert!(
+                most < 1.0 || share > 0.95,
+                "sigma {sigma}, target {target}: {share}"
+            );
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 
 use anyhow::Context;
 
@@ -11,6 +12,9 @@ use crate::commands::again::certainties;
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::compare::certainty::Certainty;
+use crate::judge::compare::decision::USUAL_BOUND;
+use crate::judge::compare::machines;
+use crate::judge::compare::side::machine_facts;
 use crate::judge::metrics;
 use crate::matrix::plan::{Measurement, Plan};
 use crate::matrix::spec::select::Selector;
@@ -18,6 +22,7 @@ use crate::matrix::spec::source::nearest;
 use crate::report::document::{Document, Source, Trace};
 use crate::report::{self, Shown, csv, overall};
 use crate::results::record::cell::Summary;
+use crate::results::record::side::Noise;
 use crate::results::store::{self, Run, Store};
 
 /// Every format that is written into a folder unless one is asked for.
@@ -41,8 +46,9 @@ pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     if let Some(name) = &args.reference {
         known(name, &runs)?;
     }
-    let read: Vec<Read> = runs.iter().map(Read::of).collect();
-    let document = document(&read, args.reference.as_deref());
+    let cache = args.places.cache();
+    let read: Vec<Read> = runs.iter().map(|run| Read::of(run, &cache)).collect();
+    let document = document(&read, args.reference.as_deref(), args.floor);
     // Rows alone have no place for it.
     if args.format == Some(ReportFormat::Csv) {
         for doubt in read.iter().flat_map(|read| &read.doubts) {
@@ -92,12 +98,18 @@ fn known(name: &str, runs: &[Run]) -> Result<(), Refusal> {
     )))
 }
 
-/// Writes the documents of a run beside its records, and gives the tables for the terminal, of the cells that fit `only`.
-pub(crate) fn write(store: &Store, only: Option<&Selector>, colors: Colors) -> anyhow::Result<String> {
+/// Writes the documents of a run beside its records, and gives the tables for the terminal, of the cells that fit `only`. The noise of
+/// this host lies in `cache`.
+pub(crate) fn write(
+    store: &Store,
+    only: Option<&Selector>,
+    cache: &Path,
+    colors: Colors,
+) -> anyhow::Result<String> {
     let run = Run::read(store.folder())?;
     results(&run, store, |_| true)?;
-    let read = [Read::of(&run)];
-    let document = document(&read, None);
+    let read = [Read::of(&run, cache)];
+    let document = document(&read, None, USUAL_BOUND);
     for format in WRITTEN {
         store.write_report(file(format), &text(&document, format, Screen::PAGE))?;
     }
@@ -126,7 +138,7 @@ pub(crate) fn write(store: &Store, only: Option<&Selector>, colors: Colors) -> a
     };
     Ok(format!(
         "{}{note}",
-        tables(&self::document(&[Read::of(&part)], None))
+        tables(&self::document(&[Read::of(&part, cache)], None, USUAL_BOUND))
     ))
 }
 
@@ -208,10 +220,11 @@ struct Read<'a> {
     traces: BTreeMap<Measurement, Trace>,
     doubts: Vec<String>,
     certainties: BTreeMap<CellKey, Certainty>,
+    noise: Option<Noise>,
 }
 
 impl<'a> Read<'a> {
-    fn of(run: &'a Run) -> Self {
+    fn of(run: &'a Run, cache: &Path) -> Self {
         let mut doubts = run.doubts.clone();
         let mut traces = BTreeMap::new();
         for summary in &run.summaries {
@@ -247,11 +260,13 @@ impl<'a> Read<'a> {
             traces,
             doubts,
             certainties: certainties(run),
+            noise: store::nightly::noise(cache)
+                .filter(|noise| machines::shares_noise(&noise.machine, &machine_facts(&run.machine))),
         }
     }
 }
 
-fn document(read: &[Read<'_>], reference: Option<&str>) -> Document {
+fn document(read: &[Read<'_>], reference: Option<&str>, bound: f64) -> Document {
     let sources: Vec<Source<'_>> = read
         .iter()
         .map(|read| Source {
@@ -262,9 +277,10 @@ fn document(read: &[Read<'_>], reference: Option<&str>) -> Document {
             traces: &read.traces,
             doubts: &read.doubts,
             certainties: &read.certainties,
+            noise: read.noise.as_ref(),
         })
         .collect();
-    Document::of(&sources, reference)
+    Document::of(&sources, reference, bound)
 }
 
 /// How long the engine's part of a file name may be.

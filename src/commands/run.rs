@@ -320,7 +320,7 @@ impl Begun<'_> {
         let finished = store
             .finished(&plans.chosen)
             .context("cannot read what is finished")?;
-        let tables = report::write(&store, args.only.as_ref(), colors)
+        let tables = report::write(&store, args.only.as_ref(), &args.places.cache(), colors)
             .context("the measurements are saved, the tables are not")?;
         let count = Count::of(finished.values(), measurements(&plans.chosen.starts));
         Ok(Measured {
@@ -451,15 +451,8 @@ fn host(
     redactor: Redactor,
 ) -> Result<Host, Refusal> {
     let open_files = machine::raise_open_files();
-    let mut about = machine::read(&format!("matrix {}", cli::VERSION));
+    let (mut about, gpus) = with_devices()?;
     about.open_files = open_files.or(about.open_files);
-    let gpus = match pretend(&mut about)? {
-        true => None,
-        false => devices()?,
-    };
-    if let Some(gpus) = &gpus {
-        gpus.describe(&mut about);
-    }
     let matrix = std::env::current_exe().context("cannot find the program's own file")?;
     let folder = std::path::absolute(&read.folder).context("cannot find the folder of the matrix file")?;
     Ok(Host {
@@ -481,6 +474,24 @@ fn host(
         devices: Vec::new(),
         gpus,
     })
+}
+
+/// This machine, with who tells about its devices.
+fn with_devices() -> Result<(Machine, Option<Arc<Gpus>>), Refusal> {
+    let mut about = machine::read(&format!("matrix {}", cli::VERSION));
+    let gpus = match pretend(&mut about)? {
+        true => None,
+        false => devices()?,
+    };
+    if let Some(gpus) = &gpus {
+        gpus.describe(&mut about);
+    }
+    Ok((about, gpus))
+}
+
+/// This machine.
+pub(super) fn here() -> Result<Machine, Refusal> {
+    with_devices().map(|(about, _)| about)
 }
 
 /// Everything that keeps the machine from measuring, named at once.

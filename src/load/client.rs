@@ -6,8 +6,10 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
@@ -71,18 +73,21 @@ pub enum RouteError {
     },
 }
 
-/// The way to an engine: its address, looked up once.
-#[derive(Clone)]
+/// The way to an engine: its addresses, looked up once.
 pub(super) struct Route {
-    socket: SocketAddr,
+    /// The addresses that take connections, in the order in which the system names them.
+    sockets: Vec<SocketAddr>,
+    /// How many connections were made so far.
+    turn: AtomicUsize,
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
-/// How long one of several addresses may take to prove that it is the one that listens.
+/// How long one of several addresses may take to prove that it listens.
 const TRIAL: Duration = Duration::from_secs(2);
 
 impl Route {
-    /// Looks the name up. Of several addresses the first that takes a connection is used for all requests.
+    /// Looks the name up. Connections take turns over the addresses that listen, so that a name that stands for several replicas reaches
+    /// all of them.
     pub(super) async fn find(address: &Address) -> Result<Self, RouteError> {
         let name = |source| RouteError::Name {
             host: address.host.clone(),
@@ -92,32 +97,41 @@ impl Route {
             .await
             .map_err(name)?
             .collect();
-        let mut socket = *sockets
-            .first()
-            .ok_or_else(|| name(io::ErrorKind::NotFound.into()))?;
-        if sockets.len() > 1 {
-            for candidate in sockets {
-                if let Ok(Ok(_)) = tokio::time::timeout(TRIAL, TcpStream::connect(candidate)).await {
-                    socket = candidate;
-                    break;
-                }
-            }
+        if sockets.is_empty() {
+            return Err(name(io::ErrorKind::NotFound.into()));
         }
         let tls = match address.scheme {
             Scheme::Http => None,
             Scheme::Https => Some(encrypted(&address.host, native_roots())?),
         };
-        Ok(Self { socket, tls })
+        Ok(Self::over(listening(sockets).await, tls))
     }
 
-    /// Where to connect, if the connection carries bare bytes.
-    pub(super) fn plain(&self) -> Option<SocketAddr> {
-        self.tls.is_none().then_some(self.socket)
+    fn over(sockets: Vec<SocketAddr>, tls: Option<(TlsConnector, ServerName<'static>)>) -> Self {
+        Self {
+            sockets,
+            turn: AtomicUsize::new(0),
+            tls,
+        }
+    }
+
+    /// Whether connections carry bare bytes.
+    pub(super) fn is_plain(&self) -> bool {
+        self.tls.is_none()
+    }
+
+    /// Where the next connection goes.
+    pub(super) fn next(&self) -> SocketAddr {
+        let turn = match self.sockets.len() {
+            1 => 0,
+            count => self.turn.fetch_add(1, Ordering::Relaxed) % count,
+        };
+        self.sockets[turn]
     }
 
     /// Connects; for `https` the connection stands when the handshake is done.
     pub(super) async fn connect(&self) -> io::Result<Connection> {
-        let stream = TcpStream::connect(self.socket).await?;
+        let stream = TcpStream::connect(self.next()).await?;
         stream.set_nodelay(true)?;
         Ok(match &self.tls {
             None => Connection::Plain(stream),
@@ -126,6 +140,27 @@ impl Route {
             }
         })
     }
+}
+
+/// Of several addresses those that take a connection, of one kind: `localhost` may name two servers, one for each kind. The first
+/// address where none does.
+async fn listening(sockets: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    if sockets.len() == 1 {
+        return sockets;
+    }
+    let trials = sockets.iter().map(|socket| async {
+        let trial = tokio::time::timeout(TRIAL, TcpStream::connect(*socket)).await;
+        matches!(trial, Ok(Ok(_))).then_some(*socket)
+    });
+    let listening: Vec<SocketAddr> = join_all(trials).await.into_iter().flatten().collect();
+    let first = listening.first().unwrap_or(&sockets[0]);
+    let mut all: Vec<SocketAddr> = Vec::with_capacity(sockets.len());
+    for socket in listening.iter().chain([first]) {
+        if socket.is_ipv4() == first.is_ipv4() && !all.contains(socket) {
+            all.push(*socket);
+        }
+    }
+    all
 }
 
 fn native_roots() -> RootCertStore {

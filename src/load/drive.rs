@@ -31,6 +31,7 @@ use crate::load::late::{HEARTBEAT, Late, Lateness};
 use crate::load::protocol::EncodeError;
 use crate::load::sink::Sink;
 use crate::load::target::Target;
+use crate::load::wakes::note_wakes;
 use crate::matrix::spec::scenario::Limits;
 use crate::results::record::request::Request;
 
@@ -383,10 +384,12 @@ enum Machinery {
 
 impl Machinery {
     fn ready(shared: &Arc<Shared>) -> Result<Self, DriveError> {
-        if let Some(to) = shared.route.plain() {
-            return Ok(Self::Plain(Box::new(plain::Loop::new(to, shared)?)));
+        if shared.route.is_plain() {
+            return Ok(Self::Plain(Box::new(plain::Loop::new(shared)?)));
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        note_wakes(&mut runtime);
+        let runtime = runtime.enable_all().build();
         let runtime = runtime.map_err(|error| DriveError::Thread(error.to_string()))?;
         Ok(Self::Encrypted(runtime))
     }
@@ -399,15 +402,16 @@ impl Machinery {
                 (sent, looked.clock_jumps, Some(looked.longest_pass), looked.late)
             }
             Self::Encrypted(runtime) => {
-                let mut late = Late::default();
+                let (mut pauses, late) = (Late::default(), Arc::default());
                 let sent = runtime.block_on(async {
                     tokio::select! {
                         biased;
-                        sent = send(jobs, shared, zero, stop) => sent,
-                        never = beat(&mut late) => match never {},
+                        sent = send(jobs, shared, zero, stop, &late) => sent,
+                        never = beat(&mut pauses) => match never {},
                     }
                 });
-                (sent, 0, None, late)
+                pauses.add(&late.lock().expect("nobody panics with it"));
+                (sent, 0, None, pauses)
             }
         };
         let effort = Effort {

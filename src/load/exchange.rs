@@ -27,6 +27,7 @@ use self::trace::Trace;
 use crate::base::clock::{self, Moment};
 use crate::load::client::{Connection, Route, Stamp};
 use crate::load::protocol::{Decoded, Decoder};
+use crate::load::wakes::woken;
 use crate::matrix::spec::scenario::Limits;
 use crate::results::record::request::{Class, Failure};
 
@@ -75,8 +76,8 @@ pub(super) struct Exchange<'a> {
     pub(super) on_connect: &'a (dyn Fn(bool) + Sync),
     /// Ends what is under way.
     pub(super) cut: &'a CancellationToken,
-    /// Told of the number of events whenever some arrive.
-    pub(super) on_events: &'a (dyn Fn(u64) + Sync),
+    /// Told of the number of events whenever some arrive, and how far their moment may be off.
+    pub(super) on_events: &'a (dyn Fn(u64, Duration) + Sync),
     /// Moments are told in nanoseconds after this one.
     pub(super) zero: Moment,
 }
@@ -189,11 +190,11 @@ impl Exchange<'_> {
                 }
                 (Err(error), Ok(())) => return failed(Class::Reset, error),
             };
-            let events = trace.events();
+            let (events, before) = (trace.events(), trace.last_read());
             let at = trace.arrived(arrival);
             let over = trace.take(&buffer[..arrival.length], at);
             if trace.events() > events {
-                (self.on_events)(trace.events() - events);
+                (self.on_events)(trace.events() - events, at.since(woken().max(before)));
             }
             match over {
                 Ok(true) => return Ending::Whole(at),

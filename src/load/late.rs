@@ -1,7 +1,9 @@
 //! How far moments of arrival may be off, and pauses of the client. A read that brings several events has one moment, that of the last:
-//! the others came after the look before, at the earliest.
+//! the others came after the look before, at the earliest. So did all of them where the moment is ours and not the kernel's.
 
 use std::time::Duration;
+
+use crate::load::client::Stamp;
 
 /// A client that did nothing for so long was stopped, or had no processor.
 pub(super) const PAUSE: Duration = Duration::from_millis(300);
@@ -38,9 +40,12 @@ pub struct Lateness {
 }
 
 impl Late {
-    /// Takes in so many events of one read, of which all but the last may be off by so much.
-    pub(super) fn take(&mut self, events: u64, off: Duration) {
-        let doubtful = events.saturating_sub(1);
+    /// Takes in so many events of one read, which may be off by so much: the last is not, where the kernel took the moment.
+    pub(super) fn take(&mut self, events: u64, stamp: Stamp, off: Duration) {
+        let doubtful = match stamp {
+            Stamp::Kernel => events.saturating_sub(1),
+            Stamp::User => events,
+        };
         self.exact += events - doubtful;
         if doubtful == 0 {
             return;
@@ -124,18 +129,25 @@ mod tests {
     #[test]
     fn single_events_are_exact_and_the_last_of_several_is() {
         let mut late = Late::default();
-        (0..98).for_each(|_| late.take(1, micros(500)));
+        (0..98).for_each(|_| late.take(1, Stamp::Kernel, micros(500)));
         assert_eq!(late.lateness(), Lateness::default());
-        late.take(3, micros(500));
+        late.take(3, Stamp::Kernel, micros(500));
         let lateness = late.lateness();
         assert_eq!((lateness.p90, lateness.max), (Duration::ZERO, micros(500)));
         assert_eq!(lateness.p99, micros(500));
     }
 
     #[test]
+    fn where_the_moments_are_ours_every_event_may_be_off() {
+        let mut late = Late::default();
+        late.take(1, Stamp::User, micros(300));
+        assert_eq!(late.lateness().p90, micros(300));
+    }
+
+    #[test]
     fn a_quantile_is_right_within_an_eighth_and_never_too_small() {
         let mut late = Late::default();
-        (1..=1000).for_each(|micro| late.take(2, micros(micro)));
+        (1..=1000).for_each(|micro| late.take(2, Stamp::Kernel, micros(micro)));
         let (p90, p99) = (late.lateness().p90, late.lateness().p99);
         assert!(p90 >= micros(800) && p90 <= micros(900), "{p90:?}");
         assert!(p99 >= micros(980) && p99 <= micros(1000), "{p99:?}");
@@ -148,7 +160,7 @@ mod tests {
     #[test]
     fn threads_add_up_and_a_pause_of_the_process_counts_once() {
         let mut one = Late::default();
-        one.take(3, micros(10));
+        one.take(3, Stamp::Kernel, micros(10));
         one.rest(Duration::from_millis(400));
         one.rest(Duration::from_millis(200));
         let mut both = one.clone();

@@ -18,6 +18,7 @@ mod sink;
 mod socket;
 pub mod sse;
 pub mod target;
+mod wakes;
 
 pub use client::{RouteError, Stamp};
 pub use dataset::Content;

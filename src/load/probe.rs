@@ -126,7 +126,7 @@ pub async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, Prob
         route: &route,
         on_connect: &|_| {},
         cut: &CancellationToken::new(),
-        on_events: &|_| {},
+        on_events: &|_, _| {},
         zero: clock::now(),
     };
     let request = client::compose(target, None, &body);

@@ -87,6 +87,9 @@ impl Case {
             cell: &self.cell,
             summaries: self.summaries.iter().collect(),
             certainty: None,
+            plan: None,
+            stage: None,
+            noise: None,
         }
     }
 }

@@ -12,25 +12,30 @@ use crate::judge::compare::verdict::{Verdict, chance};
 use crate::judge::metrics::Unit;
 use crate::results::record::side::Varies;
 
-/// What comes first: how many figures were not judged, and why; then the verdicts.
+/// What comes first: in one line how many figures were not judged and what the others came to; then why, and what failed.
 pub fn headline(comparison: &Comparison) -> String {
     let (all, judged) = (comparison.figures(), comparison.judged());
-    let mut out = String::new();
-    if judged < all {
-        let _ = writeln!(out, "{} of {all} metrics not judged:", all - judged);
-        for (why, count) in not_judged(comparison) {
-            let _ = writeln!(out, "- {count}: {why}");
-        }
+    let counts = [Verdict::Worse, Verdict::Better, Verdict::Unclear, Verdict::Same]
+        .map(|verdict| (comparison.count(verdict), verdict.name()));
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, name)| format!("{count} {name}")).collect();
+    let rows = comparison.rows.iter();
+    let doubtful = rows.filter(|row| row.verdict().is_some() && !row.suspect.is_empty());
+    let counts = match doubtful.count() {
+        0 => counts.join(", "),
+        doubtful => format!("{} ({doubtful} on suspect measurements)", counts.join(", ")),
+    };
+    let missing = all - judged;
+    let mut out = match (missing, judged) {
+        (0, _) => format!("{judged} of {all} metrics judged: {counts}\n"),
+        (_, 0) => format!("{missing} of {all} metrics not judged\n"),
+        _ => format!("{missing} of {all} metrics not judged, {judged} judged: {counts}\n"),
+    };
+    for (why, count) in not_judged(comparison) {
+        let _ = writeln!(out, "- {count}: {why}");
     }
     for (what, cells) in failed(comparison) {
         let _ = writeln!(out, "less reliable: {what}: {cells}");
-    }
-    if judged > 0 {
-        let counts = [Verdict::Worse, Verdict::Better, Verdict::Unclear, Verdict::Same]
-            .map(|verdict| (comparison.count(verdict), verdict.name()));
-        let counts = counts.iter().filter(|(count, _)| *count > 0);
-        let counts: Vec<String> = counts.map(|(count, name)| format!("{count} {name}")).collect();
-        let _ = writeln!(out, "{judged} of {all} metrics judged: {}", counts.join(", "));
     }
     out
 }
@@ -217,8 +222,8 @@ fn values(row: &Judged, name: &str) -> Vec<Value> {
     vec![
         Value::text(name),
         Value::Text(format!("{}{}", row.metric.label(), unit(row.metric.unit()))),
-        value(row.samples[0].value(), row.known[0]),
-        value(row.samples[1].value(), row.known[1]),
+        value(row.value(0), row.known[0]),
+        value(row.value(1), row.known[1]),
         Value::Text(format!("{} / {}", row.answer.starts[0], row.answer.starts[1])),
         told(estimate.map(|estimate| percent(estimate.change()))),
         told(estimate.and_then(between)),
@@ -248,13 +253,14 @@ pub(super) fn unit(unit: Unit) -> String {
 fn value(value: Option<f64>, known: Option<[f64; 2]>) -> Value {
     match (value, known) {
         (None, _) => Value::Missing,
-        (Some(median), Some([least, most])) => Value::Spread {
+        // Bounds are those of one start, and a mean of several may lie outside.
+        (Some(median), Some([least, most])) if (least..=most).contains(&median) => Value::Spread {
             median,
             least,
             most,
             decimals: 2,
         },
-        (Some(value), None) => Value::Number { value, decimals: 2 },
+        (Some(value), _) => Value::Number { value, decimals: 2 },
     }
 }
 
@@ -331,8 +337,8 @@ fn judged(row: &Judged) -> serde_json::Value {
         "reason": row.reason(),
         "baseline_starts": starts(0),
         "candidate_starts": starts(1),
-        "baseline": row.samples[0].value(),
-        "candidate": row.samples[1].value(),
+        "baseline": row.value(0),
+        "candidate": row.value(1),
         "baseline_interval": row.known[0],
         "candidate_interval": row.known[1],
         "change_share": answer.estimate.map(|estimate| estimate.change()),

@@ -1,5 +1,6 @@
 //! `matrix bench` as people use it: the real binary against the simulated engine, as processes, over real sockets.
 
+mod answers;
 mod arrivals;
 #[path = "../support/binary.rs"]
 mod binary;

@@ -1,11 +1,14 @@
-//! Comparisons held against others' work: statistics against scipy, schedules against what will read them; and what `compare` says of sides
-//! written by hand.
+//! Comparisons held against others' work: statistics against scipy, schedules against what will read them; and what `compare` says and
+//! `report` say of sides and runs written by hand.
 
+mod again;
 #[path = "../support/binary.rs"]
 mod binary;
 mod harness;
+mod reports;
 mod schedules;
 mod scipy;
 #[path = "../support/skip.rs"]
 mod skip;
 mod verdicts;
+mod written;

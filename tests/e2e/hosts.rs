@@ -24,6 +24,7 @@ fn file(machine: Facts, starts: &[f64]) -> String {
         axes: BTreeMap::new(),
         content: ContentHash::of_bytes(b"content"),
         asked: BTreeMap::new(),
+        limits: BTreeMap::new(),
         engine: BTreeMap::new(),
         settings: BTreeMap::new(),
         load: None,
@@ -46,6 +47,8 @@ fn file(machine: Facts, starts: &[f64]) -> String {
         launch: None,
         first_stage: None,
         resolutions: BTreeMap::new(),
+        no_ratio: BTreeMap::new(),
+        answer_tokens: None,
         suspect: Vec::new(),
         tried: None,
     };

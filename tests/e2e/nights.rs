@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use matrix::base::clock;
 
-use crate::harness::{Bench, Ran};
+use crate::harness::{Bench, Ran, repository};
 use crate::nightly::{GATE, LENIENT, newest, nightly, quiet, receiver};
 
 /// One cell of two starts, over in a moment; `itl` in milliseconds, `tokens` of every answer.
@@ -300,6 +300,105 @@ fn a_second_night_is_sent_away_and_a_killed_one_leaves_the_next_its_place() {
     nightly(&bench, &GATE).exits(0);
     let history = bench.call(&["history", "t", "--format", "csv"]).exits(0).stdout;
     assert_eq!(history.lines().count(), 2, "{history}");
+    bench.leaves_no_process();
+}
+
+/// The machine's facts of the baseline, changed.
+fn change_machine(bench: &Bench, fact: &str, value: &str) {
+    let file = bench.matrix().with_file_name("m.baseline.json");
+    let mut kept: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&file).expect("there is a baseline")).expect("it is JSON");
+    kept["side"]["machine"][fact] = value.into();
+    fs::write(&file, kept.to_string()).expect("a file can be written");
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().expect("it says something")
+}
+
+#[test]
+fn a_new_host_name_hides_no_loss_and_a_power_limit_gives_no_verdict() {
+    let bench = Bench::of(&small(5, 30));
+    baseline(&bench);
+    change_machine(&bench, "host", "ci-runner-4711");
+    bench.rewrite(&small(15, 30));
+    let more = [&GATE[..], &["--junit", "junit.xml"]].concat();
+    let night = nightly(&bench, &more).exits(1);
+    assert_eq!(first_line(&night.stdout), "t: 1 worse");
+    let page = fs::read_to_string(newest(&bench).join("nightly.md")).expect("there is a page");
+    // What differs besides the figures stands beside the verdict, everywhere.
+    for told in [&night.stdout, &page, &junit(&bench)] {
+        assert!(
+            told.contains("what differs: ") && told.contains("--itl: 5ms → 15ms"),
+            "{told}"
+        );
+    }
+    change_machine(&bench, "GPU 0 power limit", "350 W");
+    let night = nightly(&bench, &more).exits(5);
+    assert!(
+        first_line(&night.stdout).starts_with("t: 1 of 1 metrics not judged"),
+        "{}",
+        night.stdout
+    );
+    assert!(
+        night.stdout.contains("GPU power limit: 350 W → unknown"),
+        "{}",
+        night.stdout
+    );
+    assert!(junit(&bench).contains("failures=\"0\" errors=\"0\" skipped=\"1\""));
+    bench.leaves_no_process();
+}
+
+#[test]
+fn starts_that_crash_tonight_are_a_regression() {
+    let bench = Bench::of(&small(5, 10));
+    baseline(&bench);
+    bench.rewrite(&small(5, 10).replace("itl, 5ms", "itl, 5ms, --die-while-loading"));
+    let night = nightly(&bench, &[&GATE[..], &["--junit", "junit.xml"]].concat()).exits(1);
+    let first = first_line(&night.stdout);
+    assert!(
+        first.contains("1 of 1 metrics not judged") && first.contains("1 worse"),
+        "{first}"
+    );
+    night.shows("3 of 3 starts crashed, baseline 0 of 3");
+    assert!(
+        junit(&bench).contains("<failure type=\"worse\""),
+        "{}",
+        junit(&bench)
+    );
+    bench.leaves_no_process();
+}
+
+#[test]
+fn two_starts_and_published_figures_judge_nothing() {
+    let two = small(5, 10)
+        .replace("starts: 3", "starts: 2")
+        .replace("name: t\n", "name: published\n");
+    let bench = Bench::of(&two);
+    nightly(&bench, &GATE)
+        .exits(0)
+        .shows("published: no baseline yet\n");
+    let accept = |what: &str, run: &str| {
+        let moved = ["baseline", what, "matrices/m.yaml", run, "--reason", "r"];
+        bench.call(&[&moved[..], &GATE[..]].concat()).exits(0);
+    };
+    accept("set", &newest(&bench).display().to_string());
+    let night = nightly(&bench, &[GATE, FLOOR].concat()).exits(5);
+    assert_eq!(first_line(&night.stdout), "published: 1 of 1 metrics not judged");
+    night.shows("n = 2 and 2 starts; a verdict needs five on each side");
+    accept(
+        "accept",
+        &repository().join("results/published").display().to_string(),
+    );
+    let night = nightly(&bench, &GATE).exits(3);
+    let first = first_line(&night.stdout);
+    assert!(
+        first.starts_with("published: 74 of 74 metrics not judged, 73 missing"),
+        "{first}"
+    );
+    for verdict in ["nothing got worse", "  worse: ", "  better: "] {
+        assert!(!night.stdout.contains(verdict), "{verdict}: {}", night.stdout);
+    }
     bench.leaves_no_process();
 }
 

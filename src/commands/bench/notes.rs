@@ -120,8 +120,14 @@ fn is_counted(request: &Request) -> bool {
     !is_reported
 }
 
-/// How far 99 of 100 of the client's moments lie from the truth at most, by a calibration with the same clock.
-pub(super) fn client_error(requests: &[Request], stamp: Stamp, calibration: &Calibration) -> Option<String> {
+/// How far 99 of 100 of the client's moments lie from the truth at most, by a calibration with the same clock and by what the load itself
+/// showed.
+pub(super) fn client_error(
+    requests: &[Request],
+    facts: &ClientFacts,
+    stamp: Stamp,
+    calibration: &Calibration,
+) -> Option<String> {
     let most = client::most_at_once(requests);
     let gap = client::mean_gap_ms(requests);
     let point = client::point(calibration, most, gap).filter(|_| stamp.name() == calibration.stamps)?;
@@ -129,10 +135,15 @@ pub(super) fn client_error(requests: &[Request], stamp: Stamp, calibration: &Cal
         true => format!(", though {most} were under way at once; `matrix calibrate --streams` measures more"),
         false => String::new(),
     };
+    let facts = ClientFacts {
+        error: Some(point),
+        ..*facts
+    };
+    let [ttft, itl] = facts.error_ms()?;
     Some(format!(
         "the client's own error at {} streams, by the calibration of this machine: TTFT ±{:.2} ms, ITL ±{:.3} ms for 99 of \
          100{beyond}",
-        point.streams, point.ttft_ms.p99, point.itl_ms.p99
+        point.streams, ttft, itl
     ))
 }
 
@@ -191,8 +202,13 @@ pub(super) fn doubts(
 }
 
 /// What the client and the machine went through that speaks against the figures, in the words that a run has for it.
-pub(super) fn surroundings(facts: &ClientFacts, telemetry: Option<&Telemetry>) -> Vec<String> {
-    let reasons = validity::of_surroundings(facts, telemetry, &Bounds::default());
+pub(super) fn surroundings(
+    facts: &ClientFacts,
+    requests: &[Request],
+    telemetry: Option<&Telemetry>,
+) -> Vec<String> {
+    let gap_ms = client::mean_gap_ms(requests);
+    let reasons = validity::of_surroundings(facts, gap_ms, telemetry, &Bounds::default());
     reasons.iter().map(told).chain(client::left_open(facts)).collect()
 }
 

@@ -133,7 +133,13 @@ impl Ended<'_> {
 
     /// How far the client's own moments may lie from the truth, if this machine was calibrated.
     pub(super) fn client_error(&self) -> Option<String> {
-        notes::client_error(&self.measured.requests, self.measured.stamp, self.calibration?)
+        let measured = &self.measured;
+        notes::client_error(
+            &measured.requests,
+            &measured.client,
+            measured.stamp,
+            self.calibration?,
+        )
     }
 
     /// What the server's devices took, if they are here and somebody tells.
@@ -237,6 +243,7 @@ impl Ended<'_> {
         ));
         notes.extend(notes::surroundings(
             &self.measured.client,
+            requests,
             self.measured.telemetry.as_ref(),
         ));
         notes
@@ -338,6 +345,7 @@ impl Ended<'_> {
             "schedule_hash": schedule,
             "stamps": self.measured.stamp.name(),
             "send_lag_ms": lag,
+            "client": self.measured.client,
             "telemetry": self.measured.telemetry,
             "faults": figures,
             "notes": notes,

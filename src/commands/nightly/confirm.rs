@@ -88,7 +88,17 @@ impl Confirmation<'_> {
             .suspects
             .iter()
             .map(|suspect| (&suspect.cell, &suspect.baseline));
-        let (launches, mut not) = baselines(self.baseline, of_suspects);
+        let (mut launches, mut not) = baselines(self.baseline, of_suspects);
+        for suspect in &look.suspects {
+            let kept = self.baseline.side.cells.get(&suspect.baseline);
+            let candidate = self.tonight.cells.get(&suspect.cell);
+            if let (Some(kept), Some(candidate)) = (kept, candidate)
+                && let Some(why) = unknown_build(kept, candidate)
+            {
+                launches.remove(&suspect.cell);
+                not.insert(suspect.cell.clone(), why);
+            }
+        }
         let mut plan = self.pinned(self.night.plan.confirmation(wanted, &launches));
         let mut measured = self.measure(&plan);
         if let (Err(refusal), false) = (&measured, launches.is_empty()) {
@@ -196,6 +206,15 @@ impl Confirmation<'_> {
     }
 }
 
+/// Why a baseline that is started now may be the candidate itself: one command starts both, and nothing tells which build it is.
+pub(super) fn unknown_build(kept: &SideCell, candidate: &SideCell) -> Option<String> {
+    let is_told = |fact: &str| kept.engine.contains_key(fact) && candidate.engine.contains_key(fact);
+    let is_one_command = kept.settings == candidate.settings;
+    (is_one_command && !is_told("version") && !is_told("image")).then(|| {
+        "nothing tells the baseline's build from tonight's: the engine has no version, and one command starts both".to_owned()
+    })
+}
+
 /// Why what was started as the baseline is not what the baseline measured, where it is not.
 pub(super) fn other_build(kept: &SideCell, started: &SideCell) -> Option<String> {
     if started.engine.is_empty() {
@@ -209,4 +228,29 @@ pub(super) fn other_build(kept: &SideCell, started: &SideCell) -> Option<String>
             told.join("; ")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn cell(engine: &serde_json::Value, argument: &str) -> SideCell {
+        let cell = json!({
+            "axes": {}, "content": "c", "engine": engine, "settings": { "--itl": argument }, "devices": 1, "origin": "measured", "gates": [],
+            "figures": {},
+        });
+        serde_json::from_value(cell).expect("it is a cell")
+    }
+
+    #[test]
+    fn one_command_without_a_version_may_start_the_candidate_as_the_baseline() {
+        let (untold, told) = (json!({}), json!({ "version": "1.2" }));
+        assert!(unknown_build(&cell(&untold, "5ms"), &cell(&untold, "5ms")).is_some());
+        assert!(unknown_build(&cell(&told, "5ms"), &cell(&untold, "5ms")).is_some());
+        // Another command, or a build that both sides name.
+        assert_eq!(unknown_build(&cell(&untold, "5ms"), &cell(&untold, "6ms")), None);
+        assert_eq!(unknown_build(&cell(&told, "5ms"), &cell(&told, "5ms")), None);
+    }
 }

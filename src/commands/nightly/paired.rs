@@ -40,12 +40,10 @@ pub(super) fn judge(confirmation: &Confirmation<'_>) -> (Vec<Finding>, Judged) {
             .cells
             .get_key_value(pairing.cell)
             .ok_or_else(|| "it was not measured".to_owned())?;
-        if let Some(why) = baseline
-            .side
-            .cells
-            .get(pairing.baseline)
-            .and_then(|kept| confirm::other_build(kept, twin.1))
-        {
+        if let Some(why) = baseline.side.cells.get(pairing.baseline).and_then(|kept| {
+            let unknown = || confirm::unknown_build(kept, candidate.1);
+            confirm::other_build(kept, twin.1).or_else(unknown)
+        }) {
             return Err(why);
         }
         let arms = Arms {

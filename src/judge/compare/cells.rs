@@ -60,6 +60,8 @@ pub struct Row {
     pub metric: Metric,
     /// The baseline's starts and the candidate's.
     pub samples: [Sample; 2],
+    /// Whether the figure is zero on every start of that side: a goodput that no request met.
+    pub is_zero: [bool; 2],
     /// Of a percentile: where the requests of one start alone let it lie with 95 % confidence, on the baseline's side and on the
     /// candidate's; the median of both bounds over the starts.
     pub known: [Option<[f64; 2]>; 2],
@@ -87,6 +89,13 @@ impl Row {
             true => format!("{reason}; for these two running servers only, whose measurements are repeats"),
             false => reason,
         }
+    }
+
+    /// The value of the baseline (0) or of the candidate (1).
+    pub fn value(&self, side: usize) -> Option<f64> {
+        self.samples[side]
+            .value()
+            .map(|value| if self.is_zero[side] { 0.0 } else { value })
     }
 
     /// The verdict, where there is one.
@@ -204,7 +213,10 @@ pub fn compare_pairs(
                 .noise
                 .and_then(|noise| stored::known(noise, key, &metric.name()));
             let question = ask(key, [one, two], metric, noise);
-            let gap = question.gap.or_else(|| forbidden.clone().map(Gap::NotComparable));
+            let unknown = || fingerprint::unknown(one, two);
+            let gap = question
+                .gap
+                .or_else(|| forbidden.clone().or_else(unknown).map(Gap::NotComparable));
             asked.push((*key, *one, *two, metric, Question { gap, ..question }));
         }
     }
@@ -253,7 +265,7 @@ pub fn forbidden(differences: &[&Difference], across: bool) -> Option<String> {
         .filter(|difference| difference.kind.forbids() && !(across && difference.kind == Kind::Environment))
         .map(|difference| difference.told())
         .collect();
-    (!told.is_empty()).then(|| format!("more than the engine changed: {}", told.join("; ")))
+    (!told.is_empty()).then(|| format!("more than the engine differs: {}", told.join("; ")))
 }
 
 fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question, answer: Answer) -> Row {
@@ -271,6 +283,10 @@ fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question,
         spread: spread::components(&logs),
         noise: question.noise,
         samples: [question.baseline, question.candidate],
+        is_zero: cells.map(|cell| {
+            let starts = cell.starts(&name);
+            !starts.is_empty() && starts.iter().all(|value| *value == 0.0)
+        }),
         answer,
         refused: cells
             .iter()
@@ -307,7 +323,11 @@ fn left_out<'a>(side: &'a str, cell: &'a SideCell) -> impl Iterator<Item = Strin
 }
 
 /// What makes the starts of a figure suspect, each thing once with the starts that show it.
-fn suspect<'a>(side: &'a str, cell: &'a SideCell, metric: Metric) -> impl Iterator<Item = String> + 'a {
+pub(super) fn suspect<'a>(
+    side: &'a str,
+    cell: &'a SideCell,
+    metric: Metric,
+) -> impl Iterator<Item = String> + 'a {
     let mut starts: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     let family = side::family(metric);
     let concerned = cell

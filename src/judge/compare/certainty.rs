@@ -237,6 +237,7 @@ mod tests {
             axes: BTreeMap::new(),
             content: ContentHash::of_bytes(b"content"),
             asked: BTreeMap::new(),
+            limits: BTreeMap::new(),
             engine: BTreeMap::new(),
             settings: BTreeMap::new(),
             load: None,
@@ -258,6 +259,8 @@ mod tests {
             launch: None,
             first_stage: Some(3),
             resolutions: BTreeMap::new(),
+            no_ratio: BTreeMap::new(),
+            answer_tokens: None,
             suspect: Vec::new(),
             tried: None,
         }

@@ -159,8 +159,56 @@ pub fn asked(side: &Side<'_>) -> Facts {
             "requests at once",
             limit.unwrap_or_else(|| "any number".to_owned()),
         );
+        if !arrival.rate.is_infinite() {
+            let spacing = serde_json::json!(arrival.spacing).to_string();
+            tell("spacing", spacing.replace('"', ""));
+        }
+    }
+    if side.imported().is_none() {
+        tell("warm-up requests", scenario.limits.warmup.to_string());
+        let duration = scenario.limits.duration.map(|duration| duration.to_string());
+        tell(
+            "duration",
+            duration.unwrap_or_else(|| "until all are sent".to_owned()),
+        );
     }
     facts
+}
+
+/// What requests have to meet and how long they may take, by name.
+pub fn limits(scenario: &Scenario) -> Facts {
+    let limits = &scenario.limits;
+    [
+        (SLO, slo(scenario)),
+        ("request timeout", limits.request.to_string()),
+        ("first-byte timeout", limits.first_byte.to_string()),
+        ("stall timeout", limits.stall.to_string()),
+        ("drain", limits.drain.to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// The name of the SLO among limits.
+pub const SLO: &str = "SLO";
+
+/// The SLO of a scenario, in words.
+pub fn slo(scenario: &Scenario) -> String {
+    let Some(slo) = &scenario.slo else {
+        return "none".to_owned();
+    };
+    let targets = [("TTFT", slo.ttft), ("TPOT", slo.tpot), ("E2E", slo.e2e)];
+    let told: Vec<String> = targets
+        .iter()
+        .filter_map(|(name, target)| Some(format!("{name} {}", (*target)?)))
+        .collect();
+    told.join(", ")
+}
+
+/// Why a metric that counts what meets an SLO cannot be compared; `None` of other metrics, and where both meet the same one.
+pub fn slo_apart(metric: Metric, ours: &str, theirs: &str) -> Option<String> {
+    let depends = matches!(metric, Metric::Goodput | Metric::Attainment | Metric::Found(_));
+    (depends && ours != theirs).then(|| format!("{SLO} {ours} against {theirs}"))
 }
 
 /// What prompts a scenario draws, in words.
@@ -328,6 +376,11 @@ fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     said.apart.extend(
         differing(&ours, &theirs).map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")),
     );
+    let lengths = [one, other].map(|side| answer_tokens(&side.cell.scenario, side.summaries));
+    if let Some(told) = lengths_apart(lengths[0], lengths[1]) {
+        said.beside
+            .push(format!("{told}, so that only times of tokens are judged"));
+    }
     if one.lacks(Unknown::Rate) || other.lacks(Unknown::Rate) {
         said.beside
             .push("how requests arrived is not known of both".to_owned());
@@ -526,6 +579,12 @@ fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
             said.beside.push(format!("{what} {ours} against {theirs}"));
         }
     }
+    let limits = [one, other].map(|side| limits(&side.cell.scenario));
+    if one.imported().is_none() && other.imported().is_none() {
+        let told = differing(&limits[0], &limits[1]);
+        said.beside
+            .extend(told.map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")));
+    }
     let is_one_recipe = one.launch.engine.recipe == other.launch.engine.recipe;
     let (ours, theirs) = (settings::settings(one.launch), settings::settings(other.launch));
     // The precision tells checkpoints of one model apart already, and engines need checkpoints of their own.
@@ -558,42 +617,66 @@ const fn source(launch: &Launch) -> &'static str {
     }
 }
 
-/// A bound that was not bracketed is none.
+/// What a search found without a bracket that can be believed gives no ratio.
 fn searches(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     for (side, name) in [(one, "it"), (other, "the reference")] {
-        let is_open = side
+        let records = side
             .summaries
             .iter()
-            .filter_map(|summary| summary.search.as_ref())
-            .any(|record| record.ending != SearchEnding::Bracketed);
-        if is_open {
-            said.apart.push(format!("the bound of {name} is not bracketed"));
-        }
-        if let Some((requests, needed)) = few_requests(side) {
-            said.apart.push(format!(
-                "a point that bounds the search of {name} rests on {requests} requests, and {needed:.0} are needed"
-            ));
-        }
+            .filter_map(|summary| summary.search.as_ref());
+        let doubt = records.filter_map(doubt_of_search).next();
+        said.apart.extend(doubt.map(|doubt| format!("{name}: {doubt}")));
     }
 }
 
-/// Requests of the smallest of the points between which searches found their value, and how many it takes to tell whether the target is met: five
-/// that may miss it. `None` where all have as many.
-fn few_requests(side: &Side<'_>) -> Option<(u64, f64)> {
+/// Why no ratio may be made of what a search found: it has no bracket, or one of the points that bound it rests on fewer requests than it takes to
+/// tell whether the target is met (five that may miss it).
+pub fn doubt_of_search(record: &SearchRecord) -> Option<String> {
     const MISSES: f64 = 5.0;
-    let records = side
-        .summaries
+    if record.ending != SearchEnding::Bracketed {
+        return Some("the bound that was searched for is not bracketed".to_owned());
+    }
+    let needed = (MISSES / (1.0 - record.target) - 1e-9).ceil();
+    let bounds = [record.found, record.fails_at];
+    let points = record
+        .points
         .iter()
-        .filter_map(|summary| summary.search.as_ref());
-    let of_search = |record: &SearchRecord| {
-        let needed = (MISSES / (1.0 - record.target) - 1e-9).ceil();
-        let bounds = [record.found, record.fails_at];
-        let points = record
-            .points
-            .iter()
-            .filter(|point| bounds.contains(&Some(point.value)));
-        let fewest = points.map(|point| point.judged.requests).min()?;
-        ((fewest as f64) < needed).then_some((fewest, needed))
+        .filter(|point| bounds.contains(&Some(point.value)));
+    let fewest = points.map(|point| point.judged.requests).min()?;
+    ((fewest as f64) < needed).then(|| {
+        format!("a point that bounds the search rests on {fewest} requests, and {needed:.0} are needed")
+    })
+}
+
+/// Mean output tokens of an answer, where the model decides when it ends; `None` where lengths are asked for, or are not known.
+pub fn answer_tokens(scenario: &Scenario, summaries: &[&Summary]) -> Option<f64> {
+    if !scenario.stop_at_eos {
+        return None;
+    }
+    let sum = |metric: Metric| -> f64 {
+        let read = |summary: &&Summary| metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric);
+        summaries.iter().filter_map(read).sum()
     };
-    records.filter_map(of_search).min_by_key(|(fewest, _)| *fewest)
+    let (tokens, answers) = (sum(Metric::Tokens(Count::Output)), sum(Metric::Completed));
+    (tokens > 0.0 && answers > 0.0).then(|| tokens / answers)
+}
+
+/// Mean lengths of answers, in tokens, that differ so much that whatever counts whole answers or their tokens is not of the same work; in words.
+pub fn lengths_apart(ours: Option<f64>, theirs: Option<f64>) -> Option<String> {
+    const SHARE: f64 = 0.02;
+    let (ours, theirs) = (ours?, theirs?);
+    let is_apart = (ours - theirs).abs() > SHARE * ours.min(theirs);
+    is_apart.then(|| format!("answers of {ours:.1} tokens against {theirs:.1}"))
+}
+
+/// Whether a metric is another one where answers are longer: all but times of tokens, and rates made of them, are.
+pub const fn depends_on_length(metric: Metric) -> bool {
+    !matches!(
+        metric,
+        Metric::Time(
+            _,
+            metrics::Sample::Ttft | metrics::Sample::Tpot | metrics::Sample::Itl
+        ) | Metric::PerUser
+            | Metric::Interactivity
+    )
 }

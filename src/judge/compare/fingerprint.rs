@@ -16,6 +16,8 @@ pub enum Kind {
     Host,
     /// What was asked: figures are of different things.
     Load,
+    /// How long requests may take and what they have to meet: told, and goodput is not judged across another SLO.
+    Limits,
     /// The engine's: what comparisons are made for.
     Engine,
     /// The tool's.
@@ -29,6 +31,7 @@ impl Kind {
             Self::Environment => "environment",
             Self::Host => "host",
             Self::Load => "load",
+            Self::Limits => "limits",
             Self::Engine => "engine",
             Self::Tool => "tool",
         }
@@ -121,7 +124,14 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
         before: before.to_owned(),
         after: after.to_owned(),
     }));
-    if first.prompts != second.prompts || first.prompts.is_none() {
+    let limits = comparable::differing(&first.limits, &second.limits);
+    found.extend(limits.map(|(what, before, after)| Difference {
+        kind: Kind::Limits,
+        what: what.to_owned(),
+        before: before.to_owned(),
+        after: after.to_owned(),
+    }));
+    if first.prompts != second.prompts {
         let [before, after] = prompts(first, second);
         found.push(Difference {
             kind: Kind::Load,
@@ -151,16 +161,41 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
             after: after.to_owned(),
         }));
     }
-    let is_told = |difference: &Difference| matches!(difference.kind, Kind::Engine | Kind::Load);
+    let is_told =
+        |difference: &Difference| matches!(difference.kind, Kind::Engine | Kind::Load | Kind::Limits);
     if first.content != second.content && !found.iter().any(is_told) {
         found.push(Difference {
             kind: Kind::Engine,
             what: "definition of the cell".to_owned(),
             before: "as it was".to_owned(),
-            after: "changed in what has no value here: limits, mounts or files".to_owned(),
+            after: "changed in what has no value here: mounts or files".to_owned(),
         });
     }
     found
+}
+
+/// Why two cells may not be judged though nothing is seen to differ: what they were sent is not known.
+pub fn unknown(first: &SideCell, second: &SideCell) -> Option<String> {
+    let is_unknown = first.prompts.is_none() && second.prompts.is_none();
+    is_unknown
+        .then(|| "the prompts of both sides are not known, or not the same in every measurement".to_owned())
+}
+
+/// What differs between the engines of two cells, in words; empty where nothing does.
+pub fn engines_in_words(first: &SideCell, second: &SideCell) -> String {
+    let differences = of_cells(first, second);
+    let of_engine = differences
+        .iter()
+        .filter(|difference| matches!(difference.kind, Kind::Engine | Kind::Limits));
+    let told: Vec<String> = of_engine
+        .map(|difference| {
+            format!(
+                "{}: {} → {}",
+                difference.what, difference.before, difference.after
+            )
+        })
+        .collect();
+    told.join("; ")
 }
 
 /// The prompts of two sides in words.

@@ -1,9 +1,10 @@
 //! The metrics that cells are compared by: those that fit their load. `compare`, nightly runs and the tables of reports ask here, so that one
 //! cell is never judged by two different metrics.
 
-use crate::judge::metrics::{Flow, Metric, Sample, Statistic};
+use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::search::By;
+use crate::results::record::cell::Figures;
 use crate::results::record::side::SideCell;
 
 /// With fewer requests than this for each one under way, the drain at the end is more than a tenth of the run and decides its throughput.
@@ -43,8 +44,17 @@ impl Load {
 
 /// The metrics that gate a cell unless somebody chooses others, the one that ratios are of first.
 pub fn gates(scenario: &Scenario) -> Vec<Metric> {
+    let tpot = Metric::Time(Statistic::Median, Sample::Tpot);
     match Load::of(scenario) {
         Load::Search(by) => vec![Metric::Found(by)],
+        // Where the model ends its answers, engines answer at different lengths: tokens per second then say how much was written, not how fast.
+        Load::FixedRate if scenario.stop_at_eos => {
+            let goodput = scenario.slo.as_ref().map(|_| Metric::Goodput);
+            std::iter::once(tpot).chain(goodput).collect()
+        }
+        Load::ClosedLoop | Load::Burst if scenario.stop_at_eos => {
+            vec![Metric::Throughput(Flow::Requests), tpot]
+        }
         Load::FixedRate => {
             let latency = Metric::Time(Statistic::Median, Sample::E2e);
             let goodput = scenario.slo.as_ref().map(|_| Metric::Goodput);
@@ -64,10 +74,23 @@ pub const fn of_full_run(metric: Metric) -> Metric {
     }
 }
 
+/// Whether a measurement has a metric that stands for it. Where requests of one length end in waves, the steady state is a single wave, and says less
+/// than the whole run.
+pub fn has(figures: &Figures, metric: Metric) -> bool {
+    const SHARE: f64 = 0.5;
+    let figure = |metric| metrics::figure(figures, metric);
+    let is_long = || match (figure(Metric::SteadyDuration), figure(Metric::Duration)) {
+        (Some(steady), Some(whole)) => steady >= SHARE * whole,
+        _ => true,
+    };
+    figure(metric).is_some() && (metric != Metric::SteadyOutput || is_long())
+}
+
 /// The metric that two cells are compared by where the candidate is gated by `metric`.
 pub fn of_pair(metric: Metric, one: &SideCell, two: &SideCell) -> Metric {
     let name = metric.name();
-    match one.starts(&name).is_empty() || two.starts(&name).is_empty() {
+    let is_gated_by_all = one.gates.contains(&of_full_run(metric).name()) && !one.gates.contains(&name);
+    match is_gated_by_all || one.starts(&name).is_empty() || two.starts(&name).is_empty() {
         true => of_full_run(metric),
         false => metric,
     }
@@ -116,6 +139,22 @@ mod tests {
     }
 
     #[test]
+    fn a_steady_state_of_one_wave_stands_for_nothing() {
+        let figures = |steady: f64| -> Figures {
+            [
+                (Metric::SteadyOutput, 312.0),
+                (Metric::SteadyDuration, steady),
+                (Metric::Duration, 0.82),
+            ]
+            .map(|(metric, value)| (metric.name(), Some(value)))
+            .into()
+        };
+        assert!(!has(&figures(0.2), Metric::SteadyOutput));
+        assert!(has(&figures(0.6), Metric::SteadyOutput));
+        assert!(has(&figures(0.2), Metric::Duration));
+    }
+
+    #[test]
     fn the_metric_fits_the_load() {
         let output = Metric::Throughput(Flow::Output);
         let latency = Metric::Time(Statistic::Median, Sample::E2e);
@@ -137,6 +176,16 @@ mod tests {
         let mut replayed = scenario(1000, None);
         replayed.workload.trace_timestamps = true;
         assert_eq!(gates(&replayed), [latency]);
+        let eos = |scenario: &Scenario| Scenario {
+            stop_at_eos: true,
+            ..scenario.clone()
+        };
+        let tpot = Metric::Time(Statistic::Median, Sample::Tpot);
+        assert_eq!(gates(&eos(&paced)), [tpot, Metric::Goodput]);
+        assert_eq!(
+            gates(&eos(&scenario(1000, None))),
+            [Metric::Throughput(Flow::Requests), tpot]
+        );
         paced.search = Some(Search::by(By::Rate));
         assert_eq!(gates(&paced), [Metric::Found(By::Rate)]);
     }

@@ -8,7 +8,7 @@ use super::fingerprint::{self, Difference, Kind};
 use super::fresh::Granted;
 use super::night::{self, Asked, Confirmed, Policy};
 use super::verdict::Verdict;
-use super::{cells, gates, machines, question, stored, verdict};
+use super::{cells, gates, machines, question, reliability, stored, verdict};
 use crate::base::ids::CellKey;
 use crate::judge::metrics::Metric;
 use crate::results::record::night::{Finding, FindingKind, Judged, Night, NightCell};
@@ -44,6 +44,8 @@ pub struct Suspected {
     pub loss: f64,
     /// What raised the suspicion.
     pub why: String,
+    /// What must be known beside what is found, as the end of a sentence.
+    pub remarks: String,
     /// What is known of its noise.
     pub noise: Option<KnownNoise>,
     /// The question that the night's own starts ask, for a candidate whose baseline cannot be started.
@@ -66,6 +68,7 @@ impl Suspected {
             starts,
             loss,
             why: "-6.0 % against the baseline".to_owned(),
+            remarks: String::new(),
             noise: None,
             question: Question {
                 better: crate::judge::metrics::Better::Higher,
@@ -120,6 +123,11 @@ pub(super) fn begin<'a>(baseline: &'a Side, tonight: &'a Side) -> (Look, Vec<Pai
     }
     look.findings.extend(failures(tonight));
     let matched = cells::pairs(baseline, tonight);
+    look.findings.extend(
+        reliability::failures(&matched)
+            .into_iter()
+            .map(|failure| finding(FindingKind::Worse, Some(&failure.cell), None, failure.text)),
+    );
     let is_new = |key: &CellKey| !matched.iter().any(|(paired, ..)| *paired == key);
     for (key, cell) in tonight.cells.iter().filter(|(key, _)| is_new(key)) {
         look.metrics += cell.gates.len();
@@ -187,6 +195,7 @@ pub fn look(
                 starts: u32::try_from(suspicion.starts).unwrap_or(u32::MAX),
                 loss: suspicion.loss,
                 why: suspicion.why,
+                remarks: remarks(pair.one, pair.two, metric),
                 noise: suspicion.noise,
                 question: asked.question,
                 between: screened.between,
@@ -257,7 +266,10 @@ fn forbidden(one: &SideCell, two: &SideCell, events: &[&Difference]) -> Option<G
         .chain(of_cell)
         .map(Difference::told)
         .collect();
-    (!told.is_empty()).then(|| Gap::NotComparable(told.join("; ")))
+    match told.is_empty() {
+        false => Some(Gap::NotComparable(told.join("; "))),
+        true => fingerprint::unknown(one, two).map(Gap::NotComparable),
+    }
 }
 
 /// The metric on earlier nights, on this machine, with these prompts, but those on which it was found worse. Series 0 is that of the present
@@ -412,11 +424,27 @@ impl Suspected {
             _ => String::new(),
         };
         format!(
-            "{values} {}{undecided}; suspected for {}",
+            "{values} {}{undecided}; suspected for {}{}",
             answer.reason(),
-            self.why
+            self.why,
+            self.remarks
         )
     }
+}
+
+/// What must be known beside a finding: how the engines differ, and which of the measurements are suspect.
+fn remarks(one: &SideCell, two: &SideCell, metric: Metric) -> String {
+    let mut words = String::new();
+    let differs = fingerprint::engines_in_words(one, two);
+    if !differs.is_empty() {
+        words.push_str(&format!("; what differs: {differs}"));
+    }
+    let doubts = cells::suspect("baseline", one, metric).chain(cells::suspect("candidate", two, metric));
+    let doubts: Vec<String> = doubts.collect();
+    if !doubts.is_empty() {
+        words.push_str(&format!("; suspect: {}", doubts.join("; ")));
+    }
+    words
 }
 
 /// A metric of a cell that was measured in turn with its baseline.
@@ -454,17 +482,17 @@ pub fn paired(
                 noise: noise.and_then(|noise| stored::known(noise, pair.key, &metric.name())),
             };
             match ask(&pairing) {
-                Ok(question) => asked.push((pairing, question)),
+                Ok(question) => asked.push((pairing, question, remarks(pair.one, pair.two, metric))),
                 Err(why) => findings.push(finding(FindingKind::NotJudged, Some(pair.key), Some(metric), why)),
             }
         }
     }
-    let questions: Vec<Question> = asked.iter().map(|(_, question)| question.clone()).collect();
+    let questions: Vec<Question> = asked.iter().map(|(_, question, _)| question.clone()).collect();
     let mut judged = Judged {
         metrics: look.metrics,
         ..Judged::default()
     };
-    for ((pairing, _), answer) in asked.iter().zip(night::confirm(&questions, 0, policy)) {
+    for ((pairing, _, remarks), answer) in asked.iter().zip(night::confirm(&questions, 0, policy)) {
         judged.judged += usize::from(answer.verdict().is_some());
         let kind = match answer.verdict() {
             None => FindingKind::NotJudged,
@@ -474,7 +502,7 @@ pub fn paired(
         };
         let text = match kind {
             FindingKind::NotJudged => answer.reason(),
-            _ => format!("{}: {}", pairing.metric.label(), answer.reason()),
+            _ => format!("{}: {}{remarks}", pairing.metric.label(), answer.reason()),
         };
         findings.push(finding(kind, Some(pairing.cell), Some(pairing.metric), text));
     }

@@ -23,6 +23,7 @@ pub mod night;
 pub mod percentile;
 pub mod question;
 pub mod reliability;
+pub mod resolution;
 pub mod series;
 pub mod settings;
 pub mod side;

@@ -317,6 +317,12 @@ fn nights_that_differ_by_up_to_one_percent_seldom_cry_wolf_and_find_a_loss_of_fi
             shape: Shape::Heavy,
             ..PLAIN
         },
+        Condition {
+            shape: Shape::SlowStarts,
+            offset: 0.005,
+            noise: Some(10),
+            ..PLAIN
+        },
     ];
     for (at, condition) in conditions.into_iter().enumerate() {
         let salt = 2 * at as u64;

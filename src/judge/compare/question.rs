@@ -1,8 +1,10 @@
 //! One figure of two cells as a question to the decision function.
 
+use super::comparable::{SLO, depends_on_length, lengths_apart, slo_apart};
 use super::decision::{Design, Gap, KnownNoise, Question, Sample, Variance};
+use super::resolution;
 use super::side::too_few;
-use crate::judge::metrics::{Better, Metric};
+use crate::judge::metrics::{Better, Flow, Metric};
 use crate::results::record::side::SideCell;
 
 /// The question whether a figure got better or worse from one cell to another, each side by itself. What keeps the cells from being
@@ -11,9 +13,26 @@ pub fn of_cells(one: &SideCell, two: &SideCell, metric: Metric, noise: Option<Kn
     let sides = [("baseline", one), ("candidate", two)];
     let samples = sides.map(|(side, cell)| sample(cell, metric).map_err(|why| format!("{side}: {why}")));
     let gap = samples.iter().find_map(|sample| sample.as_ref().err().cloned());
-    let [baseline, candidate] = samples.map(Result::unwrap_or_default);
+    let samples = samples.map(Result::unwrap_or_default);
+    let lengths = lengths_apart(two.answer_tokens, one.answer_tokens).filter(|_| depends_on_length(metric));
+    let slo = || slo_apart(metric, two.limits.get(SLO)?, one.limits.get(SLO)?);
+    Question {
+        gap: gap
+            .map(Gap::Missing)
+            .or_else(|| lengths.or_else(slo).map(Gap::NotComparable)),
+        ..of_samples(samples, [one.attached, two.attached], metric, noise)
+    }
+}
+
+/// The question about a figure of the starts of two sides, of which each may be a server that somebody else started.
+pub fn of_samples(
+    [baseline, candidate]: [Sample; 2],
+    attached: [bool; 2],
+    metric: Metric,
+    noise: Option<KnownNoise>,
+) -> Question {
     // Repeats on a server that somebody else started share the luck of its one start, which its noise tells and they do not.
-    let attached = [one, two].into_iter().filter(|cell| cell.attached).count();
+    let attached = attached.into_iter().filter(|is_attached| *is_attached).count();
     let between = noise.filter(|_| attached > 0).map(|noise| Variance {
         value: attached as f64 * noise.sigma.powi(2),
         df: noise.df,
@@ -25,7 +44,7 @@ pub fn of_cells(one: &SideCell, two: &SideCell, metric: Metric, noise: Option<Kn
         design: Design::Separate,
         noise: noise.filter(|_| attached < 2),
         between,
-        gap: gap.map(Gap::Missing),
+        gap: None,
     }
 }
 
@@ -38,6 +57,9 @@ pub fn sample(cell: &SideCell, metric: Metric) -> Result<Sample, String> {
         return Err(format!("{}: {reason}", cause.name()));
     }
     let name = metric.name();
+    if let Some(why) = cell.no_ratio.get(&name) {
+        return Err(why.clone());
+    }
     let starts = cell.figures.get(&name).map_or(&[][..], Vec::as_slice);
     if starts.iter().all(Vec::is_empty) {
         return Err(format!("there is no {}", metric.label()));
@@ -45,8 +67,10 @@ pub fn sample(cell: &SideCell, metric: Metric) -> Result<Sample, String> {
     if let Some(why) = too_few(cell, metric) {
         return Err(why);
     }
-    let sample =
-        Sample::of_starts(starts).ok_or_else(|| format!("a {} of zero has no ratio", metric.label()))?;
+    let throughput = cell.starts(&Metric::Throughput(Flow::Requests).name());
+    let least = resolution::least(metric, &throughput, cell.requests.map(f64::from));
+    let sample = Sample::of_starts(&resolution::raised(starts, least))
+        .ok_or_else(|| format!("a {} of zero has no ratio", metric.label()))?;
     Ok(Sample {
         launch: cell.launch.as_ref().map(ToString::to_string),
         first_stage: cell.first_stage.map(|stage| stage as usize),

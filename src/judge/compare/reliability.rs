@@ -27,7 +27,17 @@ pub struct Failure {
 pub fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failure> {
     let mut found: Vec<Failure> = Vec::new();
     let mut tests = Vec::new();
-    for (key, one, two) in pairs {
+    // What the client gave up at is no failure of the engine: with other timeouts other requests fail.
+    let alike = pairs.iter().filter(|(_, one, two)| {
+        let is_known = !one.limits.is_empty() && !two.limits.is_empty();
+        let differing = super::comparable::differing(&one.limits, &two.limits);
+        !is_known
+            || differing
+                .filter(|(what, ..)| *what != super::comparable::SLO)
+                .count()
+                == 0
+    });
+    for (key, one, two) in alike {
         let (before, after) = (tried(one), tried(two));
         let failure = |text| Failure {
             cell: (*key).clone(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::conditions::Conditions;
-use super::{comparable, gates, machines, percentile, settings};
+use super::{comparable, gates, machines, percentile, resolution, settings};
 use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
 use crate::matrix::plan::{Cell, Plan};
 use crate::results::record::cell::{Definitions, Ending, FailureClass, Origin, Summary};
@@ -66,7 +66,19 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         .copied()
         .filter(|summary| self::excluded(summary).is_none())
         .collect();
-    let has = |metric: Metric| !by_start(&counted, metric).is_empty();
+    let has = |metric: Metric| {
+        let all = || {
+            counted
+                .iter()
+                .filter_map(|summary| summary.figures.get(&Definitions::Matrix))
+        };
+        match metric {
+            Metric::SteadyOutput => {
+                all().next().is_some() && all().all(|figures| gates::has(figures, metric))
+            }
+            _ => all().any(|figures| gates::has(figures, metric)),
+        }
+    };
     let gates = match gates {
         [] => gates::gates(&cell.scenario)
             .into_iter()
@@ -98,6 +110,7 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
             summaries,
             machine: None,
         }),
+        limits: comparable::limits(&cell.scenario),
         engine: engine_facts(summaries),
         settings: settings::settings(launch),
         load: Some(comparable::load(&cell.scenario)),
@@ -120,30 +133,41 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
             .until
             .as_ref()
             .map(|until| first_stage(&counted, until.stage)),
-        resolutions: resolutions(&counted),
+        resolutions: resolutions(&counted, &gates),
+        no_ratio: no_ratio(&counted),
+        answer_tokens: comparable::answer_tokens(&cell.scenario, &counted),
         suspect: counted.iter().flat_map(|summary| doubts(summary)).collect(),
         tried: Some(tried(summaries)),
     }
 }
 
 /// How many of the starts that count were planned before the rule of `until` looked at any.
-fn first_stage(counted: &[&Summary], stage: u32) -> u32 {
+pub fn first_stage(counted: &[&Summary], stage: u32) -> u32 {
     let starts: BTreeSet<u32> = counted.iter().map(|summary| summary.start).collect();
     starts.range(..=stage).count() as u32
 }
 
-/// How coarse figures are by themselves: what a search found lies anywhere in its bracket, and half of that is counted to either side.
-fn resolutions(summaries: &[&Summary]) -> BTreeMap<String, f64> {
+/// How coarse figures are by themselves, as far as they are.
+fn resolutions(summaries: &[&Summary], gates: &[Metric]) -> BTreeMap<String, f64> {
+    kept()
+        .into_iter()
+        .chain(gates.iter().copied())
+        .map(|metric| {
+            let share = resolution::of(summaries.iter().copied(), Definitions::Matrix, metric);
+            (metric.name(), share)
+        })
+        .filter(|(_, share)| *share > 0.0)
+        .collect()
+}
+
+/// What searches found without a bracket that can be believed.
+fn no_ratio(summaries: &[&Summary]) -> Facts {
     let searches = summaries.iter().filter_map(|summary| summary.search.as_ref());
-    let mut coarsest: BTreeMap<String, f64> = BTreeMap::new();
-    for search in searches {
-        if let (Some(found), Some(fails_at)) = (search.found, search.fails_at) {
-            let half = (fails_at / found).sqrt() - 1.0;
-            let known = coarsest.entry(Metric::Found(search.by).name()).or_insert(half);
-            *known = known.max(half);
-        }
-    }
-    coarsest
+    let doubts = searches.filter_map(|search| {
+        let why = comparable::doubt_of_search(search)?;
+        Some((Metric::Found(search.by).name(), why))
+    });
+    doubts.collect()
 }
 
 /// What makes a measurement suspect that counts: for each family of figures that is concerned.

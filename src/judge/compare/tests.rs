@@ -20,6 +20,7 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
             .collect(),
         content: ContentHash::of_bytes(b"content"),
         asked: BTreeMap::new(),
+        limits: BTreeMap::new(),
         engine: BTreeMap::new(),
         settings: BTreeMap::new(),
         load: None,
@@ -41,6 +42,8 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
         launch: None,
         first_stage: None,
         resolutions: BTreeMap::new(),
+        no_ratio: BTreeMap::new(),
+        answer_tokens: None,
         suspect: Vec::new(),
         tried: None,
     };

@@ -17,11 +17,8 @@ const CALIBRATED: f64 = 3.0;
 /// Events that follow one another faster come in bursts, whose gaps say nothing.
 const LEAST_GAP_MS: f64 = 0.05;
 
-/// From this rate on the client is the first suspect when events are read together.
-const BUSY_EVENTS_PER_S: f64 = 100_000.0;
-
-/// Below that rate reads may be late by so many times what sending may.
-const LATE_READS: f64 = 3.0;
+/// Reads may be late by this part of what sending may: moments of arrival are finer than those of sending.
+const LATE_READS: f64 = 1.0 / 40.0;
 
 /// The share of the median TTFT that nobody would see.
 const UNSEEN: f64 = 0.05;
@@ -30,7 +27,8 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let (summary, bounds) = (evidence.summary, evidence.bounds);
     if let Some(client) = &summary.client {
         late(evidence, client, reasons);
-        read_late(evidence, client, bounds, reasons);
+        let gap_ms = evidence.figure(Metric::Time(Statistic::Mean, Sample::ChunkGap));
+        read_late(client, gap_ms, bounds, reasons);
         effort(client, bounds, reasons);
     }
     if let Some(telemetry) = &summary.telemetry {
@@ -102,16 +100,16 @@ fn summary_host<'a>(evidence: &Evidence<'a>) -> Option<&'a HostWindow> {
 }
 
 /// Whether moments of arrival say something of the time between events: a tenth of them may be off by more than half of it.
-fn read_late(evidence: &Evidence<'_>, client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Reason>) {
-    let gap = evidence.figure(Metric::Time(Statistic::Mean, Sample::ChunkGap));
-    let (Some(late), Some(gap)) = (client.late, gap.filter(|gap| *gap >= LEAST_GAP_MS)) else {
+pub(super) fn read_late(
+    client: &ClientFacts,
+    gap_ms: Option<f64>,
+    bounds: &Bounds,
+    reasons: &mut Vec<Reason>,
+) {
+    let (Some(late), Some(gap)) = (client.late, gap_ms.filter(|gap| *gap >= LEAST_GAP_MS)) else {
         return;
     };
-    // Below such a rate it is others who keep the client from its processor now and then, and engines whose events come in bursts.
-    let least = match late.events_per_s >= BUSY_EVENTS_PER_S {
-        true => 0.0,
-        false => LATE_READS * 1000.0 * bounds.send_lag.duration().as_secs_f64(),
-    };
+    let least = LATE_READS * 1000.0 * bounds.send_lag.duration().as_secs_f64();
     let bound = least.max(gap / 2.0);
     if late.p90_ms > bound {
         let measured = format!(
@@ -253,6 +251,25 @@ mod tests {
             "{reason:?}"
         );
         assert!(!reason.advice.contains("own fault"), "{reason:?}");
+    }
+
+    #[test]
+    fn events_that_were_read_together_are_suspect_beyond_half_their_gap_at_any_rate() {
+        let judged = |p90_ms: f64, gap_ms: f64| {
+            let facts: ClientFacts = serde_json::from_value(serde_json::json!({
+                "send_lag": null, "cpu_share": 0.5, "threads": 1, "loop_lag_max_ms": null, "error": null,
+                "late": {"p90_ms": p90_ms, "p99_ms": 9.0, "max_ms": 9.0, "events_per_s": 100.0, "pauses": 0, "longest_pause_s": 0.0},
+            }))
+            .unwrap();
+            let mut reasons = Vec::new();
+            read_late(&facts, Some(gap_ms), &Bounds::default(), &mut reasons);
+            reasons.first().map(|reason| (reason.code, reason.weight))
+        };
+        let suspect = Some((Code::ClientLate, Verdict::Suspect));
+        assert_eq!([judged(4.9, 10.0), judged(5.1, 10.0)], [None, suspect]);
+        // Nobody keeps a processor to itself below a quarter of a millisecond, and bursts have no gaps.
+        assert_eq!([judged(0.24, 0.1), judged(0.26, 0.1)], [None, suspect]);
+        assert_eq!(judged(9.0, 0.01), None);
     }
 
     #[test]

@@ -72,9 +72,15 @@ pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
 }
 
 /// What speaks against a load on a server of which nobody has a recipe: what the client and the machine went through, the worst first.
-/// Notes are left out.
-pub fn of_surroundings(client: &ClientFacts, telemetry: Option<&Telemetry>, bounds: &Bounds) -> Vec<Reason> {
+/// `gap_ms` is the mean time between two events of an answer. Notes are left out.
+pub fn of_surroundings(
+    client: &ClientFacts,
+    gap_ms: Option<f64>,
+    telemetry: Option<&Telemetry>,
+    bounds: &Bounds,
+) -> Vec<Reason> {
     let mut reasons = Vec::new();
+    client::read_late(client, gap_ms, bounds, &mut reasons);
     client::effort(client, bounds, &mut reasons);
     if let Some(telemetry) = telemetry {
         client::shared(telemetry, client.threads.max(1), bounds, &mut reasons);

@@ -7,7 +7,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,6 +29,7 @@ use crate::load::client::Stamp;
 use crate::load::exchange::{Answer, Course, GRACE, Haul, Live, nanos};
 use crate::load::late::{HEARTBEAT, Late};
 use crate::load::socket::{Reading, Socket};
+use crate::load::wakes::Wakes;
 
 mod bell;
 mod connect;
@@ -69,13 +69,12 @@ pub(super) struct Loop {
     preparing: rustix::fd::OwnedFd,
     bell: Arc<Bell>,
     reading: Reading,
-    to: SocketAddr,
     shared: Arc<Shared>,
 }
 
 impl Loop {
     /// Makes ready, so that nothing is left to do when the measurement begins.
-    pub(super) fn new(to: SocketAddr, shared: &Arc<Shared>) -> Result<Self, DriveError> {
+    pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, DriveError> {
         let make = || -> io::Result<_> {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             let bell = Arc::new(Bell::new()?);
@@ -92,9 +91,15 @@ impl Loop {
             preparing,
             bell,
             reading: Reading::new(),
-            to,
             shared: Arc::clone(shared),
         })
+    }
+
+    /// Has the kernel refuse to watch any socket, as it does where it is out of memory or of watches.
+    #[cfg(test)]
+    pub(super) fn deafen(&mut self) {
+        let flags = rustix::event::EventfdFlags::CLOEXEC;
+        self.epoll = rustix::event::eventfd(0, flags).expect("a file that is no epoll");
     }
 
     /// Sends a share of the requests and follows them to their ends.
@@ -129,6 +134,7 @@ impl Loop {
             next_look: zero,
             typical: None,
             gaps: Gaps::new(),
+            wakes: Wakes::new(),
             naps: self.reading.has_stamps(),
             longest_pass: Duration::ZERO,
             inner: self,
@@ -192,6 +198,7 @@ struct Round {
     /// What an answer takes, by the last ones.
     typical: Option<Duration>,
     gaps: Gaps,
+    wakes: Wakes,
     /// Whether looks may wait, which they may as long as the kernel takes the moments.
     naps: bool,
     longest_pass: Duration,
@@ -340,7 +347,8 @@ impl Round {
         };
         if self.waiting.is_none() {
             if let Some(slot) = slots.try_take() {
-                return Some((Some(slot), slots.ready(due)));
+                let ready = slot.ready(due);
+                return Some((Some(slot), ready));
             }
             self.waiting = Some(Box::pin(Arc::clone(slots).take()));
         }
@@ -349,7 +357,8 @@ impl Round {
             Poll::Pending => None,
             Poll::Ready(slot) => {
                 self.waiting = None;
-                Some((Some(slot), slots.ready(due)))
+                let ready = slot.ready(due);
+                Some((Some(slot), ready))
             }
         }
     }
@@ -403,9 +412,7 @@ impl Round {
 
     /// Waits for sockets, at most so long, and takes what they hold.
     fn look(&mut self, events: &mut Vec<epoll::Event>, wait: Duration) {
-        events.clear();
-        let looked = clock::now();
-        wait_for(&self.inner.epoll, events, wait);
+        let looked = self.listen(events, wait);
         self.inner.reading.begin();
         let began = clock::now();
         let mut haul = Haul::default();
@@ -435,6 +442,22 @@ impl Round {
         if haul.bytes > 0 {
             self.longest_pass = self.longest_pass.max(clock::now().since(began));
         }
+    }
+
+    /// Waits for sockets, at most so long: which of them have something to say, and the moment before which that was all.
+    fn listen(&mut self, events: &mut Vec<epoll::Event>, wait: Duration) -> Moment {
+        events.clear();
+        let looked = clock::now();
+        wait_for(&self.inner.epoll, events, Duration::ZERO);
+        if wait.is_zero() || !events.is_empty() {
+            return looked;
+        }
+        // Nothing has arrived that was not read.
+        let slept = clock::now();
+        wait_for(&self.inner.epoll, events, wait);
+        let woken = self.wakes.woken(slept, wait, clock::now());
+        self.inner.reading.looked = woken.unwrap_or(looked);
+        self.inner.reading.looked
     }
 
     fn ready(&mut self, place: usize, flags: epoll::EventFlags, haul: &mut Haul) {

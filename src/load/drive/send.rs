@@ -18,7 +18,7 @@ use crate::base::clock::{self, Moment};
 use crate::load::client::{self, Route, RouteError, Stamp};
 use crate::load::dataset::Content;
 use crate::load::exchange::{Answer, Bounds, Exchange, LeftOpen, nanos};
-use crate::load::late::Lateness;
+use crate::load::late::{Late, Lateness};
 use crate::load::protocol::{self, Ask, Decoder, EncodeError};
 use crate::load::sink::Sink;
 use crate::load::target::Target;
@@ -167,6 +167,7 @@ pub(super) async fn send(
     shared: &Arc<Shared>,
     zero: Moment,
     stop: &CancellationToken,
+    late: &Arc<Mutex<Late>>,
 ) -> Vec<Sent> {
     let cut = stop.child_token();
     let over = shared.limits.duration.map(|span| zero.plus(span.duration()));
@@ -207,6 +208,7 @@ pub(super) async fn send(
             connects: Arc::clone(&connects),
             cut: cut.clone(),
             zero,
+            late: Arc::clone(late),
         };
         running.spawn(async move {
             let mut open = JoinSet::new();
@@ -274,7 +276,8 @@ async fn turn_of(job: &Job, shared: &Shared, zero: Moment, turn: usize) -> (Opti
         Some(slot) => slot,
         None => Arc::clone(slots).take().await,
     };
-    (Some(slot), slots.ready(due))
+    let ready = slot.ready(due);
+    (Some(slot), ready)
 }
 
 /// A slot for a request that is due, if it need not be waited for.
@@ -284,7 +287,8 @@ fn turn_now(job: &Job, shared: &Shared, zero: Moment) -> Option<(Option<Slot>, M
         return Some((None, due));
     };
     let slot = slots.try_take()?;
-    Some((Some(slot), slots.ready(due)))
+    let ready = slot.ready(due);
+    Some((Some(slot), ready))
 }
 
 /// What a request needs on its way.
@@ -293,6 +297,8 @@ struct Way {
     connects: Arc<Semaphore>,
     cut: CancellationToken,
     zero: Moment,
+    /// How far moments may be off.
+    late: Arc<Mutex<Late>>,
 }
 
 impl Way {
@@ -345,8 +351,10 @@ async fn one(job: Job, ready: Moment, way: &Way) -> (Sent, Option<LeftOpen>) {
         drop(permit.lock().expect("nobody panics with it").take());
         way.connects.add_permits(usize::from(at_once));
     };
-    let on_events = |count| {
+    let on_events = |count, off| {
         progress.events.fetch_add(count, Ordering::Relaxed);
+        let mut late = way.late.lock().expect("nobody panics with it");
+        late.take(count, Stamp::User, off);
     };
     let exchange = Exchange {
         route: &way.shared.route,

@@ -1,7 +1,7 @@
-//! The cap on requests under way. It knows since when there has been a slot to be had, because from then on a delay is our fault.
+//! The cap on requests under way. It knows since when each free slot has been free, because from then on a delay is our fault.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -11,15 +11,15 @@ use crate::base::clock::{self, Moment};
 #[derive(Debug)]
 pub(super) struct Slots {
     free: Arc<Semaphore>,
-    /// When a slot last fell free while none was.
-    freed_ns: AtomicU64,
+    /// Since when each free slot is free, in order: the slot that has been free the longest is taken first.
+    since: Mutex<VecDeque<Moment>>,
 }
 
 impl Slots {
     pub(super) fn new(count: usize) -> Arc<Self> {
         Arc::new(Self {
             free: Arc::new(Semaphore::new(count)),
-            freed_ns: AtomicU64::new(0),
+            since: Mutex::new(vec![Moment::default(); count].into()),
         })
     }
 
@@ -35,16 +35,16 @@ impl Slots {
         self.slot(permit.expect("it is never closed"))
     }
 
-    /// Since when what was due then could have been sent: since it was due, or since a slot fell free after that.
-    pub(super) fn ready(&self, due: Moment) -> Moment {
-        due.max(Moment::from_nanos(self.freed_ns.load(Ordering::Relaxed)))
-    }
-
     fn slot(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Slot {
         Slot {
             slots: Arc::clone(self),
+            freed: self.since().pop_front().unwrap_or_default(),
             _permit: permit,
         }
+    }
+
+    fn since(&self) -> MutexGuard<'_, VecDeque<Moment>> {
+        self.since.lock().expect("nobody panics with it")
     }
 }
 
@@ -52,37 +52,62 @@ impl Slots {
 #[derive(Debug)]
 pub(super) struct Slot {
     slots: Arc<Slots>,
+    /// When it was given back before it was taken.
+    freed: Moment,
     _permit: OwnedSemaphorePermit,
+}
+
+impl Slot {
+    /// Since when what was due then could have been sent: since it was due, or since this slot fell free after that.
+    pub(super) fn ready(&self, due: Moment) -> Moment {
+        due.max(self.freed)
+    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if self.slots.free.available_permits() == 0 {
-            self.slots
-                .freed_ns
-                .store(clock::now().as_nanos(), Ordering::Relaxed);
-        }
+        // The permit goes back after this: whoever gets it finds the moment.
+        self.slots.since().push_back(clock::now());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
 
     #[test]
-    fn a_delay_counts_from_the_moment_a_slot_fell_free() {
+    fn a_delay_counts_from_the_moment_its_slot_fell_free() {
         let slots = Slots::new(2);
         let due = clock::now();
         let (first, second) = (slots.try_take().unwrap(), slots.try_take().unwrap());
-        assert_eq!(slots.ready(due), due, "there was one when it fell due");
+        assert_eq!(second.ready(due), due, "there was one when it fell due");
         assert!(slots.try_take().is_none());
         let before = clock::now();
         drop(first);
-        let freed = slots.ready(due);
-        assert!(freed >= before && freed <= clock::now());
+        let between = clock::now();
         drop(second);
-        assert_eq!(slots.ready(due), freed, "one was free already");
+        let (first, second) = (slots.try_take().unwrap(), slots.try_take().unwrap());
+        // Both were given back before either was taken: the first taker has waited longer.
+        assert!(first.ready(due) >= before && first.ready(due) <= between);
+        assert!(second.ready(due) >= between && second.ready(due) <= clock::now());
         let later = clock::now();
-        assert_eq!(slots.ready(later), later);
+        assert_eq!(first.ready(later), later);
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_was_waited_for_bears_the_moment_it_was_given_back() {
+        let slots = Slots::new(1);
+        let (due, slot) = (clock::now(), slots.try_take().unwrap());
+        let waiting = Arc::clone(&slots).take();
+        tokio::pin!(waiting);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        let before = clock::now();
+        drop(slot);
+        let after = clock::now();
+        let ready = waiting.await.ready(due);
+        assert!(ready >= before && ready <= after);
     }
 }

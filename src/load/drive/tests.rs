@@ -45,6 +45,14 @@ pub(super) async fn driven_by(load: Load, is_bare: bool) -> Vec<Request> {
     if is_bare {
         return drive(load, Arc::default(), stop).await.unwrap().requests;
     }
+    let (jobs, shared) = prepared(load).await;
+    let mut sent = send(jobs, &shared, clock::now(), &stop, &Arc::default()).await;
+    sent.sort_by_key(|sent| sent.request.index);
+    sent.into_iter().map(|sent| sent.request).collect()
+}
+
+/// All requests of a load, as one thread has them.
+async fn prepared(load: Load) -> (Vec<Job>, Arc<Shared>) {
     let shared = Arc::new(Shared {
         route: Route::find(&load.target.address).await.unwrap(),
         is_closed_loop: load.is_closed_loop(),
@@ -58,10 +66,7 @@ pub(super) async fn driven_by(load: Load, is_bare: bool) -> Vec<Request> {
     });
     let end = shared.limits.duration.map(|span| span.duration());
     let share = deal(load.items, end, NonZeroUsize::MIN).remove(0);
-    let jobs = prepare(share, &shared).unwrap();
-    let mut sent = send(jobs, &shared, clock::now(), &stop).await;
-    sent.sort_by_key(|sent| sent.request.index);
-    sent.into_iter().map(|sent| sent.request).collect()
+    (prepare(share, &shared).unwrap(), shared)
 }
 
 /// The record of the only request, answered like this, within limits that only a hanging server reaches.
@@ -97,6 +102,20 @@ fn is_in_order(request: &Request) -> bool {
     moments.push(request.last_line_ns);
     moments.push(Some(request.end_ns));
     request.due_ns <= request.sent_ns.unwrap_or(u64::MAX) && moments.iter().flatten().is_sorted()
+}
+
+#[tokio::test]
+async fn a_connection_that_cannot_be_watched_is_no_timeout() {
+    let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+    let (jobs, shared) = prepared(load(server.port, &[0, 0])).await;
+    let mut events = plain::Loop::new(&shared).unwrap();
+    events.deafen();
+    let (sent, _) = events.send(jobs, clock::now(), &CancellationToken::new());
+    assert_eq!(sent.len(), 2);
+    for failure in sent.into_iter().map(|sent| sent.request.failure.unwrap()) {
+        assert_eq!(failure.class, Class::Connect, "{failure:?}");
+        assert!(failure.message.contains("cannot be watched"), "{failure:?}");
+    }
 }
 
 #[tokio::test]

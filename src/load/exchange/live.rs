@@ -173,7 +173,8 @@ impl Live {
             haul.bytes += arrival.length;
             let events = self.trace.events() - events;
             haul.events += events;
-            reading.late.take(events, at.since(reading.looked.max(before)));
+            let off = at.since(reading.looked.max(before));
+            reading.late.take(events, arrival.stamp, off);
             match over {
                 Ok(true) => return self.over(Ending::Whole(at)),
                 Ok(false) if self.trace.is_done() => {
@@ -202,6 +203,12 @@ impl Live {
     /// Ends it because its time is over.
     pub(in crate::load) fn time_out(&mut self) -> Box<Answer> {
         self.conclude(Ending::TimedOut)
+    }
+
+    /// Ends it because its socket cannot be watched.
+    pub(in crate::load) fn unwatched(&mut self, error: io::Error) -> Box<Answer> {
+        let message = format!("its connection cannot be watched: {error}");
+        self.conclude(failed(Class::Connect, message))
     }
 
     /// Ends it from our side.

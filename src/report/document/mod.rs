@@ -33,6 +33,7 @@ use crate::matrix::plan::{Measurement, Plan};
 use crate::results::record::cell::Summary;
 use crate::results::record::machine::Machine;
 use crate::results::record::run::About;
+use crate::results::record::side::Noise;
 
 /// The version of the layout of `report.json`.
 pub const FORMAT: u32 = 1;
@@ -54,6 +55,8 @@ pub struct Source<'a> {
     pub doubts: &'a [String],
     /// How well its cells are known; empty where nobody asked for that.
     pub certainties: &'a BTreeMap<CellKey, Certainty>,
+    /// What figures of this machine vary by though nothing changes, where that was measured.
+    pub noise: Option<&'a Noise>,
 }
 
 /// Everything that a report shows.
@@ -80,8 +83,8 @@ pub struct Document {
 
 impl Document {
     /// The document of some runs. `reference` names the engine that ratios refer to; without it that is the one that the first run's
-    /// plan names, else the first of each comparison.
-    pub fn of(sources: &[Source<'_>], reference: Option<&str>) -> Self {
+    /// plan names, else the first of each comparison. `bound` is the smallest change that counts, as a share.
+    pub fn of(sources: &[Source<'_>], reference: Option<&str>, bound: f64) -> Self {
         let has_several = sources.len() > 1;
         let shown: Vec<Shown<'_>> = sources
             .iter()
@@ -93,7 +96,9 @@ impl Document {
                 };
                 let machine = has_several.then_some(source.machine);
                 let shown = Shown::of_run(run, machine, source.plan, source.summaries);
-                shown.into_iter().map(|one| one.known(source.certainties))
+                shown
+                    .into_iter()
+                    .map(|one| one.known(source.certainties).beside(source.noise))
             })
             .collect();
         let traces: Vec<&BTreeMap<Measurement, Trace>> = sources
@@ -106,7 +111,7 @@ impl Document {
             .collect();
         let reference = reference.or_else(|| sources.first()?.plan.reference.as_deref());
         let cells = shown.iter().zip(traces).zip(runs);
-        let groups = compared(&shown, reference);
+        let groups = compared(&shown, reference, bound);
         let comparisons = comparisons::comparisons(&shown, &groups);
         let (standings, of_means) = comparisons::standings(&shown, &comparisons);
         Self {

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::judge::compare::decision::USUAL_BOUND;
 use crate::judge::metrics::{self, Flow, Metric};
 use crate::report::testing::{Case, request};
 use crate::report::{Value, csv, html, overall};
@@ -84,11 +85,12 @@ impl Made {
             traces: &self.traces,
             doubts: &self.doubts,
             certainties: &self.certainties,
+            noise: None,
         }
     }
 
     fn document(&self) -> Document {
-        Document::of(&[self.source()], None)
+        Document::of(&[self.source()], None, USUAL_BOUND)
     }
 }
 
@@ -211,7 +213,7 @@ fn a_measurement_that_is_invalid_is_left_out_of_the_figures_of_its_cell() {
 #[test]
 fn cells_of_two_runs_stand_side_by_side_and_are_told_apart() {
     let made = ["monday", "tuesday"].map(|run| Made::of(run, vec![Case::new("vllm", "bf16", 1, 5000.0)]));
-    let document = Document::of(&made.each_ref().map(Made::source), None);
+    let document = Document::of(&made.each_ref().map(Made::source), None, USUAL_BOUND);
     assert_eq!(document.runs.len(), 2);
     let names: Vec<&str> = document.comparisons[0]
         .rows

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cells::measurement;
+use crate::judge::compare::gates::Load;
 use crate::judge::metrics::{self, Kept, Metric};
 use crate::matrix::plan::Measurement;
 use crate::report::tables::Shown;
@@ -122,7 +123,8 @@ pub struct Series {
     pub points: Vec<[f64; 2]>,
 }
 
-/// How latencies are distributed over the measurements of a cell that count. A histogram that cannot be read tells nothing.
+/// How latencies are distributed over the measurements of a cell that count. A histogram that cannot be read tells nothing, and the time to the first
+/// token of a burst is the wait in the engine's queue, which is no TTFT.
 pub(super) fn distributions(shown: &Shown<'_>, traces: &BTreeMap<Measurement, Trace>) -> Vec<Distribution> {
     let seconds: Vec<&Second> = shown
         .counted()
@@ -146,7 +148,13 @@ pub(super) fn distributions(shown: &Shown<'_>, traces: &BTreeMap<Measurement, Tr
                 .collect(),
         })
     };
-    Kept::ALL.into_iter().filter_map(told).collect()
+    let is_burst = Load::of(&shown.cell.scenario) == Load::Burst;
+    let has_meaning = |sample: &Kept| !(is_burst && *sample == Kept::Ttft);
+    Kept::ALL
+        .into_iter()
+        .filter(has_meaning)
+        .filter_map(told)
+        .collect()
 }
 
 /// Length of the measured window in seconds.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::ratio::{self, Held, Ratio, Standing};
 use super::{Shown, names};
 use crate::judge::compare::comparable::Comparability;
-use crate::judge::compare::decision::{self, Answer, Design, Question};
+use crate::judge::compare::decision::{self, Answer};
 use crate::judge::metrics::{Flow, Metric};
 use crate::matrix::plan::Place;
 use crate::results::record::validity::{Code, Verdict};
@@ -45,8 +45,9 @@ impl Group<'_, '_> {
 type Answers = BTreeMap<(usize, usize), Vec<Answer>>;
 
 /// The cells of a report by model and scenario, in the order of first appearance, each compared with the rows of the reference engine. `reference`
-/// names that engine; without it that is the first one of the report, and of a group that lacks it the group's first.
-pub fn compared<'s, 'a>(shown: &'s [Shown<'a>], reference: Option<&str>) -> Vec<Group<'s, 'a>> {
+/// names that engine; without it that is the first one of the report, and of a group that lacks it the group's first. `bound` is the smallest change
+/// that counts, as a share.
+pub fn compared<'s, 'a>(shown: &'s [Shown<'a>], reference: Option<&str>, bound: f64) -> Vec<Group<'s, 'a>> {
     let usual = shown.first().map_or("", |first| &first.launch.engine.name);
     let mut groups: Vec<Group<'s, 'a>> = super::groups(shown)
         .into_iter()
@@ -67,7 +68,7 @@ pub fn compared<'s, 'a>(shown: &'s [Shown<'a>], reference: Option<&str>) -> Vec<
             }
         })
         .collect();
-    let all = answers(&groups);
+    let all = answers(&groups, bound);
     for (group, answers) in groups.iter_mut().zip(&all) {
         group.held = (0..group.rows.len()).map(|at| held(group, at, answers)).collect();
         group.best = best(group, answers);
@@ -76,7 +77,7 @@ pub fn compared<'s, 'a>(shown: &'s [Shown<'a>], reference: Option<&str>) -> Vec<
 }
 
 /// Asks about every pair of cells that may be compared, all at once.
-fn answers(groups: &[Group<'_, '_>]) -> Vec<Answers> {
+fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
     let mut questions = Vec::new();
     let mut asked = Vec::new();
     for (number, group) in groups.iter().enumerate() {
@@ -87,24 +88,12 @@ fn answers(groups: &[Group<'_, '_>]) -> Vec<Answers> {
                 continue;
             }
             for metric in &group.metrics {
-                let [baseline, candidate] = ratio::samples(baseline, candidate, *metric);
-                questions.push(Question {
-                    better: ratio::better(*metric),
-                    baseline,
-                    candidate,
-                    design: Design::Separate,
-                    noise: None,
-                    between: None,
-                    gap: ratio::gap(&comparability),
-                });
+                questions.push(ratio::question(baseline, candidate, *metric, &comparability));
                 asked.push((number, pair));
             }
         }
     }
-    let terms = decision::Terms {
-        bound: decision::USUAL_BOUND,
-        family: 0,
-    };
+    let terms = decision::Terms { bound, family: 0 };
     let mut all = vec![Answers::new(); groups.len()];
     for ((number, pair), answer) in asked.into_iter().zip(decision::decide(&questions, &terms)) {
         all[number].entry(pair).or_default().push(answer);
@@ -279,6 +268,7 @@ fn best(group: &Group<'_, '_>, answers: &Answers) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::base::units::RequestRate;
+    use crate::judge::compare::decision::USUAL_BOUND;
     use crate::judge::metrics::{Sample, Statistic};
     use crate::report::testing::{Case, shown};
     use crate::results::record::cell::Definitions;
@@ -317,7 +307,7 @@ mod tests {
     fn judged(first: Case, second: Case) -> (Standing, Option<usize>) {
         let cases = [first, second];
         let shown = shown(&cases);
-        let groups = compared(&shown, None);
+        let groups = compared(&shown, None, USUAL_BOUND);
         assert_eq!(groups.len(), 1);
         (ratio_of(&groups[0].held[1]).standing, groups[0].best)
     }
@@ -362,7 +352,7 @@ mod tests {
             starts_of("b", &[50.0, 101.0, 102.0, 101.0, 100.0]),
         ];
         let shown = shown(&cases);
-        let groups = compared(&shown, None);
+        let groups = compared(&shown, None, USUAL_BOUND);
         let ratio = ratio_of(&groups[0].held[1]);
         let expected = (0.5f64 * 1.01 * 1.02 * 1.01).powf(0.2) / (1.01f64 * 0.99).powf(0.2);
         assert!((ratio.value - expected).abs() < 1e-9, "{ratio:?}");
@@ -384,7 +374,7 @@ mod tests {
         };
         let cases = [paced("quick", 300.0), paced("slow", 900.0)];
         let shown = shown(&cases);
-        let groups = compared(&shown, None);
+        let groups = compared(&shown, None, USUAL_BOUND);
         assert_eq!(groups[0].metric(), Metric::Time(Statistic::Median, Sample::E2e));
         let ratio = ratio_of(&groups[0].held[1]);
         assert!((ratio.value - 3.0).abs() < 1e-9, "{ratio:?}");
@@ -410,7 +400,7 @@ mod tests {
         for ((row, machine), run) in rows.iter_mut().zip(&machines).zip(["one", "two"]) {
             (row.machine, row.run) = (Some(machine), run);
         }
-        let groups = compared(&rows, None);
+        let groups = compared(&rows, None, USUAL_BOUND);
         assert!(ratio_of(&groups[0].held[0]).is_reference);
         let Held::Ratio(ratio, differences) = &groups[0].held[1] else {
             panic!("{:?}", groups[0].held)
@@ -421,7 +411,7 @@ mod tests {
         for row in &mut rows {
             row.machine = Some(&machines[0]);
         }
-        let groups = compared(&rows, None);
+        let groups = compared(&rows, None, USUAL_BOUND);
         assert_eq!(
             (ratio_of(&groups[0].held[1]).standing, groups[0].best),
             (Standing::Worse, Some(0))
@@ -439,7 +429,7 @@ mod tests {
         }
         let shown = shown(&cases);
         for reference in ["a", "b"] {
-            let groups = compared(&shown, Some(reference));
+            let groups = compared(&shown, Some(reference), USUAL_BOUND);
             let held = &groups[0].held[1];
             assert!(
                 matches!(held, Held::Refused(why, None) if why[0].contains("invalid")),

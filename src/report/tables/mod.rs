@@ -32,6 +32,7 @@ use crate::matrix::plan::{Cell, Launch, Plan};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::imported::Unknown;
 use crate::results::record::machine::Machine;
+use crate::results::record::side::Noise;
 use crate::results::record::validity::{Family, Verdict};
 
 /// One cell with every measurement of it.
@@ -49,6 +50,12 @@ pub struct Shown<'a> {
     pub summaries: Vec<&'a Summary>,
     /// How well it is known, where its matrix says how well it should be.
     pub certainty: Option<&'a Certainty>,
+    /// The plan that it was measured by, which tells which starts alternated.
+    pub plan: Option<&'a Plan>,
+    /// The last start that was planned before a stopping rule looked at any; `None` where none looked.
+    pub stage: Option<u32>,
+    /// What figures of the host that measured it vary by though nothing changes, where that was measured.
+    pub noise: Option<&'a Noise>,
 }
 
 impl<'a> Shown<'a> {
@@ -74,6 +81,9 @@ impl<'a> Shown<'a> {
                 .filter(|summary| summary.cell == cell.key)
                 .collect(),
             certainty: None,
+            plan: Some(plan),
+            stage: plan.until.as_ref().map(|until| until.stage),
+            noise: None,
         });
         shown.collect()
     }
@@ -82,6 +92,11 @@ impl<'a> Shown<'a> {
     pub fn known(self, certainties: &'a BTreeMap<CellKey, Certainty>) -> Self {
         let certainty = certainties.get(&self.cell.key);
         Self { certainty, ..self }
+    }
+
+    /// The same with the noise of its host.
+    pub fn beside(self, noise: Option<&'a Noise>) -> Self {
+        Self { noise, ..self }
     }
 
     /// The engine with its version: the one asked for, else the one it reports.
@@ -162,6 +177,11 @@ impl<'a> Shown<'a> {
     /// What a function reads of the measurements that count, by start: repeats on one start share its luck. A server that someone else started
     /// has one start, however often it is measured.
     pub(crate) fn by_start(&self, read: impl Fn(&Summary) -> Option<f64>) -> Vec<Vec<f64>> {
+        self.numbered(read).into_values().collect()
+    }
+
+    /// The same by the number of the start.
+    pub(crate) fn numbered(&self, read: impl Fn(&Summary) -> Option<f64>) -> BTreeMap<u32, Vec<f64>> {
         let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for summary in self.counted() {
             if let Some(value) = read(summary) {
@@ -173,7 +193,7 @@ impl<'a> Shown<'a> {
                 starts.entry(start).or_default().push(value);
             }
         }
-        starts.into_values().collect()
+        starts
     }
 
     /// The values of a figure over the measurements that count and have it.

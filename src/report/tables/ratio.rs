@@ -4,9 +4,9 @@
 
 use super::Shown;
 use crate::judge::compare::comparable::{self, Comparability, Side};
-use crate::judge::compare::decision::{Answer, Gap, LEVEL, Outcome, Sample};
-use crate::judge::compare::{gates, verdict};
-use crate::judge::metrics::{self, Better, Metric};
+use crate::judge::compare::decision::{Answer, Design, Gap, LEVEL, Outcome, Question, Sample};
+use crate::judge::compare::{gates, question, resolution, side, stored, verdict};
+use crate::judge::metrics::{self, Better, Flow, Metric};
 use crate::results::record::cell::{Definitions, Summary};
 
 /// A metric of a cell relative to that of the reference.
@@ -108,19 +108,19 @@ pub(super) fn gates_of(group: &[&Shown<'_>]) -> Vec<Metric> {
 
 fn has(summary: &Summary, metric: Metric) -> bool {
     let known = summary.figures.get(&Definitions::Matrix);
-    known.is_some_and(|figures| metrics::figure(figures, metric).is_some())
+    known.is_some_and(|figures| gates::has(figures, metric))
 }
 
 /// Whether two cells may be compared; `one` relative to `other`.
 pub(super) fn comparability(one: &Shown<'_>, other: &Shown<'_>) -> Comparability {
     let (our_part, their_part) = (part(one), part(other));
-    comparable::comparable(&side(one, &our_part), &side(other, &their_part))
+    comparable::comparable(&told(one, &our_part), &told(other, &their_part))
 }
 
 /// The samples of two cells under the definitions that both have, the reference's first; without values where there is none.
 pub(super) fn samples(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) -> [Sample; 2] {
     let (our_part, their_part) = (part(one), part(reference));
-    let shared = comparable::shared(&side(one, &our_part), &side(reference, &their_part));
+    let shared = comparable::shared(&told(one, &our_part), &told(reference, &their_part));
     [reference, one].map(|shown| shared.map_or_else(Sample::default, |set| sample(shown, set, metric)))
 }
 
@@ -132,7 +132,74 @@ fn part<'a>(shown: &Shown<'a>) -> Vec<&'a Summary> {
     shown.summaries.iter().copied().filter(is_known).collect()
 }
 
-fn side<'s>(shown: &Shown<'s>, part: &'s [&'s Summary]) -> Side<'s> {
+/// The question whether a metric is better in one row than in its reference, as `compare` asks it: with the noise of the host that measured it.
+pub(super) fn question(
+    reference: &Shown<'_>,
+    one: &Shown<'_>,
+    metric: Metric,
+    comparability: &Comparability,
+) -> Question {
+    let noise = one
+        .noise
+        .and_then(|noise| stored::known(noise, &one.cell.key, &metric.name()));
+    let attached = [reference, one].map(|shown| shown.launch.is_attached());
+    let lengths = || {
+        let [theirs, ours] = [reference, one].map(|shown| {
+            let counted: Vec<&Summary> = shown.counted().collect();
+            comparable::answer_tokens(&shown.cell.scenario, &counted)
+        });
+        let told = comparable::lengths_apart(ours, theirs)?;
+        comparable::depends_on_length(metric).then_some(Gap::NotComparable(told))
+    };
+    let slo = || {
+        let [theirs, ours] = [reference, one].map(|shown| comparable::slo(&shown.cell.scenario));
+        comparable::slo_apart(metric, &ours, &theirs).map(Gap::NotComparable)
+    };
+    let whole = question::of_samples(samples(reference, one, metric), attached, metric, noise);
+    let asked = match rounds(reference, one, metric) {
+        Some([baseline, candidate]) => Question {
+            baseline,
+            candidate,
+            design: Design::Rounds,
+            ..whole
+        },
+        None => whole,
+    };
+    Question {
+        gap: gap(comparability).or_else(lengths).or_else(slo),
+        ..asked
+    }
+}
+
+/// The samples of two rows of one run that alternated: the starts of those rounds in which both count; `None` where they did not alternate.
+fn rounds(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) -> Option<[Sample; 2]> {
+    let (plan, theirs) = (one.plan?, reference.plan?);
+    if !std::ptr::eq(plan, theirs) || one.launch.is_attached() || reference.launch.is_attached() {
+        return None;
+    }
+    let (our_part, their_part) = (part(one), part(reference));
+    let set = comparable::shared(&told(one, &our_part), &told(reference, &their_part))?;
+    let values = [reference, one].map(|shown| shown.numbered(|summary| read(summary, set, metric)));
+    let made = plan.rounds(&reference.launch.id, &one.launch.id);
+    let whole: Vec<[u32; 2]> = made
+        .into_iter()
+        .filter(|round| (0..2).all(|side| values[side].contains_key(&round[side])))
+        .collect();
+    if whole.is_empty() {
+        return None;
+    }
+    let of = |side: usize, shown: &Shown<'_>| {
+        let starts = whole.iter().map(|round| values[side][&round[side]].clone());
+        of_starts(shown, set, metric, &starts.collect::<Vec<_>>())
+    };
+    Some([of(0, reference), of(1, one)])
+}
+
+fn read(summary: &Summary, definitions: Definitions, metric: Metric) -> Option<f64> {
+    metrics::figure(summary.figures.get(&definitions)?, metric)
+}
+
+fn told<'s>(shown: &Shown<'s>, part: &'s [&'s Summary]) -> Side<'s> {
     Side {
         launch: shown.launch,
         cell: shown.cell,
@@ -142,25 +209,31 @@ fn side<'s>(shown: &Shown<'s>, part: &'s [&'s Summary]) -> Side<'s> {
 }
 
 fn sample(shown: &Shown<'_>, definitions: Definitions, metric: Metric) -> Sample {
-    let read = |summary: &Summary| metrics::figure(summary.figures.get(&definitions)?, metric);
-    let starts = shown.by_start(read);
-    Sample {
-        launch: Some(format!("{}/{}", shown.run, shown.launch.id)),
-        resolution: match metric {
-            Metric::Found(_) => resolution(shown),
-            _ => 0.0,
-        },
-        ..Sample::of_starts(&starts).unwrap_or_default()
-    }
+    let starts = shown.by_start(|summary| read(summary, definitions, metric));
+    of_starts(shown, definitions, metric, &starts)
 }
 
-/// Half a step of the grid on which a cell's searches found their values, as a share: what holds is known, and the lowest value that does not.
-fn resolution(shown: &Shown<'_>) -> f64 {
-    let steps = shown.counted().filter_map(|summary| {
-        let search = summary.search.as_ref()?;
-        Some((search.fails_at? / search.found?).sqrt() - 1.0)
-    });
-    steps.fold(0.0, f64::max)
+/// The sample of these starts of a row.
+fn of_starts(shown: &Shown<'_>, definitions: Definitions, metric: Metric, starts: &[Vec<f64>]) -> Sample {
+    let of_all = |metric: Metric| -> Vec<f64> {
+        let figures = shown
+            .counted()
+            .filter_map(|summary| summary.figures.get(&definitions));
+        figures
+            .filter_map(|figures| metrics::figure(figures, metric))
+            .collect()
+    };
+    let completed = of_all(Metric::Completed).into_iter().reduce(f64::min);
+    let least = resolution::least(metric, &of_all(Metric::Throughput(Flow::Requests)), completed);
+    Sample {
+        launch: Some(format!("{}/{}", shown.run, shown.launch.id)),
+        first_stage: shown.stage.map(|stage| {
+            let counted: Vec<&Summary> = shown.counted().collect();
+            side::first_stage(&counted, stage) as usize
+        }),
+        resolution: resolution::of(shown.counted(), definitions, metric),
+        ..Sample::of_starts(&resolution::raised(starts, least)).unwrap_or_default()
+    }
 }
 
 /// The ratio that the answers on a pair tell: of the first metric, with what all of them say. `None` without an estimate.
@@ -199,7 +272,7 @@ pub(super) fn ratio(answers: &[Answer], is_reversed: bool) -> Option<Ratio> {
 }
 
 /// Why a pair has no verdict, whatever its starts say: something besides the engine differs.
-pub(super) fn gap(comparability: &Comparability) -> Option<Gap> {
+fn gap(comparability: &Comparability) -> Option<Gap> {
     match comparability {
         Comparability::Comparable | Comparability::WithDifferences(_) => None,
         Comparability::DescribedOnly(why) => Some(Gap::NotComparable(why.join(", "))),

@@ -3,6 +3,7 @@ use std::num::NonZeroU32;
 use super::*;
 use crate::base::units::Span;
 use crate::judge::compare::certainty::{Known, Outlook};
+use crate::judge::compare::decision::USUAL_BOUND;
 use crate::judge::metrics::{Sample, Statistic};
 use crate::matrix::plan::{Attach, Place};
 use crate::matrix::spec::repeats::{HalfWidth, Until};
@@ -18,7 +19,7 @@ fn ratios(table: &Table) -> Vec<String> {
 
 fn table_of(cases: &[Case], reference: Option<&str>) -> Table {
     let shown = shown(cases);
-    let mut tables = comparison(&compared(&shown, reference));
+    let mut tables = comparison(&compared(&shown, reference, USUAL_BOUND));
     assert_eq!(tables.len(), 1, "one model and one scenario make one table");
     tables.remove(0)
 }
@@ -137,7 +138,7 @@ fn scenarios_at_different_rates_make_different_tables() {
         Case::new("vllm", "bf16", 1, 2.0),
     ];
     cases[1].cell.scenario.arrival.rate = crate::base::units::RequestRate::new(4.0).unwrap();
-    let titles: Vec<String> = comparison(&compared(&shown(&cases), None))
+    let titles: Vec<String> = comparison(&compared(&shown(&cases), None, USUAL_BOUND))
         .into_iter()
         .map(|table| table.title)
         .collect();
@@ -155,7 +156,7 @@ fn every_row_has_a_cell_for_every_column_and_simulated_rows_are_marked() {
     ];
     cases[1].summaries.clear();
     let shown = shown(&cases);
-    let mut tables = comparison(&compared(&shown, None));
+    let mut tables = comparison(&compared(&shown, None, USUAL_BOUND));
     tables.extend(engine_results(&shown));
     tables.push(overview(&shown));
     assert_eq!(tables.len(), 4);
@@ -330,7 +331,7 @@ fn all_engines_stand_side_by_side_in_one_table() {
         alone,
     ];
     let shown = shown(&cases);
-    let table = across(&compared(&shown, None));
+    let table = across(&compared(&shown, None, USUAL_BOUND));
     assert_eq!(table.rows.len(), 1, "what one engine has alone is no comparison");
     assert_eq!(
         table.rows[0].texts()[2..],
@@ -363,7 +364,7 @@ fn the_wait_in_the_queue_of_a_burst_is_not_shown_as_ttft() {
     let label = "the time to the first token is the wait in the engine's queue";
     let has = |case: &Case| {
         let rows = [case.shown()];
-        let tables = comparison(&compared(&rows, None));
+        let tables = comparison(&compared(&rows, None, USUAL_BOUND));
         let heads = tables[0].columns.iter();
         let has_ttft = heads.into_iter().any(|column| column.head == "TTFT mean");
         let is_told = tables[0].notes.iter().any(|note| note.contains(label));
@@ -389,7 +390,7 @@ fn a_percentile_of_few_requests_is_rough_and_one_of_hardly_any_is_none() {
         let figures = case.summaries[0].figures.get_mut(&Definitions::Matrix).unwrap();
         figures.insert(Metric::Completed.name(), Some(requests));
         let rows = [case.shown()];
-        let table = comparison(&compared(&rows, None)).remove(0);
+        let table = comparison(&compared(&rows, None, USUAL_BOUND)).remove(0);
         let at = table
             .columns
             .iter()

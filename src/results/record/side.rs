@@ -59,6 +59,9 @@ pub struct SideCell {
     /// What it asks besides its prompts: model, precision, arrivals. Cells that differ here answer different questions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub asked: Facts,
+    /// What requests had to meet and how long they might take: the SLO and timeouts. Goodput depends on the SLO, failures on the timeouts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: Facts,
     /// The engine that answered: version, image, tokenizer. A difference here is what comparisons are made for.
     pub engine: Facts,
     /// Arguments, variables, image and checkpoint of the engine by name; empty where they are not known.
@@ -105,9 +108,16 @@ pub struct SideCell {
     /// How many of the starts that count were planned before a stopping rule looked at them; absent where none looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_stage: Option<u32>,
-    /// Figures that are coarse by themselves: how far the value that was meant may lie to either side, as a share. Half the bracket of a search.
+    /// Figures that are coarse by themselves: how far the value that was meant may lie to either side, as a share. Half the bracket of a search, half the
+    /// last digit that another tool printed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resolutions: BTreeMap<String, f64>,
+    /// Figures that no ratio may be made of, and why: what a search found without a bracket.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub no_ratio: Facts,
+    /// Mean output tokens of an answer, where the model decides when it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_tokens: Option<f64>,
     /// Measurements that count and are suspect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspect: Vec<Doubt>,

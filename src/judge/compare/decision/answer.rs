@@ -128,10 +128,13 @@ impl Answer {
             1 => String::new(),
             family => format!(" among {family} tests"),
         };
-        let p = chance(precision.adjusted_p.unwrap_or(precision.p));
+        let p = match chance(precision.adjusted_p.unwrap_or(precision.p)) {
+            less if less.starts_with('<') => less,
+            p => format!("= {p}"),
+        };
         match verdict {
             Verdict::Worse | Verdict::Better => {
-                format!("{change} lies beyond {bound} and beyond chance (p = {p}{among})")
+                format!("{change} lies beyond {bound} and beyond chance (p {p}{among})")
             }
             Verdict::Same => format!(
                 "{} (90 % interval) lies within {bound}",
@@ -144,7 +147,7 @@ impl Answer {
                         between(EQUIVALENCE_LEVEL)
                     )
                 } else {
-                    format!("{change} lies beyond {bound}, but not beyond chance (p = {p}{among})")
+                    format!("{change} lies beyond {bound}, but not beyond chance (p {p}{among})")
                 };
                 format!("{why}; {}", self.outlook())
             }

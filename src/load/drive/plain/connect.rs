@@ -55,7 +55,7 @@ impl Round {
         decoder.expect(job.asked_tokens.min(MOST_EXPECTED) as usize);
         let mut live = Live::begin(request, decoder, bounds, self.zero);
         let (place, sent) = (job.place, live.sent());
-        let connected = live.connect(self.inner.to);
+        let connected = live.connect(shared.route.next());
         let first = bounds.first_byte.min(bounds.request);
         if first < bounds.request {
             self.firsts.push_back((sent.plus(first), place));
@@ -90,9 +90,9 @@ impl Round {
             epoll::add(&self.inner.epoll, socket, data, interest)
         });
         self.preparing += usize::from(stream.is_preparing);
-        if let Some(Err(_)) = added {
-            // Out of memory or of watches: nothing would ever be heard of it.
-            let answer = stream.live.time_out();
+        if let Some(Err(error)) = added {
+            // Out of memory or of watches (`fs.epoll.max_user_watches`): nothing would ever be heard of it.
+            let answer = stream.live.unwatched(error.into());
             self.end(place, *answer);
         }
     }

@@ -1,0 +1,514 @@
+//! What `matrix report` says of runs that are written by hand: ratios, wins, `[best]`, means and marks.
+
+use serde_json::{Value, json};
+
+use crate::written::{
+    E2E, OUTPUT, Row, Written, around, burst, doubted, gpu_host, has_best, host, merged, paced, row_of,
+};
+
+fn standing(row: &Value) -> &str {
+    row["ratio"]["standing"].as_str().unwrap_or("none")
+}
+
+/// The first line of a text that holds these words.
+fn line<'t>(text: &'t str, words: &str) -> &'t str {
+    let found = text.lines().find(|line| line.contains(words));
+    found.unwrap_or_else(|| panic!("no `{words}` in:\n{text}"))
+}
+
+#[test]
+fn a_slow_engine_at_a_fixed_rate_loses_by_its_latency() {
+    // 12 req/s: throughput hardly differs, latency threefold.
+    let row = |engine: &str, e2e: f64, output: f64| {
+        Row::measured(engine, "a", paced("p", 12.0), E2E, &around(e2e)).with(OUTPUT, output)
+    };
+    let written = Written::of(&[row("quick", 180.0, 192.0), row("slow", 540.0, 184.0)]);
+    let document = written.document(&["r"]);
+    assert_eq!(document["comparisons"][0]["figure"], E2E, "{document}");
+    let slow = row_of(&document, "slow");
+    assert!(
+        (slow["ratio"]["value"].as_f64().expect("it has one") - 3.0).abs() < 1e-6,
+        "{slow}"
+    );
+    assert_eq!(standing(slow), "worse");
+    let text = written.report(&["r"], "markdown");
+    assert!(text.contains("vs quick, median E2E"), "{text}");
+}
+
+#[test]
+fn no_mean_is_told_over_rows_that_engines_do_not_share() {
+    let published = concat!(env!("CARGO_MANIFEST_DIR"), "/results/published");
+    let written = Written::new();
+    let (code, out) = written.call(&["report", published, "--format", "json"]);
+    assert_eq!(code, 0);
+    let document: Value = serde_json::from_str(&out).expect("it is JSON");
+    let standings = document["standings"].as_array().expect("there are standings");
+    assert!(standings.len() > 2, "{standings:?}");
+    for of_engine in standings {
+        let means = ["mean", "geometric_mean"].map(|name| &of_engine[name]);
+        assert!(means.iter().all(|mean| mean.is_null()), "{of_engine}");
+        assert_eq!(of_engine["wins"], 0, "a single start wins nothing: {of_engine}");
+    }
+    let (_, text) = written.call(&["report", published, "--format", "markdown"]);
+    assert!(
+        text.contains("no mean over rows: the engines share 6 of 24 rows"),
+        "{}",
+        line(&text, "mean over")
+    );
+    for wrong in ["15.807", "1.471"] {
+        assert!(!text.contains(wrong), "{}", line(&text, wrong));
+    }
+    assert!(
+        text.contains("a ratio beyond 3 is more often a broken run"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_hair_is_no_win() {
+    for second in [vec![100.20, 100.21, 100.19, 100.20, 100.20], vec![100.001; 5]] {
+        let first = [100.0, 100.01, 99.99, 100.0, 100.0];
+        let written = Written::of(&[Row::of("a", "m", &first), Row::of("b", "m", &second)]);
+        let document = written.document(&["r"]);
+        assert!(!has_best(&document), "{document}");
+        assert_eq!(standing(row_of(&document, "b")), "same", "{document}");
+    }
+}
+
+#[test]
+fn an_engine_is_not_the_best_for_its_machine() {
+    let written = Written::new();
+    written.run(
+        "pa",
+        &gpu_host("h", "570.1", 700.0),
+        &[Row::of("sim", "m", &around(100.0))],
+    );
+    written.run(
+        "pb",
+        &gpu_host("h", "570.1", 350.0),
+        &[Row::of("sim", "m", &around(80.0))],
+    );
+    let document = written.document(&["pa", "pb"]);
+    assert!(!has_best(&document), "{document}");
+    let rows = document["comparisons"][0]["rows"]
+        .as_array()
+        .expect("there are rows");
+    let value = rows[1]["ratio"]["value"]
+        .as_f64()
+        .expect("the second run has a ratio to the first");
+    assert!((value - 0.8).abs() < 1e-6, "{rows:?}");
+    assert_eq!(standing(&rows[1]), "not-judged");
+    assert!(
+        rows[1]["differences"]
+            .to_string()
+            .contains("GPU power limit 350 W against 700 W"),
+        "{rows:?}"
+    );
+    // Side by side, each with its run.
+    let text = written.report(&["pa", "pb"], "markdown");
+    let side_by_side = line(&text, "sim@1 run=pa");
+    assert!(!side_by_side.is_empty());
+}
+
+#[test]
+fn two_starts_show_a_ratio_and_no_win() {
+    let written = Written::of(&[
+        Row::of("a", "m", &[100.0, 100.0]),
+        Row::of("b", "m", &[130.0, 130.0]),
+    ]);
+    let document = written.document(&["r"]);
+    let b = row_of(&document, "b");
+    assert_eq!(standing(b), "not-judged", "{b}");
+    assert!((b["ratio"]["value"].as_f64().expect("it has one") - 1.3).abs() < 1e-6);
+    assert!(!has_best(&document));
+    let single = Written::of(&[Row::of("a", "m", &[100.0]), Row::of("b", "m", &[130.0])]);
+    let text = single.report(&["r"], "markdown");
+    assert!(text.contains("1.30× n=1"), "{text}");
+}
+
+#[test]
+fn marks_stand_in_the_first_table_too() {
+    let rows = [
+        Row::of("a", "m", &around(100.0)).summed(doubted("invalid", "output-short")),
+        Row::of("b", "m", &around(99.0)).summed(doubted("suspect", "host-busy")),
+    ];
+    let text = Written::of(&rows).report(&["r"], "markdown");
+    let side_by_side = text
+        .split_once("All engines side by side")
+        .map_or("", |(_, rest)| rest);
+    let row = line(side_by_side, "| m |");
+    assert!(row.contains("invalid") && row.contains("suspect"), "{row}");
+}
+
+#[test]
+fn a_ratio_lies_within_its_interval() {
+    let written = Written::of(&[
+        Row::of("a", "m", &[100.0, 101.0, 99.0, 100.0, 100.0]),
+        Row::of("b", "m", &[50.0, 101.0, 102.0, 101.0, 100.0]),
+    ]);
+    let document = written.document(&["r"]);
+    let ratio = &row_of(&document, "b")["ratio"];
+    let number = |name: &str| ratio[name].as_f64().unwrap_or_else(|| panic!("{name}: {ratio}"));
+    // Geometric means, and not the medians, whose ratio is 1.01.
+    assert!((number("value") - 0.8775).abs() < 1e-3, "{ratio}");
+    assert!(
+        number("least") < number("value") && number("value") < number("most"),
+        "{ratio}"
+    );
+}
+
+#[test]
+fn answers_that_the_model_ends_are_compared_by_requests_and_by_the_time_of_a_token() {
+    let scenario = merged(burst("e"), &json!({ "stop_at_eos": true }));
+    let row = |engine: &str, requests: f64, tokens: f64, tpot: f64| {
+        Row::measured(
+            engine,
+            "m",
+            scenario.clone(),
+            "request_throughput_req_s",
+            &around(requests),
+        )
+        .with(OUTPUT, requests * tokens)
+        .with("output_tokens", 1000.0 * tokens)
+        .with("median_tpot_ms", tpot)
+        .with("mean_tpot_ms", tpot)
+    };
+    // The second one answers with a third of the tokens.
+    let written = Written::of(&[row("long", 10.0, 40.0, 5.0), row("short", 18.0, 13.0, 5.0)]);
+    let document = written.document(&["r"]);
+    assert_eq!(
+        document["comparisons"][0]["figure"], "request_throughput_req_s",
+        "{document}"
+    );
+    assert!(!has_best(&document), "{document}");
+    let short = row_of(&document, "short");
+    assert!(
+        short["differences"]
+            .to_string()
+            .contains("answers of 13.0 tokens against 40.0"),
+        "{short}"
+    );
+    assert!(["not-judged", "same"].contains(&standing(short)), "{short}");
+    // Answers of one length are judged by requests per second.
+    let written = Written::of(&[row("one", 10.0, 40.0, 5.0), row("two", 14.0, 40.1, 5.0)]);
+    let document = written.document(&["r"]);
+    assert_eq!(standing(row_of(&document, "two")), "better", "{document}");
+}
+
+/// A search that found a rate: its bracket, and the requests of both points that bound it.
+fn found(at: f64, fails_at: Option<f64>, requests: u64) -> Value {
+    let point = |value: f64, holds: bool| {
+        json!({
+            "value": value, "schedule_hash": "00000000000000aa", "figures": {},
+            "judged": { "requests": requests, "good": requests, "attainment": 1.0, "interval": [0.99, 1.0], "holds": holds },
+        })
+    };
+    let points: Vec<Value> = [Some(point(at, true)), fails_at.map(|value| point(value, false))]
+        .into_iter()
+        .flatten()
+        .collect();
+    json!({ "search": {
+        "by": "rate", "target": 0.99, "points": points, "found": at, "attainment": 1.0, "fails_at": fails_at,
+        "ending": if fails_at.is_some() { "bracketed" } else { "all-held" },
+    } })
+}
+
+fn searching(engine: &str, at: f64, fails_at: Option<f64>, requests: u64) -> Row {
+    let search = json!({
+        "by": "rate", "from": 1.0, "to": 100.0, "resolution": 0.05, "target": 0.99, "points": 12,
+    });
+    let scenario = merged(
+        paced("c", 1.0),
+        &json!({ "search": search, "slo": { "ttft": "300ms", "tpot": null } }),
+    );
+    Row::measured(engine, "m", scenario, "found_rate_req_s", &[at; 5]).summed(found(at, fails_at, requests))
+}
+
+#[test]
+fn what_a_search_did_not_bracket_gives_no_ratio_in_either_command() {
+    for (fails_at, requests, why) in [
+        (None, 1000, "is not bracketed"),
+        (Some(21.0), 300, "rests on 300 requests, and 500 are needed"),
+    ] {
+        let written = Written::new();
+        written.run("r1", &host("h"), &[searching("a", 40.0, Some(42.0), 1000)]);
+        written.run("r2", &host("h"), &[searching("a", 20.0, fails_at, requests)]);
+        let (code, text, told) = written.compare(&["results/r1", "results/r2"]);
+        assert_eq!(code, 5, "{text}");
+        assert!(
+            text.starts_with("1 of 1 metrics not judged") && text.contains(why),
+            "{text}"
+        );
+        assert_eq!(told["rows"][0]["change_share"], Value::Null, "{told}");
+        let document = written.document(&["r1", "r2"]);
+        let rows = document["comparisons"][0]["rows"]
+            .as_array()
+            .expect("there are rows");
+        assert!(
+            rows[1]["ratio"].is_null() && rows[1]["no_ratio"].to_string().contains(why),
+            "{rows:?}"
+        );
+        assert!(!has_best(&document));
+    }
+    let written = Written::of(&[
+        searching("a", 20.0, Some(21.0), 1000),
+        searching("b", 40.0, Some(42.0), 1000),
+    ]);
+    assert_eq!(standing(row_of(&written.document(&["r"]), "b")), "better");
+}
+
+#[test]
+fn reports_judge_with_the_noise_and_the_bound_that_compare_uses() {
+    let starts = [100.0, 100.6, 99.5];
+    let rows = [
+        Row::of("a", "m", &starts),
+        Row::of("b", "m", &starts.map(|start| start * 0.9)),
+    ];
+    let machine = json!({ "host": "h", "kernel": "6.8.0-45-generic", "CPU": "EPYC 9654", "CPUs": "8", "memory": "64.00 GiB" });
+    let written = Written::of(&rows);
+    assert_eq!(standing(row_of(&written.document(&["r"]), "b")), "not-judged");
+    written.noise(&machine, "engine=a,version=1,model=m,scenario=s", OUTPUT, 0.006);
+    let document = written.document(&["r"]);
+    assert_eq!(standing(row_of(&document, "b")), "worse", "{document}");
+    let (code, text, told) = written.compare(&["r", "--arms", "engine=a,b"]);
+    assert_eq!(
+        (code, told["rows"][0]["verdict"].as_str()),
+        (1, Some("worse")),
+        "{text}"
+    );
+    let (code, out) = written.call(&["report", "results/r", "--floor", "15%", "--format", "json"]);
+    assert_eq!(code, 0, "{out}");
+    let lenient: Value = serde_json::from_str(&out).expect("it is JSON");
+    assert_eq!(standing(row_of(&lenient, "b")), "same", "{lenient}");
+}
+
+#[test]
+fn what_another_tool_printed_is_no_more_certain_than_its_digits() {
+    // One decimal of a small rate: 1.9 may be 1.85 and 2.0 be 1.95 or 2.05.
+    let imported = json!({
+        "origin": "imported",
+        "imported": { "tool": "bench-serving", "file": "f.log", "line": 1 },
+    });
+    let row = |value: f64| {
+        Row::measured("a", "m", burst("s"), "request_throughput_req_s", &[value; 5])
+            .summed(imported.clone())
+            // What the file shows of the others tells how many decimals it prints.
+            .with("mean_ttft_ms", 210.3)
+    };
+    let written = Written::new();
+    written.run("r1", &host("h"), &[row(2.0)]);
+    written.run("r2", &host("h"), &[row(1.9)]);
+    let (_, text, told) =
+        written.compare(&["results/r1", "results/r2", "--gate", "request_throughput_req_s"]);
+    let row = &told["rows"][0];
+    assert_eq!(row["verdict"], "unclear", "{text}");
+    let interval = row["interval_share"].clone();
+    assert!(text.contains("-9.") || text.contains("-10."), "{interval} {text}");
+}
+
+#[test]
+fn what_queues_in_a_burst_is_no_ttft_in_any_table() {
+    let row = |engine: &str, limit: Option<u32>| {
+        let scenario = merged(
+            burst("s"),
+            &json!({ "arrival": { "rate": "inf", "spacing": "poisson", "concurrency": limit } }),
+        );
+        Row::measured(engine, "m", scenario, OUTPUT, &around(100.0))
+            .with("mean_ttft_ms", 98_765.4)
+            .with("median_ttft_ms", 87_654.3)
+            .with("p99_ttft_ms", 176_543.2)
+    };
+    let burst = Written::of(&[row("a", None), row("b", None)]).report(&["r"], "markdown");
+    for told in ["98.77", "87.65", "98765", "176.54", "TTFT mean"] {
+        assert!(!burst.contains(told), "{}", line(&burst, told));
+    }
+    assert!(burst.contains("is not shown as TTFT"), "{burst}");
+    let closed = Written::of(&[row("a", Some(10)), row("b", Some(10))]).report(&["r"], "markdown");
+    assert!(closed.contains("98.77"), "{closed}");
+}
+
+#[test]
+fn a_percentile_of_few_requests_is_marked_or_left_out() {
+    let row = |engine: &str, requests: f64| {
+        Row::measured(engine, "m", paced("p", 2.0), E2E, &around(180.0))
+            .with("p99_ttft_ms", 66.6)
+            .with("p99_e2e_ms", 222.2)
+            .with("completed_requests", requests)
+            .with("due_requests", requests)
+    };
+    let text = Written::of(&[row("few", 60.0), row("many", 5000.0)]).report(&["r"], "markdown");
+    let latencies = text.split_once("latencies").map_or("", |(_, rest)| rest);
+    assert!(!line(latencies, "| few@1").contains("66.6"), "{latencies}");
+    assert!(line(latencies, "| many@1").contains("66.6"), "{latencies}");
+    let text = Written::of(&[row("some", 400.0), row("many", 5000.0)]).report(&["r"], "markdown");
+    let latencies = text.split_once("latencies").map_or("", |(_, rest)| rest);
+    assert!(line(latencies, "| some@1").contains('~'), "{latencies}");
+}
+
+#[test]
+fn tables_put_the_ratio_second_read_times_in_seconds_and_explain_once() {
+    let row = |engine: &str, model: &str, by: f64| {
+        let scenario = merged(
+            burst("s"),
+            &json!({ "arrival": { "rate": "inf", "spacing": "poisson", "concurrency": 8 } }),
+        );
+        Row::measured(engine, model, scenario, OUTPUT, &around(100.0 * by))
+            .with("mean_e2e_ms", 1_768_755.8)
+            .with("median_e2e_ms", 1_768_755.8)
+    };
+    let rows: Vec<Row> = ["m1", "m2", "m3"]
+        .into_iter()
+        .flat_map(|model| [row("a", model, 1.0), row("b", model, 1.1)])
+        .collect();
+    let text = Written::of(&rows).report(&["r"], "markdown");
+    let head = line(&text, "| engine | vs a, output throughput");
+    assert!(head.starts_with("| engine | vs a"), "{head}");
+    assert!(!text.contains("1768755"), "{}", line(&text, "1768755"));
+    assert_eq!(text.matches("definitions: matrix").count(), 1, "{text}");
+    assert_eq!(text.matches("95 % interval of the ratio").count(), 1, "{text}");
+}
+
+#[test]
+fn two_runs_of_one_engine_are_told_apart_and_stand_side_by_side() {
+    let written = Written::new();
+    for (run, value) in [("monday", 100.0), ("tuesday", 97.0)] {
+        written.run(run, &host("h"), &[Row::of("srv", "m", &around(value))]);
+    }
+    let text = written.report(&["monday", "tuesday"], "markdown");
+    for run in ["monday", "tuesday"] {
+        assert!(
+            text.contains(&format!("srv@1 {run}")),
+            "a column of {run}: {text}"
+        );
+        assert!(
+            text.contains(&format!("| {run} |")),
+            "the run in the list of cells: {text}"
+        );
+    }
+}
+
+#[test]
+fn published_figures_are_compared_by_none_and_the_first_line_says_so() {
+    let published = concat!(env!("CARGO_MANIFEST_DIR"), "/results/published");
+    let written = Written::new();
+    for pair in [
+        vec![published, published],
+        vec![published, "--arms", "engine=sglang,vllm"],
+    ] {
+        let (code, text, told) = written.compare(&pair);
+        assert_eq!(code, 5, "{text}");
+        let all = told["figures"].as_u64().expect("they are counted");
+        let first = text.lines().next().expect("it says something");
+        assert_eq!(first, format!("{all} of {all} metrics not judged"));
+        assert!(text.contains("the prompts of both sides are not known"), "{text}");
+        assert!(!text.contains("unknown → unknown"), "nothing differs: {text}");
+    }
+}
+
+#[test]
+fn goodput_that_falls_to_zero_is_worse_and_from_zero_it_is_better() {
+    let scenario = merged(
+        paced("p", 30.0),
+        &json!({ "slo": { "ttft": "10ms", "tpot": null } }),
+    );
+    let row = |goodput: f64| {
+        Row::measured("x", "m", scenario.clone(), E2E, &around(900.0))
+            .with("goodput_req_s", goodput)
+            .with("request_throughput_req_s", 29.5)
+    };
+    for (before, after, verdict, code) in [(28.2, 0.0, "worse", 1), (0.0, 28.2, "better", 0)] {
+        let written = Written::new();
+        written.run("r1", &host("h"), &[row(before)]);
+        written.run("r2", &host("h"), &[row(after)]);
+        let (ended, text, told) = written.compare(&["results/r1", "results/r2"]);
+        let rows = told["rows"].as_array().expect("there are rows");
+        let goodput = rows.iter().find(|row| row["figure"] == "goodput_req_s");
+        let goodput = goodput.unwrap_or_else(|| panic!("{told}"));
+        assert_eq!(
+            (ended, goodput["verdict"].as_str()),
+            (code, Some(verdict)),
+            "{text}"
+        );
+        assert_eq!(goodput["baseline"], before, "{goodput}");
+        assert_eq!(goodput["candidate"], after, "{goodput}");
+    }
+}
+
+#[test]
+fn loads_that_differ_in_more_than_prompts_are_told_in_values() {
+    let row = |scenario: Value| {
+        Row::measured("x", "m", scenario, E2E, &around(900.0))
+            .with("goodput_req_s", 20.0)
+            .with("request_throughput_req_s", 29.5)
+    };
+    let slo = |ttft: &str| {
+        merged(
+            paced("p", 30.0),
+            &json!({ "slo": { "ttft": ttft, "tpot": null } }),
+        )
+    };
+    let limits = |over: Value| {
+        let mut scenario = slo("22ms");
+        scenario["limits"] = merged(scenario["limits"].clone(), &over);
+        scenario
+    };
+    let even = merged(
+        slo("22ms"),
+        &json!({ "arrival": { "rate": 30.0, "spacing": "constant", "concurrency": null } }),
+    );
+    for (other, told, is_judged) in [
+        (slo("100ms"), "SLO | TTFT 22ms | TTFT 100ms", true),
+        (even, "spacing | poisson | constant", false),
+        (
+            limits(json!({ "warmup": 10 })),
+            "warm-up requests | 1 | 10",
+            false,
+        ),
+        (
+            limits(json!({ "request": "170ms" })),
+            "request timeout | 6h | 170ms",
+            true,
+        ),
+    ] {
+        let written = Written::new();
+        written.run("r1", &host("h"), &[row(slo("22ms"))]);
+        written.run("r2", &host("h"), &[row(other)]);
+        let (_, text, json) = written.compare(&["results/r1", "results/r2"]);
+        assert!(text.contains(told), "{told}: {text}");
+        assert!(!text.contains("definition of the cell"), "{text}");
+        let rows = json["rows"].as_array().expect("there are rows");
+        let of = |figure: &str| {
+            rows.iter()
+                .find(|row| row["figure"] == figure)
+                .expect("it is there")
+        };
+        assert_eq!(of(E2E)["verdict"].is_string(), is_judged, "{told}: {text}");
+        if told.starts_with("SLO") {
+            assert!(of("goodput_req_s")["verdict"].is_null(), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_row_that_alone_is_suspect_wins_nothing_and_the_first_line_of_a_comparison_tells_of_it() {
+    let suspect = |engine: &str, value: f64| {
+        Row::of(engine, "m", &around(value)).summed(doubted("suspect", "reset-unproven"))
+    };
+    let written = Written::of(&[Row::of("a", "m", &around(100.0)), suspect("b", 150.0)]);
+    let document = written.document(&["r"]);
+    assert_eq!(standing(row_of(&document, "b")), "not-judged", "{document}");
+    let wins = document["standings"]
+        .as_array()
+        .expect("there are standings")
+        .iter();
+    assert_eq!(
+        wins.filter_map(|standing| standing["wins"].as_u64()).sum::<u64>(),
+        0
+    );
+    let (_, text, _) = written.compare(&["r", "--arms", "engine=a,b"]);
+    let first = text.lines().next().expect("it says something");
+    assert_eq!(
+        first,
+        "1 of 1 metrics judged: 1 better (1 on suspect measurements)"
+    );
+}
