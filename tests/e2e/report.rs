@@ -97,26 +97,6 @@ fn engines_of_similar_and_of_long_names_have_a_report_each() {
 }
 
 #[test]
-fn results_are_appended_while_the_run_goes_on() {
-    use std::os::unix::fs::MetadataExt;
-    let scenario = "  - random-1k-1k: { prompts: 2, input_len: 8, output_len: 100, warmup: 0 }\n";
-    let matrix = sims(&[("a", "vllm", "--itl, 5ms, --ttft, 5ms")], scenario).replace("--preset, fast, ", "");
-    let bench = Bench::of(&format!("{matrix}repeats: {{ per_start: 4 }}\n"));
-    let run = bench.begin(&["run", "matrices/m.yaml", "--no-calibration"]);
-    let ended = |count: usize| bench.journal().matches("\"event\":\"cell-ended\"").count() >= count;
-    let file = |count: usize| {
-        bench.until("results", || ended(count));
-        let path = bench.run_folder().join("results.jsonl");
-        bench.until("its line", || {
-            fs::read_to_string(&path).is_ok_and(|text| text.lines().count() >= count)
-        });
-        fs::metadata(path).expect("it is there").ino()
-    };
-    assert_eq!(file(1), file(3), "a line costs the same however many there are");
-    run.wait_with_output().expect("it ends");
-}
-
-#[test]
 fn two_runs_make_one_report_and_a_reference_is_chosen_by_name() {
     let bench = Bench::of(&sims(TWO_ENGINES, SHORT));
     bench.run(&[]).exits(0);
