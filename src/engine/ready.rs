@@ -523,7 +523,7 @@ mod tests {
         let third = || {
             tries.set(tries.get() + 1);
             let result = if tries.get() < 3 {
-                Err("503".to_owned())
+                Err(NoToken::Yet("503".to_owned()))
             } else {
                 Ok(())
             };
@@ -531,9 +531,12 @@ mod tests {
         };
         assert_eq!(proven(&third, Duration::from_secs(20)).await, Ok(()));
         let short = Duration::from_millis(150);
-        let never = || async { Err("404".to_owned()) };
-        assert_eq!(proven(&never, short).await, Err("404".to_owned()));
-        let silent = std::future::pending::<Result<(), String>>;
-        assert_eq!(proven(&silent, short).await, Err("no answer".to_owned()));
+        let never = || async { Err(NoToken::Yet("404".to_owned())) };
+        assert_eq!(proven(&never, short).await, Err(NoToken::Yet("404".to_owned())));
+        let silent = std::future::pending::<Result<(), NoToken>>;
+        assert_eq!(
+            proven(&silent, short).await,
+            Err(NoToken::Yet("no answer".to_owned()))
+        );
     }
 }
