@@ -117,14 +117,14 @@ fn exclusions_that_fit_nothing_are_all_named_and_a_selection_shows_only_its_own(
     let engines = [("a", "vllm", ""), ("b", "vllm", ""), ("c", "vllm", "")];
     let matrix = |exclusions: &str| format!("{}exclude:\n{exclusions}", sims(&engines, scenario));
     let bench = bench(&matrix(
-        "  - { engine: x, why: one }\n  - { engine: y, why: two }\n",
+        "  - { when: { engine: x }, why: one }\n  - { when: { engine: y }, why: two }\n",
     ));
     let ran = bench.call(&["check", "matrices/m.yaml"]).exits(2);
     for place in ["engine: x", "engine: y"] {
         assert!(ran.stderr.contains(place), "{place}: {}", ran.stderr);
     }
     bench.rewrite(&matrix(
-        "  - { engine: a, why: one reason }\n  - { engine: b, why: another }\n",
+        "  - { when: { engine: a }, why: one reason }\n  - { when: { engine: b }, why: another }\n",
     ));
     let all = bench
         .call(&["plan", "matrices/m.yaml"])
