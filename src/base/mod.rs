@@ -6,5 +6,6 @@ pub mod date;
 pub mod ids;
 pub mod secrets;
 pub mod text;
+pub mod unfinished;
 pub mod units;
 pub mod wire;

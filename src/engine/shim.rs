@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::engine::cgroup::Cgroup;
+use crate::engine::shm;
 use crate::engine::tree::{self, Member};
 
 /// The subcommand that supervises.
@@ -128,6 +129,8 @@ struct Shim {
     children: tokio::signal::unix::Signal,
     others: [tokio::signal::unix::Signal; 3],
     cgroup: Option<Cgroup>,
+    /// `matrix` may be killed before it has seen what was written.
+    shared: shm::Watch,
 }
 
 impl Shim {
@@ -141,6 +144,7 @@ impl Shim {
             signal(SignalKind::interrupt())?,
             signal(SignalKind::hangup())?,
         ];
+        let shared = shm::Watch::begin();
         let mut exec = Command::new("/proc/self/exe");
         exec.arg(EXEC).arg(std::process::id().to_string());
         if let Some(folder) = &cgroup {
@@ -156,6 +160,7 @@ impl Shim {
             children,
             others,
             cgroup: cgroup.and_then(|folder| Cgroup::of(&folder)),
+            shared,
         };
         shim.say(Message::Began(shim.first));
         Ok(shim)
@@ -202,9 +207,11 @@ impl Shim {
         }
     }
 
-    /// Ends everything below it: SIGTERM, after some grace SIGKILL.
+    /// Ends everything below it: SIGTERM, after some grace SIGKILL; frees the shared memory that it leaves.
     async fn end(&mut self) {
-        for member in below() {
+        let members = below();
+        self.shared.look(&members);
+        for member in members {
             member.signal(Signal::TERM);
         }
         let grace = Instant::now() + GRACE;
@@ -222,6 +229,7 @@ impl Shim {
                 () = sleep(LOOK) => {}
             }
         }
+        self.shared.free();
     }
 }
 

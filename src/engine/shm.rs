@@ -7,6 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
@@ -139,6 +140,25 @@ pub(super) fn free_left(seen: &BTreeSet<File>) -> Freed {
         .iter()
         .filter_map(|file| Some((file.clone(), file.metadata()?)));
     remove(left.collect(), seen)
+}
+
+/// The files that were made after `since`, in seconds after 1970, and that processes of an engine write. None where the system does not
+/// tell when a file was made.
+pub(super) fn written_since(since: f64, tree: &[Member]) -> BTreeSet<File> {
+    let folder = Path::new(FOLDER);
+    let is_new = |about: &fs::Metadata| {
+        let made = about.created().ok();
+        let made = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        made.is_some_and(|made| made.as_secs_f64() >= since)
+    };
+    let old = entries(folder).filter(|(_, about)| !is_new(about));
+    let mut watch = Watch {
+        folder: folder.to_owned(),
+        before: old.map(|(file, _)| file).collect(),
+        seen: BTreeSet::new(),
+    };
+    watch.look(tree);
+    watch.seen
 }
 
 /// Removes those of `left` that were `seen` with the engine and that nobody uses.
@@ -365,6 +385,26 @@ mod tests {
         assert_eq!(watch.seen.len(), 1, "a descriptor for writing is seen");
         other.kill().unwrap();
         other.wait().unwrap();
+    }
+
+    #[test]
+    fn what_is_older_than_a_container_is_not_what_it_wrote() {
+        let name = |part: &str| format!("matrix-test-{part}-{}", std::process::id());
+        let folder = Path::new(FOLDER);
+        let old = file(folder, &name("old"));
+        let since = fs::metadata(&old).unwrap().created().unwrap();
+        let since = since.duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let [new, read] = ["new", "read"].map(|part| file(folder, &name(part)));
+        let _open = (writer(&old), writer(&new), fs::File::open(&read).unwrap());
+        let written = written_since(since + 0.01, &this());
+        let paths: Vec<&PathBuf> = written.iter().map(|file| &file.path).collect();
+        let found = paths.contains(&&new);
+        let others = paths.contains(&&old) || paths.contains(&&read);
+        for path in [old, new, read] {
+            fs::remove_file(path).unwrap();
+        }
+        assert!(found && !others);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use procfs::process::Process;
@@ -151,34 +152,51 @@ impl Caught {
 /// signals, or a second one after which it did not end in time.
 pub fn supervise<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
-    let done = sender.clone();
-    let worker = std::thread::Builder::new()
-        .name("command".to_owned())
-        .stack_size(STACK)
-        .spawn(move || {
-            let _ = done.send(Some(work()));
-        });
+    let left = sender.clone();
+    let (ready, handled) = mpsc::channel();
     let watcher = std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let Ok(runtime) = runtime else { return };
-            runtime.block_on(watch(|| {
-                let _ = sender.send(None);
+            runtime.block_on(watch(ready, || {
+                let _ = left.send(None);
             }));
         });
+    // The work begins once signals are handled, or where they cannot be.
+    let _ = handled.recv();
+    let worker = begin(work, sender);
     // A host that gives no threads has given up.
     worker.and(watcher).ok()?;
-    let done = receiver.recv().ok()?;
-    if done.is_none() {
-        store::settle();
+    match receiver.recv().ok()? {
+        Some(Ok(done)) => Some(done),
+        // It was printed where it happened; the process ends as if it had happened here.
+        Some(Err(panic)) => std::panic::resume_unwind(panic),
+        None => {
+            store::settle();
+            None
+        }
     }
-    done
 }
 
-/// Waits for signals; `leave` ends the command.
-async fn watch(leave: impl Fn()) {
+/// Does some work on a thread of its own, and tells what came of it: also a panic, which must not be waited for.
+fn begin<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+    done: mpsc::Sender<Option<std::thread::Result<T>>>,
+) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name("command".to_owned())
+        .stack_size(STACK)
+        .spawn(move || {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            let _ = done.send(Some(outcome));
+        })
+}
+
+/// Waits for signals, and says when they are handled; `leave` ends the command.
+async fn watch(ready: mpsc::Sender<()>, leave: impl Fn()) {
     let Ok(mut caught) = Caught::begin() else { return };
+    let _ = ready.send(());
     let mut count = 0;
     loop {
         caught.next().await;
@@ -197,4 +215,18 @@ async fn watch(leave: impl Fn()) {
         tracing::error!("still there: {left}");
     }
     leave();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_work_is_told_while_signals_are_watched() {
+        let (sender, receiver) = mpsc::channel();
+        let _watcher = sender.clone();
+        begin(|| -> u32 { panic!("a test") }, sender).unwrap();
+        let told = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(told.is_some_and(|outcome| outcome.is_err()));
+    }
 }

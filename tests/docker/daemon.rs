@@ -123,7 +123,7 @@ impl Daemon {
 }
 
 /// The recipe, with more lines of its `container:`; a line replaces the usual one of the same key.
-fn recipe(more: &[&str]) -> String {
+pub fn recipe(more: &[&str]) -> String {
     let image = format!("image: {}", *IMAGE);
     let usual = [
         image.as_str(),

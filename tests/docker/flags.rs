@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::daemon::{Daemon, IMAGE, folder};
+use crate::chaos::OwnDaemon;
+use crate::daemon::{Daemon, IMAGE, folder, make_image};
 
 const ONE: &str = "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 4 }\n";
 const HELP: &[&str] = &["help: [--help]"];
@@ -91,4 +92,17 @@ fn an_image_that_prints_no_help_is_a_note_and_no_failure() {
         .call(&["check", "matrices/m.yaml", "--ask-engines"])
         .exits(0)
         .says("not checked: no container daemon is there");
+}
+
+#[test]
+fn an_image_is_asked_also_where_the_daemon_keeps_no_logs() {
+    if Daemon::or_skip().is_none() {
+        return;
+    }
+    let own = OwnDaemon::with("\"log-driver\": \"none\"");
+    make_image(&own.daemon.host);
+    let bench = own.daemon.bench("nolog", HELP, "--prefil-rate, 5000", ONE);
+    let ran = bench.call(&["run", "matrices/m.yaml"]).exits(2);
+    ran.says("knows no flag `--prefil-rate`");
+    assert!(!bench.results().exists(), "nothing was begun");
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::daemon::{Daemon, IMAGE, begin, end, folder, until_measuring};
-use crate::harness::repository;
+use crate::harness::{Bench, repository};
 
 const LONG: &str = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4000, warmup: 0 }\n";
 const SHORT: &str = "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 4 }\n";
@@ -170,6 +170,27 @@ fn clean_says_that_it_could_not_look_where_the_daemon_does_not_answer() {
     }
 }
 
+/// A job in a container with the daemon's socket, as a CI gives it to its jobs: `matrix` in the folder of a bench. Gives its container.
+fn job(daemon: &Daemon, bench: &Bench, socket: &str, args: &[&str]) -> String {
+    let place = folder(bench).display().to_string();
+    let repository = repository().display().to_string();
+    let mounts: Vec<String> = [socket, &place, &repository]
+        .map(|path| format!("{path}:{path}"))
+        .to_vec();
+    let host = format!("DOCKER_HOST={}", daemon.host);
+    let mut words = vec!["run", "-d", "--net", "host", "-w", &place, "-e", &host];
+    words.extend(["-e", "MATRIX_CACHE=/tmp/cache", "--entrypoint", "/usr/bin/matrix"]);
+    words.extend(mounts.iter().flat_map(|mount| ["-v", mount.as_str()]));
+    words.push(&IMAGE);
+    daemon.docker(&[&words[..], args].concat())
+}
+
+/// Ends a job as a CI does that cancels it.
+fn cancel(daemon: &Daemon, job: &str) {
+    daemon.docker(&["kill", "-s", "KILL", job]);
+    daemon.docker(&["rm", "-f", job]);
+}
+
 #[test]
 fn what_a_killed_job_in_a_container_left_is_found_by_a_later_one() {
     let Some(daemon) = Daemon::or_skip() else { return };
@@ -177,52 +198,43 @@ fn what_a_killed_job_in_a_container_left_is_found_by_a_later_one() {
         crate::skip::skip("a job in a container needs the daemon's socket");
         return;
     };
-    let bench = daemon.bench("injob", &[], "", LONG);
-    let place = folder(&bench).display().to_string();
-    let mount = |path: &str| format!("{path}:{path}");
-    let host = format!("DOCKER_HOST={}", daemon.host);
-    let job = daemon.docker(&[
-        "run",
-        "-d",
-        "--net",
-        "host",
-        "-v",
-        &mount(&socket),
-        "-v",
-        &mount(&place),
-        "-v",
-        &mount(&repository().display().to_string()),
-        "-w",
-        &place,
-        "-e",
-        &host,
-        "-e",
-        "MATRIX_CACHE=/tmp/cache",
-        "--entrypoint",
-        "/usr/bin/matrix",
-        &IMAGE,
-        "run",
-        "matrices/m.yaml",
-        "--no-calibration",
-    ]);
-    bench.until_journal("\"cell-began\"");
-    // While the job lives, what it started is its own.
-    bench.call(&["clean"]).exits(0);
-    assert_eq!(
-        daemon.of_run(&bench).len(),
-        1,
-        "{}",
-        daemon.docker(&["logs", &job])
-    );
-    daemon.docker(&["kill", "-s", "KILL", &job]);
-    daemon.docker(&["rm", "-f", &job]);
-    let cleaned = bench.call(&["clean"]).exits(0);
-    // What begins beside this test may have swept it first, which is as good.
-    let name = "container matrix-injob-";
-    assert!(
-        cleaned.stdout.contains(name) || cleaned.stdout.contains("nothing was left"),
-        "{}",
-        cleaned.stdout
-    );
-    assert!(daemon.of_run(&bench).is_empty(), "{}", cleaned.stdout);
+    let run = ["run", "matrices/m.yaml", "--no-calibration"];
+    // What looks for it: a `matrix` of the host, and one in another container.
+    for later_is_job in [false, true] {
+        let bench = daemon.bench("injob", &[], "", LONG);
+        let begun = job(&daemon, &bench, &socket, &run);
+        bench.until_journal("\"cell-began\"");
+        let clean = || {
+            if !later_is_job {
+                return bench.call(&["clean"]).exits(0).stdout;
+            }
+            let later = job(&daemon, &bench, &socket, &["clean"]);
+            assert_eq!(
+                daemon.docker(&["wait", &later]),
+                "0",
+                "{}",
+                daemon.docker(&["logs", &later])
+            );
+            let cleaned = daemon.docker(&["logs", &later]);
+            daemon.docker(&["rm", "-f", &later]);
+            cleaned
+        };
+        // While the job lives, what it started is its own.
+        clean();
+        assert_eq!(
+            daemon.of_run(&bench).len(),
+            1,
+            "{}",
+            daemon.docker(&["logs", &begun])
+        );
+        cancel(&daemon, &begun);
+        let cleaned = clean();
+        // What begins beside this test may have swept it first, which is as good.
+        let name = "container matrix-injob-";
+        assert!(
+            cleaned.contains(name) || cleaned.contains("nothing was left"),
+            "{cleaned}"
+        );
+        assert!(daemon.of_run(&bench).is_empty(), "{cleaned}");
+    }
 }

@@ -3,6 +3,7 @@
 //! `tests/docker/dockerd.sh up` starts a daemon of our own, and `MATRIX_DOCKER_HOST` says where it listens. Without it the tests are
 //! skipped by name, and where `MATRIX_REQUIRE_DOCKER` is set, as CI does, that is a failure.
 
+mod attacks;
 mod away;
 mod beside;
 #[path = "../support/binary.rs"]
@@ -28,3 +29,4 @@ mod runs;
 mod skip;
 mod strangers;
 mod table;
+mod users;

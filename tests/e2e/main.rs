@@ -10,6 +10,7 @@ mod demo;
 mod devices;
 mod disturbed;
 mod duration;
+mod early;
 mod fake;
 mod faults;
 mod gpus;
@@ -20,6 +21,7 @@ mod nightly;
 mod nights;
 #[path = "../nvml/stub.rs"]
 mod nvml;
+mod planted;
 mod report;
 mod responses;
 mod resume;

@@ -209,3 +209,29 @@ fn what_the_machine_lacks_is_named_at_once() {
         assert!(ran.stderr.contains(part), "`{part}` is missing:\n{}", ran.stderr);
     }
 }
+
+#[test]
+fn results_are_appended_as_cells_end_and_not_written_anew() {
+    use std::os::unix::fs::MetadataExt;
+    let short = ["random-1k-1k", "random-2k-6k", "random-6k-2k"]
+        .map(|name| format!("  - {name}: {{ prompts: 2, input_len: 16, output_len: 60, warmup: 0 }}\n"));
+    let last = "  - last: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 300, warmup: 0 }\n";
+    let cells = short.concat() + last;
+    let matrix = sims(&[("a", "vllm", "--itl, 10ms, --ttft, 10ms")], &cells);
+    let bench = Bench::of(&matrix.replace("--preset, fast, ", ""));
+    let child = bench.begin(&["run", "matrices/m.yaml", "--no-calibration"]);
+    // The file that holds the lines of so many cells.
+    let file = |count: usize| {
+        let path = || bench.run_folder().join("results.jsonl");
+        let lines = || fs::read_to_string(path()).map_or(0, |text| text.lines().count());
+        bench.until("a line of results", || {
+            bench.journal().contains("cell-ended") && lines() >= count
+        });
+        fs::metadata(path()).expect("it is there").ino()
+    };
+    assert_eq!(file(1), file(3), "it is the same file");
+    assert!(!bench.journal().contains("run-ended"), "the last cell goes on");
+    Ran::from(child.wait_with_output().expect("it ends")).exits(0);
+    let lines = fs::read_to_string(bench.run_folder().join("results.jsonl")).expect("there are results");
+    assert_eq!(lines.lines().count(), 4);
+}

@@ -1,21 +1,26 @@
 //! Containers that a `matrix` that was killed left, found by their labels. Those of live runs and of strangers are left alone. Where
 //! nobody named a daemon and the usual socket is not there, there are none; else a daemon that does not answer is told.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::CStr;
 use std::time::Duration;
 
 use bollard::Docker;
-use bollard::query_parameters::{ListContainersOptions, StopContainerOptions};
+use bollard::query_parameters::{InspectContainerOptions, ListContainersOptions, StopContainerOptions};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use crate::base::date;
+use crate::engine::belongs::is_of_container;
 use crate::engine::docker::address::Whereabouts;
 use crate::engine::docker::body::{IMAGE, OWNER, OWNER_CONTAINER, RUN, START};
 use crate::engine::docker::daemon::{Daemon, words};
 use crate::engine::docker::{REMOVED, own_container, remove};
 use crate::engine::leftovers::Swept;
 use crate::engine::marks::Owner;
+use crate::engine::{shm, tree};
+
+const SECONDS_OF_A_DAY: f64 = 86_400.0;
 
 /// How long a daemon may take to say what it has; one that hangs must not hold up a run of processes.
 const LIST: Duration = Duration::from_secs(10);
@@ -102,12 +107,33 @@ async fn end(docker: &Docker, left: &LeftContainer, grace: Duration) -> Result<S
         t: Some(i32::try_from(grace.as_secs()).unwrap_or(i32::MAX)),
         ..StopContainerOptions::default()
     };
+    let shared = written(docker, &left.id).await;
     // One that never ran, or that has ended, cannot be stopped; it is removed all the same.
     let _ = docker.stop_container(&left.id, Some(options)).await;
     match remove(docker, &left.id, Instant::now() + REMOVED).await {
-        Ok(()) => Ok(left.words()),
+        Ok(()) => Ok(left.words() + &shm::free_left(&shared).words()),
         Err(reason) => Err(format!("{}: {reason}", left.words())),
     }
+}
+
+/// The files in this host's shared memory that a live container made: `matrix` may have been killed before it recorded them.
+async fn written(docker: &Docker, id: &str) -> BTreeSet<shm::File> {
+    let seen = docker
+        .inspect_container(id, None::<InspectContainerOptions>)
+        .await;
+    let (pid, created) = seen.map_or((None, None), |seen| {
+        (seen.state.and_then(|state| state.pid), seen.created)
+    });
+    let pid = pid.and_then(|pid| u32::try_from(pid).ok());
+    // A process of that number is the container's only where the daemon is this host's.
+    let pid = pid.filter(|pid| is_of_container(*pid, id));
+    let since = created.and_then(|created| date::days(&created));
+    let (Some(pid), Some(since)) = (pid, since) else {
+        return BTreeSet::new();
+    };
+    let looking =
+        tokio::task::spawn_blocking(move || shm::written_since(since * SECONDS_OF_A_DAY, &tree::of(&[pid])));
+    looking.await.unwrap_or_default()
 }
 
 async fn listed(daemon: &Daemon) -> Result<Vec<(LeftContainer, Judgement)>, String> {

@@ -15,12 +15,15 @@ use super::template::ChatTemplate;
 use super::tokenizer::Tokenizer;
 use super::{Content, Draws, Prepared, Prompt, row};
 use crate::base::ids::ContentHash;
+use crate::base::unfinished;
 use crate::matrix::spec::workload::{Dataset, Profile, Workload};
 
 /// Which code made the prompts; to be raised with every change of what is drawn, counted or written.
 const MADE_BY: (u32, &str) = (1, env!("CARGO_PKG_VERSION"));
 /// What every file begins with.
 const MAGIC: &str = "matrix-prompts";
+/// How the names of files begin that are not whole yet.
+const UNFINISHED: &str = ".new-";
 /// The most bytes of one preparation, and of all together.
 const MOST: (u64, u64) = (512 << 20, 4 << 30);
 
@@ -164,9 +167,11 @@ impl<'a> Shelf<'a> {
 
     fn write(&self, place: &Path, bytes: &[u8]) -> std::io::Result<()> {
         fs::create_dir_all(self.folder)?;
+        unfinished::sweep(self.folder, UNFINISHED);
         let mut file = tempfile::Builder::new()
-            .prefix(".new-")
+            .prefix(UNFINISHED)
             .tempfile_in(self.folder)?;
+        unfinished::hold(file.as_file());
         file.write_all(bytes)?;
         file.persist(place)?;
         Ok(())

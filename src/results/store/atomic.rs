@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
+use crate::base::unfinished;
+
 /// How the names of files begin that are not whole yet.
 const UNFINISHED: &str = ".unfinished-";
 
@@ -47,6 +49,7 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -
         .prefix(UNFINISHED)
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)?;
+    unfinished::hold(file.as_file());
     fill(file.as_file_mut())?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;
@@ -56,6 +59,11 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -
 /// Makes the names in a folder last.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
+}
+
+/// Removes what killed processes were still writing in a folder that others may write to at this moment.
+pub fn sweep_killed(folder: &Path) {
+    unfinished::sweep(folder, UNFINISHED);
 }
 
 /// Removes what a killed process was still writing in `folder`. Only for who holds the run's lock.

@@ -202,6 +202,7 @@ pub fn keep_noise(cache: &Path, noise: &Noise) -> Result<PathBuf> {
 
 fn write<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     let text = serde_json::to_string_pretty(value).expect("texts and finite numbers are JSON");
+    atomic::sweep_killed(atomic::folder(path));
     atomic::write(path, format!("{text}\n").as_bytes()).tried("write", path)
 }
 

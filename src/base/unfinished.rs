@@ -1,0 +1,65 @@
+//! Files that are being written, and those that a killed process left unfinished: a writer locks its file, and the system gives up the
+//! lock of a process that ends, however it ends.
+
+use std::fs::{self, DirEntry, File};
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use crate::base::clock;
+
+/// How old a file is at least, in seconds, whose missing lock counts: its writer locks it right after it made it.
+const LOCKED_BY_THEN: f64 = 0.1;
+
+/// Marks a file as being written for as long as it is open.
+pub fn hold(file: &File) {
+    // On a file system without locks what a killed process left stays.
+    let _ = file.try_lock();
+}
+
+/// Removes the files of a folder whose names begin with `prefix` and that no process writes.
+pub fn sweep(folder: &Path, prefix: &str) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_unfinished = entry.file_name().to_string_lossy().starts_with(prefix);
+        if is_unfinished && is_abandoned(&entry).unwrap_or(false) {
+            // Another process may have been quicker.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn is_abandoned(entry: &DirEntry) -> Option<bool> {
+    let about = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+    let modified = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    let is_old = clock::unix_seconds() - modified.as_secs_f64() >= LOCKED_BY_THEN;
+    Some(is_old && File::open(entry.path()).ok()?.try_lock().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn only_what_nobody_writes_any_more_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, seconds: u64| {
+            let file = File::create(folder.path().join(name)).unwrap();
+            let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            file.set_modified(modified).unwrap();
+            file
+        };
+        let now = clock::unix_seconds() as u64;
+        drop(file(".new-left", 1));
+        drop(file("whole", 1));
+        drop(file(".new-young", now + 60));
+        let held = file(".new-held", 1);
+        hold(&held);
+        sweep(folder.path(), ".new-");
+        let left = |name: &str| folder.path().join(name).exists();
+        assert!(!left(".new-left"));
+        assert!(left("whole") && left(".new-young") && left(".new-held"));
+        drop(held);
+        sweep(folder.path(), ".new-");
+        assert!(!left(".new-held"));
+    }
+}
