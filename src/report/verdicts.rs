@@ -182,8 +182,8 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         columns: vec![
             words("cell", 0),
             words("figure", 0),
-            numbers(names[0], "", 1),
-            numbers(names[1], "", 1),
+            numbers(names[0], "", 0),
+            numbers(names[1], "", 0),
             numbers("n", "", 1),
             numbers("change", "", 0),
             numbers("interval", "", 0),

@@ -462,10 +462,11 @@ impl Order<'_> {
 
     /// The line as it runs on a port.
     fn exact(&self, port: u16) -> String {
+        let devices = self.job.host.machine.device_names(self.lease.devices());
         let given = Given {
             folder: Some(&self.job.host.folder),
             port: Some(port),
-            devices: Some(self.lease.devices()),
+            devices: Some(&devices),
         };
         command::line_of(self.launch, given).joined()
     }
@@ -733,6 +734,7 @@ fn context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> Contex
         run: host.run.clone(),
         start: start.start,
         devices: lease.devices().to_vec(),
+        device_names: host.machine.device_names(lease.devices()),
         // Neighbours get processors of their own where the GPUs say which.
         cpus: match job.plan.parallel {
             true => host.machine.cpus_near(lease.devices()),

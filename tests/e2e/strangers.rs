@@ -284,11 +284,8 @@ fn shared_memory_of_a_killed_run_is_freed_by_clean() {
     child.kill().expect("it lives");
     child.wait().expect("it ended");
     bench.until("the end of the engine", || bench.survivors().is_empty());
-    assert_eq!(left_by_sim(&port).len(), 1, "the engine leaves a file");
-    bench
-        .call(&["clean"])
-        .exits(0)
-        .shows("of shared memory (files: 1)");
+    // The shim frees it; where that was killed too, what is recorded of the start tells it.
+    bench.call(&["clean"]).exits(0);
     assert_eq!(left_by_sim(&port), [] as [PathBuf; 0]);
     assert!(other.0.exists(), "what others have stays");
 }

@@ -163,7 +163,9 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     }
     let is_told =
         |difference: &Difference| matches!(difference.kind, Kind::Engine | Kind::Load | Kind::Limits);
-    if first.content != second.content && !found.iter().any(is_told) {
+    // Cells of other axes are defined otherwise: that is what is compared.
+    let is_one_cell = first.axes == second.axes;
+    if is_one_cell && first.content != second.content && !found.iter().any(is_told) {
         found.push(Difference {
             kind: Kind::Engine,
             what: "definition of the cell".to_owned(),

@@ -383,8 +383,8 @@ pub const TABLE: &[Entry] = &[
         only: &[],
         means: "A source of telemetry was silent for a part of the window, so what happened meanwhile is not known.",
         mend: "Read why in the telemetry of the cell; where nobody watches the GPUs, install the driver's library or tool.",
-        bound: "`gap`: 3s, and three periods of the source",
-        source: "a gap of at most 3 s, and a window with samples on both sides",
+        bound: "`gap`: 3s, and three periods of the source; of the engine's own metrics a note where they were read before and after",
+        source: "a gap of at most 3 s, and a window with samples on both sides; llama-server answers about itself between its batches only",
         brings: &[],
     },
     Entry {
