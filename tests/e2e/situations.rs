@@ -361,7 +361,7 @@ fn servers_that_lie_are_named_and_win_nothing() {
     let found: Vec<String> = honest.chain(lying).chain(is_best).chain(code).collect();
     assert!(
         found.is_empty(),
-        "{} of {} situations:\n{}\n{}",
+        "{} objections to {} situations:\n{}\n{}",
         found.len(),
         all.len(),
         found.join("\n"),

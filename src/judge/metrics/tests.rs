@@ -370,6 +370,23 @@ fn chat_reads_usage_and_reasoning_but_no_tool_calls() {
 }
 
 #[test]
+fn a_count_that_only_we_asked_for_is_none_of_bench_servings() {
+    let told = |is_ours| Request {
+        usage: Some(Usage {
+            completion: Some(4),
+            is_ours,
+            ..Usage::default()
+        }),
+        ..answered(0, 0.0, &[10.0, 20.0, 30.0, 40.0], 50.0)
+    };
+    let requests = [told(false), told(true)];
+    let answers = compat::answers(&requests, Protocol::Chat, Profile::Current);
+    assert_eq!([answers[0].output, answers[1].output], [4, 5], "asked for 5");
+    let ours = figures_of(&requests, &basis(Protocol::Chat), Definitions::Matrix);
+    assert_eq!(get(&ours, "output_tokens"), Some(8.0));
+}
+
+#[test]
 fn gaps_that_bench_serving_would_divide_by_counts_we_lack_have_no_value() {
     let requests = [answered(0, 0.0, &[10.0, 20.0], 50.0)];
     let basis = Basis {
