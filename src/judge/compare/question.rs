@@ -18,8 +18,15 @@ pub fn of_cells(one: &SideCell, two: &SideCell, metric: Metric, noise: Option<Kn
     let slo = || slo_apart(metric, two.limits.get(SLO)?, one.limits.get(SLO)?);
     Question {
         gap: gap
+    let name = metric.name();
+    let drained = || {
+        let mut why = sides
+            .iter()
+            .filter_map(|(side, cell)| Some((side, cell.no_verdict.get(&name)?)));
+        why.next().map(|(side, why)| format!("{side}: {why}"))
+    };
             .map(Gap::Missing)
-            .or_else(|| lengths.or_else(slo).map(Gap::NotComparable)),
+            .or_else(|| lengths.or_else(slo).or_else(drained).map(Gap::NotComparable)),
         ..of_samples(samples, [one.attached, two.attached], metric, noise)
     }
 }

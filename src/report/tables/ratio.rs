@@ -164,9 +164,19 @@ pub(super) fn question(
             ..whole
         },
         None => whole,
+    let drained = || {
+        let mut rows = [reference, one].into_iter();
+        rows.find_map(|shown| {
+            let figures = shown
+                .counted()
+                .filter_map(|summary| summary.figures.get(&Definitions::Matrix));
+            let why = gates::drained(&shown.cell.scenario, metric, figures)?;
+            Some(Gap::NotComparable(format!("{}: {why}", shown.engine())))
+        })
+    };
     };
     Question {
-        gap: gap(comparability).or_else(lengths).or_else(slo),
+        gap: gap(comparability).or_else(lengths).or_else(slo).or_else(drained),
         ..asked
     }
 }
