@@ -76,7 +76,8 @@ pub fn compared<'s, 'a>(shown: &'s [Shown<'a>], reference: Option<&str>, bound: 
     groups
 }
 
-/// Asks about every pair of cells that may be compared, all at once.
+/// Asks about every pair of cells that may be compared. Chance is corrected for among all of them, while variances are shared between the cells of the
+/// same two sides only, as in `compare`: both tell one interval for one ratio.
 fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
     let mut questions = Vec::new();
     let mut asked = Vec::new();
@@ -198,8 +199,7 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
     }
 }
 
-/// Why a row has not won against another one although its figures are better: it alone is suspect, or the other one alone was disturbed. What
-/// both are suspected of they have in common.
+/// Why a row has not won against another one although its figures are better: it is suspect, or the other one alone was disturbed.
 fn doubt(winner: &Shown<'_>, loser: &Shown<'_>) -> Option<String> {
     let codes = |one: &Shown<'_>| {
         let mut counts: BTreeMap<Code, usize> = BTreeMap::new();
@@ -223,8 +223,17 @@ fn doubt(winner: &Shown<'_>, loser: &Shown<'_>) -> Option<String> {
         .keys()
         .filter(|code| code.is_disturbance() && !ours.contains_key(code))
         .collect();
-    let suspect = named(own).map(|codes| format!("{} alone is suspect ({codes})", winner.engine()));
-    suspect
+    let alone = named(own).map(|codes| format!("{} alone is suspect ({codes})", winner.engine()));
+    let both = || {
+        let codes = named(ours.keys().collect())?;
+        Some(format!(
+            "{} and {} are suspect ({codes})",
+            winner.engine(),
+            loser.engine()
+        ))
+    };
+    alone
+        .or_else(both)
         .or_else(|| named(disturbed).map(|codes| format!("{} alone was disturbed ({codes})", loser.engine())))
 }
 
@@ -456,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn who_alone_is_suspect_does_not_win_and_who_alone_was_disturbed_does_not_lose() {
+    fn who_is_suspect_does_not_win_and_who_alone_was_disturbed_does_not_lose() {
         let (slow, quick) = (|| around("a", 100.0), || around("b", 150.0));
         let of = |slow, quick| judged(slow, quick);
         assert_eq!(
@@ -472,10 +481,10 @@ mod tests {
             of(with(slow(), Code::QueueGrowing), quick()),
             (Standing::Better, Some(1))
         );
-        // What both have is no difference; a row with doubts is never the best.
+        // Nor does who is suspect of the same as the other one.
         assert_eq!(
             of(with(slow(), Code::WindowShort), with(quick(), Code::WindowShort)),
-            (Standing::Better, None)
+            (Standing::NotJudged, None)
         );
         // The first one is the reference, and loses by a count that nothing bears out.
         assert_eq!(

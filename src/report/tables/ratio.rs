@@ -53,7 +53,7 @@ pub enum Standing {
     Same,
     /// The starts do not tell, or it is better in one metric and worse in another.
     Unclear,
-    /// There are too few starts, more differs than the engine, or the better one alone is suspect.
+    /// There are too few starts, more differs than the engine, or the better one is suspect.
     NotJudged,
 }
 
