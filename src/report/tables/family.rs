@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::ratio::{self, Held, Ratio, Standing};
 use super::{Shown, names};
 use crate::judge::compare::comparable::Comparability;
-use crate::judge::compare::decision::{self, Answer};
+use crate::judge::compare::decision::{self, Answer, Question};
 use crate::judge::metrics::{Flow, Metric};
 use crate::matrix::plan::Place;
 use crate::results::record::validity::{Code, Verdict};
@@ -81,6 +81,7 @@ pub fn compared<'s, 'a>(shown: &'s [Shown<'a>], reference: Option<&str>, bound: 
 fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
     let mut questions = Vec::new();
     let mut asked = Vec::new();
+    let mut of_sides: BTreeMap<[String; 2], Vec<usize>> = BTreeMap::new();
     for (number, group) in groups.iter().enumerate() {
         for pair in pairs(group) {
             let (baseline, candidate) = (group.rows[pair.0], group.rows[pair.1]);
@@ -88,18 +89,38 @@ fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
             if !comparability.gives_ratio() {
                 continue;
             }
+            let places = of_sides.entry(sides(baseline, candidate)).or_default();
             for metric in &group.metrics {
+                places.push(questions.len());
                 questions.push(ratio::question(baseline, candidate, *metric, &comparability));
                 asked.push((number, pair));
             }
         }
     }
-    let terms = decision::Terms { bound, family: 0 };
+    let of_all = decision::decide(&questions, &decision::Terms { bound, family: 0 });
+    let family = of_all.first().map_or(0, |answer| answer.family);
+    let mut told: Vec<Option<Answer>> = vec![None; questions.len()];
+    for places in of_sides.values() {
+        let own: Vec<Question> = places.iter().map(|at| questions[*at].clone()).collect();
+        let answers = decision::decide(&own, &decision::Terms { bound, family });
+        for (at, answer) in places.iter().zip(answers) {
+            told[*at] = Some(answer);
+        }
+    }
     let mut all = vec![Answers::new(); groups.len()];
-    for ((number, pair), answer) in asked.into_iter().zip(decision::decide(&questions, &terms)) {
+    for ((number, pair), answer) in asked.into_iter().zip(told.into_iter().flatten()) {
         all[number].entry(pair).or_default().push(answer);
     }
     all
+}
+
+/// Names the two sides that `compare` would be asked for: two engines, or two runs of one engine.
+fn sides(baseline: &Shown<'_>, candidate: &Shown<'_>) -> [String; 2] {
+    let is_one_engine = baseline.engine() == candidate.engine();
+    [baseline, candidate].map(|shown| match is_one_engine {
+        true => shown.run.to_owned(),
+        false => format!("{} {}", shown.run, shown.engine()),
+    })
 }
 
 /// Every pair of finished cells as baseline and candidate: a row of the reference engine is the baseline, else the earlier one.
