@@ -51,7 +51,7 @@ pub use leftovers::{Leftover, Swept, find, kill_own, sweep};
 pub use log::{Log, Omen};
 pub use marks::Owner;
 pub use port::free_port;
-pub use ready::{NotReady, Progress, Readiness, ready};
+pub use ready::{NoToken, NotReady, Progress, Readiness, ready};
 pub use shim::{exec, supervise};
 pub use venv::VenvError;
 

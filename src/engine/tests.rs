@@ -319,7 +319,7 @@ async fn health_without_a_token_is_a_lie() {
     let bench = Bench::new();
     let launch = python(SERVER);
     let mut running = bench.start(&launch).await.unwrap();
-    let probe = || async { Err("the answer has no text".to_owned()) };
+    let probe = || async { Err(NoToken::Yet("the answer has no text".to_owned())) };
     let error = ready(&mut running, &launch, &http_client(), probe, || None, |_| {})
         .await
         .unwrap_err();

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::base::clock::{self, Moment};
-use crate::engine::{self, Context, Listener, Logs, NotReady, Running, StartError};
+use crate::engine::{self, Context, Listener, Logs, NoToken, NotReady, Running, StartError};
 use crate::judge::metrics;
 use crate::judge::validity::{self, Evidence};
-use crate::load::{self, Target};
+use crate::load::{self, ProbeError, Target};
 use crate::matrix::plan::command::{self, Given};
 use crate::matrix::plan::{Launch, Measurement, Place, Start};
 use crate::results::record::cell::{
@@ -658,6 +658,24 @@ fn answered_by(who: &str, port: u16, launch: &Launch) -> Fallen {
     )
 }
 
+/// Why the first request gave no token, and whether another try may.
+fn no_token(error: &ProbeError, launch: &Launch) -> NoToken {
+    let words = error.to_string();
+    match error {
+        ProbeError::Status {
+            status: 401 | 403, ..
+        } => NoToken::Refused(format!(
+            "{words}; {}",
+            match launch.contact.headers.is_empty() {
+                true => "give its key with `headers: { Authorization: \"Bearer ${KEY}\" }` at the engine",
+                false => "check the key in `headers:` of the engine",
+            }
+        )),
+        ProbeError::Status { status: 404, .. } | ProbeError::WrongModel { .. } => NoToken::Unknown(words),
+        _ => NoToken::Yet(words),
+    }
+}
+
 /// Waits for an engine's first real token, and learns what it says of itself.
 async fn prove(
     job: &Job<'_>,
@@ -672,7 +690,7 @@ async fn prove(
         load::probe(&target, limit)
             .await
             .map(|_| ())
-            .map_err(|error| error.to_string())
+            .map_err(|error| no_token(&error, launch))
     };
     let tell = |progress: engine::Progress| tell(job, launch, progress);
     let growth = Growth::default();

@@ -15,7 +15,7 @@ use crate::results::record::post_mortem::Retry;
 use crate::results::record::request::Class;
 use crate::results::record::search::SearchRecord;
 use crate::results::record::telemetry::Telemetry;
-use crate::results::record::validity::Validity;
+use crate::results::record::validity::{Validity, Verdict};
 
 /// Everything known about one measurement of a cell but its requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -124,6 +124,12 @@ const RATES: [[&str; 2]; 3] = [
 const ROUNDING: f64 = 1e-6;
 
 impl Summary {
+    /// Whether its figures are worth nothing.
+    pub fn is_invalid(&self) -> bool {
+        let mut reasons = self.validity.iter().flat_map(|validity| &validity.reasons);
+        reasons.any(|reason| reason.weight == Verdict::Invalid)
+    }
+
     /// How the figures that we derived ourselves contradict each other, if they do: somebody wrote them who did not measure them. What was
     /// imported has warnings of its own.
     pub fn contradiction(&self) -> Option<String> {
