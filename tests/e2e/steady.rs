@@ -8,12 +8,12 @@ use crate::harness::Bench;
 /// Four waves of ten requests; the second engine gathers tokens into few events.
 const WAVES: &str = "name: t
 engines:
-  - sim: { as: each, args: [--itl, 5ms] }
-  - sim: { as: gathered, args: [--itl, 5ms, --merge-chunks, '16'] }
+  - sim: { as: each, args: [--ttft, 10ms, --itl, 5ms] }
+  - sim: { as: gathered, args: [--ttft, 10ms, --itl, 5ms, --merge-chunks, '16'] }
 models:
   - one: { tokenizer: data/tokenizer.json }
 scenarios:
-  - waves: { dataset: random-ids, prompts: 40, input_len: 64, output_len: 32, concurrency: 10 }
+  - waves: { dataset: random-ids, prompts: 40, input_len: 64, output_len: 32, concurrency: 10, range_ratio: 1.0 }
 ";
 
 fn figure(summary: &Summary, name: &str) -> f64 {
