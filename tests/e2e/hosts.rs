@@ -48,6 +48,7 @@ fn file(machine: Facts, starts: &[f64]) -> String {
         first_stage: None,
         resolutions: BTreeMap::new(),
         no_ratio: BTreeMap::new(),
+        no_verdict: BTreeMap::new(),
         answer_tokens: None,
         suspect: Vec::new(),
         tried: None,

@@ -260,6 +260,7 @@ mod tests {
             first_stage: Some(3),
             resolutions: BTreeMap::new(),
             no_ratio: BTreeMap::new(),
+            no_verdict: BTreeMap::new(),
             answer_tokens: None,
             suspect: Vec::new(),
             tried: None,

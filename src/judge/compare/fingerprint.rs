@@ -131,7 +131,9 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
         before: before.to_owned(),
         after: after.to_owned(),
     }));
-    if first.prompts != second.prompts {
+    // Of a side of which nothing counts there are no prompts.
+    let is_measured = !first.figures.is_empty() && !second.figures.is_empty();
+    if is_measured && first.prompts != second.prompts {
         let [before, after] = prompts(first, second);
         found.push(Difference {
             kind: Kind::Load,

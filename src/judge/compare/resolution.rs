@@ -30,6 +30,11 @@ pub fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) -> Opti
     is_counted.then(|| 0.5 * known.iter().sum::<f64>() / known.len() as f64 / completed)
 }
 
+/// What zeros of two sides are raised to: the lesser of both, so that two zeros are the same, and no zero passes a value that is none.
+pub fn common(leasts: [Option<f64>; 2]) -> Option<f64> {
+    leasts.into_iter().flatten().reduce(f64::min)
+}
+
 /// The repeats of starts, those of zero raised to the least that can be told from it.
 pub fn raised(starts: &[Vec<f64>], least: Option<f64>) -> Vec<Vec<f64>> {
     let raise = |value: &f64| match least {

@@ -135,6 +135,7 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
             .map(|until| first_stage(&counted, until.stage)),
         resolutions: resolutions(&counted, &gates),
         no_ratio: no_ratio(&counted),
+        no_verdict: no_verdict(cell, &counted),
         answer_tokens: comparable::answer_tokens(&cell.scenario, &counted),
         suspect: counted.iter().flat_map(|summary| doubts(summary)).collect(),
         tried: Some(tried(summaries)),
@@ -168,6 +169,16 @@ fn no_ratio(summaries: &[&Summary]) -> Facts {
         Some((Metric::Found(search.by).name(), why))
     });
     doubts.collect()
+}
+
+/// The throughput of a whole run that the drain at its end decides.
+fn no_verdict(cell: &Cell, counted: &[&Summary]) -> Facts {
+    let full = Metric::Throughput(Flow::Output);
+    let figures = counted
+        .iter()
+        .filter_map(|summary| summary.figures.get(&Definitions::Matrix));
+    let why = gates::drained(&cell.scenario, full, figures);
+    why.map(|why| (full.name(), why)).into_iter().collect()
 }
 
 /// What makes a measurement suspect that counts: for each family of figures that is concerned.

@@ -43,6 +43,7 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
         first_stage: None,
         resolutions: BTreeMap::new(),
         no_ratio: BTreeMap::new(),
+        no_verdict: BTreeMap::new(),
         answer_tokens: None,
         suspect: Vec::new(),
         tried: None,

@@ -115,6 +115,9 @@ pub struct SideCell {
     /// Figures that no ratio may be made of, and why: what a search found without a bracket.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub no_ratio: Facts,
+    /// Figures that give a ratio and no verdict, and why: the throughput of a run that its drain decides.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub no_verdict: Facts,
     /// Mean output tokens of an answer, where the model decides when it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_tokens: Option<f64>,
