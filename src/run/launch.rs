@@ -211,7 +211,12 @@ impl<'a> Course<'a> {
         let endpoint = ready.running.endpoint().clone();
         halt(&self.order, ready.running, &rest).await;
         kept?;
-        if !unverified.is_empty() && !stop.now.is_cancelled() && engine::still_answers(&endpoint).await {
+        // An engine that could not be stopped answers itself.
+        if !unverified.is_empty()
+            && !stop.now.is_cancelled()
+            && engine::still_answers(&endpoint).await
+            && alone(self.order.job).await.is_ok()
+        {
             self.disown(unverified, endpoint.port)?;
         }
         if let Some((measurement, phase, class, reason)) = failed {
