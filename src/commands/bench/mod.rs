@@ -5,6 +5,7 @@
 
 mod arrivals;
 mod notes;
+mod outputs;
 mod partial;
 mod points;
 mod profile;
@@ -13,8 +14,7 @@ mod result;
 mod wish;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +68,7 @@ pub fn execute(args: &BenchArgs) -> Outcome {
             .collect();
         Refusal::usage(format!("{lines}nothing was sent\n"))
     })?;
+    outputs::check(&wish)?;
     let places = Places {
         hf_home: args.ours.hf_home.clone(),
         cache: args.ours.keep_prompts_in.clone(),
@@ -218,15 +219,7 @@ fn tell(ended: &Ended<'_>) -> Outcome {
     }
     complain(&said);
     let wish = ended.wish;
-    let path = match &wish.output.file {
-        Some(path) => path.clone(),
-        None => PathBuf::from(format!(
-            "{}_{}_{}",
-            wish.backend.name(),
-            clock::local_date(),
-            wish.output.rest
-        )),
-    };
+    let path = outputs::line_path(wish);
     let line = match wish.profile {
         Profile::Current => format!("{}\n", ended.line(&figures, &notes)),
         Profile::Classic => {
@@ -239,17 +232,17 @@ fn tell(ended: &Ended<'_>) -> Outcome {
             header + &classic_csv::row(&wish.asked, &figures.block)
         }
     };
-    append(&path, &line).map_err(unfit)?;
+    outputs::append(&path, &line)
+        .map_err(|refusal| refusal.beside(&format!("the line that is not in it:\n{line}")))?;
     if let Some(path) = &wish.output.vllm_json {
-        std::fs::write(path, ended.vllm(&figures, &notes))
-            .map_err(|error| unfit(format!("cannot write `{}`: {error}", path.display())))?;
+        outputs::write(path, &ended.vllm(&figures, &notes))?;
     }
     let steady_file = wish.steady.as_ref().and_then(|steady| steady.file.as_ref());
     if let (Some(steady), Some(path)) = (&steady, steady_file) {
-        append(path, &format!("{}\n", bench_line::steady_line(steady))).map_err(unfit)?;
+        outputs::append(path, &format!("{}\n", bench_line::steady_line(steady)))?;
     }
     if let Some(path) = &wish.output.records {
-        append(path, &ended.records()).map_err(unfit)?;
+        outputs::append(path, &ended.records())?;
         partial::forget(path);
     }
     let has_failed = ended.has_failed();
@@ -261,13 +254,6 @@ fn tell(ended: &Ended<'_>) -> Outcome {
         (false, true) => Exit::CellFailed,
         (false, false) => Exit::Done,
     })
-}
-
-fn append(path: &Path, line: &str) -> Result<(), String> {
-    let wrong = |error: std::io::Error| format!("cannot append to `{}`: {error}", path.display());
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-    // One write, so that two benches into one file do not tear each other's lines.
-    file.map_err(wrong)?.write_all(line.as_bytes()).map_err(wrong)
 }
 
 /// A load that can begin.
