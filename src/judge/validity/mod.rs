@@ -15,6 +15,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use caches::{Met, caches};
 pub use responses::answers;
 pub use table::{Entry, TABLE, described, entry};
 
