@@ -494,6 +494,9 @@ impl<'a> Course<'a> {
         self.summary.figures = metrics::summarize(&requests, &basis);
         self.summary.intervals = metrics::intervals(&requests);
         self.summary.answers = Some(validity::answers(&requests));
+        self.summary
+            .warnings
+            .extend(validity::blank_beginnings(&requests));
         if let Some(cut) = cut {
             return self.cut(Phase::Measure, cut, requests);
         }

@@ -302,7 +302,7 @@ pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, O
         (Count::Input, input),
         (Count::InputVision, total(&|request| Some(request.vision_tokens))),
         (Count::InputReported, total(&|request| usage(request).prompt)),
-        (Count::InputCached, total(&|request| usage(request).cached)),
+        (Count::InputCached, total(&Request::cached_tokens)),
         (Count::Output, output),
         (Count::OutputReported, total(&|request| usage(request).completion)),
         (Count::OutputCounted, total(&|request| request.counted_tokens)),
