@@ -109,6 +109,7 @@ fn ended<'a>(
         accept_length: driving.accept_length,
         is_interrupted: stop.is_asked(),
         is_aborted: driving.is_aborted,
+        is_simulated: known.is_simulated,
         search,
         began: driving.began.clone(),
     }

@@ -103,6 +103,10 @@ pub(super) fn samples(requests: &[Request]) -> [Vec<f64>; Sample::ALL.len()] {
         push(Sample::TtftDue, between(Some(request.due_ns), first));
         push(Sample::E2eDue, between(Some(request.due_ns), last));
         push(Sample::E2eLine, between(request.sent_ns, request.last_line_ns));
+        push(
+            Sample::E2eLineDue,
+            between(Some(request.due_ns), request.last_line_ns),
+        );
         for pair in request.chunks.windows(2) {
             push(Sample::ChunkGap, Some(millis(pair[0].at_ns, pair[1].at_ns)));
         }
