@@ -23,7 +23,7 @@ use crate::results::record::cell::{
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::End;
 use crate::results::record::request::{Class, Request};
-use crate::results::record::telemetry::Sample;
+use crate::results::record::telemetry::{EngineWindow, Sample};
 use crate::run::items::{Sending, items, placed, ran_out, see, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::sampling::{Sampling, Span};
@@ -156,7 +156,9 @@ pub(crate) async fn measure(
         course.summary.warnings.extend(short);
     }
     course.sampled(ready, span_of(&driven), cut.is_none()).await;
-    course.count_hits();
+    let telemetry = course.summary.telemetry.as_ref();
+    let engine = telemetry.and_then(|telemetry| telemetry.engine.clone());
+    course.count_hits(engine.as_ref());
     ready.measured += 1;
     let mut accept = None;
     if cut.is_none() {
@@ -349,9 +351,8 @@ impl<'a> Course<'a> {
     }
 
     /// Prefix-cache hits over the window; a reset that answers success and resets nothing shows here.
-    fn count_hits(&mut self) {
-        let telemetry = self.summary.telemetry.as_ref();
-        let Some(engine) = telemetry.and_then(|telemetry| telemetry.engine.as_ref()) else {
+    fn count_hits(&mut self, engine: Option<&EngineWindow>) {
+        let Some(engine) = engine else {
             return;
         };
         let proof = self.summary.reset.get_or_insert(ResetProof {
@@ -493,6 +494,9 @@ impl<'a> Course<'a> {
         self.summary.figures = metrics::summarize(&requests, &basis);
         self.summary.intervals = metrics::intervals(&requests);
         self.summary.answers = Some(validity::answers(&requests));
+        self.summary
+            .warnings
+            .extend(validity::blank_beginnings(&requests));
         if let Some(cut) = cut {
             return self.cut(Phase::Measure, cut, requests);
         }

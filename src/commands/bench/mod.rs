@@ -14,7 +14,7 @@ mod result;
 mod wish;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +69,12 @@ pub fn execute(args: &BenchArgs) -> Outcome {
         Refusal::usage(format!("{lines}nothing was sent\n"))
     })?;
     outputs::check(&wish)?;
+    let named = wish.scenario.workload.path.as_deref();
+    if let Some(path) = named.filter(|path| !Path::new(path).exists()) {
+        return Err(Refusal::usage(format!(
+            "error: there is no file `{path}`\n  = help: name a data file of the data set with `--dataset-path`\nnothing was sent\n"
+        )));
+    }
     let places = Places {
         hf_home: args.ours.hf_home.clone(),
         cache: args.ours.keep_prompts_in.clone(),
@@ -121,6 +127,7 @@ async fn bench(wish: &Wish, caches: Caches, calibration: Option<Calibration>, st
         server,
         mut session,
         model,
+        is_simulated,
     } = prepared;
     // Nobody asks for the devices of a host on which the server is not.
     let gpus = match engine::is_here(&wish.address.host) {
@@ -128,7 +135,11 @@ async fn bench(wish: &Wish, caches: Caches, calibration: Option<Calibration>, st
         false => None,
     };
     session.watch(gpus).await;
-    let known = Known { model, calibration };
+    let known = Known {
+        model,
+        calibration,
+        is_simulated,
+    };
     points::measure(wish, &server, &session, &known, stop).await
 }
 
@@ -138,6 +149,8 @@ struct Known {
     model: String,
     /// How far this client's moments lie from the truth on this machine, if that was measured.
     calibration: Option<Calibration>,
+    /// Whether the server says that it is the simulated engine.
+    is_simulated: bool,
 }
 
 /// What came of a load that was sent.
@@ -262,6 +275,7 @@ struct Prepared {
     session: Session,
     /// The model in the words of the command line or of the server.
     model: String,
+    is_simulated: bool,
 }
 
 /// Source: spec/bench-serving.md 6, steps 5 to 8.
@@ -269,9 +283,7 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, Refusal> {
     let base = wish.address.to_string();
     let server = Server::new(base.clone(), wish.auth.as_ref())
         .map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
-    if wish.ready_s > 0 {
-        wait(wish, &server).await?;
-    }
+    let is_simulated = wish.ready_s > 0 && wait(wish, &server).await?;
     let model = match &wish.model {
         Some(model) => model.clone(),
         None => ask_model(&server).await?,
@@ -303,11 +315,12 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, Refusal> {
     }
     session.said().iter().for_each(|line| say(line));
     let asked = wish.scenario.workload.asked();
-    if let Some(asked) = asked.filter(|asked| (session.rows() as u64) < *asked) {
-        complain(&format!(
-            "note: the data set gives {} requests, and {asked} were asked for\n",
-            session.rows()
-        ));
+    let (rows, prompts) = (session.rows() as u64, session.prompts() as u64);
+    if let Some(asked) = asked.filter(|asked| rows < *asked) {
+        complain(&match prompts < asked {
+            true => format!("note: the data set gives {rows} requests, and {asked} were asked for\n"),
+            false => format!("note: {rows} requests fall due until the schedule ends, of {asked} prompts\n"),
+        });
     }
     if wish.asks_for_usage() {
         complain(
@@ -322,10 +335,12 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, Refusal> {
         server,
         session,
         model,
+        is_simulated,
     })
 }
 
-async fn wait(wish: &Wish, server: &Server) -> Result<(), Refusal> {
+/// Waits until the server is ready; whether it says that it is the simulated engine.
+async fn wait(wish: &Wish, server: &Server) -> Result<bool, Refusal> {
     let path = match wish.backend {
         Backend::Trt | Backend::Gserver => "",
         _ => "/v1/models",
@@ -333,9 +348,25 @@ async fn wait(wish: &Wish, server: &Server) -> Result<(), Refusal> {
     let (url, limit) = (format!("{}{path}", server.base()), wish.ready_s);
     say(&format!("Waiting up to {limit}s for {url} to become ready..."));
     match server.wait(path, Duration::from_secs(limit)).await {
-        Ok(seconds) => {
-            say(&format!("Server ready in {seconds:.1}s."));
-            Ok(())
+        Ok(ready) => {
+            say(&format!("Server ready in {:.1}s.", ready.seconds));
+            Ok(ready.is_simulated)
+        }
+        Err(error) if error.is_refusal() => {
+            say(&format!("Server at {url} is not ready. Exiting."));
+            let help = match server.base().strip_suffix("/v1") {
+                _ if error.wants_key() => {
+                    "the server wants a key: set `OPENAI_API_KEY`, or give `--header Authorization=\"Bearer KEY\"`"
+                        .to_owned()
+                }
+                Some(base) => {
+                    format!("did you mean `--base-url {base}`? paths such as `/v1/models` are put behind it")
+                }
+                None => "the server is up and does not know that path: see `--base-url` and `--backend`, or leave the \
+                         question out with `--ready-check-timeout-sec 0`"
+                    .to_owned(),
+            };
+            Err(unfit(format!("{error}\n  = help: {help}")))
         }
         Err(error) => {
             say(&format!("Server did not become ready within {limit}s timeout."));

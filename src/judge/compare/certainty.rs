@@ -245,6 +245,8 @@ mod tests {
             clock_mhz: None,
             capped_share: None,
             one_token_share: None,
+            tokens_per_counted: None,
+            tokens_per_event: None,
             attached: false,
             devices: 1,
             requests: Some(100),

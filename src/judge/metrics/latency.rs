@@ -103,6 +103,10 @@ pub(super) fn samples(requests: &[Request]) -> [Vec<f64>; Sample::ALL.len()] {
         push(Sample::TtftDue, between(Some(request.due_ns), first));
         push(Sample::E2eDue, between(Some(request.due_ns), last));
         push(Sample::E2eLine, between(request.sent_ns, request.last_line_ns));
+        push(
+            Sample::E2eLineDue,
+            between(Some(request.due_ns), request.last_line_ns),
+        );
         for pair in request.chunks.windows(2) {
             push(Sample::ChunkGap, Some(millis(pair[0].at_ns, pair[1].at_ns)));
         }
@@ -302,7 +306,7 @@ pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, O
         (Count::Input, input),
         (Count::InputVision, total(&|request| Some(request.vision_tokens))),
         (Count::InputReported, total(&|request| usage(request).prompt)),
-        (Count::InputCached, total(&|request| usage(request).cached)),
+        (Count::InputCached, total(&Request::cached_tokens)),
         (Count::Output, output),
         (Count::OutputReported, total(&|request| usage(request).completion)),
         (Count::OutputCounted, total(&|request| request.counted_tokens)),

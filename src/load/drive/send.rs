@@ -429,6 +429,7 @@ pub(super) fn blank(job: &Job) -> Request {
         counted_chunks: None,
         counted_prompt: None,
         uniform: None,
+        is_blank_first: false,
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,

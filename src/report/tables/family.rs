@@ -194,6 +194,8 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
     if !reference.is_done() {
         return Held::Refused(vec![format!("{} is not done", reference.engine())], None);
     }
+    let comparability = ratio::comparability(one, reference);
+    let is_described = matches!(comparability, Comparability::DescribedOnly(_));
     let ratio = || {
         let straight = answers.get(&(other, at)).map(|answers| (answers, false));
         let (answers, is_reversed) = straight.or_else(|| Some((answers.get(&(at, other))?, true)))?;
@@ -205,6 +207,9 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
         };
         if let Some(why) = doubt {
             (ratio.standing, ratio.reason) = (Standing::NotJudged, why);
+        } else if is_described && let Some(why) = suspect_alone(one, reference) {
+            // What differs may be what the doubt is about: both are said.
+            ratio.reason = format!("{why}; {}", ratio.reason);
         }
         Some(ratio)
     };
@@ -212,7 +217,7 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
         Some(ratio) => Held::Ratio(ratio, said),
         None => Held::Refused(vec![format!("{} is not known", group.metric().label())], None),
     };
-    match ratio::comparability(one, reference) {
+    match comparability {
         Comparability::Comparable => with(Vec::new()),
         Comparability::WithDifferences(said) | Comparability::DescribedOnly(said) => with(said),
         Comparability::PerGpuOnly(said) => Held::Refused(said, per_gpu(one, reference, group.metric())),
@@ -222,29 +227,11 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
 
 /// Why a row has not won against another one although its figures are better: it is suspect, or the other one alone was disturbed.
 fn doubt(winner: &Shown<'_>, loser: &Shown<'_>) -> Option<String> {
-    let codes = |one: &Shown<'_>| {
-        let mut counts: BTreeMap<Code, usize> = BTreeMap::new();
-        for reason in one.counted().flat_map(super::notes::doubts) {
-            if reason.only.is_empty() {
-                *counts.entry(reason.code).or_default() += 1;
-            }
-        }
-        // One start of several is an accident, and part of their spread.
-        let least = one.counted().count().div_ceil(2);
-        counts.retain(|_, count| *count >= least);
-        counts
-    };
-    let (ours, theirs) = (codes(winner), codes(loser));
-    let named = |codes: Vec<&Code>| {
-        let names: Vec<&str> = codes.into_iter().map(|code| code.name()).collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    };
-    let own = ours.keys().filter(|code| !theirs.contains_key(code)).collect();
+    let (ours, theirs) = (doubts(winner), doubts(loser));
     let disturbed = theirs
         .keys()
         .filter(|code| code.is_disturbance() && !ours.contains_key(code))
         .collect();
-    let alone = named(own).map(|codes| format!("{} alone is suspect ({codes})", winner.engine()));
     let both = || {
         let codes = named(ours.keys().collect())?;
         Some(format!(
@@ -253,9 +240,35 @@ fn doubt(winner: &Shown<'_>, loser: &Shown<'_>) -> Option<String> {
             loser.engine()
         ))
     };
-    alone
+    suspect_alone(winner, loser)
         .or_else(both)
         .or_else(|| named(disturbed).map(|codes| format!("{} alone was disturbed ({codes})", loser.engine())))
+}
+
+/// That one row is suspect of what the other one is not.
+fn suspect_alone(one: &Shown<'_>, other: &Shown<'_>) -> Option<String> {
+    let (ours, theirs) = (doubts(one), doubts(other));
+    let own = ours.keys().filter(|code| !theirs.contains_key(code)).collect();
+    named(own).map(|codes| format!("{} alone is suspect ({codes})", one.engine()))
+}
+
+/// What a row is suspect of on half of its starts or more. One start of several is an accident, and part of their spread.
+fn doubts(one: &Shown<'_>) -> BTreeMap<Code, usize> {
+    let mut counts: BTreeMap<Code, usize> = BTreeMap::new();
+    for reason in one.counted().flat_map(super::notes::doubts) {
+        if reason.only.is_empty() {
+            *counts.entry(reason.code).or_default() += 1;
+        }
+    }
+    let least = one.counted().count().div_ceil(2);
+    counts.retain(|_, count| *count >= least);
+    counts
+}
+
+/// Codes as a list; `None` of none.
+fn named(codes: Vec<&Code>) -> Option<String> {
+    let names: Vec<&str> = codes.into_iter().map(|code| code.name()).collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// The ratio of throughput per GPU; `None` of what is no throughput.

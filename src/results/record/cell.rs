@@ -194,6 +194,18 @@ pub struct Answers {
     pub prompt_tokens: u64,
     /// Their tokens by the server's count.
     pub reported_prompt_tokens: u64,
+    /// Answers whose tokens the server counted and we did too.
+    #[serde(default)]
+    pub counted: u32,
+    /// Their tokens by the server's count.
+    #[serde(default)]
+    pub reported_tokens: u64,
+    /// Their tokens by our count of the text.
+    #[serde(default)]
+    pub counted_tokens: u64,
+    /// The events that they came in.
+    #[serde(default)]
+    pub events: u64,
 }
 
 impl Answers {
