@@ -69,7 +69,8 @@ pub fn execute(args: &BenchArgs) -> Outcome {
         Refusal::usage(format!("{lines}nothing was sent\n"))
     })?;
     outputs::check(&wish)?;
-    let named = wish.scenario.workload.path.as_deref();
+    let workload = &wish.scenario.workload;
+    let named = workload.path.as_deref().filter(|_| workload.dataset.needs_file());
     if let Some(path) = named.filter(|path| !Path::new(path).exists()) {
         return Err(Refusal::usage(format!(
             "error: there is no file `{path}`\n  = help: name a data file of the data set with `--dataset-path`\nnothing was sent\n"
