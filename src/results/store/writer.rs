@@ -498,8 +498,10 @@ fn sweep_cut_off(root: &Path) {
         if folder.join(layout::RUN).exists() || !folder.join(layout::LOCK).is_file() {
             continue;
         }
+        // Under its lock nobody writes there, so that even a file of this moment was left.
+        let Ok(_lock) = Lock::take(&folder) else { continue };
         for folder in [folder.join(layout::RECIPES), folder] {
-            atomic::sweep_killed(&folder);
+            let _ = atomic::sweep(&folder);
         }
     }
 }
