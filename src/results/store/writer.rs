@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::clean::{Form, json};
-use super::lock::Lock;
+use super::lock::{self, Lock};
 use super::log::Log;
 use super::{Journal, Result, StoreError, Tried, atomic, layout, reader};
 use crate::base::clock;
@@ -495,11 +495,13 @@ fn folder_of(root: &Path, run: &RunId) -> Result<PathBuf> {
 fn sweep_cut_off(root: &Path) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let folder = entry.path();
-        if folder.join(layout::RUN).exists() || !folder.join(layout::LOCK).is_file() {
+        if folder.join(layout::RUN).exists() {
             continue;
         }
-        // Under its lock nobody writes there, so that even a file of this moment was left.
-        let Ok(_lock) = Lock::take(&folder) else { continue };
+        // Under its lock no process writes there, so that even a file of this moment was left.
+        let Some(_lock) = lock::keep_out(&folder) else {
+            continue;
+        };
         for folder in [folder.join(layout::RECIPES), folder] {
             let _ = atomic::sweep(&folder);
         }
