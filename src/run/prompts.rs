@@ -83,7 +83,8 @@ impl Library {
             &self.caches,
         )
         .map_err(|error| error.to_string())?;
-        let repeated = dataset::repeated_share(&prepared.prompts);
+        let repeated = dataset::repeated_token_share(&prepared.prompts, &tokenizer)
+            .map_err(|error| error.to_string())?;
         Ok(Stock {
             prepared,
             tokenizer,

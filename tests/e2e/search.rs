@@ -200,3 +200,37 @@ fn a_search_with_a_duration_has_prompts_for_its_highest_rate() {
         .exits(0)
         .shows("4088 prompts");
 }
+
+/// Prompts of random tokens begin alike by chance, some points more than others, and with short tokens: here 12 % of the tokens of one point, 4 % of its bytes. That is no warm cache.
+#[test]
+fn prompts_of_a_point_that_repeat_each_other_are_no_warm_cache() {
+    let bench = Bench::of(
+        "
+name: alike
+engines:
+  - sim: { as: vllm, variant: vllm, args: [--preset, fast, --step, 8ms, --seed, \"2\"] }
+models:
+  - m: { tokenizer: data/tokenizer.json }
+scenarios:
+  - found:
+      dataset: random-ids
+      prompts: 200
+      input_len: 32
+      output_len: 16
+      range_ratio: 1.0
+      seed: 2
+      slo: { e2e: 2s }
+      search: { by: concurrency, to: 8, target: 0.9, prompts: 24 }
+validity: { send_lag: 10s, client_cpu: 1.0 }
+",
+    );
+    bench.run(&[]);
+    let run = bench.finished();
+    let search = run.summaries[0].search.as_ref().expect("the search is recorded");
+    assert_eq!(search.ending, SearchEnding::AllHeld, "{}", search.says());
+    assert!(
+        search.points.iter().all(|point| !point.is_warm()),
+        "{}",
+        search.says()
+    );
+}

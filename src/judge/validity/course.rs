@@ -10,6 +10,9 @@ const PARTS: usize = 10;
 /// How far the throughput of a part may lie from that of its neighbours and still count as the same.
 const SAME: f64 = 0.25;
 
+/// Standard deviations within which a difference may come from arrivals at random.
+const CHANCE: f64 = 3.0;
+
 /// Below this many requests in flight a queue is no queue.
 const QUEUE: f64 = 8.0;
 
@@ -42,7 +45,9 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
             Some(format!("{}", bounds.window)),
         ));
     }
-    if let Some(share) = steady_share(evidence.requests, seconds).filter(|share| *share < bounds.steady) {
+    let unsteady = steady_share(evidence.requests, seconds, client::has_rate(evidence))
+        .filter(|share| *share < bounds.steady);
+    if let Some(share) = unsteady {
         reasons.push(found(
             Code::NeverSteady,
             format!("steady for {} of the time", percent(share)),
@@ -59,9 +64,9 @@ pub(super) fn window(requests: &[Request]) -> Option<f64> {
     Some(to.saturating_sub(from) as f64 / 1e9)
 }
 
-/// The longest time, as a share of the whole, for which output came at a throughput that lies within a quarter of its mean; `None`
-/// where too little came to say.
-fn steady_share(requests: &[Request], seconds: f64) -> Option<f64> {
+/// The longest time, as a share of the whole, for which output came at a throughput that lies within a quarter of its mean, or within what
+/// arrivals at random explain; `None` where too little came to say.
+fn steady_share(requests: &[Request], seconds: f64, has_rate: bool) -> Option<f64> {
     let from = requests.iter().filter_map(|request| request.sent_ns).min()?;
     let mut events = [0.0f64; PARTS];
     let part = seconds * 1e9 / PARTS as f64;
@@ -75,12 +80,16 @@ fn steady_share(requests: &[Request], seconds: f64) -> Option<f64> {
     if all < 1000 {
         return None;
     }
+    let same = match has_rate {
+        true => SAME.max(CHANCE / running_in_part(requests, part).sqrt()),
+        false => SAME,
+    };
     let longest = (0..PARTS)
         .flat_map(|first| (first + 1..=PARTS).map(move |end| (first, end)))
         .filter(|(first, end)| {
             let run = &events[*first..*end];
             let mean = run.iter().sum::<f64>() / run.len() as f64;
-            mean > 0.0 && run.iter().all(|count| (count / mean - 1.0).abs() <= SAME)
+            mean > 0.0 && run.iter().all(|count| (count / mean - 1.0).abs() <= same)
         })
         .map(|(first, end)| end - first)
         .max()
@@ -91,6 +100,15 @@ fn steady_share(requests: &[Request], seconds: f64) -> Option<f64> {
     } else {
         longest as f64 / PARTS as f64
     })
+}
+
+/// Requests that run in a part of the window, on average: one that reaches into three parts counts in each.
+fn running_in_part(requests: &[Request], part_ns: f64) -> f64 {
+    let parts: f64 = requests
+        .iter()
+        .filter_map(|request| Some(request.end_ns.saturating_sub(request.sent_ns?) as f64 / part_ns + 1.0))
+        .sum();
+    (parts / PARTS as f64).max(1.0)
 }
 
 /// Requests in flight, on average over each quarter of the time in which they fell due.
@@ -123,12 +141,36 @@ fn growth(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         return;
     };
     let factor = evidence.bounds.queue_growth;
-    let grows = second > factor * first && third > factor * second && last > factor * third;
-    if grows && last >= QUEUE {
+    if grows([first, second, third, last], factor) {
         reasons.push(found(
             Code::QueueGrowing,
             format!("{first:.1}, {second:.1}, {third:.1}, {last:.1} requests in flight in the quarters of the sending"),
             Some(format!("a factor of {factor} from each to the next")),
         ));
+    }
+}
+
+/// Whether the number in flight rose to the end, further than the arrivals at random of an engine that keeps up explain: there it varies by the
+/// square root of its mean.
+fn grows([first, second, third, last]: [f64; 4], factor: f64) -> bool {
+    let mean = (first + second + third + last) / 4.0;
+    let rises = second > factor * first && third > factor * second && last > factor * third;
+    rises && last >= QUEUE && last - first > CHANCE * mean.sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sixty requests at 20 a second of an engine that keeps up, as a run of clean cells met them.
+    #[test]
+    fn a_queue_that_random_arrivals_explain_does_not_grow() {
+        assert!(!grows([3.3, 4.1, 7.3, 8.4], 1.1));
+        assert!(
+            grows([4.0, 12.0, 20.0, 28.0], 1.1),
+            "twice what the engine can bear"
+        );
+        assert!(grows([20.0, 40.0, 60.0, 80.0], 1.1));
+        assert!(!grows([80.0, 60.0, 40.0, 20.0], 1.1));
     }
 }

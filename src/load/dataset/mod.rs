@@ -17,6 +17,7 @@ mod openai;
 pub mod pictures;
 mod random;
 mod records;
+mod repeated;
 pub mod rng;
 mod row;
 mod shared_prefix;
@@ -38,8 +39,9 @@ use std::path::{Path, PathBuf};
 pub use cache::Caches;
 use cache::{Repository, lines};
 use kept::{Key, Shelf};
+pub use repeated::repeated_token_share;
 use row::hash;
-pub use row::{Content, Extras, Prompt, known_share, repeated_share};
+pub use row::{Content, Extras, Prompt, known_share};
 use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 

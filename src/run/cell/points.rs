@@ -7,6 +7,7 @@ use crate::judge::metrics::{Basis, Metric};
 use crate::judge::search::{Hunt, Next};
 use crate::judge::validity::{self, Met};
 use crate::load::Driven;
+use crate::load::dataset::{Prompt, repeated_token_share};
 use crate::matrix::spec::search::Search;
 use crate::results::record::cell::{Definitions, FailureClass, Phase, ResetProof};
 use crate::results::record::search::SearchEnding;
@@ -93,7 +94,10 @@ impl Course<'_> {
                 return self.ended(driven, Some(cut), None, stock).await;
             }
             // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
-            used += rows.min(requests.len());
+            let sent = rows.min(requests.len());
+            // Of these prompts alone: a few of many may repeat each other more than all do.
+            let repeated = repeated_share_of(stock, used, sent).await;
+            used += sent;
             let (telemetry, _) = ready.sampling.after(span, true).await;
             self.count_hits(telemetry.engine.as_ref());
             let mut point = judged(search, value, point.schedule, &requests, &basis);
@@ -101,7 +105,7 @@ impl Course<'_> {
                 launch: self.launch,
                 scenario: &self.cell.scenario,
                 bounds,
-                repeated: stock.repeated,
+                repeated,
                 proof: self.summary.reset.as_ref(),
                 is_unseen: is_fresh && (is_first || are_apart && used <= stock.prepared.prompts.len()),
                 requests: &requests,
@@ -149,4 +153,15 @@ impl Course<'_> {
             is_new || (proof.possible && proof.success == Some(true))
         })
     }
+}
+
+/// The share that so many prompts of the data set repeat of each other, from the place that earlier points reached; `None` where it is unknown.
+async fn repeated_share_of(stock: &Arc<Stock>, from: usize, count: usize) -> Option<f64> {
+    let stock = Arc::clone(stock);
+    let counting = tokio::task::spawn_blocking(move || {
+        let prompts = stock.prepared.prompts.iter().cycle().skip(from).take(count);
+        let prompts: Vec<Prompt> = prompts.cloned().collect();
+        repeated_token_share(&prompts, &stock.tokenizer).ok().flatten()
+    });
+    counting.await.expect("counting what repeats does not panic")
 }
