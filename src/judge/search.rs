@@ -35,6 +35,18 @@ pub fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged {
             due_per_s: rates.due,
             sent_per_s: rates.sent,
         }),
+        peak_concurrency: None,
+    }
+}
+
+/// What was judged of a point at a concurrency, with the most requests that were under way at once: a concurrency that was not reached does not
+/// hold.
+pub fn judge_concurrency(judged: Judged, value: f64, peak: f64) -> Judged {
+    let is_reached = peak >= value * (1.0 - Bounds::default().rate);
+    Judged {
+        holds: judged.holds && is_reached,
+        peak_concurrency: (!is_reached).then_some(peak),
+        ..judged
     }
 }
 
@@ -70,8 +82,8 @@ pub struct Hunt {
     /// The place of the highest point that held.
     best: Option<usize>,
     fails_at: Option<f64>,
-    /// Whether a point met a warm cache: the next ones would too.
-    is_warm: bool,
+    /// What ended it before its bounds met: a point met a warm cache, or did not reach its concurrency. The next ones would too.
+    ended: Option<SearchEnding>,
 }
 
 /// What a search does next.
@@ -91,14 +103,14 @@ impl Hunt {
             points: Vec::new(),
             best: None,
             fails_at: None,
-            is_warm: false,
+            ended: None,
         }
     }
 
     /// What to do now.
     pub fn next(&self) -> Next {
-        if self.is_warm {
-            return Next::Over(SearchEnding::CacheWarm);
+        if let Some(ending) = self.ended {
+            return Next::Over(ending);
         }
         let Search { from, to, points, .. } = self.search;
         let held = self.best.map(|best| self.points[best].value);
@@ -131,10 +143,16 @@ impl Hunt {
 
     /// Takes in what was measured at the value of [`Hunt::next`].
     pub fn take(&mut self, point: Point) {
-        match (point.is_warm(), point.judged.holds) {
-            (true, _) => self.is_warm = true,
-            (false, true) => self.best = Some(self.points.len()),
-            (false, false) => self.fails_at = Some(point.value),
+        // Answers that miss the SLO although fewer requests were under way would miss it all the more.
+        let holds_with_fewer = point.judged.attainment >= self.search.target;
+        if point.is_warm() {
+            self.ended = Some(SearchEnding::CacheWarm);
+        } else if point.judged.peak_concurrency.is_some() && holds_with_fewer {
+            self.ended = Some(SearchEnding::NotReached);
+        } else if point.judged.holds {
+            self.best = Some(self.points.len());
+        } else {
+            self.fails_at = Some(point.value);
         }
         self.points.push(point);
     }
@@ -261,7 +279,28 @@ mod tests {
         assert_eq!((judged.attainment, judged.holds), (1.0, false));
         let unreached = judged.unreached.unwrap();
         assert_eq!((unreached.due_per_s, unreached.sent_per_s), (100.0, 50.0));
-        assert!(judge(&slow, &slo(), &by(By::Concurrency, 1.0)).holds);
+        let judged = judge(&slow, &slo(), &by(By::Concurrency, 1.0));
+        assert!(judged.holds);
+        assert!(judge_concurrency(judged, 10.0, 10.0).holds);
+        let short = judge_concurrency(judged, 16.0, 10.0);
+        assert_eq!((short.holds, short.peak_concurrency), (false, Some(10.0)));
+    }
+
+    #[test]
+    fn a_concurrency_that_was_not_reached_ends_the_search_without_a_bracket() {
+        let search = by(By::Concurrency, 1.0);
+        let mut hunt = Hunt::new(search);
+        hunt.take(point(1.0, true));
+        let mut short = point(2.0, true);
+        short.judged = judge_concurrency(short.judged, 2.0, 1.0);
+        hunt.take(short);
+        let record = hunt.record();
+        assert_eq!(
+            (record.found, record.fails_at, record.ending),
+            (Some(1.0), None, SearchEnding::NotReached)
+        );
+        let said = record.says();
+        assert!(said.contains("at most 1 requests of 2"), "{said}");
     }
 
     #[test]
@@ -285,6 +324,7 @@ mod tests {
                 holds,
                 due_per_s: None,
                 unreached: None,
+                peak_concurrency: None,
             },
             schedule_hash: ContentHash::of_bytes(b""),
             figures: Default::default(),

@@ -242,7 +242,9 @@ impl<'a> Course<'a> {
             return Ok(items);
         }
         let Measurement { cell, start, repeat } = self.measurement;
-        let beginning = Beginning::of(&(self.cell.scenario.seed, cell, start, repeat, self.tries, what));
+        // The moment tells runs, and tries of a resumed one, apart: a server that someone else started remembers them all.
+        let moment = clock::unix_seconds();
+        let beginning = Beginning::of(&(cell, start, repeat, self.tries, what, moment));
         let letters = beginning.letters().to_owned();
         let stock = Arc::clone(stock);
         let putting = tokio::task::spawn_blocking(move || {

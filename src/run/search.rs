@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::base::ids::ContentHash;
 use crate::base::units::Span;
-use crate::judge::metrics::{self, Basis};
-use crate::judge::search::judge;
+use crate::judge::metrics::{self, Basis, Metric};
+use crate::judge::search::{judge, judge_concurrency};
 use crate::load::{Driven, Item};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::{Scenario, Slo};
@@ -91,11 +91,14 @@ pub fn judged(
     };
     let slo = basis.slo.as_ref().unwrap_or(&every);
     let mut sets = metrics::summarize(requests, basis);
+    let figures = sets.remove(&Definitions::Matrix).unwrap_or_default();
+    let judged = judge(requests, slo, search);
+    let peak = metrics::figure(&figures, Metric::PeakConcurrency).filter(|_| search.by == By::Concurrency);
     Point {
         value,
-        judged: judge(requests, slo, search),
+        judged: peak.map_or(judged, |peak| judge_concurrency(judged, value, peak)),
         schedule_hash: schedule,
-        figures: sets.remove(&Definitions::Matrix).unwrap_or_default(),
+        figures,
         caches: Vec::new(),
     }
 }

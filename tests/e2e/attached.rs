@@ -57,6 +57,30 @@ fn repeats_on_running_servers_are_cold_and_never_the_best() {
     );
 }
 
+/// A server that someone else started remembers the prompts of every earlier run of the same matrix.
+#[test]
+fn a_second_run_on_a_running_server_begins_its_prompts_otherwise() {
+    let server = Server::start(&["--preset", "fast", "--dialect", "vllm"]);
+    let matrix = attached(&[("a", &server)], LOAD);
+    let mut letters = BTreeSet::new();
+    for _ in 0..2 {
+        let bench = Bench::of(&matrix);
+        bench.run(&[]).exits(0);
+        for summary in &bench.finished().summaries {
+            let proof = summary.reset.as_ref().expect("what is known of its caches");
+            assert_eq!(proof.hits_in_window, Some(0.0), "{proof:?}");
+            letters.insert(
+                proof
+                    .unique_prefix
+                    .clone()
+                    .expect("its prompts begin with letters")
+                    .letters,
+            );
+        }
+    }
+    assert_eq!(letters.len(), 6, "{letters:?}");
+}
+
 /// Its health check is open to anyone, as vLLM's is, and nothing else.
 #[test]
 fn a_server_that_wants_a_key_is_refused_before_anything_starts() {

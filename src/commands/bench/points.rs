@@ -195,6 +195,9 @@ fn verdict(point: &Point, search: &Search) -> String {
             rates.sent_per_s, rates.due_per_s
         )
     });
+    let unreached = judged.peak_concurrency.map_or(unreached, |peak| {
+        format!("at most {peak} requests were under way at once; ")
+    });
     let due = judged
         .due_per_s
         .map_or_else(String::new, |due| format!(" ({due:.2} fell due)"));
@@ -244,7 +247,11 @@ fn table(record: &SearchRecord) -> String {
             judged.good,
             judged.attainment * 100.0,
             format!("{low:.2} to {high:.2} %"),
-            if judged.holds { "yes" } else { "no" }
+            match (judged.holds, judged.peak_concurrency) {
+                (true, _) => "yes",
+                (false, Some(_)) => "not reached",
+                (false, None) => "no",
+            }
         );
     }
     text

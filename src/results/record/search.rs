@@ -42,6 +42,8 @@ pub enum SearchEnding {
     Stopped,
     /// A point found its prompts in the engine's cache, so that it says nothing of its value.
     CacheWarm,
+    /// A point never had as many requests under way as it was to have: it had too few prompts, or they were answered faster than they were sent.
+    NotReached,
 }
 
 /// One point of a search.
@@ -78,7 +80,7 @@ pub struct Judged {
     pub attainment: f64,
     /// Where that share lies with 95 % confidence if requests were independent, by Wilson's interval.
     pub interval: [f64; 2],
-    /// Whether the share reaches the target, and the rate was reached.
+    /// Whether the share reaches the target, and the rate or concurrency was reached.
     pub holds: bool,
     /// The rate at which requests fell due, as the arrivals were drawn; only where the rate was varied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,6 +88,9 @@ pub struct Judged {
     /// The rate that was reached, where it is not the one that was to be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreached: Option<Unreached>,
+    /// The most requests that were under way at once, where that is fewer than were to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_concurrency: Option<f64>,
 }
 
 /// A rate that was not reached, in requests per second.
@@ -130,6 +135,16 @@ impl SearchRecord {
         points.filter_map(apart).reduce(f64::max)
     }
 
+    /// How many requests were under way at the point that did not reach its concurrency, and what to do.
+    fn not_reached(&self) -> String {
+        let short = |point: &Point| Some((point.judged.peak_concurrency?, point.value));
+        let (peak, value) = self.points.iter().rev().find_map(short).unwrap_or_default();
+        format!(
+            "at most {peak} requests of {value} were under way at once: raise the number of prompts, or lower the highest {}",
+            self.by.name()
+        )
+    }
+
     /// What was found, in words.
     pub fn says(&self) -> String {
         let (name, unit) = (self.by.name(), self.by.unit());
@@ -140,6 +155,9 @@ impl SearchRecord {
                 Some(lowest) if self.ending == SearchEnding::CacheWarm => format!(
                     "no {name} was found: the prompts of the first point, {lowest} {unit}, were in the engine's cache"
                 ),
+                Some(lowest) if self.ending == SearchEnding::NotReached => {
+                    format!("no {name} was found: at {lowest} {unit} {}", self.not_reached())
+                }
                 Some(lowest) => format!(
                     "no {name} was found that holds {target} attainment: already {lowest} {unit} does not; the bound lies below \
                      and is not bracketed"
@@ -171,13 +189,18 @@ impl SearchRecord {
             SearchEnding::AllHeld => {
                 format!("{at}; that is the highest that was allowed, and the bound is not bracketed")
             }
-            SearchEnding::OutOfPoints | SearchEnding::Stopped | SearchEnding::CacheWarm => {
+            SearchEnding::OutOfPoints
+            | SearchEnding::Stopped
+            | SearchEnding::CacheWarm
+            | SearchEnding::NotReached => {
                 let why = match self.ending {
-                    SearchEnding::Stopped => "the search was stopped",
+                    SearchEnding::Stopped => "the search was stopped".to_owned(),
                     SearchEnding::CacheWarm => {
                         "the prompts of the next point were in the engine's cache, which ended the search"
+                            .to_owned()
                     }
-                    _ => "the points ran out",
+                    SearchEnding::NotReached => format!("at the next point {}", self.not_reached()),
+                    _ => "the points ran out".to_owned(),
                 };
                 let open = match self.fails_at {
                     Some(_) => "the bound is known less well than asked for",
