@@ -60,7 +60,7 @@ fn a_calibration_that_is_killed_leaves_no_folder_once_the_next_command_cleaned()
         left
     };
     for command in [&["clean"][..], &["calibrate", "--streams", "1", "--tokens", "3"]] {
-        let mut child = bench.begin(&["calibrate", "--streams", "1", "--tokens", "100000"]);
+        let mut child = bench.begin(&["calibrate", "--streams", "1", "--tokens", "10000"]);
         bench.until("a folder of the calibration", || !left().is_empty());
         // Right after it was made nobody can tell whether its owner lives.
         std::thread::sleep(Duration::from_millis(300));
