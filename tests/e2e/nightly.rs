@@ -393,3 +393,24 @@ fn noise_is_measured_kept_and_used() {
     }
     bench.leaves_no_process();
 }
+
+/// What a night is told to overlook is no loss in its tables either.
+#[test]
+fn the_floor_of_a_night_reaches_its_tables() {
+    let matrix = matrix(5, 10_000)
+        .replace(
+            "  - sim: { variant: vllm }\n",
+            "  - sim: { as: one, variant: vllm }\n  - sim: { as: two, variant: vllm, args: [--itl, 13ms] }\n",
+        )
+        .replace(
+            "  - a: { tokenizer: data/tokenizer.json, args: [--ttft, 10ms, --itl, 10ms] }\n",
+            "",
+        )
+        .replace("--itl, 10000us]", "--itl, 10ms]");
+    let bench = Bench::of(&matrix);
+    let told = nightly(&bench, &["--floor", "60%"]).exits(0).stdout;
+    assert!(told.contains("beyond 60 %") && !told.contains("[best]"), "{told}");
+    let page = fs::read_to_string(newest(&bench).join("report.md")).expect("there is a report");
+    assert!(page.contains("beyond 60 %"), "{page}");
+    bench.leaves_no_process();
+}
