@@ -229,8 +229,8 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Requests that begin as none before them on this start did, where the recipe asks for that; `what` tells those of one
-    /// measurement apart. A run that is resumed sends the same, and the digest of the prompts is that of the prompts as they were
+    /// Requests that begin as none before them did, of this run or another one, where the recipe asks for that: a server that somebody else started
+    /// may remember earlier runs. `what` tells those of one measurement apart. A run that is resumed sends the same, and the digest of the prompts is that of the prompts as they were
     /// drawn: what it tells apart are workloads.
     async fn begun(
         &mut self,
@@ -242,7 +242,9 @@ impl<'a> Course<'a> {
             return Ok(items);
         }
         let Measurement { cell, start, repeat } = self.measurement;
-        let beginning = Beginning::of(&(self.cell.scenario.seed, cell, start, repeat, self.tries, what));
+        let seed = self.cell.scenario.seed;
+        let run = &self.job.host.run;
+        let beginning = Beginning::of(&(run, seed, cell, start, repeat, self.tries, what));
         let letters = beginning.letters().to_owned();
         let stock = Arc::clone(stock);
         let putting = tokio::task::spawn_blocking(move || {
