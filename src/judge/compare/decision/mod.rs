@@ -369,7 +369,11 @@ fn own_variance(question: &Question) -> Option<Variance> {
     let (first, second) = (&question.baseline, &question.candidate);
     let (squares, df) = match question.design() {
         Design::Rounds => {
-            let differences: Vec<f64> = first.logs.iter().zip(&second.logs).map(|(a, b)| b - a).collect();
+            let rounds = first.staged().iter().zip(second.staged());
+            let differences: Vec<f64> = rounds.map(|(a, b)| b - a).collect();
+            if differences.is_empty() {
+                return None;
+            }
             // The difference of two starts has twice the variance of one.
             let squares = student::squares(&differences, student::mean(&differences)) / 2.0;
             (squares, differences.len() - 1)
