@@ -131,7 +131,7 @@ fn pairs(group: &Group<'_, '_>) -> Vec<(usize, usize)> {
 }
 
 /// What a row is beside the reference: the first row of the reference engine that it can be compared with. A row of that engine which
-/// can be compared with no earlier one is a reference itself.
+/// can be compared with no earlier one is a reference itself, and says why.
 fn held(group: &Group<'_, '_>, at: usize, answers: &Answers) -> Held {
     let references: Vec<usize> = (0..group.rows.len())
         .filter(|other| group.rows[*other].launch.engine.name == group.reference)
@@ -146,6 +146,7 @@ fn held(group: &Group<'_, '_>, at: usize, answers: &Answers) -> Held {
             false => against(group, at, other, answers),
         };
         match found {
+            Held::Ratio(ratio, _) if other == at => return Held::Ratio(ratio, apart(&refused)),
             Held::Ratio(..) => return found,
             Held::Refused(..) => refused.push(found),
         }
@@ -153,6 +154,22 @@ fn held(group: &Group<'_, '_>, at: usize, answers: &Answers) -> Held {
     let has_per_gpu = |held: &Held| matches!(held, Held::Refused(_, Some(_)));
     let chosen = refused.iter().position(has_per_gpu).unwrap_or(0);
     refused.swap_remove(chosen)
+}
+
+/// Why a row cannot be compared with earlier ones of its engine, each reason once.
+fn apart(refused: &[Held]) -> Vec<String> {
+    let mut said: Vec<String> = Vec::new();
+    for held in refused {
+        if let Held::Refused(why, _) = held {
+            said.extend(
+                why.iter()
+                    .filter(|why| !said.contains(why))
+                    .cloned()
+                    .collect::<Vec<_>>(),
+            );
+        }
+    }
+    said
 }
 
 /// A row of the reference engine, which is its own measure.
