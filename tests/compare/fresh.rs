@@ -379,18 +379,14 @@ fn what_is_doubtful_is_marked_before_any_second_table() {
         )),
     ];
     let written = Written::of(&rows);
-    for format in ["markdown", "terminal"] {
-        let page = written.report(&["r"], format);
-        // The first table has a row for the load, and the values of all engines in it.
-        let row = page.lines().find(|line| line.contains("falcon"));
-        let row = row.expect("there is a row");
-        for (value, mark) in [("370.", "suspect"), ("200.", "invalid")] {
-            let at = row
-                .find(value)
-                .unwrap_or_else(|| panic!("{format}: no {value}: {row}"));
-            let cell = row[at..].split(['|', '│']).next().unwrap_or_default();
-            assert!(cell.contains(mark), "{format}: {value}: {row}");
-        }
+    // The first table has a row for the load, and the values of all engines in it.
+    let page = written.report(&["r"], "markdown");
+    let row = page.lines().find(|line| line.starts_with("| falcon"));
+    let row = row.expect("there is a row");
+    for (value, mark) in [("370.", "suspect"), ("200.", "invalid")] {
+        let at = row.find(value).unwrap_or_else(|| panic!("no {value}: {row}"));
+        let cell = row[at..].split('|').next().unwrap_or_default();
+        assert!(cell.contains(mark), "{value}: {row}");
     }
     assert!(!has_best(&written.document(&["r"])));
     // `compare` says so in its table and for machines.
@@ -489,7 +485,7 @@ fn a_smaller_cache_type_and_a_variable_stand_beside_the_ratio_and_in_the_compari
         ],
         &[("ATTN", "XFORMERS")],
     );
-    let told = ["64", "256", "fp8_e5m2", "FLASH", "XFORMERS"];
+    let told = ["64", "256", "fp8", "FLASH", "XFORMERS"];
     let written = Written::of(&[row("tgi", 400.0, usual.clone()), row("mlc", 360.0, other.clone())]);
     let document = written.document(&["r"]);
     let differences = format!(
