@@ -354,6 +354,83 @@ fn one_run_takes_every_format_and_other_commands_work_on_it() {
     assert!(twice.stderr.contains("never overwritten"), "{}", twice.stderr);
 }
 
+/// A console log and a JSON file of two engines, whose GPUs, precision and versions nobody wrote into them: flags or a file beside them say it, and
+/// they can be compared.
+#[test]
+fn what_files_lack_is_told_by_flags_or_beside_them() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let log = fs::read_to_string(fixture("vllm-console.log")).expect("it can be read");
+    let faster = log
+        .replace("102.40", "128.00")
+        .replace("1.25", "1.00")
+        .replace("6.40", "8.00")
+        .replace("307.20", "384.00");
+    fs::write(folder.path().join("one.log"), &log).expect("a file can be written");
+    fs::write(folder.path().join("two.log"), faster).expect("a file can be written");
+    let known = [
+        "--gpus",
+        "8",
+        "--gpu",
+        "H100",
+        "--precision",
+        "bf16",
+        "--version",
+        "v0.10.1",
+    ];
+    let one = [
+        &["import", "one.log", "--name", "one", "--engine", "vllm"],
+        &known[..],
+    ]
+    .concat();
+    let ran = matrix(&one, folder.path());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let beside = "engine: sglang\nversion: v0.5.1\ngpus: 8\ngpu: H100\nprecision: bf16\n";
+    fs::write(folder.path().join("two.log.import.yaml"), beside).expect("a file can be written");
+    let ran = matrix(&["import", "two.log", "--name", "two"], folder.path());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let told = matrix(
+        &["report", "results/one", "results/two", "--format", "json"],
+        folder.path(),
+    );
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let document: Value = serde_json::from_str(&told.stdout).expect("it is JSON");
+    let rows = document["comparisons"][0]["rows"]
+        .as_array()
+        .expect("they stand side by side");
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
+    assert!(
+        names.iter().any(|name| name.contains("vllm@v0.10.1"))
+            && names.iter().any(|name| name.contains("sglang@v0.5.1")),
+        "{names:?}"
+    );
+    let ratios: Vec<f64> = rows
+        .iter()
+        .filter_map(|row| row["ratio"]["value"].as_f64())
+        .collect();
+    assert!(
+        ratios.len() == 2 && ratios.iter().any(|ratio| (ratio - 1.25).abs() < 1e-6),
+        "{rows:#?}"
+    );
+}
+
+/// The median under the name that `--metric-percentiles` gives it.
+#[test]
+fn the_fiftieth_percentile_is_the_median() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let log = fs::read_to_string(fixture("vllm-console.log")).expect("it can be read");
+    let log = log.replace("Median TTFT (ms):", "P50 TTFT (ms):   ");
+    fs::write(folder.path().join("p.log"), log).expect("a file can be written");
+    let ran = matrix(&["import", "p.log", "--name", "p"], folder.path());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("P50"), "{}", ran.stderr);
+    let all = summaries(&folder.path().join("results/p"));
+    let figures = &all[0].1["figures"];
+    assert!(
+        figures.to_string().contains("\"median_ttft_ms\":20.0"),
+        "{figures}"
+    );
+}
+
 #[test]
 fn files_that_hold_nothing_are_all_named_and_nothing_is_written() {
     let folder = tempfile::tempdir().expect("a folder can be made");

@@ -253,7 +253,13 @@ impl Probe<'_> {
             plan.start_times(starts);
             plan.keep(is_wanted);
         };
-        let measured = measure(&run, self.colors, &change, &Further::Nothing)?;
+        let measured = measure(
+            &run,
+            self.colors,
+            &change,
+            &Further::Nothing,
+            self.args.judging.floor,
+        )?;
         if measured.exit == Exit::Interrupted {
             return Ok(None);
         }

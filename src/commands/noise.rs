@@ -12,7 +12,7 @@ use crate::commands::compare::{gates, of_run};
 use crate::commands::run::measure;
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
-use crate::judge::compare::decision::KnownNoise;
+use crate::judge::compare::decision::{KnownNoise, USUAL_BOUND};
 use crate::judge::compare::spread::{self, Demand};
 use crate::judge::compare::{machines, stored, student, verdict};
 use crate::report::{self, Format, verdicts};
@@ -61,6 +61,7 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
         colors,
         &|plan| plan.start_times(starts),
         &Further::While(&further),
+        USUAL_BOUND,
     )?;
     if measured.exit == Exit::Interrupted {
         return Ok(Exit::Interrupted);

@@ -12,7 +12,6 @@ use crate::commands::again::certainties;
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::compare::certainty::Certainty;
-use crate::judge::compare::decision::USUAL_BOUND;
 use crate::judge::compare::machines;
 use crate::judge::compare::side::machine_facts;
 use crate::judge::metrics;
@@ -99,17 +98,18 @@ fn known(name: &str, runs: &[Run]) -> Result<(), Refusal> {
 }
 
 /// Writes the documents of a run beside its records, and gives the tables for the terminal, of the cells that fit `only`. The noise of
-/// this host lies in `cache`.
+/// this host lies in `cache`; a change smaller than `bound` does not count.
 pub(crate) fn write(
     store: &Store,
     only: Option<&Selector>,
     cache: &Path,
+    bound: f64,
     colors: Colors,
 ) -> anyhow::Result<String> {
     let run = Run::read(store.folder())?;
     results(&run, store, |_| true)?;
     let read = [Read::of(&run, cache)];
-    let document = document(&read, None, USUAL_BOUND);
+    let document = document(&read, None, bound);
     for format in WRITTEN {
         store.write_report(file(format), &text(&document, format, Screen::PAGE))?;
     }
@@ -138,7 +138,7 @@ pub(crate) fn write(
     };
     Ok(format!(
         "{}{note}",
-        tables(&self::document(&[Read::of(&part, cache)], None, USUAL_BOUND))
+        tables(&self::document(&[Read::of(&part, cache)], None, bound))
     ))
 }
 

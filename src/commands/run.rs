@@ -19,6 +19,7 @@ use crate::commands::{
 };
 use crate::engine;
 use crate::exit::Exit;
+use crate::judge::compare::decision::USUAL_BOUND;
 use crate::matrix::plan::{Launch, Measurement, Place, Plan, Start};
 use crate::matrix::spec::gpus::GpuList;
 use crate::progress::Progress;
@@ -49,7 +50,7 @@ const QUICK_TOKENS: u32 = 16;
 /// # Errors
 /// Mistakes in the files, a machine that is not fit, a disk that refuses.
 pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
-    let measured = measure(args, colors, &|_| (), &Further::AsAsked)?;
+    let measured = measure(args, colors, &|_| (), &Further::AsAsked, USUAL_BOUND)?;
     if !args.json {
         print(&measured.tables);
         print(&format!("{}\n", measured.count.words()));
@@ -143,7 +144,8 @@ pub(super) struct Measured {
     pub exit: Exit,
 }
 
-/// Measures a matrix, whose plan `change` may change before anything is chosen of it, and what is wanted beyond it.
+/// Measures a matrix, whose plan `change` may change before anything is chosen of it, and what is wanted beyond it. A change smaller than
+/// `bound` does not count in its tables.
 ///
 /// # Errors
 /// As [`execute`].
@@ -152,6 +154,7 @@ pub(super) fn measure(
     colors: Colors,
     change: &dyn Fn(&mut Plan),
     further: &Further<'_>,
+    bound: f64,
 ) -> Result<Measured, Refusal> {
     let mut read =
         read(&args.matrix).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?;
@@ -230,6 +233,7 @@ pub(super) fn measure(
         args,
         colors,
         further,
+        bound,
         read,
         whole,
         host,
@@ -253,6 +257,7 @@ struct Begun<'a> {
     args: &'a RunArgs,
     colors: Colors,
     further: &'a Further<'a>,
+    bound: f64,
     read: Read,
     whole: Plan,
     host: Host,
@@ -269,6 +274,7 @@ impl Begun<'_> {
             args,
             colors,
             further,
+            bound,
             read,
             whole,
             host,
@@ -321,7 +327,7 @@ impl Begun<'_> {
         let finished = store
             .finished(&plans.chosen)
             .context("cannot read what is finished")?;
-        let tables = report::write(&store, args.only.as_ref(), &args.places.cache(), colors)
+        let tables = report::write(&store, args.only.as_ref(), &args.places.cache(), bound, colors)
             .context("the measurements are saved, the tables are not")?;
         let count = Count::of(finished.values(), measurements(&plans.chosen.starts));
         Ok(Measured {

@@ -1,12 +1,12 @@
 //! A comparison of two sides: what was judged and what was not, what differs, then a row for each gating figure of each cell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::labels::Labels;
 use super::{Align, Column, MISSING, Mark, Row, Table, Value};
 use crate::base::ids::CellKey;
-use crate::judge::compare::cells::{Comparison, Row as Judged};
+use crate::judge::compare::cells::{Comparison, Row as Judged, Suspicion};
 use crate::judge::compare::decision::{EQUIVALENCE_LEVEL, Estimate, LEVEL, Outcome};
 use crate::judge::compare::verdict::{Verdict, chance};
 use crate::judge::metrics::Unit;
@@ -132,9 +132,6 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         for left in &row.left_out {
             say(cell.clone(), format!("left out: {left}"));
         }
-        for doubt in &row.suspect {
-            say(cell.clone(), format!("suspect: {doubt}"));
-        }
     }
     let mut notes: Vec<String> = said
         .into_iter()
@@ -144,6 +141,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
             cells => format!("{what}: {}", cells.join("; ")),
         })
         .collect();
+    notes.extend(suspicions(comparison, &labels));
     let rows = comparison.rows.iter().map(|row| Row {
         cells: values(row, &labels.name(&row.cell)),
         marks: marks(row),
@@ -196,6 +194,43 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         rows,
         notes,
     }
+}
+
+/// What measurements are suspect of: a line for each code on each side, with the cells that show it counted. `--format json` tells all.
+fn suspicions(comparison: &Comparison, labels: &Labels) -> Vec<String> {
+    let mut found: BTreeMap<(&str, &str), BTreeMap<&CellKey, Vec<&Suspicion>>> = BTreeMap::new();
+    for row in &comparison.rows {
+        for suspicion in &row.suspect {
+            let cells = found.entry((suspicion.side, suspicion.code())).or_default();
+            let known = cells.entry(&row.cell).or_default();
+            // Another figure of the cell tells the same.
+            if !known.contains(&suspicion) {
+                known.push(suspicion);
+            }
+        }
+    }
+    let line = |((side, _), cells): (&(&str, &str), &BTreeMap<&CellKey, Vec<&Suspicion>>)| {
+        let (cell, of_cell) = cells.iter().next()?;
+        let first = of_cell.first()?;
+        let starts = |found: &Vec<&Suspicion>| {
+            let starts: BTreeSet<u32> = found.iter().flat_map(|one| one.starts.iter().copied()).collect();
+            starts.len()
+        };
+        let all: usize = cells.values().map(starts).sum();
+        Some(match (cells.len(), of_cell.len()) {
+            (1, 1) => format!("{}: suspect: {first}", labels.name(cell)),
+            (1, _) => format!(
+                "{}: suspect: {side}, {all} starts: {} and the like",
+                labels.name(cell),
+                first.reason
+            ),
+            (count, _) => format!(
+                "suspect: {side}, {all} starts of {count} cells: {} and the like",
+                first.reason
+            ),
+        })
+    };
+    found.iter().filter_map(line).collect()
 }
 
 fn marks(row: &Judged) -> Vec<Mark> {
@@ -367,7 +402,7 @@ fn judged(row: &Judged) -> serde_json::Value {
         "within_share": row.spread.within.map(f64::sqrt),
         "between_share": row.spread.between.map(f64::sqrt),
         "left_out": row.left_out,
-        "suspect": row.suspect,
+        "suspect": row.suspect.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
 

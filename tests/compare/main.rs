@@ -4,6 +4,7 @@
 mod again;
 #[path = "../support/binary.rs"]
 mod binary;
+mod fresh;
 mod harness;
 mod reports;
 mod schedules;

@@ -798,3 +798,76 @@ fn an_invalid_measurement_drops_its_round_in_report_and_compare_alike() {
         assert!((change - 0.02).abs() < 1e-9, "{change}: {text}");
     }
 }
+
+#[test]
+fn one_suspect_start_wins_nothing() {
+    let written = Written::new();
+    let rows = [
+        Row::of("slow", "m", &around(1000.0)),
+        Row::of("quick", "m", &around(1500.0)),
+    ];
+    let run = written.run("r", &host("h"), &rows);
+    let path = run.join("cells/c1-s3-r1/summary.json");
+    let text = std::fs::read_to_string(&path).expect("there is a summary");
+    let summary: Value = serde_json::from_str(&text).expect("it is JSON");
+    let doubted = merged(summary, &doubted("suspect", "host-busy"));
+    std::fs::write(path, doubted.to_string()).expect("a file can be written");
+    let document = written.document(&["r"]);
+    assert_eq!(standing(row_of(&document, "quick")), "not-judged", "{document}");
+    for standing in document["standings"].as_array().expect("there are standings") {
+        assert_eq!(
+            (&standing["wins"], &standing["losses"]),
+            (&json!(0), &json!(0)),
+            "{standing}"
+        );
+    }
+    assert!(!has_best(&document), "{document}");
+}
+
+#[test]
+fn a_report_names_its_practical_bound() {
+    let written = Written::of(&[
+        Row::of("slow", "m", &around(1000.0)),
+        Row::of("quick", "m", &around(1040.0)),
+    ]);
+    for (floor, is_best) in [("2%", true), ("7.5%", false)] {
+        let call = |format| {
+            written
+                .call(&["report", "results/r", "--floor", floor, "--format", format])
+                .1
+        };
+        let document: Value = serde_json::from_str(&call("json")).expect("it is JSON");
+        assert_eq!(has_best(&document), is_best, "{floor}");
+        let page = call("markdown");
+        assert!(
+            page.contains(&format!("beyond {} %", &floor[..floor.len() - 1])),
+            "{page}"
+        );
+    }
+}
+
+#[test]
+fn a_report_on_runs_of_other_loads_tells_the_values_that_differ() {
+    let other = merged(
+        burst("s"),
+        &json!({ "arrival": { "rate": "inf", "spacing": "poisson", "concurrency": 48 } }),
+    );
+    let mut longer = burst("s");
+    longer["workload"]["output_len"] = json!(384);
+    for (scenario, values) in [(other, ["48"].as_slice()), (longer, &["128", "384"])] {
+        let written = Written::new();
+        written.run("a", &host("h"), &[Row::of("one", "m", &around(1000.0))]);
+        let row = Row::measured("one", "m", scenario, OUTPUT, &around(1500.0));
+        let hash = match values {
+            ["48"] => "00000000000000aa",
+            _ => "00000000000000bb",
+        };
+        let row = row.summed(json!({ "prompts_hash": hash }));
+        written.run("b", &host("h"), &[row]);
+        let page = written.report(&["a", "b"], "markdown");
+        for value in values {
+            assert!(page.contains(value), "{value}: {page}");
+        }
+        assert!(!has_best(&written.document(&["a", "b"])), "{page}");
+    }
+}

@@ -286,3 +286,46 @@ fn suspect_is_shown_where_a_verdict_is() {
             .is_some_and(|doubt| doubt.contains("throttled-power"))
     );
 }
+
+#[test]
+fn what_several_cells_are_suspect_of_is_one_line_for_each_code_and_side() {
+    let key = |model: &str| format!("engine=x,version=1,model={model},scenario=s");
+    let of = |codes: &[&str]| {
+        let doubted = |start: usize, code: &&str| json!({ "start": start % 5 + 1, "repeat": 1, "reason": format!("{code} ({start}.{start} against 1)") });
+        let cells = ["a", "b", "c"].map(|model| {
+            let mut cell = cell(FIGURE, &LEVEL);
+            let doubts: Vec<Value> = (0..5)
+                .flat_map(|start| codes.iter().map(move |code| (start, code)))
+                .map(|(start, code)| doubted(start, code))
+                .collect();
+            cell["suspect"] = json!(doubts);
+            (key(model), cell)
+        });
+        side(cells.into())
+    };
+    let told = compared(&of(&["host-busy"]), &of(&["host-busy", "cpu-stolen"]), None);
+    let lines: Vec<&str> = told
+        .text
+        .lines()
+        .filter(|line| line.contains("suspect: "))
+        .collect();
+    assert_eq!(lines.len(), 3, "{}", told.text);
+    for (side, code) in [
+        ("baseline", "host-busy"),
+        ("candidate", "host-busy"),
+        ("candidate", "cpu-stolen"),
+    ] {
+        let line = lines
+            .iter()
+            .find(|line| line.contains(side) && line.contains(code));
+        let line = line.unwrap_or_else(|| panic!("no {code}: {}", told.text));
+        assert!(line.contains("15 starts of 3 cells"), "{line}");
+    }
+    // Machines get all of it.
+    assert_eq!(
+        told.row()["suspect"].as_array().map(Vec::len),
+        Some(15),
+        "{}",
+        told.json
+    );
+}

@@ -260,6 +260,10 @@ impl Written {
         written
     }
 
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
     pub fn run(&self, name: &str, machine: &Value, rows: &[Row]) -> PathBuf {
         write(self.folder.path(), name, machine, rows)
     }

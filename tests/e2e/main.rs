@@ -13,6 +13,7 @@ mod duration;
 mod early;
 mod fake;
 mod faults;
+mod fresh;
 mod gpus;
 mod harness;
 mod hosts;

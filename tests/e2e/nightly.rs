@@ -393,3 +393,27 @@ fn noise_is_measured_kept_and_used() {
     }
     bench.leaves_no_process();
 }
+
+/// What a night is told to overlook is no loss in its tables either.
+#[test]
+fn the_floor_of_a_night_reaches_its_tables() {
+    let matrix = format!(
+        "name: t
+engines:
+  - sim: {{ as: one, variant: vllm, args: [--ttft, 10ms, --itl, 10ms] }}
+  - sim: {{ as: two, variant: vllm, args: [--ttft, 10ms, --itl, 13ms] }}
+models:
+  - a: {{ tokenizer: data/tokenizer.json }}
+scenarios:
+  - random-1k-1k: {{ prompts: 6, input_len: 16, output_len: 40, warmup: 0 }}
+repeats: {{ starts: 5 }}
+datasets: {{ sharegpt: data/conversations.json }}
+{LENIENT}"
+    );
+    let bench = Bench::of(&matrix);
+    let told = nightly(&bench, &["--floor", "60%"]).exits(0).stdout;
+    assert!(told.contains("beyond 60 %") && !told.contains("[best]"), "{told}");
+    let page = fs::read_to_string(newest(&bench).join("report.md")).expect("there is a report");
+    assert!(page.contains("beyond 60 %"), "{page}");
+    bench.leaves_no_process();
+}

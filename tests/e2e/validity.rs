@@ -19,7 +19,7 @@ const SMALL: &str = "window: 0s, tail: 0, steady: 0.0";
 const LAG: &str = "send_lag: 20s, other_cpus: 1.0, stolen: 1.0, swap: 1000GiB";
 
 /// What may stand beside anything on these engines and machines.
-const INFORMATIONAL: [Code; 2] = [Code::Simulated, Code::ClientSharesCpus];
+const INFORMATIONAL: [Code; 3] = [Code::Simulated, Code::ClientSharesCpus, Code::BoundsLoosened];
 
 /// What was found in a cell.
 fn codes(summary: &Summary) -> BTreeSet<Code> {
@@ -124,6 +124,71 @@ fn another_precision_than_asked_for_is_found() {
         summary(&bench.finished(), "a", "random-1k-1k"),
         Code::WrongPrecision,
     );
+}
+
+/// GPTQ tells no width: there are checkpoints of 2, 3, 4 and 8 bits.
+#[test]
+fn a_quantization_that_tells_no_width_is_no_other_precision() {
+    let load = "  - random-1k-1k: { prompts: 8, input_len: 48, output_len: 24 }\n";
+    let matrix =
+        sims(&[("a", "sglang", "--quantization, gptq")], load).replace("as: a,", "as: a, precision: int8,");
+    let bench = Bench::of(&format!("{matrix}validity: {{ {SMALL}, send_lag: 20s }}\n"));
+    bench.run(&[]).exits(0);
+    let found = codes(summary(&bench.finished(), "a", "random-1k-1k"));
+    assert!(!found.contains(&Code::WrongPrecision), "{found:?}");
+}
+
+/// Hundreds of requests that are due at one moment cannot all be sent at it, and that costs little of the seconds that they take.
+#[test]
+fn a_burst_is_no_late_client() {
+    let load = "  - burst: { dataset: random-ids, prompts: 800, input_len: 200, output_len: 30, range_ratio: 1.0, warmup: 0 }\n";
+    let matrix = sims(&[("a", "vllm", "--ttft, 20ms, --itl, 250ms")], load);
+    let bench = Bench::of(&format!("{matrix}validity: {{ {SMALL} }}\n"));
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    let summary = summary(&run, "a", "burst");
+    let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+    let late: Vec<&Reason> = reasons
+        .filter(|reason| reason.code == Code::ClientLate && reason.measured.contains("sent"))
+        .collect();
+    assert!(late.is_empty(), "{late:?}");
+    bench.leaves_no_process();
+}
+
+/// The client is stopped once, so that one or two of twenty requests are late: an accident, which does not make the others worthless.
+#[test]
+fn one_stop_of_the_client_does_not_make_a_measurement_invalid() {
+    let matrix = sims(
+        &[("a", "vllm", "\"--step=1ms\"")],
+        "  - paced: { dataset: random-ids, prompts: 20, input_len: 8, output_len: 4, range_ratio: 0, rate: 5, spacing: constant, warmup: 0 }\n",
+    );
+    let bench = Bench::of(&format!("{matrix}validity: {{ {SMALL}, send_lag: 100ms }}\n"));
+    let mut client = bench
+        .command(&["run", "matrices/m.yaml", "--no-calibration", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let pid = rustix::process::Pid::from_child(&client);
+    let signal = |signal| rustix::process::kill_process(pid, signal).expect("it lives");
+    use std::io::BufRead;
+    let events = std::io::BufReader::new(client.stdout.take().expect("it is piped"));
+    let mut is_stopped = false;
+    for line in events.lines() {
+        let line = line.expect("events are text");
+        if !is_stopped && line.contains("cell-progress") && line.contains("\"measure\"") {
+            is_stopped = true;
+            signal(rustix::process::Signal::STOP);
+            std::thread::sleep(Duration::from_millis(450));
+            signal(rustix::process::Signal::CONT);
+        }
+    }
+    let code = client.wait().expect("it ends").code();
+    let run = bench.finished();
+    let validity = summary(&run, "a", "paced").validity.as_ref();
+    let validity = validity.expect("what ended is judged");
+    assert!(is_stopped && code == Some(0), "{code:?}: {validity:#?}");
+    assert_ne!(validity.verdict, Verdict::Invalid, "{validity:#?}");
 }
 
 /// The same prompts twice on one start: a reset that answers success and resets nothing leaves them in the cache.

@@ -151,7 +151,13 @@ impl Confirmation<'_> {
             ..self.args.run.clone()
         };
         let change = |read: &mut Plan| read.clone_from(plan);
-        let measured = measure(&args, self.colors, &change, &Further::Nothing)?;
+        let measured = measure(
+            &args,
+            self.colors,
+            &change,
+            &Further::Nothing,
+            self.args.judging.floor,
+        )?;
         if measured.exit == Exit::Interrupted {
             return Ok(None);
         }

@@ -49,7 +49,7 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
             paired::add(plan, baseline);
         }
     };
-    let measured = measure(&args.run, colors, &change, &Further::AsAsked)?;
+    let measured = measure(&args.run, colors, &change, &Further::AsAsked, args.judging.floor)?;
     if measured.exit == Exit::Interrupted {
         return Ok(Exit::Interrupted);
     }

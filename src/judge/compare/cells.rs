@@ -1,6 +1,7 @@
 //! Two sides, cell by cell: pairs, what differs, verdicts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::decision::{self, Answer, Gap, KnownNoise, Question, Sample};
 use super::fingerprint::{self, Difference, Kind};
@@ -51,6 +52,31 @@ pub struct Unpaired {
     pub gates: usize,
 }
 
+/// Something that starts of one side are suspect of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspicion {
+    /// The side.
+    pub side: &'static str,
+    /// Its starts that show it.
+    pub starts: BTreeSet<u32>,
+    /// The code, and in brackets what was measured.
+    pub reason: String,
+}
+
+impl Suspicion {
+    /// The code alone.
+    pub fn code(&self) -> &str {
+        self.reason.split(' ').next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Suspicion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let starts: Vec<String> = self.starts.iter().map(u32::to_string).collect();
+        write!(f, "{}, start {}: {}", self.side, starts.join(", "), self.reason)
+    }
+}
+
 /// One gating figure of one pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
@@ -76,7 +102,7 @@ pub struct Row {
     /// Measurements of either side that were left out.
     pub left_out: Vec<String>,
     /// Measurements of either side that count and are suspect in this figure.
-    pub suspect: Vec<String>,
+    pub suspect: Vec<Suspicion>,
     /// Whether a side is a server that somebody else started: what is said is said of that server, and of no other start.
     pub is_attached: bool,
 }
@@ -294,9 +320,7 @@ fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question,
             .map(|(cause, _)| cause),
         is_attached: one.attached || two.attached,
         left_out: left_out(BASELINE, one).chain(left_out(CANDIDATE, two)).collect(),
-        suspect: suspect(BASELINE, one, metric)
-            .chain(suspect(CANDIDATE, two, metric))
-            .collect(),
+        suspect: [suspect(BASELINE, one, metric), suspect(CANDIDATE, two, metric)].concat(),
     }
 }
 
@@ -323,11 +347,7 @@ fn left_out<'a>(side: &'a str, cell: &'a SideCell) -> impl Iterator<Item = Strin
 }
 
 /// What makes the starts of a figure suspect, each thing once with the starts that show it.
-pub(super) fn suspect<'a>(
-    side: &'a str,
-    cell: &'a SideCell,
-    metric: Metric,
-) -> impl Iterator<Item = String> + 'a {
+pub(super) fn suspect(side: &'static str, cell: &SideCell, metric: Metric) -> Vec<Suspicion> {
     let mut starts: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     let family = side::family(metric);
     let concerned = cell
@@ -337,8 +357,10 @@ pub(super) fn suspect<'a>(
     for doubt in concerned {
         starts.entry(&doubt.reason).or_default().insert(doubt.start);
     }
-    starts.into_iter().map(move |(reason, starts)| {
-        let starts: Vec<String> = starts.iter().map(u32::to_string).collect();
-        format!("{side}, start {}: {reason}", starts.join(", "))
-    })
+    let suspicion = |(reason, starts): (&str, BTreeSet<u32>)| Suspicion {
+        side,
+        starts,
+        reason: reason.to_owned(),
+    };
+    starts.into_iter().map(suspicion).collect()
 }

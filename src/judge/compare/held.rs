@@ -439,8 +439,11 @@ fn remarks(one: &SideCell, two: &SideCell, metric: Metric) -> String {
     if !differs.is_empty() {
         words.push_str(&format!("; what differs: {differs}"));
     }
-    let doubts = cells::suspect("baseline", one, metric).chain(cells::suspect("candidate", two, metric));
-    let doubts: Vec<String> = doubts.collect();
+    let sides = [("baseline", one), ("candidate", two)];
+    let doubts = sides
+        .map(|(side, cell)| cells::suspect(side, cell, metric))
+        .concat();
+    let doubts: Vec<String> = doubts.iter().map(ToString::to_string).collect();
     if !doubts.is_empty() {
         words.push_str(&format!("; suspect: {}", doubts.join("; ")));
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::responses::{most_report_more, reported_tokens};
+use super::responses::{most_report_more, reported_tokens, some_report_more};
 use super::{Evidence, found, percent};
 use crate::judge::metrics::Metric;
 use crate::matrix::spec::scenario::Scenario;
@@ -133,7 +133,7 @@ pub fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Op
         };
     let padded = most_report_more(requests, scenario).filter(|_| told > own && events > 0);
     if factor <= bound && !is_agreed && padded.is_none() {
-        return None;
+        return some_report_more(requests, scenario);
     }
     let in_events = match events {
         0 => String::new(),

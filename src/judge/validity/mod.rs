@@ -75,6 +75,10 @@ pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
     course::judge(evidence, &mut reasons);
     machine::judge(evidence, &mut reasons);
     origin(evidence, &mut reasons);
+    let loosened = evidence.bounds.loosened();
+    if !loosened.is_empty() {
+        reasons.push(found(Code::BoundsLoosened, loosened.join(", "), None));
+    }
     Some(Validity::of(reasons))
 }
 

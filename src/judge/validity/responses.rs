@@ -16,6 +16,12 @@ const ONE_TOKEN: f64 = 0.9;
 /// models that may not end repeat themselves.
 const NONSENSE: f64 = 0.5;
 
+/// The share of answers that are one token from which on that is told. The real engines of the tests repeat one token in up to 3 of 100.
+const REPEATED: f64 = 0.05;
+
+/// Answers that are one token and whose tokens take less than this share of the time of those of the others were not computed as those were.
+const QUICK: f64 = 0.8;
+
 /// Tokens by which a server's count of one prompt may differ from ours: a BOS token, and a split that is not quite ours.
 const FEW_TOKENS: f64 = 8.0;
 
@@ -40,6 +46,12 @@ const MORE: f64 = 1.05;
 
 /// The same where answers go on beyond the end of text: the special tokens that a model says then show no text.
 const MORE_BEYOND_END: f64 = 1.15;
+
+/// The same where few answers do so: with text that is cut into tokens otherwise, single ones are off by more.
+const MORE_IN_FEW: f64 = 1.5;
+
+/// The share of all reported tokens that such answers have too many from which on it moves a figure.
+const MATERIAL: f64 = 0.02;
 
 /// How many times longer than usual the gap after a blank first event is, where that event comes ahead of the tokens.
 const AHEAD: f64 = 3.0;
@@ -113,6 +125,38 @@ pub(super) fn most_report_more(requests: &[Request], scenario: &Scenario) -> Opt
     let counted: Vec<Tokens> = requests.iter().filter_map(Tokens::of).collect();
     let more = counted.iter().filter(|tokens| tokens.is_more(bound)).count();
     (2 * more > counted.len()).then_some(bound)
+}
+
+/// Answers, fewer than most, that report far more tokens than text and events bear out, where that moves rates of tokens. Where answers go on
+/// beyond the end of text it is a note: special tokens show no text.
+pub(super) fn some_report_more(requests: &[Request], scenario: &Scenario) -> Option<Reason> {
+    let counted: Vec<Tokens> = requests.iter().filter_map(Tokens::of).collect();
+    let more: Vec<&Tokens> = counted
+        .iter()
+        .filter(|tokens| tokens.is_more(MORE_IN_FEW))
+        .collect();
+    let all: f64 = counted.iter().map(|tokens| tokens.reported).sum();
+    let surplus: f64 = more
+        .iter()
+        .map(|tokens| tokens.reported - tokens.own.max(tokens.events))
+        .sum();
+    if more.len() < 2 || surplus <= MATERIAL * all {
+        return None;
+    }
+    let mut reason = found(
+        Code::TokensDisagree,
+        format!(
+            "{} of {} answers report more tokens than their text and events hold: {surplus} more in all, {} of the tokens",
+            more.len(),
+            counted.len(),
+            percent(surplus / all)
+        ),
+        Some(format!("{} of the tokens", percent(MATERIAL))),
+    );
+    if !scenario.stop_at_eos {
+        reason.weight = Verdict::Valid;
+    }
+    Some(reason)
 }
 
 /// A token comes in one event at most, so that an event beyond them is none, and may start the clock of TTFT. Parsers of reasoning and
@@ -376,26 +420,67 @@ fn lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
 /// prompt back computes nothing at all.
 fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     let answers = answers(responses.requests);
-    let bound = format!("half of the answers, {} of each", percent(ONE_TOKEN));
+    let is_one_token: fn(&Request) -> bool =
+        |request| request.uniform.is_some_and(|share| share >= ONE_TOKEN);
+    let is_echo: fn(&Request) -> bool = |request| request.uniform.is_some() && request.echoes_prompt;
     let kinds = [
         (
             answers.one_token_share(),
             answers.one_token,
+            is_one_token,
             "are one token over and over",
-            bound,
+            format!(", {} of each", percent(ONE_TOKEN)),
         ),
         (
             answers.echo_share(),
             answers.echoes,
+            is_echo,
             "begin with their own prompt",
-            "half of the answers".to_owned(),
+            String::new(),
         ),
     ];
-    for (share, count, what, bound) in kinds {
-        if let Some(share) = share.filter(|share| *share >= NONSENSE) {
-            let measured = format!("{count} of {} answers ({}) {what}", answers.read, percent(share));
-            reasons.push(found(Code::AnswersDegenerate, measured, Some(bound)));
-            return;
+    for (share, count, is_its, what, of_each) in kinds {
+        let Some(share) = share.filter(|share| *share >= REPEATED && count > 1) else {
+            continue;
+        };
+        let bound = if share >= NONSENSE { NONSENSE } else { REPEATED };
+        let measured = format!("{count} of {} answers ({}) {what}", answers.read, percent(share));
+        let bound = format!("{} of the answers{of_each}", percent(bound));
+        let mut reason = found(Code::AnswersDegenerate, measured, Some(bound));
+        if share < NONSENSE {
+            let pace = pace(responses, is_its);
+            let quick = pace.filter(|pace| *pace < QUICK);
+            reason.weight = if quick.is_some() {
+                Verdict::Suspect
+            } else {
+                Verdict::Valid
+            };
+            if let Some(pace) = quick {
+                reason.measured += &format!(
+                    ", and their tokens take {} of the time of the others",
+                    percent(pace)
+                );
+            }
         }
+        reasons.push(reason);
+        return;
     }
+}
+
+/// The median time of a token of some answers, relative to that of all others; `None` without either.
+fn pace(responses: &Responses<'_>, is_its: fn(&Request) -> bool) -> Option<f64> {
+    let of_token = |request: &Request| {
+        let (first, last) = (request.chunks.first()?, request.chunks.last()?);
+        let further = reported_tokens(request)?
+            .checked_sub(1)
+            .filter(|count| *count > 0)?;
+        Some(last.at_ns.saturating_sub(first.at_ns) as f64 / f64::from(further))
+    };
+    let median = |wanted: bool| {
+        let chosen = responses.completed().filter(|request| is_its(request) == wanted);
+        let mut times: Vec<f64> = chosen.filter_map(of_token).collect();
+        times.sort_by(f64::total_cmp);
+        times.get(times.len() / 2).copied()
+    };
+    Some(median(true)? / median(false).filter(|time| *time > 0.0)?)
 }

@@ -1,5 +1,7 @@
 //! From where on a measurement is doubted. What is found beyond a bound is told by `judge::validity`; nothing is judged here.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +106,75 @@ impl Bounds {
         *self == Self::default()
     }
 
+    /// Bounds that allow more than usual, each with its value and the usual one.
+    pub fn loosened(&self) -> Vec<String> {
+        let usual = Self::default();
+        let told = |name: &str, own: &dyn fmt::Display, usual: &dyn fmt::Display| {
+            format!("`{name}` is {own} instead of {usual}")
+        };
+        let more = [
+            ("client_cpu", self.client_cpu, usual.client_cpu),
+            ("client_wait", self.client_wait, usual.client_wait),
+            ("rate", self.rate, usual.rate),
+            ("short_outputs", self.short_outputs, usual.short_outputs),
+            ("prompt_tokens", self.prompt_tokens, usual.prompt_tokens),
+            ("tokens", self.tokens, usual.tokens),
+            ("own_tokens", self.own_tokens, usual.own_tokens),
+            ("tokens_per_chunk", self.tokens_per_chunk, usual.tokens_per_chunk),
+            ("warm", self.warm, usual.warm),
+            ("throttled", self.throttled, usual.throttled),
+            ("power_capped", self.power_capped, usual.power_capped),
+            ("clock_spread", self.clock_spread, usual.clock_spread),
+            ("other_cpus", self.other_cpus, usual.other_cpus),
+            ("stolen", self.stolen, usual.stolen),
+            ("preemptions", self.preemptions, usual.preemptions),
+            ("queue_growth", self.queue_growth, usual.queue_growth),
+        ];
+        let more = more.into_iter().filter(|(_, own, usual)| own > usual);
+        let spans = [
+            (
+                "send_lag",
+                self.send_lag,
+                usual.send_lag,
+                self.send_lag.0 > usual.send_lag.0,
+            ),
+            ("gap", self.gap, usual.gap, self.gap.0 > usual.gap.0),
+            (
+                "window",
+                self.window,
+                usual.window,
+                self.window.0 < usual.window.0,
+            ),
+        ];
+        let sizes = [
+            ("rest_memory", self.rest_memory, usual.rest_memory),
+            (
+                "unexplained_memory",
+                self.unexplained_memory,
+                usual.unexplained_memory,
+            ),
+            ("swap", self.swap, usual.swap),
+        ];
+        let mut found: Vec<String> = more.map(|(name, own, usual)| told(name, &own, &usual)).collect();
+        if self.steady < usual.steady {
+            found.push(told("steady", &self.steady, &usual.steady));
+        }
+        if self.tail < usual.tail {
+            found.push(told("tail", &self.tail, &usual.tail));
+        }
+        for (name, own, usual, is_looser) in spans {
+            if is_looser {
+                found.push(told(name, &own, &usual));
+            }
+        }
+        for (name, own, usual) in sizes {
+            if own.0 > usual.0 {
+                found.push(told(name, &own, &usual));
+            }
+        }
+        found
+    }
+
     /// What cannot be a bound: the field and what it may be.
     pub fn objections(&self) -> Vec<(&'static str, &'static str)> {
         let shares = [
@@ -136,5 +207,40 @@ impl Bounds {
             .filter(|(_, factor)| !(factor.is_finite() && *factor >= 1.0))
             .map(|(name, _)| (name, "a factor from 1 on"));
         no_share.chain(no_factor).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_that_allow_more_are_told_and_stricter_ones_are_not() {
+        assert!(Bounds::default().loosened().is_empty());
+        let strict = Bounds {
+            warm: 0.0,
+            window: Span::seconds(60),
+            tail: 50,
+            steady: 0.9,
+            send_lag: Span(std::time::Duration::from_millis(1)),
+            ..Bounds::default()
+        };
+        assert!(strict.loosened().is_empty());
+        let loose = Bounds {
+            warm: 0.2,
+            window: Span::seconds(0),
+            tail: 0,
+            swap: Bytes(1 << 30),
+            ..Bounds::default()
+        };
+        assert_eq!(
+            loose.loosened(),
+            [
+                "`warm` is 0.2 instead of 0.05",
+                "`tail` is 0 instead of 10",
+                "`window` is 0s instead of 10s",
+                "`swap` is 1GiB instead of 1MiB",
+            ]
+        );
     }
 }

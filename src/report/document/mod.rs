@@ -122,7 +122,7 @@ impl Document {
                 .map(|((one, traces), run)| cells::cell(one, run, traces))
                 .collect(),
             tradeoffs: tradeoffs::tradeoffs(&shown),
-            tables: Tables::of(&shown, &groups, &standings, of_means),
+            tables: Tables::of(&shown, &groups, &standings, of_means, bound),
             comparisons,
             standings,
         }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use super::comparisons::Standings;
 use super::legend;
-use crate::judge::compare::decision::USUAL_BOUND;
 use crate::report::tables::{self, Group, Shown, latencies};
 use crate::report::{Align, Column, Mark, Row, Table, Value};
 use crate::results::record::validity::{Reason, Verdict};
@@ -42,13 +41,14 @@ impl Tables {
         groups: &[Group<'_, '_>],
         standings: &[Standings],
         of_means: String,
+        bound: f64,
     ) -> Self {
         let compared = tables::comparison(groups).into_iter();
         let across = tables::across(groups);
         let mut tables = Self {
             across: (!across.rows.is_empty()).then_some(across),
             overview: tables::overview(shown),
-            standings: (standings.len() > 1).then(|| standing(standings, of_means)),
+            standings: (standings.len() > 1).then(|| standing(standings, of_means, bound)),
             comparisons: compared
                 .zip(latencies(groups))
                 .map(|(figures, latencies)| Compared { figures, latencies })
@@ -78,7 +78,7 @@ fn column(head: &str, align: Align, rank: u8) -> Column {
     }
 }
 
-fn standing(standings: &[Standings], of_means: String) -> Table {
+fn standing(standings: &[Standings], of_means: String, bound: f64) -> Table {
     let columns = vec![
         column("engine", Align::Left, 0),
         column("wins", Align::Right, 0),
@@ -117,9 +117,9 @@ fn standing(standings: &[Standings], of_means: String) -> Table {
         notes: vec![
             "each row by the metric that fits its load: latency at a fixed rate, what a search found, throughput otherwise".to_owned(),
             format!(
-                "wins and losses: beyond chance among all pairs of this report, and beyond {:.0} %; not judged: fewer than five starts on a side, \
+                "wins and losses: beyond chance among all pairs of this report, and beyond {} %; not judged: fewer than five starts on a side, \
                  more differs than the engine, or the better one is suspect",
-                USUAL_BOUND * 100.0
+                (bound * 1e6).round() / 1e4
             ),
             of_means,
         ],

@@ -173,7 +173,12 @@ fn told(
         count => format!("{count} GPUs"),
     }));
     match &group.held[at] {
-        Held::Ratio(ratio, _) if ratio.is_reference => {}
+        Held::Ratio(ratio, apart) if ratio.is_reference => {
+            if !apart.is_empty() {
+                words.push("≠".to_owned());
+                said.add(column_of(one), format!("no ratio: {}", apart.join(", ")));
+            }
+        }
         Held::Ratio(ratio, beside) => {
             let of_one = if ratio.is_of_one_start() { " n=1" } else { "" };
             words.push(format!("{:.2}×{of_one}", ratio.value));

@@ -54,7 +54,9 @@ fn table(of: &Group<'_, '_>) -> Table {
             // Its status and the note on its failure say why.
             _ if !one.is_done() => Value::Missing,
             Held::Ratio(ratio, beside) => {
-                if !beside.is_empty() {
+                if ratio.is_reference && !beside.is_empty() {
+                    said.push(format!("{name}: a reference of its own: {}", beside.join(", ")));
+                } else if !beside.is_empty() {
                     said.push(format!(
                         "{name}: compared with {} with differences: {}",
                         of.reference,

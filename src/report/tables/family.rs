@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::ratio::{self, Held, Ratio, Standing};
 use super::{Shown, names};
 use crate::judge::compare::comparable::Comparability;
-use crate::judge::compare::decision::{self, Answer, Question};
+use crate::judge::compare::decision::{self, Answer};
 use crate::judge::metrics::{Flow, Metric};
 use crate::matrix::plan::Place;
 use crate::results::record::validity::{Code, Verdict};
@@ -81,7 +81,7 @@ pub fn compared<'s, 'a>(shown: &'s [Shown<'a>], reference: Option<&str>, bound: 
 fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
     let mut questions = Vec::new();
     let mut asked = Vec::new();
-    let mut of_sides: BTreeMap<[String; 2], Vec<usize>> = BTreeMap::new();
+    let mut of_sides = Vec::new();
     for (number, group) in groups.iter().enumerate() {
         for pair in pairs(group) {
             let (baseline, candidate) = (group.rows[pair.0], group.rows[pair.1]);
@@ -89,26 +89,16 @@ fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
             if !comparability.gives_ratio() {
                 continue;
             }
-            let places = of_sides.entry(sides(baseline, candidate)).or_default();
             for metric in &group.metrics {
-                places.push(questions.len());
+                of_sides.push(sides(baseline, candidate));
                 questions.push(ratio::question(baseline, candidate, *metric, &comparability));
                 asked.push((number, pair));
             }
         }
     }
-    let of_all = decision::decide(&questions, &decision::Terms { bound, family: 0 });
-    let family = of_all.first().map_or(0, |answer| answer.family);
-    let mut told: Vec<Option<Answer>> = vec![None; questions.len()];
-    for places in of_sides.values() {
-        let own: Vec<Question> = places.iter().map(|at| questions[*at].clone()).collect();
-        let answers = decision::decide(&own, &decision::Terms { bound, family });
-        for (at, answer) in places.iter().zip(answers) {
-            told[*at] = Some(answer);
-        }
-    }
+    let told = decision::decide_by_pairs(&questions, &of_sides, &decision::Terms { bound, family: 0 });
     let mut all = vec![Answers::new(); groups.len()];
-    for ((number, pair), answer) in asked.into_iter().zip(told.into_iter().flatten()) {
+    for ((number, pair), answer) in asked.into_iter().zip(told) {
         all[number].entry(pair).or_default().push(answer);
     }
     all
@@ -141,7 +131,7 @@ fn pairs(group: &Group<'_, '_>) -> Vec<(usize, usize)> {
 }
 
 /// What a row is beside the reference: the first row of the reference engine that it can be compared with. A row of that engine which
-/// can be compared with no earlier one is a reference itself.
+/// can be compared with no earlier one is a reference itself, and says why.
 fn held(group: &Group<'_, '_>, at: usize, answers: &Answers) -> Held {
     let references: Vec<usize> = (0..group.rows.len())
         .filter(|other| group.rows[*other].launch.engine.name == group.reference)
@@ -156,6 +146,7 @@ fn held(group: &Group<'_, '_>, at: usize, answers: &Answers) -> Held {
             false => against(group, at, other, answers),
         };
         match found {
+            Held::Ratio(ratio, _) if other == at => return Held::Ratio(ratio, apart(&refused)),
             Held::Ratio(..) => return found,
             Held::Refused(..) => refused.push(found),
         }
@@ -163,6 +154,22 @@ fn held(group: &Group<'_, '_>, at: usize, answers: &Answers) -> Held {
     let has_per_gpu = |held: &Held| matches!(held, Held::Refused(_, Some(_)));
     let chosen = refused.iter().position(has_per_gpu).unwrap_or(0);
     refused.swap_remove(chosen)
+}
+
+/// Why a row cannot be compared with earlier ones of its engine, each reason once.
+fn apart(refused: &[Held]) -> Vec<String> {
+    let mut said: Vec<String> = Vec::new();
+    for held in refused {
+        if let Held::Refused(why, _) = held {
+            said.extend(
+                why.iter()
+                    .filter(|why| !said.contains(why))
+                    .cloned()
+                    .collect::<Vec<_>>(),
+            );
+        }
+    }
+    said
 }
 
 /// A row of the reference engine, which is its own measure.
@@ -225,34 +232,38 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
     }
 }
 
-/// Why a row has not won against another one although its figures are better: it is suspect, or the other one alone was disturbed.
+/// Why a row has not won against another one although its figures are better: one of its starts or more is suspect, or half of the starts of
+/// the other one alone were disturbed.
 fn doubt(winner: &Shown<'_>, loser: &Shown<'_>) -> Option<String> {
     let (ours, theirs) = (doubts(winner), doubts(loser));
-    let disturbed = theirs
-        .keys()
-        .filter(|code| code.is_disturbance() && !ours.contains_key(code))
-        .collect();
     let both = || {
-        let codes = named(ours.keys().collect())?;
+        let codes = named(ours.keys())?;
         Some(format!(
             "{} and {} are suspect ({codes})",
             winner.engine(),
             loser.engine()
         ))
     };
-    suspect_alone(winner, loser)
-        .or_else(both)
-        .or_else(|| named(disturbed).map(|codes| format!("{} alone was disturbed ({codes})", loser.engine())))
+    // One start of several that was slow by accident is part of the spread.
+    let half = loser.counted().count().div_ceil(2);
+    let disturbed = || {
+        let found = theirs
+            .iter()
+            .filter(|(code, starts)| code.is_disturbance() && **starts >= half && !ours.contains_key(code));
+        named(found.map(|(code, _)| code))
+            .map(|codes| format!("{} alone was disturbed ({codes})", loser.engine()))
+    };
+    suspect_alone(winner, loser).or_else(both).or_else(disturbed)
 }
 
 /// That one row is suspect of what the other one is not.
 fn suspect_alone(one: &Shown<'_>, other: &Shown<'_>) -> Option<String> {
     let (ours, theirs) = (doubts(one), doubts(other));
-    let own = ours.keys().filter(|code| !theirs.contains_key(code)).collect();
+    let own = ours.keys().filter(|code| !theirs.contains_key(code));
     named(own).map(|codes| format!("{} alone is suspect ({codes})", one.engine()))
 }
 
-/// What a row is suspect of on half of its starts or more. One start of several is an accident, and part of their spread.
+/// What measurements of a row are suspect of, and how many.
 fn doubts(one: &Shown<'_>) -> BTreeMap<Code, usize> {
     let mut counts: BTreeMap<Code, usize> = BTreeMap::new();
     for reason in one.counted().flat_map(super::notes::doubts) {
@@ -260,14 +271,12 @@ fn doubts(one: &Shown<'_>) -> BTreeMap<Code, usize> {
             *counts.entry(reason.code).or_default() += 1;
         }
     }
-    let least = one.counted().count().div_ceil(2);
-    counts.retain(|_, count| *count >= least);
     counts
 }
 
 /// Codes as a list; `None` of none.
-fn named(codes: Vec<&Code>) -> Option<String> {
-    let names: Vec<&str> = codes.into_iter().map(|code| code.name()).collect();
+fn named<'a>(codes: impl Iterator<Item = &'a Code>) -> Option<String> {
+    let names: Vec<&str> = codes.map(|code| code.name()).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }
 
@@ -525,11 +534,20 @@ mod tests {
             of(with(quick(), Code::TokensDisagree), slow()).0,
             Standing::NotJudged
         );
-        // One start of five is an accident.
-        let mut once = with(quick(), Code::TokensDisagree);
-        for summary in &mut once.summaries[1..] {
-            summary.validity = None;
-        }
-        assert_eq!(of(slow(), once), (Standing::Better, None));
+        // One start of five is enough to win nothing, and as an accident of the slower one keeps nobody from winning.
+        let once = |mut case: Case| {
+            for summary in &mut case.summaries[1..] {
+                summary.validity = None;
+            }
+            case
+        };
+        assert_eq!(
+            of(slow(), once(with(quick(), Code::TokensDisagree))),
+            (Standing::NotJudged, None)
+        );
+        assert_eq!(
+            of(once(with(slow(), Code::HostBusy)), quick()),
+            (Standing::Better, Some(1))
+        );
     }
 }

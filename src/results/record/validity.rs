@@ -240,6 +240,8 @@ pub enum Code {
     ListenerUnverified,
     /// Something else ran on this host meanwhile.
     Neighbour,
+    /// The matrix allows more than usual before a measurement is doubted.
+    BoundsLoosened,
     /// The GPUs are only pretended.
     PretendedGpus,
     /// Another tool measured it; what that tool did not write is unknown.
@@ -318,6 +320,7 @@ impl Code {
         Self::EnergyDisagrees,
         Self::ListenerUnverified,
         Self::Neighbour,
+        Self::BoundsLoosened,
         Self::PretendedGpus,
         Self::Imported,
         Self::Simulated,
@@ -367,6 +370,7 @@ impl Code {
             Self::EnergyDisagrees => "energy-disagrees",
             Self::ListenerUnverified => "listener-unverified",
             Self::Neighbour => "neighbour",
+            Self::BoundsLoosened => "bounds-loosened",
             Self::PretendedGpus => "pretended-gpus",
             Self::Imported => "imported",
             Self::Simulated => "simulated",

@@ -36,6 +36,8 @@ pub use moderation::Variance;
 use moderation::{Others, Spread};
 pub use noise::{KnownNoise, NOISE_DF, NOISE_LEVEL};
 
+use std::collections::BTreeMap;
+
 use super::multiplicity;
 use super::student::{self, Interval};
 use super::verdict::{Verdict, relative};
@@ -280,6 +282,24 @@ pub fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
     answers
 }
 
+/// The answers to the questions of several pairs of sides, in their order: chance is corrected for among all of them, while variances are shared between
+/// the questions of the same pair only. `pairs` names the pair of each question.
+pub fn decide_by_pairs<P: Ord>(questions: &[Question], pairs: &[P], terms: &Terms) -> Vec<Answer> {
+    let family = decide(questions, terms).first().map_or(0, |answer| answer.family);
+    let mut places: BTreeMap<&P, Vec<usize>> = BTreeMap::new();
+    for (at, pair) in pairs.iter().enumerate() {
+        places.entry(pair).or_default().push(at);
+    }
+    let mut told: Vec<(usize, Answer)> = Vec::new();
+    for places in places.into_values() {
+        let own: Vec<Question> = places.iter().map(|at| questions[*at].clone()).collect();
+        let answers = decide(&own, &Terms { family, ..*terms });
+        told.extend(places.into_iter().zip(answers));
+    }
+    told.sort_by_key(|(at, _)| *at);
+    told.into_iter().map(|(_, answer)| answer).collect()
+}
+
 /// The estimates, without any verdict.
 fn described(questions: &[Question], terms: &Terms) -> Vec<Answer> {
     let groups = groups::of_launches(questions);
@@ -349,7 +369,11 @@ fn own_variance(question: &Question) -> Option<Variance> {
     let (first, second) = (&question.baseline, &question.candidate);
     let (squares, df) = match question.design() {
         Design::Rounds => {
-            let differences: Vec<f64> = first.logs.iter().zip(&second.logs).map(|(a, b)| b - a).collect();
+            let rounds = first.staged().iter().zip(second.staged());
+            let differences: Vec<f64> = rounds.map(|(a, b)| b - a).collect();
+            if differences.is_empty() {
+                return None;
+            }
             // The difference of two starts has twice the variance of one.
             let squares = student::squares(&differences, student::mean(&differences)) / 2.0;
             (squares, differences.len() - 1)

@@ -6,7 +6,7 @@ use super::super::spread;
 use super::super::student;
 use super::super::verdict::Verdict;
 use super::synthetic::{Dice, Layout, SHAPES, Shape};
-use super::{Answer, Design, KnownNoise, LEVEL, Question, Sample, Terms, decide};
+use super::{Answer, Design, KnownNoise, LEVEL, Question, Sample, Terms, decide, decide_by_pairs};
 use crate::judge::metrics::Better;
 
 /// Cells of a comparison.
@@ -349,6 +349,84 @@ fn cells_that_are_unlike_and_noise_that_has_changed_raise_few_alarms() {
                     if rates.found_in_runs > most(rate, rates.runs) {
                         wrong.push(format!("{}: {} runs", condition.name(), rates.found_in_runs));
                     }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A report of several engines that do not differ, each cell of each held against that of every other one: runs with a false verdict.
+fn false_reports(shape: Shape, engines: usize, models: usize, condition: &Condition, salt: u64) -> usize {
+    let mut dice = Dice::new(SEED + salt);
+    let terms = Terms {
+        bound: BOUND,
+        family: 0,
+    };
+    let mut found = 0;
+    for _ in 0..runs() {
+        let noise = condition.noise.map(|starts| {
+            condition
+                .layout
+                .starts(&mut dice, shape, condition.sigma, models, starts)
+        });
+        let drawn: Vec<Vec<Vec<f64>>> = (0..engines)
+            .map(|_| {
+                let (sigma, starts) = (condition.sigma, condition.starts);
+                condition.layout.starts(&mut dice, shape, sigma, models, starts)
+            })
+            .collect();
+        let (mut questions, mut pairs) = (Vec::new(), Vec::new());
+        let sample = |engine: usize, model: usize| Sample {
+            logs: drawn[engine][model].clone(),
+            launch: Some(format!("{engine}/{}", condition.layout.launch(model))),
+            ..Sample::default()
+        };
+        for (one, other) in (0..engines).flat_map(|one| (one + 1..engines).map(move |other| (one, other))) {
+            for model in 0..models {
+                questions.push(Question {
+                    better: Better::Higher,
+                    baseline: sample(one, model),
+                    candidate: sample(other, model),
+                    design: Design::Separate,
+                    noise: noise
+                        .as_ref()
+                        .and_then(|noise| KnownNoise::of_starts(&noise[model])),
+                    between: None,
+                    gap: None,
+                });
+                pairs.push((one, other));
+            }
+        }
+        let answers = decide_by_pairs(&questions, &pairs, &terms);
+        let is_found = |answer: &Answer| matches!(answer.verdict(), Some(Verdict::Better | Verdict::Worse));
+        found += usize::from(answers.iter().any(is_found));
+    }
+    found
+}
+
+#[test]
+fn reports_of_several_engines_that_do_not_differ_seldom_tell_a_winner() {
+    println!("{} runs per condition, seed {SEED}", runs());
+    let (mut wrong, mut salt) = (Vec::new(), 5000);
+    for shape in SHAPES {
+        for (starts, noise) in SIZES {
+            for (engines, models, layout) in [(3, 8, LAYOUTS[0]), (3, 12, LAYOUTS[2]), (6, 1, LAYOUTS[0])] {
+                salt += 1;
+                let condition = Condition {
+                    starts,
+                    noise,
+                    layout,
+                    ..PLAIN
+                };
+                let found = false_reports(shape, engines, models, &condition, salt);
+                let name = format!(
+                    "{shape:?}, {engines} engines, {models} models, {starts} starts, noise {noise:?}, {} cells a launch",
+                    layout.cells
+                );
+                println!("{name}: {found} of {} runs", runs());
+                if found > most(0.05, runs()) {
+                    wrong.push(format!("{name}: {found} runs"));
                 }
             }
         }
