@@ -181,6 +181,37 @@ fn situations() -> Vec<Situation> {
                 };
             }
         }),
+        lies("all-in-one-write", "chunked-tokens", MARKED, |_, answer| {
+            let whole = answer.events.iter().map(|event| event.after).sum();
+            answer
+                .events
+                .iter_mut()
+                .for_each(|event| event.after = Duration::ZERO);
+            answer.events[0].after = whole;
+        }),
+        lies(
+            "says-the-same-to-all",
+            "answers-degenerate",
+            INVALID,
+            |_, answer| {
+                for (place, event) in answer.events.iter_mut().enumerate() {
+                    event.text = WORDS[place * place % 31 % WORDS.len()].to_owned();
+                }
+            },
+        ),
+        lies("loops", "answers-degenerate", MARKED, |asked, answer| {
+            for (place, event) in answer.events.iter_mut().enumerate() {
+                let word = asked.number as usize + place % 3;
+                event.text = WORDS[word % WORDS.len()].to_owned();
+            }
+        }),
+        // Three of four answers come from another model, and quickly.
+        lies("falls-back", "wrong-model", INVALID, |asked, answer| {
+            if asked.number % 4 != 0 {
+                answer.model = "tiny-fallback";
+                answer.events.iter_mut().for_each(|event| event.after /= 5);
+            }
+        }),
         lies("drops-every-fourth", "errors", INVALID, |asked, answer| {
             if asked.number % 4 == 0 {
                 answer.status = 503;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::responses::{most_report_more, reported_tokens};
 use super::{Evidence, found, percent};
-use crate::judge::metrics::Metric;
+use crate::judge::metrics::{self, AT_ONCE_NS, Metric};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::request::Request;
@@ -17,9 +17,6 @@ const FEW_TOKENS: f64 = 100.0;
 /// By which factor the engine's count may lie apart from both our count of the text and the events, which agree then that fewer or more
 /// tokens came.
 const AGREED: f64 = 1.25;
-
-/// Events that follow one another no faster than this arrive at different moments.
-const AT_ONCE_NS: u64 = 50_000;
 
 /// So many events may arrive together on average: an engine and its client are not always awake when a token is there.
 const TOGETHER: f64 = 2.0;
@@ -158,6 +155,34 @@ fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     // Our own count of a text is no count of the tokens in its events.
     let is_reported = |request: &Request| reported_tokens(request).is_some();
     if !evidence.completed().all(is_reported) {
+        return;
+/// That most answers of several tokens arrived at one moment: nothing is known of the times between their tokens.
+pub(super) fn gathered(requests: &[Request], scenario: &Scenario) -> Option<Reason> {
+    let completed = || requests.iter().filter(|request| request.is_completed());
+    let gathered = completed()
+        .filter(|request| metrics::is_gathered(request))
+        .count();
+    let is_long = |request: &&Request| request.visible_tokens().unwrap_or(0) > 1 || request.chunks.len() > 1;
+    let long = completed().filter(is_long).count();
+    if gathered == 0 || 2 * gathered <= long {
+        return None;
+    }
+    let mut reason = found(
+        Code::ChunkedTokens,
+        format!(
+            "{gathered} of {long} answers arrived at one moment, so that nothing is known of the times between their tokens"
+        ),
+        Some("half of the answers".to_owned()),
+    );
+    reason.only.push(Family::Tpot);
+    let has_target = scenario.slo.as_ref().is_some_and(|slo| slo.tpot.is_some());
+    reason.only.extend(has_target.then_some(Family::Goodput));
+    Some(reason)
+}
+
+    }
+    if let Some(reason) = gathered(evidence.requests, &evidence.cell.scenario) {
+        reasons.push(reason);
         return;
     }
     let bound = evidence.bounds.tokens_per_chunk;

@@ -110,6 +110,7 @@ pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
         ));
     }
     reasons.retain(|reason| reason.weight > Verdict::Valid);
+        reasons.extend(answers::gathered(responses.requests, responses.scenario));
     reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
     reasons
 }

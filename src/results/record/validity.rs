@@ -68,7 +68,7 @@ pub enum Family {
 
 impl Family {
     /// Every one.
-    pub const ALL: [Self; 2] = [Self::Itl, Self::Energy];
+    pub const ALL: [Self; 4] = [Self::Itl, Self::Tpot, Self::Goodput, Self::Energy];
 
     /// The family as it is written in tables.
     pub const fn name(self) -> &'static str {
@@ -80,6 +80,10 @@ impl Family {
 }
 
 /// One finding.
+    /// Times per token of an answer, and what is derived from them.
+    Tpot,
+    /// Goodput and SLO attainment.
+    Goodput,
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
     /// Its stable name.
@@ -92,6 +96,8 @@ pub struct Reason {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<Family>,
     /// What was measured, with its unit.
+            Self::Tpot => "TPOT",
+            Self::Goodput => "goodput",
     pub measured: String,
     /// What it was held against; none where there is nothing to hold it against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
