@@ -289,6 +289,7 @@ pub(super) fn request(index: u32) -> Request {
         usage: None,
         cached: None,
         oddities: Vec::new(),
+        models: Vec::new(),
         finish: Some("length".to_owned()),
         counted_tokens: Some(2),
         counted_chunks: None,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::fake::{Answer, Asked, Conduct, Fake};
+use crate::fake::{Answer, Asked, Conduct, Fake, WORDS};
 use crate::harness::Bench;
 
 /// Bounds that a short load beside other tests does not meet by itself, and that are not what is tried here.

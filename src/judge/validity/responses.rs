@@ -51,6 +51,10 @@ pub struct Responses<'a> {
     pub requests: &'a [Request],
     /// What was sent.
     pub scenario: &'a Scenario,
+    /// The model that was asked for.
+    pub model: &'a str,
+    /// The models that the server lists, where it was asked.
+    pub listed: &'a [String],
     /// How the server is spoken to.
     pub protocol: Protocol,
     /// Whether it is the simulated engine, which has no tokenizer.

@@ -51,6 +51,9 @@ pub struct Request {
     /// What the answer held that bench_serving cannot read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub oddities: Vec<Oddity>,
+    /// Models that the answer names and that were not asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
     /// Why the server says the answer ended, such as `length` or `stop`.
     pub finish: Option<String>,
     /// Output tokens as our tokenizer counts the text, without special tokens; `None` where nobody counted.
@@ -166,6 +169,22 @@ impl Request {
     from = "(u64, ChunkKind, Option<u32>, u32)",
     into = "(u64, ChunkKind, Option<u32>, u32)"
 )]
+/// Whether two names of a model stand for the same one: a path and its last part do, as do a name and the version of a day
+/// (`gpt-4o-2024-08-06`).
+pub fn is_same_model(one: &str, other: &str) -> bool {
+    let last = |name: &str| {
+        let name = name.trim_end_matches('/');
+        let last = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
+        last.trim_end_matches(".gguf").to_owned()
+    };
+    let (one, other) = (last(one), last(other));
+    let is_dated = |long: &str, short: &str| {
+        let day = long.strip_prefix(short).and_then(|rest| rest.strip_prefix('-'));
+        day.is_some_and(|day| day.len() >= 6 && day.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'))
+    };
+    one == other || is_dated(&one, &other) || is_dated(&other, &one)
+}
+
 pub struct Chunk {
     /// When the bytes that hold it arrived.
     pub at_ns: u64,
