@@ -296,6 +296,8 @@ pub(super) fn request(index: u32) -> Request {
         counted_prompt: None,
         uniform: None,
         is_blank_first: false,
+        is_loop: false,
+        is_canned: false,
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,

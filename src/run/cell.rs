@@ -663,6 +663,7 @@ pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>)
         see(&mut requests, &stock.prepared.prompts);
         answers::count_prompts(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         answers::count_outputs(&mut requests, &stock.tokenizer);
+        answers::find_canned(&mut requests, &stock.prepared.prompts);
         answers::find_echoes(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         answers::count_rounds(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         requests

@@ -197,6 +197,8 @@ pub fn answers(requests: &[Request]) -> Answers {
         if let Some(share) = request.uniform {
             answers.read += 1;
             answers.one_token += u32::from(share >= ONE_TOKEN);
+            answers.loops += u32::from(request.is_loop);
+            answers.canned += u32::from(request.is_canned);
             answers.echoes += u32::from(request.echoes_prompt);
         }
         if let Some(tokens) = Tokens::of(request) {
@@ -386,19 +388,38 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
             answers.one_token_share(),
             answers.one_token,
             "are one token over and over",
-            bound,
+            bound.clone(),
+            Verdict::Invalid,
         ),
         (
             answers.echo_share(),
             answers.echoes,
             "begin with their own prompt",
             "half of the answers".to_owned(),
+            Verdict::Invalid,
+        ),
+        (
+            answers.canned_share(),
+            answers.canned,
+            "are the same text for different prompts",
+            "half of the answers".to_owned(),
+            Verdict::Invalid,
+        ),
+        // A small model that may not end comes to this too.
+        (
+            answers.loop_share(),
+            answers.loops,
+            "are a loop of a few tokens",
+            bound,
+            Verdict::Suspect,
         ),
     ];
-    for (share, count, what, bound) in kinds {
+    for (share, count, what, bound, weight) in kinds {
         if let Some(share) = share.filter(|share| *share >= NONSENSE) {
             let measured = format!("{count} of {} answers ({}) {what}", answers.read, percent(share));
-            reasons.push(found(Code::AnswersDegenerate, measured, Some(bound)));
+            let mut reason = found(Code::AnswersDegenerate, measured, Some(bound));
+            reason.weight = weight;
+            reasons.push(reason);
             return;
         }
     }

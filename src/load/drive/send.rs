@@ -439,6 +439,8 @@ pub(super) fn blank(job: &Job) -> Request {
         counted_prompt: None,
         uniform: None,
         is_blank_first: false,
+        is_loop: false,
+        is_canned: false,
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,
@@ -469,10 +471,10 @@ pub(super) fn fill(record: &mut Request, answer: Answer, usage: Usage, model: &s
             usage.is_ours = true;
         }
     }
-    record.finish = decoded.finish;
-    record.text = Some(decoded.text);
     record.models = decoded.models;
     record.models.retain(|named| !is_same_model(named, model));
+    record.finish = decoded.finish;
+    record.text = Some(decoded.text);
     record.tool_text = Some(decoded.tool_text).filter(|text| !text.is_empty());
 }
 
@@ -504,9 +506,9 @@ pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) 
                 round: (item.rounds() > 1).then(|| u32::try_from(round).unwrap_or(u32::MAX)),
                 asked_tokens: item.asked_tokens,
                 limit_tokens: None,
+                model: None,
                 due: item.due,
                 bytes: Vec::new(),
-                model: None,
                 talk: None,
             };
             let mut request = blank(&job);

@@ -73,6 +73,12 @@ pub struct Request {
     /// Whether the first event with output holds white space or characters without width alone.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_blank_first: bool,
+    /// Whether the answer is nearly all a loop of two to eight tokens or events.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_loop: bool,
+    /// Whether an answer to another prompt is the same text, both of some length.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_canned: bool,
     /// Whether the answer begins with the text of its prompt.
     #[serde(default, skip_serializing_if = "is_false")]
     pub echoes_prompt: bool,
@@ -163,12 +169,6 @@ impl Request {
     }
 }
 
-/// One event that carried output. On disk `[at_ns, kind, tokens, bytes]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    from = "(u64, ChunkKind, Option<u32>, u32)",
-    into = "(u64, ChunkKind, Option<u32>, u32)"
-)]
 /// Whether two names of a model stand for the same one: a path and its last part do, as do a name and the version of a day
 /// (`gpt-4o-2024-08-06`).
 pub fn is_same_model(one: &str, other: &str) -> bool {
@@ -185,6 +185,12 @@ pub fn is_same_model(one: &str, other: &str) -> bool {
     one == other || is_dated(&one, &other) || is_dated(&other, &one)
 }
 
+/// One event that carried output. On disk `[at_ns, kind, tokens, bytes]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    from = "(u64, ChunkKind, Option<u32>, u32)",
+    into = "(u64, ChunkKind, Option<u32>, u32)"
+)]
 pub struct Chunk {
     /// When the bytes that hold it arrived.
     pub at_ns: u64,
