@@ -352,6 +352,11 @@ impl Decoder {
         self
     }
 
+    /// Whether every whole answer that streams says so: by a reason, a report of its counts, or `[DONE]`.
+    pub fn tells_ends(&self) -> bool {
+        matches!(self.protocol, Protocol::Completions | Protocol::Chat)
+    }
+
     /// Reads one line that arrived at `at_ns`.
     pub fn push(&mut self, kind: LineKind, line: &[u8], at_ns: u64) {
         if self.is_garbled() {
@@ -528,11 +533,6 @@ impl Decoded {
         }
     }
 
-    fn chunk(&mut self, at_ns: u64, kind: ChunkKind, tokens: Option<u32>, bytes: usize) {
-        self.chunks.push(Chunk {
-            at_ns,
-            kind,
-            tokens,
     /// Notes the model that an event names; more of them than a few say nothing new.
     fn note_model(&mut self, model: Option<Words<'_>>) {
         if let Some(model) = model.filter(|model| !model.0.is_empty())
@@ -543,6 +543,11 @@ impl Decoded {
         }
     }
 
+    fn chunk(&mut self, at_ns: u64, kind: ChunkKind, tokens: Option<u32>, bytes: usize) {
+        self.chunks.push(Chunk {
+            at_ns,
+            kind,
+            tokens,
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
         });
     }
