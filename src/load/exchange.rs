@@ -54,6 +54,8 @@ pub(super) struct Bounds {
     pub(super) line_bytes: usize,
     /// The most events before it is cut as endless.
     pub(super) events: u64,
+    /// The tokens that are asked for.
+    pub(super) tokens: u32,
 }
 
 impl Bounds {
@@ -63,6 +65,7 @@ impl Bounds {
             first_byte: limits.first_byte.duration(),
             request: limits.request.duration(),
             line_bytes: usize::try_from(limits.line_bytes).unwrap_or(usize::MAX),
+            tokens: asked_tokens,
             events: u64::from(asked_tokens) + u64::from(limits.excess_tokens) + OTHER_EVENTS,
         }
     }

@@ -141,7 +141,7 @@ fn judge(target: &Target, limit: Duration, answer: Answer) -> Result<ProbeAnswer
     let decoded = answer.decoded;
     let Some(failure) = decoded.failure else {
         return Ok(ProbeAnswer {
-            model: decoded.model,
+            model: decoded.models.into_iter().next(),
             text: decoded.text,
             usage: decoded.usage,
             seconds,

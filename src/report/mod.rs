@@ -146,6 +146,8 @@ impl Mark {
             Self::Warned => Some("warned"),
             Self::Suspect => Some("suspect"),
             Self::SuspectIn(Family::Itl) => Some("ITL suspect"),
+            Self::SuspectIn(Family::Tpot) => Some("TPOT suspect"),
+            Self::SuspectIn(Family::Goodput) => Some("goodput suspect"),
             Self::SuspectIn(Family::Energy) => Some("energy suspect"),
             Self::Invalid => Some("invalid"),
             Self::Best => Some("best"),

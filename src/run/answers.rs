@@ -1,8 +1,8 @@
 //! What is read of answers once they are all there, off the timed path: how much of each is one token, and how long prompts were that
 //! the server counts otherwise.
 
-use std::collections::HashMap;
-use std::hash::Hash;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::load::dataset::tokenizer::{CleanUp, Tokenizer};
 use crate::load::dataset::{Content, Prompt};
@@ -36,6 +36,36 @@ fn share_of_most_frequent<T: Eq + Hash>(members: impl Iterator<Item = T>) -> Opt
     }
     let most = counts.into_values().max()?;
     (all >= FEW).then(|| most as f64 / all as f64)
+}
+
+/// Repetitions of so many tokens or events are looked for.
+const PERIODS: std::ops::RangeInclusive<usize> = 2..=8;
+
+/// The share of an answer that is a loop from which on it is nothing else.
+const LOOP: f64 = 0.9;
+
+/// An answer of fewer tokens may be the same as another one's by accident.
+const CANNED_TOKENS: u32 = 16;
+
+/// The share of a sequence whose members are what came a few before them, for the number that fits best; `None` where it is short.
+fn share_of_period<T: Eq>(members: &[T]) -> Option<f64> {
+    let all = members.len();
+    let repeated = |period: usize| {
+        let pairs = members.iter().zip(members.iter().skip(period));
+        let same = pairs.filter(|(before, after)| before == after).count();
+        same as f64 / (all - period) as f64
+    };
+    // A loop is seen where it went round twice.
+    let shares = PERIODS.filter(|period| 3 * period <= all).map(repeated);
+    shares.reduce(f64::max).filter(|_| all >= FEW)
+}
+
+/// Whether an answer is nearly all a loop of a few tokens or events.
+fn is_loop(ids: &[u32], pieces: Option<&[&str]>) -> bool {
+    let pieces = pieces.into_iter().flatten();
+    let pieces: Vec<&&str> = pieces.filter(|piece| !piece.is_empty()).collect();
+    let shares = [share_of_period(ids), share_of_period(&pieces)];
+    shares.into_iter().flatten().any(|share| share >= LOOP)
 }
 
 /// How much of an answer is one and the same token, event or character. A run of one token may be told as other tokens when its text
@@ -97,6 +127,7 @@ pub(super) fn count_outputs(requests: &mut [Request], tokenizer: &Tokenizer) {
         }
         let pieces = pieces(request);
         let uniform = uniformity(&ids, pieces.as_deref(), text);
+        let is_loop = is_loop(&ids, pieces.as_deref());
         let is_blank_first = pieces
             .as_ref()
             .and_then(|pieces| pieces.first())
@@ -107,6 +138,7 @@ pub(super) fn count_outputs(requests: &mut [Request], tokenizer: &Tokenizer) {
         let tokens = calls.map_or(Some(0), count).map(|called| ids.len() + called);
         request.is_blank_first = is_blank_first;
         request.uniform = uniform;
+        request.is_loop = is_loop;
         request.counted_reasoning = reasoning.and_then(|tokens| u32::try_from(tokens).ok());
         request.counted_tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
     }
@@ -144,6 +176,58 @@ pub(super) fn find_echoes(requests: &mut [Request], prompts: &[Prompt], tokenize
             Content::Pictures { .. } => None,
         };
         request.echoes_prompt = piece.is_some_and(|piece| begins_with(answer, &piece));
+    }
+}
+
+/// What tells two prompts apart.
+fn digest(content: &Content) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match content {
+        Content::Text(text) => text.hash(&mut hasher),
+        Content::Ids(ids) => ids.hash(&mut hasher),
+        Content::Messages(messages) => messages
+            .iter()
+            .for_each(|message| message.to_string().hash(&mut hasher)),
+        Content::Pictures { text, images } => {
+            text.hash(&mut hasher);
+            images.hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+/// Marks answers that are word for word those to other prompts, of which one may end earlier than the other.
+pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
+    let mut answers: Vec<(&str, u64, usize)> = Vec::new();
+    for (place, request) in requests.iter().enumerate() {
+        let row = usize::try_from(request.index).unwrap_or(usize::MAX);
+        let is_long = request
+            .counted_tokens
+            .is_some_and(|tokens| tokens >= CANNED_TOKENS);
+        if let (Some(text), Some(prompt)) = (request.text.as_deref(), prompts.get(row))
+            && is_long
+            && request.round.is_none()
+        {
+            answers.push((text, digest(&prompt.content), place));
+        }
+    }
+    // What begins with a text follows it.
+    answers.sort_unstable();
+    let alike = answers.chunk_by(|(one, ..), (other, ..)| other.starts_with(one));
+    let count = |answers: &[(&str, u64, usize)]| {
+        let prompts: HashSet<u64> = answers.iter().map(|(_, prompt, _)| *prompt).collect();
+        prompts.len()
+    };
+    let most = alike
+        .max_by_key(|answers| count(answers))
+        .filter(|answers| count(answers) > 1);
+    let places: Vec<usize> = most
+        .unwrap_or_default()
+        .iter()
+        .map(|(.., place)| *place)
+        .collect();
+    for place in places {
+        requests[place].is_canned = true;
     }
 }
 
@@ -245,6 +329,56 @@ mod tests {
         let text = "the quick brown fox jumps over the lazy dog";
         assert!(uniformity(&ids, None, text) < Some(0.25));
         assert_eq!(uniformity(&[1, 1], None, "aa"), None, "too short to say");
+    }
+
+    #[test]
+    fn a_loop_of_a_few_tokens_is_seen_and_one_that_begins_late_is_not() {
+        let looping: Vec<u32> = (0..48).map(|index| index % 3).collect();
+        assert!(is_loop(&looping, None));
+        let late: Vec<u32> = (0..24)
+            .map(|index| 100 + index)
+            .chain((0..24).map(|index| index % 3))
+            .collect();
+        assert!(!is_loop(&late, None));
+        let text: Vec<u32> = (0..48).collect();
+        assert!(!is_loop(&text, None));
+        let pieces = [" a river", " and", " a stone"].repeat(12);
+        assert!(is_loop(&[1, 2, 3], Some(&pieces)), "as events");
+    }
+
+    #[test]
+    fn the_same_answer_to_different_prompts_is_canned() {
+        let canned = |prompts: [&str; 3], answers: [&str; 3]| {
+            let prompts = prompts.map(|text| Prompt {
+                content: Content::Text(text.to_owned()),
+                prompt_tokens: 3,
+                output_tokens: 20,
+                extras: None,
+            });
+            let mut requests: Vec<Request> = (0..)
+                .zip(answers)
+                .map(|(index, answer)| Request {
+                    index,
+                    counted_tokens: u32::try_from(answer.len()).ok(),
+                    ..request(Some(answer), &[])
+                })
+                .collect();
+            find_canned(&mut requests, &prompts);
+            let canned: Vec<bool> = requests.iter().map(|request| request.is_canned).collect();
+            canned
+        };
+        let (same, other) = ("a long answer of many words", "another answer of many words");
+        assert_eq!(canned(["a", "b", "c"], [same, other, same]), [true, false, true]);
+        assert_eq!(
+            canned(["a", "b", "a"], [same, other, same]),
+            [false; 3],
+            "to one prompt"
+        );
+        assert_eq!(
+            canned(["a", "b", "c"], ["yes", other, "yes"]),
+            [false; 3],
+            "short ones"
+        );
     }
 
     #[test]

@@ -229,9 +229,9 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Requests that begin as none before them on this start did, where the recipe asks for that; `what` tells those of one
-    /// measurement apart. A run that is resumed sends the same, and the digest of the prompts is that of the prompts as they were
-    /// drawn: what it tells apart are workloads.
+    /// Requests that begin as none before them did, in this run or another, where the recipe asks for that: a server that someone else started may
+    /// remember earlier runs. `what` tells those of one measurement apart. The digest of the prompts is that of the prompts as they were drawn:
+    /// what it tells apart are workloads.
     async fn begun(
         &mut self,
         what: &str,
@@ -665,6 +665,7 @@ pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>)
         see(&mut requests, &stock.prepared.prompts);
         answers::count_prompts(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         answers::count_outputs(&mut requests, &stock.tokenizer);
+        answers::find_canned(&mut requests, &stock.prepared.prompts);
         answers::find_echoes(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         answers::count_rounds(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         requests

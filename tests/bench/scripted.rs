@@ -196,18 +196,40 @@ fn json_that_only_python_reads_and_a_report_of_nothing_cost_no_answer() {
     assert!(figure(&line, "output_tokens") >= 6.0, "{line:#?}");
 }
 
-/// Different words, an event each.
+/// Different words in no order that repeats, an event each.
 fn words(count: usize) -> Vec<Value> {
-    let word = |place: usize| format!(" {}", ["river", "stone", "light", "green", "seven"][place % 5]);
+    let digit = |place: usize| usize::from(b"31415926535897932384626433832795"[place % 32] - b'0');
+    let word = |place: usize| {
+        format!(
+            " {}",
+            ["river", "stone", "light", "green", "seven"][digit(place) % 5]
+        )
+    };
     (0..count).map(|place| text(&word(place))).collect()
 }
 
-/// Ten requests for 32 tokens each to a server that reports so many: what was said.
-fn judged(mut events: Vec<Value>, reported: u64) -> Ran {
-    events.push(json!({"choices": [{"text": "", "finish_reason": "length"}]}));
-    events.push(json!({"choices": [], "usage": {"prompt_tokens": 32, "completion_tokens": reported}}));
-    // In one piece, so that ten answers take no time.
-    let port = serve(&[stream(&events).join("\n\n")]);
+/// Ten requests for 32 tokens each to a server that reports so many, and answers each with another event first: what was said.
+fn judged(events: Vec<Value>, reported: u64) -> Ran {
+    let mut turns = vec![events; 10];
+    for (events, place) in turns.iter_mut().zip(0..) {
+        let last = events.len() - 1;
+        if last > 0 && events[last] != events[last - 1] {
+            events[last] = text(&format!(" {place}"));
+        }
+    }
+    answered(&turns, reported)
+}
+
+fn answered(turns: &[Vec<Value>], reported: u64) -> Ran {
+    let whole = |events: &Vec<Value>| {
+        let mut events = events.clone();
+        events.push(json!({"choices": [{"text": "", "finish_reason": "length"}]}));
+        events.push(json!({"choices": [], "usage": {"prompt_tokens": 32, "completion_tokens": reported}}));
+        // In one piece, so that ten answers take no time.
+        vec![stream(&events).join("\n\n")]
+    };
+    let turns: Vec<Vec<String>> = turns.iter().map(whole).collect();
+    let port = serve_in_turn(&turns);
     let more = [
         "--random-output-len",
         "32",
@@ -229,6 +251,12 @@ fn answers_that_are_not_what_was_asked_for_are_named() {
         inflated.stderr
     );
     judged(vec![text("!"); 32], 32).says("answers-degenerate");
+    answered(&[words(32)], 32).says("for different prompts");
+    // All of them arrive in one piece, and one of them another model wrote.
+    judged(words(32), 32).says("chunked-tokens");
+    let mut turns = vec![words(32); 10];
+    turns[3][0]["model"] = json!("tiny");
+    answered(&turns, 32).says("wrong-model");
     let honest = judged(words(32), 32);
     for code in ["output-", "tokens-disagree", "answers-degenerate"] {
         assert!(!honest.stderr.contains(code), "{}", honest.stderr);

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::harness::repository;
 
 /// Words that are one token each to the tokenizer of the shipped data, with the blank before them.
-const WORDS: [&str; 16] = [
+pub const WORDS: [&str; 16] = [
     " the", " of", " and", " to", " in", " is", " that", " for", " it", " as", " was", " with", " be", " by",
     " on", " not",
 ];
@@ -73,6 +73,8 @@ pub struct Answer {
     pub usage: bool,
     /// Why it ended.
     pub finish: &'static str,
+    /// The model that it names.
+    pub model: &'static str,
 }
 
 impl Answer {
@@ -99,6 +101,7 @@ impl Answer {
             reasoning: None,
             usage: true,
             finish: "length",
+            model: "m",
         }
     }
 
@@ -259,7 +262,10 @@ fn send(stream: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
         }
         let finish = (index == last).then_some(answer.finish);
         let choice = json!({"index": 0, "text": event.text, "finish_reason": finish});
-        waiting += &format!("data: {}\n\n", json!({"model": "m", "choices": [choice]}));
+        waiting += &format!(
+            "data: {}\n\n",
+            json!({"model": answer.model, "choices": [choice]})
+        );
     }
     if answer.usage {
         let usage = json!({
@@ -270,7 +276,7 @@ fn send(stream: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
         });
         waiting += &format!(
             "data: {}\n\n",
-            json!({"model": "m", "choices": [], "usage": usage})
+            json!({"model": answer.model, "choices": [], "usage": usage})
         );
     }
     stream.write_all((waiting + "data: [DONE]\n\n").as_bytes())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::fake::{Answer, Asked, Conduct, Fake};
+use crate::fake::{Answer, Asked, Conduct, Fake, WORDS};
 use crate::harness::Bench;
 
 /// Bounds that a short load beside other tests does not meet by itself, and that are not what is tried here.
@@ -179,6 +179,37 @@ fn situations() -> Vec<Situation> {
                 } else {
                     Duration::ZERO
                 };
+            }
+        }),
+        lies("all-in-one-write", "chunked-tokens", MARKED, |_, answer| {
+            let whole = answer.events.iter().map(|event| event.after).sum();
+            answer
+                .events
+                .iter_mut()
+                .for_each(|event| event.after = Duration::ZERO);
+            answer.events[0].after = whole;
+        }),
+        lies(
+            "says-the-same-to-all",
+            "answers-degenerate",
+            INVALID,
+            |_, answer| {
+                for (place, event) in answer.events.iter_mut().enumerate() {
+                    event.text = WORDS[place * place % 31 % WORDS.len()].to_owned();
+                }
+            },
+        ),
+        lies("loops", "answers-degenerate", MARKED, |asked, answer| {
+            for (place, event) in answer.events.iter_mut().enumerate() {
+                let word = asked.number as usize + place % 3;
+                event.text = WORDS[word % WORDS.len()].to_owned();
+            }
+        }),
+        // Three of four answers come from another model, and quickly.
+        lies("falls-back", "wrong-model", INVALID, |asked, answer| {
+            if asked.number % 4 != 0 {
+                answer.model = "tiny-fallback";
+                answer.events.iter_mut().for_each(|event| event.after /= 5);
             }
         }),
         lies("drops-every-fourth", "errors", INVALID, |asked, answer| {

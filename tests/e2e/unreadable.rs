@@ -114,3 +114,64 @@ fn a_summary_that_contradicts_itself_is_told_and_not_shown() {
         assert!(names(&ran, words), "{figure}: {}{}", ran.stdout, ran.stderr);
     }
 }
+
+/// The same measurements under another name are no second run.
+#[test]
+fn a_copy_of_a_run_is_not_compared_with_it() {
+    let (bench, run) = copy();
+    let other = bench.path().join("results/other");
+    let mut copy = std::process::Command::new("cp");
+    assert!(
+        copy.arg("-r")
+            .args([&run, &other])
+            .status()
+            .expect("cp runs")
+            .success()
+    );
+    let about = fs::read_to_string(other.join("run.json")).expect("it can be read");
+    let mut about: serde_json::Value = serde_json::from_str(&about).expect("it is JSON");
+    about["run"] = "other".into();
+    fs::write(other.join("run.json"), about.to_string()).expect("it can be written");
+    let ran = bench.call(&["compare", "results/r", "results/other"]).exits(5);
+    assert!(
+        ran.stderr.contains("both sides are the same measurements"),
+        "{}",
+        ran.stderr
+    );
+}
+
+/// One start that was copied is one start.
+#[test]
+fn copies_of_a_start_count_once() {
+    let (bench, run) = copy();
+    let first = summary(&run);
+    let text = fs::read_to_string(&first).expect("it can be read");
+    let mut told: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    told["start"] = 2.into();
+    let folder = first.parent().expect("it lies in a folder");
+    let second = folder.with_file_name("copy-s2-r1");
+    fs::create_dir(&second).expect("it can be made");
+    fs::write(second.join("summary.json"), told.to_string()).expect("it can be written");
+    let path = run.join("plan.json");
+    let plan = fs::read_to_string(&path).expect("it can be read");
+    let mut plan: serde_json::Value = serde_json::from_str(&plan).expect("it is JSON");
+    let mut start = plan["starts"][0].clone();
+    start["start"] = 2.into();
+    for cell in start["cells"].as_array_mut().expect("a start has cells") {
+        cell["start"] = 2.into();
+    }
+    plan["starts"]
+        .as_array_mut()
+        .expect("a plan has starts")
+        .push(start);
+    fs::write(&path, plan.to_string()).expect("it can be written");
+    let ran = bench
+        .call(&["report", "results/r", "--format", "terminal"])
+        .exits(0);
+    assert!(
+        names(&ran, "is a copy of start 1, repeat 1: it counts once"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
+}

@@ -250,6 +250,8 @@ impl Ended<'_> {
         notes.extend(notes::responses(&Responses {
             requests,
             scenario: &self.wish.scenario,
+            model: &self.model,
+            listed: &[],
             protocol: self.wish.backend.protocol(),
             is_simulated: self.is_simulated,
             bounds: &Bounds::default(),

@@ -147,6 +147,9 @@ pub fn asked(side: &Side<'_>) -> Facts {
         }
     };
     tell("fields of the body", body);
+    if side.imported().is_none() {
+        tell("sampling by the engine's `body`", sampling(launch, scenario));
+    }
     if scenario.search.is_none() && !side.lacks(Unknown::Rate) {
         let arrival = &scenario.arrival;
         let pace = arrival.pace.as_ref().map(ToString::to_string);
@@ -173,6 +176,47 @@ pub fn asked(side: &Side<'_>) -> Facts {
         );
     }
     facts
+}
+
+/// Fields of a body that change what an engine computes for each token, or when it ends.
+const SAMPLING: [&str; 16] = [
+    "best_of",
+    "frequency_penalty",
+    "logit_bias",
+    "logprobs",
+    "min_p",
+    "min_tokens",
+    "n",
+    "presence_penalty",
+    "repetition_penalty",
+    "stop",
+    "stop_token_ids",
+    "temperature",
+    "top_k",
+    "top_logprobs",
+    "top_p",
+    "use_beam_search",
+];
+
+/// What an engine's own fields set of the sampling, in words; what the scenario sets is the same for all engines.
+fn sampling(launch: &Launch, scenario: &Scenario) -> String {
+    let body = &launch.contact.dialect.body;
+    let nested = body.get("sampling_params").and_then(serde_json::Value::as_object);
+    let fields = body.iter().chain(nested.into_iter().flatten());
+    let is_told = |(name, value): &(&String, &serde_json::Value)| {
+        // Requests are greedy unless somebody says otherwise.
+        let is_usual = value.is_null() || name.as_str() == "temperature" && value.as_f64() == Some(0.0);
+        SAMPLING.contains(&name.as_str()) && !is_usual && !scenario.body.contains_key(name.as_str())
+    };
+    let mut told: Vec<String> = fields
+        .filter(is_told)
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    told.sort();
+    match told.is_empty() {
+        true => "as usual".to_owned(),
+        false => told.join(", "),
+    }
 }
 
 /// What requests have to meet and how long they may take, by name.
@@ -672,4 +716,45 @@ pub const fn depends_on_length(metric: Metric) -> bool {
         ) | Metric::PerUser
             | Metric::Interactivity
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::plan::Plan;
+
+    #[test]
+    fn sampling_that_an_engine_sets_by_itself_is_told() {
+        let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+        let plan: Plan = serde_json::from_str(plan).unwrap();
+        let told = |body: serde_json::Value| {
+            let mut launch = plan.launches[0].clone();
+            launch.contact.dialect.body = body.as_object().unwrap().clone();
+            sampling(&launch, &plan.cells[0].scenario)
+        };
+        let usual = "as usual";
+        assert_eq!(
+            told(serde_json::json!({"ignore_eos": null, "temperature": 0})),
+            usual
+        );
+        assert_eq!(
+            told(serde_json::json!({"top_p": 0.5, "temperature": 1.0})),
+            "temperature 1.0, top_p 0.5"
+        );
+        assert_eq!(
+            told(serde_json::json!({"sampling_params": {"stop": ["a"]}})),
+            "stop [\"a\"]"
+        );
+        let sides = [serde_json::json!({"top_p": 0.5}), serde_json::json!({})].map(|body| {
+            let mut launch = plan.launches[0].clone();
+            launch.contact.dialect.body = body.as_object().unwrap().clone();
+            asked(&Side {
+                launch: &launch,
+                cell: &plan.cells[0],
+                summaries: &[],
+                machine: None,
+            })
+        });
+        assert_eq!(differing(&sides[0], &sides[1]).count(), 1);
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::conditions::Conditions;
 use super::{comparable, gates, machines, percentile, resolution, settings};
-use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic};
+use crate::judge::metrics::{self, Flow, Metric, Sample, Statistic, Target};
 use crate::matrix::plan::{Cell, Plan};
 use crate::results::record::cell::{Definitions, Ending, FailureClass, Origin, Summary};
 use crate::results::record::machine::Machine;
@@ -380,6 +380,10 @@ pub fn machine_facts(machine: &Machine) -> Facts {
 pub fn family(metric: Metric) -> Option<Family> {
     match metric {
         Metric::Time(_, Sample::Itl) => Some(Family::Itl),
+        Metric::Time(_, Sample::Tpot) | Metric::Interactivity => Some(Family::Tpot),
+        Metric::Goodput | Metric::Attainment | Metric::AttainmentOf(Target::Tpot) | Metric::Found(_) => {
+            Some(Family::Goodput)
+        }
         Metric::Energy
         | Metric::EnergyAboveIdle
         | Metric::EnergyPer(_)

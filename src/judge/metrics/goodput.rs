@@ -5,7 +5,7 @@
 
 use super::Sheet;
 use super::compat::Answer;
-use super::latency::Times;
+use super::latency::{Times, are_gathered, is_gathered};
 use super::metric::Metric;
 use super::parts::Target;
 use super::throughput::window_s;
@@ -13,11 +13,20 @@ use crate::matrix::spec::scenario::Slo;
 use crate::results::record::request::Request;
 
 /// Goodput under the definitions of `matrix`: a target without a value is missed, except TPOT, which an answer of one token
-/// cannot miss.
+/// cannot miss. Where answers arrive at one moment, nobody knows whether they met a target of TPOT.
 ///
 /// Source: spec/bench-serving.md 7.5.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], slo: &Slo) {
     put(sheet, &values(requests), slo, requests.len(), window_s(requests));
+    if slo.tpot.is_some() && are_gathered(requests) {
+        for metric in [
+            Metric::Goodput,
+            Metric::Attainment,
+            Metric::AttainmentOf(Target::Tpot),
+        ] {
+            sheet.put(metric, None);
+        }
+    }
 }
 
 /// How many requests met every target under these definitions.
@@ -39,7 +48,9 @@ fn values(requests: &[Request]) -> Vec<[f64; 3]> {
             let missed = f64::INFINITY;
             [
                 times.ttft.unwrap_or(missed),
-                times.tpot.unwrap_or(0.0),
+                times
+                    .tpot
+                    .unwrap_or(if is_gathered(request) { missed } else { 0.0 }),
                 times.e2e.unwrap_or(missed),
             ]
         })

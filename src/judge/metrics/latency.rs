@@ -6,7 +6,7 @@ use super::parts::{Sample, Statistic};
 use super::stats::Statistics;
 use super::{Count, Faults, Sheet};
 use crate::matrix::spec::workload::Profile;
-use crate::results::record::request::Request;
+use crate::results::record::request::{Chunk, Request};
 
 const COMPAT_CLASSIC: [Statistic; 4] = [Statistic::Mean, Statistic::Median, Statistic::Std, Statistic::P99];
 const COMPAT_CURRENT: [Statistic; 6] = [
@@ -27,8 +27,8 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// TTFT and E2E from the moment of sending to the first and to the last event that carried output. TPOT has a meaning
-    /// only if output came in at least two events and has at least two tokens.
+    /// TTFT and E2E from the moment of sending to the first and to the last event that carried output. TPOT is the time after the
+    /// events of the first moment, shared out over the tokens that came in it; it has no meaning where none came later.
     ///
     /// Source: spec/bench-serving.md 7.2 with traps T6, T7, T8 and T16 mended.
     pub(super) fn of(request: &Request) -> Self {
@@ -48,16 +48,64 @@ impl Times {
         };
         let ttft = millis(sent, first.at_ns);
         let e2e = millis(sent, last.at_ns);
-        let after_first = request.visible_tokens().and_then(|tokens| tokens.checked_sub(1));
-        let tpot = after_first
-            .filter(|after_first| *after_first > 0 && request.chunks.len() > 1)
-            .map(|after_first| (e2e - ttft) / f64::from(after_first));
+        let together = first_moment(&request.chunks);
+        let begun = request.chunks[together - 1].at_ns;
+        let tpot = tokens_after(request, together)
+            .filter(|tokens| *tokens > 0)
+            .map(|tokens| millis(begun, last.at_ns) / f64::from(tokens));
         Self {
             ttft: Some(ttft),
             e2e: Some(e2e),
             tpot,
         }
     }
+}
+
+/// Events that follow one another no faster than this arrive at different moments.
+pub(in crate::judge) const AT_ONCE_NS: u64 = 50_000;
+
+/// By less than this factor more or fewer tokens than events, each event is taken to hold one.
+const SEVERAL: f64 = 1.25;
+
+/// How many events arrived together with the first one.
+fn first_moment(chunks: &[Chunk]) -> usize {
+    let is_later = |pair: &[Chunk]| pair[1].at_ns.saturating_sub(pair[0].at_ns) > AT_ONCE_NS;
+    let gap = chunks.windows(2).position(is_later);
+    gap.map_or(chunks.len(), |at| at + 1)
+}
+
+/// Tokens in the events after the first so many; `None` where nobody counted, or nothing came after them.
+fn tokens_after(request: &Request, events: usize) -> Option<u32> {
+    let tokens = request.visible_tokens()?;
+    if events >= request.chunks.len() {
+        return None;
+    }
+    let per_event = f64::from(tokens) / request.chunks.len() as f64;
+    let is_each = per_event < SEVERAL && per_event * SEVERAL > 1.0;
+    let is_told = request.chunks.iter().all(|chunk| chunk.tokens.is_some());
+    let known = chunk_tokens(request).filter(|_| is_told || !is_each);
+    let first: u32 = match known {
+        Some(tokens) => tokens.iter().take(events).sum(),
+        None => u32::try_from(events).unwrap_or(u32::MAX),
+    };
+    Some(tokens.saturating_sub(first.max(1)))
+}
+
+/// Whether an answer of several tokens arrived at one moment, so that nothing is known of the times between them.
+pub fn is_gathered(request: &Request) -> bool {
+    let chunks = &request.chunks;
+    let tokens = request.visible_tokens().unwrap_or(0) as usize;
+    !chunks.is_empty() && first_moment(chunks) == chunks.len() && tokens.max(chunks.len()) > 1
+}
+
+/// So many answers in a hundred may arrive at one moment before figures of the times between tokens stand on too few.
+const STRAY: f64 = 0.01;
+
+/// Whether answers that arrived at one moment are more than strays.
+pub fn are_gathered(requests: &[Request]) -> bool {
+    let completed = || requests.iter().filter(|request| request.is_completed());
+    let gathered = completed().filter(|request| is_gathered(request)).count();
+    gathered as f64 > STRAY * completed().count() as f64
 }
 
 /// The statistics of every sample under the definitions of `matrix`.
@@ -212,7 +260,7 @@ pub(super) fn token_gaps(request: &Request) -> Vec<f64> {
     let Some(tokens) = chunk_tokens(request) else {
         return gaps;
     };
-    let Some(first) = request.chunks.first() else {
+    let Some(first) = request.chunks.first().filter(|_| !is_gathered(request)) else {
         return gaps;
     };
     let mut before = first.at_ns;

@@ -33,6 +33,9 @@ fn request(index: u32) -> Request {
         counted_prompt: None,
         uniform: None,
         is_blank_first: false,
+        is_loop: false,
+        is_canned: false,
+        models: Vec::new(),
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,
@@ -1036,4 +1039,58 @@ fn percentiles_of_any_share_are_those_of_the_sample() {
         told.iter().all(|told| told.sample != Sample::Itl),
         "there was no gap"
     );
+}
+
+fn streamed(at_ms: &[f64], tokens: u32) -> Request {
+    Request {
+        counted_tokens: Some(tokens),
+        ..answered(0, 0.0, at_ms, 300.0)
+    }
+}
+
+/// Events of 24 tokens, one every 120 ms, are 5 ms per token, whether a proxy joins them or writes them together.
+#[test]
+fn tokens_of_the_first_moment_took_no_time_that_is_known() {
+    let tpot = |request: Request| {
+        let figures = figures_of(&[request], &basis(Protocol::Completions), Definitions::Matrix);
+        get(&figures, "mean_tpot_ms")
+    };
+    assert_eq!(tpot(streamed(&[120.0, 240.0], 48)), Some(5.0));
+    let mut together = vec![120.0; 24];
+    together.extend([240.0; 24]);
+    assert_eq!(tpot(streamed(&together, 48)), Some(5.0));
+    assert_eq!(tpot(streamed(&[10.0, 20.0, 30.0], 3)), Some(10.0));
+    // A count that says more than the events show, as the end of text, is no token of the first event.
+    assert_eq!(tpot(streamed(&[10.0, 20.0, 30.0, 40.0, 50.0], 6)), Some(8.0));
+    let classic = figures_of(
+        &[streamed(&[120.0, 240.0], 48)],
+        &basis(Protocol::Completions),
+        Definitions::Classic,
+    );
+    assert!(get(&classic, "mean_tpot_ms").is_some());
+}
+
+#[test]
+fn an_answer_that_came_at_one_moment_tells_no_times_between_tokens() {
+    let basis = Basis {
+        slo: Some(slo(600, 500, 3000)),
+        ..basis(Protocol::Completions)
+    };
+    for whole in [streamed(&[240.0; 48], 48), streamed(&[240.0], 48)] {
+        let figures = figures_of(&[whole], &basis, Definitions::Matrix);
+        for name in [
+            "mean_tpot_ms",
+            "mean_itl_ms",
+            "interactivity_tok_s",
+            "goodput_req_s",
+            "slo_attainment_share",
+            "slo_attainment_tpot_share",
+        ] {
+            assert_eq!(get(&figures, name), None, "{name}");
+        }
+        assert_eq!(get(&figures, "slo_attainment_ttft_share"), Some(1.0));
+    }
+    // An answer of one token cannot miss a target of TPOT.
+    let figures = figures_of(&[streamed(&[240.0], 1)], &basis, Definitions::Matrix);
+    assert_eq!(get(&figures, "slo_attainment_share"), Some(1.0));
 }

@@ -1,15 +1,17 @@
 //! Failures, counts and names: does what the engine says of itself agree with what came?
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::responses::{most_report_more, reported_tokens, some_report_more};
 use super::{Evidence, found, percent};
-use crate::judge::metrics::Metric;
+use crate::judge::metrics::{self, AT_ONCE_NS, Metric};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
-use crate::results::record::request::Request;
+use crate::results::record::request::{Request, is_same_model};
 use crate::results::record::telemetry::Source;
-use crate::results::record::validity::{Code, Reason};
+use crate::results::record::validity::{Code, Family, Reason, Verdict};
 
 /// Below this many output tokens a difference in counts is an accident.
 const FEW_TOKENS: f64 = 100.0;
@@ -17,9 +19,6 @@ const FEW_TOKENS: f64 = 100.0;
 /// By which factor the engine's count may lie apart from both our count of the text and the events, which agree then that fewer or more
 /// tokens came.
 const AGREED: f64 = 1.25;
-
-/// Events that follow one another no faster than this arrive at different moments.
-const AT_ONCE_NS: u64 = 50_000;
 
 /// So many events may arrive together on average: an engine and its client are not always awake when a token is there.
 const TOGETHER: f64 = 2.0;
@@ -29,6 +28,9 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     counts(evidence, reasons);
     chunks(evidence, reasons);
     served(evidence, reasons);
+    let launch = evidence.launch;
+    let ours = [&launch.served, &launch.model, &launch.checkpoint].map(String::as_str);
+    reasons.extend(named(evidence.requests, &ours, &evidence.summary.engine.models));
 }
 
 fn errors(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
@@ -154,7 +156,35 @@ pub fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Op
     ))
 }
 
+/// That most answers of several tokens arrived at one moment: nothing is known of the times between their tokens.
+pub(super) fn gathered(requests: &[Request], scenario: &Scenario) -> Option<Reason> {
+    let completed = || requests.iter().filter(|request| request.is_completed());
+    let gathered = completed()
+        .filter(|request| metrics::is_gathered(request))
+        .count();
+    let is_long = |request: &&Request| request.visible_tokens().unwrap_or(0) > 1 || request.chunks.len() > 1;
+    let long = completed().filter(is_long).count();
+    if gathered == 0 || 2 * gathered <= long {
+        return None;
+    }
+    let mut reason = found(
+        Code::ChunkedTokens,
+        format!(
+            "{gathered} of {long} answers arrived at one moment, so that nothing is known of the times between their tokens"
+        ),
+        Some("half of the answers".to_owned()),
+    );
+    reason.only.push(Family::Tpot);
+    let has_target = scenario.slo.as_ref().is_some_and(|slo| slo.tpot.is_some());
+    reason.only.extend(has_target.then_some(Family::Goodput));
+    Some(reason)
+}
+
 fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    if let Some(reason) = gathered(evidence.requests, &evidence.cell.scenario) {
+        reasons.push(reason);
+        return;
+    }
     // Our own count of a text is no count of the tokens in its events.
     let is_reported = |request: &Request| reported_tokens(request).is_some();
     if !evidence.completed().all(is_reported) {
@@ -228,6 +258,46 @@ fn speculates(evidence: &Evidence<'_>) -> bool {
         || is_set("speculative_algorithm")
         || is_set("speculative_config")
         || words.iter().any(|word| is_asked(word.as_str()))
+}
+
+/// The models that answers name. `ours` are names of the model that was asked for, `listed` what the server says it serves: a name
+/// among those in every answer is an alias, as far as anybody can tell.
+pub(super) fn named(requests: &[Request], ours: &[&str], listed: &[String]) -> Option<Reason> {
+    let completed = || requests.iter().filter(|request| request.is_completed());
+    let is_other = |name: &&String| !ours.iter().any(|ours| is_same_model(ours, name));
+    let mut others: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut strange = 0;
+    for request in completed() {
+        let mut names = request.models.iter().filter(is_other).peekable();
+        strange += usize::from(names.peek().is_some());
+        names.for_each(|name| *others.entry(name.as_str()).or_default() += 1);
+    }
+    if strange == 0 {
+        return None;
+    }
+    let all = completed().count();
+    let names: Vec<String> = others.keys().map(|name| format!("`{name}`")).collect();
+    let mut reason = found(
+        Code::WrongModel,
+        format!("{strange} of {all} answers name the model {}", names.join(", ")),
+        ours.first().map(|served| format!("`{served}`")),
+    );
+    let is_alias = others
+        .keys()
+        .all(|name| listed.iter().any(|listed| listed == name));
+    if strange == all && others.len() == 1 {
+        match (listed.is_empty(), is_alias) {
+            (false, true) => {
+                reason
+                    .measured
+                    .push_str(", which is among those that the server lists");
+                reason.weight = Verdict::Valid;
+            }
+            (true, _) => reason.weight = Verdict::Suspect,
+            (false, false) => {}
+        }
+    }
+    Some(reason)
 }
 
 /// What the engine says it serves, when the measurement was over.

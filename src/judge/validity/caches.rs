@@ -149,26 +149,29 @@ fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
     // All prompts have it, so that an engine that keeps single tokens finds it for each but the first.
     let prefix = prefix(proof).map_or(0.0, |prefix| f64::from(prefix.tokens));
     let common = template + prefix * met.requests.len() as f64 + warmed_up(met);
-    let ours: f64 = met
-        .requests
-        .iter()
-        .map(|request| f64::from(request.prompt_tokens))
-        .sum();
+    let ours: f64 = met.requests.iter().map(|request| f64::from(request.prompt_tokens)).sum();
     // An engine that cuts prompts into more tokens than we do may do so in what they repeat.
     let surplus = |counted: f64| if is_chat { 0.0 } else { (counted - ours).max(0.0) };
-    if let Some(proof) = proof
-        && let (Some(hits), Some(queries)) = (proof.hits_in_window, proof.queries_in_window)
-        && queries > 0.0
-    {
-        let share = (hits - common - surplus(queries)).max(0.0) / queries;
-        return Some((
-            share,
+    let counted = proof.and_then(|proof| {
+        let (hits, queries) = (proof.hits_in_window?, proof.queries_in_window?);
+        let told = || {
             format!(
                 "{hits} of {queries} by the engine's counters ({})",
                 percent(hits / queries)
-            ),
-        ));
+            )
+        };
+        (queries > 0.0).then(|| ((hits - common - surplus(queries)).max(0.0) / queries, told()))
+    });
+    let answered = warm_in_answers(met, common);
+    // Of two that contradict each other the worse is believed.
+    match (counted, answered) {
+        (Some(counted), Some(answered)) if answered.0 > counted.0 => Some(answered),
+        (counted, answered) => counted.or(answered),
     }
+}
+
+/// The same by what the answers report.
+fn warm_in_answers(met: &Met<'_>, common: f64) -> Option<(f64, String)> {
     let (mut cached, mut prompt, mut told) = (0u64, 0u64, false);
     for request in met.requests.iter().filter(|request| request.is_completed()) {
         if let Some(count) = request.usage.and_then(|usage| usage.cached) {

@@ -67,6 +67,8 @@ pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
     reasons.extend(responses::of_responses(&Responses {
         requests: evidence.requests,
         scenario: &evidence.cell.scenario,
+        model: &evidence.launch.served,
+        listed: &evidence.summary.engine.models,
         protocol: evidence.launch.contact.dialect.protocol,
         is_simulated: evidence.summary.origin == Origin::Simulated,
         bounds: evidence.bounds,
@@ -112,7 +114,13 @@ pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
             responses.scenario,
             responses.bounds,
         ));
+        reasons.extend(answers::gathered(responses.requests, responses.scenario));
     }
+    reasons.extend(answers::named(
+        responses.requests,
+        &[responses.model],
+        responses.listed,
+    ));
     reasons.retain(|reason| reason.weight > Verdict::Valid);
     reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
     reasons

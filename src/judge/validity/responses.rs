@@ -63,6 +63,10 @@ pub struct Responses<'a> {
     pub requests: &'a [Request],
     /// What was sent.
     pub scenario: &'a Scenario,
+    /// The model that was asked for.
+    pub model: &'a str,
+    /// The models that the server lists, where it was asked.
+    pub listed: &'a [String],
     /// How the server is spoken to.
     pub protocol: Protocol,
     /// Whether it is the simulated engine, which has no tokenizer.
@@ -237,6 +241,8 @@ pub fn answers(requests: &[Request]) -> Answers {
         if let Some(share) = request.uniform {
             answers.read += 1;
             answers.one_token += u32::from(share >= ONE_TOKEN);
+            answers.loops += u32::from(request.is_loop);
+            answers.canned += u32::from(request.is_canned);
             answers.echoes += u32::from(request.echoes_prompt);
         }
         if let Some(tokens) = Tokens::of(request) {
@@ -423,31 +429,53 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     let is_one_token: fn(&Request) -> bool =
         |request| request.uniform.is_some_and(|share| share >= ONE_TOKEN);
     let is_echo: fn(&Request) -> bool = |request| request.uniform.is_some() && request.echoes_prompt;
-    let kinds = [
+    // Where single answers are told apart, a small share of them is named too.
+    let kinds: [(_, _, Option<fn(&Request) -> bool>, _, _, _); 4] = [
         (
             answers.one_token_share(),
             answers.one_token,
-            is_one_token,
+            Some(is_one_token),
             "are one token over and over",
             format!(", {} of each", percent(ONE_TOKEN)),
+            Verdict::Invalid,
         ),
         (
             answers.echo_share(),
             answers.echoes,
-            is_echo,
+            Some(is_echo),
             "begin with their own prompt",
             String::new(),
+            Verdict::Invalid,
+        ),
+        (
+            answers.canned_share(),
+            answers.canned,
+            None,
+            "are the same text for different prompts",
+            String::new(),
+            Verdict::Invalid,
+        ),
+        // A small model that may not end comes to this too.
+        (
+            answers.loop_share(),
+            answers.loops,
+            None,
+            "are a loop of a few tokens",
+            format!(", {} of each", percent(ONE_TOKEN)),
+            Verdict::Suspect,
         ),
     ];
-    for (share, count, is_its, what, of_each) in kinds {
-        let Some(share) = share.filter(|share| *share >= REPEATED && count > 1) else {
+    for (share, count, is_its, what, of_each, weight) in kinds {
+        let least = if is_its.is_some() { REPEATED } else { NONSENSE };
+        let Some(share) = share.filter(|share| *share >= least && count > 1) else {
             continue;
         };
         let bound = if share >= NONSENSE { NONSENSE } else { REPEATED };
         let measured = format!("{count} of {} answers ({}) {what}", answers.read, percent(share));
         let bound = format!("{} of the answers{of_each}", percent(bound));
         let mut reason = found(Code::AnswersDegenerate, measured, Some(bound));
-        if share < NONSENSE {
+        reason.weight = weight;
+        if let Some(is_its) = is_its.filter(|_| share < NONSENSE) {
             let pace = pace(responses, is_its);
             let quick = pace.filter(|pace| *pace < QUICK);
             reason.weight = if quick.is_some() {

@@ -256,3 +256,73 @@ fn a_silent_engine_whose_counters_are_whole_is_a_note_and_any_other_silence_is_s
     };
     assert_eq!(weight(&gave_up), Some(Verdict::Suspect));
 }
+
+fn answered(models: &[&str]) -> Request {
+    let models: Vec<String> = models.iter().map(|model| (*model).to_owned()).collect();
+    Request {
+        models,
+        ..serde_json::from_value(serde_json::json!({
+            "index": 0, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": 0, "end_ns": 0, "chunks": [],
+        }))
+        .unwrap()
+    }
+}
+
+#[test]
+fn answers_of_another_model_are_found_and_an_alias_is_a_note() {
+    let judged = |answers: &[&[&str]], listed: &[&str]| {
+        let requests: Vec<Request> = answers.iter().map(|models| answered(models)).collect();
+        let listed: Vec<String> = listed.iter().map(|model| (*model).to_owned()).collect();
+        let reason = answers::named(&requests, &["m", "org/big-model"], &listed);
+        reason.map(|reason| (reason.code, reason.weight))
+    };
+    let wrong = |weight| Some((Code::WrongModel, weight));
+    assert_eq!(judged(&[&[], &[]], &["m"]), None);
+    assert_eq!(judged(&[&["/models/Big-Model"], &["big-model"]], &["m"]), None);
+    assert_eq!(judged(&[&[], &["tiny"]], &["m"]), wrong(Verdict::Invalid));
+    assert_eq!(judged(&[&["tiny"], &["tiny"]], &["m"]), wrong(Verdict::Invalid));
+    assert_eq!(
+        judged(&[&["tiny"], &["tiny"]], &["m", "tiny"]),
+        wrong(Verdict::Valid)
+    );
+    assert_eq!(judged(&[&["tiny"], &["tiny"]], &[]), wrong(Verdict::Suspect));
+    assert_eq!(
+        judged(&[&[], &["tiny"]], &["m", "tiny"]),
+        wrong(Verdict::Invalid),
+        "a mixture"
+    );
+}
+
+/// Prompts of 100 tokens whose answers report so many of them cached, to an engine whose counters tell so many hits.
+fn codes_of_caches(cached: u32, hits: f64) -> Vec<Code> {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::matrix::plan::Plan = serde_json::from_str(plan).unwrap();
+    let usage = serde_json::json!({"prompt": 100, "completion": 2, "cached": cached});
+    let request = Request {
+        prompt_tokens: 100,
+        usage: serde_json::from_value(usage).unwrap(),
+        ..answered(&[])
+    };
+    let proof = serde_json::json!({
+        "is_fresh_start": true, "possible": true, "status": 200, "success": true, "answer": null,
+        "hits_in_window": hits, "queries_in_window": 800.0,
+    });
+    let proof = serde_json::from_value(proof).unwrap();
+    let met = Met {
+        launch: &plan.launches[0],
+        scenario: &plan.cells[0].scenario,
+        bounds: &Bounds::default(),
+        repeated: Some(0.0),
+        proof: Some(&proof),
+        is_unseen: true,
+        requests: &vec![request; 8],
+    };
+    caches(&met).iter().map(|reason| reason.code).collect()
+}
+
+#[test]
+fn of_counters_and_answers_that_contradict_each_other_the_worse_counts() {
+    assert_eq!(codes_of_caches(90, 0.0), [Code::CacheWarm]);
+    assert_eq!(codes_of_caches(0, 720.0), [Code::CacheWarm]);
+    assert_eq!(codes_of_caches(0, 0.0), []);
+}

@@ -522,8 +522,9 @@ impl Round {
         let took = answer.end.since(answer.sent);
         self.typical = Some(self.typical.map_or(took, |typical| typical * 7 / 8 + took / 8));
         let mut request = blank(&stream.job);
-        let usage = self.inner.shared.target.dialect.usage;
-        fill(&mut request, answer, usage, self.zero);
+        let target = &self.inner.shared.target;
+        let model = stream.job.model.as_deref().unwrap_or(&target.model);
+        fill(&mut request, answer, target.dialect.usage, model, self.zero);
         let ready_ns = nanos(stream.ready, self.zero);
         let lag = request
             .sent_ns

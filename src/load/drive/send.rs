@@ -24,7 +24,7 @@ use crate::load::sink::Sink;
 use crate::load::target::Target;
 use crate::matrix::plan::Usage;
 use crate::matrix::spec::scenario::Limits;
-use crate::results::record::request::{Class, Failure, Oddity, Request};
+use crate::results::record::request::{Class, Failure, Oddity, Request, is_same_model};
 
 /// How many connections a thread may have in the making at first; servers with a short accept queue answer a flood of them with
 /// seconds of retries. Each that stands at once makes room for one more, since nearly all servers take them as fast as they come.
@@ -79,6 +79,8 @@ pub(super) struct Job {
     pub(super) asked_tokens: u32,
     /// The most output tokens that its body allows, where that is another number.
     pub(super) limit_tokens: Option<u32>,
+    /// The model that its body names, where it is another than the load's.
+    pub(super) model: Option<String>,
     pub(super) due: Duration,
     pub(super) bytes: Vec<u8>,
     /// The conversation that it belongs to.
@@ -114,7 +116,7 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
     share
         .into_iter()
         .map(|(index, item)| {
-            let (bytes, limit_tokens) = composed(&item, &item.content, shared)
+            let (bytes, limit_tokens, model) = composed(&item, &item.content, shared)
                 .map_err(|source| DriveError::Encode { index, source })?;
             let place = next;
             next += item.rounds();
@@ -127,6 +129,7 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
                 round: talk.as_ref().map(|_| 0),
                 asked_tokens: item.asked_tokens,
                 limit_tokens,
+                model,
                 due: item.due,
                 bytes,
                 talk,
@@ -135,12 +138,13 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
         .collect()
 }
 
-/// The bytes of a request for what an item asks, and the most output tokens that they allow, where it is another number.
+/// The bytes of a request for what an item asks; the most output tokens that they allow, where it is another number; and the model
+/// that they name, where it is another one.
 pub(super) fn composed(
     item: &Item,
     content: &Content,
     shared: &Shared,
-) -> Result<(Vec<u8>, Option<u32>), EncodeError> {
+) -> Result<(Vec<u8>, Option<u32>, Option<String>), EncodeError> {
     let ask = Ask {
         model: &shared.target.model,
         tokens: item.asked_tokens,
@@ -151,7 +155,9 @@ pub(super) fn composed(
     };
     let body = protocol::encode(&shared.target.dialect, content, &ask)?;
     let limit = protocol::limit(&shared.target.dialect, &ask).filter(|limit| *limit != item.asked_tokens);
-    Ok((client::compose(&shared.target, ask.routing_key(), &body), limit))
+    let model = protocol::other_model(&shared.target.dialect, &ask);
+    let bytes = client::compose(&shared.target, ask.routing_key(), &body);
+    Ok((bytes, limit, model))
 }
 
 /// Why nothing more is sent.
@@ -370,7 +376,9 @@ async fn one(job: Job, ready: Moment, way: &Way) -> (Sent, Option<LeftOpen>) {
         .allow_empty(way.shared.stop_at_eos);
     let (answer, left_open) = exchange.run(job.bytes, decoder, bounds).await;
     let stamp = answer.stamp;
-    fill(&mut record, answer, way.shared.target.dialect.usage, zero);
+    let target = &way.shared.target;
+    let model = job.model.as_deref().unwrap_or(&target.model);
+    fill(&mut record, answer, target.dialect.usage, model, zero);
     progress.running.fetch_sub(1, Ordering::Relaxed);
     way.shared.end(&record);
     let lag = record
@@ -424,12 +432,15 @@ pub(super) fn blank(job: &Job) -> Request {
         usage: None,
         cached: None,
         oddities: Vec::new(),
+        models: Vec::new(),
         finish: None,
         counted_tokens: None,
         counted_chunks: None,
         counted_prompt: None,
         uniform: None,
         is_blank_first: false,
+        is_loop: false,
+        is_canned: false,
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,
@@ -437,8 +448,8 @@ pub(super) fn blank(job: &Job) -> Request {
     }
 }
 
-/// Takes the facts of an answer into its record; `usage` is how its token counts were asked for.
-pub(super) fn fill(record: &mut Request, answer: Answer, usage: Usage, zero: Moment) {
+/// Takes the facts of an answer into its record; `usage` is how its token counts were asked for, `model` the one that was asked for.
+pub(super) fn fill(record: &mut Request, answer: Answer, usage: Usage, model: &str, zero: Moment) {
     let told = |at: Option<Moment>| at.map(|at| nanos(at, zero));
     record.sent_ns = Some(nanos(answer.sent, zero));
     record.connected_ns = told(answer.connected);
@@ -460,6 +471,8 @@ pub(super) fn fill(record: &mut Request, answer: Answer, usage: Usage, zero: Mom
             usage.is_ours = true;
         }
     }
+    record.models = decoded.models;
+    record.models.retain(|named| !is_same_model(named, model));
     record.finish = decoded.finish;
     record.text = Some(decoded.text);
     record.tool_text = Some(decoded.tool_text).filter(|text| !text.is_empty());
@@ -493,6 +506,7 @@ pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) 
                 round: (item.rounds() > 1).then(|| u32::try_from(round).unwrap_or(u32::MAX)),
                 asked_tokens: item.asked_tokens,
                 limit_tokens: None,
+                model: None,
                 due: item.due,
                 bytes: Vec::new(),
                 talk: None,

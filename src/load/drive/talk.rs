@@ -60,7 +60,7 @@ impl Talk {
         self.history.extend(turn);
         self.said += 1;
         let content = Content::Messages(std::mem::take(&mut self.history));
-        let (bytes, limit_tokens) = composed(&self.item, &content, shared)
+        let (bytes, limit_tokens, model) = composed(&self.item, &content, shared)
             .expect("a protocol that carried the first round carries messages");
         if let Content::Messages(history) = content {
             self.history = history;
@@ -73,6 +73,7 @@ impl Talk {
             round: u32::try_from(self.said).ok(),
             asked_tokens: self.item.asked_tokens,
             limit_tokens,
+            model,
             due: Duration::from_nanos(last.end_ns),
             bytes,
             talk: Some(self),

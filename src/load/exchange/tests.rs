@@ -9,6 +9,7 @@ const BOUNDS: Bounds = Bounds {
     request: Duration::from_secs(1),
     line_bytes: 300,
     events: 12,
+    tokens: 4,
 };
 
 /// What an answer comes to that arrives in these pieces, one a microsecond, before the connection ends.
@@ -171,4 +172,29 @@ fn lines_that_are_no_events_are_bounded_by_their_bytes() {
     let endless = "x\n".repeat(400);
     let answer = follow(Protocol::Chat, [head, endless.as_bytes()]);
     assert!(answer.decoded.failure.is_some(), "it was cut");
+}
+
+/// A proxy that closes a stream well whose engine died: nothing in it tells an end, and it is shorter than asked.
+#[test]
+fn a_stream_that_tells_no_end_is_cut() {
+    let event = r#"data: {"choices":[{"text":"a"}]}"#.to_owned();
+    let class = |lines: &[String]| {
+        let answer = follow(Protocol::Completions, [respond(0, 200, lines, 3.0).as_slice()]);
+        answer.decoded.failure.map(|failure| failure.class)
+    };
+    let few = vec![event.clone(); 3];
+    assert_eq!(class(&few), Some(Class::Reset));
+    for end in [
+        "data: [DONE]",
+        r#"data: {"choices":[{"text":"","finish_reason":"stop"}]}"#,
+        r#"data: {"choices":[],"usage":{"completion_tokens":3}}"#,
+    ] {
+        assert_eq!(
+            class(&[few.clone(), vec![end.to_owned(), String::new()]].concat()),
+            None,
+            "{end}"
+        );
+    }
+    // As long as asked, it may end without a word.
+    assert_eq!(class(&vec![event; 4]), None);
 }

@@ -315,13 +315,21 @@ impl Trace {
             Ending::Failed(failure) => return Some(failure),
             Ending::Whole(_) => {
                 // Such a body is ended by a dying server too; only its content tells whether it was whole.
-                let is_cut = self.is_until_close && self.lines.is_stream && !self.lines.is_done;
-                if !is_cut || decoded.finish.is_some() {
+                let is_open = self.lines.is_stream && !self.lines.is_done && decoded.finish.is_none();
+                // A proxy closes well what its engine did not end: OpenAI's answers tell their end in some way.
+                let is_short = self.decoder.tells_ends()
+                    && decoded.usage.is_none()
+                    && decoded.chunks.len() < self.bounds.tokens as usize;
+                if !is_open || !(self.is_until_close || is_short) {
                     return None;
                 }
+                let ended = match self.is_until_close {
+                    true => "connection",
+                    false => "stream",
+                };
                 (
                     Class::Reset,
-                    "the connection ended before the answer told its end".to_owned(),
+                    format!("the {ended} ended before the answer told its end"),
                 )
             }
             Ending::Cancelled => (Class::Cancelled, "it was ended from our side".to_owned()),

@@ -63,6 +63,6 @@ pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Read, serde_json
     if let Some(tokens) = answer.usage.and_then(|usage| usage.prompt_tokens) {
         decoded.usage.get_or_insert_default().prompt = Some(tokens).filter(|tokens| *tokens > 0);
     }
-    decoded.model = answer.model.map(|model| model.0.into_owned());
+    decoded.note_model(answer.model);
     Ok(Read::Vectors(answer.data.map_or(0, |data| data.len())))
 }

@@ -198,6 +198,17 @@ pub fn limit(dialect: &Dialect, ask: &Ask<'_>) -> Option<u32> {
     Some(u32::try_from(all).unwrap_or(u32::MAX))
 }
 
+/// The model that a body names, where it is another than the load's.
+pub fn other_model(dialect: &Dialect, ask: &Ask<'_>) -> Option<String> {
+    let row = ask.extras.map(|extras| &extras.body);
+    let named = [Some(&dialect.body), Some(ask.body), row]
+        .into_iter()
+        .flatten()
+        .filter_map(|fields| fields.get("model")?.as_str());
+    let name = ask.lora.or_else(|| named.last())?;
+    (name != ask.model).then(|| name.to_owned())
+}
+
 /// What a row carries and the protocol cannot.
 fn refuse(protocol: Protocol, ask: &Ask<'_>) -> Result<(), EncodeError> {
     let is_nameless = matches!(protocol, Protocol::Trt | Protocol::Truss);
@@ -272,6 +283,9 @@ pub enum LineKind {
     Plain,
 }
 
+/// So many names of models are kept of one answer.
+const MODELS: usize = 4;
+
 /// What an answer said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decoded {
@@ -289,8 +303,8 @@ pub struct Decoded {
     pub text: String,
     /// What tool calls say: names and arguments in order of arrival.
     pub tool_text: String,
-    /// The model that the server says it is.
-    pub model: Option<String>,
+    /// The models that the server says it is, each once: usually one.
+    pub models: Vec<String>,
     /// What was wrong with the content of the answer.
     pub failure: Option<Failure>,
 }
@@ -336,6 +350,11 @@ impl Decoder {
     pub fn allow_empty(mut self, may_be_empty: bool) -> Self {
         self.may_be_empty = may_be_empty;
         self
+    }
+
+    /// Whether every whole answer that streams says so: by a reason, a report of its counts, or `[DONE]`.
+    pub fn tells_ends(&self) -> bool {
+        matches!(self.protocol, Protocol::Completions | Protocol::Chat)
     }
 
     /// Reads one line that arrived at `at_ns`.
@@ -511,6 +530,16 @@ impl Decoded {
     pub fn note(&mut self, oddity: Oddity) {
         if !self.oddities.contains(&oddity) {
             self.oddities.push(oddity);
+        }
+    }
+
+    /// Notes the model that an event names; more of them than a few say nothing new.
+    fn note_model(&mut self, model: Option<Words<'_>>) {
+        if let Some(model) = model.filter(|model| !model.0.is_empty())
+            && self.models.len() < MODELS
+            && !self.models.iter().any(|known| *known == *model.0)
+        {
+            self.models.push(model.0.into_owned());
         }
     }
 

@@ -120,9 +120,7 @@ pub(super) fn read(
     let is_bare = event.usage.is_none() && event.sglext.is_none();
     let reported = event.usage.as_ref().and_then(|usage| usage.completion_tokens);
     note_usage(event.usage, event.sglext, decoded);
-    if let Some(model) = event.model.filter(|_| decoded.model.is_none()) {
-        decoded.model = Some(model.0.into_owned());
-    }
+    decoded.note_model(event.model);
     let Some(choice) = event.choices.and_then(|choices| choices.into_iter().next()) else {
         decoded.note(Oddity::NoChoice);
         return Ok(None);

@@ -385,7 +385,7 @@ fn a_completions_stream_may_end_with_usage_alone() {
         (Some(55), Some(9), Some(4))
     );
     assert_eq!(
-        (decoded.text.as_str(), decoded.model.as_deref()),
+        (decoded.text.as_str(), decoded.models.first().map(String::as_str)),
         ("a\nbc", Some("served"))
     );
     assert_eq!(

@@ -202,6 +202,19 @@ fn ours(found: &mut Found, object: &Map<String, Value>) {
         return;
     };
     let text = |key: &str| ours.get(key).and_then(Value::as_str).map(str::to_owned);
+    let size = |key: &str| {
+        let size = ours.get(key).and_then(Value::as_u64)?;
+        u32::try_from(size).ok().filter(|size| *size > 0)
+    };
+    if let Some(name) = text("engine") {
+        let version = text("version").or_else(|| text("reported_version"));
+        found.engine = Some(Title { name, version });
+    }
+    found.cell = text("cell").map(|key| apart(&key)).filter(|key| !key.is_empty());
+    found.start = size("start");
+    let started = &mut found.started;
+    started.tp = started.tp.or_else(|| size("tp"));
+    started.precision = started.precision.take().or_else(|| text("precision"));
     let asked = &mut found.asked;
     asked.model = asked.model.take().or_else(|| text("model"));
     asked.seed = asked.seed.or_else(|| ours.get("seed").and_then(Value::as_u64));
@@ -210,9 +223,42 @@ fn ours(found: &mut Found, object: &Map<String, Value>) {
         .or_else(|| ours.get("prompts").and_then(Value::as_u64));
 }
 
+/// What the key of a cell tells beside what the line tells in other fields.
+fn apart(key: &str) -> String {
+    const TOLD: [&str; 5] = ["engine", "version", "model", "precision", "tp"];
+    let is_told = |part: &&str| part.split_once('=').is_some_and(|(axis, _)| TOLD.contains(&axis));
+    let parts: Vec<&str> = key.split(',').filter(|part| !is_told(part)).collect();
+    parts.join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_ours_tell_engine_version_and_cell() {
+        let line = |engine: &str, version: &str, scenario: &str, start: u32| {
+            format!(
+                r#"{{"backend": "vllm", "completed": 4, "duration": 2.0, "matrix": {{"engine": "{engine}", "version": "{version}",
+                "cell": "engine={engine},model=m,scenario={scenario},version={version}", "model": "m", "tp": 2, "start": {start}}}}}"#
+            )
+            .replace('\n', " ")
+        };
+        let text = [
+            line("a", "1", "load", 1),
+            line("a", "1", "load", 2),
+            line("b", "1", "load", 1),
+            line("a", "2", "load", 1),
+            line("a", "1", "other", 1),
+        ];
+        let reading = super::super::read("results.jsonl", &text.join("\n")).unwrap();
+        let run = super::super::run("r", &[reading], super::super::Keep::Commands);
+        let cells: Vec<_> = run.plan.cells.iter().map(|cell| cell.key.to_string()).collect();
+        assert_eq!(cells.len(), 4, "{cells:#?}");
+        let starts: Vec<u32> = run.summaries.iter().map(|summary| summary.start).collect();
+        assert_eq!(starts, [1, 2, 1, 1, 1]);
+        assert!(run.summaries.iter().all(|summary| summary.repeat == 1));
+    }
 
     #[test]
     fn what_python_writes_is_made_strict_outside_of_texts() {

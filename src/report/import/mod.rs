@@ -99,6 +99,9 @@ struct Found {
     engine: Option<Title>,
     /// The heading above that of the model, such as a back end of the engine.
     variant: Option<String>,
+    /// What tells its cell apart from others of this engine, and on which start it was measured, where `matrix` wrote it.
+    cell: Option<String>,
+    start: Option<u32>,
     /// The heading of the model.
     heading: Option<(u32, String)>,
     started: Started,
@@ -193,6 +196,8 @@ impl Found {
             profile,
             engine: None,
             variant: None,
+            cell: None,
+            start: None,
             heading: None,
             started: Started::default(),
             asked: Asked::default(),

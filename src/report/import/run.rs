@@ -89,7 +89,7 @@ impl Imports {
         // In one file the same cell is a repeat; in another one it is another day or another engine, and nobody can tell.
         let plain = launch.id.clone();
         let marks = [
-            None,
+            found.cell.clone(),
             Some(file.to_owned()),
             Some(format!("{file}:{}", found.line)),
         ];
@@ -110,7 +110,7 @@ impl Imports {
                 break;
             }
         }
-        let measurement = self.measurement(&launch, &key);
+        let measurement = self.measurement(&launch, &key, found.start.unwrap_or(1));
         let lines: Vec<String> = warnings
             .iter()
             .map(|warning| format!("{file}:{}: {}", warning.line, warning.says))
@@ -183,18 +183,18 @@ impl Imports {
     }
 
     /// The place of a set of figures in the plan: a repeat where its cell is there already.
-    fn measurement(&mut self, launch: &Launch, key: &CellKey) -> Measurement {
+    fn measurement(&mut self, launch: &Launch, key: &CellKey, number: u32) -> Measurement {
         let start = match self
             .plan
             .starts
             .iter()
-            .position(|start| start.launch == launch.id)
+            .position(|start| start.launch == launch.id && start.start == number)
         {
             Some(at) => &mut self.plan.starts[at],
             None => {
                 self.plan.starts.push(Start {
                     launch: launch.id.clone(),
-                    start: 1,
+                    start: number,
                     cells: Vec::new(),
                     confirms: false,
                 });
@@ -204,7 +204,7 @@ impl Imports {
         let before = start.cells.iter().filter(|other| other.cell == *key).count();
         let measurement = Measurement {
             cell: key.clone(),
-            start: 1,
+            start: number,
             repeat: u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1),
         };
         start.cells.push(measurement.clone());

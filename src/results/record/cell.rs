@@ -188,6 +188,12 @@ pub struct Answers {
     /// Answers that begin with the text of their prompt.
     #[serde(default)]
     pub echoes: u32,
+    /// Answers that are a loop of a few tokens nearly all the way.
+    #[serde(default)]
+    pub loops: u32,
+    /// Answers that are the same text as that to another prompt.
+    #[serde(default)]
+    pub canned: u32,
     /// Prompts whose tokens the server counted too.
     pub prompts: u32,
     /// Their tokens by our count.
@@ -217,6 +223,16 @@ impl Answers {
     /// The share of the answers that begin with their own prompt; `None` where too few were read.
     pub fn echo_share(&self) -> Option<f64> {
         self.share(self.echoes)
+    }
+
+    /// The share of the answers that are a loop of a few tokens; `None` where too few were read.
+    pub fn loop_share(&self) -> Option<f64> {
+        self.share(self.loops)
+    }
+
+    /// The share of the answers that are the same text as that to another prompt; `None` where too few were read.
+    pub fn canned_share(&self) -> Option<f64> {
+        self.share(self.canned)
     }
 
     fn share(&self, count: u32) -> Option<f64> {

@@ -51,6 +51,9 @@ pub struct Request {
     /// What the answer held that bench_serving cannot read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub oddities: Vec<Oddity>,
+    /// Models that the answer names and that were not asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
     /// Why the server says the answer ended, such as `length` or `stop`.
     pub finish: Option<String>,
     /// Output tokens as our tokenizer counts the text, without special tokens; `None` where nobody counted.
@@ -70,6 +73,12 @@ pub struct Request {
     /// Whether the first event with output holds white space or characters without width alone.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_blank_first: bool,
+    /// Whether the answer is nearly all a loop of two to eight tokens or events.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_loop: bool,
+    /// Whether an answer to another prompt is the same text, both of some length.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_canned: bool,
     /// Whether the answer begins with the text of its prompt.
     #[serde(default, skip_serializing_if = "is_false")]
     pub echoes_prompt: bool,
@@ -158,6 +167,22 @@ impl Request {
     pub fn visible_tokens(&self) -> Option<u32> {
         Some(self.output_tokens()?.saturating_sub(self.hidden_tokens()))
     }
+}
+
+/// Whether two names of a model stand for the same one: a path and its last part do, as do a name and the version of a day
+/// (`gpt-4o-2024-08-06`).
+pub fn is_same_model(one: &str, other: &str) -> bool {
+    let last = |name: &str| {
+        let name = name.trim_end_matches('/');
+        let last = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
+        last.trim_end_matches(".gguf").to_owned()
+    };
+    let (one, other) = (last(one), last(other));
+    let is_dated = |long: &str, short: &str| {
+        let day = long.strip_prefix(short).and_then(|rest| rest.strip_prefix('-'));
+        day.is_some_and(|day| day.len() >= 6 && day.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'))
+    };
+    one == other || is_dated(&one, &other) || is_dated(&other, &one)
 }
 
 /// One event that carried output. On disk `[at_ns, kind, tokens, bytes]`.

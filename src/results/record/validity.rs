@@ -31,11 +31,29 @@ impl Verdict {
 
 /// The verdict with every reason for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Stored")]
 pub struct Validity {
     /// The worst of the reasons that concern the whole measurement.
     pub verdict: Verdict,
     /// What was found, worst first.
     pub reasons: Vec<Reason>,
+}
+
+/// As it is written; somebody may have made the verdict better than its reasons.
+#[derive(Deserialize)]
+struct Stored {
+    verdict: Verdict,
+    reasons: Vec<Reason>,
+}
+
+impl From<Stored> for Validity {
+    fn from(stored: Stored) -> Self {
+        let judged = Self::of(stored.reasons);
+        Self {
+            verdict: judged.verdict.max(stored.verdict),
+            ..judged
+        }
+    }
 }
 
 impl Validity {
@@ -62,18 +80,24 @@ impl Validity {
 pub enum Family {
     /// Times between tokens.
     Itl,
+    /// Times per token of an answer, and what is derived from them.
+    Tpot,
+    /// Goodput and SLO attainment.
+    Goodput,
     /// Energy, power and what is derived from them.
     Energy,
 }
 
 impl Family {
     /// Every one.
-    pub const ALL: [Self; 2] = [Self::Itl, Self::Energy];
+    pub const ALL: [Self; 4] = [Self::Itl, Self::Tpot, Self::Goodput, Self::Energy];
 
     /// The family as it is written in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Itl => "ITL",
+            Self::Tpot => "TPOT",
+            Self::Goodput => "goodput",
             Self::Energy => "energy",
         }
     }
@@ -396,5 +420,20 @@ mod tests {
             serde_json::to_value(read("invalid")).unwrap()["weight"],
             "invalid"
         );
+    }
+
+    #[test]
+    fn a_verdict_is_never_better_than_its_reasons() {
+        let read = |verdict: &str, weight: &str, only: &[&str]| -> Verdict {
+            let reason = serde_json::json!({
+                "code": "errors", "weight": weight, "only": only, "measured": "", "advice": "",
+            });
+            let validity = serde_json::json!({"verdict": verdict, "reasons": [reason]});
+            serde_json::from_value::<Validity>(validity).unwrap().verdict
+        };
+        assert_eq!(read("valid", "invalid", &[]), Verdict::Invalid);
+        assert_eq!(read("valid", "suspect", &[]), Verdict::Suspect);
+        assert_eq!(read("valid", "suspect", &["itl"]), Verdict::Valid);
+        assert_eq!(read("invalid", "note", &[]), Verdict::Invalid);
     }
 }

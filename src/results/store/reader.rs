@@ -138,6 +138,7 @@ impl Run {
             }
             found.insert(measurement, summary);
         }
+        self.drop_copies(&mut found);
         for measurement in self.plan.starts.iter().flat_map(|start| &start.cells) {
             self.summaries.extend(found.remove(measurement));
         }
@@ -152,6 +153,28 @@ impl Run {
             ));
         }
         Ok(())
+    }
+
+    /// Leaves out summaries that are copies of others: two measurements never begin at one moment with the same figures.
+    fn drop_copies(&mut self, found: &mut BTreeMap<Measurement, Summary>) {
+        let mut originals: Vec<(Measurement, Summary)> = Vec::new();
+        for (measurement, summary) in std::mem::take(found) {
+            let is_copy = |(_, other): &&(Measurement, Summary)| {
+                other.cell == summary.cell
+                    && !other.began.is_empty()
+                    && other.began == summary.began
+                    && !other.figures.is_empty()
+                    && other.figures == summary.figures
+            };
+            match originals.iter().find(is_copy) {
+                Some((original, _)) => self.doubts.push(format!(
+                    "start {}, repeat {} of `{}` is a copy of start {}, repeat {}: it counts once",
+                    measurement.start, measurement.repeat, measurement.cell, original.start, original.repeat
+                )),
+                None => originals.push((measurement, summary)),
+            }
+        }
+        found.extend(originals);
     }
 
     /// The folder of a finished measurement.
