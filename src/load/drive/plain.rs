@@ -431,6 +431,7 @@ impl Round {
             .progress
             .events
             .fetch_add(haul.events, Ordering::Relaxed);
+        self.inner.reading.late.count(haul.events, began.since(self.zero));
         let is_whole = events.len() < SOCKETS && self.again.is_empty();
         if is_whole {
             self.inner.reading.looked = looked;

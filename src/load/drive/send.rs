@@ -355,6 +355,7 @@ async fn one(job: Job, ready: Moment, way: &Way) -> (Sent, Option<LeftOpen>) {
         progress.events.fetch_add(count, Ordering::Relaxed);
         let mut late = way.late.lock().expect("nobody panics with it");
         late.take(count, Stamp::User, off);
+        late.count(count, clock::now().since(zero));
     };
     let exchange = Exchange {
         route: &way.shared.route,
