@@ -71,6 +71,8 @@ pub struct Measured {
     /// How far nine of ten events, and 99 of 100, may be off as the client itself tells; ms.
     late_p90: f64,
     late_p99: f64,
+    /// The rate at which one of ten events came, or at a higher one, as the client itself tells.
+    events_per_s: f64,
     /// How often the client tells that it was stopped, and for how long at most, ms.
     pauses: u32,
     longest_pause: f64,
@@ -108,6 +110,7 @@ impl Measured {
             itl_p50: quantile(&mut gaps, 0.5),
             late_p90: 0.0,
             late_p99: 0.0,
+            events_per_s: 0.0,
             pauses: 0,
             longest_pause: 0.0,
         }

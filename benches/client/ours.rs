@@ -95,6 +95,7 @@ pub fn measure(work: &Work) -> Measured {
     Measured {
         late_p90: millis(driven.lateness.p90),
         late_p99: millis(driven.lateness.p99),
+        events_per_s: driven.lateness.events_per_s as f64,
         pauses: driven.lateness.pauses,
         longest_pause: millis(driven.lateness.longest_pause),
         ..Measured::of(streams.into_iter(), work, cpu, memory)

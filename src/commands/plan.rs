@@ -335,6 +335,17 @@ fn load(cell: &Cell) -> String {
         (None, Some(search)) => search.to_string(),
         (None, None) => format!("rate {}", scenario.arrival.rate),
     });
+    words.extend(match &scenario.search {
+        Some(search) => {
+            let prompts = search
+                .prompts
+                .map(|prompts| format!("{prompts} requests a point"));
+            let span = search.duration.or(scenario.limits.duration);
+            span.map(|span| format!("{span} a point")).or(prompts)
+        }
+        None => scenario.limits.duration.map(|span| format!("for {span}")),
+    });
+    words.extend(scenario.slo.as_ref().map(|slo| format!("SLO {slo}")));
     words.extend(
         scenario
             .arrival

@@ -11,6 +11,8 @@ pub(super) const PAUSE: Duration = Duration::from_millis(300);
 pub(super) const HEARTBEAT: Duration = Duration::from_millis(50);
 /// Each doubling of an error has so many classes.
 const CLASSES: u32 = 8;
+/// Rates are counted over spans of this length.
+const SPAN: Duration = Duration::from_millis(250);
 
 /// How far the moments of one thread may be off.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +22,8 @@ pub(super) struct Late {
     /// The other events, by the logarithm of how far they may be off.
     classes: Vec<u64>,
     max: Duration,
+    /// Events of each span since the start.
+    spans: Vec<u64>,
     pauses: u32,
     longest_pause: Duration,
 }
@@ -33,6 +37,8 @@ pub struct Lateness {
     pub p99: Duration,
     /// The most.
     pub max: Duration,
+    /// One of ten events came at this rate or a higher one, counted over quarters of a second.
+    pub events_per_s: u64,
     /// How often the client did nothing for 0.3 s or longer.
     pub pauses: u32,
     /// The longest of these pauses.
@@ -58,6 +64,18 @@ impl Late {
         self.max = self.max.max(off);
     }
 
+    /// Counts events that were read at a time since the start.
+    pub(super) fn count(&mut self, events: u64, at: Duration) {
+        if events == 0 {
+            return;
+        }
+        let span = usize::try_from(at.as_millis() / SPAN.as_millis()).unwrap_or(usize::MAX);
+        if self.spans.len() <= span {
+            self.spans.resize(span + 1, 0);
+        }
+        self.spans[span] += events;
+    }
+
     /// Takes in a time during which the client did nothing, if it is one.
     pub(super) fn rest(&mut self, span: Duration) {
         if span >= PAUSE {
@@ -69,10 +87,14 @@ impl Late {
     /// Adds another thread.
     pub(super) fn add(&mut self, other: &Self) {
         self.exact += other.exact;
-        let length = self.classes.len().max(other.classes.len());
-        self.classes.resize(length, 0);
-        for (ours, theirs) in self.classes.iter_mut().zip(&other.classes) {
-            *ours += theirs;
+        for (ours, theirs) in [
+            (&mut self.classes, &other.classes),
+            (&mut self.spans, &other.spans),
+        ] {
+            ours.resize(ours.len().max(theirs.len()), 0);
+            ours.iter_mut()
+                .zip(theirs)
+                .for_each(|(ours, theirs)| *ours += theirs);
         }
         self.max = self.max.max(other.max);
         // A pause of the process is one of each thread.
@@ -85,6 +107,7 @@ impl Late {
             p90: self.quantile(10),
             p99: self.quantile(100),
             max: self.max,
+            events_per_s: self.rate(),
             pauses: self.pauses,
             longest_pause: self.longest_pause,
         }
@@ -101,6 +124,19 @@ impl Late {
             }
         }
         Duration::ZERO
+    }
+
+    /// The rate at which one of ten events came, or at a higher one.
+    fn rate(&self) -> u64 {
+        let mut spans = self.spans.clone();
+        spans.sort_unstable_by(|one, other| other.cmp(one));
+        let tenth = spans.iter().sum::<u64>() / 10;
+        let mut events = 0;
+        let span = spans.into_iter().find(|span| {
+            events += span;
+            events > tenth
+        });
+        span.unwrap_or(0) * 1000 / SPAN.as_millis() as u64
     }
 }
 
@@ -158,9 +194,27 @@ mod tests {
     }
 
     #[test]
+    fn the_rate_is_that_of_the_busiest_tenth_of_the_events() {
+        let rate = |spans: &[u64]| {
+            let mut late = Late::default();
+            for (place, events) in spans.iter().enumerate() {
+                late.count(*events, SPAN * place as u32 + micros(7));
+            }
+            late.lateness().events_per_s
+        };
+        assert_eq!(rate(&[]), 0);
+        assert_eq!(rate(&[0, 50_000]), 200_000, "a load may be shorter than a second");
+        // A wait for the first token and a long tail do not hide it, and a moment does not make it.
+        assert_eq!(rate(&[0, 0, 0, 0, 50_000, 100, 100, 100]), 200_000);
+        assert_eq!(rate(&[20_000; 40]), 80_000);
+        assert_eq!(rate(&[&[50_000], &[20_000; 40][..]].concat()), 80_000);
+    }
+
+    #[test]
     fn threads_add_up_and_a_pause_of_the_process_counts_once() {
         let mut one = Late::default();
         one.take(3, Stamp::Kernel, micros(10));
+        one.count(3, SPAN * 2);
         one.rest(Duration::from_millis(400));
         one.rest(Duration::from_millis(200));
         let mut both = one.clone();
@@ -171,6 +225,6 @@ mod tests {
             (1, Duration::from_millis(400))
         );
         assert_eq!(lateness.p90, micros(10));
-        assert_eq!(both.exact, 2);
+        assert_eq!((both.exact, lateness.events_per_s), (2, 24));
     }
 }

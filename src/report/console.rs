@@ -372,7 +372,7 @@ impl Lines<'_> {
                 P95 => "P95",
                 P99 => "P99",
                 Max => "Max",
-                Statistic::P50 | Statistic::Std => continue,
+                Statistic::P50 | Statistic::P999 | Statistic::Std => continue,
             };
             self.number(&format!("{word} {name} (ms):"), Metric::Time(statistic, sample));
         }

@@ -130,7 +130,13 @@ fn requests(summary: &Summary) -> Option<String> {
 
 /// Of each time the highest percentile that so many requests can tell.
 fn percentiles(summary: &Summary) -> Option<String> {
-    let highest = [Statistic::P99, Statistic::P95, Statistic::P90, Statistic::Median];
+    let highest = [
+        Statistic::P999,
+        Statistic::P99,
+        Statistic::P95,
+        Statistic::P90,
+        Statistic::Median,
+    ];
     let told = |sample: Sample| {
         let mut metrics = highest.iter().map(|statistic| Metric::Time(*statistic, sample));
         metrics.find_map(|metric| {

@@ -372,7 +372,7 @@ pub(super) fn facts(driven: &Driven, calibration: Option<&Calibration>) -> Clien
             p90_ms: millis(driven.lateness.p90),
             p99_ms: millis(driven.lateness.p99),
             max_ms: millis(driven.lateness.max),
-            events_per_s: events_per_s(driven),
+            events_per_s: driven.lateness.events_per_s as f64,
             pauses: driven.lateness.pauses,
             longest_pause_s: driven.lateness.longest_pause.as_secs_f64(),
         }),
@@ -385,11 +385,6 @@ pub(super) fn facts(driven: &Driven, calibration: Option<&Calibration>) -> Clien
             client::point(calibration, most, gap)
         }),
     }
-}
-
-fn events_per_s(driven: &Driven) -> f64 {
-    let events: usize = driven.requests.iter().map(|request| request.chunks.len()).sum();
-    events as f64 / driven.wall.as_secs_f64().max(1e-9)
 }
 
 /// The busiest thread's share of a processor, 0 to 1; `None` if nothing was sent.

@@ -16,6 +16,8 @@ fn classic_rates_are_measured_one_after_another_into_rows_of_csv() {
         "--multi",
         "--request-rate-range",
         "100,301,100",
+        "--output-file",
+        "out.csv",
     ];
     let ran = desk.random("vllm", sim.port, &more).exits(0);
     assert_eq!(
@@ -24,7 +26,7 @@ fn classic_rates_are_measured_one_after_another_into_rows_of_csv() {
             .count(),
         3
     );
-    let text = std::fs::read_to_string(desk.path().join("out.jsonl")).expect("the file is there");
+    let text = std::fs::read_to_string(desk.path().join("out.csv")).expect("the file is there");
     let lines: Vec<&str> = text.split("\r\n").collect();
     assert_eq!(lines.len(), 5, "{text}");
     assert!(
@@ -43,8 +45,9 @@ fn classic_rates_are_measured_one_after_another_into_rows_of_csv() {
         );
     }
     // A second bench goes on below the same header.
-    desk.random("vllm", sim.port, &["--rules", "classic"]).exits(0);
-    let text = std::fs::read_to_string(desk.path().join("out.jsonl")).expect("the file is there");
+    let more = ["--rules", "classic", "--output-file", "out.csv"];
+    desk.random("vllm", sim.port, &more).exits(0);
+    let text = std::fs::read_to_string(desk.path().join("out.csv")).expect("the file is there");
     assert_eq!(text.matches("backend,").count(), 1);
     assert!(
         text.lines()
@@ -52,6 +55,23 @@ fn classic_rates_are_measured_one_after_another_into_rows_of_csv() {
             .is_some_and(|line| line.contains(",inf,10,320,80,")),
         "{text}"
     );
+}
+
+#[test]
+fn classic_rules_write_csv_only_into_a_file_that_is_called_so() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    desk.random("vllm", sim.port, &["--rules", "classic"]).exits(0);
+    assert_eq!(desk.lines()[0]["completed"], 10);
+    let kept = [
+        "--rules",
+        "classic",
+        "--compat-figures",
+        "--output-file",
+        "kept.jsonl",
+    ];
+    desk.random("vllm", sim.port, &kept).exits(0);
+    let text = std::fs::read_to_string(desk.path().join("kept.jsonl")).expect("the file is there");
+    assert!(text.starts_with("backend,dataset_name,"), "{text}");
 }
 
 #[test]

@@ -109,6 +109,24 @@ fn a_matrix_finds_a_capacity_and_keeps_every_point() {
 }
 
 #[test]
+fn the_plan_of_a_search_tells_its_slo_and_how_much_a_point_sends() {
+    let bench = Bench::of(MATRIX);
+    let planned = |matrix: &str| {
+        bench.rewrite(matrix);
+        bench.call(&["plan", "matrices/m.yaml"]).exits(0)
+    };
+    let attainment = "from 1 to 32 at 90 % attainment";
+    planned(MATRIX).shows(&format!("{attainment}, 20 requests a point, SLO TTFT 90ms,"));
+    planned(&MATRIX.replace("prompts: 20 }", "duration: 90s }"))
+        .shows(&format!("{attainment}, 1m 30s a point, SLO TTFT 90ms,"));
+    planned(&MATRIX.replace(
+        "stages: [{ rate: 5, duration: 1s }, { rate: 20, duration: 500ms }]",
+        "rate: 5\n      duration: 10s",
+    ))
+    .shows("rate 5, for 10s,");
+}
+
+#[test]
 fn a_bound_that_was_not_bracketed_is_said_beside_the_figures() {
     let bench = Bench::of(&MATRIX.replace("to: 32", "to: 2"));
     let ran = bench.run(&["--only", "scenario=random-1k-1k"]).exits(0);

@@ -234,17 +234,16 @@ fn tell(ended: &Ended<'_>) -> Outcome {
     complain(&said);
     let wish = ended.wish;
     let path = outputs::line_path(wish);
-    let line = match wish.profile {
-        Profile::Current => format!("{}\n", ended.line(&figures, &notes)),
-        Profile::Classic => {
-            let is_new = std::fs::metadata(&path).map_or(true, |file| file.len() == 0);
-            let header = if is_new {
-                classic_csv::header()
-            } else {
-                String::new()
-            };
-            header + &classic_csv::row(&wish.asked, &figures.block)
-        }
+    let line = if outputs::is_csv(wish, &path) {
+        let is_new = std::fs::metadata(&path).map_or(true, |file| file.len() == 0);
+        let header = if is_new {
+            classic_csv::header()
+        } else {
+            String::new()
+        };
+        header + &classic_csv::row(&wish.asked, &figures.block)
+    } else {
+        format!("{}\n", ended.line(&figures, &notes))
     };
     outputs::append(&path, &line)
         .map_err(|refusal| refusal.beside(&format!("the line that is not in it:\n{line}")))?;

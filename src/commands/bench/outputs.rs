@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::wish::Wish;
 use crate::base::clock;
 use crate::commands::Refusal;
+use crate::matrix::spec::workload::Profile;
 
 /// Finds out before anything is sent whether every file can be written.
 ///
@@ -67,6 +68,14 @@ pub(super) fn line_path(wish: &Wish) -> PathBuf {
             wish.output.rest
         ))
     })
+}
+
+/// Whether the line of a load is a row of CSV, which the Python tool's classic form writes into any file, whatever its name says.
+pub(super) fn is_csv(wish: &Wish, path: &Path) -> bool {
+    let is_named_so = path
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("csv"));
+    wish.profile == Profile::Classic && (is_named_so || wish.output.compat_figures)
 }
 
 /// Appends to a file in one write, so that two benches into one file do not tear each other's lines.

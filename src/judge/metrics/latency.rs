@@ -194,7 +194,7 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], profile: Profile, ga
         mean: 0.0,
         median: 0.0,
         std: 0.0,
-        percentiles: [0.0; 4],
+        percentiles: [0.0; 5],
         max: 0.0,
     };
     let mut put = |sample: Sample, statistics: Option<Statistics>, wanted: &[Statistic]| {
@@ -367,7 +367,7 @@ pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, O
 }
 
 fn pick(statistics: &Statistics, statistic: Statistic) -> f64 {
-    let [p50, p90, p95, p99] = statistics.percentiles;
+    let [p50, p90, p95, p99, p999] = statistics.percentiles;
     match statistic {
         Statistic::Mean => statistics.mean,
         Statistic::Median => statistics.median,
@@ -376,6 +376,7 @@ fn pick(statistics: &Statistics, statistic: Statistic) -> f64 {
         Statistic::P90 => p90,
         Statistic::P95 => p95,
         Statistic::P99 => p99,
+        Statistic::P999 => p999,
         Statistic::Max => statistics.max,
     }
 }

@@ -262,7 +262,7 @@ impl Metric {
             Self::PeakPower => "peak power",
             Self::Found(By::Rate) => "highest rate that holds the SLO",
             Self::Found(By::Concurrency) => "highest concurrency that holds the SLO",
-            Self::Time(statistic, sample) => return format!("{} {}", statistic.name(), sample.label()),
+            Self::Time(statistic, sample) => return format!("{} {}", statistic.label(), sample.label()),
         };
         plain.to_owned()
     }

@@ -95,6 +95,8 @@ pub enum Statistic {
     P95,
     /// The 99th percentile.
     P99,
+    /// The 99.9th percentile.
+    P999,
     /// The largest value.
     Max,
 }
@@ -228,7 +230,7 @@ impl Sample {
 
 impl Statistic {
     /// Every statistic, in the order of reports.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Mean,
         Self::Median,
         Self::Std,
@@ -236,6 +238,7 @@ impl Statistic {
         Self::P90,
         Self::P95,
         Self::P99,
+        Self::P999,
         Self::Max,
     ];
 
@@ -246,6 +249,7 @@ impl Statistic {
             Self::P90 => Some(0.9),
             Self::P95 => Some(0.95),
             Self::P99 => Some(0.99),
+            Self::P999 => Some(0.999),
             Self::Mean | Self::Std | Self::Max => None,
         }
     }
@@ -259,7 +263,16 @@ impl Statistic {
             Self::P90 => "p90",
             Self::P95 => "p95",
             Self::P99 => "p99",
+            Self::P999 => "p999",
             Self::Max => "max",
+        }
+    }
+
+    /// The statistic for people.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::P999 => "p99.9",
+            _ => self.name(),
         }
     }
 }

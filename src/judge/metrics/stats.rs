@@ -16,8 +16,8 @@ pub struct Statistics {
     pub median: f64,
     /// The standard deviation of the population: divided by n.
     pub std: f64,
-    /// The percentiles 50, 90, 95 and 99, linear between neighbours.
-    pub percentiles: [f64; 4],
+    /// The percentiles 50, 90, 95, 99 and 99.9, linear between neighbours.
+    pub percentiles: [f64; 5],
     /// The largest value.
     pub max: f64,
 }
@@ -35,7 +35,7 @@ impl Statistics {
             mean,
             median: median(&sorted),
             std: deviation(values, mean),
-            percentiles: [50.0, 90.0, 95.0, 99.0].map(|q| percentile(&sorted, q)),
+            percentiles: [50.0, 90.0, 95.0, 99.0, 99.9].map(|q| percentile(&sorted, q)),
             max: *sorted.last().expect("an empty sample was turned away above"),
         })
     }
@@ -191,7 +191,7 @@ mod tests {
             prop_assert!((sum(&values) - naive).abs() <= 1e-9 * naive.max(1.0));
             let statistics = Statistics::of(&values).unwrap();
             prop_assert!((statistics.median - statistics.percentiles[0]).abs() <= 1e-9 * statistics.max.max(1.0));
-            prop_assert!(statistics.percentiles.is_sorted() && statistics.percentiles[3] <= statistics.max);
+            prop_assert!(statistics.percentiles.is_sorted() && statistics.percentiles[4] <= statistics.max);
         }
     }
 }

@@ -1035,6 +1035,8 @@ fn percentiles_of_any_share_are_those_of_the_sample() {
     let ttft = told.iter().find(|told| told.sample == Sample::Ttft).unwrap();
     assert_eq!(ttft.values[0], (75.0, 17.5));
     assert!((ttft.values[1].1 - 19.99).abs() < 1e-9, "{:?}", ttft.values);
+    let figures = matrix_figures(&requests, &basis(Protocol::Chat));
+    assert_eq!(figures["p999_ttft_ms"], Some(ttft.values[1].1));
     assert!(
         told.iter().all(|told| told.sample != Sample::Itl),
         "there was no gap"

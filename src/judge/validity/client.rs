@@ -17,6 +17,9 @@ const CALIBRATED: f64 = 3.0;
 /// Events that follow one another faster come in bursts, whose gaps say nothing.
 const LEAST_GAP_MS: f64 = 0.05;
 
+/// The most events in a second whose moments one client can tell.
+const MOST_EVENTS_PER_S: f64 = 150_000.0;
+
 /// Reads may be late by this part of what sending may: moments of arrival are finer than those of sending.
 const LATE_READS: f64 = 1.0 / 40.0;
 
@@ -99,29 +102,43 @@ fn summary_host<'a>(evidence: &Evidence<'a>) -> Option<&'a HostWindow> {
     evidence.summary.telemetry.as_ref()?.host.as_ref()
 }
 
-/// Whether moments of arrival say something of the time between events: a tenth of them may be off by more than half of it.
+/// Whether moments of arrival say something of the time between events: a tenth of them may be off by more than half of it, or came at a
+/// rate at which no client tells them apart.
 pub(super) fn read_late(
     client: &ClientFacts,
     gap_ms: Option<f64>,
     bounds: &Bounds,
     reasons: &mut Vec<Reason>,
 ) {
-    let (Some(late), Some(gap)) = (client.late, gap_ms.filter(|gap| *gap >= LEAST_GAP_MS)) else {
+    let Some(late) = client.late else {
         return;
     };
     let least = LATE_READS * 1000.0 * bounds.send_lag.duration().as_secs_f64();
-    let bound = least.max(gap / 2.0);
-    if late.p90_ms > bound {
-        let measured = format!(
-            "the client read events together: one of ten may be off by {:.2} ms, with {gap:.2} ms between events",
-            late.p90_ms
-        );
-        let reason = found(Code::ClientLate, measured, Some(format!("{bound:.2} ms")));
-        reasons.push(Reason {
-            weight: Verdict::Suspect,
-            ..reason
-        });
-    }
+    let bound = |gap: f64| least.max(gap / 2.0);
+    let gap = gap_ms.filter(|gap| *gap >= LEAST_GAP_MS && late.p90_ms > bound(*gap));
+    let (measured, bound) = if let Some(gap) = gap {
+        let off = late.p90_ms;
+        (
+            format!(
+                "the client read events together: one of ten may be off by {off:.2} ms, with {gap:.2} ms between events"
+            ),
+            format!("{:.2} ms", bound(gap)),
+        )
+    } else if late.events_per_s > MOST_EVENTS_PER_S {
+        (
+            format!(
+                "one of ten events came at {:.0} events/s or more",
+                late.events_per_s
+            ),
+            format!("{MOST_EVENTS_PER_S:.0} events/s of one client"),
+        )
+    } else {
+        return;
+    };
+    reasons.push(Reason {
+        weight: Verdict::Suspect,
+        ..found(Code::ClientLate, measured, Some(bound))
+    });
 }
 
 /// What the client was busy with, and whether its clock was left alone.
@@ -255,21 +272,28 @@ mod tests {
 
     #[test]
     fn events_that_were_read_together_are_suspect_beyond_half_their_gap_at_any_rate() {
-        let judged = |p90_ms: f64, gap_ms: f64| {
+        let at_rate = |p90_ms: f64, gap_ms: f64, events_per_s: f64| {
             let facts: ClientFacts = serde_json::from_value(serde_json::json!({
                 "send_lag": null, "cpu_share": 0.5, "threads": 1, "loop_lag_max_ms": null, "error": null,
-                "late": {"p90_ms": p90_ms, "p99_ms": 9.0, "max_ms": 9.0, "events_per_s": 100.0, "pauses": 0, "longest_pause_s": 0.0},
+                "late": {"p90_ms": p90_ms, "p99_ms": 9.0, "max_ms": 9.0, "events_per_s": events_per_s, "pauses": 0, "longest_pause_s": 0.0},
             }))
             .unwrap();
             let mut reasons = Vec::new();
             read_late(&facts, Some(gap_ms), &Bounds::default(), &mut reasons);
+            assert!(reasons.len() <= 1, "{reasons:?}");
             reasons.first().map(|reason| (reason.code, reason.weight))
         };
+        let judged = |p90_ms: f64, gap_ms: f64| at_rate(p90_ms, gap_ms, 100.0);
         let suspect = Some((Code::ClientLate, Verdict::Suspect));
         assert_eq!([judged(4.9, 10.0), judged(5.1, 10.0)], [None, suspect]);
         // Nobody keeps a processor to itself below a quarter of a millisecond, and bursts have no gaps.
         assert_eq!([judged(0.24, 0.1), judged(0.26, 0.1)], [None, suspect]);
         assert_eq!(judged(9.0, 0.01), None);
+        // Beyond a rate nobody can tell, however late the reads were, and whatever the gaps are.
+        assert_eq!(at_rate(0.0, 10.0, 150_000.0), None);
+        for (p90_ms, gap_ms) in [(0.0, 10.0), (0.0, 0.01), (9.0, 1.0)] {
+            assert_eq!(at_rate(p90_ms, gap_ms, 150_001.0), suspect);
+        }
     }
 
     #[test]

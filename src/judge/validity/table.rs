@@ -43,7 +43,7 @@ pub const TABLE: &[Entry] = &[
         only: &[],
         means: "Requests were sent later than they fell due, or answers were read later than they came (which makes a row suspect): the client was slow, not the engine.",
         mend: "Give the client processors of its own (`taskset`, `cpuset` for the engine), or send at a lower rate.",
-        bound: "`send_lag`: 10ms for 99 of 100, and more than one; fewer than five are suspect. Never below three times the calibrated lag or a twentieth of the median TTFT, and of a burst never below a twentieth of the time that it took. Read late: one event of ten may be off by half the mean time between events, or a fortieth of `send_lag` (0.25 ms) where that is more; or the client did nothing for 0.3 s",
+        bound: "`send_lag`: 10ms for 99 of 100, and more than one; fewer than five are suspect. Never below three times the calibrated lag or a twentieth of the median TTFT, and of a burst never below a twentieth of the time that it took. Read late: one event of ten may be off by half the mean time between events, or a fortieth of `send_lag` (0.25 ms) where that is more; or one event of ten came at a rate above 150 000 events/s, counted over quarters of a second; or the client did nothing for 0.3 s",
         source: "`matrix calibrate` on the machine itself; wrk2's coordinated omission",
         brings: &[
             ClientSaturated,

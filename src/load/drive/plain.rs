@@ -104,11 +104,22 @@ impl Loop {
 
     /// Sends a share of the requests and follows them to their ends.
     pub(super) fn send(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> (Vec<Sent>, Looked) {
+        let mut round = self.round(jobs, zero, stop);
+        round.run();
+        let looked = Looked {
+            clock_jumps: round.inner.reading.wall.jumps(),
+            longest_pass: round.longest_pass,
+            late: std::mem::take(&mut round.inner.reading.late),
+        };
+        (round.done, looked)
+    }
+
+    fn round(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> Round {
         // The kernel lets timers be 50 µs late to save wake-ups.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let later: usize = jobs.iter().map(Job::later).sum();
         let over = self.shared.limits.duration.map(|span| zero.plus(span.duration()));
-        let mut round = Round {
+        Round {
             zero,
             over,
             streams: (0..jobs.len() + later).map(|_| None).collect(),
@@ -138,14 +149,7 @@ impl Loop {
             naps: self.reading.has_stamps(),
             longest_pass: Duration::ZERO,
             inner: self,
-        };
-        round.run();
-        let looked = Looked {
-            clock_jumps: round.inner.reading.wall.jumps(),
-            longest_pass: round.longest_pass,
-            late: std::mem::take(&mut round.inner.reading.late),
-        };
-        (round.done, looked)
+        }
     }
 }
 
@@ -431,6 +435,7 @@ impl Round {
             .progress
             .events
             .fetch_add(haul.events, Ordering::Relaxed);
+        self.inner.reading.late.count(haul.events, began.since(self.zero));
         let is_whole = events.len() < SOCKETS && self.again.is_empty();
         if is_whole {
             self.inner.reading.looked = looked;

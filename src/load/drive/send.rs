@@ -29,7 +29,7 @@ use crate::results::record::request::{Class, Failure, Oddity, Request, is_same_m
 /// How many connections a thread may have in the making at first; servers with a short accept queue answer a flood of them with
 /// seconds of retries. Each that stands at once makes room for one more, since nearly all servers take them as fast as they come.
 /// A request that waits counts as sent after it: the wait is our delay, and in the lag.
-pub(super) const CONNECTS: usize = 256;
+pub(super) const CONNECTS: usize = 1024;
 /// So many requests that are due at once are begun before the event loop looks at its sockets.
 pub(super) const BURST: usize = 16;
 
@@ -361,6 +361,7 @@ async fn one(job: Job, ready: Moment, way: &Way) -> (Sent, Option<LeftOpen>) {
         progress.events.fetch_add(count, Ordering::Relaxed);
         let mut late = way.late.lock().expect("nobody panics with it");
         late.take(count, Stamp::User, off);
+        late.count(count, clock::now().since(zero));
     };
     let exchange = Exchange {
         route: &way.shared.route,

@@ -10,7 +10,7 @@ const A: &str = r#"data: {"choices":[{"text":"a"}]}"#;
 const END: &str = r#"data: {"choices":[{"text":"b","finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
 const DONE: &str = "data: [DONE]";
 
-fn load(port: u16, dues_ms: &[u64]) -> Load {
+pub(super) fn load(port: u16, dues_ms: &[u64]) -> Load {
     Load {
         target: target(port, Protocol::Completions),
         items: dues_ms
@@ -52,7 +52,7 @@ pub(super) async fn driven_by(load: Load, is_bare: bool) -> Vec<Request> {
 }
 
 /// All requests of a load, as one thread has them.
-async fn prepared(load: Load) -> (Vec<Job>, Arc<Shared>) {
+pub(super) async fn prepared(load: Load) -> (Vec<Job>, Arc<Shared>) {
     let shared = Arc::new(Shared {
         route: Route::find(&load.target.address).await.unwrap(),
         is_closed_loop: load.is_closed_loop(),
@@ -338,6 +338,13 @@ fn full() -> (tokio::net::TcpListener, Vec<std::net::TcpStream>) {
 
 #[tokio::test]
 async fn what_a_request_waits_for_other_connections_is_lag_and_not_the_servers_time() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, raised).unwrap();
     for is_bare in [true, false] {
         let (listener, _taken) = full();
         let mut load = load(listener.local_addr().unwrap().port(), &vec![0; CONNECTS + 40]);

@@ -97,3 +97,13 @@ pub struct Slo {
     #[serde(default)]
     pub e2e: Option<Span>,
 }
+
+impl std::fmt::Display for Slo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let targets = [("TTFT", self.ttft), ("TPOT", self.tpot), ("E2E", self.e2e)];
+        let targets = targets
+            .iter()
+            .filter_map(|(name, most)| most.map(|most| format!("{name} {most}")));
+        f.write_str(&targets.collect::<Vec<_>>().join(" and "))
+    }
+}

@@ -6,12 +6,13 @@ use super::{Row, Shown, Table, Value, misread, units};
 use crate::judge::metrics::{Metric, Sample, Statistic};
 
 /// What is shown of each sample, with the end of its heading and its rank.
-const STATISTICS: [(Statistic, &str, u8); 5] = [
+const STATISTICS: [(Statistic, &str, u8); 6] = [
     (Statistic::Mean, "mean", 1),
     (Statistic::P50, "p50", 2),
     (Statistic::P90, "p90", 4),
     (Statistic::P95, "p95", 5),
     (Statistic::P99, "p99", 3),
+    (Statistic::P999, "p99.9", 6),
 ];
 
 /// The samples, with the digits after the point.

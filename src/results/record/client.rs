@@ -100,7 +100,7 @@ pub struct Late {
     pub p99_ms: f64,
     /// The most.
     pub max_ms: f64,
-    /// Events that came in a second, on the mean of the load.
+    /// Events in a second: one of ten came at this rate or a higher one, counted over quarters of a second.
     pub events_per_s: f64,
     /// How often the client did nothing for 0.3 s or longer: it was stopped, or had no processor.
     pub pauses: u32,

@@ -16,6 +16,9 @@ use crate::load::drive::slots::Slot;
 use crate::load::exchange::{Live, RETRY};
 use crate::load::protocol::Decoder;
 
+/// How many connections may be in the making once one had to be asked for again.
+const FEWER: usize = CONNECTS / 4;
+
 /// A request that has a slot, and what is needed to send it.
 pub(super) struct Begun {
     pub(super) job: Job,
@@ -138,7 +141,53 @@ impl Round {
         if let Some(stream) = self.streams[place].as_mut().filter(|stream| stream.is_connecting) {
             stream.is_connecting = false;
             self.connecting -= 1;
-            self.connects = CONNECTS;
+            self.connects = FEWER;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::Loop;
+    use super::*;
+    use crate::base::clock;
+    use crate::load::dataset::Content;
+    use crate::load::drive::tests::{load, prepared};
+
+    #[tokio::test]
+    async fn a_long_body_is_written_on_while_the_loop_pauses() {
+        const BODY: usize = 64 << 20;
+        const PAUSE: Duration = Duration::from_secs(3);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut load = load(listener.local_addr().unwrap().port(), &[0]);
+        load.items[0].content = Content::Text("a".repeat(BODY));
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut buffer, mut taken) = (vec![0; 1 << 20], 0);
+            while taken <= BODY || !buffer.contains(&b'}') {
+                taken += stream.read(&mut buffer).unwrap();
+            }
+            let answer = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: [DONE]\n\n";
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let (jobs, shared) = prepared(load).await;
+        let zero = clock::now();
+        let mut round = Loop::new(&shared)
+            .unwrap()
+            .round(jobs, zero, &CancellationToken::new());
+        round.next_look = zero.plus(PAUSE);
+        round.run();
+        server.join().unwrap();
+        let request = &round.done[0].request;
+        let seconds = |at: Option<u64>| at.map(|at| at as f64 / 1e9);
+        let (written, first_byte) = (seconds(request.written_ns), seconds(request.first_byte_ns));
+        assert!(written.is_some_and(|at| at < PAUSE.as_secs_f64()), "{written:?}");
+        assert!(first_byte.is_some(), "{:?}", request.failure);
     }
 }
