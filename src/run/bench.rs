@@ -10,7 +10,7 @@ use crate::base::clock::Moment;
 use crate::base::ids::ContentHash;
 use crate::load::dataset::{Caches, Draws, known_share};
 use crate::load::protocol::path;
-use crate::load::{self, DriveError, Driven, Item, Lag, Load, Progress, Sink, Stamp, Target};
+use crate::load::{self, DriveError, Driven, Item, Lag, Load, Progress, Sink, Spill, Stamp, Target};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::search::Search;
@@ -18,7 +18,7 @@ use crate::results::record::client::ClientFacts;
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::Telemetry;
 use crate::run::calibrate;
-use crate::run::cell::{count_chunks, count_tokens, load_of, span_of};
+use crate::run::cell::{count_chunks, count_tokens, kept_in_memory, load_of, span_of};
 use crate::run::items::{items, placed, ran_out, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::sampling::Sampling;
@@ -63,6 +63,16 @@ pub struct Measured {
     pub telemetry: Option<Telemetry>,
     /// That the prompts ran out before the time to send was over, where they did.
     pub ran_out: Option<String>,
+    /// That answers were to be kept on the disk and stayed in memory, where they did.
+    pub kept_in_memory: Option<String>,
+}
+
+/// Where answers go that are more than memory is to hold: into a file of the current folder, else of the one for temporary files.
+fn spill() -> Option<Arc<Spill>> {
+    let folders = [PathBuf::from("."), std::env::temp_dir()];
+    folders
+        .iter()
+        .find_map(|folder| Spill::new(folder, Spill::BUDGET).ok())
 }
 
 impl Session {
@@ -279,6 +289,7 @@ impl Session {
         }
         let load = Load {
             sink,
+            spill: spill(),
             ..self.load(self.items.clone())
         };
         let driven = load::drive(load, progress, stop).await?;
@@ -295,6 +306,7 @@ impl Session {
             zero: driven.zero,
             lag: driven.lag,
             stamp: driven.stamp,
+            kept_in_memory: kept_in_memory(driven.kept_in_memory),
         })
     }
 

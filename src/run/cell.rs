@@ -12,7 +12,7 @@ use crate::engine::{self, Running};
 use crate::judge::metrics::{self, Basis};
 use crate::judge::validity;
 use crate::load::dataset::unique::Beginning;
-use crate::load::{DriveError, Driven, Item, Load, Progress, Sink, Target};
+use crate::load::{DriveError, Driven, Item, Load, Progress, Sink, Spill, Target};
 use crate::matrix::plan::{Cell, Launch, Measurement};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::workload::Profile;
@@ -390,6 +390,7 @@ impl<'a> Course<'a> {
         let requests = load.items.len();
         if phase == Phase::Measure {
             load.sink = self.sink();
+            load.spill = Spill::new(self.job.store.folder(), Spill::BUDGET).ok();
         }
         let driven = watch::drive(&mut ready.running, load, stop, |progress| {
             self.tell_progress(phase, progress, requests);
@@ -448,6 +449,9 @@ impl<'a> Course<'a> {
                 "{missed} records were kept in memory alone while the load ran: the disk was too slow"
             ));
         }
+        self.summary
+            .warnings
+            .extend(kept_in_memory(driven.kept_in_memory));
         let client = calibrate::facts(&driven, self.job.calibration);
         let mut requests = driven.requests;
         requests = count_tokens(requests, stock).await;
@@ -648,8 +652,18 @@ pub(super) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) ->
         body: scenario.body.clone(),
         stop_at_eos: scenario.stop_at_eos,
         sink: None,
+        spill: None,
         threads: NonZeroUsize::MIN,
     }
+}
+
+/// That answers were to be kept on the disk and stayed in memory, where they did.
+pub(super) fn kept_in_memory(blocks: u64) -> Option<String> {
+    (blocks > 0).then(|| {
+        format!(
+            "{blocks} blocks of answers stayed in memory while the load ran: the disk was too slow or refused them"
+        )
+    })
 }
 
 /// Our own count of each answer's tokens, off the timed path.
@@ -670,13 +684,9 @@ pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>)
 pub(super) async fn count_chunks(mut requests: Vec<Request>, stock: &Arc<Stock>) -> Vec<Request> {
     let stock = Arc::clone(stock);
     let counting = tokio::task::spawn_blocking(move || {
-        for request in &mut requests {
-            request.counted_chunks = answers::pieces(request).and_then(|pieces| {
-                let counts = stock.tokenizer.count_batch(&pieces, false).ok()?;
-                let counts = counts.into_iter().map(|count| u32::try_from(count).ok());
-                counts.collect()
-            });
-        }
+        answers::on_all_cores(&mut requests, |request| {
+            request.counted_chunks = answers::count_chunks(request, &stock.tokenizer);
+        });
         requests
     });
     counting.await.expect("counting tokens does not panic")

@@ -89,7 +89,7 @@ fn a_load_killed_late_leaves_everything_up_to_its_last_seconds_readable() {
         &[("a", "vllm", "--step, 5ms")],
         &format!(
             "  - paced: {{ dataset: random-ids, prompts: {prompts}, input_len: 8, output_len: 8, range_ratio: 1.0, rate: {RATE}, \
-             spacing: constant }}\n"
+             spacing: constant, concurrency: 200 }}\n"
         ),
     ));
     let quiet = |command: &mut std::process::Command| {

@@ -249,7 +249,7 @@ fn tell(ended: &Ended<'_>) -> Outcome {
         append(path, &format!("{}\n", bench_line::steady_line(steady))).map_err(unfit)?;
     }
     if let Some(path) = &wish.output.records {
-        append(path, &ended.records()).map_err(unfit)?;
+        append_all(path, ended.records()).map_err(unfit)?;
         partial::forget(path);
     }
     let has_failed = ended.has_failed();
@@ -268,6 +268,21 @@ fn append(path: &Path, line: &str) -> Result<(), String> {
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     // One write, so that two benches into one file do not tear each other's lines.
     file.map_err(wrong)?.write_all(line.as_bytes()).map_err(wrong)
+}
+
+/// Appends lines that are too many to be one write; another bench into the same file waits meanwhile.
+fn append_all(path: &Path, lines: impl Iterator<Item = String>) -> Result<(), String> {
+    let write = || {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+        // Devices and pipes have no locks.
+        let _ = file.lock();
+        let mut file = std::io::BufWriter::with_capacity(1 << 20, file);
+        for line in lines {
+            file.write_all(line.as_bytes())?;
+        }
+        file.flush()
+    };
+    write().map_err(|error| format!("cannot append to `{}`: {error}", path.display()))
 }
 
 /// A load that can begin.

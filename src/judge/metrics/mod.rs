@@ -102,7 +102,6 @@ pub fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
     if percents.is_empty() {
         return Vec::new();
     }
-    let samples = latency::samples(requests);
     let told = [
         Sample::Ttft,
         Sample::Tpot,
@@ -111,12 +110,10 @@ pub fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
         Sample::E2eDue,
     ];
     let of = |sample: Sample| {
-        let mut sorted = samples[sample as usize].clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let value = |percent: &f64| (*percent, percentile(&sorted, *percent));
-        (!sorted.is_empty()).then(|| Percentiles {
+        let values = stats::percentiles_of_each(|| latency::values(requests, sample), percents)?;
+        Some(Percentiles {
             sample,
-            values: percents.iter().map(value).collect(),
+            values: percents.iter().copied().zip(values).collect(),
         })
     };
     told.into_iter().filter_map(of).collect()

@@ -64,9 +64,13 @@ pub fn steady_state(
     copied: bool,
     ratio: f64,
 ) -> Option<SteadyState> {
+    let sound;
     let answers = match copied {
         true => compat::answers(requests, basis.protocol, profile),
-        false => compat::answers(&mended::sound(requests, basis.protocol), basis.protocol, profile),
+        false => {
+            sound = mended::sound(requests, basis.protocol);
+            compat::answers(&sound, basis.protocol, profile)
+        }
     };
     of_answers(&answers, ratio)
 }
@@ -90,7 +94,7 @@ struct Interval {
     running: u32,
 }
 
-fn of_answers(answers: &[Answer], ratio: f64) -> Option<SteadyState> {
+fn of_answers(answers: &[Answer<'_>], ratio: f64) -> Option<SteadyState> {
     let intervals = intervals(answers);
     let peak = intervals.iter().map(|interval| interval.running).max()?;
     let threshold = ((f64::from(peak) * ratio).ceil() as u32).max(1);
@@ -141,18 +145,18 @@ fn of_answers(answers: &[Answer], ratio: f64) -> Option<SteadyState> {
 }
 
 /// When an answer's tokens arrived, as far as its events tell; at least one moment.
-fn token_times(answer: &Answer) -> Vec<f64> {
+fn token_times(answer: &Answer<'_>) -> Vec<f64> {
     let mut at = answer.start + answer.ttft;
     let first = std::iter::once(at);
     first
-        .chain(answer.itl.iter().map(|gap| {
+        .chain(answer.itl.read().into_iter().map(|gap| {
             at += gap;
             at
         }))
         .collect()
 }
 
-fn intervals(answers: &[Answer]) -> Vec<Interval> {
+fn intervals(answers: &[Answer<'_>]) -> Vec<Interval> {
     let mut turns: Vec<(f64, i64)> = answers
         .iter()
         .filter(|answer| answer.latency > 0.0)
@@ -194,12 +198,12 @@ mod tests {
     use super::*;
 
     /// An answer of events a second apart, the first one second after its start.
-    fn answer(start: f64, events: u32, tokens: u32) -> Answer {
+    fn answer(start: f64, events: u32, tokens: u32) -> Answer<'static> {
         Answer {
             start,
             ttft: 1.0,
             latency: f64::from(events),
-            itl: vec![1.0; events as usize - 1],
+            itl: compat::Gaps::Given(vec![1.0; events as usize - 1]),
             itl_tokens: None,
             output: tokens,
             prompt: 10,

@@ -140,7 +140,7 @@ enum Length {
 
 /// The output tokens that the server itself reports, at the end or in an event.
 pub(super) fn reported_tokens(request: &Request) -> Option<u32> {
-    let in_events = || request.chunks.iter().rev().find_map(|chunk| chunk.tokens);
+    let in_events = || request.chunks.last_tokens();
     request
         .usage
         .and_then(|usage| usage.completion)
