@@ -165,7 +165,7 @@ pub struct RunArgs {
     /// Take up a run where it stopped: the newest one of this matrix, or the one named. Finished cells are not repeated.
     #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "latest")]
     pub resume: Option<String>,
-    /// With `--resume`: measure the cells that failed again.
+    /// With `--resume`: measure the cells again that failed or are invalid.
     #[arg(long, requires = "resume")]
     pub failed: bool,
     /// Measure what is judged invalid again, this often at most; each try is told beside the figures.
@@ -305,9 +305,9 @@ pub struct ReportArgs {
 pub struct ExplainArgs {
     /// The cells: a part of their names, or an expression as of `--only`; all of the run unless given.
     pub cell: Option<String>,
-    /// The folder of the run; the newest one unless given.
+    /// The run: a folder, the name of a run, or a matrix, for its newest run; the newest run of all unless given.
     #[arg(long, value_name = "RUN")]
-    pub run: Option<PathBuf>,
+    pub run: Option<String>,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,

@@ -125,9 +125,11 @@ impl State {
                 failed,
                 skipped,
                 interrupted,
+                invalid,
             } => {
-                let mut words = vec![format!("{done} done")];
+                let mut words = vec![format!("{} done", done.saturating_sub(*invalid))];
                 for (count, word) in [
+                    (invalid, "invalid"),
                     (failed, "failed"),
                     (skipped, "skipped"),
                     (interrupted, "interrupted"),

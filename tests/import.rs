@@ -327,15 +327,15 @@ fn one_run_takes_every_format_and_other_commands_work_on_it() {
     let ran = matrix(&args, folder.path());
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(
-        ran.stdout.starts_with("imported 11 cells from layouts.log, "),
+        ran.stdout.starts_with("imported 10 cells from layouts.log, "),
         "{}",
         ran.stdout
     );
     assert!(ran.stderr.contains("warning: report.md:17: "), "{}", ran.stderr);
     // The formats of the fixtures print the figures of one measurement.
     let twins = ran.stderr.matches("the same measurement is in `").count();
-    assert_eq!(twins, 4, "{}", ran.stderr);
-    assert_eq!(summaries(&folder.path().join("results/r")).len(), 11);
+    assert_eq!(twins, 5, "{}", ran.stderr);
+    assert_eq!(summaries(&folder.path().join("results/r")).len(), 10);
     for format in ["terminal", "markdown"] {
         let drawn = matrix(&["report", "results/r", "--format", format], folder.path());
         assert_eq!(drawn.code, Some(0), "{}", drawn.stderr);

@@ -187,8 +187,8 @@ Verdicts are those of `matrix compare`. What nights differ by, told by the histo
 alternately on the same night, and only these rounds decide. What `--budget` leaves no room for stays `undecided`.\n\n\
 Simulated (tests/montecarlo.sh, 24 metrics, 20 nights of history): nights that differ by up to 1 % give a false alarm in 0.1 % of nights, a loss of 5 % is found in 92 to \
 99 %, and at most 4.5 % of unchanged cells are started afresh.\n\n\
-Exit codes: 0 nothing got worse, or no baseline yet; 1 a metric or the reliability got worse; 3 a cell failed, is missing or invalid; 5 there is a baseline and nothing \
-was judged.")]
+Exit codes: 0 nothing got worse, or no baseline yet; 1 a metric or the reliability got worse; 3 a cell failed, is missing or invalid; 5 there is a baseline and nothing was \
+judged, or a suspicion stayed undecided.")]
 pub struct NightlyArgs {
     /// What is run.
     #[command(flatten)]

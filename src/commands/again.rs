@@ -66,8 +66,8 @@ fn wanting(certainties: BTreeMap<CellKey, Certainty>) -> Wanted {
     certainties.into_iter().filter_map(wants).collect()
 }
 
-/// What is still to be done of some starts: interrupted cells are and those that failed by the host's fault, other failed ones only when they are
-/// asked for.
+/// What is still to be done of some starts: interrupted cells, those that failed by the host's fault, and, where `failed` asks for them,
+/// other failed ones and invalid ones.
 pub(super) fn remaining(
     starts: &[Start],
     finished: &BTreeMap<Measurement, Summary>,
@@ -77,7 +77,7 @@ pub(super) fn remaining(
         None | Some(Ending::Interrupted | Ending::Skipped { .. }) => true,
         // A failure of the host says nothing about the engine.
         Some(Ending::Failed { class, .. }) => failed || class.is_retried(),
-        Some(Ending::Done) => false,
+        Some(Ending::Done) => failed && finished[measurement].is_invalid(),
     };
     let open = |start: &Start| Start {
         cells: start

@@ -23,7 +23,7 @@ pub fn execute(args: &ExplainArgs) -> Outcome {
         return Ok(Exit::Done);
     }
     let usage = |error: store::StoreError| Refusal::usage(format!("error: {error}\n"));
-    let run = Run::read(&folder(args)?).map_err(usage)?;
+    let run = named(args)?;
     for doubt in &run.doubts {
         complain(&format!("warning: {}\n", report::plain(doubt)));
     }
@@ -94,20 +94,19 @@ fn judgement(run: &Run, summary: &Summary) -> store::Result<Option<Validity>> {
 }
 
 /// The run that was named, or the newest one.
-fn folder(args: &ExplainArgs) -> Result<PathBuf, Refusal> {
-    if let Some(run) = &args.run {
-        return Ok(run.clone());
+fn named(args: &ExplainArgs) -> Result<Run, Refusal> {
+    let usage = |error: store::StoreError| Refusal::usage(format!("error: {error}\n"));
+    if let Some(name) = &args.run {
+        return store::nightly::named(&args.results, name).map_err(usage);
     }
-    let runs = store::list(&args.results).map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
-    runs.into_iter()
-        .next()
-        .map(|listed| listed.folder)
-        .ok_or_else(|| {
-            Refusal::usage(format!(
-                "error: there is no run in {}\n  = help: name one with `--run results/<run>`\n",
-                args.results.display()
-            ))
-        })
+    let newest = store::list(&args.results).map_err(usage)?.into_iter().next();
+    match newest {
+        Some(listed) => Run::read(&listed.folder).map_err(usage),
+        None => Err(Refusal::usage(format!(
+            "error: there is no run in {}\n  = help: name one with `--run <run>`\n",
+            args.results.display()
+        ))),
+    }
 }
 
 /// The measurements of the cells that were asked for: by a part of their names, or by an expression as of `--only`.
@@ -131,7 +130,7 @@ fn chosen<'a>(args: &ExplainArgs, run: &'a Run) -> Result<Vec<&'a Summary>, Refu
             .map(|summary| summary.cell.to_string())
             .collect();
         return Err(Refusal::usage(format!(
-            "error: no measured cell of {} is called or fits `{asked}`\n  = help: cells are called like this:\n      {}\n",
+            "error: no measured cell of {} is called or fits `{asked}`\n  = help: cells are called like this, and `--run` names another run:\n      {}\n",
             run.about.run,
             known.join("\n      ")
         )));

@@ -38,7 +38,18 @@ pub fn execute(args: &ImportArgs) -> Outcome {
         Some(name) => RunId::new(name),
         None => Store::new_run_id(&args.results, name, &redactor),
     };
-    let refused = |error: StoreError| Refusal::usage(format!("error: {error}\n"));
+    let refused = |error: StoreError| {
+        let said = match error {
+            StoreError::Exists { path } => {
+                format!(
+                    "`{}` exists; a run is never overwritten: choose another `--name`, or leave it out",
+                    path.display()
+                )
+            }
+            other => other.to_string(),
+        };
+        Refusal::usage(format!("error: {said}\n"))
+    };
     let store = Store::create(&args.results, &run, redactor).map_err(refused)?;
     let machine = Machine {
         tool: format!("matrix {VERSION}"),

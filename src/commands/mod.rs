@@ -65,6 +65,13 @@ impl Refusal {
         }
     }
 
+    /// The same with more text after it.
+    #[must_use]
+    pub fn beside(mut self, more: &str) -> Self {
+        self.message.push_str(more);
+        self
+    }
+
     /// A machine that is not fit.
     pub fn unfit(message: impl Into<String>) -> Self {
         Self {

@@ -49,6 +49,8 @@ pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<(), Refusal> {
     let known: Vec<String> = plan.cells.iter().map(|cell| cell.key.to_string()).collect();
     let unmatched = unmatched(plan, only);
     plan.keep(|cell| only.fits(&cell.axes));
+    plan.left_out
+        .retain(|left_out| only.fits(&select::values(left_out.cell.as_str())));
     if plan.cells.is_empty() {
         let some: Vec<&str> = known.iter().take(3).map(String::as_str).collect();
         return Err(Refusal::usage(format!(

@@ -17,6 +17,7 @@ use crate::judge::compare::machines;
 use crate::judge::compare::side::machine_facts;
 use crate::judge::metrics;
 use crate::matrix::plan::{Measurement, Plan};
+use crate::matrix::spec::select::Selector;
 use crate::matrix::spec::source::nearest;
 use crate::report::document::{Document, Source, Trace};
 use crate::report::{self, Shown, csv, overall};
@@ -97,8 +98,14 @@ fn known(name: &str, runs: &[Run]) -> Result<(), Refusal> {
     )))
 }
 
-/// Writes the documents of a run beside its records, and gives the tables for the terminal. The noise of this host lies in `cache`.
-pub(crate) fn write(store: &Store, cache: &Path, colors: Colors) -> anyhow::Result<String> {
+/// Writes the documents of a run beside its records, and gives the tables for the terminal, of the cells that fit `only`. The noise of
+/// this host lies in `cache`.
+pub(crate) fn write(
+    store: &Store,
+    only: Option<&Selector>,
+    cache: &Path,
+    colors: Colors,
+) -> anyhow::Result<String> {
     let run = Run::read(store.folder())?;
     results(&run, store, |_| true)?;
     let read = [Read::of(&run, cache)];
@@ -109,7 +116,30 @@ pub(crate) fn write(store: &Store, cache: &Path, colors: Colors) -> anyhow::Resu
     for (name, text) in engine_reports(&read) {
         store.write_report(&name, &text)?;
     }
-    Ok(text(&document, ReportFormat::Terminal, Screen::here(colors)))
+    let tables = |document: &Document| text(document, ReportFormat::Terminal, Screen::here(colors));
+    let Some(only) = only else {
+        return Ok(tables(&document));
+    };
+    let mut part = Run::read(store.folder())?;
+    part.plan.keep(|cell| only.fits(&cell.axes));
+    let kept: BTreeSet<CellKey> = part.plan.cells.iter().map(|cell| cell.key.clone()).collect();
+    part.summaries.retain(|summary| kept.contains(&summary.cell));
+    let left_out = run.plan.cells.len() - kept.len();
+    let note = match left_out {
+        0 => String::new(),
+        1 => format!(
+            "1 cell left out by `--only`; `matrix report {}` shows it\n",
+            run.about.run
+        ),
+        _ => format!(
+            "{left_out} cells left out by `--only`; `matrix report {}` shows them\n",
+            run.about.run
+        ),
+    };
+    Ok(format!(
+        "{}{note}",
+        tables(&self::document(&[Read::of(&part, cache)], None, USUAL_BOUND))
+    ))
 }
 
 /// Writes `results.jsonl` anew: one line of bench_serving's keys for each finished measurement that is `wanted`.

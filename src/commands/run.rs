@@ -26,7 +26,6 @@ use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
-use crate::results::record::validity::Verdict;
 use crate::results::store::{self, Beginning, Store};
 use crate::run::calibrate::Wanted;
 use crate::run::claim::Claim;
@@ -64,10 +63,10 @@ pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
                 "go on with: {}\n",
                 cli::resume_command(measured.run.as_str())
             ));
-        } else if measured.count.failed > 0 {
+        } else if let Some(what) = measured.count.worthless() {
             let resume = cli::resume_command(measured.run.as_str());
             let failed = if args.failed { "" } else { " --failed" };
-            print(&format!("measure what failed again: {resume}{failed}\n"));
+            print(&format!("measure {what} again: {resume}{failed}\n"));
         }
     }
     Ok(measured.exit)
@@ -92,16 +91,25 @@ impl Count {
         };
         for summary in summaries {
             count.missing = count.missing.saturating_sub(1);
-            let mut reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
             match &summary.ending {
                 Ending::Failed { .. } => count.failed += 1,
-                Ending::Done if reasons.any(|reason| reason.weight == Verdict::Invalid) => count.invalid += 1,
+                Ending::Done if summary.is_invalid() => count.invalid += 1,
                 Ending::Done => count.done += 1,
                 Ending::Interrupted => count.interrupted += 1,
                 Ending::Skipped { .. } => {}
             }
         }
         count
+    }
+
+    /// What may be measured again, in words.
+    const fn worthless(self) -> Option<&'static str> {
+        match (self.failed > 0, self.invalid > 0) {
+            (true, true) => Some("what failed or is invalid"),
+            (true, false) => Some("what failed"),
+            (false, true) => Some("what is invalid"),
+            (false, false) => None,
+        }
     }
 
     fn words(self) -> String {
@@ -312,7 +320,7 @@ impl Begun<'_> {
         let finished = store
             .finished(&plans.chosen)
             .context("cannot read what is finished")?;
-        let tables = report::write(&store, &args.places.cache(), colors)
+        let tables = report::write(&store, args.only.as_ref(), &args.places.cache(), colors)
             .context("the measurements are saved, the tables are not")?;
         let count = Count::of(finished.values(), measurements(&plans.chosen.starts));
         Ok(Measured {
@@ -783,6 +791,7 @@ async fn conduct(
         failed: tally.failed,
         skipped: tally.skipped,
         interrupted: tally.interrupted,
+        invalid: tally.invalid,
     });
     tracing::info!(
         "the run took {}",

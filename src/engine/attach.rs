@@ -85,7 +85,7 @@ pub async fn unreachable(
         }
     };
     let Err(answer) = answers(launch, &endpoint, http).await else {
-        return None;
+        return keyless(launch, &endpoint, http).await;
     };
     let shorter = match endpoint.base_url.strip_suffix("/v1") {
         None => None,
@@ -104,6 +104,28 @@ pub async fn unreachable(
             "start it, or mend `url:`: scheme, host and port, without `/v1`; a key goes into `headers:`"
                 .to_owned()
         }),
+    })
+}
+
+/// What a server lacks that answers its health check to anyone and the rest to those with a key.
+async fn keyless(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -> Option<Lack> {
+    let path = launch.contact.models.as_deref().unwrap_or("/v1/models");
+    let status = contact::status(http, endpoint, path, PROBE).await.ok()?;
+    if !matches!(status, 401 | 403) {
+        return None;
+    }
+    Some(Lack {
+        what: format!(
+            "the server of engine `{}` refuses to be asked: {} answers {status}",
+            launch.engine.name,
+            endpoint.url(path)
+        ),
+        help: match launch.contact.headers.is_empty() {
+            true => {
+                "give its key with `headers: { Authorization: \"Bearer ${KEY}\" }` at the engine".to_owned()
+            }
+            false => "check the key in `headers:` of the engine".to_owned(),
+        },
     })
 }
 
@@ -267,6 +289,12 @@ mod tests {
         assert!(
             keyed.what.contains("/v1/models answers 401") && keyed.help.contains("`headers:`"),
             "{keyed:?}"
+        );
+        let open = server(&[("/health", 200), ("/v1/models", 401)]).await;
+        let open = lack(&open).await.unwrap();
+        assert!(
+            open.what.contains("/v1/models answers 401") && open.help.contains("Bearer ${KEY}"),
+            "{open:?}"
         );
         let bare = lack("127.0.0.1:9100").await.unwrap();
         assert_eq!(bare.help, "did you mean `http://127.0.0.1:9100`?");

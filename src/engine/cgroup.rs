@@ -17,19 +17,24 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a group below that of this process; `None` where the host does not allow it.
-    pub(super) fn create(id: &str) -> Option<Self> {
+    /// A group below that of this process, which is not made yet: who is killed in between must have written its folder down. `None`
+    /// where the host does not allow it.
+    pub(super) fn planned(id: &str) -> Option<Self> {
         let own = own()?;
         // To move a process the group that it comes from must be writable too.
         rustix::fs::access(own.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
-        let group = Self {
+        Some(Self {
             folder: own.join(format!("{PREFIX}{id}")),
-        };
-        fs::create_dir(&group.folder).ok()?;
-        if group.folder.join("cgroup.kill").exists() {
-            return Some(group);
+        })
+    }
+
+    /// Makes it; `None` where the host does not allow it.
+    pub(super) fn create(self) -> Option<Self> {
+        fs::create_dir(&self.folder).ok()?;
+        if self.folder.join("cgroup.kill").exists() {
+            return Some(self);
         }
-        group.remove();
+        self.remove();
         None
     }
 
@@ -90,7 +95,8 @@ mod tests {
     fn what_is_in_a_group_is_known_and_killed_at_once() {
         use std::io::Write;
         use std::os::unix::process::ExitStatusExt;
-        let Some(group) = Cgroup::create(&format!("test-{}", std::process::id())) else {
+        let Some(group) = Cgroup::planned(&format!("test-{}", std::process::id())).and_then(Cgroup::create)
+        else {
             let _ = writeln!(
                 io::stderr(),
                 "SKIPPED {}:{}: no cgroup can be made here",

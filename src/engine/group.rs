@@ -77,9 +77,10 @@ impl Group {
     /// Spawns a group. Into `writer` goes what the process and all its descendants write to stdout and stderr, in order.
     pub(crate) async fn spawn(order: &Order, writer: &io::PipeWriter) -> io::Result<Self> {
         let id = start_record::unique_id(&order.marks);
-        let cgroup = order.shim.as_ref().and_then(|_| Cgroup::create(&id));
-        // Before the first process, so that none can be lost.
-        let record = StartRecord::begin(&order.cache, &id, &order.marks, cgroup.as_ref());
+        let planned = order.shim.as_ref().and_then(|_| Cgroup::planned(&id));
+        // Before the group and the first process, so that none can be lost.
+        let record = StartRecord::begin(&order.cache, &id, &order.marks, planned.as_ref());
+        let cgroup = planned.and_then(Cgroup::create);
         let spawned = spawn(order, cgroup.as_ref(), writer);
         let (child, sockets) = spawned.inspect_err(|_| {
             record.remove();

@@ -51,7 +51,7 @@ pub use leftovers::{Leftover, Swept, find, kill_own, sweep};
 pub use log::{Log, Omen};
 pub use marks::Owner;
 pub use port::free_port;
-pub use ready::{NotReady, Progress, Readiness, ready};
+pub use ready::{NoToken, NotReady, Progress, Readiness, ready};
 pub use shim::{exec, supervise};
 pub use venv::VenvError;
 
@@ -63,6 +63,8 @@ pub struct Context {
     pub start: u32,
     /// The devices it was given.
     pub devices: Vec<u32>,
+    /// What it is told that they are called, as [`Machine::device_names`](crate::results::record::machine::Machine::device_names) has it.
+    pub device_names: Vec<String>,
     /// The CPUs that a container without a CPU set of its own is held to, beside a neighbour.
     pub cpus: Option<String>,
     /// Takes secrets out of what is quoted.
@@ -123,8 +125,7 @@ impl Context {
     }
 
     fn device_list(&self) -> String {
-        let devices: Vec<String> = self.devices.iter().map(u32::to_string).collect();
-        devices.join(",")
+        self.device_names.join(",")
     }
 
     /// A text with everything filled in; `place` says where it stands.

@@ -52,6 +52,28 @@ pub struct Readiness {
     pub phases: Vec<(String, f64)>,
 }
 
+/// Why a first request gave no token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoToken {
+    /// The engine may still give one.
+    Yet(String),
+    /// It refuses the request for what it holds: another try of the same comes to the same.
+    Refused(String),
+    /// It does not know what is asked for, which some engines say until they have loaded it.
+    Unknown(String),
+}
+
+impl NoToken {
+    fn reason(self) -> String {
+        match self {
+            Self::Yet(reason) | Self::Refused(reason) | Self::Unknown(reason) => reason,
+        }
+    }
+}
+
+/// After so many answers in a row that say so, an engine does not know what is asked for.
+const UNKNOWN: u32 = 3;
+
 /// Why an engine did not get ready.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotReady {
@@ -114,6 +136,14 @@ pub enum NotReady {
         /// Its last words.
         tail: Vec<String>,
     },
+    /// It refuses the first request.
+    #[error("the engine is healthy and refuses the first request: {reason}")]
+    Refused {
+        /// What it answered, with what to do about it.
+        reason: String,
+        /// Its last words.
+        tail: Vec<String>,
+    },
     /// It says that it is healthy and gives no token.
     #[error(
         "the engine says it is healthy (`{health}` answers 200), yet gave no token within {limit}: {reason}; if it only needs longer, \
@@ -142,6 +172,7 @@ impl NotReady {
             Self::Ended { class, .. } => return *class,
             Self::Stalled { omen, .. } | Self::Late { omen, .. } => omen.as_deref(),
             Self::Fatal { omen, .. } => Some(&**omen),
+            Self::Refused { .. } => return FailureClass::Spec,
             Self::Liar { .. } => None,
         };
         omen.map_or(FailureClass::Engine, Omen::class)
@@ -151,7 +182,11 @@ impl NotReady {
     pub const fn end(&self) -> Option<End> {
         match self {
             Self::Ended { end, .. } => Some(*end),
-            Self::Fatal { .. } | Self::Stalled { .. } | Self::Late { .. } | Self::Liar { .. } => None,
+            Self::Fatal { .. }
+            | Self::Stalled { .. }
+            | Self::Late { .. }
+            | Self::Refused { .. }
+            | Self::Liar { .. } => None,
         }
     }
 
@@ -162,6 +197,7 @@ impl NotReady {
             | Self::Fatal { tail, .. }
             | Self::Stalled { tail, .. }
             | Self::Late { tail, .. }
+            | Self::Refused { tail, .. }
             | Self::Liar { tail, .. } => tail,
         }
     }
@@ -203,7 +239,7 @@ pub async fn ready<P, F>(
 ) -> Result<Readiness, NotReady>
 where
     P: Fn() -> F,
-    F: Future<Output = Result<(), String>>,
+    F: Future<Output = Result<(), NoToken>>,
 {
     let began = running.began();
     let (log, endpoint, is_audible) = (
@@ -246,7 +282,7 @@ where
                 biased;
                 death = running.exited() => return Err(NotReady::dead(death)),
                 proof = &mut probing => {
-                    proof.map_err(|reason| watch.lied(reason))?;
+                    proof.map_err(|wrong| watch.lied(wrong))?;
                     break;
                 }
                 _ = beat.tick() => {
@@ -292,23 +328,34 @@ async fn healthy(
 }
 
 /// Asks for a token until one comes or time is up; an engine may still refuse right after it says that it is healthy.
-async fn proven<P, F>(probe: &P, limit: Duration) -> Result<(), String>
+async fn proven<P, F>(probe: &P, limit: Duration) -> Result<(), NoToken>
 where
     P: Fn() -> F,
-    F: Future<Output = Result<(), String>>,
+    F: Future<Output = Result<(), NoToken>>,
 {
     let deadline = Instant::now() + limit;
-    let mut last = None;
+    let mut last = NoToken::Yet("no answer".to_owned());
     let mut pause = QUICKEST;
+    let mut unknown = 0;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match timeout(left, probe()).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(reason)) => last = Some(reason),
-            Err(_) => return Err(last.unwrap_or_else(|| "no answer".to_owned())),
+            Ok(Err(refused @ NoToken::Refused(_))) => return Err(refused),
+            Ok(Err(NoToken::Unknown(reason))) if unknown + 1 == UNKNOWN => {
+                return Err(NoToken::Refused(reason));
+            }
+            Ok(Err(wrong)) => {
+                unknown = match wrong {
+                    NoToken::Unknown(_) => unknown + 1,
+                    _ => 0,
+                };
+                last = wrong;
+            }
+            Err(_) => return Err(last),
         }
         if Instant::now() + pause >= deadline {
-            return Err(last.unwrap_or_default());
+            return Err(last);
         }
         sleep(pause).await;
         pause = (pause * 2).min(SLOWEST);
@@ -388,12 +435,16 @@ impl Watch<'_> {
         Ok(())
     }
 
-    fn lied(&self, reason: String) -> NotReady {
-        NotReady::Liar {
-            health: self.launch.contact.health.clone(),
-            limit: self.launch.patience.probe,
-            reason,
-            tail: self.log.tail(),
+    fn lied(&self, wrong: NoToken) -> NotReady {
+        let tail = self.log.tail();
+        match wrong {
+            NoToken::Refused(reason) => NotReady::Refused { reason, tail },
+            wrong => NotReady::Liar {
+                health: self.launch.contact.health.clone(),
+                limit: self.launch.patience.probe,
+                reason: wrong.reason(),
+                tail,
+            },
         }
     }
 }
@@ -414,6 +465,33 @@ fn phases(told: &[(String, Moment)], began: Moment, healthy: Moment, now: Moment
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_ends_the_first_request_and_what_may_come_is_waited_for() {
+        let count = std::cell::Cell::new(0);
+        let tried = async |answer: &dyn Fn(u32) -> Result<(), NoToken>| {
+            count.set(0);
+            let probe = || {
+                count.set(count.get() + 1);
+                std::future::ready(answer(count.get()))
+            };
+            (proven(&probe, Duration::from_secs(60)).await, count.get())
+        };
+        let (yet, refused, unknown) = (
+            || Err(NoToken::Yet("503".to_owned())),
+            || Err(NoToken::Refused("401".to_owned())),
+            || Err(NoToken::Unknown("404".to_owned())),
+        );
+        assert_eq!(tried(&|_| refused()).await, (refused(), 1));
+        assert_eq!(
+            tried(&|_| unknown()).await,
+            (Err(NoToken::Refused("404".to_owned())), UNKNOWN)
+        );
+        let loads = |number: u32| if number < UNKNOWN { unknown() } else { Ok(()) };
+        assert_eq!(tried(&loads).await, (Ok(()), UNKNOWN));
+        let (waited, tries) = tried(&|_| yet()).await;
+        assert!(waited == yet() && tries > 30, "{tries}");
+    }
 
     #[test]
     fn phases_are_timed_from_line_to_line() {
@@ -445,7 +523,7 @@ mod tests {
         let third = || {
             tries.set(tries.get() + 1);
             let result = if tries.get() < 3 {
-                Err("503".to_owned())
+                Err(NoToken::Yet("503".to_owned()))
             } else {
                 Ok(())
             };
@@ -453,9 +531,12 @@ mod tests {
         };
         assert_eq!(proven(&third, Duration::from_secs(20)).await, Ok(()));
         let short = Duration::from_millis(150);
-        let never = || async { Err("404".to_owned()) };
-        assert_eq!(proven(&never, short).await, Err("404".to_owned()));
-        let silent = std::future::pending::<Result<(), String>>;
-        assert_eq!(proven(&silent, short).await, Err("no answer".to_owned()));
+        let never = || async { Err(NoToken::Yet("404".to_owned())) };
+        assert_eq!(proven(&never, short).await, Err(NoToken::Yet("404".to_owned())));
+        let silent = std::future::pending::<Result<(), NoToken>>;
+        assert_eq!(
+            proven(&silent, short).await,
+            Err(NoToken::Yet("no answer".to_owned()))
+        );
     }
 }

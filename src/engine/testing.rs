@@ -50,6 +50,7 @@ impl Bench {
             run: RunId::new("r"),
             start: 1,
             devices: Vec::new(),
+            device_names: Vec::new(),
             cpus: None,
             redactor: Redactor::new([SECRET]),
             secret: Arc::new(|name| (name == "KEY").then(|| SECRET.to_owned())),

@@ -83,6 +83,7 @@ async fn a_process_gets_its_marks_devices_folder_and_variables() {
     wanted.env = vec![("PLACE".into(), Text::new("{dir}/x"))];
     let context = Context {
         devices: vec![3, 5],
+        device_names: vec!["3".to_owned(), "MIG-5".to_owned()],
         ..bench.context()
     };
     let mut running = start(&launch, &context, bench.logs(&launch), &|_| {})
@@ -92,13 +93,13 @@ async fn a_process_gets_its_marks_devices_folder_and_variables() {
     let mut from = 0;
     let said = running.log().slice_from(&mut from);
     for line in [
-        "GPUS=3,5\n".to_owned(),
+        "GPUS=3,MIG-5\n".to_owned(),
         format!("PLACE={}/x\n", bench.path().display()),
         "MATRIX_RUN=r\n".to_owned(),
         format!("MATRIX_START={}#1\n", launch.id),
         format!("MATRIX_OWNER={}:", std::process::id()),
         format!("{}\n", bench.path().join("results").display()),
-        format!("args {} 3,5\n", context.port),
+        format!("args {} 3,MIG-5\n", context.port),
     ] {
         assert!(said.contains(&line), "{line} is not in:\n{said}");
     }
@@ -318,7 +319,7 @@ async fn health_without_a_token_is_a_lie() {
     let bench = Bench::new();
     let launch = python(SERVER);
     let mut running = bench.start(&launch).await.unwrap();
-    let probe = || async { Err("the answer has no text".to_owned()) };
+    let probe = || async { Err(NoToken::Yet("the answer has no text".to_owned())) };
     let error = ready(&mut running, &launch, &http_client(), probe, || None, |_| {})
         .await
         .unwrap_err();

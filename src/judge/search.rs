@@ -27,11 +27,23 @@ pub fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged {
         good: good as u64,
         attainment,
         interval: wilson(good as f64, all as f64),
+        due_per_s: (search.by == By::Rate)
+            .then(|| due_per_s(requests, search))
+            .flatten(),
         holds: all > 0 && attainment >= search.target && is_reached,
         unreached: rates.filter(|_| !is_reached).map(|rates| Unreached {
             due_per_s: rates.due,
             sent_per_s: rates.sent,
         }),
+    }
+}
+
+/// The rate at which requests fell due: over the duration of the point where it has one, else over the gaps between them.
+fn due_per_s(requests: &[Request], search: &Search) -> Option<f64> {
+    let seconds = search.duration.map(|duration| duration.duration().as_secs_f64());
+    match seconds.filter(|seconds| *seconds > 0.0) {
+        Some(seconds) => (!requests.is_empty()).then(|| requests.len() as f64 / seconds),
+        None => metrics::rates(requests).map(|rates| rates.due),
     }
 }
 
@@ -58,6 +70,8 @@ pub struct Hunt {
     /// The place of the highest point that held.
     best: Option<usize>,
     fails_at: Option<f64>,
+    /// Whether a point met a warm cache: the next ones would too.
+    is_warm: bool,
 }
 
 /// What a search does next.
@@ -77,11 +91,15 @@ impl Hunt {
             points: Vec::new(),
             best: None,
             fails_at: None,
+            is_warm: false,
         }
     }
 
     /// What to do now.
     pub fn next(&self) -> Next {
+        if self.is_warm {
+            return Next::Over(SearchEnding::CacheWarm);
+        }
         let Search { from, to, points, .. } = self.search;
         let held = self.best.map(|best| self.points[best].value);
         let value = match (held, self.fails_at) {
@@ -113,9 +131,10 @@ impl Hunt {
 
     /// Takes in what was measured at the value of [`Hunt::next`].
     pub fn take(&mut self, point: Point) {
-        match point.judged.holds {
-            true => self.best = Some(self.points.len()),
-            false => self.fails_at = Some(point.value),
+        match (point.is_warm(), point.judged.holds) {
+            (true, _) => self.is_warm = true,
+            (false, true) => self.best = Some(self.points.len()),
+            (false, false) => self.fails_at = Some(point.value),
         }
         self.points.push(point);
     }
@@ -264,10 +283,12 @@ mod tests {
                 attainment: f64::from(u8::from(holds)),
                 interval: [0.0, 1.0],
                 holds,
+                due_per_s: None,
                 unreached: None,
             },
             schedule_hash: ContentHash::of_bytes(b""),
             figures: Default::default(),
+            caches: Vec::new(),
         }
     }
 

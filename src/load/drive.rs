@@ -188,8 +188,6 @@ pub struct Driven {
     pub lateness: Lateness,
     /// Connections that the server left open for a second after `[DONE]`. An answer ends with that line all the same.
     pub left_open: u64,
-    /// Blocks of answers that were to go to the disk and stayed in memory, because it was too slow or refused them.
-    pub kept_in_memory: u64,
     /// What each sending thread spent.
     pub threads: Vec<Effort>,
 }
@@ -358,7 +356,6 @@ pub async fn drive(
         clock_jumps,
         lateness: late.lateness(),
         left_open,
-        kept_in_memory: shared.spill.as_ref().map_or(0, |spill| spill.missed()),
         threads: efforts,
     })
 }

@@ -46,6 +46,8 @@ struct Shelf {
     /// Blocks that the disk refused, by where they should be.
     refused: Mutex<HashMap<u64, Vec<u8>>>,
     missed: AtomicU64,
+    /// Blocks that the disk took and did not give back.
+    lost: AtomicU64,
 }
 
 /// How much of some bytes counts as held in memory.
@@ -68,6 +70,7 @@ impl Spill {
             more: Condvar::new(),
             refused: Mutex::default(),
             missed: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         });
         let (queue, blocks) = sync_channel(ROOM);
         let writer = Arc::clone(&shelf);
@@ -83,9 +86,18 @@ impl Spill {
         }))
     }
 
-    /// How many blocks found the queue full or the disk unwilling, and stayed in memory.
-    pub fn missed(&self) -> u64 {
-        self.shelf.missed.load(Ordering::Relaxed)
+    /// That blocks stayed in memory because the queue was full or the disk refused them.
+    pub fn missed(&self) -> Option<String> {
+        let missed = self.shelf.missed.load(Ordering::Relaxed);
+        (missed > 0).then(|| {
+            format!("{missed} blocks of answers stayed in memory while the load ran: the disk was too slow or refused them")
+        })
+    }
+
+    /// That blocks were written and could not be read again: what was computed since lacks them.
+    pub fn lost(&self) -> Option<String> {
+        let lost = self.shelf.lost.load(Ordering::Relaxed);
+        (lost > 0).then(|| format!("{lost} times a part of an answer could not be read from the disk again"))
     }
 
     /// Whether so many bytes make one more block than is held of them.
@@ -185,7 +197,8 @@ impl Blocks for Shelf {
         let from = into.len();
         into.resize(from + place.length as usize, 0);
         if let Err(error) = self.file.read_exact_at(&mut into[from..], place.at) {
-            tracing::error!("a part of an answer cannot be read again: {error}");
+            tracing::error!("a part of an answer cannot be read from the disk again: {error}");
+            self.lost.fetch_add(1, Ordering::Relaxed);
             into.truncate(from);
         }
     }
@@ -230,7 +243,7 @@ mod tests {
             (0, vec![6; 8]),
             "there is room again"
         );
-        assert_eq!(spill.missed(), 0);
+        assert_eq!((spill.missed(), spill.lost()), (None, None));
         assert_eq!(
             std::fs::read_dir(folder.path()).unwrap().count(),
             0,
@@ -251,6 +264,7 @@ mod tests {
             more: Condvar::new(),
             refused: Mutex::default(),
             missed: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         });
         let (queue, blocks) = sync_channel(1);
         let spill = Spill {
@@ -266,10 +280,23 @@ mod tests {
             !spill.relieve(&mut other, &mut Held::default()),
             "nobody writes yet"
         );
-        assert_eq!((spill.missed(), other.here().len()), (1, BLOCK));
+        let missed = || shelf.missed.load(Ordering::Relaxed);
+        assert_eq!((missed(), other.here().len()), (1, BLOCK));
         drop(spill);
         shelf.write(&blocks);
-        assert_eq!(shelf.missed.load(Ordering::Relaxed), 2);
+        assert_eq!(missed(), 2);
         assert_eq!((one.all(), other.all()), (vec![1; BLOCK], vec![2; BLOCK]));
+    }
+
+    #[test]
+    fn what_the_disk_does_not_give_back_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let spill = Spill::new(folder.path(), 0).unwrap();
+        let mut block = bytes(&[1; BLOCK]);
+        assert!(spill.relieve(&mut block, &mut Held::default()));
+        assert_eq!((block.all(), spill.lost()), (vec![1; BLOCK], None));
+        spill.shelf.file.set_len(10).unwrap();
+        assert!(block.all().is_empty());
+        assert!(spill.lost().is_some());
     }
 }

@@ -168,7 +168,7 @@ pub fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds: bool) 
     lines.times(
         "End-to-End Latency from Due",
         "E2E from Due",
-        Sample::E2eDue,
+        Sample::E2eLineDue,
         &[Mean, P99],
     );
     lines.times(

@@ -182,8 +182,8 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         columns: vec![
             words("cell", 0),
             words("figure", 0),
-            numbers(names[0], "", 1),
-            numbers(names[1], "", 1),
+            numbers(names[0], "", 0),
+            numbers(names[1], "", 0),
             numbers("n", "", 1),
             numbers("change", "", 0),
             numbers("interval", "", 0),
@@ -225,8 +225,8 @@ fn values(row: &Judged, name: &str) -> Vec<Value> {
         value(row.value(0), row.known[0]),
         value(row.value(1), row.known[1]),
         Value::Text(format!("{} / {}", row.answer.starts[0], row.answer.starts[1])),
-        told(estimate.map(|estimate| percent(estimate.change()))),
-        told(estimate.and_then(between)),
+        told(of_zero(row).or_else(|| Some(percent(estimate?.change())))),
+        told(estimate.filter(|_| of_zero(row).is_none()).and_then(between)),
         told(estimate.and_then(p)),
         told(
             row.answer
@@ -241,6 +241,15 @@ fn values(row: &Judged, name: &str) -> Vec<Value> {
         )),
         Value::text(row.word()),
     ]
+}
+
+/// The change of a figure that is zero on one side, of which the estimate only tells what half a request would be.
+fn of_zero(row: &Judged) -> Option<String> {
+    match row.is_zero {
+        [false, true] => Some("to zero".to_owned()),
+        [true, false] => Some("from zero".to_owned()),
+        [false, false] | [true, true] => None,
+    }
 }
 
 pub(super) fn unit(unit: Unit) -> String {
@@ -322,8 +331,13 @@ pub fn json(comparison: &Comparison) -> serde_json::Value {
 fn judged(row: &Judged) -> serde_json::Value {
     let answer = &row.answer;
     let precision = answer.estimate.and_then(|estimate| estimate.precision);
-    let interval = answer.estimate.and_then(|estimate| estimate.interval(LEVEL));
-    let starts = |at: usize| -> Vec<f64> { row.samples[at].logs.iter().map(|log| log.exp()).collect() };
+    let starts = |at: usize| -> Vec<f64> {
+        let value = |log: &f64| if row.is_zero[at] { 0.0 } else { log.exp() };
+        row.samples[at].logs.iter().map(value).collect()
+    };
+    let estimate = answer.estimate.filter(|_| of_zero(row).is_none());
+    let interval = estimate.and_then(|estimate| estimate.interval(LEVEL));
+    let to_zero = (row.is_zero == [false, true]).then_some(-1.0);
     let gap = match &answer.outcome {
         Outcome::Judged(_) => None,
         Outcome::NotJudged(gap) => Some(gap.name()),
@@ -341,7 +355,7 @@ fn judged(row: &Judged) -> serde_json::Value {
         "candidate": row.value(1),
         "baseline_interval": row.known[0],
         "candidate_interval": row.known[1],
-        "change_share": answer.estimate.map(|estimate| estimate.change()),
+        "change_share": estimate.map(|estimate| estimate.change()).or(to_zero),
         "interval_share": interval.map(|interval| [interval.low, interval.high]),
         "p": precision.map(|precision| precision.p),
         "adjusted_p": precision.and_then(|precision| precision.adjusted_p),

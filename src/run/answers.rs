@@ -185,14 +185,24 @@ fn count_output(request: &mut Request, tokenizer: &Tokenizer) {
     let count = |text: &str| tokenizer.count(text, false).ok();
     let pieces = pieces(request, &text);
     let uniform = uniformity(&ids, pieces.as_deref(), &text);
+    let is_blank_first = pieces
+        .as_ref()
+        .and_then(|pieces| pieces.first())
+        .is_some_and(|first| !first.is_empty() && first.chars().all(is_blank));
     let reasoning = pieces
         .and_then(|pieces| reasoning(request, &pieces))
         .and_then(|text| count(&text));
     let tokens = calls.map_or(Some(0), count).map(|called| ids.len() + called);
     drop(text);
+    request.is_blank_first = is_blank_first;
     request.uniform = uniform;
     request.counted_reasoning = reasoning.and_then(|tokens| u32::try_from(tokens).ok());
     request.counted_tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
+}
+
+/// Whether nothing is to be seen of a character.
+fn is_blank(letter: char) -> bool {
+    letter.is_whitespace() || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }
 
 /// Marks answers that begin with their prompt, as those of an engine that was told to echo it, or computes nothing.

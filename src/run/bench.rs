@@ -18,7 +18,7 @@ use crate::results::record::client::ClientFacts;
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::Telemetry;
 use crate::run::calibrate;
-use crate::run::cell::{count_chunks, count_tokens, kept_in_memory, load_of, span_of};
+use crate::run::cell::{count_chunks, count_tokens, load_of, span_of};
 use crate::run::items::{items, placed, ran_out, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::sampling::Sampling;
@@ -63,8 +63,8 @@ pub struct Measured {
     pub telemetry: Option<Telemetry>,
     /// That the prompts ran out before the time to send was over, where they did.
     pub ran_out: Option<String>,
-    /// That answers were to be kept on the disk and stayed in memory, where they did.
-    pub kept_in_memory: Option<String>,
+    /// Where answers went that are more than memory is to hold.
+    pub spill: Option<Arc<Spill>>,
 }
 
 /// Where answers go that are more than memory is to hold: into a file of the current folder, else of the one for temporary files.
@@ -287,9 +287,10 @@ impl Session {
         if let Some(sampling) = &self.sampling {
             sampling.before().await;
         }
+        let spill = spill();
         let load = Load {
             sink,
-            spill: spill(),
+            spill: spill.clone(),
             ..self.load(self.items.clone())
         };
         let driven = load::drive(load, progress, stop).await?;
@@ -306,7 +307,7 @@ impl Session {
             zero: driven.zero,
             lag: driven.lag,
             stamp: driven.stamp,
-            kept_in_memory: kept_in_memory(driven.kept_in_memory),
+            spill,
         })
     }
 

@@ -159,6 +159,7 @@ impl<'a> Yardstick<'a> {
             run: store.run().clone(),
             start,
             devices: Vec::new(),
+            device_names: Vec::new(),
             cpus: None,
             redactor: host.redactor.clone(),
             secret: Arc::new(|_| None),

@@ -23,7 +23,7 @@ use crate::results::record::cell::{
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::End;
 use crate::results::record::request::{Class, Request};
-use crate::results::record::telemetry::Sample;
+use crate::results::record::telemetry::{EngineWindow, Sample};
 use crate::run::items::{Sending, items, placed, ran_out, see, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::sampling::{Sampling, Span};
@@ -74,6 +74,8 @@ struct Course<'a> {
     unique_prefix: Option<UniquePrefix>,
     /// Where records go while a load runs.
     sink: Option<Sink>,
+    /// Where answers go that are more than memory is to hold.
+    spill: Option<Arc<Spill>>,
 }
 
 /// Measures one cell on a ready engine, after so many tries that came to nothing.
@@ -156,7 +158,9 @@ pub(crate) async fn measure(
         course.summary.warnings.extend(short);
     }
     course.sampled(ready, span_of(&driven), cut.is_none()).await;
-    course.count_hits();
+    let telemetry = course.summary.telemetry.as_ref();
+    let engine = telemetry.and_then(|telemetry| telemetry.engine.clone());
+    course.count_hits(engine.as_ref());
     ready.measured += 1;
     let mut accept = None;
     if cut.is_none() {
@@ -200,6 +204,7 @@ impl<'a> Course<'a> {
             tries: 0,
             unique_prefix: None,
             sink: None,
+            spill: None,
         }
     }
 
@@ -349,9 +354,8 @@ impl<'a> Course<'a> {
     }
 
     /// Prefix-cache hits over the window; a reset that answers success and resets nothing shows here.
-    fn count_hits(&mut self) {
-        let telemetry = self.summary.telemetry.as_ref();
-        let Some(engine) = telemetry.and_then(|telemetry| telemetry.engine.as_ref()) else {
+    fn count_hits(&mut self, engine: Option<&EngineWindow>) {
+        let Some(engine) = engine else {
             return;
         };
         let proof = self.summary.reset.get_or_insert(ResetProof {
@@ -390,7 +394,7 @@ impl<'a> Course<'a> {
         let requests = load.items.len();
         if phase == Phase::Measure {
             load.sink = self.sink();
-            load.spill = Spill::new(self.job.store.folder(), Spill::BUDGET).ok();
+            load.spill = self.spill();
         }
         let driven = watch::drive(&mut ready.running, load, stop, |progress| {
             self.tell_progress(phase, progress, requests);
@@ -418,6 +422,20 @@ impl<'a> Course<'a> {
             }
         }
         self.sink.clone()
+    }
+
+    /// Where answers go that are more than memory is to hold. Without a disk that takes them memory holds them all.
+    fn spill(&mut self) -> Option<Arc<Spill>> {
+        if self.spill.is_none() {
+            match Spill::new(self.job.store.folder(), Spill::BUDGET) {
+                Ok(spill) => self.spill = Some(spill),
+                Err(error) => self
+                    .summary
+                    .warnings
+                    .push(format!("memory holds all answers of the load: {error}")),
+            }
+        }
+        self.spill.clone()
     }
 
     fn tell_progress(&self, phase: Phase, progress: &Progress, requests: usize) {
@@ -449,9 +467,6 @@ impl<'a> Course<'a> {
                 "{missed} records were kept in memory alone while the load ran: the disk was too slow"
             ));
         }
-        self.summary
-            .warnings
-            .extend(kept_in_memory(driven.kept_in_memory));
         let client = calibrate::facts(&driven, self.job.calibration);
         let mut requests = driven.requests;
         requests = count_tokens(requests, stock).await;
@@ -497,6 +512,23 @@ impl<'a> Course<'a> {
         self.summary.figures = metrics::summarize(&requests, &basis);
         self.summary.intervals = metrics::intervals(&requests);
         self.summary.answers = Some(validity::answers(&requests));
+        self.summary
+            .warnings
+            .extend(validity::blank_beginnings(&requests));
+        let spill = self.spill.take();
+        self.summary
+            .warnings
+            .extend(spill.as_ref().and_then(|spill| spill.missed()));
+        if let Some(lost) = spill.and_then(|spill| spill.lost()) {
+            (self.summary.figures, self.summary.intervals, self.summary.answers) = Default::default();
+            return self.failed_here(
+                Phase::Measure,
+                FailureClass::Infrastructure,
+                lost,
+                Vec::new(),
+                true,
+            );
+        }
         if let Some(cut) = cut {
             return self.cut(Phase::Measure, cut, requests);
         }
@@ -655,15 +687,6 @@ pub(super) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) ->
         spill: None,
         threads: NonZeroUsize::MIN,
     }
-}
-
-/// That answers were to be kept on the disk and stayed in memory, where they did.
-pub(super) fn kept_in_memory(blocks: u64) -> Option<String> {
-    (blocks > 0).then(|| {
-        format!(
-            "{blocks} blocks of answers stayed in memory while the load ran: the disk was too slow or refused them"
-        )
-    })
 }
 
 /// Our own count of each answer's tokens, off the timed path.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::base::clock::{self, Moment};
-use crate::engine::{self, Context, Listener, Logs, NotReady, Running, StartError};
+use crate::engine::{self, Context, Listener, Logs, NoToken, NotReady, Running, StartError};
 use crate::judge::metrics;
 use crate::judge::validity::{self, Evidence};
-use crate::load::{self, Target};
+use crate::load::{self, ProbeError, Target};
 use crate::matrix::plan::command::{self, Given};
 use crate::matrix::plan::{Launch, Measurement, Place, Start};
 use crate::results::record::cell::{
@@ -211,7 +211,12 @@ impl<'a> Course<'a> {
         let endpoint = ready.running.endpoint().clone();
         halt(&self.order, ready.running, &rest).await;
         kept?;
-        if !unverified.is_empty() && !stop.now.is_cancelled() && engine::still_answers(&endpoint).await {
+        // An engine that could not be stopped answers itself.
+        if !unverified.is_empty()
+            && !stop.now.is_cancelled()
+            && engine::still_answers(&endpoint).await
+            && alone(self.order.job).await.is_ok()
+        {
             self.disown(unverified, endpoint.port)?;
         }
         if let Some((measurement, phase, class, reason)) = failed {
@@ -462,10 +467,11 @@ impl Order<'_> {
 
     /// The line as it runs on a port.
     fn exact(&self, port: u16) -> String {
+        let devices = self.job.host.machine.device_names(self.lease.devices());
         let given = Given {
             folder: Some(&self.job.host.folder),
             port: Some(port),
-            devices: Some(self.lease.devices()),
+            devices: Some(&devices),
         };
         command::line_of(self.launch, given).joined()
     }
@@ -657,6 +663,24 @@ fn answered_by(who: &str, port: u16, launch: &Launch) -> Fallen {
     )
 }
 
+/// Why the first request gave no token, and whether another try may.
+fn no_token(error: &ProbeError, launch: &Launch) -> NoToken {
+    let words = error.to_string();
+    match error {
+        ProbeError::Status {
+            status: 401 | 403, ..
+        } => NoToken::Refused(format!(
+            "{words}; {}",
+            match launch.contact.headers.is_empty() {
+                true => "give its key with `headers: { Authorization: \"Bearer ${KEY}\" }` at the engine",
+                false => "check the key in `headers:` of the engine",
+            }
+        )),
+        ProbeError::Status { status: 404, .. } | ProbeError::WrongModel { .. } => NoToken::Unknown(words),
+        _ => NoToken::Yet(words),
+    }
+}
+
 /// Waits for an engine's first real token, and learns what it says of itself.
 async fn prove(
     job: &Job<'_>,
@@ -671,7 +695,7 @@ async fn prove(
         load::probe(&target, limit)
             .await
             .map(|_| ())
-            .map_err(|error| error.to_string())
+            .map_err(|error| no_token(&error, launch))
     };
     let tell = |progress: engine::Progress| tell(job, launch, progress);
     let growth = Growth::default();
@@ -715,6 +739,7 @@ fn context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> Contex
         run: host.run.clone(),
         start: start.start,
         devices: lease.devices().to_vec(),
+        device_names: host.machine.device_names(lease.devices()),
         // Neighbours get processors of their own where the GPUs say which.
         cpus: match job.plan.parallel {
             true => host.machine.cpus_near(lease.devices()),

@@ -59,6 +59,7 @@ pub async fn findings(
     containers(plan, host, tell, &mut found).await;
     servers(plan, host, &mut found).await;
     devices(plan, host, &mut found);
+    instances(plan, host, &mut found);
     for (what, help) in hygiene::unfit(plan, host).await {
         found.insert(Finding::new(what, help));
     }
@@ -185,6 +186,28 @@ fn secrets(launch: &Launch, host: &Host, found: &mut BTreeSet<Finding>) {
             ),
             format!("export {name}=… before the run; its value is never written down"),
         ));
+    }
+}
+
+/// Launches on several devices of which some are instances of a GPU: an engine sees one instance only.
+fn instances(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
+    let is_instance = |device: &u32| {
+        let mut known = host.machine.devices.iter();
+        known.any(|known| known.device == *device && known.instance.is_some())
+    };
+    if !host.devices.iter().any(is_instance) {
+        return;
+    }
+    for launch in plan.launches.iter().filter(|launch| launch.devices > 1) {
+        if !matches!(launch.place, Place::Attach(_)) {
+            found.insert(Finding::new(
+                format!(
+                    "the launch `{}` needs {} GPUs, and instances of a GPU (MIG) cannot be combined",
+                    launch.id, launch.devices
+                ),
+                "name whole GPUs with `--gpus`, or turn MIG off on those that it is to use",
+            ));
+        }
     }
 }
 

@@ -96,5 +96,6 @@ pub fn judged(
         judged: judge(requests, slo, search),
         schedule_hash: schedule,
         figures: sets.remove(&Definitions::Matrix).unwrap_or_default(),
+        caches: Vec::new(),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::matrix::plan::{Container, Gpus as Given, Place, Plan};
 use crate::matrix::spec::gpus::{GpuList, GpuName};
 use crate::results::record::machine::Machine;
+use crate::results::record::telemetry::{Gpu, MigInstance};
 use crate::run::{Host, hygiene};
 
 /// GPUs that somebody named, and who did.
@@ -27,28 +28,49 @@ pub fn allowed(machine: &Machine, wish: Option<&Wish>) -> Result<Vec<u32>, Strin
     };
     let mut found = Vec::new();
     for name in list.names() {
-        let index = match name {
-            GpuName::Index(index) => (*index < count).then_some(*index),
-            GpuName::Uuid(uuid) => {
-                let mut all = machine.devices.iter();
-                let is_it = |known: &String| known.starts_with(uuid.as_str());
-                all.find(|gpu| gpu.uuid.as_ref().is_some_and(is_it))
+        let meant: Vec<u32> = match name {
+            GpuName::Index(index) => Some(*index).filter(|index| *index < count).into_iter().collect(),
+            GpuName::Uuid(uuid) => by_uuid(machine, uuid),
+            GpuName::Instance(gpu, number) => {
+                let is_it = |instance: &MigInstance| (instance.gpu, instance.number) == (*gpu, *number);
+                let all = machine.devices.iter();
+                all.filter(|gpu| gpu.instance.as_ref().is_some_and(is_it))
                     .map(|gpu| gpu.device)
+                    .collect()
             }
         };
-        let index = index.ok_or_else(|| {
+        if meant.is_empty() {
             let told = match count {
                 0 => "no GPU".to_owned(),
                 1 => "GPU 0 alone".to_owned(),
                 count => format!("GPUs 0 to {}", count - 1),
             };
-            format!("{from} names GPU {name}, and this host has {told}")
-        })?;
-        if !found.contains(&index) {
-            found.push(index);
+            return Err(format!("{from} names GPU {name}, and this host has {told}"));
         }
+        let new: Vec<u32> = meant.into_iter().filter(|index| !found.contains(index)).collect();
+        found.extend(new);
     }
     Ok(found)
+}
+
+/// The device of this UUID, or all instances of the GPU of this UUID.
+fn by_uuid(machine: &Machine, uuid: &str) -> Vec<u32> {
+    let is_it = |known: Option<&String>| known.is_some_and(|known| known.starts_with(uuid));
+    let devices = || machine.devices.iter();
+    let own = devices()
+        .find(|gpu| is_it(gpu.uuid.as_ref()))
+        .map(|gpu| gpu.device);
+    let of_gpu = |gpu: &&Gpu| {
+        is_it(
+            gpu.instance
+                .as_ref()
+                .and_then(|instance| instance.gpu_uuid.as_ref()),
+        )
+    };
+    match own {
+        Some(device) => vec![device],
+        None => devices().filter(of_gpu).map(|gpu| gpu.device).collect(),
+    }
 }
 
 /// How many GPUs a plan uses at one time.
@@ -95,7 +117,6 @@ pub fn hold_to_leased(plan: &mut Plan) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::record::telemetry::Gpu;
 
     #[test]
     fn names_mean_gpus_of_this_host_or_it_is_said_which_do_not() {
@@ -125,5 +146,41 @@ mod tests {
             Err("`--gpus` names GPU 3, and this host has GPUs 0 to 2".to_owned())
         );
         assert!(of("GPU-ff").is_err());
+    }
+
+    #[test]
+    fn instances_are_named_by_their_gpu_by_number_and_by_uuid() {
+        let instance = |device: u32, number: u32| Gpu {
+            device,
+            uuid: Some(format!("MIG-57b0000{number}")),
+            instance: Some(MigInstance {
+                gpu: 0,
+                gpu_uuid: Some("GPU-aa".to_owned()),
+                number,
+            }),
+            ..Gpu::default()
+        };
+        let whole = Gpu {
+            device: 2,
+            uuid: Some("GPU-bb".to_owned()),
+            ..Gpu::default()
+        };
+        let machine = Machine {
+            gpus: vec!["a".to_owned(); 3],
+            devices: vec![instance(0, 0), instance(1, 1), whole],
+            ..Machine::default()
+        };
+        let of = |text: &str| {
+            let wish = Wish {
+                list: text.parse().unwrap(),
+                from: "`--gpus`",
+            };
+            allowed(&machine, Some(&wish))
+        };
+        assert_eq!(of("GPU-aa"), Ok(vec![0, 1]));
+        assert_eq!(of("0:1,GPU-bb"), Ok(vec![1, 2]));
+        assert_eq!(of("MIG-57b00001"), Ok(vec![1]));
+        assert!(of("1:0").is_err());
+        assert_eq!(machine.device_names(&[1, 2]), ["MIG-57b00001", "GPU-bb"]);
     }
 }

@@ -59,6 +59,39 @@ pub enum ServerError {
     },
 }
 
+impl ServerError {
+    /// Whether the server is up, and wants a key or does not know the path.
+    pub const fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Status {
+                status: 401 | 403 | 404 | 405,
+                ..
+            }
+        )
+    }
+
+    /// Whether it wants a key, or another one.
+    pub const fn wants_key(&self) -> bool {
+        matches!(
+            self,
+            Self::Status {
+                status: 401 | 403,
+                ..
+            }
+        )
+    }
+}
+
+/// A server that is ready.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// How long it was waited for.
+    pub seconds: f64,
+    /// Whether it says that it is the simulated engine.
+    pub is_simulated: bool,
+}
+
 impl Server {
     /// A server at this base URL, with the header that carries a key.
     ///
@@ -85,17 +118,26 @@ impl Server {
         &self.base
     }
 
-    /// Asks until the answer is 200 or the time is over; seconds it took.
+    /// Asks until the answer is 200 or the time is over.
     ///
     /// # Errors
-    /// What was wrong the last time.
-    pub async fn wait(&self, path: &str, limit: Duration) -> Result<f64, ServerError> {
+    /// What was wrong the last time; at once where the server is up and refuses, which no waiting changes.
+    pub async fn wait(&self, path: &str, limit: Duration) -> Result<Ready, ServerError> {
         let began = clock::now();
         loop {
             let error = match self.get(path).await {
-                Ok(_) => return Ok(clock::now().since(began).as_secs_f64()),
+                Ok(answer) => {
+                    let listed: Value = serde_json::from_str(&answer).unwrap_or_default();
+                    return Ok(Ready {
+                        seconds: clock::now().since(began).as_secs_f64(),
+                        is_simulated: listed.pointer("/data/0/simulated") == Some(&Value::Bool(true)),
+                    });
+                }
                 Err(error) => error,
             };
+            if error.is_refusal() {
+                return Err(error);
+            }
             if clock::now().since(began) + PAUSE >= limit {
                 return Err(error);
             }

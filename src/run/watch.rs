@@ -17,8 +17,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long nothing may move until the engine's executor is asked why.
 const STILL: Duration = Duration::from_secs(5);
 
-/// How long after its connections broke an engine's death may be seen.
-const LAST_BREATH: Duration = Duration::from_secs(1);
+/// How long after its connections broke an engine's death may be seen: a busy container daemon reports it late.
+const LAST_BREATH: Duration = Duration::from_secs(3);
 
 /// Why a load was cut before its end.
 pub(crate) enum Cut {

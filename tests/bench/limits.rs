@@ -129,3 +129,32 @@ fn flags_without_effect_are_refused() {
         assert_eq!(ran.code, Some(2), "{more:?}: {}", ran.stderr);
     }
 }
+
+#[test]
+fn files_that_cannot_be_written_are_refused_before_anything_is_sent() {
+    let desk = Desk::new();
+    for flag in ["--output-file", "--records", "--vllm-json"] {
+        let more = [flag, "/no/such/folder/file"];
+        let ran = desk.random("vllm", serve_in_turn(&[sound()]), &[&QUIET[..], &more].concat());
+        assert_eq!(ran.code, Some(2), "{flag}: {}", ran.stderr);
+        let error = format!("error: cannot write `/no/such/folder/file` ({flag}): No such file");
+        assert!(ran.stderr.contains(&error), "{}", ran.stderr);
+        assert!(ran.stdout.is_empty(), "{}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_line_that_cannot_be_kept_after_the_load_is_shown() {
+    let desk = Desk::new();
+    // A device that takes nothing: the disk is full.
+    let more = ["--output-file", "/dev/full"];
+    let ran = desk.random("vllm", serve_in_turn(&[sound()]), &[&QUIET[..], &more].concat());
+    assert_eq!(ran.code, Some(6), "{}", ran.stderr);
+    assert!(
+        ran.stderr
+            .contains("error: cannot append to `/dev/full`: No space left"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("\"completed\":"), "{}", ran.stderr);
+}

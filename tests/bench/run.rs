@@ -353,7 +353,7 @@ fn output_tokens_are_those_that_came_and_not_those_that_were_asked_for() {
     let ran = desk
         .random("sglang-oai", sim.port, &[])
         .exits(0)
-        .says("note: generated tokens are those that came");
+        .says("note: generated tokens are those that the server counts");
     assert_ne!(ran.value("Total generated tokens"), "80");
     let copied = desk
         .random("sglang-oai", sim.port, &["--compat-figures"])
@@ -421,8 +421,9 @@ fn what_is_not_supported_is_refused_and_nothing_is_sent() {
 fn a_tokenizer_or_a_file_that_is_missing_is_named() {
     let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
     desk.random("vllm", sim.port, &["--dataset-path", "nowhere.json"])
-        .exits(4)
-        .says("nowhere.json");
+        .exits(2)
+        .says("there is no file `nowhere.json`")
+        .says("`--dataset-path`");
     let port = sim.port.to_string();
     desk.call(&["--backend", "vllm", "--port", &port, "--hf-home", "none"])
         .exits(4)
@@ -691,4 +692,50 @@ fn the_server_s_gpu_and_the_host_are_watched_meanwhile() {
     assert!((figure("mean_power_w") - 200.0).abs() < 1.0);
     let tokens = figure("output_efficiency_tok_j") * figure("energy_j");
     assert!((tokens - figure("output_tokens")).abs() < 0.5, "{tokens}");
+}
+
+/// A server that refuses is up: no waiting changes that.
+#[test]
+fn a_server_that_refuses_is_not_waited_for() {
+    let desk = Desk::new();
+    let sim = Sim::start("vllm", &[]);
+    let base = format!("http://127.0.0.1:{}", sim.port);
+    let wait = ["--ready-check-timeout-sec", "5"];
+    desk.random(
+        "vllm",
+        sim.port,
+        &[&wait[..], &["--base-url", &format!("{base}/v1")]].concat(),
+    )
+    .exits(4)
+    .says(&format!("did you mean `--base-url {base}`?"));
+    let locked = Sim::start("vllm", &["--api-key", "k"]);
+    desk.random("vllm", locked.port, &wait)
+        .exits(4)
+        .says("the server wants a key: set `OPENAI_API_KEY`");
+}
+
+/// A rate that holds by a handful of requests says so, and what fell due stands beside the rate.
+#[test]
+fn a_search_says_how_little_it_rests_on() {
+    let desk = Desk::new();
+    let sim = Sim::start("vllm", &["--preset", "fast"]);
+    let search = [
+        "--search",
+        "rate",
+        "--search-from",
+        "8",
+        "--search-to",
+        "8",
+        "--search-seconds",
+        "1",
+    ];
+    let more = [
+        &search[..],
+        &["--goodput", "ttft:5000", "--num-prompts", "40", "--disable-tqdm"],
+    ]
+    .concat();
+    desk.random("vllm", sim.port, &more)
+        .exits(0)
+        .says("requests at a point, and 500 are needed to tell 99 % attainment")
+        .says("fell due");
 }

@@ -195,3 +195,85 @@ fn json_that_only_python_reads_and_a_report_of_nothing_cost_no_answer() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(figure(&line, "output_tokens") >= 6.0, "{line:#?}");
 }
+
+/// Different words, an event each.
+fn words(count: usize) -> Vec<Value> {
+    let word = |place: usize| format!(" {}", ["river", "stone", "light", "green", "seven"][place % 5]);
+    (0..count).map(|place| text(&word(place))).collect()
+}
+
+/// Ten requests for 32 tokens each to a server that reports so many: what was said.
+fn judged(mut events: Vec<Value>, reported: u64) -> Ran {
+    events.push(json!({"choices": [{"text": "", "finish_reason": "length"}]}));
+    events.push(json!({"choices": [], "usage": {"prompt_tokens": 32, "completion_tokens": reported}}));
+    // In one piece, so that ten answers take no time.
+    let port = serve(&[stream(&events).join("\n\n")]);
+    let more = [
+        "--random-output-len",
+        "32",
+        "--warmup-requests",
+        "0",
+        "--disable-tqdm",
+    ];
+    Desk::new().random("vllm", port, &more).exits(0)
+}
+
+/// A bench holds answers to what a run holds them to, and says so by the same codes.
+#[test]
+fn answers_that_are_not_what_was_asked_for_are_named() {
+    judged(words(16), 16).says("output-short");
+    let inflated = judged(words(32), 96).says("tokens-disagree").says("output-long");
+    assert!(
+        !inflated.stderr.contains("tokens are those that came"),
+        "{}",
+        inflated.stderr
+    );
+    judged(vec![text("!"); 32], 32).says("answers-degenerate");
+    let honest = judged(words(32), 32);
+    for code in ["output-", "tokens-disagree", "answers-degenerate"] {
+        assert!(!honest.stderr.contains(code), "{}", honest.stderr);
+    }
+}
+
+/// An event that the server does not count starts no clock without a word.
+#[test]
+fn an_event_ahead_of_the_tokens_is_named() {
+    let mut events = vec![text(" ")];
+    events.extend(words(32));
+    judged(events, 32)
+        .says("tokens-disagree")
+        .says("more events with text than the server counts tokens")
+        .says("white space alone");
+}
+
+/// The answer is over and the connection with it: nothing was left open.
+#[test]
+fn a_connection_that_ends_with_its_answer_is_not_left_open() {
+    let honest = judged(words(32), 32);
+    assert!(!honest.stderr.contains("connections open"), "{}", honest.stderr);
+}
+
+/// From due is never less than from sent: both end with the stream.
+#[test]
+fn latency_from_due_ends_where_latency_ends() {
+    let mut lines = stream(&words(8));
+    let done = lines.pop().expect("a stream ends");
+    // Comments keep the connection busy after the last token.
+    lines.extend(vec![": wait".to_owned(); 40]);
+    lines.push(done);
+    let (ran, line) = bench("vllm", &lines, &[]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let (sent, due) = (
+        figure(&line, "mean_e2e_line_ms"),
+        figure(&line, "mean_e2e_line_due_ms"),
+    );
+    assert!(due >= sent, "{due} {sent}");
+    assert!(
+        ran.stdout
+            .lines()
+            .any(|line| line.starts_with("Mean E2E from Due") && line.contains(&format!("{due:.2}"))),
+        "{}",
+        ran.stdout
+    );
+    ran.says("after their last token");
+}

@@ -57,6 +57,25 @@ fn repeats_on_running_servers_are_cold_and_never_the_best() {
     );
 }
 
+/// Its health check is open to anyone, as vLLM's is, and nothing else.
+#[test]
+fn a_server_that_wants_a_key_is_refused_before_anything_starts() {
+    let server = Server::start(&[
+        "--preset",
+        "fast",
+        "--dialect",
+        "vllm",
+        "--api-key",
+        "a-key-of-the-server",
+    ]);
+    let bench = Bench::of(&attached(&[("keyed", &server)], LOAD));
+    bench
+        .run(&[])
+        .exits(4)
+        .says("/v1/models answers 401")
+        .says("headers: { Authorization: \"Bearer ${KEY}\" }");
+}
+
 /// Prompts as they were drawn: the counters tell that they were warm, and where nobody counts, nobody can tell.
 #[test]
 fn prompts_as_drawn_on_a_running_server_are_warm_or_unproven() {

@@ -381,3 +381,26 @@ fn clocks_that_differ_between_two_sides_give_no_verdict() {
         told.stdout
     );
 }
+
+/// Two engines that differ in more than their speed: the report says so in words beside the ratio.
+#[test]
+fn settings_that_differ_stand_beside_the_ratio() {
+    let load = "  - load: { dataset: random-ids, prompts: 8, input_len: 16, output_len: 16, concurrency: 4, range_ratio: 1.0, warmup: 0 }\n";
+    let matrix = sims(
+        &[
+            ("a", "openai", "--ttft, 20ms, --itl, 2ms, --max-model-len, 2048"),
+            (
+                "b",
+                "openai",
+                "--ttft, 10ms, --itl, 1ms, --max-model-len, 4096, --eos-rate, 0.5",
+            ),
+        ],
+        load,
+    );
+    let bench = bounded(&matrix, SMALL);
+    bench
+        .run(&[])
+        .exits(0)
+        .shows("context length 4096 against 2048")
+        .shows("--eos-rate 0.5 against not set");
+}

@@ -15,8 +15,9 @@ fn a_signal_before_anything_was_started_ends_every_command_with_130() {
     rustix::fs::mkfifoat(rustix::fs::CWD, bench.matrix(), 0o600.into()).expect("a pipe can be made");
     for command in ["run", "nightly", "noise", "bisect", "plan", "check"] {
         for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+            // Below `nohup` SIGHUP is ignored from the start, and stays so.
             let mut child = bench
-                .command(&[command, "matrices/m.yaml"])
+                .wrapped(&["env", "--default-signal=HUP"], &[command, "matrices/m.yaml"])
                 .stdout(Stdio::null())
                 .stderr(Stdio::piped())
                 .spawn()

@@ -312,7 +312,20 @@ fn a_reset_that_resets_nothing_shows_in_the_prefix_hits() {
 #[test]
 fn outputs_that_end_early_are_counted() {
     let bench = beside("--early-end, 0.5");
-    bench.run(&[]).exits(3).says("invalid: output-short");
+    let ran = bench
+        .run(&[])
+        .exits(3)
+        .says("invalid: output-short")
+        .says("run ended: 2 done, 2 invalid");
+    let last = ran.stdout.lines().last().expect("it says something");
+    assert!(
+        last.starts_with("measure what is invalid again: matrix run ") && last.ends_with(" --failed"),
+        "{last}"
+    );
+    bench
+        .run(&["--resume", "--failed"])
+        .exits(3)
+        .says("4 measurements, 2 of them finished before");
     let run = bench.finished();
     let requests = run
         .read_requests(&run.plan.starts[0].cells[0])
@@ -323,6 +336,17 @@ fn outputs_that_end_early_are_counted() {
         requests[0]
     );
     neighbour_is_done(&bench);
+}
+
+#[test]
+fn an_engine_that_refuses_the_first_request_is_not_waited_for() {
+    let matrix = sims(&[("bad", "vllm", "--api-key, \"${TEST_KEY}\"")], TWO);
+    let bench = Bench::of(&matrix.replace("as: bad,", "as: bad, patience: { probe: 10m },"));
+    let bench = bench.variable("TEST_KEY", "a-key-of-the-engine");
+    let ran = bench.run(&[]).exits(3).says("refuses the first request");
+    let ran = ran.says("status 401").says("Bearer ${KEY}");
+    assert!(!ran.stderr.contains("patience"), "{}", ran.stderr);
+    bench.leaves_no_process();
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::process::Stdio;
 
+use matrix::results::record::telemetry::EnergySource;
+
 use crate::harness::{Bench, sims, summary};
 use crate::nvml::Stub;
 
@@ -67,4 +69,67 @@ fn a_stranger_on_another_gpu_keeps_nobody_from_measuring() {
         .run(&["--gpus", "4-7"])
         .exits(4)
         .says("`--gpus` names GPU 4, and this host has GPUs 0 to 3");
+}
+
+/// A GPU that is cut into three instances beside a whole one: an instance is a device, idle ones are leased first, somebody on another
+/// instance is no neighbour, and an engine is told the instance by its UUID.
+#[test]
+fn instances_of_a_gpu_are_devices() {
+    let own = std::process::id();
+    let stub = Stub::of(&format!(
+        "gpus 2\ninstances 3 gpu=0\nprocess gpu=0 instance=0 {own} 300\nprocess gpu=0 instance=1 engine 4000\n"
+    ));
+    let matrix = sims(
+        &[("a", "vllm", "")],
+        "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 8, warmup: 0 }\n",
+    )
+    .replace("as: a,", "as: a, devices: gpu, env: { GIVEN: \"{devices}\" },");
+    let leased = |flags: &[&str]| {
+        let bench = Bench::of(&matrix).gpus(&stub);
+        bench.run(flags).exits(0);
+        let run = bench.finished();
+        let summary = summary(&run, "a", "random-1k-1k");
+        let codes: Vec<&str> = summary
+            .validity
+            .iter()
+            .flat_map(|validity| &validity.reasons)
+            .map(|reason| reason.code.name())
+            .collect();
+        assert!(
+            !codes.contains(&"gpu-shared") && !codes.contains(&"telemetry-gap"),
+            "{codes:?}"
+        );
+        let told = summary.telemetry.as_ref().expect("it was watched");
+        // What the whole GPU takes is not what an instance takes; the simulated engine tells of itself.
+        let source = match summary.engine.devices == [3] {
+            true => EnergySource::Counter,
+            false => EnergySource::Engine,
+        };
+        assert_eq!(told.energy.as_ref().map(|energy| energy.source), Some(source));
+        let line = summary.engine.exact_command.clone().unwrap_or_default();
+        (summary.engine.devices.clone(), line, run.machine.clone())
+    };
+    let (devices, line, machine) = leased(&[]);
+    assert_eq!(devices, [1], "the first one is busy");
+    assert!(
+        line.contains("MIG-57b00000-0000-4000-8001-000000000000"),
+        "{line}"
+    );
+    assert_eq!(machine.gpus.len(), 4);
+    assert_eq!(machine.gpus[1], "NVIDIA Stub MIG 1g.10gb");
+    assert_eq!(leased(&["--gpus", "0:2"]).0, [2]);
+    assert_eq!(
+        leased(&["--gpus", "GPU-57b00000-0000-4000-8000-000000000001"]).0,
+        [3]
+    );
+    let bench = Bench::of(&matrix).gpus(&stub);
+    bench
+        .run(&["--gpus", "0:0"])
+        .exits(4)
+        .says("GPU 0 is used by process");
+    // An engine sees one instance at a time.
+    let pair = Bench::of(&matrix.replace("- m: {", "- m: { tp: 2,")).gpus(&stub);
+    pair.run(&["--gpus", "0:1,0:2"])
+        .exits(4)
+        .says("instances of a GPU (MIG) cannot be combined");
 }

@@ -69,6 +69,21 @@ impl Bench {
             .expect("a file can be written");
     }
 
+    /// As [`Bench::command`], started by another command that ends with the words of its own.
+    pub fn wrapped(&self, wrapper: &[&str], args: &[&str]) -> Command {
+        let command = self.command(args);
+        let (first, rest) = wrapper.split_first().expect("a command has a name");
+        let mut outer = Command::new(first);
+        outer
+            .args(rest)
+            .arg(command.get_program())
+            .args(command.get_args());
+        outer.current_dir(command.get_current_dir().expect("it has one"));
+        let set = command.get_envs();
+        outer.envs(set.filter_map(|(name, value)| Some((name, value?))));
+        outer
+    }
+
     /// The binary with these arguments, in the folder.
     pub fn command(&self, args: &[&str]) -> Command {
         // A shell's background job ignores SIGINT, and so would the binary.

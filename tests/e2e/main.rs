@@ -33,6 +33,7 @@ mod sglang;
 mod situations;
 #[path = "../support/skip.rs"]
 mod skip;
+mod steady;
 mod stop;
 mod strangers;
 mod telemetry;

@@ -312,8 +312,8 @@ scenarios:
 overrides:
   - {{ when: {{ version: v1 }}, args: [--ttft, 10ms, --itl, 10ms] }}
   - {{ when: {{ version: v2 }}, args: [--ttft, 40ms, --itl, 10ms] }}
-  - {{ when: {{ version: v3 }}, args: [--ttft, 10ms, --itl, 12ms] }}
-  - {{ when: {{ version: v4 }}, args: [--ttft, 10ms, --itl, 12ms] }}
+  - {{ when: {{ version: v3 }}, args: [--ttft, 10ms, --itl, 25ms] }}
+  - {{ when: {{ version: v4 }}, args: [--ttft, 10ms, --itl, 25ms] }}
 repeats: {{ starts: 2 }}
 datasets: {{ sharegpt: data/conversations.json }}
 {LENIENT}"
@@ -333,10 +333,15 @@ fn the_first_bad_version_is_found_and_arms_take_turns() {
     assert_eq!(order[4..], back, "two versions of one engine take turns, A B B A");
     // The second version is slow in another metric, which is fast again in the last.
     let both = [&GATE[..], &["--gate", "mean_ttft_ms", "--floor", "5%"]].concat();
-    let found = [&["bisect", "matrices/m.yaml", "--no-calibration"], &both[..]].concat();
+    let found = [
+        &["bisect", "matrices/m.yaml", "--no-calibration", "--starts", "2"],
+        &both[..],
+    ]
+    .concat();
     bench
         .call(&found)
         .exits(1)
+        .says("`--starts 2` is raised to 5")
         .shows("first bad version: v3 (last good: v2)");
     let mut runs: Vec<PathBuf> = fs::read_dir(bench.results())
         .expect("there are results")
@@ -351,6 +356,11 @@ fn the_first_bad_version_is_found_and_arms_take_turns() {
         .exits(1)
         .shows("worse")
         .shows("v4");
+    bench
+        .call(&["bisect", "matrices/m.yaml", "--gate", "p99_ttft_ms"])
+        .exits(2)
+        .says("1000 requests are needed")
+        .says("raise `prompts` of `random-1k-1k`");
     bench
         .call(&["compare", &ends, "--arms", "version=v1,v9"])
         .exits(2)

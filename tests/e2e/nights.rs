@@ -350,6 +350,30 @@ fn a_new_host_name_hides_no_loss_and_a_power_limit_gives_no_verdict() {
 }
 
 #[test]
+fn a_goodput_of_another_slo_is_not_judged_at_night() {
+    let of_slo = |ttft: &str| {
+        let load = format!("output_len: 10, rate: 40, slo: {{ ttft: {ttft} }},");
+        small(5, 10).replace("output_len: 10,", &load)
+    };
+    let bench = Bench::of(&of_slo("1ms"));
+    let gate = ["--gate", "goodput_req_s"];
+    nightly(&bench, &gate).exits(0);
+    let set = [
+        "baseline",
+        "set",
+        "matrices/m.yaml",
+        "--reason",
+        "the first night",
+    ];
+    bench.call(&[&set[..], &gate[..]].concat()).exits(0);
+    bench.rewrite(&of_slo("900ms"));
+    let night = nightly(&bench, &gate).exits(5);
+    assert_eq!(first_line(&night.stdout), "t: 1 of 1 metrics not judged");
+    night.shows("SLO TTFT 900ms against TTFT 1ms");
+    bench.leaves_no_process();
+}
+
+#[test]
 fn starts_that_crash_tonight_are_a_regression() {
     let bench = Bench::of(&small(5, 10));
     baseline(&bench);

@@ -3,7 +3,7 @@
 use matrix::results::record::cell::Summary;
 use matrix::results::record::validity::{Reason, Verdict};
 
-use crate::harness::{Bench, Ran, summary};
+use crate::harness::{Bench, Ran, sims, summary};
 use crate::server::{Server, attached};
 
 /// Token ids, so that a server counts prompts as they were sent.
@@ -141,4 +141,34 @@ fn a_count_that_neither_text_nor_events_bear_out_is_found() {
         .lines()
         .any(|line| line.contains(" other [") && line.contains("suspect]"));
     assert!(marked, "{}", ran.stdout);
+}
+
+/// A fifth more tokens reported than sent, at the same speed for each that it sends: neither the best nor better, and suspect by itself.
+#[test]
+fn a_fifth_more_tokens_than_came_wins_nothing() {
+    let load = "  - random-1k-1k: { prompts: 24, input_len: 32, output_len: 32, concurrency: 4 }\nrepeats: { starts: 5 }\nvalidity: { send_lag: 200ms, other_cpus: 1.0, stolen: 1.0, window: 0s, tail: 0, steady: 0.0 }\n";
+    let bench = Bench::of(&sims(
+        &[
+            ("honest", "vllm", "--ttft, 10ms, --itl, 2ms"),
+            (
+                "more",
+                "vllm",
+                "--ttft, 10ms, --itl, 2ms, --early-end, 81%, --claim-full-length",
+            ),
+        ],
+        load,
+    ));
+    let ran = bench.run(&[]).exits(0);
+    let run = bench.finished();
+    let found = reason(summary(&run, "more", "random-1k-1k"), "tokens-disagree");
+    assert_eq!(found.weight, Verdict::Suspect);
+    assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);
+    let said = ran.shows("output tokens by the server for each that we count in the text");
+    let honest = summary(&run, "honest", "random-1k-1k").validity.as_ref();
+    let codes: Vec<&str> = honest
+        .iter()
+        .flat_map(|validity| &validity.reasons)
+        .map(|reason| reason.code.name())
+        .collect();
+    assert!(!codes.contains(&"tokens-disagree"), "{codes:?}\n{}", said.stdout);
 }

@@ -181,6 +181,14 @@ fn two_writers_of_one_run_are_refused() {
 }
 
 #[test]
+fn a_selection_is_shown_without_the_cells_that_it_leaves_out() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], SMALL));
+    let ran = bench.run(&["--only", "scenario=random-1k-1k"]).exits(0);
+    assert!(!ran.stdout.contains("random-2k-6k"), "{}", ran.stdout);
+    ran.shows("left out by `--only`; `matrix report ");
+}
+
+#[test]
 fn a_selection_that_fits_nothing_is_refused_before_anything_starts() {
     let bench = Bench::of(&sims(&[("a", "vllm", "")], SMALL));
     bench.run(&["--only", "engine=b"]).exits(2).says("fits none");

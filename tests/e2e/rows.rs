@@ -112,6 +112,33 @@ fn what_an_engine_cannot_be_sent_is_refused_before_anything_starts() {
 }
 
 #[test]
+fn exclusions_that_fit_nothing_are_all_named_and_a_selection_shows_only_its_own() {
+    let scenario = "  - ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 2, warmup: 0 }\n";
+    let engines = [("a", "vllm", ""), ("b", "vllm", ""), ("c", "vllm", "")];
+    let matrix = |exclusions: &str| format!("{}exclude:\n{exclusions}", sims(&engines, scenario));
+    let bench = bench(&matrix(
+        "  - { when: { engine: x }, why: one }\n  - { when: { engine: y }, why: two }\n",
+    ));
+    let ran = bench.call(&["check", "matrices/m.yaml"]).exits(2);
+    for place in ["engine: x", "engine: y"] {
+        assert!(ran.stderr.contains(place), "{place}: {}", ran.stderr);
+    }
+    bench.rewrite(&matrix(
+        "  - { when: { engine: a }, why: one reason }\n  - { when: { engine: b }, why: another }\n",
+    ));
+    let all = bench
+        .call(&["plan", "matrices/m.yaml"])
+        .exits(0)
+        .shows("one reason");
+    all.shows("another");
+    let some = bench
+        .call(&["plan", "matrices/m.yaml", "--only", "engine=b|c"])
+        .exits(0);
+    assert!(!some.stdout.contains("one reason"), "{}", some.stdout);
+    some.shows("another");
+}
+
+#[test]
 fn a_matrix_of_more_than_a_million_cells_is_refused_before_it_is_planned() {
     let scenario = "  - wide: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 2, warmup: 0 }\n";
     let values: Vec<String> = (1..=1001).map(|value| value.to_string()).collect();

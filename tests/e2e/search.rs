@@ -4,8 +4,9 @@ use matrix::judge::metrics::{self, Metric};
 use matrix::matrix::spec::search::By;
 use matrix::results::record::cell::Definitions;
 use matrix::results::record::search::SearchEnding;
+use matrix::results::record::validity::Verdict;
 
-use crate::harness::Bench;
+use crate::harness::{Bench, sims, summary};
 
 /// Four requests run at once on this engine; whoever finds all four taken waits.
 const MATRIX: &str = "
@@ -121,4 +122,81 @@ fn a_bound_that_was_not_bracketed_is_said_beside_the_figures() {
             .iter()
             .any(|warning| warning.contains("the bound is not bracketed"))
     );
+}
+
+/// A search whose points send all prompts again, and a cell with the same lengths after it, on one start.
+fn searched_twice(variant: &str, args: &str) -> Bench {
+    let slo = "slo: { ttft: 10s }";
+    let matrix = sims(
+        &[("kept", variant, args)],
+        &format!(
+            "  - random-1k-1k: {{ prompts: 8, input_len: 400, output_len: 8, warmup: 0, {slo}, search: {{ by: concurrency, to: 4, target: 0.5 }} }}\n  - again: {{ dataset: random, prompts: 8, input_len: 400, output_len: 8, range_ratio: 1.0, concurrency: 2, {slo} }}\n"
+        ),
+    );
+    Bench::of(&format!(
+        "{matrix}validity: {{ send_lag: 200ms, other_cpus: 1.0, stolen: 1.0, window: 0s, tail: 0, steady: 0.0 }}\n"
+    ))
+}
+
+/// An engine that nobody can tell to empty its caches, and that counts no hits: from the second point on the caches are unproven, and so are
+/// those of the cell after the search.
+#[test]
+fn points_and_the_cell_after_a_search_are_not_taken_for_cold() {
+    let bench = searched_twice("openai", "--hide-cached-tokens");
+    bench.run(&[]);
+    let run = bench.finished();
+    let search = summary(&run, "kept", "random-1k-1k");
+    let unproven = crate::responses::reason(search, "reset-unproven");
+    assert_eq!(unproven.weight, Verdict::Suspect);
+    assert!(
+        unproven
+            .measured
+            .starts_with("2 of 3 points, first at 2 at once:"),
+        "{unproven:?}"
+    );
+    crate::responses::reason(summary(&run, "kept", "again"), "reset-unproven");
+}
+
+/// The same where the engine counts its hits: the first warm point ends the search, neither holds nor fails, and makes the row invalid.
+#[test]
+fn a_point_on_a_warm_cache_ends_the_search_and_counts_for_nothing() {
+    let bench = searched_twice("vllm", "--fake-reset");
+    bench.run(&[]).exits(3);
+    let run = bench.finished();
+    let search = summary(&run, "kept", "random-1k-1k");
+    let warm = crate::responses::reason(search, "cache-warm");
+    assert_eq!(warm.weight, Verdict::Invalid);
+    let record = search.search.as_ref().expect("the search is recorded");
+    assert_eq!(
+        (record.points.len(), record.found, record.fails_at, record.ending),
+        (2, Some(1.0), None, SearchEnding::CacheWarm),
+        "{}",
+        record.says()
+    );
+    // An engine that empties its caches is not doubted.
+    let honest = searched_twice("vllm", "");
+    honest.run(&[]);
+    let run = honest.finished();
+    for scenario in ["random-1k-1k", "again"] {
+        let validity = summary(&run, "kept", scenario).validity.as_ref();
+        let reasons = &validity.expect("it is judged").reasons;
+        let names: Vec<&str> = reasons.iter().map(|reason| reason.code.name()).collect();
+        assert!(
+            !names.contains(&"cache-warm") && !names.contains(&"reset-unproven"),
+            "{names:?}"
+        );
+    }
+}
+
+/// What the README says of its example: enough prompts for the highest rate.
+#[test]
+fn a_search_with_a_duration_has_prompts_for_its_highest_rate() {
+    let bench = Bench::of(&sims(
+        &[("a", "vllm", "")],
+        "  - ids: { dataset: random-ids, input_len: 16, output_len: 2, slo: { ttft: 500ms }, search: { by: rate, from: 1, to: 64, target: 0.99, duration: 60s } }\n",
+    ));
+    bench
+        .call(&["check", "matrices/m.yaml"])
+        .exits(0)
+        .shows("4088 prompts");
 }

@@ -133,17 +133,9 @@ fn an_engine_that_is_stopped_together_with_the_run_has_not_failed() {
 #[test]
 fn a_hangup_that_was_ignored_from_the_start_stays_ignored() {
     let bench = Bench::of(&slow().replace("output_len: 4000", "output_len: 150"));
-    let command = bench.command(&["run", "matrices/m.yaml", "--no-calibration"]);
-    let mut shell = std::process::Command::new("sh");
-    shell
-        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
-        .arg(command.get_program())
-        .args(command.get_args());
-    shell.current_dir(command.get_current_dir().expect("it has one"));
-    shell.envs(
-        command
-            .get_envs()
-            .filter_map(|(name, value)| Some((name, value?))),
+    let mut shell = bench.wrapped(
+        &["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"],
+        &["run", "matrices/m.yaml", "--no-calibration"],
     );
     let child = shell
         .stdout(Stdio::null())

@@ -81,3 +81,36 @@ fn a_plan_edited_by_hand_is_refused_without_a_panic() {
         assert!(ran.stderr.contains("names the launch `gone`"), "{}", ran.stderr);
     }
 }
+
+/// Figures that somebody wrote who did not measure them: a throughput that duration and tokens do not make.
+#[test]
+fn a_summary_that_contradicts_itself_is_told_and_not_shown() {
+    let (bench, run) = copy();
+    let path = summary(&run);
+    let text = fs::read_to_string(&path).expect("it can be read");
+    for (figure, value, words) in [
+        ("output_throughput_tok_s", 320.0, "`output_tokens` is 320"),
+        ("completed_requests", 5.0, "`completed_requests` is 5"),
+        ("mean_ttft_ms", -3.0, "`mean_ttft_ms` is -3"),
+        ("output_throughput_tok_s", 32.0, ""),
+    ] {
+        let mut told: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        let mut figures = serde_json::json!({
+            "duration_s": 10.0, "output_tokens": 320.0, "output_throughput_tok_s": 32.0,
+            "completed_requests": 10.0, "request_throughput_req_s": 1.0, "mean_ttft_ms": 3.0
+        });
+        figures[figure] = value.into();
+        told["figures"]["matrix"] = figures;
+        fs::write(&path, told.to_string()).expect("it can be written");
+        let ran = bench.call(&["report", "results/r"]).exits(0);
+        let is_told = names(&ran, "summary.json") && names(&ran, "cannot be understood");
+        assert_eq!(
+            is_told,
+            !words.is_empty(),
+            "{figure}: {}{}",
+            ran.stdout,
+            ran.stderr
+        );
+        assert!(names(&ran, words), "{figure}: {}{}", ran.stdout, ran.stderr);
+    }
+}

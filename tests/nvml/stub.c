@@ -28,6 +28,7 @@ struct rule {
     char word[24];
     char call[64];
     int gpu; /* -1 for all */
+    int instance; /* -1 for none of them in particular */
     struct moment from, until;
     double number[3];
     int is_engine; /* of a process: whichever the engine's is */
@@ -92,10 +93,11 @@ static void points(int gpu, int count, char **words) {
 static void line(char *text) {
     char *words[POINTS + 4], *save = NULL;
     int count = 0;
-    struct rule rule = { .gpu = -1, .until = { NEVER, 0 } };
+    struct rule rule = { .gpu = -1, .instance = -1, .until = { NEVER, 0 } };
     text[strcspn(text, "#\n")] = 0;
     for (char *word = strtok_r(text, " \t", &save); word && count < POINTS + 4; word = strtok_r(NULL, " \t", &save)) {
         if (!strncmp(word, "gpu=", 4)) rule.gpu = atoi(word + 4);
+        else if (!strncmp(word, "instance=", 9)) rule.instance = atoi(word + 9);
         else if (!strncmp(word, "from=", 5)) rule.from = moment(word + 5);
         else if (!strncmp(word, "until=", 6)) rule.until = moment(word + 6);
         else words[count++] = word;
@@ -276,7 +278,9 @@ static Return begin(const char *call, int gpu, double *at) {
     return planted;
 }
 
-#define INDEX(device) ((int)((uintptr_t)(device) - 1))
+/* A handle is the GPU's number from 1 on; that of an instance has its own number, from 1 on, in the higher digits. */
+#define INDEX(device) ((int)((uintptr_t)(device) % 256) - 1)
+#define INSTANCE(device) ((int)((uintptr_t)(device) / 256) - 1)
 #define BEGIN(gpu)                                    \
     double at;                                        \
     Return planted = begin(__func__, (gpu), &at);     \
@@ -284,6 +288,10 @@ static Return begin(const char *call, int gpu, double *at) {
 #define OF(device)                                    \
     int gpu = INDEX(device);                          \
     BEGIN(gpu)
+/* What an instance does not tell. */
+#define WHOLE(device)                                 \
+    OF(device);                                       \
+    if (INSTANCE(device) >= 0) END(NOT_SUPPORTED)
 #define END(code)                                     \
     do {                                              \
         Return result = (code);                       \
@@ -322,21 +330,44 @@ Return nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *out) {
     *out = (Device)(uintptr_t)(index + 1);
     END(SUCCESS);
 }
-static void uuid(int gpu, char *out) { sprintf(out, "GPU-57b00000-0000-4000-8000-%012d", gpu); }
+static void uuid(int gpu, int instance, char *out) {
+    if (instance < 0) sprintf(out, "GPU-57b00000-0000-4000-8000-%012d", gpu);
+    else sprintf(out, "MIG-57b00000-0000-4000-800%d-%012d", instance, gpu);
+}
 static void bus(int gpu, char *out) { sprintf(out, "00000000:%02X:00.0", 0x10 + 0x11 * gpu); }
 Return nvmlDeviceGetHandleByUUID(const char *wanted, Device *out) {
     char own[80];
     for (int gpu = 0; gpu < GPUS; gpu++) {
-        uuid(gpu, own);
-        if (strcmp(own, wanted)) continue;
-        BEGIN(gpu);
-        *out = (Device)(uintptr_t)(gpu + 1);
-        END(SUCCESS);
+        for (int instance = -1; instance < 8; instance++) {
+            uuid(gpu, instance, own);
+            if (strcmp(own, wanted)) continue;
+            BEGIN(gpu);
+            *out = (Device)(uintptr_t)(256 * (instance + 1) + gpu + 1);
+            END(SUCCESS);
+        }
     }
     return NOT_FOUND;
 }
-Return nvmlDeviceGetName(Device d, char *out, unsigned size) { OF(d); END(text(out, size, now_.name)); }
-Return nvmlDeviceGetUUID(Device d, char *out, unsigned size) { char own[80]; OF(d); uuid(gpu, own); END(text(out, size, own)); }
+static int instances(int gpu, double at) {
+    const struct rule *rule = last("instances", gpu, at);
+    return rule ? (int)rule->number[0] : 0;
+}
+Return nvmlDeviceGetMaxMigDeviceCount(Device d, unsigned *out) { OF(d); *out = 7; END(SUCCESS); }
+Return nvmlDeviceGetMigDeviceHandleByIndex(Device d, unsigned index, Device *out) {
+    OF(d);
+    if ((int)index >= instances(gpu, at)) END(NOT_FOUND);
+    *out = (Device)(uintptr_t)(256 * (index + 1) + gpu + 1);
+    END(SUCCESS);
+}
+Return nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device d, Device *out) { OF(d); *out = (Device)(uintptr_t)(gpu + 1); END(SUCCESS); }
+Return nvmlDeviceIsMigDeviceHandle(Device d, unsigned *out) { OF(d); *out = INSTANCE(d) >= 0; END(SUCCESS); }
+Return nvmlDeviceGetName(Device d, char *out, unsigned size) {
+    char own[128];
+    OF(d);
+    snprintf(own, sizeof own, "%s%s", now_.name, INSTANCE(d) >= 0 ? " MIG 1g.10gb" : "");
+    END(text(out, size, own));
+}
+Return nvmlDeviceGetUUID(Device d, char *out, unsigned size) { char own[80]; OF(d); uuid(gpu, INSTANCE(d), own); END(text(out, size, own)); }
 Return nvmlDeviceGetVbiosVersion(Device d, char *out, unsigned size) { OF(d); END(text(out, size, "96.00.A5.00.01")); }
 
 struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char address[32]; };
@@ -349,12 +380,12 @@ Return nvmlDeviceGetPciInfo_v3(Device d, struct pci *out) {
 }
 Return nvmlDeviceGetMigMode(Device d, unsigned *current, unsigned *pending) {
     OF(d);
-    *current = *pending = (unsigned)now_.mig;
+    *current = *pending = (unsigned)(now_.mig || instances(gpu, at));
     END(SUCCESS);
 }
 /* Told only where the script names them, as by devices that do not know. */
 static Return number(Device d, const char *word, int place, unsigned *out) {
-    OF(d);
+    WHOLE(d);
     const struct rule *rule = last(word, gpu, at);
     if (!rule) END(NOT_SUPPORTED);
     *out = (unsigned)rule->number[place];
@@ -370,7 +401,7 @@ Return nvmlDeviceGetEccMode(Device d, unsigned *current, unsigned *pending) {
     *current = *pending = (unsigned)now_.ecc;
     END(SUCCESS);
 }
-Return nvmlDeviceGetEnforcedPowerLimit(Device d, unsigned *out) { OF(d); *out = (unsigned)(now_.limit_w * 1e3); END(SUCCESS); }
+Return nvmlDeviceGetEnforcedPowerLimit(Device d, unsigned *out) { WHOLE(d); *out = (unsigned)(now_.limit_w * 1e3); END(SUCCESS); }
 Return nvmlDeviceGetMaxClockInfo(Device d, unsigned clock, unsigned *out) { OF(d); *out = clock == 2 ? 2619 : 1980; END(SUCCESS); }
 Return nvmlDeviceGetTopologyCommonAncestor(Device a, Device b, unsigned *out) {
     (void)b;
@@ -397,26 +428,29 @@ static double power_now(int gpu, double at) { return watts(gpu, at - now_.began)
 static double energy_now(int gpu, double at) {
     return joules(gpu, at - now_.began) + now_.busy_j + (now_.engine ? now_.busy_w * (at - now_.looked) : 0);
 }
-static double memory_now(int gpu, double at) {
-    double mib = now_.at_rest_mib;
+/* An instance holds what is said of it, and the whole all of that. */
+static int is_its(const struct rule *rule, int instance) { return instance < 0 || rule->instance == instance; }
+static double memory_now(int gpu, int instance, double at) {
+    double mib = instance < 0 ? now_.at_rest_mib : 20;
     for (int i = 0; i < now_.count; i++) {
         const struct rule *rule = &now_.rules[i];
+        if (!is_its(rule, instance)) continue;
         if (holds(rule, "hold", gpu, at)) mib += rule->number[0];
         if (holds(rule, "process", gpu, at) && (!rule->is_engine || now_.engine)) mib += rule->number[1];
     }
     return mib;
 }
 
-Return nvmlDeviceGetPowerUsage(Device d, unsigned *out) { OF(d); *out = (unsigned)(power_now(gpu, at) * 1e3 + 0.5); END(SUCCESS); }
+Return nvmlDeviceGetPowerUsage(Device d, unsigned *out) { WHOLE(d); *out = (unsigned)(power_now(gpu, at) * 1e3 + 0.5); END(SUCCESS); }
 Return nvmlDeviceGetTotalEnergyConsumption(Device d, unsigned long long *out) {
-    OF(d);
+    WHOLE(d);
     /* The driver was loaded long before. */
     *out = 123456789ULL + (unsigned long long)(energy_now(gpu, at) * 1e3);
     END(SUCCESS);
 }
 struct utilization { unsigned gpu, memory; };
 Return nvmlDeviceGetUtilizationRates(Device d, struct utilization *out) {
-    OF(d);
+    WHOLE(d);
     const struct rule *rule = last("util", gpu, at);
     out->gpu = rule ? (unsigned)rule->number[0] : 0;
     out->memory = rule ? (unsigned)rule->number[1] : 0;
@@ -425,34 +459,34 @@ Return nvmlDeviceGetUtilizationRates(Device d, struct utilization *out) {
 struct memory { unsigned version; unsigned long long total, reserved, free, used; };
 Return nvmlDeviceGetMemoryInfo_v2(Device d, struct memory *out) {
     OF(d);
-    out->total = (unsigned long long)(now_.memory_mib * 1048576);
+    out->total = (unsigned long long)((INSTANCE(d) < 0 ? now_.memory_mib : now_.memory_mib / 8) * 1048576);
     out->reserved = 0;
-    out->used = (unsigned long long)(memory_now(gpu, at) * 1048576);
+    out->used = (unsigned long long)(memory_now(gpu, INSTANCE(d), at) * 1048576);
     out->free = out->total - out->used;
     END(SUCCESS);
 }
 Return nvmlDeviceGetTemperature(Device d, unsigned sensor, unsigned *out) {
     (void)sensor;
-    OF(d);
+    WHOLE(d);
     const struct rule *rule = last("heat", gpu, at);
     *out = rule ? (unsigned)rule->number[0] : 34;
     END(SUCCESS);
 }
 Return nvmlDeviceGetClockInfo(Device d, unsigned clock, unsigned *out) {
-    OF(d);
+    WHOLE(d);
     const struct rule *rule = last("clock", gpu, at);
     *out = clock == 2 ? (rule && rule->number[1] > 0 ? (unsigned)rule->number[1] : 2619) : rule ? (unsigned)rule->number[0] : 345;
     END(SUCCESS);
 }
 Return nvmlDeviceGetCurrentClocksThrottleReasons(Device d, unsigned long long *out) {
-    OF(d);
+    WHOLE(d);
     *out = 0;
     for (int i = 0; i < now_.count; i++)
         if (holds(&now_.rules[i], "throttle", gpu, at)) *out |= (unsigned long long)now_.rules[i].number[0];
     END(SUCCESS);
 }
 Return nvmlDeviceGetPcieThroughput(Device d, unsigned counter, unsigned *out) {
-    OF(d);
+    WHOLE(d);
     const struct rule *rule = last("pcie", gpu, at);
     *out = rule ? (unsigned)rule->number[counter ? 1 : 0] : 0;
     END(SUCCESS);
@@ -460,7 +494,7 @@ Return nvmlDeviceGetPcieThroughput(Device d, unsigned counter, unsigned *out) {
 
 struct field { unsigned id, scope; long long timestamp, latency; unsigned type; Return code; union { unsigned u; unsigned long long ull; double d; } value; };
 Return nvmlDeviceGetFieldValues(Device d, int count, struct field *fields) {
-    OF(d);
+    WHOLE(d);
     const struct rule *rule = last("memory-heat", gpu, at), *faults = last("faults", gpu, at);
     for (int i = 0; i < count; i++) {
         struct field *field = &fields[i];
@@ -486,7 +520,7 @@ Return nvmlDeviceGetComputeRunningProcesses_v3(Device d, unsigned *count, struct
     OF(d);
     for (int i = 0; i < now_.count; i++) {
         const struct rule *rule = &now_.rules[i];
-        if (!holds(rule, "process", gpu, at) || (rule->is_engine && !now_.engine)) continue;
+        if (!is_its(rule, INSTANCE(d)) || !holds(rule, "process", gpu, at) || (rule->is_engine && !now_.engine)) continue;
         if (out && found < room) {
             out[found].pid = rule->is_engine ? (unsigned)now_.engine : (unsigned)rule->number[0];
             out[found].memory = (unsigned long long)(rule->number[1] * 1048576);
@@ -500,7 +534,7 @@ Return nvmlDeviceGetComputeRunningProcesses_v3(Device d, unsigned *count, struct
 
 struct support { unsigned version, is_supported; };
 Return nvmlGpmQueryDeviceSupport(Device d, struct support *out) {
-    OF(d);
+    WHOLE(d);
     out->is_supported = last("links", gpu, at) != NULL;
     END(SUCCESS);
 }

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `gpus N` | so many devices (1); `gpus -1`: the driver is not loaded |
 //! | `name …`, `driver V`, `cuda 12080`, `memory MIB`, `limit W` | what they are |
+//! | `instances N` | it is cut into so many instances (MIG); `instance=I` makes `hold` and `process` those of one of them |
 //! | `nvlink N`, `mig`, `ecc` | links that are up, to a switch; modes that are on |
 //! | `power W` or `power T:W T:W …` | watts, or points that are joined by straight lines; the energy counter is its exact integral |
 //! | `busy W` | watts on top while the engine lives |

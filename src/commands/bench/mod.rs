@@ -5,6 +5,7 @@
 
 mod arrivals;
 mod notes;
+mod outputs;
 mod partial;
 mod points;
 mod profile;
@@ -13,7 +14,6 @@ mod result;
 mod wish;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +68,14 @@ pub fn execute(args: &BenchArgs) -> Outcome {
             .collect();
         Refusal::usage(format!("{lines}nothing was sent\n"))
     })?;
+    outputs::check(&wish)?;
+    let workload = &wish.scenario.workload;
+    let named = workload.path.as_deref().filter(|_| workload.dataset.needs_file());
+    if let Some(path) = named.filter(|path| !Path::new(path).exists()) {
+        return Err(Refusal::usage(format!(
+            "error: there is no file `{path}`\n  = help: name a data file of the data set with `--dataset-path`\nnothing was sent\n"
+        )));
+    }
     let places = Places {
         hf_home: args.ours.hf_home.clone(),
         cache: args.ours.keep_prompts_in.clone(),
@@ -120,6 +128,7 @@ async fn bench(wish: &Wish, caches: Caches, calibration: Option<Calibration>, st
         server,
         mut session,
         model,
+        is_simulated,
     } = prepared;
     // Nobody asks for the devices of a host on which the server is not.
     let gpus = match engine::is_here(&wish.address.host) {
@@ -127,7 +136,11 @@ async fn bench(wish: &Wish, caches: Caches, calibration: Option<Calibration>, st
         false => None,
     };
     session.watch(gpus).await;
-    let known = Known { model, calibration };
+    let known = Known {
+        model,
+        calibration,
+        is_simulated,
+    };
     points::measure(wish, &server, &session, &known, stop).await
 }
 
@@ -137,6 +150,8 @@ struct Known {
     model: String,
     /// How far this client's moments lie from the truth on this machine, if that was measured.
     calibration: Option<Calibration>,
+    /// Whether the server says that it is the simulated engine.
+    is_simulated: bool,
 }
 
 /// What came of a load that was sent.
@@ -218,15 +233,7 @@ fn tell(ended: &Ended<'_>) -> Outcome {
     }
     complain(&said);
     let wish = ended.wish;
-    let path = match &wish.output.file {
-        Some(path) => path.clone(),
-        None => PathBuf::from(format!(
-            "{}_{}_{}",
-            wish.backend.name(),
-            clock::local_date(),
-            wish.output.rest
-        )),
-    };
+    let path = outputs::line_path(wish);
     let line = match wish.profile {
         Profile::Current => format!("{}\n", ended.line(&figures, &notes)),
         Profile::Classic => {
@@ -239,17 +246,17 @@ fn tell(ended: &Ended<'_>) -> Outcome {
             header + &classic_csv::row(&wish.asked, &figures.block)
         }
     };
-    append(&path, &line).map_err(unfit)?;
+    outputs::append(&path, &line)
+        .map_err(|refusal| refusal.beside(&format!("the line that is not in it:\n{line}")))?;
     if let Some(path) = &wish.output.vllm_json {
-        std::fs::write(path, ended.vllm(&figures, &notes))
-            .map_err(|error| unfit(format!("cannot write `{}`: {error}", path.display())))?;
+        outputs::write(path, &ended.vllm(&figures, &notes))?;
     }
     let steady_file = wish.steady.as_ref().and_then(|steady| steady.file.as_ref());
     if let (Some(steady), Some(path)) = (&steady, steady_file) {
-        append(path, &format!("{}\n", bench_line::steady_line(steady))).map_err(unfit)?;
+        outputs::append(path, &format!("{}\n", bench_line::steady_line(steady)))?;
     }
     if let Some(path) = &wish.output.records {
-        append_all(path, ended.records()).map_err(unfit)?;
+        outputs::append_lines(path, ended.records())?;
         partial::forget(path);
     }
     let has_failed = ended.has_failed();
@@ -263,34 +270,13 @@ fn tell(ended: &Ended<'_>) -> Outcome {
     })
 }
 
-fn append(path: &Path, line: &str) -> Result<(), String> {
-    let wrong = |error: std::io::Error| format!("cannot append to `{}`: {error}", path.display());
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-    // One write, so that two benches into one file do not tear each other's lines.
-    file.map_err(wrong)?.write_all(line.as_bytes()).map_err(wrong)
-}
-
-/// Appends lines that are too many to be one write; another bench into the same file waits meanwhile.
-fn append_all(path: &Path, lines: impl Iterator<Item = String>) -> Result<(), String> {
-    let write = || {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
-        // Devices and pipes have no locks.
-        let _ = file.lock();
-        let mut file = std::io::BufWriter::with_capacity(1 << 20, file);
-        for line in lines {
-            file.write_all(line.as_bytes())?;
-        }
-        file.flush()
-    };
-    write().map_err(|error| format!("cannot append to `{}`: {error}", path.display()))
-}
-
 /// A load that can begin.
 struct Prepared {
     server: Server,
     session: Session,
     /// The model in the words of the command line or of the server.
     model: String,
+    is_simulated: bool,
 }
 
 /// Source: spec/bench-serving.md 6, steps 5 to 8.
@@ -298,9 +284,7 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, Refusal> {
     let base = wish.address.to_string();
     let server = Server::new(base.clone(), wish.auth.as_ref())
         .map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
-    if wish.ready_s > 0 {
-        wait(wish, &server).await?;
-    }
+    let is_simulated = wish.ready_s > 0 && wait(wish, &server).await?;
     let model = match &wish.model {
         Some(model) => model.clone(),
         None => ask_model(&server).await?,
@@ -332,11 +316,12 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, Refusal> {
     }
     session.said().iter().for_each(|line| say(line));
     let asked = wish.scenario.workload.asked();
-    if let Some(asked) = asked.filter(|asked| (session.rows() as u64) < *asked) {
-        complain(&format!(
-            "note: the data set gives {} requests, and {asked} were asked for\n",
-            session.rows()
-        ));
+    let (rows, prompts) = (session.rows() as u64, session.prompts() as u64);
+    if let Some(asked) = asked.filter(|asked| rows < *asked) {
+        complain(&match prompts < asked {
+            true => format!("note: the data set gives {rows} requests, and {asked} were asked for\n"),
+            false => format!("note: {rows} requests fall due until the schedule ends, of {asked} prompts\n"),
+        });
     }
     if wish.asks_for_usage() {
         complain(
@@ -351,10 +336,12 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, Refusal> {
         server,
         session,
         model,
+        is_simulated,
     })
 }
 
-async fn wait(wish: &Wish, server: &Server) -> Result<(), Refusal> {
+/// Waits until the server is ready; whether it says that it is the simulated engine.
+async fn wait(wish: &Wish, server: &Server) -> Result<bool, Refusal> {
     let path = match wish.backend {
         Backend::Trt | Backend::Gserver => "",
         _ => "/v1/models",
@@ -362,9 +349,25 @@ async fn wait(wish: &Wish, server: &Server) -> Result<(), Refusal> {
     let (url, limit) = (format!("{}{path}", server.base()), wish.ready_s);
     say(&format!("Waiting up to {limit}s for {url} to become ready..."));
     match server.wait(path, Duration::from_secs(limit)).await {
-        Ok(seconds) => {
-            say(&format!("Server ready in {seconds:.1}s."));
-            Ok(())
+        Ok(ready) => {
+            say(&format!("Server ready in {:.1}s.", ready.seconds));
+            Ok(ready.is_simulated)
+        }
+        Err(error) if error.is_refusal() => {
+            say(&format!("Server at {url} is not ready. Exiting."));
+            let help = match server.base().strip_suffix("/v1") {
+                _ if error.wants_key() => {
+                    "the server wants a key: set `OPENAI_API_KEY`, or give `--header Authorization=\"Bearer KEY\"`"
+                        .to_owned()
+                }
+                Some(base) => {
+                    format!("did you mean `--base-url {base}`? paths such as `/v1/models` are put behind it")
+                }
+                None => "the server is up and does not know that path: see `--base-url` and `--backend`, or leave the \
+                         question out with `--ready-check-timeout-sec 0`"
+                    .to_owned(),
+            };
+            Err(unfit(format!("{error}\n  = help: {help}")))
         }
         Err(error) => {
             say(&format!("Server did not become ready within {limit}s timeout."));

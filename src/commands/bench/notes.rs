@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::result::Sheets;
 use crate::judge::metrics::{self, Basis, Count, Flow, Metric, Sample, Statistic};
+use crate::judge::validity::Responses;
 use crate::judge::{client, validity};
 use crate::load::{Lag, Stamp};
 use crate::matrix::plan::Protocol;
@@ -19,6 +20,9 @@ use crate::results::record::telemetry::Telemetry;
 
 /// A client that sends later than this measures itself.
 const LATE: Duration = Duration::from_millis(10);
+/// An answer that is held open for longer than this after its last token, and by so much of its time, says so.
+const HELD_MS: f64 = 5.0;
+const HELD: f64 = 1.05;
 /// How much of a server's words is repeated.
 const WORDS: usize = 300;
 
@@ -76,7 +80,7 @@ pub(super) fn mended(requests: &[Request], sheets: &Sheets, embeds: bool) -> Vec
             }
         };
         notes.push(format!(
-            "generated tokens are those that came, {ours}{by_us}; bench_serving would count {theirs}, the asked length \
+            "generated tokens are those that the server counts, {ours}{by_us}; bench_serving would count {theirs}, the asked length \
              where it reads no other"
         ));
     }
@@ -165,6 +169,17 @@ pub(super) fn doubts(
             "{vision} prompt tokens stand for pictures: the server's count (`usage`) less our own of the text"
         ));
     }
+    let mean = |sample: Sample| of_matrix(Metric::Time(Statistic::Mean, sample));
+    if let (Some(line), Some(token)) = (mean(Sample::E2eLine), mean(Sample::E2e))
+        && line - token > HELD_MS
+        && line > HELD * token
+    {
+        notes.push(format!(
+            "the server ends its answers {:.1} ms after their last token, on average: E2E of the block is {line:.1} ms with that and \
+             {token:.1} ms without",
+            line - token
+        ));
+    }
     let reported = of_matrix(Metric::Tokens(Count::InputReported));
     let input = of_matrix(Metric::Tokens(Count::Input));
     if let (Some(reported), Some(input)) = (reported, input)
@@ -193,6 +208,16 @@ pub(super) fn doubts(
              count; what its chat template adds is not in them"
         ));
     }
+    let impossible = requests
+        .iter()
+        .filter(|request| request.has_impossible_counts())
+        .count();
+    if impossible > 0 {
+        notes.push(format!(
+            "{impossible} answers report more cached tokens than their prompts have, or more reasoning tokens than output; such counts \
+             are left out"
+        ));
+    }
     let is_uncounted = |request: &&Request| request.is_completed() && request.output_tokens().is_none();
     let uncounted = requests.iter().filter(is_uncounted).count();
     if uncounted > 0 && basis.protocol != Protocol::Embeddings {
@@ -210,6 +235,13 @@ pub(super) fn surroundings(
     let gap_ms = client::mean_gap_ms(requests);
     let reasons = validity::of_surroundings(facts, gap_ms, telemetry, &Bounds::default());
     reasons.iter().map(told).chain(client::left_open(facts)).collect()
+}
+
+/// What speaks against the server's answers, in the words that a run has for it.
+pub(super) fn responses(responses: &Responses<'_>) -> Vec<String> {
+    let reasons = validity::of_responses(responses);
+    let blank = validity::blank_beginnings(responses.requests);
+    reasons.iter().map(told).chain(blank).collect()
 }
 
 /// What the server's devices took, and what came out for it.

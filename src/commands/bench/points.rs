@@ -109,6 +109,7 @@ fn ended<'a>(
         accept_length: driving.accept_length,
         is_interrupted: stop.is_asked(),
         is_aborted: driving.is_aborted,
+        is_simulated: known.is_simulated,
         search,
         began: driving.began.clone(),
     }
@@ -167,10 +168,23 @@ async fn hunt(
     }
     print(&table(&record));
     say(&record.says());
+    complain(&rests_on(&record));
     Ok(match record.ending {
         SearchEnding::Stopped => Exit::Interrupted,
         _ => failed.unwrap_or(Exit::Done),
     })
+}
+
+/// That a search rests on too few requests to tell whether its target is met; nothing where it does not.
+fn rests_on(record: &SearchRecord) -> String {
+    let few = record.few_requests().filter(|(_, needed)| needed.is_finite()).map(|(fewest, needed)| {
+        format!(
+            "note: this rests on {fewest} requests at a point, and {needed} are needed to tell {} % attainment; raise \
+             `--search-seconds` or `--num-prompts`\n",
+            record.target * 100.0
+        )
+    });
+    few.unwrap_or_default()
 }
 
 fn verdict(point: &Point, search: &Search) -> String {
@@ -181,8 +195,11 @@ fn verdict(point: &Point, search: &Search) -> String {
             rates.sent_per_s, rates.due_per_s
         )
     });
+    let due = judged
+        .due_per_s
+        .map_or_else(String::new, |due| format!(" ({due:.2} fell due)"));
     format!(
-        "{} {} {}: {unreached}{} of {} requests are good, {:.2} % against {} %\n",
+        "{} {}{due} {}: {unreached}{} of {} requests are good, {:.2} % against {} %\n",
         search.by.name(),
         point.value,
         if judged.holds { "holds" } else { "does not hold" },

@@ -9,7 +9,9 @@ use super::wish::Wish;
 use crate::base::clock;
 use crate::cli;
 use crate::judge::metrics::{self, Basis, CacheHits, Metric, SteadyState};
+use crate::judge::validity::Responses;
 use crate::matrix::plan::Protocol;
+use crate::matrix::spec::validity::Bounds;
 use crate::matrix::spec::workload::Profile;
 use crate::report::bench_line::{BenchLine, Details};
 use crate::report::console::{self, Facts, Layout};
@@ -34,6 +36,8 @@ pub(super) struct Ended<'a> {
     pub(super) is_interrupted: bool,
     /// Whether it was ended because too many requests failed.
     pub(super) is_aborted: bool,
+    /// Whether the server is the simulated engine.
+    pub(super) is_simulated: bool,
     /// What a search makes of it, where it is one of its points.
     pub(super) search: Option<Value>,
     /// When the measurement began.
@@ -111,6 +115,8 @@ impl Ended<'_> {
         is_asked.then(|| {
             let mut hits = metrics::cache_hits(&self.measured.requests);
             // The Python tool takes what nobody tells for 0.
+            let requests = &self.measured.requests;
+            hits.is_told &= !requests.iter().any(Request::has_impossible_counts);
             hits.is_told |= self.wish.output.compat_figures;
             hits
         })
@@ -228,7 +234,14 @@ impl Ended<'_> {
             );
         }
         notes.extend(self.measured.ran_out.clone());
-        notes.extend(self.measured.kept_in_memory.clone());
+        if let Some(spill) = &self.measured.spill {
+            notes.extend(spill.missed());
+            notes.extend(
+                spill
+                    .lost()
+                    .map(|lost| format!("figures are wrong: {lost}, and they lack it")),
+            );
+        }
         let (requests, basis) = (&self.measured.requests, self.basis());
         if !self.wish.output.compat_figures {
             let embeds = self.wish.backend.protocol() == Protocol::Embeddings;
@@ -241,6 +254,13 @@ impl Ended<'_> {
             sheets,
             self.measured.lag,
         ));
+        notes.extend(notes::responses(&Responses {
+            requests,
+            scenario: &self.wish.scenario,
+            protocol: self.wish.backend.protocol(),
+            is_simulated: self.is_simulated,
+            bounds: &Bounds::default(),
+        }));
         notes.extend(notes::surroundings(
             &self.measured.client,
             requests,

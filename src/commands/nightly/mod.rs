@@ -132,7 +132,8 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
         .findings
         .iter()
         .any(|finding| finding.kind == FindingKind::Worse);
-    let is_judged = counted.is_none_or(|counted| counted.judged > 0);
+    // A suspicion that nothing decided is no green night.
+    let is_judged = counted.is_none_or(|counted| counted.judged > 0 && counted.undecided == 0);
     Ok(match exit {
         _ if is_worse => Exit::Regression,
         Exit::Done if !is_judged => Exit::NotJudged,

@@ -100,7 +100,7 @@ fn host(container: &Container, context: &Context, port: String) -> Result<HostCo
     };
     Ok(HostConfig {
         runtime: container.runtime.clone(),
-        device_requests: gpus(container.gpus, &context.devices).map(|request| vec![request]),
+        device_requests: gpus(container.gpus, &context.device_names).map(|request| vec![request]),
         cpuset_cpus: container.cpuset.as_ref().or(context.cpus.as_ref()).cloned(),
         memory: container.memory.map(bytes),
         memory_swap: container.memory_swap.map(bytes),
@@ -153,7 +153,7 @@ fn capability(name: &str) -> String {
     }
 }
 
-pub(super) fn gpus(wanted: Gpus, leased: &[u32]) -> Option<DeviceRequest> {
+pub(super) fn gpus(wanted: Gpus, leased: &[String]) -> Option<DeviceRequest> {
     let request = DeviceRequest {
         // Whoever registered for the capability; a name would have to be the daemon's.
         driver: Some(String::new()),
@@ -178,7 +178,7 @@ pub(super) fn gpus(wanted: Gpus, leased: &[u32]) -> Option<DeviceRequest> {
         // No device leased and none asked for.
         Gpus::Leased if leased.is_empty() => None,
         Gpus::Leased => Some(DeviceRequest {
-            device_ids: Some(leased.iter().map(u32::to_string).collect()),
+            device_ids: Some(leased.to_vec()),
             ..request
         }),
     }
@@ -214,6 +214,7 @@ mod tests {
         };
         let context = Context {
             devices: devices.to_vec(),
+            device_names: devices.iter().map(u32::to_string).collect(),
             port: 8123,
             folder: "/m".into(),
             ..bench.context()

@@ -63,7 +63,7 @@ async fn attempt(
 ) -> Result<(), Refused> {
     let marks = Marks::new(&RunId::new("check"), &launch.id, 0)
         .map_err(|error| Refused::saying("try", error.to_string()))?;
-    let devices: Vec<u32> = (0..launch.devices).collect();
+    let devices: Vec<String> = (0..launch.devices).map(|device| device.to_string()).collect();
     let body = ContainerCreateBody {
         image: Some(container.image.clone()),
         entrypoint: Some(vec![NOTHING.to_owned()]),

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::decision::{Design, KnownNoise, Question, Sample};
+use super::decision::{Design, Gap, KnownNoise, Question, Sample};
 use super::question;
+use super::resolution;
 use super::side;
 use crate::base::ids::CellKey;
 use crate::judge::metrics::Metric;
@@ -31,9 +32,10 @@ pub fn question(
 ) -> Question {
     let Arms { baseline, candidate } = arms;
     let whole = question::of_cells(baseline.1, candidate.1, metric, noise);
-    let rounds = rounds(plan, summaries, [baseline.0, candidate.0], metric);
+    let least = question::least([baseline.1, candidate.1], metric);
+    let rounds = rounds(plan, summaries, [baseline.0, candidate.0], metric, least);
     match (&whole.gap, rounds) {
-        (None, Some([first, second])) => Question {
+        (None | Some(Gap::NotComparable(_)), Some([first, second])) => Question {
             baseline: Sample {
                 launch: whole.baseline.launch,
                 resolution: whole.baseline.resolution,
@@ -51,8 +53,15 @@ pub fn question(
     }
 }
 
-/// The starts of both cells that were made in one round and count, in the order of the rounds; `None` where the arms did not alternate.
-fn rounds(plan: &Plan, summaries: &[Summary], cells: [&CellKey; 2], metric: Metric) -> Option<[Sample; 2]> {
+/// The starts of both cells that were made in one round and count, in the order of the rounds; `None` where the arms did not alternate. Values of zero
+/// are raised to `least`.
+fn rounds(
+    plan: &Plan,
+    summaries: &[Summary],
+    cells: [&CellKey; 2],
+    metric: Metric,
+    least: Option<f64>,
+) -> Option<[Sample; 2]> {
     let launch = |key: &CellKey| {
         let cell = plan.cells.iter().find(|cell| cell.key == *key)?;
         Some(&cell.launch)
@@ -80,8 +89,8 @@ fn rounds(plan: &Plan, summaries: &[Summary], cells: [&CellKey; 2], metric: Metr
             both[1].push(second.clone());
         }
     }
-    let [first, second] = both.map(|starts| Sample::of_starts(&starts));
-    Some([first?, second?])
+    let of = |side: usize| Sample::of_starts(&resolution::raised(&both[side], least));
+    Some([of(0)?, of(1)?])
 }
 
 /// The cells of one value of an axis, each with the one cell of the other value that is the same in all else that is asked. An axis that names

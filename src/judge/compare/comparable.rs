@@ -632,20 +632,13 @@ fn searches(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
 /// Why no ratio may be made of what a search found: it has no bracket, or one of the points that bound it rests on fewer requests than it takes to
 /// tell whether the target is met (five that may miss it).
 pub fn doubt_of_search(record: &SearchRecord) -> Option<String> {
-    const MISSES: f64 = 5.0;
     if record.ending != SearchEnding::Bracketed {
         return Some("the bound that was searched for is not bracketed".to_owned());
     }
-    let needed = (MISSES / (1.0 - record.target) - 1e-9).ceil();
-    let bounds = [record.found, record.fails_at];
-    let points = record
-        .points
-        .iter()
-        .filter(|point| bounds.contains(&Some(point.value)));
-    let fewest = points.map(|point| point.judged.requests).min()?;
-    ((fewest as f64) < needed).then(|| {
-        format!("a point that bounds the search rests on {fewest} requests, and {needed:.0} are needed")
-    })
+    let (fewest, needed) = record.few_requests()?;
+    Some(format!(
+        "a point that bounds the search rests on {fewest} requests, and {needed:.0} are needed"
+    ))
 }
 
 /// Mean output tokens of an answer, where the model decides when it ends; `None` where lengths are asked for, or are not known.

@@ -10,6 +10,18 @@ const CLOCK: f64 = 0.03;
 /// Shares of two sides further apart than this are different: of the time at the power limit, of answers that are one token.
 const SHARE: f64 = 0.2;
 
+/// Quotients of token counts of two sides further apart than this are different, where text and events say the same of one side.
+const AGREED: f64 = 0.02;
+
+/// The same where events hold several tokens, so that the text alone decides.
+const BY_TEXT: f64 = 0.05;
+
+/// The same where each token has an event on both sides and the text alone says otherwise: other answers split otherwise.
+const AGAINST_EVENTS: f64 = 0.1;
+
+/// The fewest tokens on each side of which that is said.
+const TOKENS: u64 = 2_000;
+
 /// The fewest answers of which a share is told.
 const ANSWERS: u32 = 8;
 
@@ -22,6 +34,10 @@ pub struct Conditions {
     pub capped_share: Option<f64>,
     /// The share of answers that are one token over and over.
     pub one_token_share: Option<f64>,
+    /// Output tokens by the server's count for each one of ours.
+    pub tokens_per_counted: Option<f64>,
+    /// Output tokens by the server's count in an event.
+    pub tokens_per_event: Option<f64>,
 }
 
 /// One condition in which two sides differ.
@@ -49,13 +65,23 @@ impl Conditions {
             is_busy.then(|| gpu.throttled.get("power").copied().unwrap_or(0.0))
         };
         let (mut one_token, mut read) = (0, 0);
+        let [mut reported, mut counted, mut events] = [0; 3];
         for answers in summaries.iter().filter_map(|summary| summary.answers.as_ref()) {
             one_token += answers.one_token;
             read += answers.read;
+            reported += answers.reported_tokens;
+            counted += answers.counted_tokens;
+            events += answers.events;
         }
+        let per = |other: u64| {
+            let is_known = reported.min(counted) >= TOKENS && other > 0;
+            is_known.then(|| reported as f64 / other as f64)
+        };
         Self {
             clock_mhz: mean(gpus().filter_map(|gpu| gpu.busy_clock_mhz)),
             capped_share: mean(gpus().filter_map(capped)),
+            tokens_per_counted: per(counted),
+            tokens_per_event: per(events),
             one_token_share: (read >= ANSWERS).then(|| f64::from(one_token) / f64::from(read)),
         }
     }
@@ -100,7 +126,28 @@ impl Conditions {
                 });
             }
         }
+        found.extend(self.counts(other));
         found
+    }
+
+    /// That one side reports more output tokens for the same text than the other does.
+    fn counts(&self, other: &Self) -> Option<Differs> {
+        let (before, after) = self.tokens_per_counted.zip(other.tokens_per_counted)?;
+        let by_text = (after / before).ln();
+        let (first, second) = self.tokens_per_event.zip(other.tokens_per_event)?;
+        let by_events = (second / first).ln();
+        let is_single = |tokens: f64| tokens < 1.0 + AGREED;
+        let bound = match () {
+            () if by_text.signum() == by_events.signum() && by_events.abs() > AGREED => AGREED,
+            () if is_single(first) && is_single(second) => AGAINST_EVENTS,
+            () => BY_TEXT,
+        };
+        (by_text.abs() > bound).then(|| Differs {
+            what: "output tokens by the server for each that we count in the text",
+            before: format!("{before:.3}"),
+            after: format!("{after:.3}"),
+            is_of_answers: true,
+        })
     }
 }
 
@@ -119,6 +166,7 @@ mod tests {
             clock_mhz,
             capped_share,
             one_token_share,
+            ..Conditions::default()
         };
         let differing = |one: Conditions, other: Conditions| -> Vec<&str> {
             let found = one.differing(&other).into_iter();
@@ -135,5 +183,31 @@ mod tests {
                 "answers that are one token over and over"
             ]
         );
+    }
+
+    #[test]
+    fn a_side_that_reports_more_tokens_for_the_same_text_differs() {
+        let of = |per_counted, per_event| Conditions {
+            tokens_per_counted: Some(per_counted),
+            tokens_per_event: Some(per_event),
+            ..Conditions::default()
+        };
+        let differs = |one: Conditions, other: Conditions| !one.differing(&other).is_empty();
+        let honest = of(0.97, 1.0);
+        assert!(differs(honest, of(1.18, 1.22)));
+        assert!(differs(honest, of(1.0, 1.03)), "text and events agree");
+        assert!(!differs(honest, of(0.98, 1.015)));
+        // Speculative decoding and merged events: the text decides.
+        assert!(!differs(honest, of(0.98, 4.0)), "the text agrees within 2 %");
+        assert!(differs(honest, of(1.02, 4.0)));
+        assert!(
+            differs(of(0.97, 4.0), of(1.18, 1.22)),
+            "the honest side merges more"
+        );
+        assert!(!differs(of(0.97, 4.0), of(1.01, 1.0)));
+        // A token has an event on either side, and other answers split otherwise.
+        assert!(!differs(of(0.9, 1.0), of(0.97, 1.0)));
+        assert!(differs(of(0.85, 1.0), of(1.0, 1.0)));
+        assert!(!differs(honest, Conditions::default()));
     }
 }

@@ -131,7 +131,9 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
         before: before.to_owned(),
         after: after.to_owned(),
     }));
-    if first.prompts != second.prompts {
+    // Of a side of which nothing counts there are no prompts.
+    let is_measured = !first.figures.is_empty() && !second.figures.is_empty();
+    if is_measured && first.prompts != second.prompts {
         let [before, after] = prompts(first, second);
         found.push(Difference {
             kind: Kind::Load,
@@ -163,7 +165,9 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     }
     let is_told =
         |difference: &Difference| matches!(difference.kind, Kind::Engine | Kind::Load | Kind::Limits);
-    if first.content != second.content && !found.iter().any(is_told) {
+    // Cells of other axes are defined otherwise: that is what is compared.
+    let is_one_cell = first.axes == second.axes;
+    if is_one_cell && first.content != second.content && !found.iter().any(is_told) {
         found.push(Difference {
             kind: Kind::Engine,
             what: "definition of the cell".to_owned(),
@@ -216,6 +220,8 @@ const fn conditions(cell: &SideCell) -> Conditions {
         clock_mhz: cell.clock_mhz,
         capped_share: cell.capped_share,
         one_token_share: cell.one_token_share,
+        tokens_per_counted: cell.tokens_per_counted,
+        tokens_per_event: cell.tokens_per_event,
     }
 }
 

@@ -11,6 +11,10 @@ use crate::results::record::side::SideCell;
 const ROUNDS: u64 = 10;
 /// With fewer requests than this for each one under way there is no steady state to speak of.
 const LEAST_ROUNDS: u64 = 2;
+/// The least that a slot answers in a steady state that stands for the engine.
+const LEAST_HELD: f64 = 3.0;
+/// The largest share of a run that ramp and drain may take where the whole run stands for its steady state.
+const MOST_DRAIN: f64 = 0.25;
 
 /// What decides how fast requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,16 +78,41 @@ pub const fn of_full_run(metric: Metric) -> Metric {
     }
 }
 
-/// Whether a measurement has a metric that stands for it. Where requests of one length end in waves, the steady state is a single wave, and says less
-/// than the whole run.
+/// Whether a measurement has a metric that stands for it: a steady state that holds too few requests on each of its slots says less than the whole run.
 pub fn has(figures: &Figures, metric: Metric) -> bool {
-    const SHARE: f64 = 0.5;
-    let figure = |metric| metrics::figure(figures, metric);
-    let is_long = || match (figure(Metric::SteadyDuration), figure(Metric::Duration)) {
-        (Some(steady), Some(whole)) => steady >= SHARE * whole,
-        _ => true,
+    let is_thin = || held_on_a_slot(figures).is_some_and(|held| held < LEAST_HELD);
+    metrics::figure(figures, metric).is_some() && (metric != Metric::SteadyOutput || !is_thin())
+}
+
+/// How many requests each slot answered in the steady state: its duration by the mean time of a request.
+fn held_on_a_slot(figures: &Figures) -> Option<f64> {
+    let steady = metrics::figure(figures, Metric::SteadyDuration)?;
+    let request = metrics::figure(figures, Metric::Time(Statistic::Mean, Sample::E2e))? / 1000.0;
+    (request > 0.0).then(|| steady / request)
+}
+
+/// Why the whole run, which stands for a steady state that is too short, gives no verdict either: the drain at its end decides it. `None` where it does
+/// not, and of all other metrics.
+pub fn drained<'a>(
+    scenario: &Scenario,
+    metric: Metric,
+    measurements: impl Iterator<Item = &'a Figures>,
+) -> Option<String> {
+    let stands_in = gates(scenario)
+        .into_iter()
+        .any(|gate| gate != metric && of_full_run(gate) == metric);
+    let of_one = |figures: &Figures| {
+        let held = held_on_a_slot(figures).filter(|held| *held < LEAST_HELD)?;
+        let steady = metrics::figure(figures, Metric::SteadyDuration)?;
+        let drain = 1.0 - steady / metrics::figure(figures, Metric::Duration)?;
+        (drain > MOST_DRAIN).then_some((drain, held))
     };
-    figure(metric).is_some() && (metric != Metric::SteadyOutput || is_long())
+    let drains = measurements.filter_map(of_one).filter(|_| stands_in);
+    let (drain, held) = drains.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    Some(format!(
+        "{:.0} % of the run lies outside its steady state, which holds {held:.1} requests on each slot, so that ramp and drain decide; raise `prompts`",
+        100.0 * drain
+    ))
 }
 
 /// The metric that two cells are compared by where the candidate is gated by `metric`.
@@ -139,19 +168,37 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_state_of_one_wave_stands_for_nothing() {
-        let figures = |steady: f64| -> Figures {
+    fn a_steady_state_of_few_requests_stands_for_nothing_and_a_long_drain_for_less() {
+        let figures = |steady: f64, request_ms: f64| -> Figures {
             [
                 (Metric::SteadyOutput, 312.0),
                 (Metric::SteadyDuration, steady),
-                (Metric::Duration, 0.82),
+                (Metric::Duration, 1.0),
+                (Metric::Time(Statistic::Mean, Sample::E2e), request_ms),
             ]
             .map(|(metric, value)| (metric.name(), Some(value)))
             .into()
         };
-        assert!(!has(&figures(0.2), Metric::SteadyOutput));
-        assert!(has(&figures(0.6), Metric::SteadyOutput));
-        assert!(has(&figures(0.2), Metric::Duration));
+        let full = Metric::Throughput(Flow::Output);
+        let why = |figures: &Figures, prompts, metric| {
+            drained(&scenario(prompts, Some(10)), metric, std::iter::once(figures))
+        };
+        // One wave of four, and a run that ends as it was.
+        assert!(!has(&figures(0.2, 200.0), Metric::SteadyOutput));
+        assert!(has(&figures(0.98, 240.0), Metric::SteadyOutput));
+        assert!(has(&figures(0.2, 200.0), Metric::Duration));
+        let thin = figures(0.7, 350.0);
+        let told = why(&thin, 40, full).expect("its ends decide");
+        assert!(
+            told.starts_with("30 % of the run") && told.contains("2.0 requests"),
+            "{told}"
+        );
+        // Two waves without a drain, a steady state that holds enough, and loads whose whole run is what counts.
+        assert_eq!(why(&figures(0.95, 480.0), 20, full), None);
+        assert_eq!(why(&figures(0.7, 100.0), 70, full), None);
+        assert_eq!(why(&thin, 10, full), None);
+        assert_eq!(why(&thin, 100, full), None);
+        assert_eq!(why(&thin, 40, Metric::SteadyOutput), None);
     }
 
     #[test]

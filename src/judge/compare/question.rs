@@ -11,15 +11,24 @@ use crate::results::record::side::SideCell;
 /// comparable is for the caller to add.
 pub fn of_cells(one: &SideCell, two: &SideCell, metric: Metric, noise: Option<KnownNoise>) -> Question {
     let sides = [("baseline", one), ("candidate", two)];
-    let samples = sides.map(|(side, cell)| sample(cell, metric).map_err(|why| format!("{side}: {why}")));
+    let least = least([one, two], metric);
+    let samples =
+        sides.map(|(side, cell)| raised_sample(cell, metric, least).map_err(|why| format!("{side}: {why}")));
     let gap = samples.iter().find_map(|sample| sample.as_ref().err().cloned());
     let samples = samples.map(Result::unwrap_or_default);
     let lengths = lengths_apart(two.answer_tokens, one.answer_tokens).filter(|_| depends_on_length(metric));
     let slo = || slo_apart(metric, two.limits.get(SLO)?, one.limits.get(SLO)?);
+    let name = metric.name();
+    let drained = || {
+        let mut why = sides
+            .iter()
+            .filter_map(|(side, cell)| Some((side, cell.no_verdict.get(&name)?)));
+        why.next().map(|(side, why)| format!("{side}: {why}"))
+    };
     Question {
         gap: gap
             .map(Gap::Missing)
-            .or_else(|| lengths.or_else(slo).map(Gap::NotComparable)),
+            .or_else(|| lengths.or_else(slo).or_else(drained).map(Gap::NotComparable)),
         ..of_samples(samples, [one.attached, two.attached], metric, noise)
     }
 }
@@ -48,11 +57,25 @@ pub fn of_samples(
     }
 }
 
+/// What values of zero are raised to in both of two cells.
+pub(super) fn least(cells: [&SideCell; 2], metric: Metric) -> Option<f64> {
+    resolution::common(cells.map(|cell| own_least(cell, metric)))
+}
+
+fn own_least(cell: &SideCell, metric: Metric) -> Option<f64> {
+    let throughput = cell.starts(&Metric::Throughput(Flow::Requests).name());
+    resolution::least(metric, &throughput, cell.requests.map(f64::from))
+}
+
 /// The starts of a figure of a cell.
 ///
 /// # Errors
 /// Why there are none, or none that can be judged.
 pub fn sample(cell: &SideCell, metric: Metric) -> Result<Sample, String> {
+    raised_sample(cell, metric, own_least(cell, metric))
+}
+
+fn raised_sample(cell: &SideCell, metric: Metric, least: Option<f64>) -> Result<Sample, String> {
     if let Some((cause, reason)) = cell.refused() {
         return Err(format!("{}: {reason}", cause.name()));
     }
@@ -67,8 +90,6 @@ pub fn sample(cell: &SideCell, metric: Metric) -> Result<Sample, String> {
     if let Some(why) = too_few(cell, metric) {
         return Err(why);
     }
-    let throughput = cell.starts(&Metric::Throughput(Flow::Requests).name());
-    let least = resolution::least(metric, &throughput, cell.requests.map(f64::from));
     let sample = Sample::of_starts(&resolution::raised(starts, least))
         .ok_or_else(|| format!("a {} of zero has no ratio", metric.label()))?;
     Ok(Sample {

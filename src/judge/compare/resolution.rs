@@ -10,7 +10,7 @@ const FEW: usize = 3;
 
 /// How far the value that was meant may lie from a figure of these measurements, to either side, as a share; the coarsest of them.
 ///
-/// What a search found lies anywhere in its bracket, and half of that is counted to either side. What another tool printed may lie half of the last
+/// What a search found lies anywhere in its bracket, and half of that is counted to either side, or how far its draws lie from their rates. What another tool printed may lie half of the last
 /// digit away.
 pub fn of<'a>(summaries: impl Iterator<Item = &'a Summary>, definitions: Definitions, metric: Metric) -> f64 {
     let shares = summaries.filter_map(|summary| match (metric, summary.origin) {
@@ -30,6 +30,11 @@ pub fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) -> Opti
     is_counted.then(|| 0.5 * known.iter().sum::<f64>() / known.len() as f64 / completed)
 }
 
+/// What zeros of two sides are raised to: the lesser of both, so that two zeros are the same, and no zero passes a value that is none.
+pub fn common(leasts: [Option<f64>; 2]) -> Option<f64> {
+    leasts.into_iter().flatten().reduce(f64::min)
+}
+
 /// The repeats of starts, those of zero raised to the least that can be told from it.
 pub fn raised(starts: &[Vec<f64>], least: Option<f64>) -> Vec<Vec<f64>> {
     let raise = |value: &f64| match least {
@@ -42,7 +47,9 @@ pub fn raised(starts: &[Vec<f64>], least: Option<f64>) -> Vec<Vec<f64>> {
 
 fn of_search(summary: &Summary) -> Option<f64> {
     let search = summary.search.as_ref()?;
-    Some((search.fails_at? / search.found?).sqrt() - 1.0)
+    let half = (search.fails_at? / search.found?).sqrt() - 1.0;
+    // Where the arrivals as they were drawn lie further from their rates than the bracket is wide, that decides.
+    Some(half.max(search.draw_error().unwrap_or(0.0)))
 }
 
 /// Half of the last digit that was printed, relative to the value. Figures of one unit are printed with as many decimals as the one that shows most; where

@@ -118,6 +118,8 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         clock_mhz: conditions.clock_mhz,
         capped_share: conditions.capped_share,
         one_token_share: conditions.one_token_share,
+        tokens_per_counted: conditions.tokens_per_counted,
+        tokens_per_event: conditions.tokens_per_event,
         devices: launch.gpus().unwrap_or(0),
         attached: launch.is_attached(),
         requests: counted.iter().filter_map(completed).min(),
@@ -135,6 +137,7 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
             .map(|until| first_stage(&counted, until.stage)),
         resolutions: resolutions(&counted, &gates),
         no_ratio: no_ratio(&counted),
+        no_verdict: no_verdict(cell, &counted),
         answer_tokens: comparable::answer_tokens(&cell.scenario, &counted),
         suspect: counted.iter().flat_map(|summary| doubts(summary)).collect(),
         tried: Some(tried(summaries)),
@@ -168,6 +171,16 @@ fn no_ratio(summaries: &[&Summary]) -> Facts {
         Some((Metric::Found(search.by).name(), why))
     });
     doubts.collect()
+}
+
+/// The throughput of a whole run that the drain at its end decides.
+fn no_verdict(cell: &Cell, counted: &[&Summary]) -> Facts {
+    let full = Metric::Throughput(Flow::Output);
+    let figures = counted
+        .iter()
+        .filter_map(|summary| summary.figures.get(&Definitions::Matrix));
+    let why = gates::drained(&cell.scenario, full, figures);
+    why.map(|why| (full.name(), why)).into_iter().collect()
 }
 
 /// What makes a measurement suspect that counts: for each family of figures that is concerned.

@@ -40,8 +40,9 @@ fn reported_hits(requests: &[Request]) -> Option<f64> {
     let (mut prompt, mut cached) = (0u64, 0u64);
     for request in completed {
         let usage = request.usage?;
-        cached += u64::from(usage.cached?);
-        prompt += u64::from(usage.prompt.unwrap_or(request.prompt_tokens));
+        let of_prompt = usage.prompt.unwrap_or(request.prompt_tokens);
+        cached += u64::from(usage.cached.filter(|cached| *cached <= of_prompt)?);
+        prompt += u64::from(of_prompt);
     }
     (prompt > 0).then(|| cached as f64 / prompt as f64)
 }

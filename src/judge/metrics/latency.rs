@@ -110,6 +110,7 @@ fn time(request: &Request, sample: Sample) -> Option<f64> {
         Sample::TtftDue => between(due, first()),
         Sample::E2eDue => between(due, last()),
         Sample::E2eLine => between(request.sent_ns, request.last_line_ns),
+        Sample::E2eLineDue => between(due, request.last_line_ns),
         Sample::Lag | Sample::ChunkGap | Sample::Itl => None,
     }
 }
@@ -310,7 +311,7 @@ pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, O
         (Count::Input, input),
         (Count::InputVision, total(&|request| Some(request.vision_tokens))),
         (Count::InputReported, total(&|request| usage(request).prompt)),
-        (Count::InputCached, total(&|request| usage(request).cached)),
+        (Count::InputCached, total(&Request::cached_tokens)),
         (Count::Output, output),
         (Count::OutputReported, total(&|request| usage(request).completion)),
         (Count::OutputCounted, total(&|request| request.counted_tokens)),

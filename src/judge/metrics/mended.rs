@@ -120,6 +120,7 @@ fn shell(request: &Request) -> Request {
         counted_chunks: request.counted_chunks.clone(),
         counted_prompt: None,
         uniform: None,
+        is_blank_first: false,
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,

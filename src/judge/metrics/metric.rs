@@ -39,7 +39,7 @@ pub enum Metric {
     PeakConcurrency,
     /// Largest number of output tokens within one second.
     PeakOutput,
-    /// Length of the steady state: the longest time with at least nine tenths of the peak concurrency.
+    /// Length of the steady state: from the first moment to the last with at least nine tenths of the peak concurrency.
     SteadyDuration,
     /// Output tokens per second within the steady state.
     SteadyOutput,

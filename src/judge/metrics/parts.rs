@@ -66,6 +66,8 @@ pub enum Sample {
     E2eLine,
     /// To the last token, from the moment the request was due.
     E2eDue,
+    /// To the last line that was not empty, from the moment the request was due.
+    E2eLineDue,
     /// Per output token after the first, one value per request.
     Tpot,
     /// Between tokens; under `classic` between events.
@@ -173,7 +175,7 @@ impl Target {
 
 impl Sample {
     /// Every sample, in the order of reports.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Ttft,
         Self::TtftAnswer,
         Self::TtftConnected,
@@ -181,6 +183,7 @@ impl Sample {
         Self::E2e,
         Self::E2eLine,
         Self::E2eDue,
+        Self::E2eLineDue,
         Self::Tpot,
         Self::Itl,
         Self::ChunkGap,
@@ -196,6 +199,7 @@ impl Sample {
             Self::E2e => "e2e",
             Self::E2eLine => "e2e_line",
             Self::E2eDue => "e2e_due",
+            Self::E2eLineDue => "e2e_line_due",
             Self::Tpot => "tpot",
             Self::Itl => "itl",
             Self::ChunkGap => "chunk_gap",
@@ -213,6 +217,7 @@ impl Sample {
             Self::E2e => "E2E",
             Self::E2eLine => "E2E to the last line",
             Self::E2eDue => "E2E from due",
+            Self::E2eLineDue => "E2E from due to the last line",
             Self::Tpot => "TPOT",
             Self::Itl => "ITL",
             Self::ChunkGap => "chunk gap",

@@ -365,6 +365,7 @@ mod tests {
             counted_chunks: None,
             counted_prompt: None,
             uniform: None,
+            is_blank_first: false,
             echoes_prompt: false,
             counted_reasoning: None,
             tool_text: None,

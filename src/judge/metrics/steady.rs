@@ -75,16 +75,48 @@ pub fn steady_state(
     of_answers(&answers, ratio)
 }
 
-/// Our own figures of the steady state.
+/// Our own figures of the steady state: all the time from the first moment to the last at which nearly as many requests were under way as ever.
+///
+/// Unlike bench_serving's, it does not end where the number dips: requests of one length end together, and the longest time without a dip would be a
+/// single wave of them.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
-    let steady = steady_state(requests, basis, Profile::Current, false, RATIO);
-    let read = |read: fn(&SteadyState) -> f64| steady.as_ref().map(read);
-    sheet.put(Metric::SteadyDuration, read(|steady| steady.duration));
-    sheet.put(Metric::SteadyOutput, read(|steady| steady.output_throughput));
-    sheet.put(
-        Metric::SteadyConcurrency,
-        read(|steady| steady.average_concurrency),
-    );
+    let sound = mended::sound(requests, basis.protocol);
+    let answers = compat::answers(&sound, basis.protocol, Profile::Current);
+    let plateau = plateau(&answers);
+    sheet.put(Metric::SteadyDuration, plateau.map(|(from, to)| to - from));
+    let of = |weight: fn(&Answer<'_>) -> f64| plateau.map(|plateau| per_second(&answers, plateau, weight));
+    sheet.put(Metric::SteadyOutput, of(|answer| f64::from(answer.output)));
+    sheet.put(Metric::SteadyConcurrency, of(|answer| answer.latency));
+}
+
+/// From the first moment to the last at which nearly as many requests were under way as ever: without the drain at the end.
+fn plateau(answers: &[Answer<'_>]) -> Option<(f64, f64)> {
+    let intervals = intervals(answers);
+    let peak = intervals.iter().map(|interval| interval.running).max()?;
+    let least = threshold(peak, RATIO);
+    let is_high = |interval: &&Interval| interval.running >= least;
+    let first = intervals.iter().find(is_high)?;
+    let last = intervals.iter().rfind(is_high)?;
+    Some((first.from, last.to))
+}
+
+/// The sum of what answers weigh that lies between two moments, per second. An answer is spread over its time: how an engine gathers tokens into events
+/// moves none of them in or out.
+fn per_second(answers: &[Answer<'_>], (from, to): (f64, f64), weight: fn(&Answer<'_>) -> f64) -> f64 {
+    let inside = |answer: &Answer<'_>| {
+        let end = answer.start + answer.latency;
+        let share = (end.min(to) - answer.start.max(from)) / answer.latency;
+        match answer.latency > 0.0 {
+            true => weight(answer) * share.max(0.0),
+            false => 0.0,
+        }
+    };
+    answers.iter().map(inside).sum::<f64>() / (to - from)
+}
+
+/// The least number of requests under way that counts as steady.
+fn threshold(peak: u32, ratio: f64) -> u32 {
+    ((f64::from(peak) * ratio).ceil() as u32).max(1)
 }
 
 /// A time for which the number of requests under way did not change.
@@ -97,7 +129,7 @@ struct Interval {
 fn of_answers(answers: &[Answer<'_>], ratio: f64) -> Option<SteadyState> {
     let intervals = intervals(answers);
     let peak = intervals.iter().map(|interval| interval.running).max()?;
-    let threshold = ((f64::from(peak) * ratio).ceil() as u32).max(1);
+    let threshold = threshold(peak, ratio);
     let (from, to) = longest(&intervals, threshold)?;
     let duration = to - from;
     let is_inside = |at: f64| (from..=to).contains(&at);
@@ -237,6 +269,60 @@ mod tests {
         assert_eq!((steady.window_start, steady.window_end), (0.0, 9.0));
         assert_eq!(steady.total_output, 23.0);
         assert_eq!(steady.completed, 3);
+    }
+
+    /// Requests of one length on two slots: each wave ends with one request a tenth of a second before the other, and the client sends the next ones
+    /// half a second later.
+    fn waves(count: u32, events: u32) -> Vec<Answer<'static>> {
+        let at = |wave: u32| f64::from(wave) * (f64::from(events) + 0.5);
+        let of_wave = |wave| {
+            let early = Answer {
+                latency: f64::from(events) - 0.1,
+                ..answer(at(wave), events, 20)
+            };
+            [early, answer(at(wave), events, 20)]
+        };
+        (0..count).flat_map(of_wave).collect()
+    }
+
+    #[test]
+    fn our_steady_state_holds_all_waves_and_not_the_longest_alone() {
+        let answers = waves(4, 3);
+        assert!((of_answers(&answers, RATIO).unwrap().duration - 2.9).abs() < 1e-9);
+        let (from, to) = plateau(&answers).unwrap();
+        // Three waves with the pauses behind them, and the fourth until its first request ends.
+        assert_eq!((from, to), (0.0, 3.0 * 3.5 + 2.9));
+        let output =
+            |answers: &[Answer<'_>]| per_second(answers, (from, to), |answer| f64::from(answer.output));
+        let whole = 8.0 * 20.0 / (3.0 * 3.5 + 3.0);
+        assert!(
+            (output(&answers) / whole - 1.0).abs() < 0.01,
+            "{}",
+            output(&answers)
+        );
+        // The same answers, each in a single event at its end.
+        let mut late = answers.clone();
+        for answer in &mut late {
+            (answer.ttft, answer.itl) = (answer.latency, compat::Gaps::Given(Vec::new()));
+        }
+        assert_eq!(output(&late), output(&answers));
+    }
+
+    #[test]
+    fn our_steady_state_ends_where_the_drain_begins() {
+        // Two slots, five requests of two seconds each; the last one of eight seconds runs alone.
+        let starts = [0.0, 0.0, 2.0, 2.0, 4.0];
+        let mut answers: Vec<Answer<'_>> = starts.map(|start| answer(start, 2, 20)).into();
+        answers.push(answer(4.0, 8, 80));
+        let plateau = plateau(&answers).unwrap();
+        assert_eq!(plateau, (0.0, 6.0));
+        // Five answers, and a quarter of the last one.
+        assert_eq!(
+            per_second(&answers, plateau, |answer| f64::from(answer.output)),
+            20.0
+        );
+        assert_eq!(per_second(&answers, plateau, |answer| answer.latency), 2.0);
+        assert_eq!(super::plateau(&[]), None);
     }
 
     #[test]

@@ -33,6 +33,7 @@ fn request(index: u32) -> Request {
         counted_chunks: None,
         counted_prompt: None,
         uniform: None,
+        is_blank_first: false,
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,
@@ -339,7 +340,8 @@ fn the_first_token_of_reasoning_and_that_of_the_answer_have_times_of_their_own()
 
 #[test]
 fn the_steady_state_is_among_our_figures() {
-    // Two requests overlap from 1 s to 3 s; ten tokens of each arrive in the second after they have both begun.
+    // Requests of three and of four seconds overlap from 1 s to 3 s: two thirds of the first one's ten tokens and half of the second one's, however they
+    // arrive.
     let early: Vec<f64> = (1..=10).map(|at| 1000.0 + 100.0 * f64::from(at)).collect();
     let mut first = answered(0, 0.0, &early, 3000.0);
     let late: Vec<f64> = (1..=10).map(|at| 100.0 * f64::from(at)).collect();
@@ -352,7 +354,11 @@ fn the_steady_state_is_among_our_figures() {
     }
     let figures = &summarize(&[first, second], &basis(Protocol::Completions))[&Definitions::Matrix];
     assert_eq!(figure(figures, Metric::SteadyDuration), Some(2.0));
-    assert_eq!(figure(figures, Metric::SteadyOutput), Some(10.0));
+    let output = figure(figures, Metric::SteadyOutput).unwrap();
+    assert!(
+        (output - (10.0 * 2.0 / 3.0 + 10.0 / 2.0) / 2.0).abs() < 1e-9,
+        "{output}"
+    );
     assert_eq!(figure(figures, Metric::SteadyConcurrency), Some(2.0));
 }
 
@@ -378,6 +384,23 @@ fn chat_reads_usage_and_reasoning_but_no_tool_calls() {
     // A tool call is a first token for us.
     let ours = figures_of(&requests, &basis(Protocol::Chat), Definitions::Matrix);
     assert_eq!(get(&ours, "mean_ttft_ms"), Some(10.0));
+}
+
+#[test]
+fn a_count_that_only_we_asked_for_is_none_of_bench_servings() {
+    let told = |is_ours| Request {
+        usage: Some(Usage {
+            completion: Some(4),
+            is_ours,
+            ..Usage::default()
+        }),
+        ..answered(0, 0.0, &[10.0, 20.0, 30.0, 40.0], 50.0)
+    };
+    let requests = [told(false), told(true)];
+    let answers = compat::answers(&requests, Protocol::Chat, Profile::Current);
+    assert_eq!([answers[0].output, answers[1].output], [4, 5], "asked for 5");
+    let ours = figures_of(&requests, &basis(Protocol::Chat), Definitions::Matrix);
+    assert_eq!(get(&ours, "output_tokens"), Some(8.0));
 }
 
 #[test]

@@ -1,25 +1,91 @@
 //! Were the prompts new to the engine?
 
 use super::{Evidence, found, percent};
-use crate::matrix::plan::Protocol;
+use crate::matrix::plan::{Launch, Protocol};
+use crate::matrix::spec::scenario::Scenario;
+use crate::matrix::spec::validity::Bounds;
 use crate::results::record::cell::{ResetProof, UniquePrefix};
+use crate::results::record::request::Request;
+use crate::results::record::search::SearchRecord;
 use crate::results::record::validity::{Code, Reason, Verdict};
 
 /// Tokens of each prompt that a chat template gives to all of them.
 const TEMPLATE: f64 = 64.0;
 
+/// One load on an engine: what is known of the caches that it met.
+#[derive(Clone, Copy, Debug)]
+pub struct Met<'a> {
+    /// The engine.
+    pub launch: &'a Launch,
+    /// What was sent.
+    pub scenario: &'a Scenario,
+    /// From where on it is doubted.
+    pub bounds: &'a Bounds,
+    /// The share of prompt tokens that the prompts repeat of each other; `None` where that is unknown.
+    pub repeated: Option<f64>,
+    /// What was done about the caches before it, and what the engine counted.
+    pub proof: Option<&'a ResetProof>,
+    /// Whether nothing like its prompts was sent on this start before.
+    pub is_unseen: bool,
+    /// A record of each request.
+    pub requests: &'a [Request],
+}
+
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    // The points of a search may send the same prompts again, and say so themselves.
-    if evidence.summary.search.is_some() {
+    // The points of a search were judged one by one.
+    if let Some(record) = &evidence.summary.search {
+        of_points(record, reasons);
         return;
     }
-    // What prompts share among themselves is no warm cache; where nobody can tell how much that is, nothing is judged.
-    let Some(repeated) = evidence.summary.prompts_repeated else {
-        return;
-    };
-    let bound = repeated + evidence.bounds.warm;
     let proof = evidence.summary.reset.as_ref();
-    let hits = warm_share(evidence, proof);
+    reasons.extend(caches(&Met {
+        launch: evidence.launch,
+        scenario: &evidence.cell.scenario,
+        bounds: evidence.bounds,
+        repeated: evidence.summary.prompts_repeated,
+        proof,
+        is_unseen: proof.is_some_and(|proof| proof.is_fresh_start),
+        requests: evidence.requests,
+    }));
+}
+
+/// What was found at the points of a search, one reason for each code: the worst of its points, and how many there are.
+fn of_points(record: &SearchRecord, reasons: &mut Vec<Reason>) {
+    for code in [Code::CacheWarm, Code::ResetUnproven] {
+        let found: Vec<(f64, &Reason)> = record
+            .points
+            .iter()
+            .flat_map(|point| point.caches.iter().map(|reason| (point.value, reason)))
+            .filter(|(_, reason)| reason.code == code)
+            .collect();
+        let Some(weight) = found.iter().map(|(_, reason)| reason.weight).max() else {
+            continue;
+        };
+        let worst = found.iter().find(|(_, reason)| reason.weight == weight);
+        let (value, reason) = worst.expect("the heaviest is one of them");
+        reasons.push(Reason {
+            measured: format!(
+                "{} of {} points, first at {value} {}: {}",
+                found.len(),
+                record.points.len(),
+                record.by.unit(),
+                reason.measured
+            ),
+            ..(*reason).clone()
+        });
+    }
+}
+
+/// What speaks against the caches that a load met.
+pub fn caches(met: &Met<'_>) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    // What prompts share among themselves is no warm cache; where that share is unknown, nothing is judged.
+    let Some(repeated) = met.repeated else {
+        return reasons;
+    };
+    let bound = repeated + met.bounds.warm;
+    let proof = met.proof;
+    let hits = warm_share(met);
     if let Some((share, told)) = &hits
         && *share > bound
     {
@@ -32,8 +98,8 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
     // What begins as nothing before it did is in no cache, whether anybody counts or not.
     let is_new = prefix(proof).is_some_and(|prefix| prefix.kept == 0);
-    if is_fresh(evidence) || is_new {
-        return;
+    if met.is_unseen || is_new {
+        return reasons;
     }
     let refused = proof.filter(|proof| proof.possible && proof.success != Some(true));
     let told = match (refused, proof.is_some_and(|proof| proof.possible)) {
@@ -49,7 +115,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     };
     // Hits that were counted and near zero prove more than any answer.
     if refused.is_none() && hits.is_some() {
-        return;
+        return reasons;
     }
     let mut reason = found(
         Code::ResetUnproven,
@@ -61,6 +127,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         reason.weight = Verdict::Valid;
     }
     reasons.push(reason);
+    reasons
 }
 
 /// What the prompts began with in the place of their own tokens.
@@ -68,28 +135,20 @@ fn prefix(proof: Option<&ResetProof>) -> Option<&UniquePrefix> {
     proof?.unique_prefix.as_ref()
 }
 
-/// Whether nothing was measured on this start before.
-fn is_fresh(evidence: &Evidence<'_>) -> bool {
-    evidence
-        .summary
-        .reset
-        .as_ref()
-        .is_some_and(|proof| proof.is_fresh_start)
-}
-
 /// The share of prompt tokens that came from the cache, and who says so. Of a chat template's own tokens nobody expects otherwise.
-fn warm_share(evidence: &Evidence<'_>, proof: Option<&ResetProof>) -> Option<(f64, String)> {
-    let is_chat = evidence.launch.contact.dialect.protocol == Protocol::Chat
-        || evidence.cell.scenario.workload.apply_chat_template
-        || evidence.cell.scenario.workload.dataset.is_templated();
+fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
+    let proof = met.proof;
+    let is_chat = met.launch.contact.dialect.protocol == Protocol::Chat
+        || met.scenario.workload.apply_chat_template
+        || met.scenario.workload.dataset.is_templated();
     let template = if is_chat {
-        TEMPLATE * evidence.requests.len() as f64
+        TEMPLATE * met.requests.len() as f64
     } else {
         0.0
     };
     // All prompts have it, so that an engine that keeps single tokens finds it for each but the first.
     let prefix = prefix(proof).map_or(0.0, |prefix| f64::from(prefix.tokens));
-    let common = template + prefix * evidence.requests.len() as f64 + warmed_up(evidence, proof);
+    let common = template + prefix * met.requests.len() as f64 + warmed_up(met);
     if let Some(proof) = proof
         && let (Some(hits), Some(queries)) = (proof.hits_in_window, proof.queries_in_window)
         && queries > 0.0
@@ -104,7 +163,7 @@ fn warm_share(evidence: &Evidence<'_>, proof: Option<&ResetProof>) -> Option<(f6
         ));
     }
     let (mut cached, mut prompt, mut told) = (0u64, 0u64, false);
-    for request in evidence.completed() {
+    for request in met.requests.iter().filter(|request| request.is_completed()) {
         if let Some(count) = request.usage.and_then(|usage| usage.cached) {
             (cached, told) = (cached + u64::from(count), true);
         }
@@ -123,13 +182,14 @@ fn warm_share(evidence: &Evidence<'_>, proof: Option<&ResetProof>) -> Option<(f6
 }
 
 /// Tokens of the prompt that warms up, which the engine knows by our own doing unless its caches were emptied after it.
-fn warmed_up(evidence: &Evidence<'_>, proof: Option<&ResetProof>) -> f64 {
+fn warmed_up(met: &Met<'_>) -> f64 {
+    let proof = met.proof;
     let is_emptied = proof.is_some_and(|proof| proof.possible && proof.success == Some(true));
     // The prompt that warms up begins otherwise than those of the load.
     let is_other = prefix(proof).is_some();
-    if evidence.cell.scenario.limits.warmup == 0 || is_emptied || is_other {
+    if met.scenario.limits.warmup == 0 || is_emptied || is_other {
         return 0.0;
     }
-    let first = evidence.requests.iter().min_by_key(|request| request.index);
+    let first = met.requests.iter().min_by_key(|request| request.index);
     first.map_or(0.0, |request| f64::from(request.prompt_tokens))
 }

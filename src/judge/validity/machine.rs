@@ -4,7 +4,7 @@ use super::{Evidence, found, host, percent};
 use crate::base::units::Bytes;
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::machine::Machine;
-use crate::results::record::telemetry::{Gpu, GpuWindow, Source, Telemetry};
+use crate::results::record::telemetry::{Gpu, GpuWindow, Source, SourceFacts, Telemetry};
 use crate::results::record::validity::{Code, Reason, Verdict};
 
 /// Below this many samples of a busy GPU nothing is said of its clock.
@@ -253,31 +253,55 @@ fn unexplained(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// Sources that were silent or gave up. Who was never there is no gap, but GPUs that nobody watched are.
+/// Sources that were silent or gave up. Who was never there is no gap, but GPUs that nobody watched are. An engine that answers late about
+/// itself while it computes hides gauges alone: its counters are whole where they were read before and after.
 fn gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason>) {
     let bound = evidence.bounds.gap.duration().as_secs_f64();
-    let mut told = Vec::new();
-    for source in &telemetry.sources {
-        let whose = source
-            .device
-            .map_or_else(String::new, |device| format!(" of GPU {device}"));
-        let name = source.source.name();
-        if let Some(trouble) = &source.trouble {
-            told.push(format!("{name}{whose}: {trouble}"));
-        } else if source.longest_gap_s > bound.max(3.0 * source.period_s) {
-            told.push(format!("{name}{whose}: silent for {:.1} s", source.longest_gap_s));
-        }
-    }
+    let silent = || {
+        telemetry
+            .sources
+            .iter()
+            .filter_map(|source| silence(source, bound))
+    };
+    let mut told: Vec<String> = silent().map(|(what, _)| what).collect();
+    let mut weight = silent().map(|(_, weight)| weight).max();
     let is_gpu = |source: Source| matches!(source, Source::Nvml | Source::Amd | Source::Ascend);
     let is_watched = telemetry.sources.iter().any(|source| is_gpu(source.source));
     if evidence.launch.devices > 0 && !is_watched && !evidence.machine.gpus_pretended {
         told.push("nobody watched the GPUs".to_owned());
+        weight = Some(Verdict::Suspect);
     }
-    if !told.is_empty() {
-        reasons.push(found(
-            Code::TelemetryGap,
-            told.join("; "),
-            Some(format!("{}", evidence.bounds.gap)),
-        ));
+    if let Some(weight) = weight {
+        reasons.push(Reason {
+            weight,
+            ..found(
+                Code::TelemetryGap,
+                told.join("; "),
+                Some(format!("{}", evidence.bounds.gap)),
+            )
+        });
     }
+}
+
+/// What a source did not tell, and what that makes of the measurement.
+pub(super) fn silence(source: &SourceFacts, bound: f64) -> Option<(String, Verdict)> {
+    let device = source.device;
+    let whose = device.map_or_else(String::new, |device| format!(" of GPU {device}"));
+    let name = source.source.name();
+    if let Some(trouble) = &source.trouble {
+        return Some((format!("{name}{whose}: {trouble}"), Verdict::Suspect));
+    }
+    let is_late = source.longest_gap_s > bound.max(3.0 * source.period_s);
+    let is_whole = source.source == Source::Engine && source.is_bracketed;
+    is_late.then(|| {
+        let what = format!("{name}{whose}: silent for {:.1} s", source.longest_gap_s);
+        (
+            what,
+            if is_whole {
+                Verdict::Valid
+            } else {
+                Verdict::Suspect
+            },
+        )
+    })
 }

@@ -15,11 +15,12 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use responses::answers;
+pub use caches::{Met, caches};
+pub use responses::{Responses, answers, blank_beginnings};
 pub use table::{Entry, TABLE, described, entry};
 
 use crate::judge::metrics::{self, Metric};
-use crate::matrix::plan::{Cell, Launch};
+use crate::matrix::plan::{Cell, Launch, Protocol};
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::client::ClientFacts;
@@ -63,7 +64,13 @@ pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
     let mut reasons = Vec::new();
     client::judge(evidence, &mut reasons);
     answers::judge(evidence, &mut reasons);
-    responses::judge(evidence, &mut reasons);
+    reasons.extend(responses::of_responses(&Responses {
+        requests: evidence.requests,
+        scenario: &evidence.cell.scenario,
+        protocol: evidence.launch.contact.dialect.protocol,
+        is_simulated: evidence.summary.origin == Origin::Simulated,
+        bounds: evidence.bounds,
+    }));
     caches::judge(evidence, &mut reasons);
     course::judge(evidence, &mut reasons);
     machine::judge(evidence, &mut reasons);
@@ -86,6 +93,21 @@ pub fn of_surroundings(
         client::shared(telemetry, client.threads.max(1), bounds, &mut reasons);
         machine::devices(telemetry, None, bounds, &mut reasons);
         host::judge(telemetry, bounds, &mut reasons);
+    }
+    reasons.retain(|reason| reason.weight > Verdict::Valid);
+    reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
+    reasons
+}
+
+/// What speaks against the answers of a server of which nobody has a recipe, the worst first. Notes are left out.
+pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
+    let mut reasons = responses::of_responses(responses);
+    if responses.protocol != Protocol::Embeddings {
+        reasons.extend(answers::of_text(
+            responses.requests,
+            responses.scenario,
+            responses.bounds,
+        ));
     }
     reasons.retain(|reason| reason.weight > Verdict::Valid);
     reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));

@@ -1,10 +1,12 @@
 //! Do the responses hold what was asked for: prompts as long as they were sent, answers as long as they were asked for, and text that
 //! is more than one token over and over.
 
-use super::{Evidence, found, percent};
+use super::{found, percent};
 use crate::matrix::plan::Protocol;
-use crate::results::record::cell::{Answers, Origin};
-use crate::results::record::request::Request;
+use crate::matrix::spec::scenario::Scenario;
+use crate::matrix::spec::validity::Bounds;
+use crate::results::record::cell::Answers;
+use crate::results::record::request::{ChunkKind, Request};
 use crate::results::record::validity::{Code, Reason, Verdict};
 
 /// The share of an answer that is one token from which on it is nothing but that token.
@@ -33,12 +35,155 @@ const COUNTED_SHORT_THOUGH_FULL: f64 = 0.5;
 /// Without usage an answer is too long if both our counts exceed what was asked for by this factor.
 const COUNTED_LONG: f64 = 1.25;
 
-pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    prompts(evidence, reasons);
-    if evidence.launch.contact.dialect.protocol != Protocol::Embeddings {
-        lengths(evidence, reasons);
-        degenerate(evidence, reasons);
+/// By how much the server's count must exceed both the events and our count of the text, in most answers, to be doubted.
+const MORE: f64 = 1.05;
+
+/// The same where answers go on beyond the end of text: the special tokens that a model says then show no text.
+const MORE_BEYOND_END: f64 = 1.15;
+
+/// How many times longer than usual the gap after a blank first event is, where that event comes ahead of the tokens.
+const AHEAD: f64 = 3.0;
+
+/// What a server answered to a load.
+#[derive(Clone, Copy, Debug)]
+pub struct Responses<'a> {
+    /// A record of each request.
+    pub requests: &'a [Request],
+    /// What was sent.
+    pub scenario: &'a Scenario,
+    /// How the server is spoken to.
+    pub protocol: Protocol,
+    /// Whether it is the simulated engine, which has no tokenizer.
+    pub is_simulated: bool,
+    /// From where on answers are doubted.
+    pub bounds: &'a Bounds,
+}
+
+impl Responses<'_> {
+    fn completed(&self) -> impl Iterator<Item = &Request> {
+        self.requests.iter().filter(|request| request.is_completed())
     }
+}
+
+/// What speaks against the answers of a server, by themselves.
+pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    prompts(responses, &mut reasons);
+    if responses.protocol != Protocol::Embeddings {
+        lengths(responses, &mut reasons);
+        degenerate(responses, &mut reasons);
+        events(responses, &mut reasons);
+    }
+    reasons
+}
+
+/// An answer whose tokens both sides counted.
+#[derive(Clone, Copy)]
+pub(super) struct Tokens {
+    pub(super) reported: f64,
+    pub(super) own: f64,
+    pub(super) events: f64,
+}
+
+impl Tokens {
+    /// `None` where one of the counts is missing, or holds reasoning that no event showed.
+    pub(super) fn of(request: &Request) -> Option<Self> {
+        let reported = request.usage?.completion.filter(|tokens| *tokens > 0)?;
+        let own = request.counted_tokens.filter(|tokens| *tokens > 0)?;
+        (request.is_completed() && request.hidden_tokens() == 0).then(|| Self {
+            reported: f64::from(reported),
+            own: f64::from(own),
+            events: request.chunks.len() as f64,
+        })
+    }
+
+    /// Whether more tokens are reported than text and events bear out. Events of several tokens each are few, and the text decides.
+    fn is_more(&self, bound: f64) -> bool {
+        let came = self.own.max(self.events);
+        self.reported > bound * came && self.reported - came >= 2.0
+    }
+}
+
+/// The factor above text and events that most of these answers report more tokens than; `None` where they do not.
+pub(super) fn most_report_more(requests: &[Request], scenario: &Scenario) -> Option<f64> {
+    let bound = match scenario.stop_at_eos {
+        true => MORE,
+        false => MORE_BEYOND_END,
+    };
+    let counted: Vec<Tokens> = requests.iter().filter_map(Tokens::of).collect();
+    let more = counted.iter().filter(|tokens| tokens.is_more(bound)).count();
+    (2 * more > counted.len()).then_some(bound)
+}
+
+/// A token comes in one event at most, so that an event beyond them is none, and may start the clock of TTFT. Parsers of reasoning and
+/// of tool calls cut tokens in two.
+fn events(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
+    let is_plain = |request: &&Request| {
+        let mut kinds = request.chunks.iter().map(|chunk| chunk.kind);
+        kinds.all(|kind| kind == ChunkKind::Answer)
+    };
+    let counted: Vec<(u64, u64, bool)> = responses
+        .completed()
+        .filter(is_plain)
+        .filter_map(|request| {
+            let reported = request.usage?.completion.filter(|tokens| *tokens > 0)?;
+            Some((
+                request.chunks.len() as u64,
+                u64::from(reported),
+                request.is_blank_first,
+            ))
+        })
+        .collect();
+    let more: Vec<_> = counted
+        .iter()
+        .filter(|(events, reported, _)| events > reported)
+        .collect();
+    if 2 * more.len() <= counted.len() {
+        return;
+    }
+    let (came, told) = more
+        .iter()
+        .fold((0u64, 0u64), |(came, told), (events, reported, _)| {
+            (came + events, told + reported)
+        });
+    let blank = more.iter().filter(|(.., is_blank)| *is_blank).count();
+    let blank = match blank {
+        0 => String::new(),
+        blank => format!("; the first event of {blank} is white space alone, and TTFT is its moment"),
+    };
+    reasons.push(found(
+        Code::TokensDisagree,
+        format!(
+            "{} of {} answers came in more events with text than the server counts tokens ({came} events, {told} tokens){blank}",
+            more.len(),
+            counted.len()
+        ),
+        Some("no more events than tokens in half of the answers".to_owned()),
+    ));
+}
+
+/// That most answers begin with an event of white space alone, well ahead of the next one: TTFT is its moment.
+pub fn blank_beginnings(requests: &[Request]) -> Option<String> {
+    let completed = || requests.iter().filter(|request| request.is_completed());
+    let all = completed().count();
+    let is_ahead = |request: &&Request| {
+        if !request.is_blank_first || request.chunks.len() < 3 {
+            return false;
+        }
+        let pairs = request.chunks.pairs();
+        let mut gaps: Vec<u64> = pairs
+            .map(|(one, next)| next.at_ns.saturating_sub(one.at_ns))
+            .collect();
+        let first = gaps.remove(0);
+        gaps.sort_unstable();
+        first as f64 > AHEAD * gaps[gaps.len() / 2] as f64
+    };
+    let blank = completed().filter(is_ahead).count();
+    (2 * blank > all).then(|| {
+        format!(
+            "{blank} of {all} answers begin with an event of white space alone, well ahead of the next one: TTFT is its moment"
+        )
+    })
 }
 
 /// What the answers of a measurement held.
@@ -49,6 +194,12 @@ pub fn answers(requests: &[Request]) -> Answers {
             answers.read += 1;
             answers.one_token += u32::from(share >= ONE_TOKEN);
             answers.echoes += u32::from(request.echoes_prompt);
+        }
+        if let Some(tokens) = Tokens::of(request) {
+            answers.counted += 1;
+            answers.reported_tokens += tokens.reported as u64;
+            answers.counted_tokens += tokens.own as u64;
+            answers.events += tokens.events as u64;
         }
         if let Some(prompt) = counted_prompt(request) {
             answers.prompts += 1;
@@ -80,20 +231,20 @@ fn counted_prompt(request: &Request) -> Option<CountedPrompt> {
 }
 
 /// An engine that reads less than it was sent is fast for another reason than the one that is looked for.
-fn prompts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+fn prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     // The simulated engine has no tokenizer: of text it counts pieces.
-    let is_text = !evidence.cell.scenario.workload.tokenize_prompt;
-    if evidence.summary.origin == Origin::Simulated && is_text {
+    let is_text = !responses.scenario.workload.tokenize_prompt;
+    if responses.is_simulated && is_text {
         return;
     }
-    let counted: Vec<CountedPrompt> = evidence.completed().filter_map(counted_prompt).collect();
+    let counted: Vec<CountedPrompt> = responses.completed().filter_map(counted_prompt).collect();
     if counted.is_empty() {
         return;
     }
     let surplus = |prompt: &CountedPrompt| f64::from(prompt.reported) - f64::from(prompt.sent);
-    let share = evidence.bounds.prompt_tokens;
+    let share = responses.bounds.prompt_tokens;
     let slack = |prompt: &CountedPrompt| (share * f64::from(prompt.sent)).max(FEW_TOKENS);
-    let template = match evidence.launch.contact.dialect.protocol == Protocol::Chat {
+    let template = match responses.protocol == Protocol::Chat {
         true => TEMPLATE_TOKENS,
         false => 0.0,
     };
@@ -176,8 +327,8 @@ fn length(request: &Request) -> Option<(u32, Length)> {
 }
 
 /// Answers that end early make latencies look better and load the engine less; answers that go on make throughput look better.
-fn lengths(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    let answers: Vec<(u32, u32, Length)> = evidence
+fn lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
+    let answers: Vec<(u32, u32, Length)> = responses
         .completed()
         .filter_map(|request| {
             let (tokens, length) = length(request)?;
@@ -189,7 +340,7 @@ fn lengths(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     });
     let mut judge = |code: Code, what: Length, word: &str| {
         let count = answers.iter().filter(|(.., length)| *length == what).count();
-        if count as f64 > evidence.bounds.short_outputs * answers.len() as f64 {
+        if count as f64 > responses.bounds.short_outputs * answers.len() as f64 {
             reasons.push(found(
                 code,
                 format!(
@@ -198,17 +349,17 @@ fn lengths(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
                 ),
                 Some(format!(
                     "{} of the answers",
-                    percent(evidence.bounds.short_outputs)
+                    percent(responses.bounds.short_outputs)
                 )),
             ));
         }
     };
-    if !evidence.cell.scenario.stop_at_eos {
+    if !responses.scenario.stop_at_eos {
         judge(Code::OutputShort, Length::Short, "shorter than asked");
     }
     judge(Code::OutputLong, Length::Long, "longer than asked");
-    let all = evidence.completed().count();
-    let uncounted = evidence
+    let all = responses.completed().count();
+    let uncounted = responses
         .completed()
         .filter(|request| reported_tokens(request).is_none())
         .count();
@@ -223,8 +374,8 @@ fn lengths(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 
 /// Weights that went to NaN, or a kernel that returns nothing, answer with one token all the time, and quickly; a server that sends the
 /// prompt back computes nothing at all.
-fn degenerate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    let answers = answers(evidence.requests);
+fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
+    let answers = answers(responses.requests);
     let bound = format!("half of the answers, {} of each", percent(ONE_TOKEN));
     let kinds = [
         (

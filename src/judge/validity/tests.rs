@@ -1,5 +1,5 @@
 use super::*;
-use crate::results::record::telemetry::{Gpu, GpuWindow, HostWindow, Range};
+use crate::results::record::telemetry::{Gpu, GpuWindow, HostWindow, Range, Source, SourceFacts};
 
 #[test]
 fn every_code_has_one_row_in_the_table_and_the_document_is_that_table() {
@@ -231,4 +231,28 @@ fn what_a_gpu_went_through_is_found_with_its_weight_and_a_usual_one_is_not() {
     };
     assert_eq!(on(drawn(), None), [(Code::GpuNotAtRest, Verdict::Suspect)]);
     assert_eq!(on(drawn(), Some(true)), [(Code::GpuNotAtRest, Verdict::Valid)]);
+}
+
+/// An engine that computes answers late about itself; its counters are whole all the same.
+#[test]
+fn a_silent_engine_whose_counters_are_whole_is_a_note_and_any_other_silence_is_suspect() {
+    let facts = |source, longest_gap_s, is_bracketed| SourceFacts {
+        source,
+        device: None,
+        period_s: 1.0,
+        samples: 3,
+        longest_gap_s,
+        is_bracketed,
+        trouble: None,
+    };
+    let weight = |facts: &SourceFacts| machine::silence(facts, 3.0).map(|(_, weight)| weight);
+    assert_eq!(weight(&facts(Source::Engine, 7.5, true)), Some(Verdict::Valid));
+    assert_eq!(weight(&facts(Source::Engine, 7.5, false)), Some(Verdict::Suspect));
+    assert_eq!(weight(&facts(Source::Nvml, 7.5, true)), Some(Verdict::Suspect));
+    assert_eq!(weight(&facts(Source::Engine, 2.9, true)), None);
+    let gave_up = SourceFacts {
+        trouble: Some("it hangs".to_owned()),
+        ..facts(Source::Engine, 0.0, true)
+    };
+    assert_eq!(weight(&gave_up), Some(Verdict::Suspect));
 }

@@ -451,6 +451,7 @@ pub(super) fn blank(job: &Job) -> Request {
         counted_chunks: None,
         counted_prompt: None,
         uniform: None,
+        is_blank_first: false,
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,
@@ -539,7 +540,6 @@ pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) 
         clock_jumps: 0,
         lateness: Lateness::default(),
         left_open: 0,
-        kept_in_memory: 0,
         threads: Vec::new(),
     }
 }

@@ -4,7 +4,7 @@ use crate::base::units::Span;
 use crate::load::exchange::GRACE;
 use crate::load::server::{Act, Server, begun, plain, stream, target};
 use crate::load::spill::Spill;
-use crate::matrix::plan::Protocol;
+use crate::matrix::plan::{Protocol, Usage};
 use crate::results::record::request::{ChunkKind, Class};
 
 const A: &str = r#"data: {"choices":[{"text":"a"}]}"#;
@@ -118,6 +118,17 @@ async fn a_connection_that_cannot_be_watched_is_no_timeout() {
     for failure in sent.into_iter().map(|sent| sent.request.failure.unwrap()) {
         assert_eq!(failure.class, Class::Connect, "{failure:?}");
         assert!(failure.message.contains("cannot be watched"), "{failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_record_tells_whether_its_count_came_because_we_asked() {
+    let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+    for (usage, is_ours) in [(Usage::Unasked, false), (Usage::StreamOptions, true)] {
+        let mut load = load(server.port, &[0]);
+        load.target.dialect.usage = usage;
+        let told = driven(load).await.requests[0].usage;
+        assert_eq!(told.map(|usage| usage.is_ours), Some(is_ours), "{usage:?}");
     }
 }
 
@@ -426,7 +437,7 @@ async fn answers_that_lie_on_the_disk_are_those_that_memory_holds() {
             let mut request = driven_by(load, is_bare).await.remove(0);
             assert_eq!((request.failure.clone(), request.chunks.len()), (None, 3001));
             if let Some(spill) = spill {
-                assert_eq!(spill.missed(), 0);
+                assert_eq!(spill.missed(), None);
                 assert!(request.chunks.packed().blocks() > 2);
                 assert!(
                     request.chunks.packed().here().is_empty(),

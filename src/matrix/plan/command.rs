@@ -30,8 +30,8 @@ pub struct Given<'a> {
     pub folder: Option<&'a Path>,
     /// The port; the usual one where absent.
     pub port: Option<u16>,
-    /// The leased devices; the first ones where absent.
-    pub devices: Option<&'a [u32]>,
+    /// The leased devices by their names; the first ones where absent.
+    pub devices: Option<&'a [String]>,
 }
 
 /// The line that starts a launch, on its usual port and devices. An engine that is attached to has none: its address is given as a comment.
@@ -46,7 +46,7 @@ pub fn line_of(launch: &Launch, given: Given<'_>) -> Line {
         port: given.port.unwrap_or_else(|| launch.usual_port()),
         devices: match given.devices {
             Some(devices) => devices.to_vec(),
-            None => (0..launch.devices).collect(),
+            None => (0..launch.devices).map(|device| device.to_string()).collect(),
         },
     };
     match &launch.place {
@@ -209,13 +209,12 @@ fn names_itself(name: &str, value: &Text) -> bool {
 struct Filler<'a> {
     folder: Option<&'a Path>,
     port: u16,
-    devices: Vec<u32>,
+    devices: Vec<String>,
 }
 
 impl Filler<'_> {
     fn device_list(&self) -> String {
-        let devices: Vec<String> = self.devices.iter().map(u32::to_string).collect();
-        devices.join(",")
+        self.devices.join(",")
     }
 
     /// What `--mount` takes. `-v` would make a missing source, empty; this way it is an error, as it is for a run.
@@ -380,9 +379,10 @@ mod tests {
             ..Container::default()
         });
         launch.devices = 2;
+        let names = ["4", "6"].map(str::to_owned);
         let given = Given {
             port: Some(20123),
-            devices: Some(&[4, 6]),
+            devices: Some(&names),
             folder: None,
         };
         let line = line_of(&launch, given).joined();

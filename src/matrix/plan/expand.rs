@@ -84,8 +84,9 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
             }
         }
     }
+    let is_whole = mistakes.is_empty();
     for (exclusion, hit) in matrix.exclude.iter().zip(&excluded) {
-        if !hit && mistakes.is_empty() {
+        if !hit && is_whole {
             mistakes.push(check::useless_exclusion(exclusion));
         }
     }

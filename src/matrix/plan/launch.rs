@@ -263,7 +263,7 @@ pub enum Gpus {
 
 impl Gpus {
     /// The CDI names by which a launch with these devices asks for GPUs; none where it asks otherwise, or for none.
-    pub fn cdi(self, devices: &[u32]) -> Vec<String> {
+    pub fn cdi(self, devices: &[String]) -> Vec<String> {
         match self {
             Self::Cdi => devices
                 .iter()

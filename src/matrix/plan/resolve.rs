@@ -16,13 +16,26 @@ use crate::matrix::spec::engine::{
 };
 use crate::matrix::spec::matrix::{EngineEntry, Matrix, ModelEntry, Override, ScenarioEntry};
 use crate::matrix::spec::scenario::{Limits, Scenario};
+use crate::matrix::spec::search::{By, Search};
 use crate::matrix::spec::select::{AxisValues, fits};
 use crate::matrix::spec::shape::{OrderedMap, Raw};
 use crate::matrix::spec::text::Text;
 use crate::matrix::spec::workload::{Dataset, Workload};
 
+/// The most prompts that a search has where nothing says how many.
+const SEARCHED_PROMPTS: u32 = 20_000;
+
 /// How many prompts a scenario has that neither says it nor has a rate and an end, from which the number follows.
 const USUAL_PROMPTS: u32 = 1_000;
+
+/// How many prompts the highest rate of a search needs for the duration of a point; `None` where nothing ends its points or limits them to
+/// fewer.
+fn search_needs(search: &Search, arrival: &Arrival) -> Option<u32> {
+    let is_timed = search.by == By::Rate && search.prompts.is_none() && search.objection().is_none();
+    let highest = is_timed.then(|| search.arrival(arrival, search.to))?;
+    let needed = highest.enough(search.duration)?;
+    Some(needed.clamp(USUAL_PROMPTS, SEARCHED_PROMPTS))
+}
 
 /// One engine, model and scenario of a matrix with everything that belongs to them.
 pub(crate) struct Site<'a> {
@@ -528,7 +541,14 @@ impl Site<'_> {
                 path,
                 prompts: prompts
                     .or(entry.prompts.as_ref().map(|prompts| prompts.value))
-                    .unwrap_or_else(|| arrival.enough(entry.duration).unwrap_or(USUAL_PROMPTS)),
+                    .unwrap_or_else(|| {
+                        let searched = entry
+                            .search
+                            .as_ref()
+                            .and_then(|search| search_needs(&search.value, &arrival));
+                        let paced = || arrival.enough(entry.duration);
+                        searched.or_else(paced).unwrap_or(USUAL_PROMPTS)
+                    }),
                 input_len: entry.input_len,
                 output_len: entry.output_len,
                 range_ratio: entry.range_ratio.as_ref().map_or_else(

@@ -17,8 +17,10 @@ pub struct GpuList(Vec<GpuName>);
 pub enum GpuName {
     /// By its index in the order of the PCI bus, as `nvidia-smi` counts.
     Index(u32),
-    /// By its UUID or the beginning of it, such as `GPU-57b0`.
+    /// By its UUID or the beginning of it, such as `GPU-57b0`; of a GPU that is cut into instances (MIG) all of them.
     Uuid(String),
+    /// An instance (MIG) by the index of its GPU and its number there, such as `0:1`.
+    Instance(u32, u32),
 }
 
 impl GpuList {
@@ -36,11 +38,18 @@ impl FromStr for GpuList {
         for part in text.split(',').map(str::trim) {
             let wrong = || {
                 format!(
-                    "`{part}` names no GPU; write numbers and ranges such as `4-7` or `0,2`, or UUIDs such as `GPU-57b0…`"
+                    "`{part}` names no GPU; write numbers and ranges such as `4-7` or `0,2`, UUIDs such as `GPU-57b0…` or `MIG-57b0…`, or instances (MIG) such as `0:1`"
                 )
             };
             if part.starts_with("GPU-") || part.starts_with("MIG-") {
                 names.push(GpuName::Uuid(part.to_owned()));
+                continue;
+            }
+            if let Some((gpu, number)) = part.split_once(':') {
+                let (Ok(gpu), Ok(number)) = (gpu.parse(), number.parse()) else {
+                    return Err(wrong());
+                };
+                names.push(GpuName::Instance(gpu, number));
                 continue;
             }
             let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -59,6 +68,7 @@ impl fmt::Display for GpuName {
         match self {
             Self::Index(index) => index.fmt(f),
             Self::Uuid(uuid) => uuid.fmt(f),
+            Self::Instance(gpu, number) => write!(f, "{gpu}:{number}"),
         }
     }
 }
@@ -114,7 +124,8 @@ mod tests {
         let list = |text: &str| text.parse::<GpuList>().map(String::from);
         assert_eq!(list("4-7"), Ok("4,5,6,7".to_owned()));
         assert_eq!(list("0, 2,GPU-57b0"), Ok("0,2,GPU-57b0".to_owned()));
-        for wrong in ["", "a", "3-1", "1-", "-1", "0,,1", "0-99999"] {
+        assert_eq!(list("0:1,MIG-57b0"), Ok("0:1,MIG-57b0".to_owned()));
+        for wrong in ["", "a", "3-1", "1-", "-1", "0,,1", "0-99999", "0:", ":1", "0:a"] {
             assert!(list(wrong).is_err(), "{wrong}");
         }
         assert_eq!(

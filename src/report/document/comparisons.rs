@@ -77,7 +77,7 @@ pub enum Standpoint {
     Same,
     /// The starts do not tell.
     Unclear,
-    /// There are too few starts, more differs than the engine, or the better one alone is suspect.
+    /// There are too few starts, more differs than the engine, or the better one is suspect.
     NotJudged,
 }
 
@@ -98,7 +98,7 @@ pub struct Standings {
     pub same: usize,
     /// Ones of which the starts do not tell.
     pub unclear: usize,
-    /// Ones with too few starts, in which more differs than the engine, or of which the better one alone is suspect.
+    /// Ones with too few starts, in which more differs than the engine, or of which the better one is suspect.
     pub not_judged: usize,
     /// Cells that may not be compared with the reference.
     pub refused: usize,

@@ -114,7 +114,10 @@ fn device(gpu: &Gpu) -> String {
     words.extend(gpu.max_sm_clock_mhz.map(|clock| format!("up to {clock:.0} MHz")));
     words.extend(gpu.driver.as_ref().map(|driver| format!("driver {driver}")));
     words.extend(gpu.cuda.as_ref().map(|cuda| format!("CUDA {cuda}")));
-    words.extend((gpu.mig == Some(true)).then(|| "cut into instances".to_owned()));
+    words.extend(match &gpu.instance {
+        Some(instance) => Some(format!("instance {} of GPU {}", instance.number, instance.gpu)),
+        None => (gpu.mig == Some(true)).then(|| "cut into instances".to_owned()),
+    });
     words.extend((gpu.ecc == Some(false)).then(|| "ECC off".to_owned()));
     words.join(", ")
 }

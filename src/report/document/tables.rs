@@ -118,7 +118,7 @@ fn standing(standings: &[Standings], of_means: String) -> Table {
             "each row by the metric that fits its load: latency at a fixed rate, what a search found, throughput otherwise".to_owned(),
             format!(
                 "wins and losses: beyond chance among all pairs of this report, and beyond {:.0} %; not judged: fewer than five starts on a side, \
-                 more differs than the engine, or the better one alone is suspect",
+                 more differs than the engine, or the better one is suspect",
                 USUAL_BOUND * 100.0
             ),
             of_means,

@@ -243,10 +243,16 @@ impl Block {
         self.vision_line |= metric == Metric::Tokens(Count::InputVision);
         let number: Option<f64> = match value.parse::<f64>() {
             Ok(number) if number.is_finite() => Some(number * scale),
-            // Python's word for what has no value.
-            Ok(_) => None,
+            // Python's words for what has no value.
+            Ok(_)
+                if value
+                    .trim_start_matches(['-', '+'])
+                    .starts_with(|c: char| c.is_ascii_alphabetic()) =>
+            {
+                None
+            }
             Err(_) if ["N/A", "–", "-", "None"].contains(&value) => None,
-            Err(_) => {
+            Ok(_) | Err(_) => {
                 self.warnings.push(Warning::new(
                     line,
                     About::Figures,

@@ -10,6 +10,11 @@ use crate::matrix::spec::workload::Profile;
 
 /// From this many tokens per event on, the time between events is no longer the time of a token.
 const MERGED: f64 = 1.05;
+/// From so many times the tokens on, there are more times between tokens than tokens: the figures contradict each other. Accepted
+/// tokens of speculative decoding and answers of unlike length stay far below.
+const TOO_MANY: f64 = 1.5;
+/// By which factor the mean TPOT of requests may lie below that of their tokens: short answers weigh as much as long ones.
+const WEIGHED: f64 = 4.0;
 /// The share by which a count of tokens from the text may differ from the count that throughput is made of.
 const RECOUNTED: f64 = 0.1;
 
@@ -20,6 +25,7 @@ pub(super) fn contradictions(found: &Found) -> Vec<Warning> {
         warnings: Vec::new(),
     };
     checks.identity();
+    checks.signs();
     checks.counts();
     checks.flows();
     checks.orders();
@@ -169,6 +175,21 @@ impl Checks<'_> {
         }
     }
 
+    /// Nothing that is measured here lies below zero.
+    fn signs(&mut self) {
+        let found = self.found;
+        for (metric, printed) in &found.figures {
+            if let Some(value) = printed.value.filter(|value| *value < 0.0) {
+                let says = format!(
+                    "{} is {value:.2} {}, below zero",
+                    metric.label(),
+                    metric.unit().symbol()
+                );
+                self.warn(printed.line, About::Figures, says);
+            }
+        }
+    }
+
     fn counts(&mut self) {
         let asked = &self.found.asked;
         let completed = self.printed(Metric::Completed);
@@ -288,6 +309,7 @@ impl Checks<'_> {
 
     /// Answers of one length: what they take is the first token and the rest of them.
     fn whole_and_parts(&mut self) {
+        self.tokens_too_quick();
         let asked = &self.found.asked;
         let completed = self.found.figure(Metric::Completed);
         let output = self.found.figure(Metric::Tokens(Count::Output));
@@ -310,6 +332,28 @@ impl Checks<'_> {
         );
     }
 
+    /// A mean TPOT in which answers of such a length would have ended long before they did.
+    fn tokens_too_quick(&mut self) {
+        let value = |metric| self.found.figure(metric);
+        let mean = |sample| value(time(Mean, sample));
+        if let (Some(completed), Some(output), Some(e2e), Some(ttft), Some((tpot, line))) = (
+            value(Metric::Completed),
+            value(Metric::Tokens(Count::Output)),
+            mean(Sample::E2e),
+            mean(Sample::Ttft),
+            self.printed(time(Mean, Sample::Tpot)),
+        ) {
+            let each = (e2e - ttft) * completed / (output - completed);
+            if output > completed && tpot.high * WEIGHED < each {
+                let says = format!(
+                    "mean TPOT is {:.2} ms, and mean E2E, mean TTFT and the output tokens come to {each:.2} ms for each",
+                    tpot.middle()
+                );
+                self.warn(line, About::Figures, says);
+            }
+        }
+    }
+
     /// Times between events that carry several tokens are no times between tokens.
     ///
     /// Source: spec/bench-serving.md 13.3.
@@ -330,6 +374,18 @@ impl Checks<'_> {
             return;
         };
         let gaps = completed * (e2e - ttft) / itl.middle();
+        let rest = output - completed;
+        if itl.low > 0.0 && rest > 0.0 && gaps > TOO_MANY * rest {
+            let says = format!(
+                "mean ITL is {:.2} ms, and the answers took {:.2} ms on average after their first token: that is time for {:.0} tokens \
+                 each, and they have {:.0}",
+                itl.middle(),
+                e2e - ttft,
+                gaps / completed,
+                rest / completed,
+            );
+            self.warn(line, About::Figures, says);
+        }
         if is_divided || accepts_more || itl.low <= 0.0 || gaps < 1.0 {
             return;
         }

@@ -415,3 +415,72 @@ fn printed_figures_are_in_the_lines_of_results() {
         }
     }
 }
+
+/// Two files with all digits are one measurement if other tools wrote them, and two if one tool did.
+#[test]
+fn one_measurement_of_two_tools_is_one_row_and_of_one_tool_two() {
+    let read = |file: &str| read(file, fixture!("vllm.json")).unwrap();
+    let (one, mut other) = (read("a.json"), read("b.json"));
+    assert_eq!(
+        run("t", &[one.clone(), other.clone()], Keep::Commands)
+            .summaries
+            .len(),
+        2
+    );
+    other.found[0].tool = Tool::BenchServing;
+    assert_eq!(run("t", &[one, other], Keep::Commands).summaries.len(), 1);
+}
+
+/// A block whose figures fit together, and what is said when one of them is changed.
+#[test]
+fn figures_that_cannot_be_together_are_told_with_their_line() {
+    let block = "\
+benchmark_args=Namespace(backend='vllm', num_prompts=1000)
+
+============ Serving Benchmark Result ============
+Successful requests:                     1000
+Benchmark duration (s):                  100.00
+Total input tokens:                      512000
+Total generated tokens:                  256000
+Request throughput (req/s):              10.00
+Input token throughput (tok/s):          5120.00
+Output token throughput (tok/s):         2560.00
+----------------End-to-End Latency----------------
+Mean E2E Latency (ms):                   50000.00
+---------------Time to First Token----------------
+Mean TTFT (ms):                          20000.00
+-----Time per Output Token (excl. 1st token)------
+Mean TPOT (ms):                          117.65
+---------------Inter-Token Latency----------------
+Mean ITL (ms):                           117.65
+==================================================
+";
+    let warnings = |text: &str| imported("x.log", text).warnings;
+    assert!(warnings(block).is_empty(), "{:?}", warnings(block));
+    for (from, to, line, words) in [
+        ("117.65", "1.17", 18, "mean ITL is 1.17 ms"),
+        (
+            "Mean TPOT (ms):                          117.65",
+            "Mean TPOT (ms):                          1.17",
+            16,
+            "mean TPOT is 1.17 ms",
+        ),
+        ("20000.00", "-20000.00", 14, "below zero"),
+        ("2560.00", "1e400", 10, "`1e400` is no number"),
+    ] {
+        let told = warnings(&block.replace(from, to));
+        let is_told = |warning: &&String| warning.contains(words) && warning.contains(&format!(":{line}"));
+        assert!(
+            told.iter().any(|warning| is_told(&warning)),
+            "{from} to {to}: {told:?}"
+        );
+    }
+    // Python's words for what has no value.
+    assert!(
+        warnings(&block.replace(
+            "Mean ITL (ms):                           117.65",
+            "Mean ITL (ms):                           nan"
+        ))
+        .is_empty()
+    );
+}

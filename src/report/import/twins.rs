@@ -3,7 +3,7 @@
 use super::{About, Found, Reading, Warning};
 use crate::judge::metrics::{Count, Metric, Sample, Statistic};
 
-/// Whether two sets of figures are of one measurement in two formats: one was printed, the other is written with all digits, both tell duration, requests and output tokens, and these agree, as does the
+/// Whether two sets of figures are of one measurement in two formats: one was printed and the other is written with all digits, or other tools wrote them; both tell duration, requests and output tokens, and these agree, as does the
 /// mean TTFT, as far as they are printed.
 fn are_twins(one: &Found, other: &Found) -> bool {
     let told = [Metric::Duration, Metric::Completed, Metric::Tokens(Count::Output)];
@@ -25,7 +25,9 @@ fn are_twins(one: &Found, other: &Found) -> bool {
             .get(&Metric::Duration)
             .is_some_and(|printed| printed.half == 0.0)
     };
-    is_exact(one) != is_exact(other) && told.iter().all(agree) && (!has(one) || !has(other) || agree(&ttft))
+    // Two files of one format are two measurements.
+    let is_other_format = is_exact(one) != is_exact(other) || one.tool != other.tool;
+    is_other_format && told.iter().all(agree) && (!has(one) || !has(other) || agree(&ttft))
 }
 
 /// Merges the same measurements of different files: figures of the one with more digits, names of whichever tells them.

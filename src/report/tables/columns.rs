@@ -194,7 +194,10 @@ pub(super) fn found_by(shown: &Shown<'_>) -> Value {
         .map(|record| {
             let what = match record.found.zip(record.attainment) {
                 Some((found, attainment)) => {
-                    format!("{found} {} ({:.2} %)", record.by.unit(), attainment * 100.0)
+                    let due = record
+                        .found_due()
+                        .map_or_else(String::new, |due| format!(", {due:.2} fell due"));
+                    format!("{found} {}{due} ({:.2} %)", record.by.unit(), attainment * 100.0)
                 }
                 None => "none".to_owned(),
             };

@@ -1,12 +1,13 @@
 //! Engines side by side, one table for each model and scenario.
 
+use super::columns::Measured;
 use super::family::Group;
 use super::ratio::{Held, better};
 use super::{
     DEFINITIONS, Mark, Row, Shown, Table, Value, certain, columns, misread, notes, queue_bound, told_apart,
     units,
 };
-use crate::judge::metrics::Better;
+use crate::judge::metrics::{Better, Metric};
 use crate::report::Column;
 
 const BEST: &str = "[best]: better than every other row, by the decision rule of `matrix compare`";
@@ -34,7 +35,12 @@ pub fn groups<'s, 'a>(shown: &'s [Shown<'a>]) -> Vec<(String, Vec<&'s Shown<'a>>
 fn table(of: &Group<'_, '_>) -> Table {
     let group = &of.rows[..];
     let searches = columns::searches(group);
-    let figures = columns::known(group);
+    let label = of.metric().label();
+    let is_measured = group.iter().any(|one| one.value(of.metric()).is_some());
+    let figures = match is_measured {
+        true => with_compared(columns::known(group), of.metric(), &label),
+        false => columns::known(group),
+    };
     let mut columns = vec![columns::words("engine", 0), ratio_column(of)];
     columns.extend(columns::identity());
     columns.extend(searches.then(columns::found));
@@ -93,6 +99,16 @@ fn table(of: &Group<'_, '_>) -> Table {
         rows,
         notes,
     })
+}
+
+/// The figures of a table with the one that its ratios are of, which is the last to find no room. What a search found has a column of its own.
+fn with_compared<'h>(mut figures: Vec<Measured<'h>>, compared: Metric, label: &'h str) -> Vec<Measured<'h>> {
+    match figures.iter_mut().find(|(metric, ..)| *metric == compared) {
+        Some((.., rank)) => *rank = 0,
+        None if matches!(compared, Metric::Found(_)) => {}
+        None => figures.insert(0, (compared, label, 1, 0)),
+    }
+    figures
 }
 
 /// The column of ratios: it names the reference, the metric and which way it is better.

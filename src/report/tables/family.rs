@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::ratio::{self, Held, Ratio, Standing};
 use super::{Shown, names};
 use crate::judge::compare::comparable::Comparability;
-use crate::judge::compare::decision::{self, Answer};
+use crate::judge::compare::decision::{self, Answer, Question};
 use crate::judge::metrics::{Flow, Metric};
 use crate::matrix::plan::Place;
 use crate::results::record::validity::{Code, Verdict};
@@ -76,10 +76,12 @@ pub fn compared<'s, 'a>(shown: &'s [Shown<'a>], reference: Option<&str>, bound: 
     groups
 }
 
-/// Asks about every pair of cells that may be compared, all at once.
+/// Asks about every pair of cells that may be compared. Chance is corrected for among all of them, while variances are shared between the cells of the
+/// same two sides only, as in `compare`: both tell one interval for one ratio.
 fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
     let mut questions = Vec::new();
     let mut asked = Vec::new();
+    let mut of_sides: BTreeMap<[String; 2], Vec<usize>> = BTreeMap::new();
     for (number, group) in groups.iter().enumerate() {
         for pair in pairs(group) {
             let (baseline, candidate) = (group.rows[pair.0], group.rows[pair.1]);
@@ -87,18 +89,38 @@ fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
             if !comparability.gives_ratio() {
                 continue;
             }
+            let places = of_sides.entry(sides(baseline, candidate)).or_default();
             for metric in &group.metrics {
+                places.push(questions.len());
                 questions.push(ratio::question(baseline, candidate, *metric, &comparability));
                 asked.push((number, pair));
             }
         }
     }
-    let terms = decision::Terms { bound, family: 0 };
+    let of_all = decision::decide(&questions, &decision::Terms { bound, family: 0 });
+    let family = of_all.first().map_or(0, |answer| answer.family);
+    let mut told: Vec<Option<Answer>> = vec![None; questions.len()];
+    for places in of_sides.values() {
+        let own: Vec<Question> = places.iter().map(|at| questions[*at].clone()).collect();
+        let answers = decision::decide(&own, &decision::Terms { bound, family });
+        for (at, answer) in places.iter().zip(answers) {
+            told[*at] = Some(answer);
+        }
+    }
     let mut all = vec![Answers::new(); groups.len()];
-    for ((number, pair), answer) in asked.into_iter().zip(decision::decide(&questions, &terms)) {
+    for ((number, pair), answer) in asked.into_iter().zip(told.into_iter().flatten()) {
         all[number].entry(pair).or_default().push(answer);
     }
     all
+}
+
+/// Names the two sides that `compare` would be asked for: two engines, or two runs of one engine.
+fn sides(baseline: &Shown<'_>, candidate: &Shown<'_>) -> [String; 2] {
+    let is_one_engine = baseline.engine() == candidate.engine();
+    [baseline, candidate].map(|shown| match is_one_engine {
+        true => shown.run.to_owned(),
+        false => format!("{} {}", shown.run, shown.engine()),
+    })
 }
 
 /// Every pair of finished cells as baseline and candidate: a row of the reference engine is the baseline, else the earlier one.
@@ -172,6 +194,8 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
     if !reference.is_done() {
         return Held::Refused(vec![format!("{} is not done", reference.engine())], None);
     }
+    let comparability = ratio::comparability(one, reference);
+    let is_described = matches!(comparability, Comparability::DescribedOnly(_));
     let ratio = || {
         let straight = answers.get(&(other, at)).map(|answers| (answers, false));
         let (answers, is_reversed) = straight.or_else(|| Some((answers.get(&(at, other))?, true)))?;
@@ -183,6 +207,9 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
         };
         if let Some(why) = doubt {
             (ratio.standing, ratio.reason) = (Standing::NotJudged, why);
+        } else if is_described && let Some(why) = suspect_alone(one, reference) {
+            // What differs may be what the doubt is about: both are said.
+            ratio.reason = format!("{why}; {}", ratio.reason);
         }
         Some(ratio)
     };
@@ -190,7 +217,7 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
         Some(ratio) => Held::Ratio(ratio, said),
         None => Held::Refused(vec![format!("{} is not known", group.metric().label())], None),
     };
-    match ratio::comparability(one, reference) {
+    match comparability {
         Comparability::Comparable => with(Vec::new()),
         Comparability::WithDifferences(said) | Comparability::DescribedOnly(said) => with(said),
         Comparability::PerGpuOnly(said) => Held::Refused(said, per_gpu(one, reference, group.metric())),
@@ -198,34 +225,50 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
     }
 }
 
-/// Why a row has not won against another one although its figures are better: it alone is suspect, or the other one alone was disturbed. What
-/// both are suspected of they have in common.
+/// Why a row has not won against another one although its figures are better: it is suspect, or the other one alone was disturbed.
 fn doubt(winner: &Shown<'_>, loser: &Shown<'_>) -> Option<String> {
-    let codes = |one: &Shown<'_>| {
-        let mut counts: BTreeMap<Code, usize> = BTreeMap::new();
-        for reason in one.counted().flat_map(super::notes::doubts) {
-            if reason.only.is_empty() {
-                *counts.entry(reason.code).or_default() += 1;
-            }
-        }
-        // One start of several is an accident, and part of their spread.
-        let least = one.counted().count().div_ceil(2);
-        counts.retain(|_, count| *count >= least);
-        counts
-    };
-    let (ours, theirs) = (codes(winner), codes(loser));
-    let named = |codes: Vec<&Code>| {
-        let names: Vec<&str> = codes.into_iter().map(|code| code.name()).collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    };
-    let own = ours.keys().filter(|code| !theirs.contains_key(code)).collect();
+    let (ours, theirs) = (doubts(winner), doubts(loser));
     let disturbed = theirs
         .keys()
         .filter(|code| code.is_disturbance() && !ours.contains_key(code))
         .collect();
-    let suspect = named(own).map(|codes| format!("{} alone is suspect ({codes})", winner.engine()));
-    suspect
+    let both = || {
+        let codes = named(ours.keys().collect())?;
+        Some(format!(
+            "{} and {} are suspect ({codes})",
+            winner.engine(),
+            loser.engine()
+        ))
+    };
+    suspect_alone(winner, loser)
+        .or_else(both)
         .or_else(|| named(disturbed).map(|codes| format!("{} alone was disturbed ({codes})", loser.engine())))
+}
+
+/// That one row is suspect of what the other one is not.
+fn suspect_alone(one: &Shown<'_>, other: &Shown<'_>) -> Option<String> {
+    let (ours, theirs) = (doubts(one), doubts(other));
+    let own = ours.keys().filter(|code| !theirs.contains_key(code)).collect();
+    named(own).map(|codes| format!("{} alone is suspect ({codes})", one.engine()))
+}
+
+/// What a row is suspect of on half of its starts or more. One start of several is an accident, and part of their spread.
+fn doubts(one: &Shown<'_>) -> BTreeMap<Code, usize> {
+    let mut counts: BTreeMap<Code, usize> = BTreeMap::new();
+    for reason in one.counted().flat_map(super::notes::doubts) {
+        if reason.only.is_empty() {
+            *counts.entry(reason.code).or_default() += 1;
+        }
+    }
+    let least = one.counted().count().div_ceil(2);
+    counts.retain(|_, count| *count >= least);
+    counts
+}
+
+/// Codes as a list; `None` of none.
+fn named(codes: Vec<&Code>) -> Option<String> {
+    let names: Vec<&str> = codes.into_iter().map(|code| code.name()).collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// The ratio of throughput per GPU; `None` of what is no throughput.
@@ -456,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn who_alone_is_suspect_does_not_win_and_who_alone_was_disturbed_does_not_lose() {
+    fn who_is_suspect_does_not_win_and_who_alone_was_disturbed_does_not_lose() {
         let (slow, quick) = (|| around("a", 100.0), || around("b", 150.0));
         let of = |slow, quick| judged(slow, quick);
         assert_eq!(
@@ -472,10 +515,10 @@ mod tests {
             of(with(slow(), Code::QueueGrowing), quick()),
             (Standing::Better, Some(1))
         );
-        // What both have is no difference; a row with doubts is never the best.
+        // Nor does who is suspect of the same as the other one.
         assert_eq!(
             of(with(slow(), Code::WindowShort), with(quick(), Code::WindowShort)),
-            (Standing::Better, None)
+            (Standing::NotJudged, None)
         );
         // The first one is the reference, and loses by a count that nothing bears out.
         assert_eq!(

@@ -177,11 +177,6 @@ impl<'a> Shown<'a> {
     /// What a function reads of the measurements that count, by start: repeats on one start share its luck. A server that someone else started
     /// has one start, however often it is measured.
     pub(crate) fn by_start(&self, read: impl Fn(&Summary) -> Option<f64>) -> Vec<Vec<f64>> {
-        self.numbered(read).into_values().collect()
-    }
-
-    /// The same by the number of the start.
-    pub(crate) fn numbered(&self, read: impl Fn(&Summary) -> Option<f64>) -> BTreeMap<u32, Vec<f64>> {
         let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for summary in self.counted() {
             if let Some(value) = read(summary) {
@@ -193,7 +188,7 @@ impl<'a> Shown<'a> {
                 starts.entry(start).or_default().push(value);
             }
         }
-        starts
+        starts.into_values().collect()
     }
 
     /// The values of a figure over the measurements that count and have it.

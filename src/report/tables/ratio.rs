@@ -2,6 +2,8 @@
 //!
 //! Every ratio of every report passes through here: what is not [`comparable`] gets none.
 
+use std::collections::BTreeMap;
+
 use super::Shown;
 use crate::judge::compare::comparable::{self, Comparability, Side};
 use crate::judge::compare::decision::{Answer, Design, Gap, LEVEL, Outcome, Question, Sample};
@@ -53,7 +55,7 @@ pub enum Standing {
     Same,
     /// The starts do not tell, or it is better in one metric and worse in another.
     Unclear,
-    /// There are too few starts, more differs than the engine, or the better one alone is suspect.
+    /// There are too few starts, more differs than the engine, or the better one is suspect.
     NotJudged,
 }
 
@@ -121,7 +123,14 @@ pub(super) fn comparability(one: &Shown<'_>, other: &Shown<'_>) -> Comparability
 pub(super) fn samples(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) -> [Sample; 2] {
     let (our_part, their_part) = (part(one), part(reference));
     let shared = comparable::shared(&told(one, &our_part), &told(reference, &their_part));
-    [reference, one].map(|shown| shared.map_or_else(Sample::default, |set| sample(shown, set, metric)))
+    let Some(set) = shared else {
+        return [Sample::default(), Sample::default()];
+    };
+    let least = resolution::common([reference, one].map(|shown| least(shown, set, metric)));
+    [reference, one].map(|shown| {
+        let starts = shown.by_start(|summary| read(summary, set, metric));
+        of_starts(shown, set, metric, &resolution::raised(&starts, least))
+    })
 }
 
 /// The measurements that a comparison knows of: an invalid one beside sound ones is left out of the cell's figures, so it keeps
@@ -155,6 +164,16 @@ pub(super) fn question(
         let [theirs, ours] = [reference, one].map(|shown| comparable::slo(&shown.cell.scenario));
         comparable::slo_apart(metric, &ours, &theirs).map(Gap::NotComparable)
     };
+    let drained = || {
+        let mut rows = [reference, one].into_iter();
+        rows.find_map(|shown| {
+            let figures = shown
+                .counted()
+                .filter_map(|summary| summary.figures.get(&Definitions::Matrix));
+            let why = gates::drained(&shown.cell.scenario, metric, figures)?;
+            Some(Gap::NotComparable(format!("{}: {why}", shown.engine())))
+        })
+    };
     let whole = question::of_samples(samples(reference, one, metric), attached, metric, noise);
     let asked = match rounds(reference, one, metric) {
         Some([baseline, candidate]) => Question {
@@ -166,20 +185,29 @@ pub(super) fn question(
         None => whole,
     };
     Question {
-        gap: gap(comparability).or_else(lengths).or_else(slo),
+        gap: gap(comparability).or_else(lengths).or_else(slo).or_else(drained),
         ..asked
     }
 }
 
-/// The samples of two rows of one run that alternated: the starts of those rounds in which both count; `None` where they did not alternate.
+/// The samples of two rows of one run that alternated: the starts of those rounds in which both count; `None` where they did not alternate. The
+/// rounds on a server that somebody else started are repeats on its one start.
 fn rounds(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) -> Option<[Sample; 2]> {
     let (plan, theirs) = (one.plan?, reference.plan?);
-    if !std::ptr::eq(plan, theirs) || one.launch.is_attached() || reference.launch.is_attached() {
+    if !std::ptr::eq(plan, theirs) {
         return None;
     }
     let (our_part, their_part) = (part(one), part(reference));
     let set = comparable::shared(&told(one, &our_part), &told(reference, &their_part))?;
-    let values = [reference, one].map(|shown| shown.numbered(|summary| read(summary, set, metric)));
+    let values = [reference, one].map(|shown| {
+        let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for summary in shown.counted() {
+            let own = starts.entry(summary.start).or_default();
+            own.extend(read(summary, set, metric));
+        }
+        starts.retain(|_, repeats| !repeats.is_empty());
+        starts
+    });
     let made = plan.rounds(&reference.launch.id, &one.launch.id);
     let whole: Vec<[u32; 2]> = made
         .into_iter()
@@ -188,9 +216,14 @@ fn rounds(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) -> Option<[Sam
     if whole.is_empty() {
         return None;
     }
+    let least = resolution::common([reference, one].map(|shown| least(shown, set, metric)));
     let of = |side: usize, shown: &Shown<'_>| {
         let starts = whole.iter().map(|round| values[side][&round[side]].clone());
-        of_starts(shown, set, metric, &starts.collect::<Vec<_>>())
+        let starts: Vec<Vec<f64>> = match shown.launch.is_attached() {
+            true => vec![starts.flatten().collect()],
+            false => starts.collect(),
+        };
+        of_starts(shown, set, metric, &resolution::raised(&starts, least))
     };
     Some([of(0, reference), of(1, one)])
 }
@@ -208,23 +241,18 @@ fn told<'s>(shown: &Shown<'s>, part: &'s [&'s Summary]) -> Side<'s> {
     }
 }
 
-fn sample(shown: &Shown<'_>, definitions: Definitions, metric: Metric) -> Sample {
-    let starts = shown.by_start(|summary| read(summary, definitions, metric));
-    of_starts(shown, definitions, metric, &starts)
+/// What values of zero of a row are raised to.
+fn least(shown: &Shown<'_>, definitions: Definitions, metric: Metric) -> Option<f64> {
+    let of_all = |metric: Metric| -> Vec<f64> {
+        let read = |summary| read(summary, definitions, metric);
+        shown.counted().filter_map(read).collect()
+    };
+    let completed = of_all(Metric::Completed).into_iter().reduce(f64::min);
+    resolution::least(metric, &of_all(Metric::Throughput(Flow::Requests)), completed)
 }
 
 /// The sample of these starts of a row.
 fn of_starts(shown: &Shown<'_>, definitions: Definitions, metric: Metric, starts: &[Vec<f64>]) -> Sample {
-    let of_all = |metric: Metric| -> Vec<f64> {
-        let figures = shown
-            .counted()
-            .filter_map(|summary| summary.figures.get(&definitions));
-        figures
-            .filter_map(|figures| metrics::figure(figures, metric))
-            .collect()
-    };
-    let completed = of_all(Metric::Completed).into_iter().reduce(f64::min);
-    let least = resolution::least(metric, &of_all(Metric::Throughput(Flow::Requests)), completed);
     Sample {
         launch: Some(format!("{}/{}", shown.run, shown.launch.id)),
         first_stage: shown.stage.map(|stage| {
@@ -232,7 +260,7 @@ fn of_starts(shown: &Shown<'_>, definitions: Definitions, metric: Metric, starts
             side::first_stage(&counted, stage) as usize
         }),
         resolution: resolution::of(shown.counted(), definitions, metric),
-        ..Sample::of_starts(&resolution::raised(starts, least)).unwrap_or_default()
+        ..Sample::of_starts(starts).unwrap_or_default()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::results::record::post_mortem::Retry;
 use crate::results::record::request::Class;
 use crate::results::record::search::SearchRecord;
 use crate::results::record::telemetry::Telemetry;
-use crate::results::record::validity::Validity;
+use crate::results::record::validity::{Validity, Verdict};
 
 /// Everything known about one measurement of a cell but its requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,7 +101,61 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
+/// Figures whose sign and size are known: what they end in.
+const NEVER_NEGATIVE: [&str; 8] = [
+    "_req_s",
+    "_tok_s",
+    "_tokens",
+    "_requests",
+    "duration_s",
+    "_ttft_ms",
+    "_tpot_ms",
+    "_e2e_ms",
+];
+
+/// A rate, and the count that it is over the duration.
+const RATES: [[&str; 2]; 3] = [
+    ["request_throughput_req_s", "completed_requests"],
+    ["output_throughput_tok_s", "output_tokens"],
+    ["input_throughput_tok_s", "input_tokens"],
+];
+
+/// The share by which a rate may differ from what it is made of: figures are written with all their digits.
+const ROUNDING: f64 = 1e-6;
+
 impl Summary {
+    /// Whether its figures are worth nothing.
+    pub fn is_invalid(&self) -> bool {
+        let mut reasons = self.validity.iter().flat_map(|validity| &validity.reasons);
+        reasons.any(|reason| reason.weight == Verdict::Invalid)
+    }
+
+    /// How the figures that we derived ourselves contradict each other, if they do: somebody wrote them who did not measure them. What was
+    /// imported has warnings of its own.
+    pub fn contradiction(&self) -> Option<String> {
+        let figures = self.figures.get(&Definitions::Matrix)?;
+        if self.origin == Origin::Imported {
+            return None;
+        }
+        let negative = figures.iter().find(|(name, value)| {
+            let may_not = NEVER_NEGATIVE.iter().any(|end| name.ends_with(end));
+            may_not && value.is_some_and(|value| value < 0.0)
+        });
+        if let Some((name, Some(value))) = negative {
+            return Some(format!("`{name}` is {value}"));
+        }
+        let value = |name: &str| figures.get(name).copied().flatten();
+        let duration = value("duration_s")?;
+        RATES.iter().find_map(|[rate, count]| {
+            let (told, counted) = (value(rate)?, value(count)?);
+            let come = told * duration;
+            let is_same = (come - counted).abs() <= ROUNDING * (counted + 1.0);
+            (!is_same).then(|| {
+                format!("`{rate}` is {told:.2} over {duration:.2} s, which makes {come:.0}, and `{count}` is {counted:.0}")
+            })
+        })
+    }
+
     /// Which measurement it is of.
     pub fn measurement(&self) -> Measurement {
         Measurement {
@@ -140,6 +194,18 @@ pub struct Answers {
     pub prompt_tokens: u64,
     /// Their tokens by the server's count.
     pub reported_prompt_tokens: u64,
+    /// Answers whose tokens the server counted and we did too.
+    #[serde(default)]
+    pub counted: u32,
+    /// Their tokens by the server's count.
+    #[serde(default)]
+    pub reported_tokens: u64,
+    /// Their tokens by our count of the text.
+    #[serde(default)]
+    pub counted_tokens: u64,
+    /// The events that they came in.
+    #[serde(default)]
+    pub events: u64,
 }
 
 impl Answers {

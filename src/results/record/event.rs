@@ -168,6 +168,9 @@ pub enum Event {
         skipped: usize,
         /// Cells that were interrupted.
         interrupted: usize,
+        /// Cells that are done and invalid.
+        #[serde(default)]
+        invalid: usize,
     },
 }
 

@@ -70,6 +70,9 @@ pub struct Request {
     /// short answers and where the text was not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uniform: Option<f64>,
+    /// Whether the first event with output holds white space or characters without width alone.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_blank_first: bool,
     /// Whether the answer begins with the text of its prompt.
     #[serde(default, skip_serializing_if = "is_false")]
     pub echoes_prompt: bool,
@@ -121,16 +124,35 @@ impl Request {
         self.limit_tokens.unwrap_or(self.asked_tokens)
     }
 
+    /// Prompt tokens from the prefix cache as the server reports them; more than the prompt has are none.
+    pub fn cached_tokens(&self) -> Option<u32> {
+        let usage = self.usage?;
+        let prompt = usage.prompt.unwrap_or(self.prompt_tokens);
+        usage.cached.filter(|cached| *cached <= prompt)
+    }
+
+    /// Output tokens that the server reports as reasoning; more than all output tokens are none.
+    fn reported_reasoning(&self) -> Option<u32> {
+        let usage = self.usage?;
+        let most = usage.completion.unwrap_or(u32::MAX);
+        usage.reasoning.filter(|tokens| *tokens <= most)
+    }
+
+    /// Whether the server reports counts that cannot be: more cached tokens than the prompt has, or more reasoning than output.
+    pub fn has_impossible_counts(&self) -> bool {
+        let told = self.usage.unwrap_or_default();
+        told.cached.is_some() && self.cached_tokens().is_none()
+            || told.reasoning.is_some() && self.reported_reasoning().is_none()
+    }
+
     /// Output tokens that are reasoning: what the server reported, else what we counted of its text.
     pub fn reasoning_tokens(&self) -> Option<u32> {
-        self.usage
-            .and_then(|usage| usage.reasoning)
-            .or(self.counted_reasoning)
+        self.reported_reasoning().or(self.counted_reasoning)
     }
 
     /// Output tokens that no event carried: reasoning that the server keeps to itself.
     pub fn hidden_tokens(&self) -> u32 {
-        let reported = self.usage.and_then(|usage| usage.reasoning).unwrap_or(0);
+        let reported = self.reported_reasoning().unwrap_or(0);
         if reported > 0 && self.chunks.has_reasoning() {
             0
         } else {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::ids::ContentHash;
 use crate::matrix::spec::search::By;
 use crate::results::record::cell::Figures;
+use crate::results::record::validity::{Reason, Verdict};
 
 /// A search for the highest rate or concurrency that holds an SLO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub enum SearchEnding {
     OutOfPoints,
     /// It was stopped.
     Stopped,
+    /// A point found its prompts in the engine's cache, so that it says nothing of its value.
+    CacheWarm,
 }
 
 /// One point of a search.
@@ -52,6 +55,16 @@ pub struct Point {
     pub schedule_hash: ContentHash,
     /// Its figures under the definitions `matrix`.
     pub figures: Figures,
+    /// What speaks against the caches that it met.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<Reason>,
+}
+
+impl Point {
+    /// Whether its prompts were in the engine's cache, so that it neither holds nor fails.
+    pub fn is_warm(&self) -> bool {
+        self.caches.iter().any(|reason| reason.weight == Verdict::Invalid)
+    }
 }
 
 /// How a point met its SLO.
@@ -67,6 +80,9 @@ pub struct Judged {
     pub interval: [f64; 2],
     /// Whether the share reaches the target, and the rate was reached.
     pub holds: bool,
+    /// The rate at which requests fell due, as the arrivals were drawn; only where the rate was varied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_per_s: Option<f64>,
     /// The rate that was reached, where it is not the one that was to be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreached: Option<Unreached>,
@@ -82,6 +98,38 @@ pub struct Unreached {
 }
 
 impl SearchRecord {
+    /// Requests of the smaller of the two points between which the value was found, and how many it takes to tell whether the target is
+    /// met: five that may miss it. `None` where there are as many.
+    pub fn few_requests(&self) -> Option<(u64, f64)> {
+        const MISSES: f64 = 5.0;
+        let needed = (MISSES / (1.0 - self.target) - 1e-9).ceil();
+        let bounds = [self.found, self.fails_at];
+        let points = self
+            .points
+            .iter()
+            .filter(|point| bounds.contains(&Some(point.value)));
+        let fewest = points.map(|point| point.judged.requests).min()?;
+        ((fewest as f64) < needed).then_some((fewest, needed))
+    }
+
+    /// The rate at which requests fell due at the point that was found.
+    pub fn found_due(&self) -> Option<f64> {
+        let found = self.found?;
+        let point = self.points.iter().find(|point| point.value == found)?;
+        point.judged.due_per_s
+    }
+
+    /// How far the drawn rates of the points that bound the value lie from their nominal ones, as a share; `None` where none was drawn.
+    pub fn draw_error(&self) -> Option<f64> {
+        let bounds = [self.found, self.fails_at];
+        let points = self
+            .points
+            .iter()
+            .filter(|point| bounds.contains(&Some(point.value)));
+        let apart = |point: &Point| Some((point.judged.due_per_s? / point.value - 1.0).abs());
+        points.filter_map(apart).reduce(f64::max)
+    }
+
     /// What was found, in words.
     pub fn says(&self) -> String {
         let (name, unit) = (self.by.name(), self.by.unit());
@@ -89,6 +137,9 @@ impl SearchRecord {
         let Some((found, attainment)) = self.found.zip(self.attainment) else {
             let lowest = self.points.first().map(|point| point.value);
             return match lowest {
+                Some(lowest) if self.ending == SearchEnding::CacheWarm => format!(
+                    "no {name} was found: the prompts of the first point, {lowest} {unit}, were in the engine's cache"
+                ),
                 Some(lowest) => format!(
                     "no {name} was found that holds {target} attainment: already {lowest} {unit} does not; the bound lies below \
                      and is not bracketed"
@@ -96,21 +147,36 @@ impl SearchRecord {
                 None => format!("no {name} was measured"),
             };
         };
+        let due = match self.found_due() {
+            Some(due) if (due / found - 1.0).abs() > 0.005 => format!(" ({due:.2} {unit} fell due)"),
+            _ => String::new(),
+        };
         let at = format!(
-            "the highest {name} that holds {target} attainment is {found} {unit}, with {}",
+            "the highest {name} that holds {target} attainment is {found} {unit}{due}, with {}",
             percent(attainment)
         );
-        let fails = self
-            .fails_at
-            .map_or_else(String::new, |value| format!("; {value} {unit} does not hold"));
+        let coarse = match (self.fails_at, self.draw_error()) {
+            (Some(fails_at), Some(error)) if error > fails_at / found - 1.0 => format!(
+                ", and the arrivals as they were drawn differ from these rates by up to {}, more than the two lie apart: longer \
+                 points tell them apart",
+                percent((error * 1000.0).round() / 1000.0)
+            ),
+            _ => String::new(),
+        };
+        let fails = self.fails_at.map_or_else(String::new, |value| {
+            format!("; {value} {unit} does not hold{coarse}")
+        });
         match self.ending {
             SearchEnding::Bracketed | SearchEnding::NoneHeld => format!("{at}{fails}"),
             SearchEnding::AllHeld => {
                 format!("{at}; that is the highest that was allowed, and the bound is not bracketed")
             }
-            SearchEnding::OutOfPoints | SearchEnding::Stopped => {
+            SearchEnding::OutOfPoints | SearchEnding::Stopped | SearchEnding::CacheWarm => {
                 let why = match self.ending {
                     SearchEnding::Stopped => "the search was stopped",
+                    SearchEnding::CacheWarm => {
+                        "the prompts of the next point were in the engine's cache, which ended the search"
+                    }
                     _ => "the points ran out",
                 };
                 let open = match self.fails_at {

@@ -82,6 +82,12 @@ pub struct SideCell {
     /// The share of answers that are one token over and over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_token_share: Option<f64>,
+    /// Output tokens by the server's count for each one of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_counted: Option<f64>,
+    /// Output tokens by the server's count in an event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_event: Option<f64>,
     /// Devices of the engine; 0 where it computes on none, and of an attached server of which nobody knows.
     pub devices: u32,
     /// Whether someone else started the server: what stands here as starts are repeats on it.
@@ -115,6 +121,9 @@ pub struct SideCell {
     /// Figures that no ratio may be made of, and why: what a search found without a bracket.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub no_ratio: Facts,
+    /// Figures that give a ratio and no verdict, and why: the throughput of a run that its drain decides.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub no_verdict: Facts,
     /// Mean output tokens of an answer, where the model decides when it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_tokens: Option<f64>,

@@ -230,6 +230,17 @@ pub struct Energy {
     pub is_simulated: bool,
 }
 
+/// An instance of a GPU (MIG): to an engine a device of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigInstance {
+    /// The GPU's index in the library's order.
+    pub gpu: u32,
+    /// The GPU's UUID.
+    pub gpu_uuid: Option<String>,
+    /// Its number on that GPU, from 0.
+    pub number: u32,
+}
+
 /// What a device is: read once. Nothing that tells one machine's owner from another's, such as a serial number.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
@@ -249,6 +260,9 @@ pub struct Gpu {
     pub vbios: Option<String>,
     /// Whether it is cut into instances (MIG).
     pub mig: Option<bool>,
+    /// Which instance it is, where the device is a part of a GPU that is cut into instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<MigInstance>,
     /// Its memory in bytes.
     pub memory_bytes: Option<u64>,
     /// The power limit that is set, in watts.

@@ -84,7 +84,9 @@ impl Family {
 pub struct Reason {
     /// Its stable name.
     pub code: Code,
-    /// What it makes of the measurement; `valid` for a note.
+    /// What it makes of the measurement; what leaves it valid is written as a note.
+    #[serde(with = "weight")]
+    #[schemars(with = "weight::Weight")]
     pub weight: Verdict,
     /// The families of figures that it concerns; empty if it concerns the whole measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -96,6 +98,45 @@ pub struct Reason {
     pub bound: Option<String>,
     /// What happened and what to do about it.
     pub advice: String,
+}
+
+/// How the weight of a finding is written.
+mod weight {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Verdict;
+
+    /// What a finding makes of a measurement.
+    #[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub(super) enum Weight {
+        /// Nothing: it is a remark. Older records call it `valid`.
+        #[serde(alias = "valid")]
+        Note,
+        /// Its figures stand, and this is to be known before they are believed.
+        Suspect,
+        /// Its figures are no measurement of what was asked.
+        Invalid,
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+    pub(super) fn serialize<S: Serializer>(weight: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+        let weight = match weight {
+            Verdict::Valid => Weight::Note,
+            Verdict::Suspect => Weight::Suspect,
+            Verdict::Invalid => Weight::Invalid,
+        };
+        weight.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Verdict, D::Error> {
+        Ok(match Weight::deserialize(deserializer)? {
+            Weight::Note => Verdict::Valid,
+            Weight::Suspect => Verdict::Suspect,
+            Weight::Invalid => Verdict::Invalid,
+        })
+    }
 }
 
 impl Reason {
@@ -330,5 +371,26 @@ impl Code {
             Self::Imported => "imported",
             Self::Simulated => "simulated",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leaves_a_measurement_valid_is_written_as_a_note_and_older_words_are_read() {
+        let read = |weight: &str| -> Reason {
+            let reason =
+                serde_json::json!({"code": "simulated", "weight": weight, "measured": "", "advice": ""});
+            serde_json::from_value(reason).unwrap()
+        };
+        assert_eq!(read("valid").weight, Verdict::Valid);
+        assert_eq!(serde_json::to_value(read("valid")).unwrap()["weight"], "note");
+        assert_eq!(read("note"), read("valid"));
+        assert_eq!(
+            serde_json::to_value(read("invalid")).unwrap()["weight"],
+            "invalid"
+        );
     }
 }

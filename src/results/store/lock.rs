@@ -57,6 +57,14 @@ impl Drop for Lock {
     }
 }
 
+/// Keeps writers out of a folder that no process writes, until the file is dropped. The lock file is only read, so that one which another
+/// user planted as a link costs nothing.
+pub fn keep_out(folder: &Path) -> Option<File> {
+    let file = File::open(folder.join(layout::LOCK)).ok()?;
+    file.try_lock().ok()?;
+    Some(file)
+}
+
 /// Which process writes the run in `folder` now: `None` if nobody does, `Some(None)` if its id cannot be read.
 pub fn writer_of(folder: &Path) -> Option<Option<u32>> {
     let mut file = File::open(folder.join(layout::LOCK)).ok()?;

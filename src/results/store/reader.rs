@@ -101,7 +101,14 @@ impl Run {
     fn read_cells(&mut self) -> Result<()> {
         let mut found = BTreeMap::new();
         for folder in cell_folders(&self.folder)? {
-            let summary: Summary = match json(&folder.join(layout::SUMMARY), "it was not finished") {
+            let path = folder.join(layout::SUMMARY);
+            let read = json(&path, "it was not finished").and_then(|summary: Summary| {
+                match summary.contradiction() {
+                    Some(why) => Err(StoreError::Broken { path, why }),
+                    None => Ok(summary),
+                }
+            });
+            let summary = match read {
                 Ok(summary) => summary,
                 Err(error) => {
                     let why = error.to_string();

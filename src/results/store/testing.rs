@@ -279,6 +279,7 @@ fn request(index: u32) -> Request {
         counted_chunks: None,
         counted_prompt: None,
         uniform: None,
+        is_blank_first: false,
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::clean::{Form, json};
-use super::lock::Lock;
+use super::lock::{self, Lock};
 use super::log::Log;
 use super::{Journal, Result, StoreError, Tried, atomic, layout, reader};
 use crate::base::clock;
@@ -77,6 +77,7 @@ impl Store {
     /// # Errors
     /// The disk refuses.
     pub fn create_new(root: &Path, matrix: &str, redactor: &Redactor) -> Result<Self> {
+        sweep_cut_off(root);
         let mut tries = 0;
         loop {
             let run = Self::new_run_id(root, matrix, redactor);
@@ -487,6 +488,24 @@ fn folder_of(root: &Path, run: &RunId) -> Result<PathBuf> {
         });
     }
     Ok(root.join(run.as_str()))
+}
+
+/// Removes the unfinished files of runs below `root` that were killed while they began. Such a folder is no run, so that nobody goes on
+/// with it; what else is in it stays.
+fn sweep_cut_off(root: &Path) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let folder = entry.path();
+        if folder.join(layout::RUN).exists() {
+            continue;
+        }
+        // Under its lock no process writes there, so that even a file of this moment was left.
+        let Some(_lock) = lock::keep_out(&folder) else {
+            continue;
+        };
+        for folder in [folder.join(layout::RECIPES), folder] {
+            let _ = atomic::sweep(&folder);
+        }
+    }
 }
 
 /// Removes what an unfinished measurement left, but for records of requests that ended.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::{Course, Measured, Ready, count_tokens, load_of, span_of};
 use crate::judge::metrics::{Basis, Metric};
 use crate::judge::search::{Hunt, Next};
+use crate::judge::validity::{self, Met};
 use crate::load::Driven;
 use crate::matrix::spec::search::Search;
-use crate::results::record::cell::{Definitions, FailureClass, Phase};
+use crate::results::record::cell::{Definitions, FailureClass, Phase, ResetProof};
 use crate::results::record::search::SearchEnding;
 use crate::run::prompts::Stock;
 use crate::run::sampling::Span;
@@ -24,10 +25,14 @@ impl Course<'_> {
         stop: &Stop,
     ) -> Measured {
         let basis = Basis::of(self.launch, self.cell);
+        let is_fresh = ready.measured == 0 && !self.launch.is_attached();
+        let bounds = &self.job.plan.validity;
+        // Prompts that begin alike are known from those before them, whichever point sends them.
+        let are_apart = stock.repeated.is_some_and(|share| share <= bounds.warm);
         let mut hunt = Hunt::new(search.clone());
         let mut used = 0;
         // The best point so far; the first one as long as none holds.
-        let mut best: Option<Driven> = None;
+        let mut best: Option<(Driven, Option<ResetProof>)> = None;
         // From the start of the first point to the end of the last.
         let mut whole: Option<Span> = None;
         ready.sampling.before().await;
@@ -60,6 +65,8 @@ impl Course<'_> {
                 }
             };
             let load = load_of(&ready.target, &point.scenario, items);
+            let is_first = ready.measured == 0;
+            ready.measured += 1;
             let (mut driven, cut) = match self.drive(Phase::Measure, ready, load, stop).await {
                 Ok(driven) => driven,
                 Err(error) => {
@@ -87,10 +94,21 @@ impl Course<'_> {
             }
             // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
             used += rows.min(requests.len());
-            let point = judged(search, value, point.schedule, &requests, &basis);
-            if point.judged.holds || best.is_none() {
+            let (telemetry, _) = ready.sampling.after(span, true).await;
+            self.count_hits(telemetry.engine.as_ref());
+            let mut point = judged(search, value, point.schedule, &requests, &basis);
+            point.caches = validity::caches(&Met {
+                launch: self.launch,
+                scenario: &self.cell.scenario,
+                bounds,
+                repeated: stock.repeated,
+                proof: self.summary.reset.as_ref(),
+                is_unseen: is_fresh && (is_first || are_apart && used <= stock.prepared.prompts.len()),
+                requests: &requests,
+            });
+            if best.is_none() || point.judged.holds && !point.is_warm() {
                 driven.requests = requests;
-                best = Some(driven);
+                best = Some((driven, self.summary.reset.clone()));
                 self.summary.schedule_hash = Some(point.schedule_hash.clone());
             }
             hunt.take(point);
@@ -112,7 +130,8 @@ impl Course<'_> {
         }
         let found = (Metric::Found(search.by).name(), record.found);
         self.summary.search = Some(record);
-        let driven = best.expect("a search without objection tries at least one point");
+        let (driven, reset) = best.expect("a search without objection tries at least one point");
+        self.summary.reset = reset;
         let mut measured = self.ended(driven, None, None, stock).await;
         let figures = measured.summary.figures.entry(Definitions::Matrix).or_default();
         figures.extend([found]);

@@ -142,11 +142,30 @@ enum Call {
     Faults,
 }
 
+impl Call {
+    /// Whether an instance of a GPU (MIG) shares the answer with the whole GPU, which alone tells it: clocks, heat, the bus. Power,
+    /// energy and load of the whole are those of all its instances, and say nothing of one.
+    const fn is_of_whole(self) -> bool {
+        matches!(
+            self,
+            Self::Temperature
+                | Self::SmClock
+                | Self::MemoryClock
+                | Self::Throttle
+                | Self::PcieGeneration
+                | Self::PcieWidth
+                | Self::Faults
+        )
+    }
+}
+
 /// A device that is asked, and what it was found not to offer.
 struct Asked {
     nvml: &'static Nvml,
     index: u32,
     uuid: Option<String>,
+    /// The UUID of the whole GPU, where the device is an instance of it (MIG).
+    whole: Option<String>,
     /// Found anew after an error: a device that was reset has another handle.
     device: Option<Device<'static>>,
     lacks: u32,
@@ -164,6 +183,10 @@ impl Asked {
             nvml,
             index: gpu.device,
             uuid: gpu.uuid.clone(),
+            whole: gpu
+                .instance
+                .as_ref()
+                .and_then(|instance| instance.gpu_uuid.clone()),
             device: None,
             lacks: 0,
             offers: [true; FIELDS.len()],
@@ -186,7 +209,11 @@ impl Asked {
             return Ok(None);
         }
         self.calls += 1;
-        match self.found().and_then(make) {
+        let device = match self.whole.as_deref().filter(|_| call.is_of_whole()) {
+            Some(whole) => self.nvml.device_by_uuid(whole).and_then(|whole| make(&whole)),
+            None => self.found().and_then(make),
+        };
+        match device {
             Ok(value) => Ok(Some(value)),
             Err(error) if is_death(&error) => {
                 self.device = None;

@@ -5,6 +5,7 @@ mod jobs;
 mod others;
 mod traces;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -142,6 +143,8 @@ struct Field<'a> {
     draws: Python,
     /// How the names of shared memory of all engines so far begin, but for what holds the token.
     segments: Vec<String>,
+    /// The process ids of all commands so far.
+    commands: BTreeSet<u32>,
     /// A run that was attacked and is not complete yet.
     open: Option<Case>,
 }
@@ -161,6 +164,7 @@ impl<'a> Field<'a> {
             folder,
             draws: Python::new(seed),
             segments: Vec::new(),
+            commands: BTreeSet::new(),
             open: None,
         }
     }
@@ -206,6 +210,7 @@ impl<'a> Field<'a> {
         );
         let said = self.folder.path().join("said");
         let mut child = begin(&case.bench, &args, &said);
+        self.commands.insert(child.id());
         let ended = ends_within(&mut child, wait);
         let mut may_die = false;
         self.others.another_segment(round);
@@ -305,6 +310,7 @@ impl<'a> Field<'a> {
         let resumes = case.job != Job::Report && has_run(&case.bench);
         let said = self.folder.path().join("said-next");
         let mut child = begin(&case.bench, &case.args(resumes), &said);
+        self.commands.insert(child.id());
         let code = ends_within(&mut child, UNDISTURBED);
         if code.is_none() {
             child.kill().expect("it can be killed");

@@ -50,7 +50,7 @@ impl Field<'_> {
             }
         }
         left.extend(
-            groups()
+            groups(&self.commands)
                 .into_iter()
                 .map(|path| format!("left: {}", path.display())),
         );
@@ -193,8 +193,8 @@ pub fn repeated(case: &Case) -> Vec<String> {
     faults
 }
 
-/// Cgroups of processes that live no more.
-fn groups() -> Vec<PathBuf> {
+/// Cgroups that these processes made, and that live no more.
+fn groups(commands: &BTreeSet<u32>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from("/sys/fs/cgroup")];
     while let Some(folder) = folders.pop() {
@@ -210,7 +210,9 @@ fn groups() -> Vec<PathBuf> {
             let owner = name
                 .strip_prefix("matrix-")
                 .and_then(|rest| rest.split('-').next()?.parse().ok());
-            if owner.is_some_and(|owner: u32| !Path::new(&format!("/proc/{owner}")).exists()) {
+            if owner.is_some_and(|owner: u32| {
+                commands.contains(&owner) && !Path::new(&format!("/proc/{owner}")).exists()
+            }) {
                 found.push(path.clone());
             }
             folders.push(path);

@@ -210,6 +210,25 @@ fn a_run_that_was_cut_off_while_it_began_is_no_run() {
 }
 
 #[test]
+fn what_a_run_was_writing_that_was_killed_while_it_began_is_swept_by_the_next_one() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = plan();
+    let begun = begun(root.path(), "begun", &plan, none());
+    let cut_off = Store::create(root.path(), &RunId::new("cut-off"), none()).unwrap();
+    let other = root.path().join("of-others");
+    fs::create_dir(&other).unwrap();
+    let unfinished = [begun.folder(), cut_off.folder(), other.as_path()].map(|folder| {
+        let path = folder.join(".unfinished-x1");
+        fs::File::create(&path).unwrap();
+        path
+    });
+    drop((begun, cut_off));
+    Store::create_new(root.path(), MATRIX, &none()).unwrap();
+    // That of a run is swept by who goes on with it; a folder without a lock is no run's.
+    assert_eq!(unfinished.map(|path| path.exists()), [true, false, true]);
+}
+
+#[test]
 fn a_broken_summary_is_told_and_its_measurement_is_not_finished() {
     let root = tempfile::tempdir().unwrap();
     let plan = plan();

@@ -6,13 +6,13 @@ use std::path::Path;
 use nvml_wrapper::enum_wrappers::device::{Clock, TopologyLevel};
 use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 
-use crate::results::record::telemetry::Gpu;
+use crate::results::record::telemetry::{Gpu, MigInstance};
 use crate::telemetry::gpu;
 
 /// The most NVLinks that a device has.
 const LINKS: u32 = 36;
 
-/// Every device in the library's order, which is that of the PCI bus.
+/// Every device in the library's order, which is that of the PCI bus; a GPU that is cut into instances (MIG) is these instances.
 pub(super) fn read(nvml: &'static Nvml) -> Result<Vec<Gpu>, String> {
     let count = nvml
         .device_count()
@@ -25,11 +25,13 @@ pub(super) fn read(nvml: &'static Nvml) -> Result<Vec<Gpu>, String> {
             cuda_driver_version_minor(version)
         )
     });
-    let mut gpus = Vec::new();
-    let mut links = Vec::new();
+    let mut gpus: Vec<Gpu> = Vec::new();
+    // The place of each whole GPU among the devices, with what is at the other ends of its links.
+    let mut links = BTreeMap::new();
     for index in 0..count {
+        let next = |gpus: &[Gpu]| u32::try_from(gpus.len()).unwrap_or(u32::MAX);
         let gpu = Gpu {
-            device: index,
+            device: next(&gpus),
             name: "NVIDIA GPU".to_owned(),
             driver: driver.clone(),
             cuda: cuda.clone(),
@@ -38,19 +40,52 @@ pub(super) fn read(nvml: &'static Nvml) -> Result<Vec<Gpu>, String> {
         // One that has fallen off the bus keeps its place.
         let Ok(device) = nvml.device_by_index(index) else {
             gpus.push(gpu);
-            links.push(Vec::new());
             continue;
         };
-        links.push(peers(&device));
-        gpus.push(about(&device, gpu));
+        let whole = about(&device, gpu);
+        let instances = instances(&device, index, &whole);
+        if instances.is_empty() {
+            links.insert(next(&gpus), (index, peers(&device)));
+            gpus.push(whole);
+        }
+        for instance in instances {
+            let device = next(&gpus);
+            gpus.push(Gpu { device, ..instance });
+        }
     }
-    let reached: Vec<BTreeMap<u32, String>> = (0..count)
-        .map(|index| reach(nvml, index, &gpus, &links))
-        .collect();
-    for (gpu, links) in gpus.iter_mut().zip(reached) {
-        gpu.links = links;
+    for (place, (index, own)) in &links {
+        gpus[*place as usize].links = reach(nvml, *index, own, &gpus, &links);
     }
     Ok(gpus)
+}
+
+/// The instances that a GPU is cut into (MIG): the devices that engines can be given in its place. None where it is whole, and where it has
+/// no instance yet.
+fn instances(device: &Device<'_>, index: u32, whole: &Gpu) -> Vec<Gpu> {
+    if whole.mig != Some(true) {
+        return Vec::new();
+    }
+    let most = device.mig_device_count().unwrap_or(0);
+    let instance = |number: u32| {
+        // Numbers that nothing was made of are no error.
+        let instance = device.mig_device_by_index(number).ok()?;
+        Some(Gpu {
+            name: instance.name().unwrap_or_else(|_| format!("{} MIG", whole.name)),
+            // Without one it can be given to nobody.
+            uuid: Some(instance.uuid().ok()?),
+            memory_bytes: instance.memory_info().ok().map(|memory| memory.total),
+            // What the GPU takes is not what one of its instances takes.
+            power_limit_w: None,
+            display: None,
+            instance: Some(MigInstance {
+                gpu: index,
+                gpu_uuid: whole.uuid.clone(),
+                number,
+            }),
+            ..whole.clone()
+        })
+    };
+    (0..most).filter_map(instance).collect()
 }
 
 fn about(device: &Device<'_>, gpu: Gpu) -> Gpu {
@@ -105,26 +140,32 @@ fn peers(device: &Device<'_>) -> Vec<String> {
     found
 }
 
-/// How a device reaches each of the others: by NVLink, directly or through switches, else over the bus.
-fn reach(nvml: &'static Nvml, index: u32, gpus: &[Gpu], links: &[Vec<String>]) -> BTreeMap<u32, String> {
-    let others = gpus.iter().filter(|gpu| gpu.device != index);
+/// How a GPU reaches each of the others: by NVLink, directly or through switches, else over the bus. Instances reach none.
+fn reach(
+    nvml: &'static Nvml,
+    index: u32,
+    own: &[String],
+    gpus: &[Gpu],
+    links: &BTreeMap<u32, (u32, Vec<String>)>,
+) -> BTreeMap<u32, String> {
     let is_gpu = |peer: &String| gpus.iter().any(|gpu| gpu.bus.as_ref() == Some(peer));
     // What is at the other end and no GPU is a switch; one fabric has them all.
-    let is_switched = |links: &Vec<String>| links.iter().any(|peer| !is_gpu(peer));
-    let own = &links[index as usize];
+    let is_switched = |links: &[String]| links.iter().any(|peer| !is_gpu(peer));
+    let others = links.iter().filter(|(_, (other, _))| *other != index);
     others
-        .filter_map(|other| {
-            let is_direct = other.bus.as_ref().is_some_and(|bus| own.contains(bus));
-            let is_linked = is_direct || (is_switched(own) && is_switched(&links[other.device as usize]));
+        .filter_map(|(place, (other, theirs))| {
+            let bus = gpus[*place as usize].bus.as_ref();
+            let is_direct = bus.is_some_and(|bus| own.contains(bus));
+            let is_linked = is_direct || (is_switched(own) && is_switched(theirs));
             let level = match is_linked {
                 true => "nvlink",
                 false => {
                     let device = nvml.device_by_index(index).ok()?;
-                    let other = nvml.device_by_index(other.device).ok()?;
+                    let other = nvml.device_by_index(*other).ok()?;
                     level(device.topology_common_ancestor(other).ok()?)
                 }
             };
-            Some((other.device, level.to_owned()))
+            Some((*place, level.to_owned()))
         })
         .collect()
 }

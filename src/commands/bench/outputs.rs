@@ -1,0 +1,109 @@
+//! The files that a bench writes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::wish::Wish;
+use crate::base::clock;
+use crate::commands::Refusal;
+
+/// Finds out before anything is sent whether every file can be written.
+///
+/// # Errors
+/// The files that cannot, as wrong flags.
+pub(super) fn check(wish: &Wish) -> Result<(), Refusal> {
+    let line = line_path(wish);
+    let steady = wish.steady.as_ref().and_then(|steady| steady.file.as_deref());
+    let files = [
+        ("--output-file", Some(line.as_path())),
+        ("--vllm-json", wish.output.vllm_json.as_deref()),
+        ("--steady-state-output-file", steady),
+        ("--records", wish.output.records.as_deref()),
+    ];
+    let lines: String = files
+        .into_iter()
+        .filter_map(|(flag, path)| {
+            let error = try_open(path?).err()?;
+            Some(format!(
+                "error: cannot write `{}` ({flag}): {error}\n",
+                path?.display()
+            ))
+        })
+        .collect();
+    match lines.is_empty() {
+        true => Ok(()),
+        false => Err(Refusal::usage(format!("{lines}nothing was sent\n"))),
+    }
+}
+
+/// Opens a file as [`append`] does and leaves it as it was. A pipe or a device is not opened: that may wait for its reader.
+fn try_open(path: &Path) -> io::Result<()> {
+    let found = fs::metadata(path);
+    if found
+        .as_ref()
+        .is_ok_and(|found| !found.is_file() && !found.is_dir())
+    {
+        return Ok(());
+    }
+    open(path)?;
+    match found {
+        Ok(_) => Ok(()),
+        Err(_) => fs::remove_file(path),
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// The file that gets the line of a load.
+pub(super) fn line_path(wish: &Wish) -> PathBuf {
+    wish.output.file.clone().unwrap_or_else(|| {
+        PathBuf::from(format!(
+            "{}_{}_{}",
+            wish.backend.name(),
+            clock::local_date(),
+            wish.output.rest
+        ))
+    })
+}
+
+/// Appends to a file in one write, so that two benches into one file do not tear each other's lines.
+///
+/// # Errors
+/// As [`write`].
+pub(super) fn append(path: &Path, text: &str) -> Result<(), Refusal> {
+    let written = open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| cannot("append to", path, &error))
+}
+
+/// Appends lines that are too many for one write; another bench into the same file waits meanwhile.
+///
+/// # Errors
+/// As [`write`].
+pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> Result<(), Refusal> {
+    let append = || {
+        let file = open(path)?;
+        // Devices and pipes have no locks.
+        let _ = file.lock();
+        let mut file = BufWriter::with_capacity(1 << 20, file);
+        for line in lines {
+            file.write_all(line.as_bytes())?;
+        }
+        file.flush()
+    };
+    append().map_err(|error| cannot("append to", path, &error))
+}
+
+/// Writes a file anew.
+///
+/// # Errors
+/// The load ran, and its result cannot be kept.
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Refusal> {
+    fs::write(path, text).map_err(|error| cannot("write", path, &error))
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> Refusal {
+    Refusal::stuck(format!("error: cannot {what} `{}`: {error}\n", path.display()))
+}
