@@ -23,6 +23,7 @@ mod tests;
 mod throughput;
 
 use std::collections::BTreeMap;
+use std::thread;
 use std::time::Duration;
 
 pub use cache::{CacheHits, CacheTiers, cache_hits};
@@ -121,17 +122,22 @@ pub fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
 
 /// Every figure of one measurement, by definition set.
 pub fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definitions, Figures> {
-    BTreeMap::from([
-        (
-            Definitions::Classic,
-            compat_figures(requests, basis, Profile::Classic),
-        ),
-        (
-            Definitions::Current,
-            compat_figures(requests, basis, Profile::Current),
-        ),
-        (Definitions::Matrix, matrix_figures(requests, basis)),
-    ])
+    // Each reads all events several times.
+    thread::scope(|scope| {
+        let compat = |profile| scope.spawn(move || compat_figures(requests, basis, profile));
+        let (classic, current) = (compat(Profile::Classic), compat(Profile::Current));
+        let matrix = matrix_figures(requests, basis);
+        let joined = |figures: thread::ScopedJoinHandle<'_, Figures>| {
+            figures
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        BTreeMap::from([
+            (Definitions::Classic, joined(classic)),
+            (Definitions::Current, joined(current)),
+            (Definitions::Matrix, matrix),
+        ])
+    })
 }
 
 /// A figure by its metric.

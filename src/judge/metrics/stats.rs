@@ -376,6 +376,19 @@ mod tests {
 
     proptest! {
         #[test]
+        fn statistics_do_not_depend_on_how_many_values_are_in_memory(
+            values in prop::collection::vec(prop_oneof![any::<f64>().prop_filter("a number", |value| value.is_finite()), 0.0f64..2.0, Just(0.02), Just(-0.0)], 1..600),
+            most in 1usize..100,
+        ) {
+            let bits = |told: Statistics| {
+                let rest = [told.mean, told.median, told.std, told.max];
+                rest.into_iter().chain(told.percentiles).map(f64::to_bits).collect::<Vec<_>>()
+            };
+            let each = || values.iter().copied();
+            prop_assert_eq!(Statistics::within(each, most).map(bits), Statistics::of(&values).map(bits));
+        }
+
+        #[test]
         fn a_percentile_lies_where_the_naive_definition_puts_it(
             mut values in prop::collection::vec(-1e6f64..1e6, 1..400),
             q in 0.0f64..=100.0,
