@@ -125,7 +125,7 @@ fn prompts_are_held_once() {
             .map_or(0, |about| about.len())
     });
     let text = sizes.max().unwrap_or(0) as f64 / f64::from(1 << 20);
-    // 32 MiB of bodies, and what is under way.
+    // Twice 16 MiB of bodies, and what is under way.
     let bound = 1.6 * text + 32.0 + 40.0;
     assert!(
         many - few < bound,

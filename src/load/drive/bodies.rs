@@ -13,7 +13,7 @@ use super::Item;
 use super::send::{Job, Shared, composed};
 
 /// So many bytes of bodies are made ahead; in tests few, so that they are made both ways.
-pub(super) const AHEAD: usize = if cfg!(test) { 1 << 10 } else { 32 << 20 };
+pub(super) const AHEAD: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
 
 /// The bodies of a share that were not made before the load began.
 pub(super) struct Bodies {
