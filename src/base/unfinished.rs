@@ -1,4 +1,4 @@
-//! Files that are being written, and those that a killed process left unfinished: a writer locks its file, and the system gives up the
+//! Files and folders that are being written, and those that a killed process left unfinished: a writer locks its file, and the system gives up the
 //! lock of a process that ends, however it ends.
 
 use std::fs::{self, DirEntry, File};
@@ -10,25 +10,31 @@ use crate::base::clock;
 /// How old a file is at least, in seconds, whose missing lock counts: its writer locks it right after it made it.
 const LOCKED_BY_THEN: f64 = 0.1;
 
-/// Marks a file as being written for as long as it is open.
+/// Marks a file or folder as being written for as long as it is open.
 pub fn hold(file: &File) {
     // On a file system without locks what a killed process left stays.
     let _ = file.try_lock();
 }
 
-/// Removes the files of a folder whose names begin with `prefix` and that no process writes.
+/// Removes the files and folders in a folder whose names begin with `prefix` and that no process writes.
 pub fn sweep(folder: &Path, prefix: &str) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_unfinished = entry.file_name().to_string_lossy().starts_with(prefix);
         if is_unfinished && is_abandoned(&entry).unwrap_or(false) {
             // Another process may have been quicker.
-            let _ = fs::remove_file(entry.path());
+            let _ = match entry.path().is_dir() {
+                true => fs::remove_dir_all(entry.path()),
+                false => fs::remove_file(entry.path()),
+            };
         }
     }
 }
 
 fn is_abandoned(entry: &DirEntry) -> Option<bool> {
-    let about = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+    let about = entry
+        .metadata()
+        .ok()
+        .filter(|about| about.is_file() || about.is_dir())?;
     let modified = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
     let is_old = clock::unix_seconds() - modified.as_secs_f64() >= LOCKED_BY_THEN;
     Some(is_old && File::open(entry.path()).ok()?.try_lock().is_ok())
@@ -54,12 +60,17 @@ mod tests {
         drop(file(".new-young", now + 60));
         let held = file(".new-held", 1);
         hold(&held);
+        fs::create_dir_all(folder.path().join(".new-folder/below")).unwrap();
+        let held_folder = File::open(folder.path().join(".new-folder")).unwrap();
+        held_folder.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        hold(&held_folder);
         sweep(folder.path(), ".new-");
         let left = |name: &str| folder.path().join(name).exists();
         assert!(!left(".new-left"));
-        assert!(left("whole") && left(".new-young") && left(".new-held"));
+        assert!(left("whole") && left(".new-young") && left(".new-held") && left(".new-folder"));
+        drop(held_folder);
         drop(held);
         sweep(folder.path(), ".new-");
-        assert!(!left(".new-held"));
+        assert!(!left(".new-held") && !left(".new-folder"));
     }
 }

@@ -25,7 +25,8 @@ use crate::telemetry::machine;
 pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
     machine::raise_open_files();
     let cache = args.places.cache();
-    let logs = tempfile::tempdir().context("cannot make a folder for logs")?;
+    store::calibration::sweep(&cache);
+    let logs = store::calibration::Folder::make(&cache).context("cannot make a folder for logs")?;
     let run = RunId::new("calibration");
     let store = Store::create(logs.path(), &run, Redactor::default()).context("cannot keep logs")?;
     let host = Host {

@@ -6,6 +6,7 @@ use crate::cli::Places;
 use crate::commands::{Outcome, Refusal, complain, print, whereabouts};
 use crate::engine;
 use crate::exit::Exit;
+use crate::results::store;
 
 /// How long a leftover may take to end by itself.
 const GRACE: Duration = Duration::from_secs(10);
@@ -19,11 +20,9 @@ pub fn execute() -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| Refusal::unfit(format!("error: cannot start a runtime: {error}\n")))?;
-    let swept = runtime.block_on(engine::sweep(
-        GRACE,
-        &whereabouts(),
-        &Places::of_environment().cache(),
-    ));
+    let cache = Places::of_environment().cache();
+    let swept = runtime.block_on(engine::sweep(GRACE, &whereabouts(), &cache));
+    store::calibration::sweep(&cache);
     for what in &swept.removed {
         print(&format!("removed {what}\n"));
     }

@@ -188,6 +188,7 @@ pub(super) fn measure(
     let allowed = allowed_gpus(args.gpus.as_ref(), &read.plan, &host.machine)?;
     // Before the machine is looked at: what a killed run left may hold the very port or the GPUs that are wanted now.
     let swept = runtime.block_on(engine::sweep(GRACE, &host.whereabouts, &host.cache));
+    store::calibration::sweep(&host.cache);
     let uses_daemon = |launch: &Launch| matches!(launch.place, Place::Container(_));
     for note in &swept.notes {
         complain(&format!("note: {note}\n"));

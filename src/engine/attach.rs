@@ -32,6 +32,7 @@ pub(super) fn start(launch: &Launch, attach: &Attach, context: &Context) -> Resu
         began: clock::now(),
         install_seconds: None,
         shm: None,
+        alarm: None,
     })
 }
 

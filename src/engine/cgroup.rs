@@ -4,11 +4,16 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use procfs::process::Process;
 
 /// How the folders of these groups are called.
 const PREFIX: &str = "matrix-";
+
+/// How long, and how often, a group is tried to be removed: a killed process is seen no more before it has left its group.
+const LEFT: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The group of one start. It stays until [`Cgroup::remove`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,10 +72,30 @@ impl Cgroup {
         let _ = fs::write(self.folder.join("cgroup.kill"), "1");
     }
 
-    /// Removes the group, if nothing is in it.
+    /// Removes the group and those that were made below it, if nothing is in them.
     pub(super) fn remove(&self) {
-        let _ = fs::remove_dir(&self.folder);
+        remove(&self.folder);
     }
+
+    /// As [`Cgroup::remove`], and waits a moment for processes that are ending in it.
+    pub(super) fn remove_soon(&self) {
+        for _ in 0..LEFT.as_millis() / LOOK.as_millis() {
+            self.remove();
+            if !self.folder.exists() {
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+fn remove(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(folder);
 }
 
 /// The folder of the group that this process is in.
@@ -109,11 +134,12 @@ mod tests {
         fs::write(group.folder().join("cgroup.procs"), child.id().to_string()).unwrap();
         assert_eq!(group.members(), [i32::try_from(child.id()).unwrap()]);
         assert_eq!(Cgroup::of(group.folder()), Some(group.clone()));
+        fs::create_dir(group.folder().join("below")).unwrap();
         group.remove();
         assert!(group.folder().exists(), "something is in it");
         group.kill();
         assert_eq!(child.wait().unwrap().signal(), Some(9));
-        group.remove();
+        group.remove_soon();
         assert!(!group.folder().exists());
     }
 

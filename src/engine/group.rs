@@ -83,10 +83,10 @@ impl Group {
         let cgroup = planned.and_then(Cgroup::create);
         let spawned = spawn(order, cgroup.as_ref(), writer);
         let (child, sockets) = spawned.inspect_err(|_| {
-            record.remove();
             if let Some(cgroup) = &cgroup {
                 cgroup.remove();
             }
+            record.remove();
         })?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok());
         let pid = pid.expect("a process that was just spawned has an id");
@@ -217,11 +217,11 @@ impl Group {
         }
         self.is_gone = left.is_empty();
         if self.is_gone {
-            self.record.remove();
             // The shim has done so, unless it was killed.
             if let Some(cgroup) = &self.cgroup {
                 cgroup.remove();
             }
+            self.record.remove();
         }
         how
     }

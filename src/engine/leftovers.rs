@@ -14,6 +14,9 @@ use crate::engine::{shim, start_record, tree};
 /// How long the system may take to remove killed processes.
 const KILLED: Duration = Duration::from_secs(5);
 
+/// How long a shim may take, after everything that it supervises was killed, to free what that leaves and to end by itself.
+const SETTLED: Duration = Duration::from_secs(2);
+
 /// A process that `matrix` started, or a descendant of one.
 #[derive(Clone, Debug)]
 pub struct Leftover {
@@ -170,7 +173,9 @@ fn orphans(cache: &Path) -> Vec<Leftover> {
 async fn processes(grace: Duration, cache: &Path) -> Swept {
     let mut found: Vec<Leftover> = Vec::new();
     for (signal, limit) in [(Signal::TERM, grace), (Signal::KILL, KILLED)] {
-        let deadline = tokio::time::Instant::now() + limit;
+        let began = tokio::time::Instant::now();
+        let deadline = began + limit;
+        let spares_shims = |now| signal == Signal::KILL && now < began + SETTLED;
         let mut signalled = BTreeSet::new();
         loop {
             let left = orphans(cache);
@@ -181,7 +186,7 @@ async fn processes(grace: Duration, cache: &Path) -> Swept {
                 };
             }
             // A shim keeps what it supervises together, so it is the last one.
-            let are_shims = left.iter().all(Leftover::is_shim);
+            let are_shims = left.iter().all(Leftover::is_shim) && !spares_shims(tokio::time::Instant::now());
             for leftover in left {
                 let member = leftover.seen.member();
                 if (are_shims || !leftover.is_shim()) && signalled.insert(member) {

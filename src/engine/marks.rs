@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::base::ids::{LaunchId, RunId};
-use crate::engine::tree::Member;
+use crate::engine::tree::{self, Member};
 
 /// The variable that names the run.
 pub(crate) const RUN: &str = "MATRIX_RUN";
@@ -56,6 +56,24 @@ impl Owner {
         })
     }
 
+    /// The same as text that a file name may hold everywhere.
+    pub(crate) fn file_name(&self) -> String {
+        self.to_string()
+            .replace(|letter: char| !letter.is_ascii_alphanumeric(), "-")
+    }
+
+    /// The owner, of this boot and this namespace of process ids, with whose [`Owner::file_name`] a name begins.
+    pub(crate) fn of_file_name(name: &str) -> Option<Self> {
+        let mut parts = name.split('-');
+        let owner = Self {
+            pid: parts.next()?.parse().ok()?,
+            started: parts.next()?.parse().ok()?,
+            boot: boot(),
+            namespace: namespace(),
+        };
+        name.starts_with(&owner.file_name()).then_some(owner)
+    }
+
     /// Whether it belongs to this boot of this host.
     pub(crate) fn is_of_this_boot(&self) -> bool {
         self.boot == boot()
@@ -87,7 +105,7 @@ impl Owner {
         // The id may have passed on to another process, which is seen where that is not hidden.
         Process::new(self.pid)
             .and_then(|process| process.stat())
-            .is_ok_and(|stat| stat.starttime != self.started || matches!(stat.state, 'Z' | 'X'))
+            .is_ok_and(|stat| stat.starttime != self.started || tree::has_ended(&stat))
     }
 }
 
@@ -199,7 +217,7 @@ pub(crate) fn of(pid: i32) -> Option<Marks> {
 
 fn see(process: &Process) -> Option<Seen> {
     let stat = process.stat().ok()?;
-    if matches!(stat.state, 'Z' | 'X') {
+    if tree::has_ended(&stat) {
         return None;
     }
     let marks = process.environ().ok().and_then(|environ| Marks::read(&environ));
@@ -225,6 +243,8 @@ mod tests {
     fn an_owner_reads_what_it_writes_and_is_alive() {
         let owner = Owner::this().unwrap();
         assert_eq!(Owner::parse(&owner.to_string()), Some(owner.clone()));
+        let name = format!("{}-7.json", owner.file_name());
+        assert_eq!(Owner::of_file_name(&name), Some(owner.clone()));
         assert!(!owner.is_dead());
     }
 
@@ -240,6 +260,7 @@ mod tests {
             ..owner.clone()
         };
         assert!(passed_on.is_dead() && restarted.is_dead());
+        assert_eq!(Owner::of_file_name(&restarted.file_name()), None);
         let elsewhere = Owner {
             namespace: "[1]".into(),
             pid: i32::MAX,

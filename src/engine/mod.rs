@@ -183,6 +183,8 @@ pub struct Running {
     executor: Executor,
     /// Its shared memory, where it shares this host's.
     shm: Option<shm::Watch>,
+    /// Tells of new shared memory while it starts.
+    alarm: Option<shm::Alarm>,
 }
 
 enum Executor {
@@ -258,7 +260,7 @@ pub async fn start(
     logs: Logs,
     tell: Tell<'_>,
 ) -> Result<Running, StartError> {
-    let watch = shm::Watch::begin();
+    let (watch, alarm) = (shm::Watch::begin(), shm::Alarm::begin());
     let (running, shares_memory) = match &launch.place {
         Place::Process(process) => (process::start(launch, process, context, logs).await?, true),
         Place::Attach(attach) => (attach::start(launch, attach, context)?, false),
@@ -273,8 +275,10 @@ pub async fn start(
         }
     };
     let is_here = matches!(running.devices, Devices::Local(_));
+    let has_shm = shares_memory && is_here;
     Ok(Running {
-        shm: (shares_memory && is_here).then_some(watch),
+        shm: has_shm.then_some(watch),
+        alarm: has_shm.then_some(alarm),
         ..running
     })
 }

@@ -69,6 +69,7 @@ pub(super) async fn start(
             grace: launch.patience.stop.duration(),
         })),
         shm: None,
+        alarm: None,
     })
 }
 

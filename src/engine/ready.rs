@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::clock::{self, Moment};
 use crate::base::units::Span;
-use crate::engine::{Death, Log, Omen, Running, attach, contact};
+use crate::engine::{Death, Log, Omen, Running, attach, contact, shm};
 use crate::matrix::plan::Launch;
 use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::End;
@@ -260,10 +260,12 @@ where
         let mut beat = tokio::time::interval(BEAT);
         let looking = healthy(http, &endpoint, launch, &watch.answer);
         tokio::pin!(looking);
+        let mut alarm = running.alarm.take().unwrap_or_else(shm::Alarm::silent);
         while healthy_at.is_none() {
             tokio::select! {
                 biased;
                 death = running.exited() => return Err(NotReady::dead(death)),
+                () = alarm.rings() => running.look().await,
                 () = &mut looking => healthy_at = Some(clock::now()),
                 _ = beat.tick() => {
                     progress(watch.progress(None));

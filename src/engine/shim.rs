@@ -80,7 +80,7 @@ pub fn supervise(parent: i32, cgroup: Option<PathBuf>, command: &[OsString]) -> 
         let mut shim = Shim::begin(parent, cgroup, command)?;
         shim.watch().await?;
         if let Some(cgroup) = &shim.cgroup {
-            cgroup.remove();
+            cgroup.remove_soon();
         }
         Ok(())
     })

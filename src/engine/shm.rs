@@ -7,15 +7,24 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
+use tokio::net::unix::pipe::Receiver;
+use tokio::time::{Instant, sleep_until};
 
 use crate::engine::tree::Member;
 
 /// Where Linux keeps shared memory that has a name.
 const FOLDER: &str = "/dev/shm";
+
+/// How many of the files that stay are named.
+const NAMED: usize = 4;
+
+/// How long after one new file another one is told of at the earliest: somebody else may make files all the time.
+const PAUSE: Duration = Duration::from_millis(30);
 
 /// A file by what names it for ever: a name may be given anew.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -36,18 +45,19 @@ pub(super) struct Watch {
 }
 
 /// What was removed, and what was not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Freed {
     /// How many files.
     pub(super) files: usize,
     /// How many bytes they held.
     pub(super) bytes: u64,
-    /// How many files of this user are new since the start, used by nobody, and were never seen with the engine.
-    pub(super) unattributed: usize,
+    /// The files of this user that are new since the start, used by nobody, and were never seen with the engine.
+    unattributed: Vec<PathBuf>,
 }
 
 impl Freed {
-    /// Such as `; 419.2 MB that it left in /dev/shm are freed (2 files)`; nothing where there was nothing.
+    /// Such as `; 419.2 MB that it left in /dev/shm are freed (2 files)`, with the names of those that stay; nothing where there was
+    /// nothing.
     pub(super) fn words(&self) -> String {
         let megabytes = self.bytes as f64 / 1e6;
         let mut words = match self.files {
@@ -55,16 +65,71 @@ impl Freed {
             1 => format!("; {megabytes:.1} MB that it left in {FOLDER} are freed (1 file)"),
             files => format!("; {megabytes:.1} MB that it left in {FOLDER} are freed ({files} files)"),
         };
-        match self.unattributed {
+        let names = self.unattributed.iter().filter_map(|path| path.file_name());
+        let names: Vec<String> = names.take(NAMED).map(|name| format!("{name:?}")).collect();
+        let names = names.join(", ");
+        match self.unattributed.len() {
             0 => {}
             1 => words.push_str(&format!(
-                "; 1 new file in {FOLDER} was not seen with it and stays"
+                "; 1 new file in {FOLDER} was not seen with it and stays: {names}"
             )),
-            files => words.push_str(&format!(
-                "; {files} new files in {FOLDER} were not seen with it and stay"
-            )),
+            files => {
+                let more = if files > NAMED { ", …" } else { "" };
+                words.push_str(&format!(
+                    "; {files} new files in {FOLDER} were not seen with it and stay: {names}{more}"
+                ));
+            }
         }
         words
+    }
+}
+
+/// Tells when somebody makes a file in shared memory. An engine that is ended right after it made one is otherwise not seen with it.
+#[derive(Debug)]
+pub(super) struct Alarm {
+    /// `None` where the system does not tell.
+    events: Option<Receiver>,
+    /// Until when it keeps quiet.
+    quiet: Instant,
+}
+
+impl Alarm {
+    /// Begins before the start of an engine; needs a runtime.
+    pub(super) fn begin() -> Self {
+        Self::over(Path::new(FOLDER))
+    }
+
+    /// One that never tells.
+    pub(super) fn silent() -> Self {
+        Self {
+            events: None,
+            quiet: Instant::now(),
+        }
+    }
+
+    fn over(folder: &Path) -> Self {
+        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok();
+        let events = events.filter(|events| inotify::add_watch(events, folder, WatchFlags::CREATE).is_ok());
+        Self {
+            // It is read like a pipe.
+            events: events.and_then(|events| Receiver::from_owned_fd_unchecked(events).ok()),
+            ..Self::silent()
+        }
+    }
+
+    /// Waits until a file was made since the last call. Nothing is lost when this is dropped.
+    pub(super) async fn rings(&mut self) {
+        let Some(events) = &self.events else {
+            return std::future::pending().await;
+        };
+        sleep_until(self.quiet).await;
+        while events.readable().await.is_ok() {
+            if events.try_read(&mut [0; 4096]).is_ok() {
+                self.quiet = Instant::now() + PAUSE;
+                return;
+            }
+        }
+        std::future::pending().await
     }
 }
 
@@ -175,7 +240,7 @@ fn remove(left: Vec<(File, fs::Metadata)>, seen: &BTreeSet<File>) -> Freed {
             continue;
         }
         if !seen.contains(&file) {
-            freed.unattributed += 1;
+            freed.unattributed.push(file.path);
             continue;
         }
         // Another process may have removed it, which is as good.
@@ -343,13 +408,14 @@ mod tests {
         } else {
             fs::remove_file(&stranger).unwrap();
         }
-        let freed = watch.free();
+        let mut freed = watch.free();
+        freed.unattributed.sort();
         assert_eq!(
             freed,
             Freed {
                 files: 1,
                 bytes: 8192,
-                unattributed: 2
+                unattributed: vec![foreign.clone(), read.clone()],
             }
         );
         for stays in [&old, &open, &read, &foreign, &sub] {
@@ -359,13 +425,37 @@ mod tests {
         assert_eq!(stranger.exists(), is_root);
         let words = freed.words();
         assert!(
-            words.contains("(1 file)") && words.contains("2 new files"),
+            words.contains("(1 file)")
+                && words.ends_with(
+                    r#"2 new files in /dev/shm were not seen with it and stay: "foreign", "read""#
+                ),
             "{words}"
         );
         drop(held);
         assert_eq!(watch.free().files, 1, "nobody holds it any more");
         assert_eq!(watch.free().files, 0);
         assert_eq!(Freed::default().words(), "");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_made_is_told_of_and_one_that_is_written_is_not() {
+        let folder = tempfile::tempdir_in(FOLDER).unwrap();
+        let mut alarm = Alarm::over(folder.path());
+        let path = file(folder.path(), "a");
+        alarm.rings().await;
+        std::io::Write::write_all(&mut writer(&path), b"more").unwrap();
+        let quiet = tokio::time::timeout(Duration::from_millis(100), alarm.rings());
+        assert!(quiet.await.is_err());
+        file(folder.path(), "b");
+        alarm.rings().await;
+    }
+
+    #[tokio::test]
+    async fn where_the_system_does_not_tell_nothing_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut alarm = Alarm::over(&folder.path().join("none"));
+        let quiet = tokio::time::timeout(Duration::from_millis(50), alarm.rings());
+        assert!(quiet.await.is_err());
     }
 
     #[test]
@@ -394,7 +484,7 @@ mod tests {
         let old = file(folder, &name("old"));
         let since = fs::metadata(&old).unwrap().created().unwrap();
         let since = since.duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
         let [new, read] = ["new", "read"].map(|part| file(folder, &name(part)));
         let _open = (writer(&old), writer(&new), fs::File::open(&read).unwrap());
         let written = written_since(since + 0.01, &this());

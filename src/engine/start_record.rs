@@ -19,6 +19,9 @@ use crate::engine::marks::{self, Marks, Owner, Seen};
 use crate::engine::shm;
 use crate::engine::tree::{self, Member};
 
+/// How the name of a record ends that is being written.
+const UNFINISHED: &str = "new";
+
 /// The largest record that is read.
 const LARGEST: u64 = 16 << 20;
 
@@ -52,16 +55,8 @@ pub(super) struct Orphan {
 /// A name for a start of this process that no other process uses, now or later.
 pub(super) fn unique_id(marks: &Marks) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let owner = marks.owner.to_string();
-    let plain = |letter: char| {
-        if letter.is_ascii_alphanumeric() {
-            letter
-        } else {
-            '-'
-        }
-    };
-    let owner: String = owner.chars().map(plain).collect();
-    format!("{owner}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{}-{number}", marks.owner.file_name())
 }
 
 impl StartRecord {
@@ -109,16 +104,17 @@ impl StartRecord {
         self.content.processes.contains(&seen.member())
     }
 
-    /// Removes the record, once no process of the start lives, unless some of its shared memory is left.
+    /// Removes the record, once no process of the start lives, unless some of its shared memory or its cgroup is left.
     pub(super) fn remove(&self) {
-        if !self.content.shared.iter().any(shm::File::exists) {
+        let cgroup = self.content.cgroup.as_deref().and_then(Cgroup::of);
+        if cgroup.is_none() && !self.content.shared.iter().any(shm::File::exists) {
             let _ = fs::remove_file(&self.path);
         }
     }
 
     fn write(&self) {
         let text = serde_json::to_string(&self.content).expect("a record is JSON");
-        let unfinished = self.path.with_extension("new");
+        let unfinished = self.path.with_extension(UNFINISHED);
         let written = make_folder(self.path.parent().unwrap_or(Path::new("")))
             .and_then(|()| {
                 open(
@@ -216,11 +212,26 @@ pub(super) fn settle(cache: &Path) -> Vec<String> {
             ));
         }
         if let Some(cgroup) = cgroup {
-            cgroup.remove();
+            cgroup.remove_soon();
         }
         record.remove();
     }
+    remove_unfinished(cache);
     all
+}
+
+/// Removes the records whose writers were killed.
+fn remove_unfinished(cache: &Path) {
+    for entry in fs::read_dir(folder(cache)).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let owner = path
+            .file_stem()
+            .and_then(|name| Owner::of_file_name(name.to_str()?));
+        if path.extension().is_some_and(|end| end == UNFINISHED) && owner.is_some_and(|owner| owner.is_dead())
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// The folder of this user's records.
@@ -331,6 +342,54 @@ mod tests {
         assert_eq!(pids(cache.path()), [] as [i32; 0]);
         assert_eq!(settle(cache.path()), [] as [String; 0]);
         assert_eq!(files(), 0);
+    }
+
+    #[test]
+    fn a_record_stays_until_its_cgroup_is_removed() {
+        let cache = tempfile::tempdir().unwrap();
+        let (mut child, _, dead) = bare();
+        // No process is seen in it, and yet the system does not remove it.
+        let busy = cache.path().join("matrix-busy");
+        fs::create_dir(&busy).unwrap();
+        fs::write(busy.join("cgroup.kill"), "").unwrap();
+        let group = Cgroup::of(&busy);
+        let marks = Marks {
+            run: "r".to_owned(),
+            start: "a#1".to_owned(),
+            owner: dead,
+        };
+        let record = StartRecord::begin(cache.path(), &unique_id(&marks), &marks, group.as_ref());
+        settle(cache.path());
+        assert!(record.path.exists());
+        record.remove();
+        assert!(record.path.exists());
+        let removed = std::thread::spawn({
+            let busy = busy.clone();
+            move || {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                fs::remove_file(busy.join("cgroup.kill")).unwrap();
+            }
+        });
+        settle(cache.path());
+        removed.join().unwrap();
+        assert!(!busy.exists() && !record.path.exists());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_removed() {
+        let cache = tempfile::tempdir().unwrap();
+        let (mut child, _, dead) = bare();
+        let paths = [dead, Owner::this().unwrap()].map(|owner| {
+            let path = record(cache.path(), owner).path;
+            fs::rename(&path, path.with_extension(UNFINISHED)).unwrap();
+            path.with_extension(UNFINISHED)
+        });
+        settle(cache.path());
+        assert_eq!(paths.map(|path| path.exists()), [false, true]);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use procfs::process::{self, Process};
+use procfs::process::{self, Process, Stat};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,11 @@ impl Member {
     }
 }
 
+/// Whether a process has ended, though its parent may not know yet. One whose first thread has ended lives while another thread does.
+pub(crate) const fn has_ended(stat: &Stat) -> bool {
+    matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1
+}
+
 /// The processes that descend from `roots`, without these.
 pub(super) fn below(all: &[Seen], roots: &[i32]) -> BTreeSet<i32> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
@@ -69,7 +74,7 @@ pub(super) fn of(roots: &[u32]) -> Vec<Member> {
         .flatten()
         .filter_map(|process| process.ok()?.stat().ok())
     {
-        if !matches!(stat.state, 'Z' | 'X') {
+        if !has_ended(&stat) {
             let (pid, started) = (stat.pid, stat.starttime);
             found.insert(pid, Member { pid, started });
         }
@@ -111,6 +116,17 @@ mod tests {
             rustix::process::kill_process(pid, Signal::KILL).unwrap();
         }
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_lives_while_another_thread_does() {
+        let mut stat = Process::myself().unwrap().stat().unwrap();
+        stat.num_threads = 1;
+        assert!(!has_ended(&stat));
+        stat.state = 'Z';
+        assert!(has_ended(&stat));
+        stat.num_threads = 2;
+        assert!(!has_ended(&stat));
     }
 
     #[test]

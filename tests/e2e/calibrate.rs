@@ -1,5 +1,9 @@
 //! The client's own error: measured by name, measured before a run, carried by every row.
 
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
 use crate::harness::{Bench, sims};
 
 #[test]
@@ -23,7 +27,7 @@ fn the_client_is_measured_and_the_result_kept_with_the_machine() {
     assert!(told["flood"]["events_per_s"].as_f64() > Some(1000.0), "{told}");
     let kept = bench.results().with_file_name("cache").join("calibration.json");
     let kept: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(kept).expect("it is kept")).expect("it is JSON");
+        serde_json::from_str(&fs::read_to_string(kept).expect("it is kept")).expect("it is JSON");
     assert_eq!(kept, told);
     let ran = bench
         .call(&["calibrate", "--streams", "2", "--tokens", "3"])
@@ -33,6 +37,38 @@ fn the_client_is_measured_and_the_result_kept_with_the_machine() {
         "{}",
         ran.stdout
     );
+    bench.leaves_no_process();
+}
+
+#[test]
+fn a_calibration_that_is_killed_leaves_no_folder_once_the_next_command_cleaned() {
+    let bench = Bench::of("");
+    let temporary = bench.path().join("temporary");
+    fs::create_dir(&temporary).expect("a folder can be made");
+    let bench = bench.variable("TMPDIR", &temporary.display().to_string());
+    let names = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let names: Vec<String> = entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        names
+    };
+    let left = || {
+        let mut left = names(&bench.path().join("cache"));
+        left.retain(|name| name.starts_with('.'));
+        left.extend(names(&temporary));
+        left
+    };
+    for command in [&["clean"][..], &["calibrate", "--streams", "1", "--tokens", "3"]] {
+        let mut child = bench.begin(&["calibrate", "--streams", "1", "--tokens", "10000"]);
+        bench.until("a folder of the calibration", || !left().is_empty());
+        // Right after it was made nobody can tell whether its owner lives.
+        std::thread::sleep(Duration::from_millis(300));
+        child.kill().expect("it lives");
+        child.wait().expect("it ended");
+        bench.call(command).exits(0);
+        assert_eq!(left(), [] as [String; 0], "after {command:?}");
+    }
     bench.leaves_no_process();
 }
 
@@ -50,7 +86,7 @@ fn every_row_of_a_run_carries_the_error_of_its_number_of_streams() {
     );
     let folder = bench.run_folder();
     assert!(folder.join("calibration.json").is_file());
-    let report = std::fs::read_to_string(folder.join("report.md")).expect("there is a report");
+    let report = fs::read_to_string(folder.join("report.md")).expect("there is a report");
     assert!(report.contains("TTFT ±"), "{report}");
     for summary in &bench.finished().summaries {
         let client = summary.client.expect("it is recorded");

@@ -291,6 +291,28 @@ fn shared_memory_of_a_killed_run_is_freed_by_clean() {
 }
 
 #[test]
+fn shared_memory_of_an_engine_that_dies_while_it_starts_is_freed() {
+    let name = format!("matrix-test-dying-{}", std::process::id());
+    // It dies between two looks that come at regular intervals.
+    let command = format!(
+        "command: [sh, -c, 'umask 077; sleep 0.1; exec 7<>/dev/shm/{name}-$$; echo made >&7; sleep 0.3; kill -9 $$', sh]"
+    );
+    let bench =
+        Bench::of(&sims(&[("a", "vllm", "")], SOME_SECONDS).replace("as: a,", &format!("as: a, {command},")));
+    let ran = bench.run(&[]).exits(3);
+    let entries = fs::read_dir("/dev/shm").expect("it is there").flatten();
+    let left: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.display().to_string().contains(&name))
+        .collect();
+    for path in &left {
+        fs::remove_file(path).expect("it can be removed");
+    }
+    assert_eq!(left, [] as [PathBuf; 0], "{}", ran.stderr);
+    bench.leaves_no_process();
+}
+
+#[test]
 fn shared_memory_of_others_stays_and_that_of_the_engine_is_freed() {
     let bench = Bench::of(
         &sims(
@@ -316,7 +338,10 @@ fn shared_memory_of_others_stays_and_that_of_the_engine_is_freed() {
         [] as [PathBuf; 0],
         "what the engine left is freed"
     );
-    let ran = ran.says("1.0 MB that it left in /dev/shm are freed (1 file)");
-    ran.says("not seen with it and stay");
+    let [Shared(dataset), _] = &others;
+    let name = dataset.file_name().expect("it has a name").to_string_lossy();
+    ran.says("1.0 MB that it left in /dev/shm are freed (1 file)")
+        .says("not seen with it and stay")
+        .says(&name);
     bench.leaves_no_process();
 }

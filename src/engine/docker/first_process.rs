@@ -4,7 +4,7 @@ use procfs::process::Process;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::engine::belongs;
+use crate::engine::{belongs, tree};
 
 /// A container's first process by this host's numbers. When it ends, the kernel ends everything else in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl FirstProcess {
         let stat = i32::try_from(self.pid)
             .ok()
             .and_then(|pid| Process::new(pid).and_then(|process| process.stat()).ok());
-        stat.is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+        stat.is_some_and(|stat| !tree::has_ended(&stat))
             && belongs::is_of_container(self.pid, &self.container)
     }
 

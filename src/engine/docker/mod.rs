@@ -190,6 +190,7 @@ pub(super) async fn start(
             _following: following,
         })),
         shm: None,
+        alarm: None,
     })
 }
 

@@ -1,10 +1,48 @@
 //! The machine's own calibration, in the cache folder: what `matrix calibrate` measured last.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use tempfile::TempDir;
+
 use super::{Result, Tried, atomic, layout};
+use crate::base::unfinished;
 use crate::results::record::client::Calibration;
+
+/// How the names of the folders begin that calibrations write to while they run.
+const FOLDER: &str = ".calibration-";
+
+/// A folder in the cache for what a calibration writes while it runs; it is removed with this, and by [`sweep`] where this process is
+/// killed.
+pub struct Folder {
+    folder: TempDir,
+    _held: File,
+}
+
+impl Folder {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn make(cache: &Path) -> Result<Self> {
+        fs::create_dir_all(cache).tried("make the folder", cache)?;
+        let folder = tempfile::Builder::new().prefix(FOLDER).tempdir_in(cache);
+        let folder = folder.tried("make a folder in", cache)?;
+        let held = File::open(folder.path()).tried("open", folder.path())?;
+        unfinished::hold(&held);
+        Ok(Self { folder, _held: held })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Removes the folders of calibrations that were killed.
+pub fn sweep(cache: &Path) {
+    unfinished::sweep(cache, FOLDER);
+}
 
 /// Keeps it; returns the file.
 ///

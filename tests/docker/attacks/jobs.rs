@@ -19,6 +19,15 @@ pub enum Job {
     Report,
 }
 
+const JOBS: [Job; 6] = [
+    Job::Run,
+    Job::Containers,
+    Job::Nightly,
+    Job::Noise,
+    Job::Bisect,
+    Job::Report,
+];
+
 /// How an engine behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
@@ -50,6 +59,13 @@ const MANNERS: [Manner; 8] = [
     Manner::Hanging,
 ];
 
+/// The one that a variable names.
+fn asked<T: Copy + std::fmt::Debug>(variable: &str, all: &[T]) -> Option<T> {
+    let name = matrix::cli::variable(variable)?;
+    let named = all.iter().find(|one| format!("{one:?}") == name);
+    Some(*named.unwrap_or_else(|| panic!("`{variable}` may be one of {all:?}")))
+}
+
 /// A busy machine is no fault of these cells.
 const BOUNDS: &str = "validity: { send_lag: 10s, client_wait: 1, client_cpu: 1, queue_growth: 100, gap: 60s, window: 0s, warm: 0.2 }\n";
 
@@ -77,6 +93,7 @@ pub struct Surroundings<'a> {
 }
 
 impl Case {
+    /// `MATRIX_ATTACK_JOB` and `MATRIX_ATTACK_MANNER` have all of one kind: `Noise`, `Shared`.
     pub fn draw(around: &Surroundings<'_>, draws: &mut Python) -> Self {
         let job = match (draws.random() * 10.0) as u32 {
             0..4 => Job::Run,
@@ -87,11 +104,15 @@ impl Case {
             8 => Job::Bisect,
             _ => Job::Report,
         };
-        Self::of(job, around, draws)
+        Self::of(asked("MATRIX_ATTACK_JOB", &JOBS).unwrap_or(job), around, draws)
     }
 
     fn of(job: Job, around: &Surroundings<'_>, draws: &mut Python) -> Self {
-        let mut draw = || MANNERS[(draws.random() * MANNERS.len() as f64) as usize];
+        let manner = asked("MATRIX_ATTACK_MANNER", &MANNERS);
+        let mut draw = || {
+            let drawn = MANNERS[(draws.random() * MANNERS.len() as f64) as usize];
+            manner.unwrap_or(drawn)
+        };
         let manners = match job {
             Job::Run => vec![draw(), draw()],
             // Only the arguments of an engine in a container are its own.

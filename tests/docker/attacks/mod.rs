@@ -5,7 +5,6 @@ mod jobs;
 mod others;
 mod traces;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -20,7 +19,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::chaos::OwnDaemon;
 use crate::daemon::{Daemon, make_image};
-use crate::harness::Bench;
 use jobs::{Case, Job, Surroundings};
 use others::Others;
 use traces::{has_run, repeated, runs};
@@ -143,8 +141,8 @@ struct Field<'a> {
     draws: Python,
     /// How the names of shared memory of all engines so far begin, but for what holds the token.
     segments: Vec<String>,
-    /// The process ids of all commands so far.
-    commands: BTreeSet<u32>,
+    /// How the names of the cgroups of all commands so far begin.
+    commands: Vec<String>,
     /// A run that was attacked and is not complete yet.
     open: Option<Case>,
 }
@@ -164,7 +162,7 @@ impl<'a> Field<'a> {
             folder,
             draws: Python::new(seed),
             segments: Vec::new(),
-            commands: BTreeSet::new(),
+            commands: Vec::new(),
             open: None,
         }
     }
@@ -196,6 +194,17 @@ impl<'a> Field<'a> {
         case
     }
 
+    fn begin(&mut self, case: &Case, args: &[String], said: &Path) -> Child {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let said = fs::File::create(said).expect("a file can be made");
+        let mut command: Command = case.bench.command(&args);
+        command.stdout(Stdio::null()).stderr(said).process_group(0);
+        let child = command.spawn().expect("the binary runs");
+        let (id, started) = (child.id(), others::started(child.id()));
+        self.commands.push(format!("matrix-{id}-{started}-"));
+        child
+    }
+
     /// Attacks a command, lets the next one come to its end, and looks what is left. Says whether the attack came in time.
     fn round(&mut self, round: u64, attack: Attack, tally: &mut Tally) -> bool {
         let case = self.case();
@@ -209,8 +218,7 @@ impl<'a> Field<'a> {
             wait.as_millis()
         );
         let said = self.folder.path().join("said");
-        let mut child = begin(&case.bench, &args, &said);
-        self.commands.insert(child.id());
+        let mut child = self.begin(&case, &args, &said);
         let ended = ends_within(&mut child, wait);
         let mut may_die = false;
         self.others.another_segment(round);
@@ -309,8 +317,7 @@ impl<'a> Field<'a> {
         let _ = fs::remove_file(case.hang());
         let resumes = case.job != Job::Report && has_run(&case.bench);
         let said = self.folder.path().join("said-next");
-        let mut child = begin(&case.bench, &case.args(resumes), &said);
-        self.commands.insert(child.id());
+        let mut child = self.begin(case, &case.args(resumes), &said);
         let code = ends_within(&mut child, UNDISTURBED);
         if code.is_none() {
             child.kill().expect("it can be killed");
@@ -347,18 +354,6 @@ impl<'a> Field<'a> {
             tally.faults.extend(faults);
         }
     }
-}
-
-fn begin(bench: &Bench, args: &[String], said: &Path) -> Child {
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let said = fs::File::create(said).expect("a file can be made");
-    let mut command: Command = bench.command(&args);
-    command
-        .stdout(Stdio::null())
-        .stderr(said)
-        .process_group(0)
-        .spawn()
-        .expect("the binary runs")
 }
 
 /// Whether a process catches SIGTERM.

@@ -224,16 +224,21 @@ impl File {
     }
 }
 
+/// When a process started, in clock ticks after the machine: with its id that names it for ever.
+pub fn started(id: u32) -> String {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).expect("it is there");
+    let started = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(19));
+    started.expect("it has a start").to_owned()
+}
+
 /// The marks of an engine whose run lives: its owner is this test.
 fn marks() -> [(&'static str, String); 3] {
     let read = |name: &str| fs::read_to_string(name).expect("/proc can be read");
-    let stat = read("/proc/self/stat");
-    let started = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(19));
     let namespace = fs::read_link("/proc/self/ns/pid").expect("/proc can be read");
     let owner = format!(
         "{}:{}:{}:{}",
         std::process::id(),
-        started.expect("it has a start"),
+        started(std::process::id()),
         read("/proc/sys/kernel/random/boot_id").trim(),
         namespace.display().to_string().replace("pid:", "")
     );

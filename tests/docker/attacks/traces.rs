@@ -193,8 +193,8 @@ pub fn repeated(case: &Case) -> Vec<String> {
     faults
 }
 
-/// Cgroups that these processes made, and that live no more.
-fn groups(commands: &BTreeSet<u32>) -> Vec<PathBuf> {
+/// Cgroups that these commands made, each by how the names of its groups begin.
+fn groups(commands: &[String]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from("/sys/fs/cgroup")];
     while let Some(folder) = folders.pop() {
@@ -207,12 +207,7 @@ fn groups(commands: &BTreeSet<u32>) -> Vec<PathBuf> {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            let owner = name
-                .strip_prefix("matrix-")
-                .and_then(|rest| rest.split('-').next()?.parse().ok());
-            if owner.is_some_and(|owner: u32| {
-                commands.contains(&owner) && !Path::new(&format!("/proc/{owner}")).exists()
-            }) {
+            if commands.iter().any(|command| name.starts_with(command)) {
                 found.push(path.clone());
             }
             folders.push(path);
