@@ -126,7 +126,7 @@ fn prompts_are_held_once() {
     });
     let text = sizes.max().unwrap_or(0) as f64 / f64::from(1 << 20);
     // Twice 16 MiB of bodies, and what is under way.
-    let bound = 1.6 * text + 32.0 + 40.0;
+    let bound = 2.0 * text + 32.0 + 60.0;
     assert!(
         many - few < bound,
         "{:.0} MiB for {text:.0} MiB of text",
