@@ -1,5 +1,5 @@
 //! Measures the measurer: `cargo bench --bench client`, or with `-- --quick` a shorter one, or with a word (`flood`, `paced`,
-//! `gaps`, `flooded`, `delay`, `stop`, `tls`, `truth`, `many`, `start`) one part. It fails when a row misses its bound.
+//! `gaps`, `flooded`, `delay`, `stop`, `tls`, `truth`, `many`, `start`, `memory`) one part. It fails when a row misses its bound.
 //!
 //! The load generator and a raw reader take turns against the same server, each in a process of its own on one core; the
 //! server has another core. Figures that compare are ratios of medians from one run, so that a busy machine spoils both sides
@@ -14,6 +14,7 @@
 mod delay;
 mod flood;
 mod gaps;
+mod memory;
 mod ours;
 mod paced;
 mod raw;
@@ -185,7 +186,7 @@ fn verdict(is_met: bool) -> &'static str {
 fn bench(words: &[&str]) {
     let is_quick = words.contains(&"--quick");
     let parts = [
-        "flood", "tls", "paced", "gaps", "flooded", "delay", "stop", "truth", "many", "start",
+        "flood", "tls", "paced", "gaps", "flooded", "delay", "stop", "truth", "many", "start", "memory",
     ];
     let wants = |part| words.contains(&part) || !parts.iter().any(|part| words.contains(part));
     let rounds = if is_quick { 3 } else { 5 };
@@ -237,6 +238,9 @@ fn bench(words: &[&str]) {
     }
     if wants("many") {
         many();
+    }
+    if wants("memory") {
+        memory::bench(is_quick);
     }
     if wants("start") {
         start::bench(rounds);

@@ -15,7 +15,7 @@ use crate::{Measured, Work, cpu_seconds, peak_memory};
 /// Sends all requests at once and reads all answers.
 pub fn measure(work: &Work) -> Measured {
     let item = Item {
-        content: Content::Text(work.prompt.clone()),
+        content: Content::Text(work.prompt.clone().into()),
         prompt_tokens: 3,
         asked_tokens: u32::try_from(work.tokens).expect("it is small"),
         due: Duration::ZERO,
@@ -48,6 +48,7 @@ pub fn measure(work: &Work) -> Measured {
         body: serde_json::Map::new(),
         stop_at_eos: false,
         sink: None,
+        spill: None,
         threads: NonZeroUsize::MIN,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
@@ -60,6 +60,22 @@ impl ContentHash {
     /// The digest of some bytes: the first 16 hex digits of SHA-256.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(hex(&Sha256::digest(bytes))[..16].to_owned())
+    }
+}
+
+/// A digest of bytes that come one after another, as [`ContentHash::of_bytes`] gives of all of them.
+#[derive(Clone, Default)]
+pub struct Digest(Sha256);
+
+impl Digest {
+    /// Takes the next bytes.
+    pub fn take(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of what was taken.
+    pub fn hash(self) -> ContentHash {
+        ContentHash(hex(&self.0.finalize())[..16].to_owned())
     }
 }
 

@@ -41,9 +41,9 @@ pub fn deviations(requests: &[Request], truths: &[Truth]) -> Option<(Deviation, 
         let first = request.chunks.first()?;
         let measured = first.at_ns.saturating_sub(request.sent_ns?) as f64 / 1e6;
         ttft.push(measured - truth.ttft_us? / 1e3);
-        let gaps = request.chunks.windows(2).zip(truth.writes_us.windows(2));
-        itl.extend(gaps.map(|(ours, theirs)| {
-            let gap = ours[1].at_ns.saturating_sub(ours[0].at_ns) as f64 / 1e6;
+        let gaps = request.chunks.pairs().zip(truth.writes_us.windows(2));
+        itl.extend(gaps.map(|((one, next), theirs)| {
+            let gap = next.at_ns.saturating_sub(one.at_ns) as f64 / 1e6;
             gap - (theirs[1] - theirs[0]) / 1e3
         }));
     }

@@ -4,8 +4,10 @@
 //! the record tells both. All of it happens on threads of its own, each with its own event loop and its own share of the
 //! requests, dealt in turn, so that the rest of the process does not disturb it; the only thing threads share is the
 //! count of slots, because a cap that is split over threads would leave slots idle. It draws no schedule, makes no prompts and
-//! counts no tokens; request bodies are made before the measurement begins.
+//! counts no tokens; request bodies are made before the measurement begins, and those of many long
+//! prompts ahead of their turn ([`bodies`]).
 
+mod bodies;
 mod plain;
 mod send;
 mod slots;
@@ -30,6 +32,7 @@ use crate::load::dataset::{Content, Extras};
 use crate::load::late::{HEARTBEAT, Late, Lateness};
 use crate::load::protocol::EncodeError;
 use crate::load::sink::Sink;
+use crate::load::spill::Spill;
 use crate::load::target::Target;
 use crate::load::wakes::note_wakes;
 use crate::matrix::spec::scenario::Limits;
@@ -82,6 +85,8 @@ pub struct Load {
     pub stop_at_eos: bool,
     /// Where records go as they end.
     pub sink: Option<Sink>,
+    /// Where answers go that are more than memory is to hold; without it memory holds them all.
+    pub spill: Option<Arc<Spill>>,
     /// How many threads send; one is enough for some 100 000 events a second.
     pub threads: NonZeroUsize,
 }
@@ -276,6 +281,7 @@ pub async fn drive(
         body,
         stop_at_eos,
         sink,
+        spill,
         threads,
         ..
     } = load;
@@ -289,6 +295,7 @@ pub async fn drive(
         slots,
         is_closed_loop,
         sink,
+        spill,
         progress,
     });
     let progress = Arc::clone(&shared.progress);

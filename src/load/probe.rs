@@ -106,7 +106,7 @@ pub async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, Prob
     let nothing = Map::new();
     // An answer that ends where the model ends it might end at once and would prove nothing.
     let ask = Ask::plain(&target.model, TOKENS, false, &nothing);
-    let body = protocol::encode(&target.dialect, &Content::Text(PROMPT.to_owned()), &ask)?;
+    let body = protocol::encode(&target.dialect, &Content::Text(PROMPT.to_owned().into()), &ask)?;
     let route = Route::find(&target.address).await.map_err(|error| {
         let address = target.address.to_string();
         match error {
@@ -142,7 +142,7 @@ fn judge(target: &Target, limit: Duration, answer: Answer) -> Result<ProbeAnswer
     let Some(failure) = decoded.failure else {
         return Ok(ProbeAnswer {
             model: decoded.models.into_iter().next(),
-            text: decoded.text,
+            text: decoded.text.read().into_owned(),
             usage: decoded.usage,
             seconds,
         });

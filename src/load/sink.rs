@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn a_record_goes_without_its_text_and_a_full_queue_makes_nobody_wait() {
         let record = Request {
-            text: Some("secret".to_owned()),
+            text: Some("secret".into()),
             ..requests().swap_remove(0)
         };
         let (sink, receiver) = Sink::new(2, false);

@@ -10,6 +10,7 @@ use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::cell::Figures;
+use crate::results::record::outsourced::Text;
 use crate::results::record::request::Request;
 
 /// What was asked for, as the line repeats it.
@@ -169,7 +170,7 @@ fn details(line: &mut Map<String, Value>, of: &Details<'_>, has_cache: bool) {
         ("itls", list(&|request| json!(of.held(request).itl_s))),
         (
             "generated_texts",
-            list(&|request| json!(request.text.as_deref().unwrap_or_default())),
+            list(&|request| json!(request.text.as_ref().map(Text::read).unwrap_or_default())),
         ),
         (
             "errors",

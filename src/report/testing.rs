@@ -281,7 +281,7 @@ pub(super) fn request(index: u32) -> Request {
         connected_ns: None,
         written_ns: None,
         first_byte_ns: None,
-        chunks: vec![chunk(10 * MS), chunk(20 * MS)],
+        chunks: vec![chunk(10 * MS), chunk(20 * MS)].into(),
         last_line_ns: Some(30 * MS),
         end_ns: 30 * MS,
         failure: None,
@@ -301,7 +301,7 @@ pub(super) fn request(index: u32) -> Request {
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,
-        text: Some("abcd".to_owned()),
+        text: Some("abcd".into()),
     }
 }
 

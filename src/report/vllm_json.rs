@@ -12,6 +12,7 @@ use crate::base::units::RequestRate;
 use crate::judge::metrics::{self, Count, Flow, Metric, Sample, Statistic, Statistics};
 use crate::matrix::spec::arrival::{Pace, Spacing};
 use crate::results::record::cell::Figures;
+use crate::results::record::outsourced::Text;
 use crate::results::record::request::Request;
 
 /// What the object tells of a bench.
@@ -190,7 +191,7 @@ impl VllmResult<'_> {
                 ),
                 (
                     "generated_texts",
-                    list(&|request| json!(request.text.as_deref().unwrap_or_default())),
+                    list(&|request| json!(request.text.as_ref().map(Text::read).unwrap_or_default())),
                 ),
                 (
                     "errors",

@@ -2,10 +2,13 @@
 //! the server counts otherwise.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use crate::load::dataset::tokenizer::{CleanUp, Tokenizer};
 use crate::load::dataset::{Content, Prompt};
+use crate::results::record::outsourced::Text;
 use crate::results::record::request::{ChunkKind, Request};
 
 /// Below this many tokens, events or characters nothing is said of how often one of them comes.
@@ -26,16 +29,82 @@ const ECHO_LENGTH: usize = 32;
 /// Characters of an answer within which the piece must stand.
 const ECHO_WITHIN: usize = 256;
 
-/// The share of a sequence that its most frequent member takes; `None` where it is short.
-fn share_of_most_frequent<T: Eq + Hash>(members: impl Iterator<Item = T>) -> Option<f64> {
-    let mut counts: HashMap<T, usize> = HashMap::new();
-    let mut all = 0;
-    for member in members {
-        *counts.entry(member).or_default() += 1;
-        all += 1;
+/// Mixes a few bytes: answers have a million members, and nobody is kept out by their hashes.
+#[derive(Clone, Copy, Default)]
+struct Mixed(u64);
+
+impl Mixed {
+    fn mix(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x51_7c_c1_b7_27_22_0a_95);
     }
-    let most = counts.into_values().max()?;
-    (all >= FEW).then(|| most as f64 / all as f64)
+}
+
+impl Hasher for Mixed {
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        words.iter().for_each(|word| self.mix(u64::from_le_bytes(*word)));
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.mix(u64::from_le_bytes(last) ^ (rest.len() as u64) << 56);
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.mix(word.into());
+    }
+
+    fn write_u8(&mut self, word: u8) {
+        self.mix(word.into());
+    }
+
+    fn finish(&self) -> u64 {
+        // The upper bits are mixed best, and tables look at the lower ones.
+        self.0.rotate_left(26)
+    }
+}
+
+/// How often members of a sequence come.
+#[derive(Default)]
+struct Counts {
+    most: usize,
+    all: usize,
+}
+
+impl Counts {
+    fn of<T: Eq + Hash>(members: impl Iterator<Item = T>) -> Self {
+        let mut counts: HashMap<T, usize, BuildHasherDefault<Mixed>> = HashMap::default();
+        let mut all = 0;
+        for member in members {
+            *counts.entry(member).or_default() += 1;
+            all += 1;
+        }
+        let most = counts.into_values().max().unwrap_or(0);
+        Self { most, all }
+    }
+
+    /// The characters of a text, nearly all of which are of ASCII.
+    fn of_characters(text: &str) -> Self {
+        let mut ascii = [0; 128];
+        text.bytes()
+            .filter(u8::is_ascii)
+            .for_each(|byte| ascii[usize::from(byte)] += 1);
+        let most = ascii.into_iter().max().unwrap_or(0);
+        let all = ascii.into_iter().sum();
+        match all == text.len() {
+            true => Self { most, all },
+            false => {
+                let others = Self::of(text.chars().filter(|character| !character.is_ascii()));
+                Self {
+                    most: most.max(others.most),
+                    all: all + others.all,
+                }
+            }
+        }
+    }
+
+    /// The share of the most frequent member; `None` where there are few.
+    fn share(&self) -> Option<f64> {
+        (self.all >= FEW).then(|| self.most as f64 / self.all as f64)
+    }
 }
 
 /// Repetitions of so many tokens or events are looked for.
@@ -46,6 +115,9 @@ const LOOP: f64 = 0.9;
 
 /// An answer of fewer tokens may be the same as another one's by accident.
 const CANNED_TOKENS: u32 = 16;
+
+/// Characters of answers that are held against each other.
+const CANNED_CHARACTERS: usize = 1024;
 
 /// The share of a sequence whose members are what came a few before them, for the number that fits best; `None` where it is short.
 fn share_of_period<T: Eq>(members: &[T]) -> Option<f64> {
@@ -73,9 +145,9 @@ fn is_loop(ids: &[u32], pieces: Option<&[&str]>) -> bool {
 fn uniformity(ids: &[u32], pieces: Option<&[&str]>, text: &str) -> Option<f64> {
     let pieces = pieces.map(|pieces| pieces.iter().filter(|piece| !piece.is_empty()));
     let share = [
-        share_of_most_frequent(ids.iter()),
-        pieces.and_then(share_of_most_frequent),
-        share_of_most_frequent(text.chars()),
+        Counts::of(ids.iter()).share(),
+        pieces.and_then(|pieces| Counts::of(pieces).share()),
+        Counts::of_characters(text).share(),
     ]
     .into_iter()
     .flatten()
@@ -106,42 +178,61 @@ pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokeni
     }
 }
 
-/// Counts the tokens of answers and of the reasoning in them, and how much of each answer is one token. An answer without any text,
-/// as of a server without a tokenizer, has no count.
+/// Counts the tokens of answers and of the reasoning in them, and how much of each answer is one token, on all cores. An answer without
+/// any text, as of a server without a tokenizer, has no count.
 pub(super) fn count_outputs(requests: &mut [Request], tokenizer: &Tokenizer) {
-    let texts: Vec<&str> = requests
-        .iter()
-        .map(|request| request.text.as_deref().unwrap_or_default())
-        .collect();
-    let Ok(ids) = tokenizer.encode_batch(&texts, false) else {
+    on_all_cores(requests, |request| count_output(request, tokenizer));
+}
+
+/// Does the same for every request, one text in memory at a time on each core.
+pub(super) fn on_all_cores(requests: &mut [Request], work: impl Fn(&mut Request) + Sync) {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let others = cores.min(requests.len()).saturating_sub(1);
+    let left = Mutex::new(requests.iter_mut());
+    let all = || {
+        loop {
+            let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
+            match next {
+                Some(request) => work(request),
+                None => return,
+            }
+        }
+    };
+    thread::scope(|scope| {
+        (0..others).for_each(|_| drop(scope.spawn(all)));
+        all();
+    });
+}
+
+fn count_output(request: &mut Request, tokenizer: &Tokenizer) {
+    let Some(text) = request.text.as_ref().map(Text::read) else {
+        return;
+    };
+    let calls = request.tool_text.as_deref();
+    if text.is_empty() && calls.is_none() && !request.chunks.is_empty() {
+        return;
+    }
+    let Ok(ids) = tokenizer.encode(&text, false) else {
         return;
     };
     let count = |text: &str| tokenizer.count(text, false).ok();
-    for (request, ids) in requests.iter_mut().zip(ids) {
-        let Some(text) = request.text.as_deref() else {
-            continue;
-        };
-        let calls = request.tool_text.as_deref();
-        if text.is_empty() && calls.is_none() && !request.chunks.is_empty() {
-            continue;
-        }
-        let pieces = pieces(request);
-        let uniform = uniformity(&ids, pieces.as_deref(), text);
-        let is_loop = is_loop(&ids, pieces.as_deref());
-        let is_blank_first = pieces
-            .as_ref()
-            .and_then(|pieces| pieces.first())
-            .is_some_and(|first| !first.is_empty() && first.chars().all(is_blank));
-        let reasoning = pieces
-            .and_then(|pieces| reasoning(request, &pieces))
-            .and_then(|text| count(&text));
-        let tokens = calls.map_or(Some(0), count).map(|called| ids.len() + called);
-        request.is_blank_first = is_blank_first;
-        request.uniform = uniform;
-        request.is_loop = is_loop;
-        request.counted_reasoning = reasoning.and_then(|tokens| u32::try_from(tokens).ok());
-        request.counted_tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
-    }
+    let pieces = pieces(request, &text);
+    let uniform = uniformity(&ids, pieces.as_deref(), &text);
+    let is_loop = is_loop(&ids, pieces.as_deref());
+    let is_blank_first = pieces
+        .as_ref()
+        .and_then(|pieces| pieces.first())
+        .is_some_and(|first| !first.is_empty() && first.chars().all(is_blank));
+    let reasoning = pieces
+        .and_then(|pieces| reasoning(request, &pieces))
+        .and_then(|text| count(&text));
+    let tokens = calls.map_or(Some(0), count).map(|called| ids.len() + called);
+    drop(text);
+    request.is_blank_first = is_blank_first;
+    request.uniform = uniform;
+    request.is_loop = is_loop;
+    request.counted_reasoning = reasoning.and_then(|tokens| u32::try_from(tokens).ok());
+    request.counted_tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
 }
 
 /// Whether nothing is to be seen of a character.
@@ -155,7 +246,7 @@ pub(super) fn find_echoes(requests: &mut [Request], prompts: &[Prompt], tokenize
         let prompt = usize::try_from(request.index)
             .ok()
             .and_then(|row| prompts.get(row));
-        let (Some(prompt), Some(answer)) = (prompt, request.text.as_deref()) else {
+        let (Some(prompt), Some(answer)) = (prompt, &request.text) else {
             continue;
         };
         let piece = match &prompt.content {
@@ -175,7 +266,7 @@ pub(super) fn find_echoes(requests: &mut [Request], prompts: &[Prompt], tokenize
             }
             Content::Pictures { .. } => None,
         };
-        request.echoes_prompt = piece.is_some_and(|piece| begins_with(answer, &piece));
+        request.echoes_prompt = piece.is_some_and(|piece| begins_with(&answer.read(), &piece));
     }
 }
 
@@ -198,23 +289,25 @@ fn digest(content: &Content) -> u64 {
 
 /// Marks answers that are word for word those to other prompts, of which one may end earlier than the other.
 pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
-    let mut answers: Vec<(&str, u64, usize)> = Vec::new();
+    let mut answers: Vec<(String, u64, usize)> = Vec::new();
     for (place, request) in requests.iter().enumerate() {
         let row = usize::try_from(request.index).unwrap_or(usize::MAX);
         let is_long = request
             .counted_tokens
             .is_some_and(|tokens| tokens >= CANNED_TOKENS);
-        if let (Some(text), Some(prompt)) = (request.text.as_deref(), prompts.get(row))
+        if let (Some(text), Some(prompt)) = (&request.text, prompts.get(row))
             && is_long
             && request.round.is_none()
         {
+            // Long answers may lie on disk; those that begin alike for so long are alike.
+            let text = text.read().chars().take(CANNED_CHARACTERS).collect();
             answers.push((text, digest(&prompt.content), place));
         }
     }
     // What begins with a text follows it.
     answers.sort_unstable();
-    let alike = answers.chunk_by(|(one, ..), (other, ..)| other.starts_with(one));
-    let count = |answers: &[(&str, u64, usize)]| {
+    let alike = answers.chunk_by(|(one, ..), (other, ..)| other.starts_with(one.as_str()));
+    let count = |answers: &[(String, u64, usize)]| {
         let prompts: HashSet<u64> = answers.iter().map(|(_, prompt, _)| *prompt).collect();
         prompts.len()
     };
@@ -245,6 +338,9 @@ fn begins_with(answer: &str, piece: &str) -> bool {
 
 /// The text of the reasoning, where there is any.
 fn reasoning(request: &Request, pieces: &[&str]) -> Option<String> {
+    if !request.chunks.has_reasoning() {
+        return None;
+    }
     let chunks = request.chunks.iter().zip(pieces);
     let text: String = chunks
         .filter(|(chunk, _)| chunk.kind.is_reasoning())
@@ -290,9 +386,19 @@ pub(super) fn count_rounds(requests: &mut [Request], prompts: &[Prompt], tokeniz
     }
 }
 
+/// How many tokens the text of each chunk has by itself; `None` where the text was not kept.
+pub(super) fn count_chunks(request: &Request, tokenizer: &Tokenizer) -> Option<Vec<u32>> {
+    let text = request.text.as_ref()?.read();
+    let counts = pieces(request, &text)?;
+    let counts = counts
+        .iter()
+        .map(|piece| u32::try_from(tokenizer.count(piece, false).ok()?).ok());
+    counts.collect()
+}
+
 /// The text of each chunk; nothing for a piece of a tool call, which the text leaves out.
-pub(super) fn pieces(request: &Request) -> Option<Vec<&str>> {
-    let mut rest = request.text.as_deref()?;
+pub(super) fn pieces<'t>(request: &Request, text: &'t str) -> Option<Vec<&'t str>> {
+    let mut rest = text;
     let chunks = request.chunks.iter();
     chunks
         .map(|chunk| {
@@ -329,6 +435,7 @@ mod tests {
         let text = "the quick brown fox jumps over the lazy dog";
         assert!(uniformity(&ids, None, text) < Some(0.25));
         assert_eq!(uniformity(&[1, 1], None, "aa"), None, "too short to say");
+        assert_eq!(uniformity(&[1], None, "ééééaaab"), Some(0.5), "beyond ASCII");
     }
 
     #[test]
@@ -350,7 +457,7 @@ mod tests {
     fn the_same_answer_to_different_prompts_is_canned() {
         let canned = |prompts: [&str; 3], answers: [&str; 3]| {
             let prompts = prompts.map(|text| Prompt {
-                content: Content::Text(text.to_owned()),
+                content: Content::Text(text.to_owned().into()),
                 prompt_tokens: 3,
                 output_tokens: 20,
                 extras: None,
@@ -416,15 +523,14 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_where_its_chunks_meet_and_tool_calls_are_not_in_it() {
-        let told = request(Some("hméllo"), &[("r", 1), ("t", 9), ("a", 3), ("a", 3)]);
-        assert_eq!(pieces(&told).unwrap(), ["h", "", "mé", "llo"]);
+        let told = request(None, &[("r", 1), ("t", 9), ("a", 3), ("a", 3)]);
+        assert_eq!(pieces(&told, "hméllo").unwrap(), ["h", "", "mé", "llo"]);
     }
 
     #[test]
     fn a_text_that_does_not_fit_its_chunks_is_not_cut() {
-        assert_eq!(pieces(&request(None, &[("a", 1)])), None);
-        assert_eq!(pieces(&request(Some("é"), &[("a", 1)])), None);
-        assert_eq!(pieces(&request(Some("e"), &[("a", 2)])), None);
+        assert_eq!(pieces(&request(None, &[("a", 1)]), "é"), None);
+        assert_eq!(pieces(&request(None, &[("a", 2)]), "e"), None);
     }
 
     #[test]
@@ -448,7 +554,7 @@ mod tests {
         use crate::load::dataset::Extras;
         let turn = |text: &str| vec![serde_json::json!({"role": "user", "content": text})];
         let prompt = Prompt {
-            content: Content::Text("abc".to_owned()),
+            content: Content::Text("abc".to_owned().into()),
             prompt_tokens: 3,
             output_tokens: 2,
             extras: Some(std::sync::Arc::new(Extras {

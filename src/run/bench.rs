@@ -10,7 +10,7 @@ use crate::base::clock::Moment;
 use crate::base::ids::ContentHash;
 use crate::load::dataset::{Caches, Draws, known_share};
 use crate::load::protocol::path;
-use crate::load::{self, DriveError, Driven, Item, Lag, Load, Progress, Sink, Stamp, Target};
+use crate::load::{self, DriveError, Driven, Item, Lag, Load, Progress, Sink, Spill, Stamp, Target};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::search::Search;
@@ -63,6 +63,16 @@ pub struct Measured {
     pub telemetry: Option<Telemetry>,
     /// That the prompts ran out before the time to send was over, where they did.
     pub ran_out: Option<String>,
+    /// Where answers went that are more than memory is to hold.
+    pub spill: Option<Arc<Spill>>,
+}
+
+/// Where answers go that are more than memory is to hold: into a file of the current folder, else of the one for temporary files.
+fn spill() -> Option<Arc<Spill>> {
+    let folders = [PathBuf::from("."), std::env::temp_dir()];
+    folders
+        .iter()
+        .find_map(|folder| Spill::new(folder, Spill::BUDGET).ok())
 }
 
 impl Session {
@@ -277,8 +287,10 @@ impl Session {
         if let Some(sampling) = &self.sampling {
             sampling.before().await;
         }
+        let spill = spill();
         let load = Load {
             sink,
+            spill: spill.clone(),
             ..self.load(self.items.clone())
         };
         let driven = load::drive(load, progress, stop).await?;
@@ -295,6 +307,7 @@ impl Session {
             zero: driven.zero,
             lag: driven.lag,
             stamp: driven.stamp,
+            spill,
         })
     }
 

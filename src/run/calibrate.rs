@@ -300,7 +300,7 @@ impl<'a> Yardstick<'a> {
 
     async fn drive(&self, streams: u32, tokens: u32, stop: &Stop) -> Result<Driven, String> {
         let item = Item {
-            content: Content::Text("The capital of France is".to_owned()),
+            content: Content::Text("The capital of France is".to_owned().into()),
             prompt_tokens: 5,
             asked_tokens: tokens,
             due: Duration::ZERO,
@@ -315,6 +315,7 @@ impl<'a> Yardstick<'a> {
             body: serde_json::Map::new(),
             stop_at_eos: false,
             sink: None,
+            spill: None,
             threads: NonZeroUsize::MIN,
         };
         let driven = load::drive(load, Arc::default(), stop.asked.clone())

@@ -12,7 +12,7 @@ use crate::engine::{self, Running};
 use crate::judge::metrics::{self, Basis};
 use crate::judge::validity;
 use crate::load::dataset::unique::Beginning;
-use crate::load::{DriveError, Driven, Item, Load, Progress, Sink, Target};
+use crate::load::{DriveError, Driven, Item, Load, Progress, Sink, Spill, Target};
 use crate::matrix::plan::{Cell, Launch, Measurement};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::workload::Profile;
@@ -74,6 +74,8 @@ struct Course<'a> {
     unique_prefix: Option<UniquePrefix>,
     /// Where records go while a load runs.
     sink: Option<Sink>,
+    /// Where answers go that are more than memory is to hold.
+    spill: Option<Arc<Spill>>,
 }
 
 /// Measures one cell on a ready engine, after so many tries that came to nothing.
@@ -202,6 +204,7 @@ impl<'a> Course<'a> {
             tries: 0,
             unique_prefix: None,
             sink: None,
+            spill: None,
         }
     }
 
@@ -393,6 +396,7 @@ impl<'a> Course<'a> {
         let requests = load.items.len();
         if phase == Phase::Measure {
             load.sink = self.sink();
+            load.spill = self.spill();
         }
         let driven = watch::drive(&mut ready.running, load, stop, |progress| {
             self.tell_progress(phase, progress, requests);
@@ -420,6 +424,20 @@ impl<'a> Course<'a> {
             }
         }
         self.sink.clone()
+    }
+
+    /// Where answers go that are more than memory is to hold. Without a disk that takes them memory holds them all.
+    fn spill(&mut self) -> Option<Arc<Spill>> {
+        if self.spill.is_none() {
+            match Spill::new(self.job.store.folder(), Spill::BUDGET) {
+                Ok(spill) => self.spill = Some(spill),
+                Err(error) => self
+                    .summary
+                    .warnings
+                    .push(format!("memory holds all answers of the load: {error}")),
+            }
+        }
+        self.spill.clone()
     }
 
     fn tell_progress(&self, phase: Phase, progress: &Progress, requests: usize) {
@@ -499,6 +517,20 @@ impl<'a> Course<'a> {
         self.summary
             .warnings
             .extend(validity::blank_beginnings(&requests));
+        let spill = self.spill.take();
+        self.summary
+            .warnings
+            .extend(spill.as_ref().and_then(|spill| spill.missed()));
+        if let Some(lost) = spill.and_then(|spill| spill.lost()) {
+            (self.summary.figures, self.summary.intervals, self.summary.answers) = Default::default();
+            return self.failed_here(
+                Phase::Measure,
+                FailureClass::Infrastructure,
+                lost,
+                Vec::new(),
+                true,
+            );
+        }
         if let Some(cut) = cut {
             return self.cut(Phase::Measure, cut, requests);
         }
@@ -654,6 +686,7 @@ pub(super) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) ->
         body: scenario.body.clone(),
         stop_at_eos: scenario.stop_at_eos,
         sink: None,
+        spill: None,
         threads: NonZeroUsize::MIN,
     }
 }
@@ -677,13 +710,9 @@ pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>)
 pub(super) async fn count_chunks(mut requests: Vec<Request>, stock: &Arc<Stock>) -> Vec<Request> {
     let stock = Arc::clone(stock);
     let counting = tokio::task::spawn_blocking(move || {
-        for request in &mut requests {
-            request.counted_chunks = answers::pieces(request).and_then(|pieces| {
-                let counts = stock.tokenizer.count_batch(&pieces, false).ok()?;
-                let counts = counts.into_iter().map(|count| u32::try_from(count).ok());
-                counts.collect()
-            });
-        }
+        answers::on_all_cores(&mut requests, |request| {
+            request.counted_chunks = answers::count_chunks(request, &stock.tokenizer);
+        });
         requests
     });
     counting.await.expect("counting tokens does not panic")

@@ -211,7 +211,7 @@ mod tests {
         Prepared {
             prompts: vec![
                 Prompt {
-                    content: Content::Text("a".to_owned()),
+                    content: Content::Text("a".to_owned().into()),
                     prompt_tokens: 1,
                     output_tokens: 1,
                     extras: None,

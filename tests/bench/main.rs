@@ -8,6 +8,7 @@ mod course;
 mod harness;
 mod imports;
 mod limits;
+mod memory;
 #[path = "../nvml/stub.rs"]
 mod nvml;
 mod pictures;

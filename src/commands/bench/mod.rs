@@ -255,7 +255,7 @@ fn tell(ended: &Ended<'_>) -> Outcome {
         outputs::append(path, &format!("{}\n", bench_line::steady_line(steady)))?;
     }
     if let Some(path) = &wish.output.records {
-        outputs::append(path, &ended.records())?;
+        outputs::append_lines(path, ended.records())?;
         partial::forget(path);
     }
     let has_failed = ended.has_failed();

@@ -119,8 +119,8 @@ pub(super) fn mended(requests: &[Request], sheets: &Sheets, embeds: bool) -> Vec
 
 /// Whether the number of an answer's tokens is known from nobody but us.
 fn is_counted(request: &Request) -> bool {
-    let is_reported = request.usage.and_then(|usage| usage.completion).is_some()
-        || request.chunks.iter().any(|chunk| chunk.tokens.is_some());
+    let is_reported =
+        request.usage.and_then(|usage| usage.completion).is_some() || request.chunks.last_tokens().is_some();
     !is_reported
 }
 

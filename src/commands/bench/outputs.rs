@@ -1,7 +1,7 @@
 //! The files that a bench writes.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::wish::Wish;
@@ -85,6 +85,24 @@ pub(super) fn is_csv(wish: &Wish, path: &Path) -> bool {
 pub(super) fn append(path: &Path, text: &str) -> Result<(), Refusal> {
     let written = open(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| cannot("append to", path, &error))
+}
+
+/// Appends lines that are too many for one write; another bench into the same file waits meanwhile.
+///
+/// # Errors
+/// As [`write`].
+pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> Result<(), Refusal> {
+    let append = || {
+        let file = open(path)?;
+        // Devices and pipes have no locks.
+        let _ = file.lock();
+        let mut file = BufWriter::with_capacity(1 << 20, file);
+        for line in lines {
+            file.write_all(line.as_bytes())?;
+        }
+        file.flush()
+    };
+    append().map_err(|error| cannot("append to", path, &error))
 }
 
 /// Writes a file anew.

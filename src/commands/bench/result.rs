@@ -179,16 +179,15 @@ impl Ended<'_> {
     }
 
     /// A record of each request, one in a line, without the texts.
-    pub(super) fn records(&self) -> String {
-        let lines = self.measured.requests.iter().map(|request| {
+    pub(super) fn records(&self) -> impl Iterator<Item = String> {
+        self.measured.requests.iter().map(|request| {
             let request = Request {
                 text: None,
                 tool_text: None,
                 ..request.clone()
             };
             serde_json::to_string(&request).expect("a record has string keys") + "\n"
-        });
-        lines.collect()
+        })
     }
 
     /// Figures that the Python tool does not print, after its block; nothing for its own figures.
@@ -235,6 +234,14 @@ impl Ended<'_> {
             );
         }
         notes.extend(self.measured.ran_out.clone());
+        if let Some(spill) = &self.measured.spill {
+            notes.extend(spill.missed());
+            notes.extend(
+                spill
+                    .lost()
+                    .map(|lost| format!("figures are wrong: {lost}, and they lack it")),
+            );
+        }
         let (requests, basis) = (&self.measured.requests, self.basis());
         if !self.wish.output.compat_figures {
             let embeds = self.wish.backend.protocol() == Protocol::Embeddings;

@@ -9,7 +9,7 @@ use crate::results::record::request::{Chunk, ChunkKind, Class, Oddity, Request};
 
 /// A request that bench_serving takes for a success. Times in seconds.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct Answer<'r> {
     /// When it began, after the start of the measurement.
     pub(super) start: f64,
     /// To the first event with output; 0 if there was none.
@@ -17,7 +17,7 @@ pub(super) struct Answer {
     /// To the last line that was not empty.
     pub(super) latency: f64,
     /// Between tokens or events.
-    pub(super) itl: Vec<f64>,
+    pub(super) itl: Gaps<'r>,
     /// Tokens of the text before each of these, counted by itself; `None` where nobody counted.
     pub(super) itl_tokens: Option<Vec<u32>>,
     /// Output tokens, as it believes them to be.
@@ -30,7 +30,7 @@ pub(super) struct Answer {
     pub(super) counted: Option<u32>,
 }
 
-impl Answer {
+impl Answer<'_> {
     /// Time per output token after the first; `None` below two tokens.
     ///
     /// Source: spec/bench-serving.md 7.2.
@@ -39,8 +39,48 @@ impl Answer {
     }
 }
 
+/// Gaps between tokens or events, in seconds, which are read anew each time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Gaps<'r> {
+    /// Between the events that a profile reads.
+    OfEvents(&'r Request, Profile),
+    /// Of the native protocol, by the tokens of each event.
+    OfTokens(&'r Request, Profile),
+    /// As they are.
+    #[cfg(test)]
+    Given(Vec<f64>),
+}
+
+impl Gaps<'_> {
+    /// All of them.
+    pub(super) fn read(&self) -> Vec<f64> {
+        match self {
+            Self::OfEvents(request, profile) => {
+                let mut events = read(request, *profile).map(|chunk| chunk.at_ns);
+                let Some(mut before) = events.next() else {
+                    return Vec::new();
+                };
+                events
+                    .map(|at| seconds(std::mem::replace(&mut before, at), at))
+                    .collect()
+            }
+            Self::OfTokens(request, profile) => native_gaps(read(request, *profile)).unwrap_or_default(),
+            #[cfg(test)]
+            Self::Given(gaps) => gaps.clone(),
+        }
+    }
+}
+
+/// The events of a request that a profile reads.
+fn read(request: &Request, profile: Profile) -> impl Iterator<Item = Chunk> + '_ {
+    request
+        .chunks
+        .iter()
+        .filter(move |chunk| is_read(chunk.kind, profile))
+}
+
 /// The successes among the requests, in the order of the data set.
-pub(super) fn answers(requests: &[Request], protocol: Protocol, profile: Profile) -> Vec<Answer> {
+pub(super) fn answers(requests: &[Request], protocol: Protocol, profile: Profile) -> Vec<Answer<'_>> {
     let mut ordered: Vec<&Request> = requests.iter().collect();
     ordered.sort_by_key(|request| request.index);
     ordered
@@ -49,32 +89,32 @@ pub(super) fn answers(requests: &[Request], protocol: Protocol, profile: Profile
         .collect()
 }
 
-fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Answer> {
+fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Answer<'_>> {
     if !is_success(request, protocol, profile) {
         return None;
     }
     let sent = request.sent_ns?;
     // Source: spec/bench-serving.md 2.1: an answer without a single line fails.
     let last_line = request.last_line_ns?;
-    let read = |chunk: &&Chunk| is_read(chunk.kind, profile);
-    let chunks: Vec<&Chunk> = request.chunks.iter().filter(read).collect();
+    let first = read(request, profile).next();
     // Source: spec/bench-serving.md 7.1 and trap T29: rounds of conversations have no prompt tokens.
     let stands_alone = request.round.is_none();
     let prompt = |tokens: u32| if stands_alone { tokens } else { 0 };
     let itl = match (protocol, profile) {
-        (Protocol::SglangNative, Profile::Current) => native_gaps(&chunks)?,
-        _ => chunks
-            .windows(2)
-            .map(|pair| seconds(pair[0].at_ns, pair[1].at_ns))
-            .collect(),
+        (Protocol::SglangNative, Profile::Current) => {
+            // An event that lacks its count fails the request.
+            native_gaps(read(request, profile))?;
+            Gaps::OfTokens(request, profile)
+        }
+        _ => Gaps::OfEvents(request, profile),
     };
     Some(Answer {
         start: seconds(0, sent),
-        ttft: chunks.first().map_or(0.0, |first| seconds(sent, first.at_ns)),
+        ttft: first.map_or(0.0, |first| seconds(sent, first.at_ns)),
         latency: seconds(sent, last_line),
         itl,
         itl_tokens: gap_tokens(request, profile),
-        output: output_tokens(request, &chunks, protocol, profile),
+        output: output_tokens(request, first.is_none(), protocol, profile),
         prompt: prompt(request.prompt_tokens),
         vision: prompt(request.vision_tokens),
         counted: match request.counted_tokens {
@@ -121,13 +161,13 @@ fn is_read(kind: ChunkKind, profile: Profile) -> bool {
 
 /// Source: spec/bench-serving.md 2.2: a gap is split evenly among the tokens of its event; an event without a new token is
 /// skipped and the next gap reaches over it. `None` where an event lacks its count, which fails the request.
-fn native_gaps(chunks: &[&Chunk]) -> Option<Vec<f64>> {
+fn native_gaps(mut chunks: impl Iterator<Item = Chunk>) -> Option<Vec<f64>> {
     let mut gaps = Vec::new();
-    let Some(first) = chunks.first() else {
+    let Some(first) = chunks.next() else {
         return Some(gaps);
     };
     let (mut before, mut known) = (first.at_ns, i64::from(first.tokens?));
-    for chunk in &chunks[1..] {
+    for chunk in chunks {
         let tokens = i64::from(chunk.tokens?);
         let added = tokens - known;
         if added == 0 {
@@ -149,7 +189,7 @@ fn gap_tokens(request: &Request, profile: Profile) -> Option<Vec<u32>> {
 }
 
 /// Source: spec/bench-serving.md 2.2 to 2.7 and 12.1: the requested length unless usage is read where the protocol has it.
-fn output_tokens(request: &Request, chunks: &[&Chunk], protocol: Protocol, profile: Profile) -> u32 {
+fn output_tokens(request: &Request, is_empty: bool, protocol: Protocol, profile: Profile) -> u32 {
     let asked = request.asked_tokens;
     if protocol == Protocol::Embeddings {
         return 0;
@@ -157,11 +197,11 @@ fn output_tokens(request: &Request, chunks: &[&Chunk], protocol: Protocol, profi
     if profile == Profile::Classic {
         return asked;
     }
-    let last_reported = || chunks.iter().rev().find_map(|chunk| chunk.tokens);
+    let last_reported = || read(request, profile).filter_map(|chunk| chunk.tokens).last();
     let reported = request.usage.and_then(|usage| usage.completion);
     let is_ours = request.usage.is_some_and(|usage| usage.is_ours);
     match protocol {
-        Protocol::SglangNative if chunks.is_empty() => asked,
+        Protocol::SglangNative if is_empty => asked,
         Protocol::SglangNative => reported.or_else(last_reported).unwrap_or(asked),
         Protocol::Completions => last_reported().unwrap_or(asked),
         // Source: spec/bench-serving.md 2.3: usage is read where it comes, and not asked for.

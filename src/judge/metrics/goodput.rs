@@ -68,7 +68,13 @@ fn meets_all(value: &[f64; 3], limits: &[Option<f64>; 3]) -> bool {
 /// Goodput as bench_serving prints it.
 ///
 /// Source: spec/bench-serving.md 7.5.
-pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], slo: &Slo, all: usize, duration_s: Option<f64>) {
+pub(super) fn compat(
+    sheet: &mut Sheet,
+    answers: &[Answer<'_>],
+    slo: &Slo,
+    all: usize,
+    duration_s: Option<f64>,
+) {
     let values: Vec<[f64; 3]> = answers
         .iter()
         .map(|answer| {

@@ -6,6 +6,7 @@ use super::parts::{Sample, Statistic};
 use super::stats::Statistics;
 use super::{Count, Faults, Sheet};
 use crate::matrix::spec::workload::Profile;
+use crate::results::record::chunks::Chunks;
 use crate::results::record::request::{Chunk, Request};
 
 const COMPAT_CLASSIC: [Statistic; 4] = [Statistic::Mean, Statistic::Median, Statistic::Std, Statistic::P99];
@@ -48,8 +49,7 @@ impl Times {
         };
         let ttft = millis(sent, first.at_ns);
         let e2e = millis(sent, last.at_ns);
-        let together = first_moment(&request.chunks);
-        let begun = request.chunks[together - 1].at_ns;
+        let (together, begun) = first_moment(&request.chunks);
         let tpot = tokens_after(request, together)
             .filter(|tokens| *tokens > 0)
             .map(|tokens| millis(begun, last.at_ns) / f64::from(tokens));
@@ -67,11 +67,15 @@ pub(in crate::judge) const AT_ONCE_NS: u64 = 50_000;
 /// By less than this factor more or fewer tokens than events, each event is taken to hold one.
 const SEVERAL: f64 = 1.25;
 
-/// How many events arrived together with the first one.
-fn first_moment(chunks: &[Chunk]) -> usize {
-    let is_later = |pair: &[Chunk]| pair[1].at_ns.saturating_sub(pair[0].at_ns) > AT_ONCE_NS;
-    let gap = chunks.windows(2).position(is_later);
-    gap.map_or(chunks.len(), |at| at + 1)
+/// How many events arrived together with the first one, and when the last of these did.
+fn first_moment(chunks: &Chunks) -> (usize, u64) {
+    let is_later = |(before, after): &(Chunk, Chunk)| after.at_ns.saturating_sub(before.at_ns) > AT_ONCE_NS;
+    let together = chunks
+        .pairs()
+        .position(|pair| is_later(&pair))
+        .map_or(chunks.len(), |at| at + 1);
+    let last = chunks.iter().nth(together.saturating_sub(1));
+    (together, last.map_or(0, |chunk| chunk.at_ns))
 }
 
 /// Tokens in the events after the first so many; `None` where nobody counted, or nothing came after them.
@@ -95,7 +99,7 @@ fn tokens_after(request: &Request, events: usize) -> Option<u32> {
 pub fn is_gathered(request: &Request) -> bool {
     let chunks = &request.chunks;
     let tokens = request.visible_tokens().unwrap_or(0) as usize;
-    !chunks.is_empty() && first_moment(chunks) == chunks.len() && tokens.max(chunks.len()) > 1
+    !chunks.is_empty() && first_moment(chunks).0 == chunks.len() && tokens.max(chunks.len()) > 1
 }
 
 /// So many answers in a hundred may arrive at one moment before figures of the times between tokens stand on too few.
@@ -110,9 +114,8 @@ pub fn are_gathered(requests: &[Request]) -> bool {
 
 /// The statistics of every sample under the definitions of `matrix`.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
-    let samples = samples(requests);
     for sample in Sample::ALL {
-        let statistics = Statistics::of(&samples[sample as usize]);
+        let statistics = Statistics::of_each(|| values(requests, sample));
         for statistic in Statistic::ALL {
             let value = statistics.map(|statistics| pick(&statistics, statistic));
             sheet.put(Metric::Time(statistic, sample), value);
@@ -120,68 +123,74 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
     }
 }
 
-/// The values of every sample in milliseconds, in the order of [`Sample::ALL`]. Failed requests have no latency.
-pub(super) fn samples(requests: &[Request]) -> [Vec<f64>; Sample::ALL.len()] {
-    let mut samples: [Vec<f64>; Sample::ALL.len()] = Default::default();
-    let mut push = |sample: Sample, value: Option<f64>| {
-        samples[sample as usize].extend(value);
-    };
-    for request in requests {
+/// The values of a sample in milliseconds. Failed requests have no latency.
+pub(super) fn values(requests: &[Request], sample: Sample) -> Box<dyn Iterator<Item = f64> + '_> {
+    let completed = requests.iter().filter(|request| request.is_completed());
+    match sample {
         // Source: design.md 7: the moment of sending against the moment it was due, for every request that was sent.
-        push(
-            Sample::Lag,
-            request.sent_ns.map(|sent| millis(request.due_ns, sent)),
-        );
-        if !request.is_completed() {
-            continue;
+        Sample::Lag => {
+            let lag = |request: &Request| request.sent_ns.map(|sent| millis(request.due_ns, sent));
+            Box::new(requests.iter().filter_map(lag))
         }
-        let times = Times::of(request);
-        push(Sample::Ttft, times.ttft);
-        push(Sample::E2e, times.e2e);
-        push(Sample::Tpot, times.tpot);
-        let first = request.chunks.first().map(|chunk| chunk.at_ns);
-        let last = request.chunks.last().map(|chunk| chunk.at_ns);
-        let between = |from: Option<u64>, to: Option<u64>| Some(millis(from?, to?));
-        let answer = request.chunks.iter().find(|chunk| !chunk.kind.is_reasoning());
-        push(
-            Sample::TtftAnswer,
-            between(request.sent_ns, answer.map(|chunk| chunk.at_ns)),
-        );
-        push(Sample::TtftConnected, between(request.connected_ns, first));
-        push(Sample::TtftDue, between(Some(request.due_ns), first));
-        push(Sample::E2eDue, between(Some(request.due_ns), last));
-        push(Sample::E2eLine, between(request.sent_ns, request.last_line_ns));
-        push(
-            Sample::E2eLineDue,
-            between(Some(request.due_ns), request.last_line_ns),
-        );
-        for pair in request.chunks.windows(2) {
-            push(Sample::ChunkGap, Some(millis(pair[0].at_ns, pair[1].at_ns)));
-        }
-        for gap in token_gaps(request) {
-            push(Sample::Itl, Some(gap));
-        }
+        Sample::ChunkGap => Box::new(completed.flat_map(|request| {
+            let pairs = request.chunks.pairs();
+            pairs.map(|(one, next)| millis(one.at_ns, next.at_ns))
+        })),
+        Sample::Itl => Box::new(completed.flat_map(token_gaps)),
+        sample => Box::new(completed.filter_map(move |request| time(request, sample))),
     }
-    samples
+}
+
+/// A time of which every completed request has at most one.
+fn time(request: &Request, sample: Sample) -> Option<f64> {
+    let first = || request.chunks.first().map(|chunk| chunk.at_ns);
+    let last = || request.chunks.last().map(|chunk| chunk.at_ns);
+    let answer = || {
+        let mut chunks = request.chunks.iter();
+        chunks
+            .find(|chunk| !chunk.kind.is_reasoning())
+            .map(|chunk| chunk.at_ns)
+    };
+    let between = |from: Option<u64>, to: Option<u64>| Some(millis(from?, to?));
+    let due = Some(request.due_ns);
+    match sample {
+        Sample::Ttft => Times::of(request).ttft,
+        Sample::E2e => Times::of(request).e2e,
+        Sample::Tpot => Times::of(request).tpot,
+        Sample::TtftAnswer => between(request.sent_ns, answer()),
+        Sample::TtftConnected => between(request.connected_ns, first()),
+        Sample::TtftDue => between(due, first()),
+        Sample::E2eDue => between(due, last()),
+        Sample::E2eLine => between(request.sent_ns, request.last_line_ns),
+        Sample::E2eLineDue => between(due, request.last_line_ns),
+        Sample::Lag | Sample::ChunkGap | Sample::Itl => None,
+    }
 }
 
 /// The statistics that bench_serving prints, with gaps divided by tokens of their texts where it does so.
 ///
 /// With its faults mended, an answer without output has no TTFT and no TPOT, and an empty sample no statistics.
-pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], profile: Profile, gaps: Gaps, faults: Faults) {
+pub(super) fn compat(
+    sheet: &mut Sheet,
+    answers: &[Answer<'_>],
+    profile: Profile,
+    gaps: Gaps,
+    faults: Faults,
+) {
     let is_read = |answer: &&Answer| faults == Faults::Copied || answer.ttft > 0.0;
     let ttft: Vec<f64> = answers.iter().filter(is_read).map(|answer| answer.ttft).collect();
     let tpot: Vec<f64> = answers.iter().filter(is_read).filter_map(Answer::tpot).collect();
-    let itl: Option<Vec<f64>> = match gaps {
-        Gaps::PerEvent => Some(
-            answers
-                .iter()
-                .flat_map(|answer| answer.itl.iter().copied())
-                .collect(),
-        ),
+    let itl = match gaps {
+        Gaps::PerEvent => Some(Statistics::of_each(|| {
+            answers.iter().flat_map(|answer| answer.itl.read())
+        })),
         Gaps::PerToken => {
-            let each = answers.iter().map(|answer| divided(answer, faults));
-            each.collect::<Option<Vec<_>>>().map(|gaps| gaps.concat())
+            let is_whole = answers.iter().all(|answer| divided(answer, faults).is_some());
+            let each = || {
+                let each = answers.iter().filter_map(|answer| divided(answer, faults));
+                each.flatten()
+            };
+            is_whole.then(|| Statistics::of_each(each))
         }
     };
     let e2e: Vec<f64> = answers.iter().map(|answer| answer.latency).collect();
@@ -209,7 +218,7 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], profile: Profile, ga
     put(Sample::Ttft, Statistics::of(&ttft).or(zero), wanted);
     put(Sample::Tpot, Statistics::of(&tpot).or(zero), wanted);
     put(Sample::E2e, Statistics::of(&e2e), wanted);
-    let gaps = itl.and_then(|itl| Statistics::of(&itl).or(zero));
+    let gaps = itl.and_then(|itl| itl.or(zero));
     put(Sample::Itl, gaps, wanted);
     if profile == Profile::Current {
         put(Sample::Itl, gaps, &[Statistic::Max]);
@@ -229,15 +238,16 @@ pub(super) enum Gaps {
 /// no token: there bench_serving divides by zero. With its faults mended, the next gap reaches over such a text.
 ///
 /// Source: spec/bench-serving.md 7.2, retokenized ITL.
-fn divided(answer: &Answer, faults: Faults) -> Option<Vec<f64>> {
+fn divided(answer: &Answer<'_>, faults: Faults) -> Option<Vec<f64>> {
+    let itl = answer.itl.read();
     let tokens = match &answer.itl_tokens {
         Some(tokens) => tokens.as_slice(),
-        None if answer.itl.is_empty() => &[],
+        None if itl.is_empty() => &[],
         None => return None,
     };
     let mut gaps = Vec::new();
     let mut carried = 0.0;
-    for (gap, &tokens) in answer.itl.iter().zip(tokens) {
+    for (gap, &tokens) in itl.iter().zip(tokens) {
         match (tokens, faults) {
             (0, Faults::Copied) => return None,
             (0, Faults::Mended) => carried += gap,
@@ -279,7 +289,7 @@ pub(super) fn token_gaps(request: &Request) -> Vec<f64> {
 /// bytes of text, which keeps their sum and their order. `None` where nobody counted.
 pub(super) fn chunk_tokens(request: &Request) -> Option<Vec<u32>> {
     let chunks = &request.chunks;
-    if chunks.iter().all(|chunk| chunk.tokens.is_some()) && request.hidden_tokens() == 0 {
+    if chunks.are_counted() && request.hidden_tokens() == 0 {
         let mut known = 0;
         let added = chunks.iter().map(|chunk| {
             let tokens = chunk.tokens.unwrap_or(known);
@@ -335,9 +345,8 @@ pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, O
     };
     let usage = |request: &Request| request.usage.unwrap_or_default();
     // Where nobody ever spoke of reasoning there is no such figure.
-    let has_reasoning = |request: &Request| {
-        request.reasoning_tokens().is_some() || request.chunks.iter().any(|chunk| chunk.kind.is_reasoning())
-    };
+    let has_reasoning =
+        |request: &Request| request.reasoning_tokens().is_some() || request.chunks.has_reasoning();
     let reasoning = requests
         .iter()
         .any(|request| request.is_completed() && has_reasoning(request))

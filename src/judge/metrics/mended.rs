@@ -7,7 +7,8 @@ use super::compat;
 use super::{Basis, Faults, Figures};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
-use crate::results::record::request::{Chunk, ChunkKind, Request};
+use crate::results::record::chunks::Chunks;
+use crate::results::record::request::Request;
 
 /// Every figure of a profile, mended.
 ///
@@ -30,7 +31,7 @@ pub(super) fn sound(requests: &[Request], protocol: Protocol) -> Vec<Request> {
 /// events where that is the length at which the server says that it stopped; what we counted; the number of events where nobody
 /// counted. The length that was asked for is never taken for a count.
 pub fn generated_tokens(request: &Request) -> u32 {
-    let in_events = || request.chunks.iter().rev().find_map(|chunk| chunk.tokens);
+    let in_events = || request.chunks.last_tokens();
     let reported = request
         .usage
         .and_then(|usage| usage.completion)
@@ -57,15 +58,19 @@ pub struct Held {
 
 /// What the profile's samples hold of one request; of a failed one nothing. `copied` keeps the faults.
 pub fn held(request: &Request, protocol: Protocol, profile: Profile, copied: bool) -> Held {
+    let mended;
     let answers = match (copied, request.is_completed()) {
         (true, _) => compat::answers(std::slice::from_ref(request), protocol, profile),
-        (false, true) => compat::answers(&[mend(request, protocol)], protocol, profile),
+        (false, true) => {
+            mended = [mend(request, protocol)];
+            compat::answers(&mended, protocol, profile)
+        }
         (false, false) => Vec::new(),
     };
     let held = answers.into_iter().next().map(|answer| Held {
         tokens: answer.output,
         ttft_s: answer.ttft,
-        itl_s: answer.itl,
+        itl_s: answer.itl.read(),
     });
     held.unwrap_or_default()
 }
@@ -74,20 +79,11 @@ pub fn held(request: &Request, protocol: Protocol, profile: Profile, copied: boo
 fn mend(request: &Request, protocol: Protocol) -> Request {
     let tokens = generated_tokens(request);
     // `/generate` of a server that does not count in every event: then each event is a gap, as elsewhere.
-    let is_counted = request.chunks.iter().all(|chunk| chunk.tokens.is_some());
-    let spread = protocol == Protocol::SglangNative && !is_counted;
-    let chunks = request.chunks.iter().zip(1..).map(|(chunk, place)| Chunk {
-        kind: match chunk.kind {
-            ChunkKind::Tool | ChunkKind::Thought => ChunkKind::Answer,
-            kind => kind,
-        },
-        tokens: if spread { Some(place) } else { chunk.tokens },
-        ..*chunk
-    });
+    let spread = protocol == Protocol::SglangNative && !request.chunks.are_counted();
     let mut usage = request.usage.unwrap_or_default();
     usage.completion = Some(tokens);
     Request {
-        chunks: chunks.collect(),
+        chunks: request.chunks.as_answers(spread),
         asked_tokens: tokens,
         usage: Some(usage),
         failure: None,
@@ -111,7 +107,7 @@ fn shell(request: &Request) -> Request {
         connected_ns: request.connected_ns,
         written_ns: request.written_ns,
         first_byte_ns: request.first_byte_ns,
-        chunks: Vec::new(),
+        chunks: Chunks::default(),
         last_line_ns: request.last_line_ns,
         end_ns: request.end_ns,
         failure: None,

@@ -23,6 +23,7 @@ mod tests;
 mod throughput;
 
 use std::collections::BTreeMap;
+use std::thread;
 use std::time::Duration;
 
 pub use cache::{CacheHits, CacheTiers, cache_hits};
@@ -104,7 +105,6 @@ pub fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
     if percents.is_empty() {
         return Vec::new();
     }
-    let samples = latency::samples(requests);
     let told = [
         Sample::Ttft,
         Sample::Tpot,
@@ -113,12 +113,10 @@ pub fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
         Sample::E2eDue,
     ];
     let of = |sample: Sample| {
-        let mut sorted = samples[sample as usize].clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let value = |percent: &f64| (*percent, percentile(&sorted, *percent));
-        (!sorted.is_empty()).then(|| Percentiles {
+        let values = stats::percentiles_of_each(|| latency::values(requests, sample), percents)?;
+        Some(Percentiles {
             sample,
-            values: percents.iter().map(value).collect(),
+            values: percents.iter().copied().zip(values).collect(),
         })
     };
     told.into_iter().filter_map(of).collect()
@@ -126,17 +124,22 @@ pub fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
 
 /// Every figure of one measurement, by definition set.
 pub fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definitions, Figures> {
-    BTreeMap::from([
-        (
-            Definitions::Classic,
-            compat_figures(requests, basis, Profile::Classic),
-        ),
-        (
-            Definitions::Current,
-            compat_figures(requests, basis, Profile::Current),
-        ),
-        (Definitions::Matrix, matrix_figures(requests, basis)),
-    ])
+    // Each reads all events several times.
+    thread::scope(|scope| {
+        let compat = |profile| scope.spawn(move || compat_figures(requests, basis, profile));
+        let (classic, current) = (compat(Profile::Classic), compat(Profile::Current));
+        let matrix = matrix_figures(requests, basis);
+        let joined = |figures: thread::ScopedJoinHandle<'_, Figures>| {
+            figures
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        BTreeMap::from([
+            (Definitions::Classic, joined(classic)),
+            (Definitions::Current, joined(current)),
+            (Definitions::Matrix, matrix),
+        ])
+    })
 }
 
 /// A figure by its metric.

@@ -11,6 +11,11 @@ use crate::matrix::spec::workload::Profile;
 use crate::results::record::request::Request;
 
 const SECOND_NS: u64 = 1_000_000_000;
+/// Into how many parts a second is divided: as many as come to no more than so many over the whole time.
+const PARTS: [u64; 5] = [250, 100, 50, 20, 10];
+const MOST_PARTS: u64 = 1_000_000;
+/// About so many arrivals are in memory at a time.
+const TOGETHER: usize = 4 << 20;
 
 /// Peaks under the definitions of `matrix`.
 ///
@@ -30,7 +35,7 @@ pub(super) fn mended(sheet: &mut Sheet, sound: &[Request], all: &[Request]) {
 /// Peaks as bench_serving counts them: events and requests that touch the same second.
 ///
 /// Source: spec/bench-serving.md 7.4.
-pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer]) {
+pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>]) {
     let peaks = buckets(answers);
     let largest = |buckets: &Vec<f64>| buckets.iter().copied().fold(0.0, f64::max);
     let tokens = peaks.as_ref().and_then(|seconds| seconds.tokens.as_ref());
@@ -122,12 +127,76 @@ fn overlap(requests: &[Request]) -> Option<i64> {
 /// second has no such figure, nor has one in which nobody counted tokens.
 fn peak_output(requests: &[Request]) -> Option<f64> {
     window_s(requests).filter(|window| *window >= 1.0)?;
-    let mut arrivals: Vec<(u64, u64)> = Vec::new();
-    for request in requests.iter().filter(|request| request.is_completed()) {
-        let tokens = chunk_tokens(request)?;
-        let moments = request.chunks.iter().map(|chunk| chunk.at_ns);
-        arrivals.extend(moments.zip(tokens.into_iter().map(u64::from)));
+    let completed: Vec<&Request> = requests.iter().filter(|request| request.is_completed()).collect();
+    if !completed.iter().all(|request| chunk_tokens(request).is_some()) {
+        return None;
     }
+    Some(most_within(&completed, TOGETHER) as f64)
+}
+
+/// When tokens of a request arrived, and how many.
+fn arrivals(request: &Request) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let tokens = chunk_tokens(request).unwrap_or_default();
+    let moments = request.chunks.iter().map(|chunk| chunk.at_ns);
+    moments.zip(tokens.into_iter().map(u64::from))
+}
+
+/// The most tokens within any one second, with about `together` arrivals in memory at a time.
+///
+/// What came in each short part of the time bounds what can have come in a second that ends in it. Where the bounds are highest the
+/// arrivals are looked at one by one, and so on until no other part can beat what was found.
+fn most_within(requests: &[&Request], together: usize) -> u64 {
+    let all = || requests.iter().flat_map(|request| arrivals(request));
+    let count = all().count();
+    if count <= together {
+        return most_of(all().collect(), |_| true);
+    }
+    let (first, last) = all().fold((u64::MAX, 0), |(first, last), (at, _)| {
+        (first.min(at), last.max(at))
+    });
+    let fits = |parts: &&u64| (last - first) / SECOND_NS * **parts <= MOST_PARTS;
+    let parts = *PARTS.iter().find(fits).unwrap_or(&1);
+    let part_of = |at: u64| ((at - first) / (SECOND_NS / parts)) as usize;
+    let parts = parts as usize;
+    let mut came = vec![(0u64, 0usize); part_of(last) + 1];
+    for (at, tokens) in all() {
+        let (sum, count) = &mut came[part_of(at)];
+        (*sum, *count) = (*sum + tokens, *count + 1);
+    }
+    let mut within = 0;
+    let bounds = came.iter().enumerate().map(|(part, (sum, _))| {
+        within += sum;
+        if let Some(gone) = part.checked_sub(parts + 1) {
+            within -= came[gone].0;
+        }
+        (within, part)
+    });
+    let mut bounds: Vec<(u64, usize)> = bounds.collect();
+    bounds.sort_unstable_by(|one, other| other.cmp(one));
+    let (mut peak, mut next) = (0, 0);
+    while bounds.get(next).is_some_and(|(bound, _)| *bound > peak) {
+        let (mut ends, mut wanted) = (vec![false; came.len()], vec![false; came.len()]);
+        let mut held = 0;
+        while held < together
+            && let Some((bound, part)) = bounds.get(next).copied()
+            && bound > peak
+        {
+            next += 1;
+            ends[part] = true;
+            for part in part.saturating_sub(parts)..=part {
+                if !std::mem::replace(&mut wanted[part], true) {
+                    held += came[part].1;
+                }
+            }
+        }
+        let held = all().filter(|(at, _)| wanted[part_of(*at)]).collect();
+        peak = peak.max(most_of(held, |at| ends[part_of(at)]));
+    }
+    peak
+}
+
+/// The most tokens within a second that ends with an arrival at such a moment.
+fn most_of(mut arrivals: Vec<(u64, u64)>, is_end: impl Fn(u64) -> bool) -> u64 {
     arrivals.sort_unstable();
     let (mut oldest, mut within, mut peak) = (0, 0, 0);
     for &(at, tokens) in &arrivals {
@@ -136,12 +205,14 @@ fn peak_output(requests: &[Request]) -> Option<f64> {
             within -= arrivals[oldest].1;
             oldest += 1;
         }
-        peak = peak.max(within);
+        if is_end(at) {
+            peak = peak.max(within);
+        }
     }
-    Some(peak as f64)
+    peak
 }
 
-fn buckets(answers: &[Answer]) -> Option<EachSecond> {
+fn buckets(answers: &[Answer<'_>]) -> Option<EachSecond> {
     let start = answers.iter().map(|answer| answer.start).reduce(f64::min)?;
     let end = answers
         .iter()
@@ -157,7 +228,7 @@ fn buckets(answers: &[Answer]) -> Option<EachSecond> {
             }
         };
         arrive(arrival);
-        for gap in &answer.itl {
+        for gap in answer.itl.read() {
             arrival += gap;
             arrive(arrival);
         }
@@ -190,6 +261,31 @@ mod tests {
             "last_line_ns": end_ns, "end_ns": end_ns,
         }))
         .unwrap()
+    }
+
+    /// Looking where the most can be, and only there, finds what looking everywhere finds.
+    #[test]
+    fn the_busiest_second_is_found_whatever_is_in_memory_together() {
+        let mut draws = crate::load::dataset::rng::Python::new(3);
+        for crowd in [0.0, 0.5] {
+            let requests: Vec<Request> = (0..40)
+                .map(|_| {
+                    let mut at = 0.0;
+                    let chunks: Vec<(u64, u32)> = (0..100)
+                        .map(|place| {
+                            at += draws.random() * if place < 50 { 0.1 } else { 0.1 - 0.19 * crowd };
+                            ((at * 1e9) as u64, 1 + place % 3)
+                        })
+                        .collect();
+                    request(0, 20 * SECOND_NS, &chunks)
+                })
+                .collect();
+            let requests: Vec<&Request> = requests.iter().collect();
+            let everywhere = most_within(&requests, usize::MAX);
+            for together in [1, 100, 1000] {
+                assert_eq!(most_within(&requests, together), everywhere, "{together}");
+            }
+        }
     }
 
     #[test]

@@ -24,10 +24,55 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Default)]
 struct Values {
     second: Second,
-    ttft: Vec<u64>,
-    tpot: Vec<u64>,
-    itl: Vec<u64>,
-    e2e: Vec<u64>,
+    ttft: Counts,
+    tpot: Counts,
+    itl: Counts,
+    e2e: Counts,
+}
+
+/// Values, those that a histogram does not tell apart together: a second may have a million of them.
+#[derive(Default)]
+struct Counts {
+    /// The last few.
+    few: Vec<u64>,
+    /// How often the others come, in order.
+    many: Vec<(u64, u64)>,
+}
+
+/// So many values are kept one by one.
+const FEW: usize = 1024;
+
+impl Counts {
+    fn push(&mut self, value: u64) {
+        self.few.push(value);
+        if self.few.len() == FEW {
+            self.fold();
+        }
+    }
+
+    /// Counts the last few among the others.
+    fn fold(&mut self) {
+        let histogram = empty();
+        let few = self.few.drain(..);
+        let few = few.map(|value| (histogram.lowest_equivalent(value), 1));
+        let mut all: Vec<(u64, u64)> = few.chain(self.many.drain(..)).collect();
+        all.sort_unstable();
+        all.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            if is_same {
+                kept.1 += next.1;
+            }
+            is_same
+        });
+        all.shrink_to_fit();
+        self.many = all;
+    }
+}
+
+impl Extend<u64> for Counts {
+    fn extend<I: IntoIterator<Item = u64>>(&mut self, values: I) {
+        values.into_iter().for_each(|value| self.push(value));
+    }
 }
 
 /// The seconds of a measurement in which anything happened, in order.
@@ -103,15 +148,16 @@ fn empty() -> Histogram<u64> {
     Histogram::new(DIGITS).expect("three digits are within the limits of the format")
 }
 
-fn encoded(values: &[u64]) -> Option<String> {
-    if values.is_empty() {
+fn encoded(values: &Counts) -> Option<String> {
+    if values.few.is_empty() && values.many.is_empty() {
         return None;
     }
     let mut histogram = empty();
-    for value in values {
+    let few = values.few.iter().map(|value| (*value, 1));
+    for (value, count) in few.chain(values.many.iter().copied()) {
         // Not the saturating way, which keeps to the range of now instead of growing it.
         histogram
-            .record(*value)
+            .record_n(value, count)
             .expect("a histogram that grows takes every value");
     }
     let mut bytes = Vec::new();
@@ -273,12 +319,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::results::record::chunks::Chunks;
     use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Usage};
 
     /// A request sent at a moment, with events after gaps in microseconds, each of one token.
     fn request(sent_us: u64, gaps_us: &[u64]) -> Request {
         let mut at_us = sent_us;
-        let chunks: Vec<Chunk> = gaps_us
+        let chunks: Chunks = gaps_us
             .iter()
             .map(|gap| {
                 at_us += gap;
@@ -374,6 +421,20 @@ mod tests {
     }
 
     #[test]
+    fn many_values_make_the_histogram_that_they_make_one_by_one() {
+        let values = |count: u64| (0..count).map(|nth| nth * nth * 37 % 3_000_017);
+        for count in [FEW as u64 - 1, FEW as u64, 50_000] {
+            let mut counts = Counts::default();
+            counts.extend(values(count));
+            let single = Counts {
+                few: values(count).collect(),
+                many: Vec::new(),
+            };
+            assert_eq!(encoded(&counts), encoded(&single), "{count}");
+        }
+    }
+
+    #[test]
     fn a_histogram_that_is_none_is_named() {
         let mut all = seconds(&[request(0, &[1000])]);
         all[0].ttft_us = Some("bm90aGluZw==".to_owned());
@@ -401,15 +462,15 @@ mod tests {
             let window = from..from + length;
             let told = cut(&seconds(&requests), window.clone()).unwrap();
             let is_inside = |at_ns: u64| window.contains(&((at_ns / SECOND_NS) as u32));
-            let first = |request: &Request| request.chunks[0].at_ns;
+            let first = |request: &Request| request.chunks.first().unwrap().at_ns;
             let last = |request: &Request| request.chunks.last().unwrap().at_ns;
             let ms = |ns: u64| ns as f64 / 1e6;
             let ttft: Vec<f64> = requests.iter().filter(|request| is_inside(first(request)))
                 .map(|request| ms(first(request) - request.sent_ns.unwrap())).collect();
             let e2e: Vec<f64> = requests.iter().filter(|request| is_inside(last(request)))
                 .map(|request| ms(last(request) - request.sent_ns.unwrap())).collect();
-            let itl: Vec<f64> = requests.iter().flat_map(|request| request.chunks.windows(2))
-                .filter(|pair| is_inside(pair[1].at_ns)).map(|pair| ms(pair[1].at_ns - pair[0].at_ns)).collect();
+            let itl: Vec<f64> = requests.iter().flat_map(|request| request.chunks.pairs())
+                .filter(|pair| is_inside(pair.1.at_ns)).map(|pair| ms(pair.1.at_ns - pair.0.at_ns)).collect();
             for (told, mut exact) in [(told.ttft, ttft), (told.e2e, e2e), (told.itl, itl)] {
                 exact.sort_by(f64::total_cmp);
                 let Some(told) = told else {

@@ -2,10 +2,16 @@
 //!
 //! Nothing here knows what a value means; an empty sample has no statistic.
 
+use std::collections::BTreeMap;
+
 /// Below this many values numpy adds from left to right.
 const UNROLLED: usize = 8;
 /// Up to this many values numpy keeps eight running sums.
 const BLOCK: usize = 128;
+/// Up to so many values are held in memory together.
+const TOGETHER: usize = 1 << 20;
+/// Bits of a value by which it is sorted at a time.
+const DIGIT: u32 = 16;
 
 /// The statistics of one sample, in the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,7 +28,39 @@ pub struct Statistics {
     pub max: f64,
 }
 
+/// The percentiles that are told of every sample.
+const PERCENTS: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
+
 impl Statistics {
+    /// The statistics of values that can be read again and again; `None` if there are none. They are the same to the last digit as those
+    /// of [`Self::of`], and only so many values are in memory at a time.
+    pub fn of_each<I: Iterator<Item = f64>>(values: impl Fn() -> I) -> Option<Self> {
+        Self::within(values, TOGETHER)
+    }
+
+    fn within<I: Iterator<Item = f64>>(values: impl Fn() -> I, most: usize) -> Option<Self> {
+        let held: Vec<f64> = values().take(most + 1).collect();
+        if held.len() <= most {
+            return Self::of(&held);
+        }
+        drop(held);
+        let n = values().count();
+        let mean = sum_each(&mut values(), n) / n as f64;
+        let mut squares = values().map(|value| (value - mean) * (value - mean));
+        let std = (sum_each(&mut squares, n) / n as f64).sqrt();
+        let places = PERCENTS.iter().flat_map(|q| around(n, *q));
+        let places: Vec<usize> = places.chain([(n - 1) / 2, n / 2, n - 1]).collect();
+        let found = at_places(&values, &places, most);
+        let at = |place: usize| found[&place];
+        Some(Self {
+            mean,
+            median: middle(n, at),
+            std,
+            percentiles: PERCENTS.map(|q| between(n, q, at)),
+            max: at(n - 1),
+        })
+    }
+
     /// The statistics of a sample; `None` if it is empty.
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() {
@@ -35,7 +73,7 @@ impl Statistics {
             mean,
             median: median(&sorted),
             std: deviation(values, mean),
-            percentiles: [50.0, 90.0, 95.0, 99.0, 99.9].map(|q| percentile(&sorted, q)),
+            percentiles: PERCENTS.map(|q| percentile(&sorted, q)),
             max: *sorted.last().expect("an empty sample was turned away above"),
         })
     }
@@ -88,14 +126,40 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 ///
 /// Source: spec/bench-serving.md 7.3. `sorted` must not be empty.
 pub fn percentile(sorted: &[f64], q: f64) -> f64 {
-    let last = sorted.len() - 1;
+    between(sorted.len(), q, |place| sorted[place])
+}
+
+/// Percentiles of values that can be read again and again, with only so many of them in memory at a time; `None` if there are none.
+pub fn percentiles_of_each<I: Iterator<Item = f64>>(
+    values: impl Fn() -> I,
+    percents: &[f64],
+) -> Option<Vec<f64>> {
+    let n = values().count();
+    if n == 0 {
+        return None;
+    }
+    let places: Vec<usize> = percents.iter().flat_map(|q| around(n, *q)).collect();
+    let found = at_places(&values, &places, TOGETHER);
+    let value = |q: &f64| between(n, *q, |place| found[&place]);
+    Some(percents.iter().map(value).collect())
+}
+
+/// The places in sorted values between which a percentile lies.
+fn around(n: usize, q: f64) -> [usize; 2] {
+    let last = n - 1;
+    let low = ((last as f64 * (q / 100.0)).floor() as usize).min(last);
+    [low, (low + 1).min(last)]
+}
+
+fn between(n: usize, q: f64, at: impl Fn(usize) -> f64) -> f64 {
+    let last = n - 1;
     let virtual_index = last as f64 * (q / 100.0);
     let low = virtual_index.floor() as usize;
     if low >= last {
-        return sorted[last];
+        return at(last);
     }
     let share = virtual_index - low as f64;
-    let (a, b) = (sorted[low], sorted[low + 1]);
+    let (a, b) = (at(low), at(low + 1));
     if share < 0.5 {
         a + (b - a) * share
     } else {
@@ -103,12 +167,118 @@ pub fn percentile(sorted: &[f64], q: f64) -> f64 {
     }
 }
 
+/// The values at some places of the values as they would be sorted. Each pass over them counts which values begin alike in sixteen more
+/// bits, until those that matter are few enough to be held.
+fn at_places<I: Iterator<Item = f64>>(
+    values: &impl Fn() -> I,
+    places: &[usize],
+    most: usize,
+) -> BTreeMap<usize, f64> {
+    let mut found = BTreeMap::new();
+    // What values begin with, and the places among those that do, with what they are asked for as.
+    let mut heads: BTreeMap<u64, Vec<(usize, usize)>> =
+        BTreeMap::from([(0, places.iter().map(|place| (*place, *place)).collect())]);
+    let mut known = 0;
+    while known < u64::BITS {
+        let mut counts: BTreeMap<u64, Vec<usize>> =
+            heads.keys().map(|head| (*head, vec![0; 1 << DIGIT])).collect();
+        let left = u64::BITS - known;
+        for key in values().map(key) {
+            if let Some(counts) = counts.get_mut(&head(key, left)) {
+                counts[(key >> (left - DIGIT)) as usize & ((1 << DIGIT) - 1)] += 1;
+            }
+        }
+        let mut next: BTreeMap<u64, Vec<(usize, usize)>> = BTreeMap::new();
+        let mut alike = 0;
+        for (head, asked) in heads {
+            for (place, name) in asked {
+                let (mut digit, mut before) = (0, 0);
+                while digit + 1 < counts[&head].len() && before + counts[&head][digit] <= place {
+                    before += counts[&head][digit];
+                    digit += 1;
+                }
+                let longer = head << DIGIT | digit as u64;
+                if !next.contains_key(&longer) {
+                    alike += counts[&head][digit];
+                }
+                next.entry(longer).or_default().push((place - before, name));
+            }
+        }
+        (heads, known) = (next, known + DIGIT);
+        if alike <= most {
+            break;
+        }
+    }
+    let left = u64::BITS - known;
+    if left == 0 {
+        for (head, asked) in heads {
+            found.extend(asked.into_iter().map(|(_, name)| (name, value(head))));
+        }
+        return found;
+    }
+    let mut held: BTreeMap<u64, Vec<u64>> = heads.keys().map(|head| (*head, Vec::new())).collect();
+    for key in values().map(key) {
+        if let Some(held) = held.get_mut(&head(key, left)) {
+            held.push(key);
+        }
+    }
+    for (head, asked) in heads {
+        let mut sorted = held.remove(&head).unwrap_or_default();
+        sorted.sort_unstable();
+        found.extend(
+            asked
+                .into_iter()
+                .map(|(place, name)| (name, value(sorted[place]))),
+        );
+    }
+    found
+}
+
+/// A number that sorts as the value does in a total order.
+fn key(value: f64) -> u64 {
+    let bits = value.to_bits();
+    match bits >> 63 {
+        0 => bits | 1 << 63,
+        _ => !bits,
+    }
+}
+
+fn value(key: u64) -> f64 {
+    f64::from_bits(match key >> 63 {
+        0 => !key,
+        _ => key & !(1 << 63),
+    })
+}
+
+/// All bits of a key but so many.
+fn head(key: u64, left: u32) -> u64 {
+    key.checked_shr(left).unwrap_or(0)
+}
+
+/// The sum of so many values as [`sum`] adds them.
+fn sum_each(values: &mut impl Iterator<Item = f64>, n: usize) -> f64 {
+    if n > BLOCK {
+        let half = n / 2 - (n / 2) % UNROLLED;
+        let first = sum_each(values, half);
+        return first + sum_each(values, n - half);
+    }
+    let mut block = [0.0; BLOCK];
+    for (place, value) in block.iter_mut().zip(values.take(n)) {
+        *place = value;
+    }
+    sum(&block[..n])
+}
+
 fn median(sorted: &[f64]) -> f64 {
-    let middle = sorted.len() / 2;
-    if sorted.len().is_multiple_of(2) {
-        (sorted[middle - 1] + sorted[middle]) / 2.0
+    middle(sorted.len(), |place| sorted[place])
+}
+
+fn middle(n: usize, at: impl Fn(usize) -> f64) -> f64 {
+    let middle = n / 2;
+    if n.is_multiple_of(2) {
+        (at(middle - 1) + at(middle)) / 2.0
     } else {
-        sorted[middle]
+        at(middle)
     }
 }
 
@@ -165,10 +335,60 @@ mod tests {
         assert_eq!(in_blocks, 68_090_476.190_476_18);
     }
 
+    /// What is not held in memory has the same statistics to the last bit.
+    #[test]
+    fn many_values_that_are_read_again_and_again_have_the_statistics_of_those_in_memory() {
+        let mut state = 7u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 40) as f64
+        };
+        for spread in [1.0, 1e-3, 0.0] {
+            for n in [1001, 5000, 40_000] {
+                let values: Vec<f64> = (0..n).map(|_| 20.0 + (next() - 1e6) * spread / 7.0).collect();
+                let each = || values.iter().copied();
+                for most in [16, 1000] {
+                    assert_eq!(
+                        Statistics::within(each, most),
+                        Statistics::of(&values),
+                        "{n} {spread}"
+                    );
+                }
+                let mut sorted = values.clone();
+                sorted.sort_unstable_by(f64::total_cmp);
+                let percents = [0.0, 12.5, 99.9, 100.0];
+                let places: Vec<usize> = percents.iter().flat_map(|q| around(n, *q)).collect();
+                let found = at_places(&each, &places, 16);
+                assert!(places.iter().all(|place| found[place] == sorted[*place]));
+                let told = percentiles_of_each(each, &percents).unwrap();
+                assert_eq!(told, percents.map(|q| percentile(&sorted, q)));
+            }
+        }
+        assert_eq!(Statistics::of_each(|| [0.0; 0].into_iter()), None);
+        assert_eq!(percentiles_of_each(|| [0.0; 0].into_iter(), &[50.0]), None);
+    }
+
     #[test]
     fn the_last_percentile_is_the_largest_value() {
         assert_eq!(percentile(&[1.0, 2.0, 9.0], 100.0), 9.0);
         assert_eq!(percentile(&[4.0], 99.0), 4.0);
+    }
+
+    proptest! {
+        // Each counts in tables of 65 536 places.
+        #![proptest_config(ProptestConfig::with_cases(16))]
+        #[test]
+        fn statistics_do_not_depend_on_how_many_values_are_in_memory(
+            values in prop::collection::vec(prop_oneof![any::<f64>().prop_filter("a number", |value| value.is_finite()), 0.0f64..2.0, Just(0.02), Just(-0.0)], 1..600),
+            most in 1usize..100,
+        ) {
+            let bits = |told: Statistics| {
+                let rest = [told.mean, told.median, told.std, told.max];
+                rest.into_iter().chain(told.percentiles).map(f64::to_bits).collect::<Vec<_>>()
+            };
+            let each = || values.iter().copied();
+            prop_assert_eq!(Statistics::within(each, most).map(bits), Statistics::of(&values).map(bits));
+        }
     }
 
     proptest! {

@@ -64,9 +64,13 @@ pub fn steady_state(
     copied: bool,
     ratio: f64,
 ) -> Option<SteadyState> {
+    let sound;
     let answers = match copied {
         true => compat::answers(requests, basis.protocol, profile),
-        false => compat::answers(&mended::sound(requests, basis.protocol), basis.protocol, profile),
+        false => {
+            sound = mended::sound(requests, basis.protocol);
+            compat::answers(&sound, basis.protocol, profile)
+        }
     };
     of_answers(&answers, ratio)
 }
@@ -76,20 +80,17 @@ pub fn steady_state(
 /// Unlike bench_serving's, it does not end where the number dips: requests of one length end together, and the longest time without a dip would be a
 /// single wave of them.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
-    let answers = compat::answers(
-        &mended::sound(requests, basis.protocol),
-        basis.protocol,
-        Profile::Current,
-    );
+    let sound = mended::sound(requests, basis.protocol);
+    let answers = compat::answers(&sound, basis.protocol, Profile::Current);
     let plateau = plateau(&answers);
     sheet.put(Metric::SteadyDuration, plateau.map(|(from, to)| to - from));
-    let of = |weight: fn(&Answer) -> f64| plateau.map(|plateau| per_second(&answers, plateau, weight));
+    let of = |weight: fn(&Answer<'_>) -> f64| plateau.map(|plateau| per_second(&answers, plateau, weight));
     sheet.put(Metric::SteadyOutput, of(|answer| f64::from(answer.output)));
     sheet.put(Metric::SteadyConcurrency, of(|answer| answer.latency));
 }
 
 /// From the first moment to the last at which nearly as many requests were under way as ever: without the drain at the end.
-fn plateau(answers: &[Answer]) -> Option<(f64, f64)> {
+fn plateau(answers: &[Answer<'_>]) -> Option<(f64, f64)> {
     let intervals = intervals(answers);
     let peak = intervals.iter().map(|interval| interval.running).max()?;
     let least = threshold(peak, RATIO);
@@ -101,8 +102,8 @@ fn plateau(answers: &[Answer]) -> Option<(f64, f64)> {
 
 /// The sum of what answers weigh that lies between two moments, per second. An answer is spread over its time: how an engine gathers tokens into events
 /// moves none of them in or out.
-fn per_second(answers: &[Answer], (from, to): (f64, f64), weight: fn(&Answer) -> f64) -> f64 {
-    let inside = |answer: &Answer| {
+fn per_second(answers: &[Answer<'_>], (from, to): (f64, f64), weight: fn(&Answer<'_>) -> f64) -> f64 {
+    let inside = |answer: &Answer<'_>| {
         let end = answer.start + answer.latency;
         let share = (end.min(to) - answer.start.max(from)) / answer.latency;
         match answer.latency > 0.0 {
@@ -125,7 +126,7 @@ struct Interval {
     running: u32,
 }
 
-fn of_answers(answers: &[Answer], ratio: f64) -> Option<SteadyState> {
+fn of_answers(answers: &[Answer<'_>], ratio: f64) -> Option<SteadyState> {
     let intervals = intervals(answers);
     let peak = intervals.iter().map(|interval| interval.running).max()?;
     let threshold = threshold(peak, ratio);
@@ -176,18 +177,18 @@ fn of_answers(answers: &[Answer], ratio: f64) -> Option<SteadyState> {
 }
 
 /// When an answer's tokens arrived, as far as its events tell; at least one moment.
-fn token_times(answer: &Answer) -> Vec<f64> {
+fn token_times(answer: &Answer<'_>) -> Vec<f64> {
     let mut at = answer.start + answer.ttft;
     let first = std::iter::once(at);
     first
-        .chain(answer.itl.iter().map(|gap| {
+        .chain(answer.itl.read().into_iter().map(|gap| {
             at += gap;
             at
         }))
         .collect()
 }
 
-fn intervals(answers: &[Answer]) -> Vec<Interval> {
+fn intervals(answers: &[Answer<'_>]) -> Vec<Interval> {
     let mut turns: Vec<(f64, i64)> = answers
         .iter()
         .filter(|answer| answer.latency > 0.0)
@@ -229,12 +230,12 @@ mod tests {
     use super::*;
 
     /// An answer of events a second apart, the first one second after its start.
-    fn answer(start: f64, events: u32, tokens: u32) -> Answer {
+    fn answer(start: f64, events: u32, tokens: u32) -> Answer<'static> {
         Answer {
             start,
             ttft: 1.0,
             latency: f64::from(events),
-            itl: vec![1.0; events as usize - 1],
+            itl: compat::Gaps::Given(vec![1.0; events as usize - 1]),
             itl_tokens: None,
             output: tokens,
             prompt: 10,
@@ -272,7 +273,7 @@ mod tests {
 
     /// Requests of one length on two slots: each wave ends with one request a tenth of a second before the other, and the client sends the next ones
     /// half a second later.
-    fn waves(count: u32, events: u32) -> Vec<Answer> {
+    fn waves(count: u32, events: u32) -> Vec<Answer<'static>> {
         let at = |wave: u32| f64::from(wave) * (f64::from(events) + 0.5);
         let of_wave = |wave| {
             let early = Answer {
@@ -291,7 +292,8 @@ mod tests {
         let (from, to) = plateau(&answers).unwrap();
         // Three waves with the pauses behind them, and the fourth until its first request ends.
         assert_eq!((from, to), (0.0, 3.0 * 3.5 + 2.9));
-        let output = |answers: &[Answer]| per_second(answers, (from, to), |answer| f64::from(answer.output));
+        let output =
+            |answers: &[Answer<'_>]| per_second(answers, (from, to), |answer| f64::from(answer.output));
         let whole = 8.0 * 20.0 / (3.0 * 3.5 + 3.0);
         assert!(
             (output(&answers) / whole - 1.0).abs() < 0.01,
@@ -301,7 +303,7 @@ mod tests {
         // The same answers, each in a single event at its end.
         let mut late = answers.clone();
         for answer in &mut late {
-            (answer.ttft, answer.itl) = (answer.latency, Vec::new());
+            (answer.ttft, answer.itl) = (answer.latency, compat::Gaps::Given(Vec::new()));
         }
         assert_eq!(output(&late), output(&answers));
     }
@@ -310,7 +312,7 @@ mod tests {
     fn our_steady_state_ends_where_the_drain_begins() {
         // Two slots, five requests of two seconds each; the last one of eight seconds runs alone.
         let starts = [0.0, 0.0, 2.0, 2.0, 4.0];
-        let mut answers: Vec<Answer> = starts.map(|start| answer(start, 2, 20)).into();
+        let mut answers: Vec<Answer<'_>> = starts.map(|start| answer(start, 2, 20)).into();
         answers.push(answer(4.0, 8, 80));
         let plateau = plateau(&answers).unwrap();
         assert_eq!(plateau, (0.0, 6.0));

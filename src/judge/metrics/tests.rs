@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::units::Span;
+use crate::results::record::chunks::Chunks;
 use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Oddity, Usage};
 
 const MS: u64 = 1_000_000;
@@ -19,7 +20,7 @@ fn request(index: u32) -> Request {
         connected_ns: None,
         written_ns: None,
         first_byte_ns: None,
-        chunks: Vec::new(),
+        chunks: Chunks::default(),
         last_line_ns: None,
         end_ns: 0,
         failure: None,
@@ -50,6 +51,15 @@ fn chunk(at_ms: f64, tokens: Option<u32>) -> Chunk {
         tokens,
         bytes: 4,
     }
+}
+
+/// Changes one of a request's events.
+fn set(request: &mut Request, place: usize, change: impl Fn(&mut Chunk)) {
+    request.chunks.edit(|nth, chunk| {
+        if nth == place {
+            change(chunk);
+        }
+    });
 }
 
 /// A request that was due and sent at `start_ms`, with output at `chunks_ms` after it.
@@ -253,13 +263,14 @@ fn a_native_gap_is_split_by_tokens_under_current_and_kept_under_classic() {
     let mut native = answered(0, 0.0, &[], 50.0);
     native.chunks = [(10.0, 2), (20.0, 4), (30.0, 4), (40.0, 7)]
         .map(|(at, tokens)| chunk(at, Some(tokens)))
-        .to_vec();
+        .into_iter()
+        .collect();
     let basis = basis(Protocol::SglangNative);
     let requests = [native];
 
     let answers = compat::answers(&requests, basis.protocol, Profile::Current);
     let third = 0.02 / 3.0;
-    assert_eq!(answers[0].itl, [0.005, 0.005, third, third, third]);
+    assert_eq!(answers[0].itl.read(), [0.005, 0.005, third, third, third]);
     assert_eq!(
         (answers[0].ttft, answers[0].latency, answers[0].output),
         (0.01, 0.05, 7)
@@ -268,7 +279,7 @@ fn a_native_gap_is_split_by_tokens_under_current_and_kept_under_classic() {
 
     let classic = compat::answers(&requests, basis.protocol, Profile::Classic);
     assert_eq!(
-        (&classic[0].itl[..], classic[0].output),
+        (&classic[0].itl.read()[..], classic[0].output),
         (&[0.01, 0.01, 0.01][..], 5)
     );
 
@@ -301,7 +312,7 @@ fn an_error_event_is_a_success_for_bench_serving_where_it_overlooks_it() {
 fn completions_gaps_are_kept_per_event() {
     let requests = [answered(0, 0.0, &[10.0, 20.0, 20.01, 40.0], 50.0)];
     let answers = compat::answers(&requests, Protocol::Completions, Profile::Current);
-    assert_eq!(answers[0].itl, [0.01, 0.00001, 0.01999]);
+    assert_eq!(answers[0].itl.read(), [0.01, 0.00001, 0.01999]);
     assert_eq!(answers[0].latency, 0.05);
 }
 
@@ -319,11 +330,11 @@ fn an_answer_without_any_line_fails_everywhere() {
 #[test]
 fn the_first_token_of_reasoning_and_that_of_the_answer_have_times_of_their_own() {
     let mut thinking = answered(0, 0.0, &[100.0, 200.0, 500.0, 600.0], 610.0);
-    thinking.chunks[0].kind = ChunkKind::Reasoning;
-    thinking.chunks[1].kind = ChunkKind::Reasoning;
+    set(&mut thinking, 0, |chunk| chunk.kind = ChunkKind::Reasoning);
+    set(&mut thinking, 1, |chunk| chunk.kind = ChunkKind::Reasoning);
     // It thought and came to no answer.
     let mut silent = answered(1, 0.0, &[300.0], 310.0);
-    silent.chunks[0].kind = ChunkKind::Reasoning;
+    set(&mut silent, 0, |chunk| chunk.kind = ChunkKind::Reasoning);
     let figures = &summarize(&[thinking, silent], &basis(Protocol::Chat))[&Definitions::Matrix];
     let mean = |sample| figure(figures, Metric::Time(Statistic::Mean, sample));
     assert_eq!(mean(Sample::Ttft), Some(200.0));
@@ -357,18 +368,18 @@ fn the_steady_state_is_among_our_figures() {
 #[test]
 fn chat_reads_usage_and_reasoning_but_no_tool_calls() {
     let mut told = answered(0, 0.0, &[10.0, 20.0, 30.0, 40.0], 50.0);
-    told.chunks[0].kind = ChunkKind::Reasoning;
+    set(&mut told, 0, |chunk| chunk.kind = ChunkKind::Reasoning);
     told.usage = Some(Usage {
         prompt: Some(55),
         completion: Some(9),
         ..Usage::default()
     });
     let mut called = answered(1, 0.0, &[10.0], 50.0);
-    called.chunks[0].kind = ChunkKind::Tool;
+    set(&mut called, 0, |chunk| chunk.kind = ChunkKind::Tool);
     let requests = [told, called];
     let answers = compat::answers(&requests, Protocol::Chat, Profile::Current);
     assert_eq!(
-        (answers[0].ttft, &answers[0].itl[..]),
+        (answers[0].ttft, &answers[0].itl.read()[..]),
         (0.01, &[0.01, 0.01, 0.01][..])
     );
     assert_eq!(answers[0].output, 9);
@@ -483,7 +494,7 @@ fn what_bench_serving_cannot_read_fails_in_its_columns_alone() {
 #[test]
 fn an_answer_in_one_piece_has_its_latency_for_its_ttft_and_no_gap() {
     let mut whole = answered(0, 0.0, &[40.0], 40.0);
-    whole.chunks[0].tokens = Some(5);
+    set(&mut whole, 0, |chunk| chunk.tokens = Some(5));
     let requests = [whole];
     for protocol in [Protocol::SglangNative, Protocol::Completions, Protocol::Chat] {
         let answers = compat::answers(&requests, protocol, Profile::Current);
@@ -492,7 +503,7 @@ fn an_answer_in_one_piece_has_its_latency_for_its_ttft_and_no_gap() {
             (0.04, 0.04),
             "{protocol:?}"
         );
-        assert!(answers[0].itl.is_empty(), "{protocol:?}");
+        assert!(answers[0].itl.read().is_empty(), "{protocol:?}");
         assert_eq!(answers[0].tpot(), Some(0.0), "{protocol:?}");
     }
 }
@@ -789,6 +800,53 @@ fn every_figure_has_a_known_metric() {
     }
 }
 
+/// What was put on the disk has the figures of what is in memory, to the last bit.
+#[test]
+fn figures_do_not_depend_on_where_events_lie() {
+    use std::sync::Arc;
+
+    use crate::results::record::outsourced::testing::Shelf;
+
+    let shelf = Arc::new(Shelf::default());
+    let mut draws = crate::load::dataset::rng::Python::new(5);
+    let mut here = Vec::new();
+    let mut elsewhere = Vec::new();
+    for index in 0..30 {
+        let mut at = 0.0;
+        let moments: Vec<f64> = (0..40)
+            .map(|_| {
+                at += 40.0 * draws.random();
+                at
+            })
+            .collect();
+        let mut request = answered(index, f64::from(index) * 50.0, &moments, at + 1.0);
+        request.counted_tokens = Some(40 + index % 3);
+        request.chunks.edit(|nth, chunk| chunk.bytes = 1 + nth as u32 % 4);
+        let mut other = request.clone();
+        other.chunks = Chunks::default();
+        for (nth, chunk) in request.chunks.iter().enumerate() {
+            other.chunks.push(chunk);
+            if nth % 7 == 0 {
+                shelf.take(other.chunks.packed());
+            }
+        }
+        here.push(request);
+        elsewhere.push(other);
+    }
+    for protocol in [Protocol::Completions, Protocol::SglangNative] {
+        let basis = basis(protocol);
+        assert_eq!(summarize(&here, &basis), summarize(&elsewhere, &basis));
+        for profile in [Profile::Classic, Profile::Current] {
+            assert_eq!(
+                mended(&here, &basis, profile),
+                mended(&elsewhere, &basis, profile)
+            );
+        }
+    }
+    assert_eq!(seconds(&here), seconds(&elsewhere));
+    assert_eq!(percentiles(&here, &[99.9]), percentiles(&elsewhere, &[99.9]));
+}
+
 proptest! {
     #[test]
     fn tokens_shared_among_chunks_keep_their_sum(
@@ -907,7 +965,7 @@ mod mended_figures {
             ..Usage::default()
         });
         let mut shown = hidden.clone();
-        shown.chunks[0].kind = ChunkKind::Thought;
+        set(&mut shown, 0, |chunk| chunk.kind = ChunkKind::Thought);
         let figures =
             |request: &Request| matrix_figures(std::slice::from_ref(request), &basis(Protocol::Chat));
         let told = figures(&hidden);
@@ -925,7 +983,7 @@ mod mended_figures {
     #[test]
     fn the_first_piece_of_a_tool_call_is_a_first_token_and_peaks_are_true() {
         let mut tool = answered(0, 0.0, &[10.0], 1500.0);
-        tool.chunks[0].kind = ChunkKind::Tool;
+        set(&mut tool, 0, |chunk| chunk.kind = ChunkKind::Tool);
         let later = answered(1, 1500.0, &[10.0], 20.0);
         let requests = [tool, later];
         let figures = mended(&requests, &basis(Protocol::Chat), Profile::Current);

@@ -41,8 +41,9 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
 /// Counts and rates as bench_serving prints them.
 ///
 /// Source: spec/bench-serving.md 7.1 and 7.3; `classic` knows no total throughput and no concurrency (8.2).
-pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer], profile: Profile, duration_s: Option<f64>) {
-    let sum = |count: &dyn Fn(&Answer) -> u32| answers.iter().map(|answer| u64::from(count(answer))).sum();
+pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>], profile: Profile, duration_s: Option<f64>) {
+    let sum =
+        |count: &dyn Fn(&Answer<'_>) -> u32| answers.iter().map(|answer| u64::from(count(answer))).sum();
     let input: u64 = sum(&|answer| answer.prompt);
     let output: u64 = sum(&|answer| answer.output);
     let counted: Option<u64> = answers.iter().map(|answer| answer.counted.map(u64::from)).sum();

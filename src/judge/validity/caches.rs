@@ -149,7 +149,11 @@ fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
     // All prompts have it, so that an engine that keeps single tokens finds it for each but the first.
     let prefix = prefix(proof).map_or(0.0, |prefix| f64::from(prefix.tokens));
     let common = template + prefix * met.requests.len() as f64 + warmed_up(met);
-    let ours: f64 = met.requests.iter().map(|request| f64::from(request.prompt_tokens)).sum();
+    let ours: f64 = met
+        .requests
+        .iter()
+        .map(|request| f64::from(request.prompt_tokens))
+        .sum();
     // An engine that cuts prompts into more tokens than we do may do so in what they repeat.
     let surplus = |counted: f64| if is_chat { 0.0 } else { (counted - ours).max(0.0) };
     let counted = proof.and_then(|proof| {

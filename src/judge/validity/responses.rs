@@ -218,9 +218,9 @@ pub fn blank_beginnings(requests: &[Request]) -> Option<String> {
         if !request.is_blank_first || request.chunks.len() < 3 {
             return false;
         }
-        let moments = request.chunks.windows(2);
-        let mut gaps: Vec<u64> = moments
-            .map(|pair| pair[1].at_ns.saturating_sub(pair[0].at_ns))
+        let pairs = request.chunks.pairs();
+        let mut gaps: Vec<u64> = pairs
+            .map(|(one, next)| next.at_ns.saturating_sub(one.at_ns))
             .collect();
         let first = gaps.remove(0);
         gaps.sort_unstable();
@@ -341,7 +341,7 @@ enum Length {
 
 /// The output tokens that the server itself reports, at the end or in an event.
 pub(super) fn reported_tokens(request: &Request) -> Option<u32> {
-    let in_events = || request.chunks.iter().rev().find_map(|chunk| chunk.tokens);
+    let in_events = || request.chunks.last_tokens();
     request
         .usage
         .and_then(|usage| usage.completion)

@@ -101,7 +101,7 @@ fn id_rows(prepared: &Prepared) -> Vec<(Vec<u32>, u32)> {
         .map(|prompt| match &prompt.content {
             Content::Ids(ids) => {
                 assert_eq!(ids.len(), prompt.prompt_tokens as usize);
-                (ids.clone(), prompt.output_tokens)
+                (ids.to_vec(), prompt.output_tokens)
             }
             _ => panic!("these rows are ids"),
         })

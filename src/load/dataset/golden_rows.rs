@@ -76,7 +76,7 @@ fn gsp_with(tokenizer: &Tokenizer, change: impl FnOnce(&mut Workload, &mut Share
 
 fn ids(prepared: &Prepared) -> Vec<Vec<u32>> {
     let ids = |prompt: &Prompt| match &prompt.content {
-        Content::Ids(ids) => ids.clone(),
+        Content::Ids(ids) => ids.to_vec(),
         other => panic!("{other:?} are no ids"),
     };
     prepared.prompts.iter().map(ids).collect()

@@ -4,7 +4,7 @@
 //! unknown is made anew. Not kept: pictures, which would fill the disk, and what differs from one preparation to the next.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::template::ChatTemplate;
 use super::tokenizer::Tokenizer;
 use super::{Content, Draws, Prepared, Prompt, row};
-use crate::base::ids::ContentHash;
+use crate::base::ids::{ContentHash, Digest};
 use crate::base::unfinished;
 use crate::matrix::spec::workload::{Dataset, Profile, Workload};
 
@@ -127,8 +127,8 @@ impl<'a> Shelf<'a> {
     /// What is kept under a key; `seed` is the one that the generators began with.
     pub(super) fn take(&self, key: &Key, seed: u32) -> Option<Prepared> {
         let place = self.place(key);
-        let bytes = fs::read(&place).ok()?;
-        let prepared = unpacked(&bytes, key, seed);
+        let mut file = BufReader::new(File::open(&place).ok()?);
+        let prepared = unpacked(&mut file, key, seed);
         match &prepared {
             // What was used last is removed last.
             Some(_) => drop(File::open(&place).map(|file| {
@@ -156,23 +156,38 @@ impl<'a> Shelf<'a> {
         if !is_repeatable(&prepared.prompts) {
             return;
         }
-        let Some(bytes) = packed(key, prepared).filter(|bytes| bytes.len() as u64 <= self.most.0) else {
+        let Some(head) = packed_head(prepared) else {
             return;
         };
-        if let Err(error) = self.write(&self.place(key), &bytes) {
+        let (mut size, mut digest) = (0, Digest::default());
+        for bytes in parts(&head, prepared) {
+            size += bytes.len() as u64;
+            digest.take(&bytes);
+        }
+        let first = first_line(key, &digest.hash());
+        if size + first.len() as u64 > self.most.0 {
+            return;
+        }
+        let parts = std::iter::once(first.into_bytes()).chain(parts(&head, prepared));
+        if let Err(error) = self.write(&self.place(key), parts) {
             tracing::warn!("cannot keep prompts in {}: {error}", self.folder.display());
         }
         self.make_room();
     }
 
-    fn write(&self, place: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    fn write(&self, place: &Path, parts: impl Iterator<Item = Vec<u8>>) -> std::io::Result<()> {
         fs::create_dir_all(self.folder)?;
         unfinished::sweep(self.folder, UNFINISHED);
         let mut file = tempfile::Builder::new()
             .prefix(UNFINISHED)
             .tempfile_in(self.folder)?;
         unfinished::hold(file.as_file());
-        file.write_all(bytes)?;
+        let mut buffered = BufWriter::new(file.as_file_mut());
+        for part in parts {
+            buffered.write_all(&part)?;
+        }
+        buffered.flush()?;
+        drop(buffered);
         file.persist(place)?;
         Ok(())
     }
@@ -218,8 +233,8 @@ fn is_repeatable(prompts: &[Prompt]) -> bool {
     })
 }
 
-/// The bytes of a file: magic, key and digest of the rest on one line, the head on another, then the rows.
-fn packed(key: &Key, prepared: &Prepared) -> Option<Vec<u8>> {
+/// What a file says of the rows, on a line.
+fn packed_head(prepared: &Prepared) -> Option<Vec<u8>> {
     let head = Head {
         drawn: (prepared.draws.python.drawn(), prepared.draws.numpy.drawn()?),
         input_tokens: prepared.input_tokens,
@@ -230,28 +245,45 @@ fn packed(key: &Key, prepared: &Prepared) -> Option<Vec<u8>> {
     };
     let mut rest = serde_json::to_vec(&head).ok()?;
     rest.push(b'\n');
-    rest.extend(row::written(&prepared.prompts));
-    rest.extend(row::written(prepared.warmup.as_slice()));
-    let mut bytes = first_line(key, &rest).into_bytes();
-    bytes.append(&mut rest);
-    Some(bytes)
+    Some(rest)
 }
 
-fn first_line(key: &Key, rest: &[u8]) -> String {
-    format!("{MAGIC} {} {}\n", key.0, ContentHash::of_bytes(rest))
+/// What follows the first line of a file: the head, then the rows, one at a time.
+fn parts(head: &[u8], prepared: &Prepared) -> impl Iterator<Item = Vec<u8>> {
+    let rows = prepared.prompts.iter().chain(&prepared.warmup);
+    std::iter::once(head.to_vec()).chain(rows.map(row::written))
 }
 
-fn unpacked(bytes: &[u8], key: &Key, seed: u32) -> Option<Prepared> {
-    let rest = &bytes[memchr::memchr(b'\n', bytes)? + 1..];
-    if !bytes.starts_with(first_line(key, rest).as_bytes()) {
+/// What a file begins with: magic, key and digest of the rest.
+fn first_line(key: &Key, rest: &ContentHash) -> String {
+    format!("{MAGIC} {} {rest}\n", key.0)
+}
+
+/// Reads a file twice: for its digest, and for what it holds, which is in memory but once.
+fn unpacked(file: &mut (impl BufRead + Seek), key: &Key, seed: u32) -> Option<Prepared> {
+    let mut first = Vec::new();
+    file.by_ref().take(1024).read_until(b'\n', &mut first).ok()?;
+    let mut digest = Digest::default();
+    loop {
+        let bytes = file.fill_buf().ok()?;
+        if bytes.is_empty() {
+            break;
+        }
+        let length = bytes.len();
+        digest.take(bytes);
+        file.consume(length);
+    }
+    if first != first_line(key, &digest.hash()).as_bytes() {
         return None;
     }
-    let (head, rows) = rest.split_at(memchr::memchr(b'\n', rest)?);
-    let head: Head = serde_json::from_slice(head).ok()?;
+    file.seek(SeekFrom::Start(first.len() as u64)).ok()?;
+    let mut head = Vec::new();
+    file.read_until(b'\n', &mut head).ok()?;
+    let head: Head = serde_json::from_slice(&head).ok()?;
     let mut draws = Draws::new(seed);
     draws.python.skip(head.drawn.0);
     draws.numpy.skip(head.drawn.1);
-    let mut prompts = row::read(&rows[1..])?;
+    let mut prompts = row::read(file)?;
     let warmup = match head.has_warmup {
         true => Some(prompts.pop()?),
         false => None,

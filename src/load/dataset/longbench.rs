@@ -45,7 +45,7 @@ pub(super) fn rows(
         let lengths = tokenizer.count_batch(&slices, true)?;
         for (text, length) in texts.into_iter().zip(lengths.into_iter().map(tokens)) {
             if u64::from(length) + u64::from(output_tokens) <= u64::from(limit) {
-                prompts.push(Prompt::plain(Content::Text(text), length, output_tokens));
+                prompts.push(Prompt::plain(Content::Text(text.into()), length, output_tokens));
             }
         }
     }
@@ -121,7 +121,10 @@ mod tests {
             assert_eq!(lengths(&three), [(48, 10), (50, 10), (52, 10)]);
             assert!(three.said.is_empty());
             let expected = "C2C2C2\n\nQuestion: Q2\nA. a\nB. b\nC. c\nD. d\nAnswer:";
-            assert_eq!(three.prompts[0].content, Content::Text(expected.to_owned()));
+            assert_eq!(
+                three.prompts[0].content,
+                Content::Text(expected.to_owned().into())
+            );
             let limited = prepared(&text, 5, Some(60)).unwrap();
             assert_eq!(lengths(&limited), [(48, 10), (50, 10), (44, 10), (46, 10)]);
         }

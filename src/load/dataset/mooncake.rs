@@ -44,7 +44,7 @@ pub(super) fn rows(workload: &Workload, tokenizer: &Tokenizer, path: &Path) -> R
     };
     let warmup = entries.first().map(|entry| {
         let text = text(entry, WORDS.1, "Can you tell me a detailed story in 1000 words?");
-        Prompt::plain(Content::Text(text), 0, entry.output_tokens)
+        Prompt::plain(Content::Text(text.into()), 0, entry.output_tokens)
     });
     entries.sort_by_key(|entry| entry.at);
     let mut prompts = Vec::with_capacity(entries.len() * wish.rounds as usize);
@@ -59,7 +59,7 @@ pub(super) fn rows(workload: &Workload, tokenizer: &Tokenizer, path: &Path) -> R
             .iter()
             .flat_map(|entry| std::iter::repeat_n(entry, wish.rounds as usize));
         for ((text, length), entry) in texts.into_iter().zip(lengths).zip(owners) {
-            let mut prompt = Prompt::plain(Content::Text(text), tokens(length), entry.output_tokens);
+            let mut prompt = Prompt::plain(Content::Text(text.into()), tokens(length), entry.output_tokens);
             prompt.extras = Some(Arc::new(Extras {
                 at: Some(entry.at),
                 ..Extras::default()

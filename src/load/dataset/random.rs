@@ -149,7 +149,7 @@ fn contents(
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Content>, DatasetError> {
     if tokenize_prompt {
-        return Ok(ids.into_iter().map(Content::Ids).collect());
+        return Ok(ids.into_iter().map(|ids| Content::Ids(ids.into())).collect());
     }
     // The transformers of the two times: 4 and 5.
     let clean_up = match profile {
@@ -160,7 +160,7 @@ fn contents(
     Ok(tokenizer
         .decode_batch(&lists, clean_up)?
         .into_iter()
-        .map(Content::Text)
+        .map(|text| Content::Text(text.into()))
         .collect())
 }
 

@@ -21,7 +21,7 @@ pub fn repeated_token_share(
     let mut texts: Vec<&str> = prompts
         .iter()
         .filter_map(|prompt| match &prompt.content {
-            Content::Text(text) => Some(&**text),
+            Content::Text(text) => Some(text.as_str()),
             _ => None,
         })
         .collect();

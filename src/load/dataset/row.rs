@@ -1,20 +1,22 @@
 //! One row of a data set: what is sent, and what may come with it.
 
+use std::borrow::Cow;
+use std::io::{BufRead, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::base::ids::ContentHash;
+use crate::base::ids::{ContentHash, Digest};
 
 /// What a prompt consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Text, which the server tokenizes.
-    Text(String),
+    /// Text, which the server tokenizes. Whoever sends it shares it.
+    Text(Arc<String>),
     /// Token ids, which the server takes as they are.
-    Ids(Vec<u32>),
+    Ids(Arc<Vec<u32>>),
     /// Chat messages as they are, objects with `role` and `content`.
     Messages(Vec<Value>),
     /// Text that asks about pictures.
@@ -37,25 +39,31 @@ pub fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
             .is_some_and(|extras| extras.turns.is_some());
         texts.push(match &prompt.content {
             _ if has_turns => return None,
-            Content::Text(text) => text.as_bytes().to_vec(),
+            Content::Text(text) => Cow::Borrowed(text.as_bytes()),
             Content::Ids(ids) => ids.iter().flat_map(|id| id.to_be_bytes()).collect(),
-            Content::Messages(messages) => serde_json::to_vec(messages).ok()?,
+            Content::Messages(messages) => serde_json::to_vec(messages).ok()?.into(),
             Content::Pictures { .. } => return None,
         });
     }
-    let all: usize = texts.iter().map(Vec::len).sum();
+    let all: usize = texts.iter().map(|text| text.len()).sum();
     // Sorted, each stands behind the one that it has most in common with; together that is what a tree of prefixes saves.
     texts.sort_unstable();
     let common: usize = texts
         .windows(2)
-        .map(|pair| pair[0].iter().zip(&pair[1]).take_while(|(a, b)| a == b).count())
+        .map(|pair| {
+            pair[0]
+                .iter()
+                .zip(pair[1].iter())
+                .take_while(|(a, b)| a == b)
+                .count()
+        })
         .sum();
     (all > 0).then(|| common as f64 / all as f64)
 }
 
 /// The share of the prompts that begins like one of the `earlier` ones, by bytes: so much of them a prefix cache may know from those.
 pub fn known_share<'p>(earlier: impl IntoIterator<Item = &'p Prompt>, prompts: &[Prompt]) -> f64 {
-    let mut known: Vec<Vec<u8>> = earlier.into_iter().map(said).collect();
+    let mut known: Vec<Cow<'_, [u8]>> = earlier.into_iter().map(said).collect();
     known.sort_unstable();
     let (mut all, mut common) = (0, 0);
     for prompt in prompts.iter().map(said) {
@@ -65,7 +73,10 @@ pub fn known_share<'p>(earlier: impl IntoIterator<Item = &'p Prompt>, prompts: &
             .get(place)
             .into_iter()
             .chain(place.checked_sub(1).map(|before| &known[before]));
-        let in_common = |other: &Vec<u8>| prompt.iter().zip(other).take_while(|(a, b)| a == b).count();
+        let in_common = |other: &Cow<'_, [u8]>| {
+            let pairs = prompt.iter().zip(other.iter());
+            pairs.take_while(|(a, b)| a == b).count()
+        };
         all += prompt.len();
         common += beside.map(in_common).max().unwrap_or(0);
     }
@@ -73,8 +84,10 @@ pub fn known_share<'p>(earlier: impl IntoIterator<Item = &'p Prompt>, prompts: &
 }
 
 /// All that a prompt says, in order.
-fn said(prompt: &Prompt) -> Vec<u8> {
-    let mut bytes = match &prompt.content {
+fn said(prompt: &Prompt) -> Cow<'_, [u8]> {
+    let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.as_ref());
+    let mut bytes: Vec<u8> = match &prompt.content {
+        Content::Text(text) if turns.is_none() => return Cow::Borrowed(text.as_bytes()),
         Content::Text(text) => text.as_bytes().to_vec(),
         Content::Ids(ids) => ids.iter().flat_map(|id| id.to_be_bytes()).collect(),
         Content::Messages(messages) => json(messages),
@@ -83,9 +96,8 @@ fn said(prompt: &Prompt) -> Vec<u8> {
             images.chain(text.as_bytes()).copied().collect()
         }
     };
-    let turns = prompt.extras.iter().filter_map(|extras| extras.turns.as_ref());
-    turns.for_each(|turns| bytes.extend(json(turns)));
-    bytes
+    bytes.extend(turns.iter().flat_map(|turns| json(turns)));
+    bytes.into()
 }
 
 /// One request to send: what to say, and how many tokens to ask for.
@@ -140,67 +152,63 @@ impl Prompt {
 
 /// The digest of all prompts.
 pub(super) fn hash(prompts: &[Prompt]) -> ContentHash {
-    ContentHash::of_bytes(&written(prompts))
+    let mut digest = Digest::default();
+    prompts.iter().for_each(|prompt| digest.take(&written(prompt)));
+    digest.hash()
 }
 
-/// The prompts as bytes: kind, length, content, prompt tokens, output tokens of each, numbers low byte first; then the extras of
-/// those that have any.
-pub(super) fn written(prompts: &[Prompt]) -> Vec<u8> {
+/// A prompt as bytes: kind, length, content, prompt tokens, output tokens, numbers low byte first; then the extras if it has any.
+pub(super) fn written(prompt: &Prompt) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for prompt in prompts {
-        match &prompt.content {
-            Content::Text(text) => {
-                bytes.push(b't');
-                put(&mut bytes, text.as_bytes());
-            }
-            Content::Ids(ids) => {
-                bytes.push(b'i');
-                bytes.extend((ids.len() as u64).to_le_bytes());
-                bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
-            }
-            Content::Messages(messages) => {
-                bytes.push(b'm');
-                put(&mut bytes, &json(messages));
-            }
-            Content::Pictures { text, images } => {
-                bytes.push(b'p');
-                put(&mut bytes, text.as_bytes());
-                bytes.extend((images.len() as u64).to_le_bytes());
-                images.iter().for_each(|image| put(&mut bytes, image.as_bytes()));
-            }
+    match &prompt.content {
+        Content::Text(text) => {
+            bytes.push(b't');
+            put(&mut bytes, text.as_bytes());
         }
-        bytes.extend(prompt.prompt_tokens.to_le_bytes());
-        bytes.extend(prompt.output_tokens.to_le_bytes());
-        if let Some(extras) = &prompt.extras {
-            bytes.push(b'+');
-            put(&mut bytes, &json(&**extras));
+        Content::Ids(ids) => {
+            bytes.push(b'i');
+            bytes.extend((ids.len() as u64).to_le_bytes());
+            bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
         }
+        Content::Messages(messages) => {
+            bytes.push(b'm');
+            put(&mut bytes, &json(messages));
+        }
+        Content::Pictures { text, images } => {
+            bytes.push(b'p');
+            put(&mut bytes, text.as_bytes());
+            bytes.extend((images.len() as u64).to_le_bytes());
+            images.iter().for_each(|image| put(&mut bytes, image.as_bytes()));
+        }
+    }
+    bytes.extend(prompt.prompt_tokens.to_le_bytes());
+    bytes.extend(prompt.output_tokens.to_le_bytes());
+    if let Some(extras) = &prompt.extras {
+        bytes.push(b'+');
+        put(&mut bytes, &json(&**extras));
     }
     bytes
 }
 
-/// The prompts that [`written`] wrote; `None` for other bytes.
-pub(super) fn read(bytes: &[u8]) -> Option<Vec<Prompt>> {
-    let mut rest = bytes;
+/// The prompts that [`written`] wrote one after another; `None` for other bytes.
+pub(super) fn read(mut bytes: impl BufRead) -> Option<Vec<Prompt>> {
     let mut prompts = Vec::new();
-    while !rest.is_empty() {
-        prompts.push(take_prompt(&mut rest)?);
+    while !bytes.fill_buf().ok()?.is_empty() {
+        prompts.push(take_prompt(&mut bytes)?);
     }
     Some(prompts)
 }
 
-fn take_prompt(rest: &mut &[u8]) -> Option<Prompt> {
-    let content = match take(rest, 1)? {
-        b"t" => Content::Text(take_text(rest)?),
+fn take_prompt(rest: &mut impl BufRead) -> Option<Prompt> {
+    let content = match &take(rest, 1)?[..] {
+        b"t" => Content::Text(take_text(rest)?.into()),
         b"i" => {
             let count = take_length(rest)?;
-            let ids = take(rest, count.checked_mul(4)?)?.chunks_exact(4);
-            Content::Ids(
-                ids.map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]))
-                    .collect(),
-            )
+            let ids = take(rest, count.checked_mul(4)?)?;
+            let ids = ids.as_chunks::<4>().0.iter();
+            Content::Ids(Arc::new(ids.map(|id| u32::from_le_bytes(*id)).collect()))
         }
-        b"m" => Content::Messages(serde_json::from_slice(take_block(rest)?).ok()?),
+        b"m" => Content::Messages(serde_json::from_slice(&take_block(rest)?).ok()?),
         b"p" => {
             let text = take_text(rest)?;
             let count = take_length(rest)?;
@@ -214,10 +222,10 @@ fn take_prompt(rest: &mut &[u8]) -> Option<Prompt> {
     };
     let mut number = || Some(u32::from_le_bytes(take(rest, 4)?.try_into().ok()?));
     let (prompt_tokens, output_tokens) = (number()?, number()?);
-    let extras = match rest.first() {
+    let extras = match rest.fill_buf().ok()?.first() {
         Some(b'+') => {
             take(rest, 1)?;
-            Some(Arc::new(serde_json::from_slice(take_block(rest)?).ok()?))
+            Some(Arc::new(serde_json::from_slice(&take_block(rest)?).ok()?))
         }
         _ => None,
     };
@@ -229,23 +237,25 @@ fn take_prompt(rest: &mut &[u8]) -> Option<Prompt> {
     })
 }
 
-fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
-    let (taken, after) = rest.split_at_checked(count)?;
-    *rest = after;
-    Some(taken)
+fn take(rest: &mut impl BufRead, count: usize) -> Option<Vec<u8>> {
+    // A length that is none must not ask for as much memory.
+    let mut taken = Vec::with_capacity(count.min(64 << 10));
+    let read = rest.take(count as u64).read_to_end(&mut taken).ok()?;
+    taken.shrink_to_fit();
+    (read == count).then_some(taken)
 }
 
-fn take_length(rest: &mut &[u8]) -> Option<usize> {
+fn take_length(rest: &mut impl BufRead) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(take(rest, 8)?.try_into().ok()?)).ok()
 }
 
-fn take_block<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+fn take_block(rest: &mut impl BufRead) -> Option<Vec<u8>> {
     let length = take_length(rest)?;
     take(rest, length)
 }
 
-fn take_text(rest: &mut &[u8]) -> Option<String> {
-    Some(std::str::from_utf8(take_block(rest)?).ok()?.to_owned())
+fn take_text(rest: &mut impl BufRead) -> Option<String> {
+    String::from_utf8(take_block(rest)?).ok()
 }
 
 fn put(bytes: &mut Vec<u8>, more: &[u8]) {
@@ -267,7 +277,7 @@ mod tests {
     fn what_a_prefix_cache_may_know_from_earlier_prompts_is_a_share_of_their_bytes() {
         let prompts = |texts: &[&str]| -> Vec<Prompt> {
             let prompt = |text: &&str| Prompt {
-                content: Content::Text((*text).to_owned()),
+                content: Content::Text(Arc::new((*text).to_owned())),
                 prompt_tokens: 1,
                 output_tokens: 1,
                 extras: None,
@@ -296,7 +306,7 @@ mod tests {
             output_tokens: 2,
             extras: extras.map(Arc::new),
         };
-        let text = || Content::Text("a".to_owned());
+        let text = || Content::Text(Arc::new("a".to_owned()));
         let pictures = |images: &[&str]| Content::Pictures {
             text: "a".to_owned(),
             images: images.iter().map(|image| Arc::from(*image)).collect(),
@@ -308,7 +318,7 @@ mod tests {
         };
         let rows = [
             row(text(), None),
-            row(Content::Ids(vec![97]), None),
+            row(Content::Ids(vec![97].into()), None),
             row(
                 Content::Messages(vec![json!({"role": "user", "content": "a"})]),
                 None,
@@ -323,8 +333,9 @@ mod tests {
             with(|extras| extras.routing_key = Some("k".to_owned())),
             with(|extras| drop(extras.body.insert("k".to_owned(), Value::Null))),
         ];
-        assert_eq!(read(&written(&rows)).as_deref(), Some(&rows[..]));
-        assert_eq!(read(&written(&rows)[..20]), None);
+        let bytes: Vec<u8> = rows.iter().flat_map(written).collect();
+        assert_eq!(read(&bytes[..]).as_deref(), Some(&rows[..]));
+        assert_eq!(read(&bytes[..20]), None);
         let mut digests: Vec<String> = rows
             .iter()
             .map(|row| hash(std::slice::from_ref(row)).to_string())

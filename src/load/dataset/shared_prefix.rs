@@ -109,7 +109,7 @@ fn id_prompts(parts: &Parts<Vec<u32>>, groups: &[usize]) -> Vec<Prompt> {
     rows.map(|(group, question)| {
         let ids = [&parts.systems[*group][..], question].concat();
         let length = tokens(ids.len());
-        Prompt::plain(Content::Ids(ids), length, 0)
+        Prompt::plain(Content::Ids(ids.into()), length, 0)
     })
     .collect()
 }
@@ -153,7 +153,7 @@ fn texts(
     };
     let prompts = firsts.into_iter().zip(lengths).zip(&slots);
     let prompts = prompts.map(|((text, length), questions)| {
-        let mut prompt = Prompt::plain(Content::Text(text), length, 0);
+        let mut prompt = Prompt::plain(Content::Text(text.into()), length, 0);
         if wish.turns > 1 {
             prompt.extras = Some(Arc::new(Extras {
                 turns: Some(

@@ -94,7 +94,7 @@ pub(super) fn rows(
         let rows = texts.into_iter().zip(inputs).zip(outputs).zip(moments);
         for (((text, prompt_tokens), output_tokens), at) in rows {
             if prompts.len() < asked && limits.allow(prompt_tokens, output_tokens) {
-                let mut prompt = Prompt::plain(Content::Text(text), prompt_tokens, output_tokens);
+                let mut prompt = Prompt::plain(Content::Text(text.into()), prompt_tokens, output_tokens);
                 prompt.extras = at.map(|at| {
                     Arc::new(Extras {
                         at: Some(at),

@@ -54,7 +54,7 @@ pub(super) fn rows(
     let prompts = texts
         .into_iter()
         .zip(&ids)
-        .map(|(text, ids)| Prompt::plain(Content::Text(text), tokens(ids.len()), output_tokens));
+        .map(|(text, ids)| Prompt::plain(Content::Text(text.into()), tokens(ids.len()), output_tokens));
     let mut rows = Rows::of(prompts.collect());
     // The Python tool prints nothing for this data set.
     rows.said.clear();

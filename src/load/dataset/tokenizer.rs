@@ -271,7 +271,12 @@ impl Tokenizer {
                 };
                 Ok(texts
                     .into_iter()
-                    .map(|text| self.cleaned(text, clean_up))
+                    .map(|text| {
+                        let mut text = self.cleaned(text, clean_up);
+                        // What it grew into is up to twice its length.
+                        text.shrink_to_fit();
+                        text
+                    })
                     .collect())
             }
             Model::Bytes { .. } => Ok(ids.iter().map(|ids| bytes_text(ids)).collect()),

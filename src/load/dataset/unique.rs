@@ -5,6 +5,8 @@
 //! same ones: what they share among themselves they share as before. They take the place of as many tokens, so that no length
 //! changes.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -72,10 +74,10 @@ impl Beginning {
         let mut texts: Vec<&mut String> = Vec::new();
         for content in contents {
             match content {
-                Content::Text(text) => texts.push(text),
+                Content::Text(text) => texts.push(Arc::make_mut(text)),
                 Content::Ids(old) => {
                     let length = old.len().min(ids.len());
-                    old[..length].copy_from_slice(&ids[..length]);
+                    Arc::make_mut(old)[..length].copy_from_slice(&ids[..length]);
                 }
                 Content::Messages(messages) => match first_text(messages) {
                     Some(text) => texts.push(text),
@@ -181,11 +183,11 @@ mod tests {
     fn put(name: u32, texts: &[&str], tokenizer: &Tokenizer) -> (Vec<String>, Given) {
         let mut contents: Vec<Content> = texts
             .iter()
-            .map(|text| Content::Text((*text).to_owned()))
+            .map(|text| Content::Text(Arc::new((*text).to_owned())))
             .collect();
         let given = Beginning::of(&name).put(contents.iter_mut(), tokenizer).unwrap();
         let texts = contents.into_iter().map(|content| match content {
-            Content::Text(text) => text,
+            Content::Text(text) => text.to_string(),
             other => panic!("{other:?}"),
         });
         (texts.collect(), given)
@@ -226,9 +228,13 @@ mod tests {
         let letters = beginning.letters();
         let text = "some words of a user who has to say a little more";
         let mut contents = [
-            Content::Text("<|user|>\nsome words of a user<|end|>\n<|assistant|>\n".to_owned()),
-            Content::Ids(vec![1; 12]),
-            Content::Ids(vec![1; 3]),
+            Content::Text(
+                "<|user|>\nsome words of a user<|end|>\n<|assistant|>\n"
+                    .to_owned()
+                    .into(),
+            ),
+            Content::Ids(vec![1; 12].into()),
+            Content::Ids(vec![1; 3].into()),
             Content::Messages(vec![
                 json!({"role": "system", "content": text}),
                 json!({"role": "user", "content": text}),
@@ -257,8 +263,8 @@ mod tests {
         );
         assert_eq!(templated.len(), 51);
         let ids: Vec<u32> = letters.bytes().map(u32::from).collect();
-        assert_eq!(contents[1], Content::Ids([&ids[..], &[1; 4]].concat()));
-        assert_eq!(contents[2], Content::Ids(ids[..3].to_vec()));
+        assert_eq!(contents[1], Content::Ids([&ids[..], &[1; 4]].concat().into()));
+        assert_eq!(contents[2], Content::Ids(ids[..3].to_vec().into()));
         let Content::Messages(messages) = &contents[3] else {
             panic!()
         };

@@ -22,6 +22,7 @@ use self::bell::Bell;
 use self::connect::Begun;
 use self::pause::{Gap, Gaps};
 use super::DriveError;
+use super::bodies::Bodies;
 use super::send::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, count_prompt, fill, give_up};
 use super::slots::Slot;
 use crate::base::clock::{self, Moment};
@@ -119,12 +120,15 @@ impl Loop {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let later: usize = jobs.iter().map(Job::later).sum();
         let over = self.shared.limits.duration.map(|span| zero.plus(span.duration()));
+        let jobs = VecDeque::from(jobs);
+        let bodies = Bodies::of(&jobs, &self.shared);
         Round {
+            bodies,
             zero,
             over,
             streams: (0..jobs.len() + later).map(|_| None).collect(),
             done: Vec::with_capacity(jobs.len() + later),
-            jobs: jobs.into(),
+            jobs,
             running: 0,
             connecting: 0,
             connects: CONNECTS,
@@ -169,6 +173,7 @@ struct Round {
     zero: Moment,
     over: Option<Moment>,
     jobs: VecDeque<Job>,
+    bodies: Bodies,
     streams: Vec<Option<Box<Stream>>>,
     done: Vec<Sent>,
     running: usize,

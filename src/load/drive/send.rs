@@ -1,6 +1,7 @@
 //! One thread's share of a drive: requests prepared; and, where connections are encrypted, sent in turn and followed to
 //! their ends on tokio. Bare connections go through [`super::plain`].
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
+use super::bodies::{AHEAD, Bodies};
 use super::slots::{Slot, Slots};
 use super::talk::Talk;
 use super::{DriveError, Driven, Item, Load, Progress};
@@ -21,9 +23,11 @@ use crate::load::exchange::{Answer, Bounds, Exchange, LeftOpen, nanos};
 use crate::load::late::{Late, Lateness};
 use crate::load::protocol::{self, Ask, Decoder, EncodeError};
 use crate::load::sink::Sink;
+use crate::load::spill::Spill;
 use crate::load::target::Target;
 use crate::matrix::plan::Usage;
 use crate::matrix::spec::scenario::Limits;
+use crate::results::record::chunks::Chunks;
 use crate::results::record::request::{Class, Failure, Oddity, Request, is_same_model};
 
 /// How many connections a thread may have in the making at first; servers with a short accept queue answer a flood of them with
@@ -47,6 +51,8 @@ pub(super) struct Shared {
     pub(super) is_closed_loop: bool,
     /// Where records go as they end.
     pub(super) sink: Option<Sink>,
+    /// Where answers go that are more than memory is to hold.
+    pub(super) spill: Option<Arc<Spill>>,
     pub(super) progress: Arc<Progress>,
 }
 
@@ -83,6 +89,9 @@ pub(super) struct Job {
     pub(super) model: Option<String>,
     pub(super) due: Duration,
     pub(super) bytes: Vec<u8>,
+    /// What the bytes are made of when its turn comes, where memory is not to hold them until then, and how many they are.
+    pub(super) item: Option<Box<Item>>,
+    pub(super) length: usize,
     /// The conversation that it belongs to.
     pub(super) talk: Option<Box<Talk>>,
 }
@@ -112,7 +121,7 @@ impl Job {
 }
 
 pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Job>, DriveError> {
-    let mut next = 0;
+    let (mut next, mut held) = (0, 0);
     share
         .into_iter()
         .map(|(index, item)| {
@@ -121,6 +130,13 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
             let place = next;
             next += item.rounds();
             let talk = Talk::begin(&item);
+            let length = bytes.len();
+            // Each is made once, so that one that cannot be is known now.
+            let (bytes, later) = match held + length <= AHEAD {
+                true => (bytes, None),
+                false => (Vec::new(), Some(Box::new(item.clone()))),
+            };
+            held += bytes.len();
             Ok(Job {
                 index,
                 place,
@@ -132,6 +148,8 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
                 model,
                 due: item.due,
                 bytes,
+                item: later,
+                length,
                 talk,
             })
         })
@@ -176,6 +194,8 @@ pub(super) async fn send(
     late: &Arc<Mutex<Late>>,
 ) -> Vec<Sent> {
     let cut = stop.child_token();
+    let jobs = VecDeque::from(jobs);
+    let bodies = Bodies::of(&jobs, shared);
     let over = shared.limits.duration.map(|span| zero.plus(span.duration()));
     let connects = Arc::new(Semaphore::new(CONNECTS));
     let mut running = JoinSet::new();
@@ -209,6 +229,7 @@ pub(super) async fn send(
             continue;
         };
         job.take_turn(ready, zero, shared);
+        job.bytes = bodies.take(&mut job, shared);
         let way = Way {
             shared: Arc::clone(shared),
             connects: Arc::clone(&connects),
@@ -322,7 +343,7 @@ async fn all(mut job: Job, ready: Moment, way: &Way, open: &mut JoinSet<bool>) -
     let mut ready = ready;
     loop {
         let (place, talk) = (job.place, job.talk.take());
-        let (mut sent, left_open) = one(job, ready, way).await;
+        let (mut sent, left_open) = one(job, talk.is_some(), ready, way).await;
         if let Some(left_open) = left_open {
             open.spawn(left_open.ends());
         }
@@ -340,7 +361,7 @@ async fn all(mut job: Job, ready: Moment, way: &Way, open: &mut JoinSet<bool>) -
 }
 
 /// Sends a request as soon as not too many connections are in the making.
-async fn one(job: Job, ready: Moment, way: &Way) -> (Sent, Option<LeftOpen>) {
+async fn one(job: Job, is_talk: bool, ready: Moment, way: &Way) -> (Sent, Option<LeftOpen>) {
     let (limits, progress, zero) = (&way.shared.limits, &way.shared.progress, way.zero);
     let permit = tokio::select! {
         biased;
@@ -374,7 +395,8 @@ async fn one(job: Job, ready: Moment, way: &Way) -> (Sent, Option<LeftOpen>) {
     let mut record = blank(&job);
     let bounds = job.bounds(limits);
     let decoder = Decoder::new(way.shared.target.dialect.protocol, bounds.line_bytes)
-        .allow_empty(way.shared.stop_at_eos);
+        .allow_empty(way.shared.stop_at_eos)
+        .spill_to(way.shared.spill.as_ref(), is_talk);
     let (answer, left_open) = exchange.run(job.bytes, decoder, bounds).await;
     let stamp = answer.stamp;
     let target = &way.shared.target;
@@ -425,7 +447,7 @@ pub(super) fn blank(job: &Job) -> Request {
         written_ns: None,
         first_byte_ns: None,
         limit_tokens: job.limit_tokens,
-        chunks: Vec::new(),
+        chunks: Chunks::default(),
         last_line_ns: None,
         end_ns: 0,
         failure: None,
@@ -510,6 +532,8 @@ pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) 
                 model: None,
                 due: item.due,
                 bytes: Vec::new(),
+                item: None,
+                length: 0,
                 talk: None,
             };
             let mut request = blank(&job);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::Item;
 use super::send::{Job, Shared, composed};
 use crate::load::dataset::Content;
+use crate::results::record::outsourced::Text;
 use crate::results::record::request::Request;
 
 /// What is left of a conversation whose current round is under way.
@@ -26,7 +27,7 @@ impl Talk {
         item.extras.as_ref()?.turns.as_ref()?;
         let history = match &item.content {
             Content::Messages(messages) => messages.clone(),
-            Content::Text(text) => vec![json!({"role": "user", "content": text})],
+            Content::Text(text) => vec![json!({"role": "user", "content": text.as_str()})],
             // The first round is refused before anything is sent.
             Content::Ids(_) | Content::Pictures { .. } => Vec::new(),
         };
@@ -54,9 +55,9 @@ impl Talk {
     /// A failed round is answered with nothing, and the conversation goes on, as in the Python tool.
     pub(super) fn next(mut self: Box<Self>, last: &Request, place: usize, shared: &Shared) -> Option<Job> {
         let turn = self.turns().get(self.said)?.clone();
-        let answer = last.text.as_deref().filter(|_| last.is_completed());
-        self.history
-            .push(json!({"role": "assistant", "content": answer.unwrap_or_default()}));
+        let answer = last.text.as_ref().filter(|_| last.is_completed());
+        let answer = answer.map(Text::read).unwrap_or_default();
+        self.history.push(json!({"role": "assistant", "content": answer}));
         self.history.extend(turn);
         self.said += 1;
         let content = Content::Messages(std::mem::take(&mut self.history));
@@ -75,7 +76,9 @@ impl Talk {
             limit_tokens,
             model,
             due: Duration::from_nanos(last.end_ns),
+            length: bytes.len(),
             bytes,
+            item: None,
             talk: Some(self),
         })
     }

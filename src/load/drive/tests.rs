@@ -3,6 +3,7 @@ use super::*;
 use crate::base::units::Span;
 use crate::load::exchange::GRACE;
 use crate::load::server::{Act, Server, begun, plain, stream, target};
+use crate::load::spill::Spill;
 use crate::matrix::plan::{Protocol, Usage};
 use crate::results::record::request::{ChunkKind, Class};
 
@@ -16,7 +17,7 @@ pub(super) fn load(port: u16, dues_ms: &[u64]) -> Load {
         items: dues_ms
             .iter()
             .map(|due| Item {
-                content: Content::Text(format!("prompt due {due}")),
+                content: Content::Text(format!("prompt due {due}").into()),
                 prompt_tokens: 3,
                 asked_tokens: 2,
                 due: Duration::from_millis(*due),
@@ -29,6 +30,7 @@ pub(super) fn load(port: u16, dues_ms: &[u64]) -> Load {
         body: Map::new(),
         stop_at_eos: false,
         sink: None,
+        spill: None,
         threads: NonZeroUsize::MIN,
     }
 }
@@ -61,6 +63,7 @@ pub(super) async fn prepared(load: Load) -> (Vec<Job>, Arc<Shared>) {
         body: load.body,
         stop_at_eos: load.stop_at_eos,
         sink: load.sink,
+        spill: load.spill,
         slots: load.concurrency.map(|slots| Slots::new(slots.get() as usize)),
         progress: Arc::<Progress>::default(),
     });
@@ -147,7 +150,10 @@ async fn a_sound_answer_leaves_every_moment_in_order() {
         .map(|chunk| (chunk.kind, chunk.tokens))
         .collect();
     assert_eq!(chunks, [(ChunkKind::Answer, None), (ChunkKind::Answer, Some(2))]);
-    assert_eq!((request.status, request.text.as_deref()), (Some(200), Some("ab")));
+    assert_eq!(
+        (request.status, request.text.clone()),
+        (Some(200), Some("ab".into()))
+    );
     assert_eq!(
         (request.finish.as_deref(), request.output_tokens()),
         (Some("length"), Some(2))
@@ -379,7 +385,7 @@ async fn an_answer_that_drips_is_recorded_like_one_that_comes_at_once() {
             *moment = moment.map(|_| 0);
         }
         request.end_ns = 0;
-        request.chunks.iter_mut().for_each(|chunk| chunk.at_ns = 0);
+        request.chunks.edit(|_, chunk| chunk.at_ns = 0);
         request
     };
     let at_once = timeless(answered(vec![Act::Write(bytes.clone())]).await);
@@ -392,7 +398,7 @@ async fn an_answer_that_does_not_stream_is_one_chunk() {
     let body = "{\"choices\": [\n{\"text\": \"ab\"}],\n\"usage\": {\"completion_tokens\": 2}}";
     let request = answered(vec![Act::Write(plain("200 OK", body))]).await;
     assert_eq!((request.chunks.len(), request.failure.clone()), (1, None));
-    assert_eq!(request.text.as_deref(), Some("ab"));
+    assert_eq!(request.text, Some("ab".into()));
 }
 
 #[tokio::test]
@@ -413,8 +419,45 @@ async fn a_cumulative_stream_is_followed_over_many_blocks() {
     load.items[0].asked_tokens = 200;
     let request = driven(load).await.requests.remove(0);
     assert_eq!((request.failure.clone(), request.chunks.len()), (None, 200));
-    assert_eq!(request.text, Some(text(200)));
+    assert_eq!(request.text, Some(text(200).into()));
     assert!(request.chunks.iter().all(|chunk| chunk.bytes == 5));
+}
+
+/// What is put on the disk at once is what memory holds otherwise, by either loop.
+#[tokio::test]
+async fn answers_that_lie_on_the_disk_are_those_that_memory_holds() {
+    let event = |nth: usize| match nth % 3 {
+        0 => format!(r#"data: {{"choices":[{{"text":"é{nth}"}}],"usage":{{"completion_tokens":{nth}}}}}"#),
+        _ => format!(r#"data: {{"choices":[{{"text":"word{nth} "}}]}}"#),
+    };
+    let mut lines: Vec<String> = (0..3000).map(event).collect();
+    lines[700] = r#"data: {"choices":[{"text":"</think>"}]}"#.to_owned();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).chain([END, DONE]).collect();
+    let folder = tempfile::tempdir().unwrap();
+    for is_bare in [true, false] {
+        let mut both = Vec::new();
+        for spill in [None, Some(Spill::new(folder.path(), 0).unwrap())] {
+            let server = Server::saying(vec![Act::Write(stream(&lines))]).await;
+            let mut load = load(server.port, &[0]);
+            load.items[0].asked_tokens = 3000;
+            load.spill = spill.clone();
+            let mut request = driven_by(load, is_bare).await.remove(0);
+            assert_eq!((request.failure.clone(), request.chunks.len()), (None, 3001));
+            if let Some(spill) = spill {
+                assert_eq!(spill.missed(), None);
+                assert!(request.chunks.packed().blocks() > 2);
+                assert!(
+                    request.chunks.packed().here().is_empty(),
+                    "the rest went there at the end"
+                );
+            }
+            request.chunks.edit(|_, chunk| chunk.at_ns = 0);
+            assert_eq!(request.chunks.first().unwrap().kind, ChunkKind::Thought);
+            assert_eq!(request.chunks.last().unwrap().kind, ChunkKind::Answer);
+            both.push((request.chunks, request.text, request.usage));
+        }
+        assert_eq!(both[0], both[1]);
+    }
 }
 
 #[tokio::test]
@@ -444,7 +487,7 @@ async fn a_request_larger_than_a_sockets_buffer_goes_out_whole() {
         Server::start(|request| vec![Act::Write(plain("418 Seen", &request.len().to_string()))]).await;
     let mut load = load(server.port, &[0, 0]);
     for item in &mut load.items {
-        item.content = Content::Text("x".repeat(6 << 20));
+        item.content = Content::Text("x".repeat(6 << 20).into());
     }
     for request in driven(load).await.requests {
         assert!(is_in_order(&request), "{request:?}");
@@ -699,7 +742,7 @@ async fn what_fell_due_in_time_is_sent_even_if_we_are_late() {
 async fn a_prompt_that_the_dialect_cannot_carry_ends_the_drive() {
     let mut load = load(1, &[0, 0]);
     load.target = target(1, Protocol::Chat);
-    load.items[1].content = Content::Ids(vec![1]);
+    load.items[1].content = Content::Ids(vec![1].into());
     let error = drive(load, Arc::default(), CancellationToken::new())
         .await
         .unwrap_err();

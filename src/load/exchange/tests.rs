@@ -39,7 +39,7 @@ fn follow<'p>(protocol: Protocol, pieces: impl IntoIterator<Item = &'p [u8]>) ->
 /// All of an answer that does not depend on when bytes arrived.
 fn timeless(answer: Answer) -> (Option<u16>, bool, Decoded) {
     let mut decoded = answer.decoded;
-    decoded.chunks.iter_mut().for_each(|chunk| chunk.at_ns = 0);
+    decoded.chunks.edit(|_, chunk| chunk.at_ns = 0);
     (answer.status, answer.last_line.is_some(), decoded)
 }
 

@@ -6,7 +6,7 @@ use super::{Ask, Content, EncodeError};
 
 pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
     let messages = match prompt {
-        Content::Text(text) => json!([{"role": "user", "content": text}]),
+        Content::Text(text) => json!([{"role": "user", "content": text.as_str()}]),
         Content::Messages(messages) => json!(messages),
         Content::Pictures { text, images } => {
             let pictures = images

@@ -77,7 +77,7 @@ mod tests {
         let line = |text: &str| format!(r#"{{"id":"1","choices":[{{"delta":{{"content":"{text}"}}}}]}}"#);
         let lines: Vec<String> = ["a", " b", "é", r"\n", "c\"", "", "d"].map(line).to_vec();
         let (full, quick, known) = both_ways(&lines[..4]);
-        assert_eq!((full.text.as_str(), known), ("a bé\n", 2));
+        assert_eq!((full.text.here(), known), ("a bé\n", 2));
         assert_eq!(full, quick);
         // A quote within breaks the JSON, which only the parser may say.
         let (full, quick, _) = both_ways(&lines);

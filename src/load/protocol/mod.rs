@@ -15,14 +15,19 @@ mod trt;
 mod truss;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use self::known::Known;
+use self::thoughts::Thoughts;
 use crate::load::dataset::{Content, Extras};
+use crate::load::spill::{Held, Spill};
 use crate::matrix::plan::{Dialect, Protocol, Usage as UsageRequest};
+use crate::results::record::chunks::Chunks;
+use crate::results::record::outsourced::Text;
 use crate::results::record::request::{CachedTokens, Chunk, ChunkKind, Class, Failure, Oddity, Usage};
 
 /// A prompt that a dialect cannot carry.
@@ -258,7 +263,8 @@ fn put(fields: &mut Map<String, Value>, key: &str, value: &Value) {
 /// The prompt of protocols that take text or ids; with pictures, its text.
 fn prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
     match prompt {
-        Content::Text(text) | Content::Pictures { text, .. } => Ok(Value::from(text.as_str())),
+        Content::Text(text) => Ok(Value::from(text.as_str())),
+        Content::Pictures { text, .. } => Ok(Value::from(text.as_str())),
         Content::Ids(ids) => Ok(Value::from(ids.as_slice())),
         Content::Messages(_) => Err(EncodeError::MessagesOutsideChat),
     }
@@ -290,7 +296,7 @@ const MODELS: usize = 4;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decoded {
     /// The events that carried output.
-    pub chunks: Vec<Chunk>,
+    pub chunks: Chunks,
     /// What the server reported of its token counts.
     pub usage: Option<Usage>,
     /// Where the cached tokens of the prompt lay.
@@ -300,7 +306,7 @@ pub struct Decoded {
     /// Why the server says the answer ended.
     pub finish: Option<String>,
     /// The text: reasoning and answer in order of arrival, tool calls left out.
-    pub text: String,
+    pub text: Text,
     /// What tool calls say: names and arguments in order of arrival.
     pub tool_text: String,
     /// The models that the server says it is, each once: usually one.
@@ -327,6 +333,19 @@ pub struct Decoder {
     may_be_empty: bool,
     /// The beginning of the last event before any output.
     silent: String,
+    thoughts: Thoughts,
+    relief: Option<Relief>,
+}
+
+/// Where events and text go that are more than memory is to hold.
+#[derive(Clone, Debug)]
+struct Relief {
+    spill: Arc<Spill>,
+    events: Held,
+    /// Absent where the text so far is needed.
+    text: Option<Held>,
+    /// How much of the text in memory was looked at for reasoning.
+    looked: usize,
 }
 
 impl Decoder {
@@ -342,6 +361,43 @@ impl Decoder {
             plain_limit,
             may_be_empty: false,
             silent: String::new(),
+            thoughts: Thoughts::default(),
+            relief: None,
+        }
+    }
+
+    /// Puts events into `spill` once memory is full, and the text too unless it is needed before the load is over.
+    #[must_use]
+    pub fn spill_to(mut self, spill: Option<&Arc<Spill>>, needs_text: bool) -> Self {
+        // Each event of this protocol is compared with the text so far.
+        let needs_text = needs_text || self.protocol == Protocol::SglangNative;
+        self.relief = spill.map(|spill| Relief {
+            spill: Arc::clone(spill),
+            events: Held::default(),
+            text: (!needs_text).then(Held::default),
+            looked: 0,
+        });
+        self
+    }
+
+    fn relieve(&mut self) {
+        let Some(relief) = &mut self.relief else {
+            return;
+        };
+        relief
+            .spill
+            .relieve(self.decoded.chunks.packed(), &mut relief.events);
+        let text = &mut self.decoded.text;
+        if let Some(held) = relief
+            .text
+            .as_mut()
+            .filter(|held| relief.spill.is_block(text.here().len(), **held))
+        {
+            self.thoughts.look(&text.here()[relief.looked..]);
+            relief.looked = text.here().len();
+            if relief.spill.relieve(text.bytes(), held) {
+                relief.looked = 0;
+            }
         }
     }
 
@@ -378,6 +434,7 @@ impl Decoder {
             LineKind::Error => self.fail(Class::ErrorEvent, event_error(text)),
             LineKind::Plain => self.plain(text, at_ns),
         }
+        self.relieve();
     }
 
     /// Reads an event without parsing it, if it differs from one that was parsed in nothing but its text; whether it did.
@@ -390,6 +447,7 @@ impl Decoder {
         }
         self.decoded.text.push_str(text);
         self.decoded.chunk(at_ns, kind, None, text.len());
+        self.relieve();
         true
     }
 
@@ -429,7 +487,18 @@ impl Decoder {
             self.fail(Class::Empty, message);
         }
         let mut decoded = std::mem::take(&mut self.decoded);
-        thoughts::mark(&mut decoded);
+        let looked = self.relief.as_ref().map_or(0, |relief| relief.looked);
+        self.thoughts.look(&decoded.text.here()[looked..]);
+        if let Some(end) = self.thoughts.end() {
+            decoded.chunks.mark_thoughts(end);
+        }
+        if let Some(relief) = &mut self.relief {
+            relief.spill.seal(decoded.chunks.packed(), &mut relief.events);
+            if let Some(held) = &mut relief.text {
+                relief.spill.seal(decoded.text.bytes(), held);
+            }
+        }
+        decoded.chunks.close();
         decoded
     }
 

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::known::Known;
 use super::{CachedDetails, Decoded, Words, error_words, lenient};
+use crate::results::record::outsourced::Text;
 use crate::results::record::request::{ChunkKind, Oddity};
 
 #[derive(Deserialize)]
@@ -171,7 +172,7 @@ fn note_usage(counts: Option<Counts>, extension: Option<Extension<'_>>, decoded:
 }
 
 /// Appends the output of a choice to the text; what it was, if there was any.
-fn note_output(choice: &Choice<'_>, text: &mut String) -> Option<(ChunkKind, usize)> {
+fn note_output(choice: &Choice<'_>, text: &mut Text) -> Option<(ChunkKind, usize)> {
     let answer = Words::of(&choice.text);
     if !answer.is_empty() {
         text.push_str(answer);

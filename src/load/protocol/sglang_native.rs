@@ -97,15 +97,14 @@ pub(super) fn read(
     let has_ids = event.output_ids.is_some_and(|ids| ids.get().len() > "[]".len());
     if text.is_empty() && has_ids && has_more_tokens {
         decoded.chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, 0);
-    } else if has_more_tokens && is_piece(text, &decoded.text) {
+    } else if has_more_tokens && is_piece(text, decoded.text.here()) {
         decoded.chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, text.len());
         decoded.text.push_str(text);
     } else {
         let added = text.len().saturating_sub(decoded.text.len());
         if !text.is_empty() && (added > 0 || has_more_tokens) {
             decoded.chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, added);
-            decoded.text.clear();
-            decoded.text.push_str(text);
+            decoded.text.set(text);
         }
     }
     Ok(meta

@@ -25,7 +25,7 @@ fn encoded(dialect: &Dialect, prompt: &Content, stop_at_eos: bool, body: Value) 
 }
 
 fn text() -> Content {
-    Content::Text("xxxxxx".to_owned())
+    Content::Text("xxxxxx".to_owned().into())
 }
 
 fn decode<'l>(protocol: Protocol, events: impl IntoIterator<Item = (u64, &'l str)>) -> Decoded {
@@ -37,7 +37,7 @@ fn decode<'l>(protocol: Protocol, events: impl IntoIterator<Item = (u64, &'l str
 }
 
 fn facts(decoded: &Decoded) -> Vec<(u64, ChunkKind, Option<u32>, u32)> {
-    decoded.chunks.iter().map(|chunk| (*chunk).into()).collect()
+    decoded.chunks.iter().map(|chunk| chunk.into()).collect()
 }
 
 fn failure(decoded: &Decoded) -> Option<(Class, &str)> {
@@ -58,7 +58,7 @@ fn bodies_have_the_keys_and_values_of_bench_serving_in_order() {
     assert_eq!(
         encoded(
             &dialect(Protocol::Completions),
-            &Content::Ids(vec![7, 8]),
+            &Content::Ids(vec![7, 8].into()),
             true,
             json!({})
         ),
@@ -71,7 +71,7 @@ fn bodies_have_the_keys_and_values_of_bench_serving_in_order() {
     assert!(
         encoded(
             &dialect(Protocol::SglangNative),
-            &Content::Ids(vec![7]),
+            &Content::Ids(vec![7].into()),
             false,
             json!({})
         )
@@ -109,7 +109,7 @@ fn usage_is_asked_for_only_where_the_answer_streams() {
 fn a_chat_refuses_token_ids() {
     let nothing = Map::new();
     let ask = Ask::plain("m", 5, false, &nothing);
-    let refused = encode(&dialect(Protocol::Chat), &Content::Ids(vec![1]), &ask);
+    let refused = encode(&dialect(Protocol::Chat), &Content::Ids(vec![1].into()), &ask);
     assert_eq!(refused, Err(EncodeError::IdsInChat));
 }
 
@@ -276,7 +276,7 @@ fn native_events_carry_the_whole_text_and_add_the_difference() {
         })
     );
     assert_eq!(
-        (decoded.finish.as_deref(), decoded.text.as_str()),
+        (decoded.finish.as_deref(), decoded.text.here()),
         (Some("length"), "abcdefg")
     );
     assert_eq!(decoded.failure, None);
@@ -385,7 +385,7 @@ fn a_completions_stream_may_end_with_usage_alone() {
         (Some(55), Some(9), Some(4))
     );
     assert_eq!(
-        (decoded.text.as_str(), decoded.models.first().map(String::as_str)),
+        (decoded.text.here(), decoded.models.first().map(String::as_str)),
         ("a\nbc", Some("served"))
     );
     assert_eq!(
@@ -472,7 +472,7 @@ fn the_first_delta_of_a_tool_call_is_output() {
         ],
     );
     assert_eq!(facts(&decoded), [(10, Tool, None, 1), (20, Tool, None, 2)]);
-    assert_eq!((decoded.text.as_str(), decoded.failure), ("", None));
+    assert_eq!((decoded.text.here(), decoded.failure), ("", None));
 }
 
 #[test]
@@ -584,7 +584,7 @@ proptest! {
             decoder.push(LineKind::Plain, &noise, 2);
             decoder.push(LineKind::Event, &noise, 3);
             let decoded = decoder.finish(is_whole);
-            prop_assert!(decoded.chunks.is_sorted_by_key(|chunk| chunk.at_ns));
+            prop_assert!(decoded.chunks.iter().map(|chunk| chunk.at_ns).is_sorted());
         }
     }
 }
@@ -635,7 +635,7 @@ fn every_event_of_trt_is_a_chunk_and_one_without_text_output_is_garbage() {
         ],
     );
     assert_eq!(facts(&decoded), [(10, Answer, None, 2), (20, Answer, None, 0)]);
-    assert_eq!((decoded.text.as_str(), failure(&decoded)), ("ab", None));
+    assert_eq!((decoded.text.here(), failure(&decoded)), ("ab", None));
     let garbled = decode(Protocol::Trt, [(10, r#"{"other":1}"#)]);
     assert_eq!(failure(&garbled).map(|(class, _)| class), Some(Class::Garbled));
     let error = decode(Protocol::Trt, [(10, r#"{"error":"out of memory"}"#)]);
@@ -706,7 +706,7 @@ fn the_golden_streams_are_read_with_their_faults_mended() {
         ],
     );
     let times: Vec<u64> = chat.chunks.iter().map(|chunk| chunk.at_ns).collect();
-    assert_eq!((times, chat.text.as_str()), (vec![10, 20, 30, 40], "rabc"));
+    assert_eq!((times, chat.text.here()), (vec![10, 20, 30, 40], "rabc"));
     let usage = chat.usage.unwrap();
     assert_eq!((usage.completion, usage.prompt), (Some(9), Some(55)));
     let tools = decode(
@@ -832,7 +832,7 @@ fn tool_calls_are_kept_beside_the_text() {
         ],
     );
     assert_eq!(
-        (decoded.text.as_str(), decoded.tool_text.as_str()),
+        (decoded.text.here(), decoded.tool_text.as_str()),
         ("", r#"find{"a":1}"#)
     );
 }

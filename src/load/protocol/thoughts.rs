@@ -1,53 +1,101 @@
 //! Reasoning that a server leaves in the text of the answer, between `<think>` and `</think>`.
+//!
+//! Many templates open the reasoning in the prompt, so that the text holds its end alone. An event that carries the end and the
+//! beginning of the answer too is of the answer.
 
 use memchr::memmem;
-
-use super::Decoded;
-use crate::results::record::request::ChunkKind;
 
 const BEGIN: &str = "<think>";
 const END: &str = "</think>";
 
-/// Marks the events that carry such reasoning; one that carries the beginning of the answer too is of the answer.
-///
-/// Many templates open the reasoning in the prompt, so that the text holds its end alone.
-pub(super) fn mark(decoded: &mut Decoded) {
-    let Some(end) = end(&decoded.text) else {
-        return;
-    };
-    let mut at = 0;
-    for chunk in &mut decoded.chunks {
-        if chunk.kind == ChunkKind::Tool {
-            continue;
-        }
-        at += chunk.bytes as usize;
-        if at > end {
-            return;
-        }
-        if chunk.kind == ChunkKind::Answer {
-            chunk.kind = ChunkKind::Thought;
-        }
-    }
+/// Looks for the end of such reasoning in a text that comes in pieces, of which earlier ones are gone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Thoughts {
+    /// Bytes that were looked at.
+    seen: usize,
+    found: Found,
+    /// Whether the text begins with the mark; unknown before its first piece.
+    is_begun: Option<bool>,
+    /// Whether the mark stands anywhere.
+    has_begin: bool,
+    /// The last bytes, in which a mark may begin.
+    end: String,
 }
 
-/// Where the reasoning ends in a text that begins with some: before the first character of the answer.
-fn end(text: &str) -> Option<usize> {
-    let is_begun = text.trim_start().starts_with(BEGIN);
-    let Some(end) = memmem::find(text.as_bytes(), END.as_bytes()) else {
-        return is_begun.then_some(text.len());
-    };
-    let has_begun = || memmem::find(&text.as_bytes()[..end], BEGIN.as_bytes()).is_some();
-    if !is_begun && has_begun() {
-        return None;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Found {
+    #[default]
+    Nothing,
+    /// The reasoning ends there, and nothing but space has come since.
+    Space(usize),
+    /// The answer begins there.
+    Answer(usize),
+    /// There is no reasoning at the beginning.
+    None,
+}
+
+impl Thoughts {
+    /// Looks at the next piece.
+    pub(super) fn look(&mut self, piece: &str) {
+        let is_begun = *self
+            .is_begun
+            .get_or_insert_with(|| piece.trim_start().starts_with(BEGIN));
+        let from = self.seen;
+        self.seen += piece.len();
+        match self.found {
+            Found::Nothing => {}
+            Found::Space(end) => return self.pass(end, piece),
+            Found::Answer(_) | Found::None => return,
+        }
+        // A mark may lie across the border.
+        let joined = format!("{}{piece}", self.end);
+        let before = from - self.end.len();
+        let end = memmem::find(joined.as_bytes(), END.as_bytes());
+        let head = &joined.as_bytes()[..end.unwrap_or(joined.len())];
+        self.has_begin |= memmem::find(head, BEGIN.as_bytes()).is_some();
+        match end {
+            Some(_) if !is_begun && self.has_begin => self.found = Found::None,
+            Some(end) => self.pass(before + end + END.len(), &joined[end + END.len()..]),
+            None => {
+                let mut cut = joined.len().saturating_sub(END.len() - 1);
+                while !joined.is_char_boundary(cut) {
+                    cut += 1;
+                }
+                self.end = joined[cut..].to_owned();
+            }
+        }
     }
-    let after = end + END.len();
-    let space = text[after..].len() - text[after..].trim_start().len();
-    Some(after + space)
+
+    /// Passes over space after the end of the reasoning.
+    fn pass(&mut self, end: usize, rest: &str) {
+        let space = rest.len() - rest.trim_start().len();
+        self.found = match space == rest.len() {
+            true => Found::Space(end + space),
+            false => Found::Answer(end + space),
+        };
+    }
+
+    /// Where the reasoning ends in a text that begins with some: before the first character of the answer.
+    pub(super) fn end(&self) -> Option<usize> {
+        match self.found {
+            Found::Nothing => (self.is_begun == Some(true)).then_some(self.seen),
+            Found::Space(end) | Found::Answer(end) => Some(end),
+            Found::None => None,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn end(pieces: &[&str]) -> Option<usize> {
+        let mut thoughts = Thoughts::default();
+        pieces.iter().for_each(|piece| thoughts.look(piece));
+        thoughts.end()
+    }
 
     #[test]
     fn reasoning_in_the_text_is_found_where_it_stands_first() {
@@ -58,7 +106,38 @@ mod tests {
             ("a<think>b</think>c", None),
             ("plain", None),
         ] {
-            assert_eq!(end(text), expected, "{text}");
+            assert_eq!(end(&[text]), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_tell_what_the_whole_text_tells(
+            head in prop::sample::select(vec!["<think>", " <think>x", "plain", ""]),
+            words in prop::collection::vec(
+                prop::sample::select(vec!["<think>", "</think>", "é", " ", "\u{2003}", "<", "</th", "ink>", "a"]), 0..12),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        ) {
+            // The first piece is long in truth and holds the beginning.
+            let rest: String = words.concat();
+            let places: Vec<usize> = rest.char_indices().map(|(at, _)| at).collect();
+            let mut cuts: Vec<usize> = match places.is_empty() {
+                true => Vec::new(),
+                false => cuts.iter().map(|cut| *cut.get(&places)).collect(),
+            };
+            cuts.sort_unstable();
+            let whole = format!("{head}{rest}");
+            let mut pieces = Vec::new();
+            let mut from = 0;
+            for cut in cuts.into_iter().chain([rest.len()]) {
+                pieces.push(&rest[from..cut]);
+                from = cut;
+            }
+            let first = format!("{head}{}", pieces[0]);
+            prop_assume!(pieces.len() == 1 || head != "");
+            let mut all = vec![first.as_str()];
+            all.extend(&pieces[1..]);
+            prop_assert_eq!(end(&all), end(&[&whole]), "{:?}", all);
         }
     }
 }

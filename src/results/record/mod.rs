@@ -4,11 +4,13 @@
 //! does not need it. Older formats stay readable.
 
 pub mod cell;
+pub mod chunks;
 pub mod client;
 pub mod event;
 pub mod imported;
 pub mod machine;
 pub mod night;
+pub mod outsourced;
 pub mod post_mortem;
 pub mod request;
 pub mod run;

@@ -5,6 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::chunks::Chunks;
+use super::outsourced::Text;
+
 /// The record of one request that fell due.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
@@ -34,7 +37,7 @@ pub struct Request {
     /// When the first byte of the answer arrived.
     pub first_byte_ns: Option<u64>,
     /// Each event that carried output, in order of arrival.
-    pub chunks: Vec<Chunk>,
+    pub chunks: Chunks,
     /// When the last line that was not empty arrived, `[DONE]` included: where bench_serving's latency ends.
     pub last_line_ns: Option<u64>,
     /// When it ended, in whatever way.
@@ -87,7 +90,7 @@ pub struct Request {
     pub counted_reasoning: Option<u32>,
     /// The text of the answer, where the scenario keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
+    pub text: Option<Text>,
     /// What the tool calls of the answer say, where the scenario keeps texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_text: Option<String>,
@@ -159,8 +162,11 @@ impl Request {
     /// Output tokens that no event carried: reasoning that the server keeps to itself.
     pub fn hidden_tokens(&self) -> u32 {
         let reported = self.reported_reasoning().unwrap_or(0);
-        let is_shown = self.chunks.iter().any(|chunk| chunk.kind.is_reasoning());
-        if is_shown { 0 } else { reported }
+        if reported > 0 && self.chunks.has_reasoning() {
+            0
+        } else {
+            reported
+        }
     }
 
     /// Output tokens that came in events.

@@ -257,7 +257,8 @@ fn request(index: u32) -> Request {
             kind: ChunkKind::Answer,
             tokens: Some(2),
             bytes: 9,
-        }],
+        }]
+        .into(),
         last_line_ns: (!cut).then_some(sent + 1_500_000),
         end_ns: sent + 1_600_000,
         failure: cut.then(|| Failure {
@@ -285,7 +286,7 @@ fn request(index: u32) -> Request {
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,
-        text: Some("an answer".to_owned()),
+        text: Some("an answer".into()),
     }
 }
 

@@ -31,7 +31,7 @@ fn body_of(wish: &Wish) -> Value {
         lora: lora.map(|lora| lora.names[0].as_str()),
         ..Ask::plain("m", 5, wish.scenario.stop_at_eos, &wish.scenario.body)
     };
-    let body = protocol::encode(&wish.dialect, &Content::Text("x".to_owned()), &ask).unwrap();
+    let body = protocol::encode(&wish.dialect, &Content::Text("x".to_owned().into()), &ask).unwrap();
     serde_json::from_slice(&body).unwrap()
 }
 

@@ -52,9 +52,10 @@ impl Round {
         let shared = &self.inner.shared;
         shared.progress.running.fetch_add(1, Ordering::Relaxed);
         let bounds = job.bounds(&shared.limits);
-        let request = std::mem::take(&mut job.bytes);
-        let mut decoder =
-            Decoder::new(shared.target.dialect.protocol, bounds.line_bytes).allow_empty(shared.stop_at_eos);
+        let request = self.bodies.take(&mut job, shared);
+        let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes)
+            .allow_empty(shared.stop_at_eos)
+            .spill_to(shared.spill.as_ref(), job.talk.is_some());
         decoder.expect(job.asked_tokens.min(MOST_EXPECTED) as usize);
         let mut live = Live::begin(request, decoder, bounds, self.zero);
         let (place, sent) = (job.place, live.sent());
@@ -166,7 +167,7 @@ mod tests {
         const PAUSE: Duration = Duration::from_secs(3);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut load = load(listener.local_addr().unwrap().port(), &[0]);
-        load.items[0].content = Content::Text("a".repeat(BODY));
+        load.items[0].content = Content::Text("a".repeat(BODY).into());
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let (mut buffer, mut taken) = (vec![0; 1 << 20], 0);

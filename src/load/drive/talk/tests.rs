@@ -18,7 +18,7 @@ use crate::results::record::request::Request;
 fn talk(name: &str, rounds: usize) -> Item {
     let turn = |round: usize| vec![json!({"role": "user", "content": format!("{name}{round}")})];
     Item {
-        content: Content::Text(format!("{name}0")),
+        content: Content::Text(format!("{name}0").into()),
         prompt_tokens: 3,
         asked_tokens: 2,
         due: Duration::ZERO,
@@ -39,6 +39,7 @@ fn load(port: u16, items: Vec<Item>, limits: Limits) -> Load {
         body: Map::new(),
         stop_at_eos: false,
         sink: None,
+        spill: None,
         threads: NonZeroUsize::MIN,
     }
 }

@@ -358,7 +358,7 @@ fn a_planted_secret_reaches_no_file_and_no_name() {
     summary.engine.info = Some(serde_json::json!({ "args": [planted], planted.clone(): { "n": 1 } }));
     summary.warnings.push(planted.clone());
     let mut requests = requests();
-    requests[1].text = Some(planted.clone());
+    requests[1].text = Some(planted.clone().into());
     requests[2].failure.as_mut().unwrap().message = planted.clone();
     store
         .write_cell(

@@ -1,0 +1,302 @@
+//! Where the events and texts of answers go that are more than memory is to hold: a file without a name, written on a thread of its own.
+//!
+//! Whoever takes moments never waits for it: a block that finds the queue full stays in memory and is counted, and so does one that the
+//! disk refuses. Nothing is written below a budget, which most loads never reach.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::results::record::outsourced::{Blocks, Outsourced, Place};
+
+/// Bytes of an answer that make a block; a little less than a power of two, so that growing to it allocates no more.
+const BLOCK: usize = 4000;
+/// So many blocks may wait to be written.
+const ROOM: usize = 2048;
+/// How often who reads looks by itself whether all is written.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// The way into the file.
+#[derive(Debug)]
+pub struct Spill {
+    shelf: Arc<Shelf>,
+    queue: SyncSender<(u64, Vec<u8>)>,
+    /// Where the next block goes.
+    next: AtomicU64,
+    /// Bytes in memory, and how many may be.
+    held: AtomicUsize,
+    budget: usize,
+}
+
+/// The blocks that were put out of memory.
+#[derive(Debug)]
+struct Shelf {
+    file: File,
+    /// Blocks that were handed over.
+    sent: AtomicU64,
+    written: Mutex<u64>,
+    more: Condvar,
+    /// Blocks that the disk refused, by where they should be.
+    refused: Mutex<HashMap<u64, Vec<u8>>>,
+    missed: AtomicU64,
+    /// Blocks that the disk took and did not give back.
+    lost: AtomicU64,
+}
+
+/// How much of some bytes counts as held in memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Held(usize);
+
+impl Spill {
+    /// Bytes of answers that are held in memory before any are put into the file.
+    pub const BUDGET: usize = 64 << 20;
+
+    /// A file in a folder that nothing else sees and that goes with the process.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn new(folder: &Path, budget: usize) -> io::Result<Arc<Self>> {
+        let shelf = Arc::new(Shelf {
+            file: tempfile::tempfile_in(folder)?,
+            sent: AtomicU64::new(0),
+            written: Mutex::new(0),
+            more: Condvar::new(),
+            refused: Mutex::default(),
+            missed: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        });
+        let (queue, blocks) = sync_channel(ROOM);
+        let writer = Arc::clone(&shelf);
+        thread::Builder::new()
+            .name("answers".to_owned())
+            .spawn(move || writer.write(&blocks))?;
+        Ok(Arc::new(Self {
+            shelf,
+            queue,
+            next: AtomicU64::new(0),
+            held: AtomicUsize::new(0),
+            budget,
+        }))
+    }
+
+    /// That blocks stayed in memory because the queue was full or the disk refused them.
+    pub fn missed(&self) -> Option<String> {
+        let missed = self.shelf.missed.load(Ordering::Relaxed);
+        (missed > 0).then(|| {
+            format!("{missed} blocks of answers stayed in memory while the load ran: the disk was too slow or refused them")
+        })
+    }
+
+    /// That blocks were written and could not be read again: what was computed since lacks them.
+    pub fn lost(&self) -> Option<String> {
+        let lost = self.shelf.lost.load(Ordering::Relaxed);
+        (lost > 0).then(|| format!("{lost} times a part of an answer could not be read from the disk again"))
+    }
+
+    /// Whether so many bytes make one more block than is held of them.
+    pub(super) fn is_block(&self, length: usize, held: Held) -> bool {
+        length >= held.0 + BLOCK
+    }
+
+    /// Puts bytes that grow into the file once they make a block and memory is full; whether it did.
+    pub(super) fn relieve(&self, bytes: &mut Outsourced, held: &mut Held) -> bool {
+        if !self.is_block(bytes.here().len(), *held) {
+            return false;
+        }
+        if self.has_room(BLOCK) || !self.put(bytes, held) {
+            self.held.fetch_add(BLOCK, Ordering::Relaxed);
+            held.0 += BLOCK;
+            return false;
+        }
+        true
+    }
+
+    /// Puts what is left of bytes that grow no more into the file if memory is full.
+    pub(super) fn seal(&self, bytes: &mut Outsourced, held: &mut Held) {
+        let rest = bytes.here().len().saturating_sub(held.0);
+        if rest == 0 || !self.has_room(rest) && self.put(bytes, held) {
+            return;
+        }
+        self.held.fetch_add(rest, Ordering::Relaxed);
+        held.0 += rest;
+        bytes.shrink();
+    }
+
+    fn has_room(&self, more: usize) -> bool {
+        self.held.load(Ordering::Relaxed) + more <= self.budget
+    }
+
+    fn put(&self, bytes: &mut Outsourced, held: &mut Held) -> bool {
+        let block = std::mem::take(bytes.end());
+        let Ok(length) = u32::try_from(block.len()) else {
+            *bytes.end() = block;
+            return false;
+        };
+        let at = self.next.fetch_add(length.into(), Ordering::Relaxed);
+        // Before it is sent: who reads waits for as many as were announced.
+        self.shelf.sent.fetch_add(1, Ordering::AcqRel);
+        match self.queue.try_send((at, block)) {
+            Ok(()) => {
+                let shelf: Arc<dyn Blocks> = Arc::clone(&self.shelf) as Arc<dyn Blocks>;
+                bytes.lies(&shelf, Place { at, length });
+                self.held.fetch_sub(held.0, Ordering::Relaxed);
+                *held = Held(0);
+                true
+            }
+            Err(TrySendError::Full((_, block)) | TrySendError::Disconnected((_, block))) => {
+                self.shelf.sent.fetch_sub(1, Ordering::AcqRel);
+                self.shelf.missed.fetch_add(1, Ordering::Relaxed);
+                *bytes.end() = block;
+                false
+            }
+        }
+    }
+}
+
+impl Shelf {
+    fn write(&self, blocks: &Receiver<(u64, Vec<u8>)>) {
+        for (at, block) in blocks {
+            if self.file.write_all_at(&block, at).is_err() {
+                self.missed.fetch_add(1, Ordering::Relaxed);
+                let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+                refused.insert(at, block);
+            }
+            *self.written.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            self.more.notify_all();
+        }
+    }
+
+    /// Waits until everything that was handed over is in the file.
+    fn settle(&self) {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = self.sent.load(Ordering::Acquire);
+        while *written < sent.min(self.sent.load(Ordering::Acquire)) {
+            // Of a block that found no room after all there is no word.
+            let waited = self.more.wait_timeout(written, AGAIN);
+            written = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Blocks for Shelf {
+    fn read(&self, place: Place, into: &mut Vec<u8>) {
+        self.settle();
+        {
+            let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(block) = refused.get(&place.at) {
+                return into.extend_from_slice(block);
+            }
+        }
+        let from = into.len();
+        into.resize(from + place.length as usize, 0);
+        if let Err(error) = self.file.read_exact_at(&mut into[from..], place.at) {
+            tracing::error!("a part of an answer cannot be read from the disk again: {error}");
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            into.truncate(from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(of: &[u8]) -> Outsourced {
+        let mut bytes = Outsourced::default();
+        bytes.end().extend_from_slice(of);
+        bytes
+    }
+
+    #[test]
+    fn beyond_the_budget_blocks_lie_in_the_file_and_come_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let spill = Spill::new(folder.path(), BLOCK).unwrap();
+        let mut held = Held::default();
+        let mut first = bytes(&[1; BLOCK]);
+        assert!(!spill.relieve(&mut first, &mut held), "there is room for it");
+        let mut other = Held::default();
+        let mut second = bytes(&[2; BLOCK - 1]);
+        assert!(!spill.relieve(&mut second, &mut other), "it is no block yet");
+        second.end().extend([3; 10]);
+        assert!(spill.relieve(&mut second, &mut other));
+        assert!(second.here().is_empty());
+        second.end().push(4);
+        spill.seal(&mut second, &mut other);
+        assert_eq!((second.blocks(), second.here().len()), (2, 0));
+        let expected = [&[2; BLOCK - 1][..], &[3; 10], &[4]].concat();
+        assert_eq!(second.all(), expected);
+        // What grows on takes what was held of it along.
+        first.end().extend([5; BLOCK]);
+        assert!(spill.relieve(&mut first, &mut held));
+        assert_eq!(first.all(), [[1; BLOCK], [5; BLOCK]].concat());
+        let mut third = bytes(&[6; 8]);
+        spill.seal(&mut third, &mut Held::default());
+        assert_eq!(
+            (third.blocks(), third.all()),
+            (0, vec![6; 8]),
+            "there is room again"
+        );
+        assert_eq!((spill.missed(), spill.lost()), (None, None));
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            0,
+            "it has no name"
+        );
+    }
+
+    #[test]
+    fn what_finds_the_queue_full_or_the_disk_unwilling_stays_in_memory_and_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, b"").unwrap();
+        let shelf = Arc::new(Shelf {
+            // Nothing can be written through it.
+            file: File::open(path).unwrap(),
+            sent: AtomicU64::new(0),
+            written: Mutex::new(0),
+            more: Condvar::new(),
+            refused: Mutex::default(),
+            missed: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        });
+        let (queue, blocks) = sync_channel(1);
+        let spill = Spill {
+            shelf: Arc::clone(&shelf),
+            queue,
+            next: AtomicU64::new(0),
+            held: AtomicUsize::new(0),
+            budget: 0,
+        };
+        let (mut one, mut other) = (bytes(&[1; BLOCK]), bytes(&[2; BLOCK]));
+        assert!(spill.relieve(&mut one, &mut Held::default()));
+        assert!(
+            !spill.relieve(&mut other, &mut Held::default()),
+            "nobody writes yet"
+        );
+        let missed = || shelf.missed.load(Ordering::Relaxed);
+        assert_eq!((missed(), other.here().len()), (1, BLOCK));
+        drop(spill);
+        shelf.write(&blocks);
+        assert_eq!(missed(), 2);
+        assert_eq!((one.all(), other.all()), (vec![1; BLOCK], vec![2; BLOCK]));
+    }
+
+    #[test]
+    fn what_the_disk_does_not_give_back_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let spill = Spill::new(folder.path(), 0).unwrap();
+        let mut block = bytes(&[1; BLOCK]);
+        assert!(spill.relieve(&mut block, &mut Held::default()));
+        assert_eq!((block.all(), spill.lost()), (vec![1; BLOCK], None));
+        spill.shelf.file.set_len(10).unwrap();
+        assert!(block.all().is_empty());
+        assert!(spill.lost().is_some());
+    }
+}

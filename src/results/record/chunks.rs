@@ -1,0 +1,565 @@
+//! The events of an answer, packed: a long load has a hundred million of them.
+//!
+//! Each is kept as what it differs in from the one before: about six bytes in place of twenty-four. Blocks of them may lie elsewhere
+//! ([`Outsourced`]) and are read when they are asked for. On disk they are a list, as ever.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::outsourced::Outsourced;
+use super::request::{Chunk, ChunkKind};
+
+/// About so many bytes an event takes, and so many are made room for at once at most.
+const PACKED: usize = 6;
+const RESERVED: usize = 4096;
+
+/// Events in order of arrival. A clone of those of an answer that is over shares them.
+#[derive(Clone, Default)]
+pub struct Chunks {
+    events: Events,
+    view: View,
+}
+
+/// Events that grow in number, or that do not.
+#[derive(Clone)]
+enum Events {
+    Growing(Box<Packed>),
+    Whole(Arc<Packed>),
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self::Growing(Box::default())
+    }
+}
+
+impl Deref for Events {
+    type Target = Packed;
+
+    fn deref(&self) -> &Packed {
+        match self {
+            Self::Growing(packed) => packed,
+            Self::Whole(packed) => packed,
+        }
+    }
+}
+
+impl DerefMut for Events {
+    fn deref_mut(&mut self) -> &mut Packed {
+        match self {
+            Self::Growing(packed) => packed,
+            Self::Whole(packed) => Arc::make_mut(packed),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Packed {
+    bytes: Outsourced,
+    length: usize,
+    first: Option<Chunk>,
+    last: Option<Chunk>,
+    /// How many of them tell how many tokens there are so far, and the last that does.
+    counted: usize,
+    last_tokens: Option<u32>,
+    has_reasoning: bool,
+    /// Bytes of text in all of them, and up to where it is a thought.
+    text: usize,
+    thought: usize,
+}
+
+/// As what they are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum View {
+    /// As they arrived.
+    #[default]
+    Recorded,
+    /// Tool calls and thoughts as answers.
+    Answers,
+    /// The same, and each as one more token.
+    Spread,
+}
+
+impl Chunks {
+    /// Appends an event.
+    pub fn push(&mut self, chunk: Chunk) {
+        debug_assert_eq!(self.view, View::Recorded, "a view is not added to");
+        let events = &mut *self.events;
+        pack(events.bytes.end(), chunk, events.last);
+        events.first.get_or_insert(chunk);
+        events.last = Some(chunk);
+        events.length += 1;
+        events.counted += usize::from(chunk.tokens.is_some());
+        events.last_tokens = chunk.tokens.or(events.last_tokens);
+        events.has_reasoning |= chunk.kind.is_reasoning();
+        events.text += text_of(chunk);
+    }
+
+    /// Notes that no more will come: clones share what is there.
+    pub fn close(&mut self) {
+        if let Events::Growing(packed) = &mut self.events {
+            packed.bytes.shrink();
+            self.events = Events::Whole(Arc::new(std::mem::take(packed)));
+        }
+    }
+
+    /// Marks the events of the answer whose text lies before so many bytes as thoughts; one that reaches beyond is of the answer.
+    pub fn mark_thoughts(&mut self, until: usize) {
+        self.events.thought = until;
+    }
+
+    /// Makes room for about so many events in memory.
+    pub fn reserve(&mut self, events: usize) {
+        self.events.bytes.end().reserve((events * PACKED).min(RESERVED));
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.events.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.events.length == 0
+    }
+
+    /// The first.
+    pub fn first(&self) -> Option<Chunk> {
+        let first = self.events.first?;
+        Some(self.seen(first, 0, text_of(first)))
+    }
+
+    /// The last.
+    pub fn last(&self) -> Option<Chunk> {
+        let last = self.events.last?;
+        Some(self.seen(last, self.events.length.saturating_sub(1), self.events.text))
+    }
+
+    /// Whether each tells how many tokens there are so far.
+    pub fn are_counted(&self) -> bool {
+        self.view == View::Spread || self.events.counted == self.events.length
+    }
+
+    /// How many tokens there are by the last event that tells.
+    pub fn last_tokens(&self) -> Option<u32> {
+        match self.view {
+            View::Spread => self.last().and_then(|chunk| chunk.tokens),
+            View::Recorded | View::Answers => self.events.last_tokens,
+        }
+    }
+
+    /// Whether one of them is reasoning.
+    pub fn has_reasoning(&self) -> bool {
+        match (self.view, self.events.thought) {
+            (View::Recorded, 0) => self.events.has_reasoning,
+            _ => self.iter().any(|chunk| chunk.kind.is_reasoning()),
+        }
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter {
+            chunks: self,
+            block: 0,
+            at: 0,
+            buffer: Vec::new(),
+            is_read: false,
+            before: None,
+            nth: 0,
+            text: 0,
+        }
+    }
+
+    /// An event as it is read: the `nth`, with so many bytes of text up to its end.
+    fn seen(&self, mut chunk: Chunk, nth: usize, text: usize) -> Chunk {
+        if self.events.thought > 0 && chunk.kind == ChunkKind::Answer && text <= self.events.thought {
+            chunk.kind = ChunkKind::Thought;
+        }
+        self.view.of(chunk, nth)
+    }
+
+    /// Each event but the first, with the one before it.
+    pub fn pairs(&self) -> impl Iterator<Item = (Chunk, Chunk)> + '_ {
+        let mut events = self.iter();
+        let mut before = events.next();
+        std::iter::from_fn(move || {
+            let next = events.next()?;
+            before.replace(next).map(|before| (before, next))
+        })
+    }
+
+    /// The same events with tool calls and thoughts as answers; `spread` counts a token for each.
+    #[must_use]
+    pub fn as_answers(&self, spread: bool) -> Self {
+        let view = if spread { View::Spread } else { View::Answers };
+        Self { view, ..self.clone() }
+    }
+
+    /// Changes each of them.
+    #[cfg(test)]
+    pub(crate) fn edit(&mut self, change: impl Fn(usize, &mut Chunk)) {
+        let edited = self.iter().enumerate().map(|(nth, mut chunk)| {
+            change(nth, &mut chunk);
+            chunk
+        });
+        *self = edited.collect();
+    }
+
+    /// The bytes that they are kept as.
+    pub fn packed(&mut self) -> &mut Outsourced {
+        &mut self.events.bytes
+    }
+}
+
+impl View {
+    fn of(self, chunk: Chunk, nth: usize) -> Chunk {
+        if self == Self::Recorded {
+            return chunk;
+        }
+        Chunk {
+            kind: match chunk.kind {
+                ChunkKind::Tool | ChunkKind::Thought => ChunkKind::Answer,
+                kind => kind,
+            },
+            tokens: match self {
+                Self::Spread => u32::try_from(nth + 1).ok(),
+                Self::Recorded | Self::Answers => chunk.tokens,
+            },
+            ..chunk
+        }
+    }
+}
+
+/// Bytes that an event adds to the text, which leaves tool calls out.
+fn text_of(chunk: Chunk) -> usize {
+    match chunk.kind {
+        ChunkKind::Tool => 0,
+        _ => chunk.bytes as usize,
+    }
+}
+
+/// Reads events one after another.
+#[derive(Debug)]
+pub struct Iter<'c> {
+    chunks: &'c Chunks,
+    block: usize,
+    /// How far the block is read.
+    at: usize,
+    /// The block, where it lies elsewhere.
+    buffer: Vec<u8>,
+    is_read: bool,
+    before: Option<Chunk>,
+    nth: usize,
+    /// Bytes of text so far.
+    text: usize,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Chunk;
+
+    fn next(&mut self) -> Option<Chunk> {
+        let packed = &self.chunks.events.bytes;
+        loop {
+            let elsewhere = packed.blocks();
+            if self.block < elsewhere && !self.is_read {
+                packed.read(self.block, &mut self.buffer);
+                self.is_read = true;
+            }
+            let block = if self.block < elsewhere {
+                &self.buffer
+            } else {
+                packed.here()
+            };
+            if let Some((chunk, length)) = unpack(&block[self.at..], self.before) {
+                self.at += length;
+                self.before = Some(chunk);
+                self.nth += 1;
+                self.text += text_of(chunk);
+                return Some(self.chunks.seen(chunk, self.nth - 1, self.text));
+            }
+            if self.block == elsewhere {
+                return None;
+            }
+            (self.block, self.at, self.is_read) = (self.block + 1, 0, false);
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.chunks.len().saturating_sub(self.nth);
+        (0, Some(left))
+    }
+}
+
+impl<'c> IntoIterator for &'c Chunks {
+    type Item = Chunk;
+    type IntoIter = Iter<'c>;
+
+    fn into_iter(self) -> Iter<'c> {
+        self.iter()
+    }
+}
+
+impl FromIterator<Chunk> for Chunks {
+    fn from_iter<I: IntoIterator<Item = Chunk>>(chunks: I) -> Self {
+        let mut all = Self::default();
+        chunks.into_iter().for_each(|chunk| all.push(chunk));
+        all.close();
+        all
+    }
+}
+
+impl From<Vec<Chunk>> for Chunks {
+    fn from(chunks: Vec<Chunk>) -> Self {
+        chunks.into_iter().collect()
+    }
+}
+
+impl PartialEq for Chunks {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().eq(other.iter())
+    }
+}
+
+impl fmt::Debug for Chunks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl Serialize for Chunks {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Chunks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Events;
+        impl<'de> serde::de::Visitor<'de> for Events {
+            type Value = Chunks;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of events")
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut events: A) -> Result<Chunks, A::Error> {
+                let mut chunks = Chunks::default();
+                while let Some(chunk) = events.next_element()? {
+                    chunks.push(chunk);
+                }
+                chunks.close();
+                Ok(chunks)
+            }
+        }
+        deserializer.deserialize_seq(Events)
+    }
+}
+
+/// The first byte: the kind in two bits, what follows of tokens in two, whether bytes of text follow, and whether the moment lies before
+/// the last one's.
+const KINDS: [ChunkKind; 4] = [
+    ChunkKind::Answer,
+    ChunkKind::Reasoning,
+    ChunkKind::Thought,
+    ChunkKind::Tool,
+];
+const UNCOUNTED: u8 = 0;
+const ONE_MORE: u8 = 1 << 2;
+const COUNTED: u8 = 2 << 2;
+const OTHER_BYTES: u8 = 1 << 4;
+const EARLIER: u8 = 1 << 5;
+
+fn pack(bytes: &mut Vec<u8>, chunk: Chunk, before: Option<Chunk>) {
+    let (at_ns, tokens, length) =
+        before.map_or((0, None, 0), |before| (before.at_ns, before.tokens, before.bytes));
+    let kind = match chunk.kind {
+        ChunkKind::Answer => 0,
+        ChunkKind::Reasoning => 1,
+        ChunkKind::Thought => 2,
+        ChunkKind::Tool => 3,
+    };
+    let counted = match chunk.tokens {
+        None => UNCOUNTED,
+        told if told == tokens.unwrap_or(0).checked_add(1) => ONE_MORE,
+        Some(_) => COUNTED,
+    };
+    let is_other = if chunk.bytes == length { 0 } else { OTHER_BYTES };
+    let is_earlier = if chunk.at_ns < at_ns { EARLIER } else { 0 };
+    bytes.push(kind | counted | is_other | is_earlier);
+    put(bytes, chunk.at_ns.abs_diff(at_ns));
+    if let (COUNTED, Some(tokens)) = (counted, chunk.tokens) {
+        put(bytes, tokens.into());
+    }
+    if is_other > 0 {
+        put(bytes, chunk.bytes.into());
+    }
+}
+
+fn unpack(bytes: &[u8], before: Option<Chunk>) -> Option<(Chunk, usize)> {
+    let (at_ns, tokens, length) =
+        before.map_or((0, None, 0), |before| (before.at_ns, before.tokens, before.bytes));
+    let (first, mut rest) = bytes.split_first()?;
+    let apart = take(&mut rest)?;
+    let at_ns = match first & EARLIER {
+        0 => at_ns.wrapping_add(apart),
+        _ => at_ns.wrapping_sub(apart),
+    };
+    let tokens = match first & (ONE_MORE | COUNTED) {
+        UNCOUNTED => None,
+        ONE_MORE => Some(tokens.unwrap_or(0).wrapping_add(1)),
+        _ => Some(u32::try_from(take(&mut rest)?).ok()?),
+    };
+    let length = match first & OTHER_BYTES {
+        0 => length,
+        _ => u32::try_from(take(&mut rest)?).ok()?,
+    };
+    let chunk = Chunk {
+        at_ns,
+        kind: KINDS[usize::from(first & 3)],
+        tokens,
+        bytes: length,
+    };
+    Some((chunk, bytes.len() - rest.len()))
+}
+
+/// A number in groups of seven bits, the low ones first.
+fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let (mut number, mut shift) = (0u64, 0);
+    loop {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+        shift += 7;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::super::outsourced::testing::Shelf;
+    use super::*;
+
+    fn chunk() -> impl Strategy<Value = Chunk> {
+        let kind = prop::sample::select(KINDS.to_vec());
+        let number = || prop_oneof![Just(0u32), 1..5u32, any::<u32>()];
+        (
+            prop_oneof![0..1_000_000u64, any::<u64>()],
+            kind,
+            prop::option::of(number()),
+            number(),
+        )
+            .prop_map(|(at_ns, kind, tokens, bytes)| Chunk {
+                at_ns,
+                kind,
+                tokens,
+                bytes,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_packed_comes_back_wherever_it_lies(
+            events in prop::collection::vec((chunk(), any::<bool>()), 0..50),
+        ) {
+            let shelf = Arc::new(Shelf::default());
+            let mut chunks = Chunks::default();
+            for (chunk, is_put_elsewhere) in &events {
+                chunks.push(*chunk);
+                if *is_put_elsewhere {
+                    shelf.take(chunks.packed());
+                }
+            }
+            let plain: Vec<Chunk> = events.iter().map(|(chunk, _)| *chunk).collect();
+            prop_assert_eq!(chunks.iter().collect::<Vec<_>>(), plain.clone());
+            prop_assert_eq!((chunks.first(), chunks.last()), (plain.first().copied(), plain.last().copied()));
+            prop_assert_eq!(chunks.len(), plain.len());
+            prop_assert_eq!(chunks.are_counted(), plain.iter().all(|chunk| chunk.tokens.is_some()));
+            prop_assert_eq!(chunks.last_tokens(), plain.iter().rev().find_map(|chunk| chunk.tokens));
+            let json = serde_json::to_string(&chunks).unwrap();
+            prop_assert_eq!(&json, &serde_json::to_string(&plain).unwrap());
+            prop_assert_eq!(serde_json::from_str::<Chunks>(&json).unwrap(), chunks);
+        }
+    }
+
+    #[test]
+    fn evenly_spaced_tokens_take_six_bytes_each() {
+        let chunks: Chunks = (0..1000u64)
+            .map(|nth| Chunk {
+                at_ns: nth * 20_000_000 + nth % 7 * 1000,
+                kind: ChunkKind::Answer,
+                tokens: Some(nth as u32 + 1),
+                bytes: 3 + (nth % 2) as u32,
+            })
+            .collect();
+        assert!(chunks.events.bytes.len() <= 6010, "{}", chunks.events.bytes.len());
+    }
+
+    #[test]
+    fn thoughts_end_where_the_answer_begins() {
+        let event = |kind, bytes| Chunk {
+            at_ns: 1,
+            kind,
+            tokens: None,
+            bytes,
+        };
+        let (answer, tool) = (ChunkKind::Answer, ChunkKind::Tool);
+        let events = [(answer, 3), (tool, 9), (answer, 2), (answer, 1), (answer, 1)];
+        let mut chunks: Chunks = events.iter().map(|(kind, bytes)| event(*kind, *bytes)).collect();
+        assert!(!chunks.has_reasoning());
+        chunks.mark_thoughts(5);
+        let thought = ChunkKind::Thought;
+        let kinds: Vec<ChunkKind> = chunks.iter().map(|chunk| chunk.kind).collect();
+        assert_eq!(kinds, [thought, tool, thought, answer, answer]);
+        assert!(chunks.has_reasoning());
+        let ends =
+            |chunks: &Chunks| [chunks.first(), chunks.last()].map(|chunk| chunk.map(|chunk| chunk.kind));
+        assert_eq!(ends(&chunks), [Some(thought), Some(answer)]);
+        chunks.mark_thoughts(7);
+        assert_eq!(ends(&chunks), [Some(thought), Some(thought)]);
+    }
+
+    #[test]
+    fn as_answers_each_is_one_and_may_be_a_token() {
+        let event = |kind, tokens| Chunk {
+            at_ns: 1,
+            kind,
+            tokens,
+            bytes: 1,
+        };
+        let chunks = Chunks::from(vec![
+            event(ChunkKind::Thought, None),
+            event(ChunkKind::Tool, Some(7)),
+        ]);
+        let told =
+            |chunks: &Chunks| -> Vec<_> { chunks.iter().map(|chunk| (chunk.kind, chunk.tokens)).collect() };
+        let answers = chunks.as_answers(false);
+        assert_eq!(
+            told(&answers),
+            [(ChunkKind::Answer, None), (ChunkKind::Answer, Some(7))]
+        );
+        assert!(!answers.are_counted() && !answers.has_reasoning() && chunks.has_reasoning());
+        let spread = chunks.as_answers(true);
+        assert_eq!(
+            told(&spread),
+            [(ChunkKind::Answer, Some(1)), (ChunkKind::Answer, Some(2))]
+        );
+        assert_eq!((spread.are_counted(), spread.last_tokens()), (true, Some(2)));
+    }
+}

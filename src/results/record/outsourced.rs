@@ -1,0 +1,238 @@
+//! Bytes and texts whose beginnings may lie elsewhere, such as in a file: all answers of a long load are more than memory holds.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Where blocks of bytes lie that were put out of memory.
+pub trait Blocks: fmt::Debug + Send + Sync {
+    /// Appends the block of so many bytes at a place.
+    fn read(&self, place: Place, into: &mut Vec<u8>);
+}
+
+/// Where a block lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where it begins.
+    pub at: u64,
+    /// How many bytes it has.
+    pub length: u32,
+}
+
+/// Bytes that grow at their end, whose beginning may lie elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct Outsourced {
+    elsewhere: Option<(Arc<dyn Blocks>, Vec<Place>)>,
+    /// What is in memory: the end.
+    here: Vec<u8>,
+}
+
+impl Outsourced {
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        let places = self.elsewhere.iter().flat_map(|(_, places)| places);
+        places.map(|place| place.length as usize).sum::<usize>() + self.here.len()
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.here.is_empty() && self.elsewhere.is_none()
+    }
+
+    /// The bytes to be appended to.
+    pub fn end(&mut self) -> &mut Vec<u8> {
+        &mut self.here
+    }
+
+    /// Notes where the bytes lie that were in memory, and that were taken from [`Self::end`].
+    pub fn lies(&mut self, blocks: &Arc<dyn Blocks>, place: Place) {
+        let (_, places) = self
+            .elsewhere
+            .get_or_insert_with(|| (Arc::clone(blocks), Vec::new()));
+        places.push(place);
+    }
+
+    /// Gives room back that is not used.
+    pub fn shrink(&mut self) {
+        self.here.shrink_to_fit();
+    }
+
+    /// How many blocks lie elsewhere.
+    pub fn blocks(&self) -> usize {
+        self.elsewhere.as_ref().map_or(0, |(_, places)| places.len())
+    }
+
+    /// Reads one of the blocks that lie elsewhere into `buffer`.
+    pub fn read(&self, nth: usize, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        if let Some((blocks, places)) = &self.elsewhere {
+            blocks.read(places[nth], buffer);
+        }
+    }
+
+    /// What is in memory.
+    pub fn here(&self) -> &Vec<u8> {
+        &self.here
+    }
+
+    /// All bytes.
+    pub fn all(&self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.len());
+        if let Some((blocks, places)) = &self.elsewhere {
+            places.iter().for_each(|place| blocks.read(*place, &mut all));
+        }
+        all.extend_from_slice(&self.here);
+        all
+    }
+}
+
+/// A text that grows at its end.
+#[derive(Clone, Default)]
+pub struct Text(Outsourced);
+
+impl Text {
+    /// Appends some text.
+    pub fn push_str(&mut self, text: &str) {
+        self.0.end().extend_from_slice(text.as_bytes());
+    }
+
+    /// Replaces a text that is in memory.
+    pub fn set(&mut self, text: &str) {
+        self.0.end().clear();
+        self.push_str(text);
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of it.
+    pub fn read(&self) -> Cow<'_, str> {
+        if self.0.blocks() == 0 {
+            return String::from_utf8_lossy(self.0.here());
+        }
+        let all = String::from_utf8(self.0.all());
+        Cow::Owned(all.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
+
+    /// What of it is in memory.
+    pub fn here(&self) -> &str {
+        // Pieces are whole texts, wherever they lie.
+        std::str::from_utf8(self.0.here()).unwrap_or_default()
+    }
+
+    /// The bytes that it is kept as.
+    pub fn bytes(&mut self) -> &mut Outsourced {
+        &mut self.0
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        let mut bytes = Outsourced::default();
+        *bytes.end() = text.into_bytes();
+        Self(bytes)
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self::from(text.to_owned())
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        self.read() == other.read()
+    }
+}
+
+impl PartialEq<&str> for Text {
+    fn eq(&self, other: &&str) -> bool {
+        self.read() == *other
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.read().fmt(f)
+    }
+}
+
+impl Serialize for Text {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.read())
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::from)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Blocks in memory.
+    #[derive(Debug, Default)]
+    pub(crate) struct Shelf(Mutex<Vec<u8>>);
+
+    impl Shelf {
+        /// Puts what is in memory elsewhere.
+        pub(crate) fn take(self: &Arc<Self>, bytes: &mut Outsourced) {
+            let taken = std::mem::take(bytes.end());
+            let place = {
+                let mut shelf = self.0.lock().unwrap();
+                let at = shelf.len() as u64;
+                shelf.extend_from_slice(&taken);
+                Place {
+                    at,
+                    length: u32::try_from(taken.len()).unwrap(),
+                }
+            };
+            let blocks: Arc<dyn Blocks> = self.clone();
+            bytes.lies(&blocks, place);
+        }
+    }
+
+    impl Blocks for Shelf {
+        fn read(&self, place: Place, into: &mut Vec<u8>) {
+            let bytes = self.0.lock().unwrap();
+            let at = usize::try_from(place.at).unwrap();
+            into.extend_from_slice(&bytes[at..at + place.length as usize]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::Shelf;
+    use super::*;
+
+    #[test]
+    fn a_text_is_the_same_wherever_it_lies() {
+        let shelf = Arc::new(Shelf::default());
+        let mut text = Text::default();
+        for piece in ["hé", "", "llo"] {
+            text.push_str(piece);
+            shelf.take(text.bytes());
+        }
+        text.push_str("!");
+        assert_eq!((text.read(), text.here(), text.len()), ("héllo!".into(), "!", 7));
+        assert_eq!(text, Text::from("héllo!"));
+        assert_eq!(serde_json::to_string(&text).unwrap(), "\"héllo!\"");
+        assert_eq!(serde_json::from_str::<Text>("\"héllo!\"").unwrap(), text);
+    }
+}
