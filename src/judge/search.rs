@@ -35,6 +35,7 @@ pub fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged {
             due_per_s: rates.due,
             sent_per_s: rates.sent,
         }),
+        ran_out_s: None,
     }
 }
 
@@ -70,8 +71,8 @@ pub struct Hunt {
     /// The place of the highest point that held.
     best: Option<usize>,
     fails_at: Option<f64>,
-    /// Whether a point met a warm cache: the next ones would too.
-    is_warm: bool,
+    /// What ended it at a point that says nothing of its value: a warm cache, or too few prompts. The next ones would end so too.
+    ended: Option<SearchEnding>,
 }
 
 /// What a search does next.
@@ -91,14 +92,14 @@ impl Hunt {
             points: Vec::new(),
             best: None,
             fails_at: None,
-            is_warm: false,
+            ended: None,
         }
     }
 
     /// What to do now.
     pub fn next(&self) -> Next {
-        if self.is_warm {
-            return Next::Over(SearchEnding::CacheWarm);
+        if let Some(ending) = self.ended {
+            return Next::Over(ending);
         }
         let Search { from, to, points, .. } = self.search;
         let held = self.best.map(|best| self.points[best].value);
@@ -132,7 +133,10 @@ impl Hunt {
     /// Takes in what was measured at the value of [`Hunt::next`].
     pub fn take(&mut self, point: Point) {
         match (point.is_warm(), point.judged.holds) {
-            (true, _) => self.is_warm = true,
+            (true, _) => self.ended = Some(SearchEnding::CacheWarm),
+            (false, false) if point.judged.ran_out_s.is_some() => {
+                self.ended = Some(SearchEnding::OutOfPrompts);
+            }
             (false, true) => self.best = Some(self.points.len()),
             (false, false) => self.fails_at = Some(point.value),
         }
@@ -285,6 +289,7 @@ mod tests {
                 holds,
                 due_per_s: None,
                 unreached: None,
+                ran_out_s: None,
             },
             schedule_hash: ContentHash::of_bytes(b""),
             figures: Default::default(),

@@ -11,7 +11,7 @@ use crate::commands::{Outcome, print};
 use crate::exit::Exit;
 use crate::judge::search::{Hunt, Next};
 use crate::matrix::spec::search::Search;
-use crate::results::record::search::{Point, SearchEnding, SearchRecord};
+use crate::results::record::search::{Judged, Point, SearchEnding, SearchRecord};
 use crate::run::bench::Session;
 use crate::run::search::judged;
 use crate::run::server::Server;
@@ -146,7 +146,9 @@ async fn hunt(
         }
         let schedule = session.digests().1.clone();
         let basis = ended(&wish, &session, known, &driving, stop, None).basis();
-        let point = judged(search, value, schedule, &driving.measured.requests, &basis);
+        let measured = &driving.measured;
+        let (requests, short) = (&measured.requests, measured.ran_out.as_ref());
+        let point = judged(search, value, schedule, requests, &basis, short);
         let mut told =
             json!({"by": search.by, "value": value, "target": search.target, "judged": point.judged});
         complain(&verdict(&point, search));
@@ -187,6 +189,15 @@ fn rests_on(record: &SearchRecord) -> String {
     few.unwrap_or_default()
 }
 
+/// Whether a point holds, in these words; one whose prompts ran out neither holds nor fails.
+fn word(judged: &Judged, holds: &'static str, fails: &'static str) -> &'static str {
+    match (judged.holds, judged.ran_out_s) {
+        (true, _) => holds,
+        (false, None) => fails,
+        (false, Some(_)) => "ran out of prompts",
+    }
+}
+
 fn verdict(point: &Point, search: &Search) -> String {
     let judged = &point.judged;
     let unreached = judged.unreached.map_or_else(String::new, |rates| {
@@ -202,7 +213,7 @@ fn verdict(point: &Point, search: &Search) -> String {
         "{} {}{due} {}: {unreached}{} of {} requests are good, {:.2} % against {} %\n",
         search.by.name(),
         point.value,
-        if judged.holds { "holds" } else { "does not hold" },
+        word(judged, "holds", "does not hold"),
         judged.good,
         judged.requests,
         judged.attainment * 100.0,
@@ -244,7 +255,7 @@ fn table(record: &SearchRecord) -> String {
             judged.good,
             judged.attainment * 100.0,
             format!("{low:.2} to {high:.2} %"),
-            if judged.holds { "yes" } else { "no" }
+            word(judged, "yes", "no")
         );
     }
     text

@@ -234,7 +234,8 @@ impl Ended<'_> {
                 "the load was ended early: more requests failed than `--abort-error-share` allows".to_owned(),
             );
         }
-        notes.extend(self.measured.ran_out.clone());
+        let ran_out = self.measured.ran_out.as_ref();
+        notes.extend(ran_out.map(|short| short.says("`--num-prompts`")));
         let (requests, basis) = (&self.measured.requests, self.basis());
         if !self.wish.output.compat_figures {
             let embeds = self.wish.backend.protocol() == Protocol::Embeddings;

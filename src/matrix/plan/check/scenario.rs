@@ -172,8 +172,7 @@ fn course(named: &Named<ScenarioEntry>, standard: Option<&ScenarioEntry>, mistak
     }
     if let Some(pace) = entry.pace() {
         let place = ramp.or(stages).flatten();
-        let own = |entry: &ScenarioEntry| entry.prompts.as_ref().map(|prompts| prompts.value);
-        let prompts = own(entry).or_else(|| standard.and_then(own));
+        let prompts = entry.prompts.as_ref().map(|prompts| prompts.value);
         if let Some(why) = pace.objection(prompts.unwrap_or(u32::MAX)) {
             let mistake = Mistake::new(format!("the scenario `{name}` cannot be: `{}`", pace.name()));
             mistakes.push(at(mistake, place, why).help(match pace {
