@@ -4,7 +4,7 @@ pub mod bench;
 pub mod compare;
 pub mod sim;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -484,6 +484,11 @@ pub fn resume_command(run: &str) -> String {
         .map(|arg| arg.to_string_lossy().into_owned())
         .collect();
     resumed(&args, run)
+}
+
+/// The command line that draws the report of the run in a folder.
+pub fn report_command(run: &Path) -> String {
+    format!("matrix report {}", word(&run.to_string_lossy()))
 }
 
 fn resumed(args: &[String], run: &str) -> String {

@@ -15,7 +15,7 @@ pub enum Exit {
     Unfit,
     /// There was something to judge, and nothing of it could be.
     NotJudged,
-    /// It was started and cannot go on, as when the disk is full; what was measured is saved.
+    /// It was started and cannot go on, as when the disk is full, or its answer cannot be written to stdout; what was measured is saved.
     Stuck,
     /// Stopped by a signal; what was measured is saved.
     Interrupted,

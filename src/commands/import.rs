@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
-use crate::cli::{ImportArgs, VERSION};
+use crate::cli::{self, ImportArgs, VERSION};
 use crate::commands::{Outcome, Refusal, complain, print, report};
 use crate::exit::Exit;
 use crate::report::import::{self, Declared, Keep, Reading};
@@ -90,9 +90,10 @@ pub fn execute(args: &ImportArgs) -> Outcome {
         1 => ", 1 warning".to_owned(),
         count => format!(", {count} warnings"),
     };
-    let folder = store.folder().display();
     print(&format!(
-        "{told}{warnings}\nthe run is {folder}; `matrix report {folder}` draws its tables\n"
+        "{told}{warnings}\nthe run is {}; `{}` draws its tables\n",
+        store.folder().display(),
+        cli::report_command(store.folder())
     ));
     Ok(Exit::Done)
 }

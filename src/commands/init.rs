@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::cli::{InitArgs, SchemaKind};
-use crate::commands::{Outcome, print, schema, shipped};
+use crate::commands::{Outcome, Refusal, print, schema, shipped};
 use crate::exit::Exit;
 
 /// Writes the shipped files into a folder; what exists is left alone.
@@ -24,7 +24,11 @@ pub fn execute(args: &InitArgs) -> Outcome {
     let mut said = String::new();
     for (path, text) in shipped::FILES.iter().copied().chain(schemas) {
         let file = args.dir.join(path);
-        let word = if write_new(&file, text)? { "wrote" } else { "kept " };
+        let word = if write_new(&file, text).map_err(Refusal::unwritable)? {
+            "wrote"
+        } else {
+            "kept "
+        };
         said.push_str(&format!("{word} {}\n", file.display()));
     }
     said.push_str(&format!(

@@ -27,8 +27,9 @@ pub mod schema;
 pub mod shipped;
 pub mod sim;
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use crate::cli::{Cli, Color, Command, PullWish, variable};
 use crate::engine;
@@ -55,6 +56,11 @@ impl Refusal {
             exit: Exit::Usage,
             message: message.into(),
         }
+    }
+
+    /// A place for the answer that cannot be written.
+    pub fn unwritable(error: anyhow::Error) -> Self {
+        Self::usage(format!("error: {}\n", causes(&error)))
     }
 
     /// A run that was started and cannot go on.
@@ -107,11 +113,35 @@ pub fn supervised(cli: Cli) -> Outcome {
     crate::run::stop::supervise(|| execute(cli)).unwrap_or(Ok(Exit::Interrupted))
 }
 
-/// Does what the command line asks for.
+/// Does what the command line asks for, and fails where its answer could not be written to stdout.
 ///
 /// # Errors
 /// Why it was not done, with the exit code.
 pub fn execute(cli: Cli) -> Outcome {
+    let outcome = dispatch(cli);
+    match UNWRITTEN.get() {
+        Some(error) => undelivered(outcome, error),
+        None => outcome,
+    }
+}
+
+/// The outcome of a command whose answer was not delivered: only an interruption and a refusal keep their code.
+fn undelivered(outcome: Outcome, error: &str) -> Outcome {
+    let said = format!("error: stdout cannot be written: {error}\n");
+    Err(match outcome {
+        Ok(exit) => Refusal {
+            exit: if exit == Exit::Interrupted {
+                exit
+            } else {
+                Exit::Stuck
+            },
+            message: said,
+        },
+        Err(refusal) => refusal.beside(&said),
+    })
+}
+
+fn dispatch(cli: Cli) -> Outcome {
     let colors = Colors::of(cli.color);
     match cli.command {
         Command::Check(args) => check::execute(&args, colors),
@@ -191,10 +221,18 @@ impl From<PullWish> for engine::Pull {
     }
 }
 
-/// Writes to stdout; a reader that went away ends the output and is no failure.
+/// Why stdout could not be written, the first time that it could not.
+static UNWRITTEN: OnceLock<String> = OnceLock::new();
+
+/// Writes to stdout. A reader that went away ends the output and is no failure; for any other reason [`execute`] fails in the end.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        UNWRITTEN.get_or_init(|| error.to_string());
+    }
 }
 
 /// Writes to stderr; a terminal that went away is no reason to stop measuring.

@@ -1,12 +1,13 @@
 //! The matrix file and the recipes it names, read and expanded.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::commands::{complain, shipped};
+use crate::load::dataset::tokenizer;
 use crate::matrix::plan::{Plan, expand};
 use crate::matrix::spec::engine::{Recipe, Recipes};
-use crate::matrix::spec::matrix::Matrix;
+use crate::matrix::spec::matrix::{Matrix, engine_name};
 use crate::matrix::spec::repeats::Order;
 use crate::matrix::spec::source::{self, Mistake, Source};
 use crate::matrix::spec::standard;
@@ -56,6 +57,7 @@ pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
         Ok(plan) => {
             if mistakes.is_empty() {
                 mistakes = missing_files(&matrix, folder);
+                mistakes.extend(missing_tokenizers(&matrix, folder));
             }
             match mistakes.is_empty() {
                 true => Ok(Read {
@@ -93,7 +95,29 @@ fn notes(matrix: &Matrix) -> Vec<String> {
             }
         )
     });
-    interleave.into_iter().chain(exact_lengths(matrix)).collect()
+    let notes = interleave.into_iter().chain(exact_lengths(matrix));
+    notes.chain(one_server(matrix)).collect()
+}
+
+/// Engines that attach to one and the same server.
+fn one_server(matrix: &Matrix) -> Vec<String> {
+    let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for engine in matrix.engines.iter() {
+        if let Some(url) = &engine.value.url {
+            let server = url.value.as_str().trim_end_matches('/');
+            names.entry(server).or_default().push(&engine_name(engine).value);
+        }
+    }
+    names.retain(|_, names| names.len() > 1);
+    names
+        .into_iter()
+        .map(|(url, names)| {
+            format!(
+                "note: {} attach to one server, `{url}`: they are compared with itself",
+                source::listed(names)
+            )
+        })
+        .collect()
 }
 
 /// Scenarios that drew lengths before a length meant exactly that.
@@ -235,6 +259,26 @@ fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
                 .note(format!("looked for {}", looked.display()))
                 .help("paths are relative to the matrix file");
             match &path.place {
+                Some(place) => mistake.at(place, "no such file"),
+                None => mistake,
+            }
+        })
+        .collect()
+}
+
+/// Tokenizers of the matrix that are paths, and that are not there; what may be a model's name is looked up when it is needed.
+fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
+    let named = matrix
+        .models
+        .iter()
+        .filter_map(|named| named.value.tokenizer.as_ref());
+    let lacking = named.filter(|name| tokenizer::is_missing_path(&name.value, folder));
+    lacking
+        .map(|name| {
+            let mistake = Mistake::new(format!("the tokenizer `{name}` does not exist"))
+                .note(format!("looked for {}", folder.join(&name.value).display()))
+                .help("name a `tokenizer.json` or a folder that holds one, relative to the matrix file, or a model such as `Qwen/Qwen3-8B`");
+            match &name.place {
                 Some(place) => mistake.at(place, "no such file"),
                 None => mistake,
             }

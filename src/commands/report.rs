@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::base::ids::CellKey;
-use crate::cli::{ReportArgs, ReportFormat};
+use crate::cli::{self, ReportArgs, ReportFormat};
 use crate::commands::again::certainties;
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
@@ -59,7 +59,9 @@ pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
         print(&text(&document, format, Screen::here(colors)));
         return Ok(Exit::Done);
     };
-    fs::create_dir_all(out).with_context(|| format!("cannot make the folder {}", out.display()))?;
+    fs::create_dir_all(out)
+        .with_context(|| format!("cannot make the folder {}", out.display()))
+        .map_err(Refusal::unwritable)?;
     let formats = args.format.map_or(WRITTEN.to_vec(), |format| vec![format]);
     for format in formats {
         let mut files = vec![(file(format).to_owned(), text(&document, format, Screen::PAGE))];
@@ -68,7 +70,9 @@ pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
         }
         for (name, text) in files {
             let path = out.join(name);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            fs::write(&path, text)
+                .with_context(|| format!("cannot write {}", path.display()))
+                .map_err(Refusal::unwritable)?;
             print(&format!("wrote {}\n", path.display()));
         }
     }
@@ -125,16 +129,11 @@ pub(crate) fn write(
     let kept: BTreeSet<CellKey> = part.plan.cells.iter().map(|cell| cell.key.clone()).collect();
     part.summaries.retain(|summary| kept.contains(&summary.cell));
     let left_out = run.plan.cells.len() - kept.len();
+    let command = cli::report_command(store.folder());
     let note = match left_out {
         0 => String::new(),
-        1 => format!(
-            "1 cell left out by `--only`; `matrix report {}` shows it\n",
-            run.about.run
-        ),
-        _ => format!(
-            "{left_out} cells left out by `--only`; `matrix report {}` shows them\n",
-            run.about.run
-        ),
+        1 => format!("1 cell left out by `--only`; `{command}` shows it\n"),
+        _ => format!("{left_out} cells left out by `--only`; `{command}` shows them\n"),
     };
     Ok(format!(
         "{}{note}",

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use reqwest::Url;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::base::clock;
@@ -10,9 +11,12 @@ use crate::engine::{Context, Devices, Endpoint, Executor, Lack, Log, Running, St
 use crate::matrix::plan::{Attach, Launch, Place};
 use crate::matrix::spec::text::Text;
 
-/// The address of an engine that someone else started, without secrets.
+/// An engine that someone else started.
 pub(super) struct Engine {
+    /// Its address without secrets.
     shown: String,
+    /// Where it listens.
+    at: (String, u16),
 }
 
 pub(super) fn start(launch: &Launch, attach: &Attach, context: &Context) -> Result<Running, StartError> {
@@ -25,6 +29,7 @@ pub(super) fn start(launch: &Launch, attach: &Attach, context: &Context) -> Resu
     Ok(Running {
         executor: Executor::Attach(Engine {
             shown: context.redactor.redact(&endpoint.base_url).into_owned(),
+            at: (endpoint.host.trim_matches(['[', ']']).to_owned(), endpoint.port),
         }),
         endpoint,
         log: Log::silent(&context.redactor),
@@ -41,10 +46,26 @@ impl Engine {
         self.shown.clone()
     }
 
-    pub(super) fn stop(self) -> String {
-        "it goes on: someone else started it".to_owned()
+    /// It is left alone; says whether it still takes connections.
+    pub(super) async fn stop(self) -> String {
+        let (host, port) = self.at;
+        let connected = tokio::time::timeout(GOODBYE, TcpStream::connect((host.as_str(), port)));
+        match connected.await {
+            Ok(Ok(_)) => "it goes on: someone else started it".to_owned(),
+            Ok(Err(error)) => {
+                format!(
+                    "it takes no connections any more ({error}); someone else started it, and must see why"
+                )
+            }
+            Err(_) => {
+                "it takes no connections any more; someone else started it, and must see why".to_owned()
+            }
+        }
     }
 }
+
+/// How long a server may take to accept a last connection.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 /// How long a server may take until it has answered a first question.
 const PROBE: Duration = Duration::from_secs(5);
@@ -86,7 +107,11 @@ pub async fn unreachable(
         }
     };
     let Err(answer) = answers(launch, &endpoint, http).await else {
-        return keyless(launch, &endpoint, http).await;
+        let keyless = keyless(launch, &endpoint, http).await;
+        return match keyless {
+            None => contact::unserved(launch, &endpoint, http).await,
+            lack => lack,
+        };
     };
     let shorter = match endpoint.base_url.strip_suffix("/v1") {
         None => None,

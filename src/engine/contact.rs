@@ -7,13 +7,17 @@ use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
 use crate::base::body;
-use crate::engine::{Context, Endpoint, StartError};
+use crate::engine::{Context, Endpoint, Lack, StartError};
 use crate::matrix::plan::{Contact, Launch};
+use crate::matrix::spec::source::{listed, nearest};
 use crate::matrix::spec::text::Text;
 use crate::results::record::cell::{EngineFacts, ResetProof};
 
 /// How long an engine may take to answer a question about itself.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// How long it may take before a run.
+const PREFLIGHT_ANSWER: Duration = Duration::from_secs(5);
 
 /// How long emptying caches may take.
 const RESET: Duration = Duration::from_secs(60);
@@ -109,7 +113,7 @@ pub async fn facts(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Engin
     let contact = &launch.contact;
     let version = match &contact.version {
         Some(reading) => {
-            let answer = read(http, endpoint, &reading.path).await;
+            let answer = read(http, endpoint, &reading.path, ANSWER).await;
             answer
                 .as_ref()
                 .and_then(|answer| answer.pointer(&reading.pointer))
@@ -118,7 +122,7 @@ pub async fn facts(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Engin
         None => None,
     };
     let listed = match &contact.models {
-        Some(path) => read(http, endpoint, path).await,
+        Some(path) => read(http, endpoint, path, ANSWER).await,
         None => None,
     };
     let simulated = listed
@@ -135,7 +139,7 @@ pub async fn facts(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Engin
 
 /// Its live configuration and state, where the recipe knows a path and the engine answers.
 pub async fn info(contact: &Contact, endpoint: &Endpoint, http: &Client) -> Option<Value> {
-    read(http, endpoint, contact.info.as_deref()?).await
+    read(http, endpoint, contact.info.as_deref()?, ANSWER).await
 }
 
 /// Whether an engine says that it has no such page, as SGLang does of metrics that were not turned on.
@@ -150,15 +154,41 @@ pub async fn lacks(path: &str, endpoint: &Endpoint, http: &Client) -> bool {
 /// # Errors
 /// Both names, in words.
 pub fn check_model(launch: &Launch, facts: &EngineFacts) -> Result<(), String> {
-    if facts.models.is_empty() || facts.models.contains(&launch.served) {
-        return Ok(());
+    match mismatch(launch, &facts.models) {
+        None => Ok(()),
+        Some(lack) => Err(format!("{}; {}", lack.what, lack.help)),
     }
-    let named: Vec<String> = facts.models.iter().map(|model| format!("`{model}`")).collect();
-    Err(format!(
-        "the engine serves {}, and `{}` was asked for; attach to the right server, or set the model's `served:` name",
-        named.join(", "),
-        launch.served
-    ))
+}
+
+/// What an attached server lacks that says what it serves and does not name the model asked for.
+pub(super) async fn unserved(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Option<Lack> {
+    let listed = read(
+        http,
+        endpoint,
+        launch.contact.models.as_deref()?,
+        PREFLIGHT_ANSWER,
+    )
+    .await?;
+    mismatch(launch, &ids(&listed))
+}
+
+fn mismatch(launch: &Launch, served: &[String]) -> Option<Lack> {
+    if served.is_empty() || served.contains(&launch.served) {
+        return None;
+    }
+    let meant = nearest(&launch.served, served.iter().map(String::as_str));
+    Some(Lack {
+        what: format!(
+            "engine `{}` serves {}, and `{}` was asked for",
+            launch.engine.name,
+            listed(served.iter().map(String::as_str)),
+            launch.served
+        ),
+        help: format!(
+            "{}attach to the right server, or set `served:` of the engine, the name by which it knows the model",
+            meant.map_or_else(String::new, |name| format!("did you mean `{name}`? "))
+        ),
+    })
 }
 
 /// Empties the prefix cache of an engine, and keeps what it says about that. Only the hits of the window prove it.
@@ -204,11 +234,11 @@ pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client)
     proof
 }
 
-async fn read(http: &Client, endpoint: &Endpoint, path: &str) -> Option<Value> {
+async fn read(http: &Client, endpoint: &Endpoint, path: &str, limit: Duration) -> Option<Value> {
     let asked = http
         .get(endpoint.url(path))
         .headers(endpoint.headers.clone())
-        .timeout(ANSWER);
+        .timeout(limit);
     let answer = asked.send().await.ok()?.error_for_status().ok()?;
     serde_json::from_str(&body::text(answer).await.ok()?).ok()
 }

@@ -456,7 +456,7 @@ impl Running {
                 let record = engine.record().cloned();
                 (engine.stop(&self.log).await, record)
             }
-            Executor::Attach(engine) => (engine.stop(), None),
+            Executor::Attach(engine) => (engine.stop().await, None),
         };
         let freed = match self.shm {
             Some(watch) => tokio::task::spawn_blocking(move || watch.free())

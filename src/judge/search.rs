@@ -36,6 +36,7 @@ pub fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged {
             sent_per_s: rates.sent,
         }),
         peak_concurrency: None,
+        ran_out_s: None,
     }
 }
 
@@ -82,7 +83,8 @@ pub struct Hunt {
     /// The place of the highest point that held.
     best: Option<usize>,
     fails_at: Option<f64>,
-    /// What ended it before its bounds met: a point met a warm cache, or did not reach its concurrency. The next ones would too.
+    /// What ended it at a point that says nothing of its value: a warm cache, too few prompts, or a concurrency that was not reached. The next
+    /// ones would end so too.
     ended: Option<SearchEnding>,
 }
 
@@ -151,6 +153,8 @@ impl Hunt {
             self.ended = Some(SearchEnding::NotReached);
         } else if point.judged.holds {
             self.best = Some(self.points.len());
+        } else if point.judged.ran_out_s.is_some() {
+            self.ended = Some(SearchEnding::OutOfPrompts);
         } else {
             self.fails_at = Some(point.value);
         }
@@ -325,6 +329,7 @@ mod tests {
                 due_per_s: None,
                 unreached: None,
                 peak_concurrency: None,
+                ran_out_s: None,
             },
             schedule_hash: ContentHash::of_bytes(b""),
             figures: Default::default(),

@@ -112,14 +112,16 @@ fn energy(
     if about.seconds <= 0.0 {
         return None;
     }
+    let mean_w = joules / about.seconds;
     let other = first.1.and(second.1).filter(|_| about.seconds >= COMPARED_FROM_S);
     Some(Energy {
         source,
         joules,
         disagrees_j: other.filter(|other| (other - joules).abs() > DISAGREE * joules.abs().max(other.abs())),
         above_idle_j: idle_w.map(|idle| joules - idle * about.seconds),
-        mean_w: joules / about.seconds,
-        peak_w,
+        mean_w,
+        // A counter that is exact may say more than samples far apart.
+        peak_w: peak_w.map(|peak| peak.max(mean_w)),
         is_simulated: about.is_simulated,
     })
 }

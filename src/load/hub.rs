@@ -113,9 +113,7 @@ pub enum HubError {
         file: String,
     },
     /// The hub cannot be reached, or broke off too often.
-    #[error(
-        "cannot fetch `{file}` of `{repository}`: {reason}; what came is kept, the same command goes on from there"
-    )]
+    #[error("cannot fetch `{file}` of `{repository}`: {reason}")]
     Broken {
         /// The repository.
         repository: String,
@@ -325,7 +323,11 @@ impl Hub {
                 Err(Attempt::Broke(reason)) => last = reason,
             }
         }
-        Err(broken(wanted, &format!("{last} ({TRIES} tries)")))
+        let kept = match fs::metadata(&part) {
+            Ok(about) if about.len() > 0 => "; what came is kept, the same command goes on from there",
+            _ => "",
+        };
+        Err(broken(wanted, &format!("{last} ({TRIES} tries){kept}")))
     }
 
     async fn attempt(

@@ -303,8 +303,9 @@ fn of_energy(energy: &Energy) -> String {
         "{:.1} J by {source}{simulated}, mean {:.1} W",
         energy.joules, energy.mean_w
     );
-    if let Some(peak) = energy.peak_w {
-        let _ = write!(text, ", peak {peak:.1} W");
+    match energy.peak_w {
+        Some(peak) => _ = write!(text, ", peak {peak:.1} W"),
+        None => text.push_str(", peak –"),
     }
     if let Some(above) = energy.above_idle_j {
         let _ = write!(text, ", {above:.1} J above idle");

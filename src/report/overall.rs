@@ -58,6 +58,10 @@ pub fn terminal(document: &Document, width: u16, colors: bool) -> String {
         text.push_str(&draw(table, format));
         text.push('\n');
     }
+    let rough = tables.legend.iter().find(|line| line.starts_with("~: "));
+    if let Some(rough) = rough {
+        text.push_str(&format!("{rough}\n\n"));
+    }
     let doubts: Vec<_> = document.runs.iter().flat_map(|run| &run.doubts).collect();
     if !doubts.is_empty() {
         text.push_str("Passed over\n");

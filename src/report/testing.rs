@@ -86,6 +86,7 @@ impl Case {
             launch: &self.launch,
             cell: &self.cell,
             summaries: self.summaries.iter().collect(),
+            elsewhere: None,
             certainty: None,
             plan: None,
             stage: None,

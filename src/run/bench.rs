@@ -19,7 +19,7 @@ use crate::results::record::request::Request;
 use crate::results::record::telemetry::Telemetry;
 use crate::run::calibrate;
 use crate::run::cell::{count_chunks, count_tokens, load_of, span_of};
-use crate::run::items::{items, placed, ran_out, warm_up};
+use crate::run::items::{RanOut, items, placed, ran_out, warm_up};
 use crate::run::prompts::{Library, Stock};
 use crate::run::sampling::Sampling;
 use crate::run::search::load_at;
@@ -62,7 +62,7 @@ pub struct Measured {
     /// The host and the server's devices meanwhile, where they were watched.
     pub telemetry: Option<Telemetry>,
     /// That the prompts ran out before the time to send was over, where they did.
-    pub ran_out: Option<String>,
+    pub ran_out: Option<RanOut>,
     /// Where answers went that are more than memory is to hold.
     pub spill: Option<Arc<Spill>>,
 }
@@ -300,7 +300,7 @@ impl Session {
         };
         let sent = self.items.len();
         Ok(Measured {
-            ran_out: ran_out(&self.scenario, sent, self.next, &driven, "`--num-prompts`"),
+            ran_out: ran_out(&self.scenario, sent, self.next, &driven),
             client: calibrate::facts(&driven, None),
             telemetry,
             requests: count_tokens(driven.requests, &self.stock).await,

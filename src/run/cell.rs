@@ -154,8 +154,9 @@ pub(crate) async fn measure(
     };
     course.end_phase(Phase::Measure);
     if cut.is_none() {
-        let short = ran_out(&cell.scenario, sent, next, &driven, "`prompts`");
-        course.summary.warnings.extend(short);
+        let short = ran_out(&cell.scenario, sent, next, &driven);
+        let warnings = &mut course.summary.warnings;
+        warnings.extend(short.map(|short| short.says("`prompts`")));
     }
     course.sampled(ready, span_of(&driven), cut.is_none()).await;
     let telemetry = course.summary.telemetry.as_ref();

@@ -89,18 +89,40 @@ pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part, draws: 
     }
 }
 
-/// That the prompts ran out before the time to send was over, where they did; `key` is what to raise. `sent` is how many there were,
-/// and `next` when one more would have fallen due.
+/// That the prompts ran out before the time to send was over.
+#[derive(Clone, Copy, Debug)]
+pub struct RanOut {
+    /// How many there were.
+    sent: usize,
+    /// How long they lasted.
+    pub(crate) after: Duration,
+    /// How long they should have.
+    window: Duration,
+}
+
+impl RanOut {
+    /// In words; `key` is what to raise.
+    pub fn says(&self, key: &str) -> String {
+        format!(
+            "the {} prompts ran out after {:.1} of {} s: nothing was sent for the rest of the time; raise {key}",
+            self.sent,
+            self.after.as_secs_f64(),
+            self.window.as_secs_f64()
+        )
+    }
+}
+
+/// That the prompts ran out before the time to send was over, where they did. `sent` is how many there were, and `next` when one more
+/// would have fallen due.
 pub(super) fn ran_out(
     scenario: &Scenario,
     sent: usize,
     next: Option<Duration>,
     driven: &Driven,
-    key: &str,
-) -> Option<String> {
+) -> Option<RanOut> {
     let window = scenario.arrival.window(scenario.limits.duration)?;
     let is_closed_loop = scenario.arrival.concurrency.is_some() && !scenario.arrival.is_paced();
-    let ended = match is_closed_loop && !scenario.workload.is_replayed() {
+    let after = match is_closed_loop && !scenario.workload.is_replayed() {
         // Whoever is not done in time has prompts left.
         true => {
             let first_rounds = driven
@@ -111,13 +133,7 @@ pub(super) fn ran_out(
         }
         false => next?,
     };
-    (ended < window).then(|| {
-        format!(
-            "the {sent} prompts ran out after {:.1} of {} s: nothing was sent for the rest of the time; raise {key}",
-            ended.as_secs_f64(),
-            window.as_secs_f64()
-        )
-    })
+    (after < window).then_some(RanOut { sent, after, window })
 }
 
 /// The items as the protocol takes pictures: SGLang's own fills them into the text that the chat template makes.

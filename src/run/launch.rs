@@ -270,7 +270,7 @@ impl<'a> Course<'a> {
                 reason: fallen.reason,
                 tail: Vec::new(),
             };
-            let post_mortem = post_mortem::of(&summary, None, Remains::default(), self.began);
+            let post_mortem = post_mortem::of(launch, &summary, None, Remains::default(), self.began);
             job.store.amend_cell(&summary, post_mortem.as_ref())?;
             self.tally.done -= 1;
             self.tally.invalid -= usize::from(was_invalid);
@@ -426,7 +426,7 @@ impl<'a> Course<'a> {
         let histograms = metrics::seconds(&requests);
         let doubt = invalid(&summary);
         let is_invalid = doubt.is_some();
-        let post_mortem = post_mortem::of(&summary, doubt, remains, self.began);
+        let post_mortem = post_mortem::of(self.order.launch, &summary, doubt, remains, self.began);
         let details = post_mortem.as_ref().map(|_| job.store.post_mortem(measurement));
         let said = Said {
             log,

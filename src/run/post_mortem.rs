@@ -1,6 +1,7 @@
 //! The post-mortem of a cell: gathered the moment it is known to be worth nothing.
 
 use crate::base::clock::{self, Moment};
+use crate::matrix::plan::Launch;
 use crate::results::record::cell::{Ending, FailureClass, Phase, Summary};
 use crate::results::record::post_mortem::{End, PostMortem};
 use crate::telemetry::kernel;
@@ -20,6 +21,7 @@ pub(super) struct Remains {
 /// The post-mortem of a cell that failed, or that has `doubt`: the reason why its figures are worth nothing. `began` is when its
 /// launch began.
 pub(super) fn of(
+    launch: &Launch,
     summary: &Summary,
     doubt: Option<String>,
     remains: Remains,
@@ -42,6 +44,7 @@ pub(super) fn of(
         phase,
         class,
         reason,
+        is_attached: launch.is_attached(),
         end: remains.end,
         retries: summary.retries.clone(),
         command: {

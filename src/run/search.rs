@@ -13,7 +13,7 @@ use crate::matrix::spec::search::{By, Search};
 use crate::results::record::cell::Definitions;
 use crate::results::record::request::Request;
 use crate::results::record::search::Point;
-use crate::run::items::{self, Part};
+use crate::run::items::{self, Part, RanOut};
 use crate::run::prompts::Stock;
 
 /// What one point sends.
@@ -26,9 +26,9 @@ pub(crate) struct PointLoad {
 }
 
 impl PointLoad {
-    /// That it ran out of prompts before its time was over, where it did; `key` is what to raise.
-    pub(crate) fn ran_out(&self, sent: usize, driven: &Driven, key: &str) -> Option<String> {
-        items::ran_out(&self.scenario, sent, self.next, driven, key)
+    /// That it ran out of prompts before its time was over, where it did.
+    pub(crate) fn ran_out(&self, sent: usize, driven: &Driven) -> Option<RanOut> {
+        items::ran_out(&self.scenario, sent, self.next, driven)
     }
 }
 
@@ -76,13 +76,15 @@ pub(crate) fn load_at(
     })
 }
 
-/// A point as a record, judged by its requests under the SLO of the basis; without one every answer is good.
+/// A point as a record, judged by its requests under the SLO of the basis; without one every answer is good. A rate whose prompts ran out
+/// was not sent for the time of the point; a concurrency was, however short.
 pub fn judged(
     search: &Search,
     value: f64,
     schedule: ContentHash,
     requests: &[Request],
     basis: &Basis,
+    ran_out: Option<&RanOut>,
 ) -> Point {
     let every = Slo {
         ttft: None,
@@ -93,10 +95,16 @@ pub fn judged(
     let mut sets = metrics::summarize(requests, basis);
     let figures = sets.remove(&Definitions::Matrix).unwrap_or_default();
     let judged = judge(requests, slo, search);
-    let peak = metrics::figure(&figures, Metric::PeakConcurrency).filter(|_| search.by == By::Concurrency);
+    let judged = match search.by {
+        By::Concurrency => metrics::figure(&figures, Metric::PeakConcurrency)
+            .map_or(judged, |peak| judge_concurrency(judged, value, peak)),
+        By::Rate => ran_out
+            .filter(|_| search.duration.is_some())
+            .map_or(judged, |short| judged.cut_short(short.after.as_secs_f64())),
+    };
     Point {
         value,
-        judged: peak.map_or(judged, |peak| judge_concurrency(judged, value, peak)),
+        judged,
         schedule_hash: schedule,
         figures,
         caches: Vec::new(),

@@ -157,6 +157,21 @@ fn a_redirect_and_the_words_of_a_refusal_are_told() {
 }
 
 #[test]
+fn a_path_that_the_server_does_not_know_is_told_with_the_backend_that_asks_it() {
+    let port = serve(whole("404 Not Found", "", ""), false);
+    let more = [
+        "--warmup-requests",
+        "1",
+        "--ready-check-timeout-sec",
+        "0",
+        "--model",
+        "m",
+    ];
+    let ran = Desk::new().random("sglang", port, &more).exits(3);
+    ran.says("/generate is what `--backend sglang` asks");
+}
+
+#[test]
 fn tokens_that_come_as_numbers_without_text_are_output() {
     let event = |ids: &[u32], count: u32| json!({"output_ids": ids, "meta_info": {"completion_tokens": count, "prompt_tokens": 32}});
     let lines = stream(&[event(&[5, 6], 2), event(&[5, 6, 7, 8], 4)]);

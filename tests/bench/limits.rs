@@ -158,3 +158,10 @@ fn a_line_that_cannot_be_kept_after_the_load_is_shown() {
     );
     assert!(ran.stderr.contains("\"completed\":"), "{}", ran.stderr);
 }
+
+#[test]
+fn a_mistake_is_said_once() {
+    let ran = Desk::new().random("vllm", 9, &["--burstiness", "0"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("burstiness").count(), 1, "{}", ran.stderr);
+}

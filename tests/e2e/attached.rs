@@ -158,3 +158,59 @@ fn the_gpus_of_a_running_server_are_declared() {
         .exits(2)
         .says("declares the GPUs of an attached server");
 }
+
+/// A wrong name is said before anything starts, with the names that the server serves.
+#[test]
+fn a_model_that_a_running_server_does_not_serve_is_refused_before_anything_starts() {
+    let server = Server::start(&["--preset", "fast", "--dialect", "vllm", "--model", "org/model-8b"]);
+    let matrix = attached(&[("running", &server)], LOAD);
+    let named = |model: &str| Bench::of(&matrix.replace("  - m: {", &format!("  - {model}: {{")));
+    let bench = named("org/model-8");
+    bench
+        .run(&[])
+        .exits(4)
+        .says("engine `running` serves `org/model-8b`, and `org/model-8` was asked for")
+        .says("did you mean `org/model-8b`?");
+    assert!(!bench.results().exists() || std::fs::read_dir(bench.results()).unwrap().next().is_none());
+    named("org/model-8b").run(&["--only", "scenario=load"]).exits(0);
+}
+
+/// It ends under load: what is seen from here of its end is said, and nothing else.
+#[test]
+fn a_running_server_that_died_is_not_said_to_go_on() {
+    let server = Server::start(&[
+        "--preset",
+        "fast",
+        "--dialect",
+        "vllm",
+        "--die-after",
+        "8requests",
+    ]);
+    let load = "  - load: { dataset: random, prompts: 20, input_len: 100, output_len: 6, concurrency: 2, range_ratio: 1.0, warmup: 0 }\n";
+    let bench = Bench::of(&attached(&[("dying", &server)], load));
+    let ran = bench.run(&[]).exits(3);
+    assert!(!ran.stderr.contains("it goes on"), "{}", ran.stderr);
+    ran.says("it takes no connections any more").shows("refused ");
+    let cells = std::fs::read_dir(bench.run_folder().join("cells")).expect("there are cells");
+    let pages: Vec<String> = cells
+        .map(|cell| {
+            std::fs::read_to_string(cell.unwrap().path().join("post-mortem.md")).expect("it is there")
+        })
+        .collect();
+    assert!(
+        pages[0].contains("someone else started the engine"),
+        "{}",
+        pages[0]
+    );
+    assert!(pages[0].contains("refused "), "{}", pages[0]);
+}
+
+#[test]
+fn one_server_under_two_names_is_said_to_be_one() {
+    let server = Server::start(&["--preset", "fast", "--dialect", "vllm"]);
+    let bench = Bench::of(&attached(&[("one", &server), ("two", &server)], LOAD));
+    bench
+        .call(&["check", "matrices/m.yaml"])
+        .exits(0)
+        .says("`one` and `two` attach to one server");
+}

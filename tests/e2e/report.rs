@@ -146,3 +146,60 @@ fn an_old_run_is_drawn_in_every_format() {
         assert!(ran.stdout == again.stdout, "{format}");
     }
 }
+
+/// An answer that did not arrive is no success; a reader that has seen enough is.
+#[test]
+fn an_answer_that_cannot_be_written_ends_with_6() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], SHORT));
+    bench.run(&[]).exits(0);
+    let run = bench.run_folder();
+    let run = run.to_str().expect("a path is text");
+    let to = |args: &[&str], stdout: fs::File| {
+        let mut command = bench.command(args);
+        command.stdout(stdout);
+        Ran::from(command.output().expect("the binary runs"))
+    };
+    let full = || {
+        fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .expect("Linux has it")
+    };
+    for args in [
+        &["report", run, "--format", "json"][..],
+        &["report", run],
+        &["plan", "matrices/m.yaml"],
+        &["check", "matrices/m.yaml"],
+        &["explain", "--codes"],
+        &["schema", "report"],
+        &["run", "matrices/m.yaml", "--no-calibration", "--json"],
+        // It is judged as nothing, which is 5.
+        &["compare", run, run],
+    ] {
+        to(args, full())
+            .exits(6)
+            .says("error: stdout cannot be written: ");
+    }
+    // A refusal keeps its code.
+    to(&["plan", "matrices/none.yaml"], full()).exits(2);
+    let (reader, writer) = std::io::pipe().expect("there are pipes");
+    drop(reader);
+    let mut command = bench.command(&["report", run]);
+    command.stdout(writer);
+    let ended = Ran::from(command.output().expect("the binary runs")).exits(0);
+    assert_eq!(ended.stderr, "");
+}
+
+/// A place that cannot be written is a wrong flag.
+#[test]
+fn a_file_in_the_place_of_a_folder_is_a_wrong_flag() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], SHORT));
+    bench.run(&[]).exits(0);
+    report(&bench, &[&bench.run_folder()], &["--out", "matrices/m.yaml"])
+        .exits(2)
+        .says("cannot make the folder");
+    bench
+        .call(&["init", "matrices/m.yaml"])
+        .exits(2)
+        .says("cannot make the folder");
+}

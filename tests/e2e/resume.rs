@@ -186,6 +186,28 @@ fn a_selection_is_shown_without_the_cells_that_it_leaves_out() {
     let ran = bench.run(&["--only", "scenario=random-1k-1k"]).exits(0);
     assert!(!ran.stdout.contains("random-2k-6k"), "{}", ran.stdout);
     ran.shows("left out by `--only`; `matrix report ");
+    // The command that is printed works, wherever the results are.
+    let ran = bench
+        .run(&["--only", "scenario=random-1k-1k", "--results", "else where"])
+        .exits(0);
+    let (_, command) = ran
+        .stdout
+        .split_once("left out by `--only`; `matrix ")
+        .expect("the others are named");
+    let (command, _) = command.split_once('`').expect("it ends");
+    let (report, folder) = command.split_once(' ').expect("it names the run");
+    let ran = bench
+        .call(&[report, folder.trim_matches('\'')])
+        .exits(0)
+        .shows("random-2k-6k")
+        .shows("not measured");
+    // A cell that is not measured yet is of the same engine, whose version the others tell.
+    let mut lines = ran.stdout.lines().map(str::trim_start);
+    assert!(
+        !lines.any(|line| line.starts_with("a ") && line.contains("[simulated]")),
+        "{}",
+        ran.stdout
+    );
 }
 
 #[test]

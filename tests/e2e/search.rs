@@ -252,3 +252,54 @@ validity: { send_lag: 10s, client_cpu: 1.0 }
         search.says()
     );
 }
+
+/// The example itself is of a standard scenario, which has a number of its own where that is enough.
+#[test]
+fn a_standard_scenario_has_prompts_for_its_arrivals_too() {
+    let scenarios = "  - random-1k-1k: { slo: { ttft: 500ms, tpot: 50ms }, search: { by: rate, from: 1, to: 64, target: 0.99, duration: 60s } }
+  - random-2k-6k: { rate: 400, duration: 12s, spacing: constant }
+  - random-6k-2k: { rate: 1, duration: 60s }
+  - sharegpt: { stages: [{ rate: 300, duration: 60s }], spacing: constant }
+";
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], scenarios));
+    let mut said = bench.call(&["check", "matrices/m.yaml"]).exits(0);
+    for prompts in ["4088 prompts", "4800 prompts", "500 prompts", "18000 prompts"] {
+        said = said.shows(prompts);
+    }
+}
+
+/// A search whose points run out of prompts does not know whether the rate holds.
+#[test]
+fn a_rate_whose_prompts_ran_out_neither_holds_nor_fails() {
+    let bench = Bench::of(&sims(
+        &[("a", "vllm", "")],
+        "  - ids: { dataset: random-ids, input_len: 16, output_len: 2, prompts: 60, spacing: constant, slo: { ttft: 5s }, \
+         search: { by: rate, from: 10, to: 80, target: 0.5, duration: 3s } }\n",
+    ));
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    let record = run.summaries[0].search.as_ref().expect("the search is recorded");
+    let points: Vec<_> = record
+        .points
+        .iter()
+        .map(|point| (point.value, point.judged.holds, point.judged.ran_out_s.is_some()))
+        .collect();
+    assert_eq!(
+        points,
+        [(10.0, true, false), (20.0, true, false), (40.0, false, true)]
+    );
+    assert_eq!(
+        (record.ending, record.found, record.fails_at),
+        (SearchEnding::OutOfPrompts, Some(20.0), None)
+    );
+    let due = record.points[2].judged.due_per_s.unwrap();
+    assert!(
+        (due - 40.0).abs() < 1.0,
+        "{due} fell due each second until the prompts ran out"
+    );
+    assert!(
+        record.says().contains("the prompts of the next point ran out"),
+        "{}",
+        record.says()
+    );
+}

@@ -39,6 +39,7 @@ use crate::progress::bar::Bar;
 use crate::report::{bench_line, classic_csv, console};
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
+use crate::results::record::request::Class;
 use crate::run::bench::{Measured, Session, Tokenizers};
 use crate::run::server::{Server, accept_length};
 use crate::run::stop::{Signals, Stop};
@@ -446,11 +447,19 @@ async fn warm_up(wish: &Wish, session: &Session, stop: &CancellationToken) -> Re
             Profile::Classic => "Initial test run failed",
             Profile::Current => "Warmup failed",
         };
-        let help = match wish.asks_for_usage() && failure.message.contains("stream_options") {
-            true => {
-                "  = help: have the token counts left out with `--extra-request-body '{\"stream_options\": null}'`\n"
+        let lacks_path = ["Not Found", "Method Not Allowed"]
+            .iter()
+            .any(|said| failure.message.starts_with(said));
+        let help = match failure.class {
+            _ if wish.asks_for_usage() && failure.message.contains("stream_options") => {
+                "  = help: have the token counts left out with `--extra-request-body '{\"stream_options\": null}'`\n".to_owned()
             }
-            false => "",
+            Class::Status if lacks_path => format!(
+                "  = help: {} is what `--backend {}` asks; is the server of another one, such as `vllm` or `sglang-oai`?\n",
+                session.url(),
+                wish.backend.name()
+            ),
+            _ => String::new(),
         };
         return Err(Refusal {
             exit: Exit::CellFailed,

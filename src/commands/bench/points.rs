@@ -11,7 +11,7 @@ use crate::commands::{Outcome, print};
 use crate::exit::Exit;
 use crate::judge::search::{Hunt, Next};
 use crate::matrix::spec::search::Search;
-use crate::results::record::search::{Point, SearchEnding, SearchRecord};
+use crate::results::record::search::{Judged, Point, SearchEnding, SearchRecord};
 use crate::run::bench::Session;
 use crate::run::search::judged;
 use crate::run::server::Server;
@@ -146,7 +146,9 @@ async fn hunt(
         }
         let schedule = session.digests().1.clone();
         let basis = ended(&wish, &session, known, &driving, stop, None).basis();
-        let point = judged(search, value, schedule, &driving.measured.requests, &basis);
+        let measured = &driving.measured;
+        let (requests, short) = (&measured.requests, measured.ran_out.as_ref());
+        let point = judged(search, value, schedule, requests, &basis, short);
         let mut told =
             json!({"by": search.by, "value": value, "target": search.target, "judged": point.judged});
         complain(&verdict(&point, search));
@@ -187,6 +189,16 @@ fn rests_on(record: &SearchRecord) -> String {
     few.unwrap_or_default()
 }
 
+/// Whether a point holds, in these words; one whose prompts ran out neither holds nor fails.
+fn word(judged: &Judged, holds: &'static str, fails: &'static str) -> &'static str {
+    match (judged.holds, judged.ran_out_s, judged.peak_concurrency) {
+        (true, ..) => holds,
+        (false, Some(_), _) => "ran out of prompts",
+        (false, _, Some(_)) => "was not reached",
+        (false, None, None) => fails,
+    }
+}
+
 fn verdict(point: &Point, search: &Search) -> String {
     let judged = &point.judged;
     let unreached = judged.unreached.map_or_else(String::new, |rates| {
@@ -205,7 +217,7 @@ fn verdict(point: &Point, search: &Search) -> String {
         "{} {}{due} {}: {unreached}{} of {} requests are good, {:.2} % against {} %\n",
         search.by.name(),
         point.value,
-        if judged.holds { "holds" } else { "does not hold" },
+        word(judged, "holds", "does not hold"),
         judged.good,
         judged.requests,
         judged.attainment * 100.0,
@@ -247,11 +259,7 @@ fn table(record: &SearchRecord) -> String {
             judged.good,
             judged.attainment * 100.0,
             format!("{low:.2} to {high:.2} %"),
-            match (judged.holds, judged.peak_concurrency) {
-                (true, _) => "yes",
-                (false, Some(_)) => "not reached",
-                (false, None) => "no",
-            }
+            word(judged, "yes", "no")
         );
     }
     text

@@ -233,7 +233,8 @@ impl Ended<'_> {
                 "the load was ended early: more requests failed than `--abort-error-share` allows".to_owned(),
             );
         }
-        notes.extend(self.measured.ran_out.clone());
+        let ran_out = self.measured.ran_out.as_ref();
+        notes.extend(ran_out.map(|short| short.says("`--num-prompts`")));
         if let Some(spill) = &self.measured.spill {
             notes.extend(spill.missed());
             notes.extend(

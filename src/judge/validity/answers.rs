@@ -9,7 +9,7 @@ use super::{Evidence, found, percent};
 use crate::judge::metrics::{self, AT_ONCE_NS, Metric};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
-use crate::results::record::request::{Request, is_same_model};
+use crate::results::record::request::{Request, by_class, is_same_model};
 use crate::results::record::telemetry::Source;
 use crate::results::record::validity::{Code, Family, Reason, Verdict};
 
@@ -39,9 +39,17 @@ fn errors(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let bound = evidence.cell.scenario.limits.error_share;
     if failed as f64 > bound * all as f64 {
         let share = failed as f64 / all as f64;
+        let failures = evidence
+            .requests
+            .iter()
+            .filter_map(|request| request.failure.as_ref());
+        let classes = match by_class(failures.map(|failure| (failure.class, 1))) {
+            none if none.is_empty() => none,
+            classes => format!(": {classes}"),
+        };
         reasons.push(found(
             Code::Errors,
-            format!("{failed} of {all} requests failed ({})", percent(share)),
+            format!("{failed} of {all} requests failed ({}){classes}", percent(share)),
             Some(percent(bound)),
         ));
     }

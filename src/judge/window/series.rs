@@ -107,10 +107,10 @@ impl Series {
     }
 }
 
-/// The most of the sum of several curves from 0 to `end`, where all are told.
+/// The most of the sum of several curves at the samples from 0 to `end`, where all are told; `None` where no sample lies there.
 pub(super) fn peak(curves: &[Series], end: f64) -> Option<f64> {
     let moments = curves.iter().flat_map(|curve| curve.0.iter().map(|(at, _)| *at));
-    let within = moments.filter(|at| (0.0..=end).contains(at)).chain([0.0, end]);
+    let within = moments.filter(|at| (0.0..=end).contains(at));
     let sums = within.filter_map(|at| curves.iter().map(|curve| curve.at(at)).sum::<Option<f64>>());
     sums.fold(None, |most: Option<f64>, sum| {
         Some(most.map_or(sum, |most| most.max(sum)))

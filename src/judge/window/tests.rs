@@ -311,3 +311,25 @@ fn a_host_is_told_in_processors_and_in_rates() {
     assert_eq!(names, ["context_switches_per_s", "load_1"]);
     assert_eq!(telemetry(&[], Vec::new(), &about(10.0, &[])).host, None);
 }
+
+#[test]
+fn the_peak_is_that_of_samples_within_the_window_and_never_below_the_mean() {
+    let of = |samples: &[(f64, f64, f64)]| {
+        let samples: Vec<Sample> = samples
+            .iter()
+            .map(|(at, watts, joules)| gpu(0, *at, &[("power_w", *watts), ("energy_j", *joules)]))
+            .collect();
+        let energy = telemetry(&samples, Vec::new(), &about(2.0, &[0])).energy.unwrap();
+        (energy.mean_w.round(), energy.peak_w.map(f64::round))
+    };
+    // Both samples lie outside and saw an idle device; the counter knows better.
+    assert_eq!(of(&[(-0.5, 80.0, 0.0), (2.5, 80.0, 900.0)]), (300.0, None));
+    assert_eq!(
+        of(&[(-0.5, 80.0, 0.0), (1.0, 80.0, 450.0), (2.5, 80.0, 900.0)]),
+        (300.0, Some(300.0))
+    );
+    assert_eq!(
+        of(&[(-0.5, 80.0, 0.0), (1.0, 500.0, 450.0), (2.5, 80.0, 900.0)]),
+        (300.0, Some(500.0))
+    );
+}

@@ -355,7 +355,7 @@ fn places(looked: &[String]) -> String {
 
 /// How to come by the file of a data set.
 fn remedy(dataset: Dataset) -> String {
-    let named = "name a file of its format as the scenario's `path`";
+    let named = "name a file of its format as the scenario's `path` (in `matrix bench`, `--dataset-path`)";
     let fetched = match dataset {
         Dataset::Sharegpt | Dataset::Random => Some("sharegpt"),
         Dataset::Mmmu | Dataset::LongbenchV2 | Dataset::Mooncake => Some(dataset.bench_serving_name()),
@@ -363,7 +363,7 @@ fn remedy(dataset: Dataset) -> String {
     };
     match fetched {
         Some(name) => format!("fetch it with `matrix fetch --dataset {name}`, or {named}"),
-        None => format!("{named} (in `matrix bench`, `--dataset-path`)"),
+        None => named.to_owned(),
     }
 }
 

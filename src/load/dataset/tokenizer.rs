@@ -21,8 +21,12 @@ use crate::base::ids::hex;
 pub enum TokenizerError {
     /// There is no `tokenizer.json` under this name.
     #[error(
-        "no tokenizer for `{name}`; looked at{}\nfetch it with `matrix fetch --tokenizer {name}`, or name a `tokenizer.json` or a folder that holds one",
-        lines(looked)
+        "no tokenizer for `{name}`; looked at{}\n{}name a `tokenizer.json` or a folder that holds one (in `matrix bench`, `--tokenizer`)",
+        lines(looked),
+        match is_model_id(name) {
+            true => format!("fetch it with `matrix fetch --tokenizer {name}`, or "),
+            false => String::new(),
+        }
     )]
     Missing {
         /// The name or path it was asked for by.
@@ -467,6 +471,18 @@ fn locate(name: &str, base: &Path, caches: &Caches) -> Result<PathBuf, Tokenizer
         name: name.to_owned(),
         looked,
     })
+}
+
+/// Whether a name is a path, by its form or because the folder that it begins with holds files, and no tokenizer lies there. A folder that
+/// holds models by their names has none but folders.
+pub fn is_missing_path(name: &str, base: &Path) -> bool {
+    let given = base.join(name);
+    let holds_files = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).any(|path| path.is_file())
+    };
+    let is_path = !is_model_id(name) || name.contains('/') && given.parent().is_some_and(holds_files);
+    is_path && !given.is_file() && !given.join("tokenizer.json").is_file()
 }
 
 /// Whether a name could be a model's on the Hugging Face hub: `gpt2`, `Qwen/Qwen3-8B`.

@@ -167,12 +167,12 @@ fn assemble(matrix: &Matrix, gathered: Gathered, left_out: Vec<LeftOut>) -> Plan
     }
 }
 
-/// The entry with what it leaves open taken from the standard scenario of its name.
+/// The entry with what it leaves open taken from the standard scenario of its name; the number of prompts follows from the arrivals too,
+/// and is resolved with them.
 fn with_standard(named: &Named<ScenarioEntry>) -> ScenarioEntry {
     let mut entry = named.value.clone();
     if let Some(standard) = standard::named(&named.name.value) {
         entry.dataset = entry.dataset.or(standard.dataset);
-        entry.prompts = entry.prompts.or(standard.prompts);
         entry.input_len = entry.input_len.or(standard.input_len);
         entry.output_len = entry.output_len.or(standard.output_len);
         entry.range_ratio = entry.range_ratio.or(standard.range_ratio);

@@ -19,13 +19,14 @@ use crate::matrix::spec::scenario::{Limits, Scenario};
 use crate::matrix::spec::search::{By, Search};
 use crate::matrix::spec::select::{AxisValues, fits};
 use crate::matrix::spec::shape::{OrderedMap, Raw};
+use crate::matrix::spec::standard;
 use crate::matrix::spec::text::Text;
 use crate::matrix::spec::workload::{Dataset, Workload};
 
 /// The most prompts that a search has where nothing says how many.
 const SEARCHED_PROMPTS: u32 = 20_000;
 
-/// How many prompts a scenario has that neither says it nor has a rate and an end, from which the number follows.
+/// How many prompts a scenario of no standard name has that neither says it nor has a rate and an end, from which the number follows.
 const USUAL_PROMPTS: u32 = 1_000;
 
 /// How many prompts the highest rate of a search needs for the duration of a point; `None` where nothing ends its points or limits them to
@@ -512,6 +513,20 @@ impl Site<'_> {
         }
     }
 
+    /// How many prompts the scenario has where nothing says how many: as many as its arrivals need, and of a standard scenario no fewer
+    /// than its own number.
+    fn needed_prompts(&self, arrival: &Arrival) -> u32 {
+        let entry = self.scenario_entry;
+        let searched = entry
+            .search
+            .as_ref()
+            .and_then(|search| search_needs(&search.value, arrival));
+        let needed = searched.or_else(|| arrival.enough(entry.duration));
+        let standard = standard::named(self.scenario).and_then(|standard| standard.prompts);
+        let standard = standard.map(|prompts| prompts.value);
+        needed.max(standard).unwrap_or(USUAL_PROMPTS)
+    }
+
     /// The scenario at a point.
     pub(crate) fn load(&self, point: &Point) -> Scenario {
         let values = self.axis_values(point);
@@ -541,14 +556,7 @@ impl Site<'_> {
                 path,
                 prompts: prompts
                     .or(entry.prompts.as_ref().map(|prompts| prompts.value))
-                    .unwrap_or_else(|| {
-                        let searched = entry
-                            .search
-                            .as_ref()
-                            .and_then(|search| search_needs(&search.value, &arrival));
-                        let paced = || arrival.enough(entry.duration);
-                        searched.or_else(paced).unwrap_or(USUAL_PROMPTS)
-                    }),
+                    .unwrap_or_else(|| self.needed_prompts(&arrival)),
                 input_len: entry.input_len,
                 output_len: entry.output_len,
                 range_ratio: entry.range_ratio.as_ref().map_or_else(

@@ -3,7 +3,7 @@
 use crate::report::Table;
 
 /// How notes begin that explain marks and columns, whatever rows a table has.
-const GENERAL: [&str; 7] = [
+const GENERAL: [&str; 8] = [
     "definitions: ",
     "[simulated]: ",
     "[imported]: ",
@@ -11,6 +11,7 @@ const GENERAL: [&str; 7] = [
     "[a, b]: ",
     "n measurements: ",
     "n=1: ",
+    "~: ",
 ];
 
 /// Takes the general notes out of the tables, each once, in the order of appearance.

@@ -20,6 +20,7 @@ use crate::results::record::cell::{Definitions, Ending, Figures, Origin, Summary
 use crate::results::record::client::ClientFacts;
 use crate::results::record::imported::Unknown;
 use crate::results::record::machine::Machine;
+use crate::results::record::request::by_class;
 
 /// The cells of each engine and version, in the order of first appearance, under the name of the engine.
 pub fn by_engine<'a>(shown: &[Shown<'a>]) -> Vec<(String, Vec<Shown<'a>>)> {
@@ -412,14 +413,9 @@ fn of_measurement(summary: &Summary) -> Vec<String> {
         Ending::Interrupted => remarks.push("interrupted".to_owned()),
     }
     remarks.extend(again::validity(summary));
-    let failures: Vec<String> = summary
-        .failures
-        .iter()
-        .filter(|(_, count)| **count > 0)
-        .map(|(class, count)| format!("{} {count}", class.name()))
-        .collect();
+    let failures = by_class(summary.failures.iter().map(|(class, count)| (*class, *count)));
     if !failures.is_empty() {
-        remarks.push(format!("failed requests: {}", failures.join(", ")));
+        remarks.push(format!("failed requests: {failures}"));
     }
     if let Some(client) = &summary.client {
         remarks.push(client_words(client));

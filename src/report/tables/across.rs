@@ -13,6 +13,16 @@ use crate::results::record::imported::Unknown;
 /// A ratio beyond this is looked at before it is believed.
 const STRIKING: f64 = 3.0;
 
+/// Whether a ratio is so far from 1.
+pub(super) fn is_striking(ratio: f64) -> bool {
+    !(1.0 / STRIKING..=STRIKING).contains(&ratio)
+}
+
+/// What is said of one.
+pub(super) fn striking() -> String {
+    format!("a ratio beyond {STRIKING:.0} is more often a broken run than a better engine: look at both")
+}
+
 /// The metric that fits the load, of all engines: a row for each model and scenario that several engines have.
 ///
 /// Beside each value stand what differs within its row of precision and number of GPUs, its ratio to the reference (`≠` where there may be none,
@@ -182,11 +192,8 @@ fn told(
         Held::Ratio(ratio, beside) => {
             let of_one = if ratio.is_of_one_start() { " n=1" } else { "" };
             words.push(format!("{:.2}×{of_one}", ratio.value));
-            if !(1.0 / STRIKING..=STRIKING).contains(&ratio.value) {
-                said.add(
-                    column_of(one),
-                    format!("a ratio beyond {STRIKING:.0} is more often a broken run than a better engine: look at both"),
-                );
+            if is_striking(ratio.value) {
+                said.add(column_of(one), striking());
             }
             if !beside.is_empty() {
                 said.add(column_of(one), format!("with differences: {}", beside.join(", ")));

@@ -1,11 +1,12 @@
 //! Engines side by side, one table for each model and scenario.
 
+use super::across::{is_striking, striking};
 use super::columns::Measured;
 use super::family::Group;
 use super::ratio::{Held, better};
 use super::{
-    DEFINITIONS, Mark, Row, Shown, Table, Value, certain, columns, misread, notes, queue_bound, told_apart,
-    units,
+    DEFINITIONS, Mark, Row, Shown, Table, Value, certain, columns, misread, notes, queue_bound, rough,
+    told_apart, units,
 };
 use crate::judge::metrics::{Better, Metric};
 use crate::report::Column;
@@ -54,6 +55,9 @@ fn table(of: &Group<'_, '_>) -> Table {
             // Its status and the note on its failure say why.
             _ if !one.is_done() => Value::Missing,
             Held::Ratio(ratio, beside) => {
+                if is_striking(ratio.value) {
+                    said.push(format!("{name}: {}", striking()));
+                }
                 if ratio.is_reference && !beside.is_empty() {
                     said.push(format!("{name}: a reference of its own: {}", beside.join(", ")));
                 } else if !beside.is_empty() {
@@ -94,6 +98,7 @@ fn table(of: &Group<'_, '_>) -> Table {
     notes.extend(said);
     notes.extend(ratios_explained(of));
     notes.extend(of.best.map(|_| BEST.to_owned()));
+    notes.extend(rough(&rows));
     notes.push(DEFINITIONS.to_owned());
     units::fit(Table {
         title: of.title.clone(),

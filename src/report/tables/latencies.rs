@@ -2,7 +2,7 @@
 
 use super::columns::{self, Measured};
 use super::family::Group;
-use super::{Row, Shown, Table, Value, misread, units};
+use super::{Row, Shown, Table, Value, misread, rough, units};
 use crate::judge::metrics::{Metric, Sample, Statistic};
 
 /// What is shown of each sample, with the end of its heading and its rank.
@@ -58,10 +58,13 @@ fn table(of: &Group<'_, '_>) -> Table {
         }
     };
     let named: Vec<(String, &Shown<'_>)> = of.names.iter().cloned().zip(group.iter().copied()).collect();
+    let rows: Vec<Row> = group.iter().zip(&of.names).map(row).collect();
+    let mut notes = misread(&named);
+    notes.extend(rough(&rows));
     units::fit(Table {
         title: format!("{}: latencies", of.title),
         columns,
-        rows: group.iter().zip(&of.names).map(row).collect(),
-        notes: misread(&named),
+        rows,
+        notes,
     })
 }

@@ -18,11 +18,11 @@ pub use comparison::{comparison, groups};
 pub use family::{Group, compared};
 pub use latencies::latencies;
 pub(crate) use notes::{beside, doubts, told};
-use notes::{certain, misread, notes, queue_bound};
+use notes::{certain, misread, notes, queue_bound, rough};
 pub use overview::{engine_results, overview};
 pub use ratio::{Held, Ratio, Standing};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Mark, Row, Table, Value};
 use crate::base::ids::{CellKey, ContentHash};
@@ -48,6 +48,9 @@ pub struct Shown<'a> {
     pub cell: &'a Cell,
     /// Its measurements, in any order; none if nothing was measured yet.
     pub summaries: Vec<&'a Summary>,
+    /// The version that its engine reports in every cell of the run where it reports one; an engine that is not measured yet, or failed to
+    /// start, is no other engine.
+    pub elsewhere: Option<&'a str>,
     /// How well it is known, where its matrix says how well it should be.
     pub certainty: Option<&'a Certainty>,
     /// The plan that it was measured by, which tells which starts alternated.
@@ -71,6 +74,20 @@ impl<'a> Shown<'a> {
         plan: &'a Plan,
         summaries: &'a [Summary],
     ) -> Vec<Self> {
+        let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for summary in summaries {
+            let launch = plan.launches.iter().find(|launch| launch.id == summary.launch);
+            if let (Some(version), Some(launch)) = (&summary.engine.version, launch) {
+                versions
+                    .entry(launch.engine.name.as_str())
+                    .or_default()
+                    .insert(version);
+            }
+        }
+        let only = |launch: &Launch| match versions.get(launch.engine.name.as_str()) {
+            Some(versions) if versions.len() == 1 => versions.first().copied(),
+            _ => None,
+        };
         let shown = plan.cells.iter().map(|cell| Self {
             run,
             machine,
@@ -80,6 +97,7 @@ impl<'a> Shown<'a> {
                 .iter()
                 .filter(|summary| summary.cell == cell.key)
                 .collect(),
+            elsewhere: only(plan.launch(&cell.launch)),
             certainty: None,
             plan: Some(plan),
             stage: plan.until.as_ref().map(|until| until.stage),
@@ -99,7 +117,7 @@ impl<'a> Shown<'a> {
         Self { noise, ..self }
     }
 
-    /// The engine with its version: the one asked for, else the one it reports.
+    /// The engine with its version: the one asked for, else the one it reports, here or in the other cells of its run.
     pub fn engine(&self) -> String {
         let engine = &self.launch.engine;
         let reported = || {
@@ -107,7 +125,7 @@ impl<'a> Shown<'a> {
                 .iter()
                 .find_map(|summary| summary.engine.version.as_deref())
         };
-        match engine.version.as_deref().or_else(reported) {
+        match engine.version.as_deref().or_else(reported).or(self.elsewhere) {
             Some(version) => format!("{}@{version}", engine.name),
             None => engine.name.clone(),
         }

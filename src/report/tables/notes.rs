@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::Shown;
+use super::{Row, Shown, Value};
 use crate::base::ids::LaunchId;
 use crate::judge::compare::certainty::Outlook;
 use crate::judge::compare::gates::Load;
+use crate::judge::compare::percentile;
 use crate::judge::metrics;
 use crate::report::traps::{Itl, traps};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
@@ -181,6 +182,17 @@ pub(crate) fn told(reason: &Reason) -> String {
 pub(crate) fn beside(launches: &[LaunchId]) -> String {
     let names: Vec<&str> = launches.iter().map(LaunchId::as_str).collect();
     format!("measured beside {} on the same host", names.join(", "))
+}
+
+/// What the mark of a rough value means, where there is one.
+pub(super) fn rough(rows: &[Row]) -> Option<String> {
+    let mut cells = rows.iter().flat_map(|row| &row.cells);
+    cells.any(|cell| matches!(cell, Value::Rough(_))).then(|| {
+        format!(
+            "~: rough: fewer than {:.0} requests lie beyond this percentile",
+            percentile::BEYOND
+        )
+    })
 }
 
 /// What must be said of rows that show latencies.

@@ -1,11 +1,9 @@
 //! The results of each engine, and a row for every cell at the end of a run.
 
-use std::collections::BTreeMap;
-
 use super::columns;
 use super::{DEFINITIONS, Row, Shown, Table, Value, certain, misread, notes, queue_bound, units};
 use crate::results::record::cell::Summary;
-use crate::results::record::request::Class;
+use crate::results::record::request::by_class;
 
 /// A table for each engine and version: a row for each of its cells.
 pub fn engine_results(shown: &[Shown<'_>]) -> Vec<Table> {
@@ -117,22 +115,10 @@ fn failures(shown: &Shown<'_>) -> Value {
     if !shown.summaries.iter().any(is_counted) {
         return Value::Missing;
     }
-    let mut counts: BTreeMap<Class, u32> = BTreeMap::new();
-    for (class, count) in shown.summaries.iter().flat_map(|summary| &summary.failures) {
-        *counts.entry(*class).or_default() += count;
-    }
-    let words: Vec<String> = Class::ALL
-        .into_iter()
-        .filter_map(|class| {
-            Some(format!(
-                "{} {}",
-                class.name(),
-                counts.get(&class).filter(|count| **count > 0)?
-            ))
-        })
-        .collect();
+    let failures = shown.summaries.iter().flat_map(|summary| &summary.failures);
+    let words = by_class(failures.map(|(class, count)| (*class, *count)));
     match words.is_empty() {
         true => Value::text("none"),
-        false => Value::Text(words.join(", ")),
+        false => Value::Text(words),
     }
 }

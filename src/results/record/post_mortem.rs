@@ -53,6 +53,8 @@ pub struct PostMortem {
     pub class: FailureClass,
     /// What happened, in one sentence.
     pub reason: String,
+    /// Whether someone else started the engine, so that neither its end nor its log is seen.
+    pub is_attached: bool,
     /// How the engine ended, where it did.
     pub end: Option<End>,
     /// The tries before this one.
@@ -110,6 +112,12 @@ impl PostMortem {
             KernelLog::Lines(lines) => page.push_str(&fenced("", &lines.join("\n"))),
             KernelLog::Unreadable(why) => page.push_str(&format!("It cannot be read: {why}.\n")),
         }
+        if self.is_attached {
+            page.push_str(
+                "\n## The engine's log\n\nIt is where the engine was started, and is not seen from here.\n",
+            );
+            return page;
+        }
         page.push_str(&format!("\n## The engine's last {} lines\n\n", self.log.len()));
         match self.log.is_empty() {
             true => page.push_str("It said nothing.\n"),
@@ -120,7 +128,11 @@ impl PostMortem {
 
     fn tell_end(&self, tell: &mut impl FnMut(&str, &str)) {
         let Some(end) = self.end else {
-            tell("exit code", "– (the engine had not ended)");
+            let why = match self.is_attached {
+                true => "– (someone else started the engine: its end is not seen)",
+                false => "– (the engine had not ended)",
+            };
+            tell("exit code", why);
             tell("killed for memory", "–");
             return;
         };
@@ -169,6 +181,7 @@ mod tests {
             phase: Phase::Measure,
             class: FailureClass::Capacity,
             reason: "the engine ended\nunder load".into(),
+            is_attached: false,
             end: Some(End {
                 code: Some(137),
                 signal: None,
@@ -192,13 +205,14 @@ mod tests {
 
     #[test]
     fn what_nobody_tells_is_a_dash() {
-        let page = PostMortem {
+        let mut post_mortem = PostMortem {
             cell: CellKey::new("c"),
             start: 1,
             repeat: 1,
             phase: Phase::Launch,
             class: FailureClass::Spec,
             reason: "no".into(),
+            is_attached: false,
             end: None,
             retries: Vec::new(),
             command: String::new(),
@@ -206,10 +220,17 @@ mod tests {
             devices: Vec::new(),
             kernel: KernelLog::Unreadable("permission denied".into()),
             log: Vec::new(),
-        }
-        .page();
+        };
+        let page = post_mortem.page();
         assert!(page.contains("- exit code: –"), "{page}");
         assert!(page.contains("It cannot be read: permission denied."), "{page}");
         assert!(page.contains("It said nothing."), "{page}");
+        post_mortem.is_attached = true;
+        let page = post_mortem.page();
+        assert!(page.contains("someone else started the engine"), "{page}");
+        assert!(
+            !page.contains("had not ended") && !page.contains("last 0 lines"),
+            "{page}"
+        );
     }
 }

@@ -3,6 +3,8 @@
 //! All moments are nanoseconds after the start of the cell's measurement, on the monotonic clock. Records hold facts only;
 //! every figure is derived from them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::chunks::Chunks;
@@ -332,6 +334,19 @@ pub enum Class {
     Cancelled,
     /// It fell due and was never sent: the engine was dead, or the time was over.
     Unsent,
+}
+
+/// How many failures there are of each class, in words: `refused 20, reset 5`; empty where there are none.
+pub fn by_class(failures: impl IntoIterator<Item = (Class, u32)>) -> String {
+    let mut counts: BTreeMap<Class, u32> = BTreeMap::new();
+    for (class, count) in failures {
+        *counts.entry(class).or_default() += count;
+    }
+    let counted = Class::ALL.into_iter().filter_map(|class| {
+        let count = counts.get(&class).filter(|count| **count > 0)?;
+        Some(format!("{} {count}", class.name()))
+    });
+    counted.collect::<Vec<_>>().join(", ")
 }
 
 impl Class {

@@ -44,6 +44,8 @@ pub enum SearchEnding {
     CacheWarm,
     /// A point never had as many requests under way as it was to have: it had too few prompts, or they were answered faster than they were sent.
     NotReached,
+    /// A point ran out of prompts before its time was over, so that it says nothing of its value.
+    OutOfPrompts,
 }
 
 /// One point of a search.
@@ -80,7 +82,7 @@ pub struct Judged {
     pub attainment: f64,
     /// Where that share lies with 95 % confidence if requests were independent, by Wilson's interval.
     pub interval: [f64; 2],
-    /// Whether the share reaches the target, and the rate or concurrency was reached.
+    /// Whether the share reaches the target, and the rate was reached for the whole time of the point, or the concurrency.
     pub holds: bool,
     /// The rate at which requests fell due, as the arrivals were drawn; only where the rate was varied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,6 +93,24 @@ pub struct Judged {
     /// The most requests that were under way at once, where that is fewer than were to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_concurrency: Option<f64>,
+    /// After how many seconds the prompts of a rate ran out that held until then: it neither holds nor fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran_out_s: Option<f64>,
+}
+
+impl Judged {
+    /// The same of a point whose prompts ran out after so many seconds, for which alone requests fell due. What failed until then fails.
+    #[must_use]
+    pub fn cut_short(self, seconds: f64) -> Self {
+        Self {
+            holds: false,
+            due_per_s: self
+                .due_per_s
+                .and((seconds > 0.0).then(|| self.requests as f64 / seconds)),
+            ran_out_s: self.holds.then_some(seconds),
+            ..self
+        }
+    }
 }
 
 /// A rate that was not reached, in requests per second.
@@ -152,6 +172,10 @@ impl SearchRecord {
         let Some((found, attainment)) = self.found.zip(self.attainment) else {
             let lowest = self.points.first().map(|point| point.value);
             return match lowest {
+                Some(lowest) if self.ending == SearchEnding::OutOfPrompts => format!(
+                    "no {name} was found: the prompts of the first point, {lowest} {unit}, ran out before its time was over; raise their \
+                     number"
+                ),
                 Some(lowest) if self.ending == SearchEnding::CacheWarm => format!(
                     "no {name} was found: the prompts of the first point, {lowest} {unit}, were in the engine's cache"
                 ),
@@ -192,7 +216,8 @@ impl SearchRecord {
             SearchEnding::OutOfPoints
             | SearchEnding::Stopped
             | SearchEnding::CacheWarm
-            | SearchEnding::NotReached => {
+            | SearchEnding::NotReached
+            | SearchEnding::OutOfPrompts => {
                 let why = match self.ending {
                     SearchEnding::Stopped => "the search was stopped".to_owned(),
                     SearchEnding::CacheWarm => {
@@ -200,6 +225,10 @@ impl SearchRecord {
                             .to_owned()
                     }
                     SearchEnding::NotReached => format!("at the next point {}", self.not_reached()),
+                    SearchEnding::OutOfPrompts => {
+                        "the prompts of the next point ran out before its time was over, which ended the search: raise their number"
+                            .to_owned()
+                    }
                     _ => "the points ran out".to_owned(),
                 };
                 let open = match self.fails_at {

@@ -223,7 +223,7 @@ pub struct Energy {
     pub above_idle_j: Option<f64>,
     /// Mean watts.
     pub mean_w: f64,
-    /// Most watts at one moment, where power was told.
+    /// Most watts at one moment, no less than the mean; where power was told within the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_w: Option<f64>,
     /// Whether the watts are those of a simulated engine.

@@ -76,11 +76,10 @@ impl Course<'_> {
                     return self.failed(Phase::Measure, FailureClass::Client, said, Vec::new(), true);
                 }
             };
-            if cut.is_none() {
-                let short = point.ran_out(rows, &driven, "`prompts`");
-                let unit = search.by.unit();
-                let warnings = &mut self.summary.warnings;
-                warnings.extend(short.map(|short| format!("at {value} {unit} {short}")));
+            let short = point.ran_out(rows, &driven).filter(|_| cut.is_none());
+            if let Some(short) = short {
+                let (unit, says) = (search.by.unit(), short.says("`prompts`"));
+                self.summary.warnings.push(format!("at {value} {unit} {says}"));
             }
             let span = span_of(&driven);
             let begun = whole.map_or(span.zero, |whole| whole.zero);
@@ -100,7 +99,7 @@ impl Course<'_> {
             used += sent;
             let (telemetry, _) = ready.sampling.after(span, true).await;
             self.count_hits(telemetry.engine.as_ref());
-            let mut point = judged(search, value, point.schedule, &requests, &basis);
+            let mut point = judged(search, value, point.schedule, &requests, &basis, short.as_ref());
             point.caches = validity::caches(&Met {
                 launch: self.launch,
                 scenario: &self.cell.scenario,

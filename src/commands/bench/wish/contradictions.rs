@@ -126,7 +126,8 @@ fn limits(args: &BenchArgs) -> Vec<Doubt> {
     );
     vec![
         no_gaps(args.arrival.spacing.is_some(), "spacing"),
-        no_gaps(args.arrival.burstiness.is_some(), "burstiness"),
+        // One that cannot be is said to be so, and no more.
+        no_gaps(args.arrival.burstiness.is_some_and(|shape| shape > 0.0), "burstiness"),
         (
             dataset.sharegpt_context_len.is_some() && !has_context,
             "`--sharegpt-context-len` has no effect on this data set, only on `sharegpt`, `custom` and `longbench_v2`; leave it out"

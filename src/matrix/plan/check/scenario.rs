@@ -96,7 +96,7 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
             .help("it is a share of the requests, such as 0.01"),
         );
     }
-    course(named, standard.as_ref(), mistakes);
+    course(named, mistakes);
     let searches_for_a_time = || {
         let search = entry.search.as_ref();
         search.is_some_and(|search| search.value.duration.is_some())
@@ -154,7 +154,7 @@ fn replayed(named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mistake>) {
 }
 
 /// A rate that changes and a search, each with what it cannot stand beside.
-fn course(named: &Named<ScenarioEntry>, standard: Option<&ScenarioEntry>, mistakes: &mut Vec<Mistake>) {
+fn course(named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mistake>) {
     let (entry, name) = (&named.value, &named.name);
     let ramp = entry.ramp.as_ref().map(|ramp| ramp.place.as_ref());
     let stages = entry.stages.as_ref().map(|stages| stages.place.as_ref());
@@ -172,8 +172,7 @@ fn course(named: &Named<ScenarioEntry>, standard: Option<&ScenarioEntry>, mistak
     }
     if let Some(pace) = entry.pace() {
         let place = ramp.or(stages).flatten();
-        let own = |entry: &ScenarioEntry| entry.prompts.as_ref().map(|prompts| prompts.value);
-        let prompts = own(entry).or_else(|| standard.and_then(own));
+        let prompts = entry.prompts.as_ref().map(|prompts| prompts.value);
         if let Some(why) = pace.objection(prompts.unwrap_or(u32::MAX)) {
             let mistake = Mistake::new(format!("the scenario `{name}` cannot be: `{}`", pace.name()));
             mistakes.push(at(mistake, place, why).help(match pace {
