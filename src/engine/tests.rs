@@ -291,7 +291,7 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
     assert!(
         check_model(&other, &facts)
             .unwrap_err()
-            .contains("serves `m`, `lora`, and `x` was asked for")
+            .contains("serves `m` and `lora`, and `x` was asked for")
     );
     let proof = reset_caches(&launch.contact, running.endpoint(), &http).await;
     assert_eq!(
