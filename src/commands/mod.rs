@@ -31,7 +31,8 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::cli::{Cli, Color, Command, PullWish, variable};
+use crate::base::secrets::{Redactor, is_secret_name};
+use crate::cli::{Cli, Color, Command, PullWish, variable, variables};
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::spec::source::{self, Mistake, Source};
@@ -118,7 +119,10 @@ pub fn supervised(cli: Cli) -> Outcome {
 /// # Errors
 /// Why it was not done, with the exit code.
 pub fn execute(cli: Cli) -> Outcome {
-    let outcome = dispatch(cli);
+    let outcome = dispatch(cli).map_err(|refusal| Refusal {
+        message: secrets().redact(&refusal.message).into_owned(),
+        ..refusal
+    });
     match UNWRITTEN.get() {
         Some(error) => undelivered(outcome, error),
         None => outcome,
@@ -224,10 +228,27 @@ impl From<PullWish> for engine::Pull {
 /// Why stdout could not be written, the first time that it could not.
 static UNWRITTEN: OnceLock<String> = OnceLock::new();
 
+/// The secrets of this command, which nothing that it writes may hold.
+static SECRETS: OnceLock<Redactor> = OnceLock::new();
+
+/// Hides these values, and those of our environment whose names are names of secrets, in all that this command writes from now on.
+pub(crate) fn hide_secrets(mut values: Vec<String>) {
+    let names = variables().into_iter().filter(|name| is_secret_name(name));
+    values.extend(names.filter_map(|name| variable(&name)));
+    SECRETS.get_or_init(|| Redactor::new(values.iter().map(String::as_str)));
+}
+
+/// What hides the secrets of this command.
+pub(crate) fn secrets() -> &'static Redactor {
+    SECRETS.get_or_init(Redactor::default)
+}
+
 /// Writes to stdout. A reader that went away ends the output and is no failure; for any other reason [`execute`] fails in the end.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let written = out
+        .write_all(secrets().redact(text).as_bytes())
+        .and_then(|()| out.flush());
     if let Err(error) = written
         && error.kind() != ErrorKind::BrokenPipe
     {
@@ -237,7 +258,9 @@ pub(crate) fn print(text: &str) {
 
 /// Writes to stderr; a terminal that went away is no reason to stop measuring.
 pub(crate) fn complain(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    let _ = std::io::stderr()
+        .lock()
+        .write_all(secrets().redact(text).as_bytes());
 }
 
 /// All mistakes drawn in the order of their places, with a last line that counts them.

@@ -1,5 +1,6 @@
 //! Answers and servers that are sound in their own way: printed over many lines, never closed, redirected, without text or without counts.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -113,6 +114,43 @@ fn a_server_that_never_closes_neither_keeps_slots_nor_lengthens_the_load() {
     // Each would have taken a second.
     let duration = line["duration"].as_f64().expect("a number");
     assert!(duration < 3.0, "{duration} s");
+}
+
+/// As some gateways answer a wrong key.
+#[test]
+fn keys_that_a_server_repeats_are_in_no_file_and_no_stream() {
+    let said = r#"{"error": "key planted-header-1 of planted-other-2 refused, body planted-body-3"}"#;
+    let port = serve(whole("500 Internal Server Error", "", said), false);
+    let desk = Desk::new();
+    let ran = desk.random(
+        "vllm",
+        port,
+        &[
+            "--num-prompts",
+            "2",
+            "--warmup-requests",
+            "0",
+            "--ready-check-timeout-sec",
+            "0",
+            "--model",
+            "m",
+            "--output-details",
+            "--records",
+            "records.jsonl",
+            "--header",
+            "Authorization=Bearer planted-header-1",
+            "X-Auth=planted-other-2",
+            "--extra-request-body",
+            r#"{"api_key": "planted-body-3"}"#,
+        ],
+    );
+    let ran = ran.exits(3).says("key *** of *** refused, body ***");
+    let records = fs::read_to_string(desk.path().join("records.jsonl")).expect("records are written");
+    let lines = serde_json::to_string(&desk.lines()).expect("it is JSON");
+    for text in [&ran.stdout, &ran.stderr, &records, &lines] {
+        assert!(!text.contains("planted-"), "{text}");
+    }
+    assert!(records.contains("refused"), "{records}");
 }
 
 #[test]

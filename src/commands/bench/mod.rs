@@ -27,7 +27,7 @@ use self::wish::{Environment, Warmup, Wish};
 use crate::base::clock;
 use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
-use crate::commands::{Outcome, Refusal, complain, print, run};
+use crate::commands::{Outcome, Refusal, complain, hide_secrets, print, run};
 use crate::engine;
 use crate::exit::Exit;
 use crate::judge::metrics;
@@ -62,6 +62,7 @@ pub fn execute(args: &BenchArgs) -> Outcome {
         in_ci: cli::variable("SGLANG_IS_IN_CI"),
         profiler_dir: cli::variable("SGLANG_TORCH_PROFILER_DIR"),
     };
+    hide_secrets(wish::secrets(args, &environment));
     let wish = Wish::read(args, &environment).map_err(|mistakes| {
         let lines: String = mistakes
             .iter()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::wish::Wish;
 use crate::base::clock;
-use crate::commands::Refusal;
+use crate::commands::{Refusal, secrets};
 use crate::matrix::spec::workload::Profile;
 
 /// Finds out before anything is sent whether every file can be written.
@@ -83,7 +83,7 @@ pub(super) fn is_csv(wish: &Wish, path: &Path) -> bool {
 /// # Errors
 /// As [`write`].
 pub(super) fn append(path: &Path, text: &str) -> Result<(), Refusal> {
-    let written = open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = open(path).and_then(|mut file| file.write_all(secrets().redact(text).as_bytes()));
     written.map_err(|error| cannot("append to", path, &error))
 }
 
@@ -98,7 +98,7 @@ pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> 
         let _ = file.lock();
         let mut file = BufWriter::with_capacity(1 << 20, file);
         for line in lines {
-            file.write_all(line.as_bytes())?;
+            file.write_all(secrets().redact(&line).as_bytes())?;
         }
         file.flush()
     };
@@ -110,7 +110,7 @@ pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> 
 /// # Errors
 /// The load ran, and its result cannot be kept.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), Refusal> {
-    fs::write(path, text).map_err(|error| cannot("write", path, &error))
+    fs::write(path, secrets().redact(text).as_bytes()).map_err(|error| cannot("write", path, &error))
 }
 
 fn cannot(what: &str, path: &Path, error: &io::Error) -> Refusal {

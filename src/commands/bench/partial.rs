@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::complain;
 use super::wish::Wish;
+use crate::commands::secrets;
 use crate::load::Sink;
 use crate::results::store::partial;
 
@@ -12,7 +13,7 @@ use crate::results::store::partial;
 pub(super) fn begin(wish: &Wish) -> Option<Sink> {
     let path = place(wish.output.records.as_ref()?)?;
     let (sink, records) = Sink::new(Sink::ROOM, false);
-    match partial::keep_at(&path, records) {
+    match partial::keep_at(&path, records, secrets().clone()) {
         Ok(()) => Some(sink),
         Err(error) => {
             complain(&format!("note: no record is kept during the load: {error}\n"));

@@ -258,7 +258,7 @@ impl Ended<'_> {
         notes.extend(notes::responses(&Responses {
             requests,
             scenario: &self.wish.scenario,
-            model: &self.model,
+            model: self.model,
             listed: &[],
             protocol: self.wish.backend.protocol(),
             is_simulated: self.is_simulated,

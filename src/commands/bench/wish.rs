@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+pub(super) use request::secrets;
+
 use super::arrivals::{self, Steady};
 use crate::base::units::Span;
 use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, Rules, written};

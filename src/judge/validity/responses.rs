@@ -422,15 +422,17 @@ fn lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
+/// Whether an answer is one of a kind.
+type IsIts = fn(&Request) -> bool;
+
 /// Weights that went to NaN, or a kernel that returns nothing, answer with one token all the time, and quickly; a server that sends the
 /// prompt back computes nothing at all.
 fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     let answers = answers(responses.requests);
-    let is_one_token: fn(&Request) -> bool =
-        |request| request.uniform.is_some_and(|share| share >= ONE_TOKEN);
-    let is_echo: fn(&Request) -> bool = |request| request.uniform.is_some() && request.echoes_prompt;
+    let is_one_token: IsIts = |request| request.uniform.is_some_and(|share| share >= ONE_TOKEN);
+    let is_echo: IsIts = |request| request.uniform.is_some() && request.echoes_prompt;
     // Where single answers are told apart, a small share of them is named too.
-    let kinds: [(_, _, Option<fn(&Request) -> bool>, _, _, _); 4] = [
+    let kinds: [(_, _, Option<IsIts>, _, _, _); 4] = [
         (
             answers.one_token_share(),
             answers.one_token,
@@ -496,7 +498,7 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
 }
 
 /// The median time of a token of some answers, relative to that of all others; `None` without either.
-fn pace(responses: &Responses<'_>, is_its: fn(&Request) -> bool) -> Option<f64> {
+fn pace(responses: &Responses<'_>, is_its: IsIts) -> Option<f64> {
     let of_token = |request: &Request| {
         let (first, last) = (request.chunks.first()?, request.chunks.last()?);
         let further = reported_tokens(request)?

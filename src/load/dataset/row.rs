@@ -96,7 +96,7 @@ fn said(prompt: &Prompt) -> Cow<'_, [u8]> {
             images.chain(text.as_bytes()).copied().collect()
         }
     };
-    bytes.extend(turns.iter().flat_map(|turns| json(turns)));
+    bytes.extend(turns.iter().flat_map(json));
     bytes.into()
 }
 

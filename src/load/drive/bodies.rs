@@ -71,7 +71,7 @@ fn make(items: &[(usize, Item)], shared: &Shared, next: &AtomicUsize, made: &Syn
 }
 
 fn body(item: &Item, shared: &Shared) -> Vec<u8> {
-    let (bytes, ..) =
-        composed(item, &item.content, shared).expect("every body was made once before the load began");
-    bytes
+    composed(item, &item.content, shared)
+        .expect("every body was made once before the load began")
+        .bytes
 }

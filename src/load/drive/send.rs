@@ -125,7 +125,11 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
     share
         .into_iter()
         .map(|(index, item)| {
-            let (bytes, limit_tokens, model) = composed(&item, &item.content, shared)
+            let Composed {
+                bytes,
+                limit_tokens,
+                model,
+            } = composed(&item, &item.content, shared)
                 .map_err(|source| DriveError::Encode { index, source })?;
             let place = next;
             next += item.rounds();
@@ -156,13 +160,17 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
         .collect()
 }
 
-/// The bytes of a request for what an item asks; the most output tokens that they allow, where it is another number; and the model
-/// that they name, where it is another one.
-pub(super) fn composed(
-    item: &Item,
-    content: &Content,
-    shared: &Shared,
-) -> Result<(Vec<u8>, Option<u32>, Option<String>), EncodeError> {
+/// A request as it is sent.
+pub(super) struct Composed {
+    pub(super) bytes: Vec<u8>,
+    /// The most output tokens that the bytes allow, where that is another number than was asked for.
+    pub(super) limit_tokens: Option<u32>,
+    /// The model that the bytes name, where it is another than the load's.
+    pub(super) model: Option<String>,
+}
+
+/// The request for what an item asks.
+pub(super) fn composed(item: &Item, content: &Content, shared: &Shared) -> Result<Composed, EncodeError> {
     let ask = Ask {
         model: &shared.target.model,
         tokens: item.asked_tokens,
@@ -172,10 +180,15 @@ pub(super) fn composed(
         extras: item.extras.as_deref(),
     };
     let body = protocol::encode(&shared.target.dialect, content, &ask)?;
-    let limit = protocol::limit(&shared.target.dialect, &ask).filter(|limit| *limit != item.asked_tokens);
+    let limit_tokens =
+        protocol::limit(&shared.target.dialect, &ask).filter(|limit| *limit != item.asked_tokens);
     let model = protocol::other_model(&shared.target.dialect, &ask);
     let bytes = client::compose(&shared.target, ask.routing_key(), &body);
-    Ok((bytes, limit, model))
+    Ok(Composed {
+        bytes,
+        limit_tokens,
+        model,
+    })
 }
 
 /// Why nothing more is sent.

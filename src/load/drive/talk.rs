@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Item;
-use super::send::{Job, Shared, composed};
+use super::send::{Composed, Job, Shared, composed};
 use crate::load::dataset::Content;
 use crate::results::record::outsourced::Text;
 use crate::results::record::request::Request;
@@ -61,7 +61,11 @@ impl Talk {
         self.history.extend(turn);
         self.said += 1;
         let content = Content::Messages(std::mem::take(&mut self.history));
-        let (bytes, limit_tokens, model) = composed(&self.item, &content, shared)
+        let Composed {
+            bytes,
+            limit_tokens,
+            model,
+        } = composed(&self.item, &content, shared)
             .expect("a protocol that carried the first round carries messages");
         if let Content::Messages(history) = content {
             self.history = history;

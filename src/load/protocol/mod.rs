@@ -206,11 +206,12 @@ pub fn limit(dialect: &Dialect, ask: &Ask<'_>) -> Option<u32> {
 /// The model that a body names, where it is another than the load's.
 pub fn other_model(dialect: &Dialect, ask: &Ask<'_>) -> Option<String> {
     let row = ask.extras.map(|extras| &extras.body);
-    let named = [Some(&dialect.body), Some(ask.body), row]
+    // What is named last wins.
+    let named = [row, Some(ask.body), Some(&dialect.body)]
         .into_iter()
         .flatten()
-        .filter_map(|fields| fields.get("model")?.as_str());
-    let name = ask.lora.or_else(|| named.last())?;
+        .find_map(|fields| fields.get("model")?.as_str());
+    let name = ask.lora.or(named)?;
     (name != ask.model).then(|| name.to_owned())
 }
 

@@ -41,19 +41,17 @@ impl Store {
     }
 }
 
-/// Keeps the records that `records` brings until its other end is gone, as lines of JSON in a file of its own, on a thread of its own.
+/// Keeps the records that `records` brings until its other end is gone, as lines of JSON without secrets in a file of its own, on a thread of its own.
 /// A file of that name that an earlier load left is set aside.
 ///
 /// # Errors
 /// The disk refuses.
-pub fn keep_at(path: &Path, records: Receiver<Request>) -> Result<()> {
+pub fn keep_at(path: &Path, records: Receiver<Request>, redactor: Redactor) -> Result<()> {
     if path.exists() {
         set_aside(path)?;
     }
     let file = File::create(path).tried("make", path)?;
-    beside(path, move || {
-        keep(&mut BufWriter::new(file), &records, &Redactor::default())
-    })
+    beside(path, move || keep(&mut BufWriter::new(file), &records, &redactor))
 }
 
 /// Runs `work` on a thread of its own. A disk that is full is reported when the measurement is written.

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Environment;
+use crate::base::secrets::is_secret_name;
 use crate::cli::bench::{Backend, BenchArgs, DatasetName};
 use crate::load::{Address, Headers, Scheme};
 use crate::matrix::plan::{Dialect, Protocol, Usage};
@@ -65,6 +66,36 @@ pub(super) fn headers(args: &BenchArgs, environment: &Environment) -> Result<(Ke
         (Ok(headers), true) => Ok((auth, headers)),
         _ => Err(mistakes),
     }
+}
+
+/// The values that nothing may show: keys of the environment, headers that carry one by their name, and fields of bodies that are named as secrets are.
+pub(crate) fn secrets(args: &BenchArgs, environment: &Environment) -> Vec<String> {
+    const CARRIERS: [&str; 5] = ["auth", "key", "token", "secret", "cookie"];
+    let carries = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        CARRIERS.iter().any(|part| name.contains(part))
+    };
+    let headers = args
+        .server
+        .header
+        .iter()
+        .filter_map(|header| header.split_once('='));
+    let sent = headers
+        .filter(|(name, _)| carries(name))
+        .map(|(_, value)| value.to_owned());
+    let body = args.sampling.extra_request_body.as_deref().unwrap_or_default();
+    let fields: Map<String, Value> = serde_json::from_str(body).unwrap_or_default();
+    let named = fields.into_iter().filter(|(name, _)| is_secret_name(name));
+    let bodies = named.filter_map(|(_, value)| value.as_str().map(str::to_owned));
+    let keys = [environment.bearer.clone(), environment.key.clone()];
+    let whole = keys.into_iter().flatten().chain(sent).chain(bodies);
+    // A server that repeats a header may leave the word before the key out.
+    whole
+        .flat_map(|value| {
+            let key = value.split_once(' ').map(|(_, key)| key.to_owned());
+            std::iter::once(value).chain(key)
+        })
+        .collect()
 }
 
 /// What stands in bodies under the user's own fields.
