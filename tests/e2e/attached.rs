@@ -169,7 +169,7 @@ fn a_model_that_a_running_server_does_not_serve_is_refused_before_anything_start
     bench
         .run(&[])
         .exits(4)
-        .says("engine `running` serves `org/model-8b`, and `org/model-8` was asked for")
+        .says("engine `running` serves `m` and `org/model-8b`, and `org/model-8` was asked for")
         .says("did you mean `org/model-8b`?");
     assert!(!bench.results().exists() || std::fs::read_dir(bench.results()).unwrap().next().is_none());
     named("org/model-8b").run(&["--only", "scenario=load"]).exits(0);

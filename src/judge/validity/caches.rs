@@ -166,7 +166,12 @@ fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
         };
         (queries > 0.0).then(|| ((hits - common - surplus(queries)).max(0.0) / queries, told()))
     });
-    let answered = warm_in_answers(met, common);
+    let reported = met
+        .requests
+        .iter()
+        .filter_map(|request| request.usage?.prompt)
+        .map(f64::from);
+    let answered = warm_in_answers(met, common + surplus(reported.sum()));
     // Of two that contradict each other the worse is believed.
     match (counted, answered) {
         (Some(counted), Some(answered)) if answered.0 > counted.0 => Some(answered),

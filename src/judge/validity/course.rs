@@ -10,8 +10,11 @@ const PARTS: usize = 10;
 /// How far the throughput of a part may lie from that of its neighbours and still count as the same.
 const SAME: f64 = 0.25;
 
-/// Standard deviations within which a difference may come from arrivals at random.
+/// Standard deviations within which the number in flight may rise by arrivals at random.
 const CHANCE: f64 = 3.0;
+
+/// Standard deviations within which the throughput of a part may differ by arrivals at random: three would take a ramp for steady.
+const STEADY_CHANCE: f64 = 2.0;
 
 /// Below this many requests in flight a queue is no queue.
 const QUEUE: f64 = 8.0;
@@ -81,7 +84,7 @@ fn steady_share(requests: &[Request], seconds: f64, has_rate: bool) -> Option<f6
         return None;
     }
     let same = match has_rate {
-        true => SAME.max(CHANCE / running_in_part(requests, part).sqrt()),
+        true => SAME.max(STEADY_CHANCE / running_in_part(requests, part).sqrt()),
         false => SAME,
     };
     let longest = (0..PARTS)

@@ -413,7 +413,7 @@ pub const TABLE: &[Entry] = &[
         only: &[],
         means: "Throughput never stayed the same for long.",
         mend: "Send more requests, or look at the course over time in the report for what changed.",
-        bound: "`steady`: 0.3 of the time within a quarter of its own mean; at a rate also within what random arrivals explain (three standard deviations)",
+        bound: "`steady`: 0.3 of the time within a quarter of its own mean; at a rate also within what random arrivals explain (two standard deviations)",
         source: "tenths of the window, at least two of them alike",
         brings: &[],
     },
