@@ -82,6 +82,29 @@ fn a_plan_edited_by_hand_is_refused_without_a_panic() {
     }
 }
 
+#[test]
+fn a_pipe_or_a_device_in_the_place_of_a_file_is_refused_at_once() {
+    for name in ["plan.json", "run.json"] {
+        let (bench, run) = copy();
+        let path = run.join(name);
+        fs::remove_file(&path).expect("it can be removed");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .expect("a pipe can be made");
+        let ran = bench.call(&["report", "results/r"]);
+        assert!(ran.stderr.contains("no plain file"), "{name}: {}", ran.stderr);
+        fs::remove_file(&path).expect("it can be removed");
+        std::os::unix::fs::symlink("/dev/zero", &path).expect("a link can be made");
+        let ran = bench.call(&["report", "results/r"]);
+        assert!(ran.stderr.contains("no plain file"), "{name}: {}", ran.stderr);
+    }
+}
+
 /// Figures that somebody wrote who did not measure them: a throughput that duration and tokens do not make.
 #[test]
 fn a_summary_that_contradicts_itself_is_told_and_not_shown() {

@@ -1,13 +1,14 @@
 //! The journal: what happened, one event a line. Only ever appended to; each line is on disk before anything goes on.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::clean::{Form, json};
+use super::reader::open_plain;
 use super::{Result, Tried};
 use crate::base::clock;
 use crate::base::secrets::Redactor;
@@ -95,7 +96,8 @@ pub struct Told {
 
 /// Reads a journal. A torn last line is passed over without a word.
 pub fn read(path: &Path) -> io::Result<Told> {
-    let text = std::fs::read(path)?;
+    let mut text = Vec::new();
+    open_plain(path)?.read_to_end(&mut text)?;
     let mut told = Told::default();
     for (index, line) in whole(&text).split_inclusive(|byte| *byte == b'\n').enumerate() {
         match serde_json::from_slice::<Line>(line) {

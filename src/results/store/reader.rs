@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -248,11 +250,28 @@ impl Run {
             });
         };
         let path = folder.join(name);
-        match File::open(&path) {
+        match open_plain(&path) {
             Ok(file) => Ok((file, path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::Missing { path, help }),
             Err(error) => Err(error).tried("open", &path),
         }
+    }
+}
+
+/// Opens a file to read it. A pipe, on which opening would wait, and a device, which may have no end, are refused.
+///
+/// # Errors
+/// It is no plain file, or the disk refuses.
+pub(super) fn open_plain(path: &Path) -> io::Result<File> {
+    let waits_for_nobody =
+        i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of `open` is a small number");
+    let file = File::options()
+        .read(true)
+        .custom_flags(waits_for_nobody)
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file")),
     }
 }
 
@@ -382,7 +401,7 @@ struct Version {
 /// Reads a JSON file; `help` says what to do if it is missing.
 pub fn json<T: DeserializeOwned>(path: &Path, help: &'static str) -> Result<T> {
     let path = path.to_owned();
-    let bytes = File::open(&path).and_then(|file| {
+    let bytes = open_plain(&path).and_then(|file| {
         let mut bytes = Vec::new();
         file.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
