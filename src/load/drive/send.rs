@@ -33,7 +33,7 @@ use crate::results::record::request::{Class, Failure, Oddity, Request, is_same_m
 /// How many connections a thread may have in the making at first; servers with a short accept queue answer a flood of them with
 /// seconds of retries. Each that stands at once makes room for one more, since nearly all servers take them as fast as they come.
 /// A request that waits counts as sent after it: the wait is our delay, and in the lag.
-pub(super) const CONNECTS: usize = 1024;
+pub(super) const CONNECTS: usize = 256;
 /// So many requests that are due at once are begun before the event loop looks at its sockets.
 pub(super) const BURST: usize = 16;
 

@@ -344,13 +344,6 @@ fn full() -> (tokio::net::TcpListener, Vec<std::net::TcpStream>) {
 
 #[tokio::test]
 async fn what_a_request_waits_for_other_connections_is_lag_and_not_the_servers_time() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let raised = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    setrlimit(Resource::Nofile, raised).unwrap();
     for is_bare in [true, false] {
         let (listener, _taken) = full();
         let mut load = load(listener.local_addr().unwrap().port(), &vec![0; CONNECTS + 40]);

@@ -16,9 +16,6 @@ use crate::load::drive::slots::Slot;
 use crate::load::exchange::{Live, RETRY};
 use crate::load::protocol::Decoder;
 
-/// How many connections may be in the making once one had to be asked for again.
-const FEWER: usize = CONNECTS / 4;
-
 /// A request that has a slot, and what is needed to send it.
 pub(super) struct Begun {
     pub(super) job: Job,
@@ -142,7 +139,7 @@ impl Round {
         if let Some(stream) = self.streams[place].as_mut().filter(|stream| stream.is_connecting) {
             stream.is_connecting = false;
             self.connecting -= 1;
-            self.connects = FEWER;
+            self.connects = CONNECTS;
         }
     }
 }
