@@ -277,7 +277,15 @@ where
             }
         }
         running.look().await;
-        let probing = proven(&probe, launch.patience.probe.duration());
+        let noted = || async {
+            let answer = probe().await;
+            if let Err(wrong) = &answer {
+                watch.note(format!("the first request: {}", wrong.clone().reason()));
+            }
+            answer
+        };
+        watch.note(String::new());
+        let probing = proven(&noted, launch.patience.probe.duration());
         tokio::pin!(probing);
         loop {
             tokio::select! {
@@ -370,7 +378,7 @@ struct Watch<'a> {
     log: &'a Log,
     is_audible: bool,
     began: Moment,
-    /// What it answered last when it was asked for its health.
+    /// What it answered last when it was asked for its health, then for a token.
     answer: Mutex<String>,
 }
 
@@ -382,21 +390,32 @@ impl Watch<'_> {
             .map_or_else(|| "start".to_owned(), |(phase, _)| phase)
     }
 
+    /// Keeps what it answered last.
+    fn note(&self, answer: String) {
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+    }
+
+    /// How far it is; `phase` names what the log does not tell, which has a limit of its own.
     fn progress(&self, phase: Option<&str>) -> Progress {
+        let patience = &self.launch.patience;
+        let limit = if phase.is_some() {
+            patience.probe
+        } else {
+            patience.start
+        };
         Progress {
             phase: phase.map_or_else(|| self.phase(), str::to_owned),
             elapsed: clock::now().since(self.began),
             last_line: match self.log.last_line() {
-                line if line.is_empty() => self.waits(),
+                line if line.is_empty() => self.waits(limit),
                 line => line,
             },
         }
     }
 
     /// What is waited for while its log says nothing: its last answer, and how long.
-    fn waits(&self) -> String {
+    fn waits(&self, limit: Span) -> String {
         let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
-        let limit = self.launch.patience.start;
         match answer.is_empty() {
             true => format!("waits {limit} at most"),
             false => format!("{answer}; waits {limit} at most"),

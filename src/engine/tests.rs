@@ -315,6 +315,41 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
 }
 
 #[tokio::test]
+async fn waiting_for_a_token_shows_the_last_answer_and_its_own_limit() {
+    let bench = Bench::new();
+    let mut running = bench.start(&python(SERVER)).await.unwrap();
+    ready(
+        &mut running,
+        &python(SERVER),
+        &http_client(),
+        || async { Ok(()) },
+        || None,
+        |_| {},
+    )
+    .await
+    .unwrap();
+    let mut far = attached(&format!("http://127.0.0.1:{}", running.endpoint().port));
+    far.patience.probe = Span::seconds(2);
+    let mut attachment = bench.start(&far).await.unwrap();
+    let probe = || async { Err(NoToken::Yet("status 500".to_owned())) };
+    let (mut told, http) = (Vec::new(), http_client());
+    let waiting = ready(
+        &mut attachment,
+        &far,
+        &http,
+        probe,
+        || None,
+        |progress| {
+            told.push(progress.last_line);
+        },
+    );
+    waiting.await.unwrap_err();
+    let last = told.last().unwrap();
+    assert_eq!(last, "the first request: status 500; waits 2s at most");
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn health_without_a_token_is_a_lie() {
     let bench = Bench::new();
     let launch = python(SERVER);

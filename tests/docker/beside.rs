@@ -66,7 +66,13 @@ fn two_launches_run_on_gpus_of_their_own_and_a_third_waits() {
         "{:?}",
         of("two").beside
     );
-    assert!(ran.stdout.contains("measured beside besidetwo"), "{}", ran.stdout);
+    // On a busy machine the third one may begin before the first one's load is over.
+    let mut notes = ran
+        .stdout
+        .lines()
+        .filter(|line| line.contains("besideone@1: measured beside"));
+    let note = notes.next().unwrap_or_else(|| panic!("{}", ran.stdout));
+    assert!(note.contains("besidetwo"), "{note}");
     // The third begins only when one of the others is gone.
     let at = |is: &dyn Fn(&Event) -> bool| run.journal.iter().position(|(_, event)| is(event));
     let begins =
