@@ -5,7 +5,7 @@
 //! requests, dealt in turn, so that the rest of the process does not disturb it; the only thing threads share is the
 //! count of slots, because a cap that is split over threads would leave slots idle. It draws no schedule, makes no prompts and
 //! counts no tokens; request bodies are made before the measurement begins, and those of many long
-//! prompts ahead of their turn ([`bodies`]).
+//! prompts ahead of their turn (`bodies`).
 
 mod bodies;
 mod plain;
