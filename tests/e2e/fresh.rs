@@ -497,7 +497,7 @@ datasets: {{ sharegpt: data/conversations.json }}
         "--most",
         "10",
         "--target",
-        "30%",
+        "26%",
     ];
     let ran = bench.call(&[&noise[..], &GATE[..]].concat()).exits(0);
     let ran = ran.says("the target not reached");
