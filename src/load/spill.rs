@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// The way into the file.
 #[derive(Debug)]
 pub struct Spill {
-    shelf: Arc<Shelf>,
+    file: Arc<SpillFile>,
     queue: SyncSender<(u64, Vec<u8>)>,
     /// Where the next block goes.
     next: AtomicU64,
@@ -37,7 +37,7 @@ pub struct Spill {
 
 /// The blocks that were put out of memory.
 #[derive(Debug)]
-struct Shelf {
+struct SpillFile {
     file: File,
     /// Blocks that were handed over.
     sent: AtomicU64,
@@ -63,22 +63,14 @@ impl Spill {
     /// # Errors
     /// The disk refuses.
     pub fn new(folder: &Path, budget: usize) -> io::Result<Arc<Self>> {
-        let shelf = Arc::new(Shelf {
-            file: tempfile::tempfile_in(folder)?,
-            sent: AtomicU64::new(0),
-            written: Mutex::new(0),
-            more: Condvar::new(),
-            refused: Mutex::default(),
-            missed: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-        });
+        let file = Arc::new(SpillFile::new(tempfile::tempfile_in(folder)?));
         let (queue, blocks) = sync_channel(ROOM);
-        let writer = Arc::clone(&shelf);
+        let writer = Arc::clone(&file);
         thread::Builder::new()
             .name("answers".to_owned())
             .spawn(move || writer.write(&blocks))?;
         Ok(Arc::new(Self {
-            shelf,
+            file,
             queue,
             next: AtomicU64::new(0),
             held: AtomicUsize::new(0),
@@ -88,7 +80,7 @@ impl Spill {
 
     /// That blocks stayed in memory because the queue was full or the disk refused them.
     pub fn missed(&self) -> Option<String> {
-        let missed = self.shelf.missed.load(Ordering::Relaxed);
+        let missed = self.file.missed.load(Ordering::Relaxed);
         (missed > 0).then(|| {
             format!("{missed} blocks of answers stayed in memory while the load ran: the disk was too slow or refused them")
         })
@@ -96,7 +88,7 @@ impl Spill {
 
     /// That blocks were written and could not be read again: what was computed since lacks them.
     pub fn lost(&self) -> Option<String> {
-        let lost = self.shelf.lost.load(Ordering::Relaxed);
+        let lost = self.file.lost.load(Ordering::Relaxed);
         (lost > 0).then(|| format!("{lost} times a part of an answer could not be read from the disk again"))
     }
 
@@ -141,18 +133,18 @@ impl Spill {
         };
         let at = self.next.fetch_add(length.into(), Ordering::Relaxed);
         // Before it is sent: who reads waits for as many as were announced.
-        self.shelf.sent.fetch_add(1, Ordering::AcqRel);
+        self.file.sent.fetch_add(1, Ordering::AcqRel);
         match self.queue.try_send((at, block)) {
             Ok(()) => {
-                let shelf: Arc<dyn Blocks> = Arc::clone(&self.shelf) as Arc<dyn Blocks>;
-                bytes.lies(&shelf, Place { at, length });
+                let file: Arc<dyn Blocks> = Arc::clone(&self.file) as Arc<dyn Blocks>;
+                bytes.lies(&file, Place { at, length });
                 self.held.fetch_sub(held.0, Ordering::Relaxed);
                 *held = Held(0);
                 true
             }
             Err(TrySendError::Full((_, block)) | TrySendError::Disconnected((_, block))) => {
-                self.shelf.sent.fetch_sub(1, Ordering::AcqRel);
-                self.shelf.missed.fetch_add(1, Ordering::Relaxed);
+                self.file.sent.fetch_sub(1, Ordering::AcqRel);
+                self.file.missed.fetch_add(1, Ordering::Relaxed);
                 *bytes.end() = block;
                 false
             }
@@ -160,7 +152,20 @@ impl Spill {
     }
 }
 
-impl Shelf {
+impl SpillFile {
+    /// An empty file, to which nothing was sent yet.
+    fn new(file: File) -> Self {
+        Self {
+            file,
+            sent: AtomicU64::new(0),
+            written: Mutex::new(0),
+            more: Condvar::new(),
+            refused: Mutex::default(),
+            missed: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
     fn write(&self, blocks: &Receiver<(u64, Vec<u8>)>) {
         for (at, block) in blocks {
             if self.file.write_all_at(&block, at).is_err() {
@@ -185,7 +190,7 @@ impl Shelf {
     }
 }
 
-impl Blocks for Shelf {
+impl Blocks for SpillFile {
     fn read(&self, place: Place, into: &mut Vec<u8>) {
         self.settle();
         {
@@ -256,19 +261,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, b"").unwrap();
-        let shelf = Arc::new(Shelf {
+        let file = Arc::new(SpillFile::new(
             // Nothing can be written through it.
-            file: File::open(path).unwrap(),
-            sent: AtomicU64::new(0),
-            written: Mutex::new(0),
-            more: Condvar::new(),
-            refused: Mutex::default(),
-            missed: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-        });
+            File::open(path).unwrap(),
+        ));
         let (queue, blocks) = sync_channel(1);
         let spill = Spill {
-            shelf: Arc::clone(&shelf),
+            file: Arc::clone(&file),
             queue,
             next: AtomicU64::new(0),
             held: AtomicUsize::new(0),
@@ -280,10 +279,10 @@ mod tests {
             !spill.relieve(&mut other, &mut Held::default()),
             "nobody writes yet"
         );
-        let missed = || shelf.missed.load(Ordering::Relaxed);
+        let missed = || file.missed.load(Ordering::Relaxed);
         assert_eq!((missed(), other.here().len()), (1, BLOCK));
         drop(spill);
-        shelf.write(&blocks);
+        file.write(&blocks);
         assert_eq!(missed(), 2);
         assert_eq!((one.all(), other.all()), (vec![1; BLOCK], vec![2; BLOCK]));
     }
@@ -295,7 +294,7 @@ mod tests {
         let mut block = bytes(&[1; BLOCK]);
         assert!(spill.relieve(&mut block, &mut Held::default()));
         assert_eq!((block.all(), spill.lost()), (vec![1; BLOCK], None));
-        spill.shelf.file.set_len(10).unwrap();
+        spill.file.file.set_len(10).unwrap();
         assert!(block.all().is_empty());
         assert!(spill.lost().is_some());
     }

@@ -15,8 +15,9 @@ pub fn repeated_token_share(
     prompts: &[Prompt],
     tokenizer: &Tokenizer,
 ) -> Result<Option<f64>, TokenizerError> {
-    let Some(of_bytes) = repeated_share(prompts).filter(|share| *share < MUCH) else {
-        return Ok(repeated_share(prompts));
+    let of_bytes = match repeated_share(prompts) {
+        Some(share) if share < MUCH => share,
+        known => return Ok(known),
     };
     let mut texts: Vec<&str> = prompts
         .iter()
