@@ -42,7 +42,7 @@ pub fn execute() -> Outcome {
     if !message.is_empty() {
         return Err(Refusal::unfit(message));
     }
-    if swept.removed.is_empty() {
+    if swept.removed.is_empty() && swept.notes.is_empty() {
         print("nothing was left\n");
     }
     Ok(Exit::Done)

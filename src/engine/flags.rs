@@ -140,7 +140,7 @@ async fn of_image(
         launch: &launch.id,
         patience: PATIENCE,
     };
-    let text = docker::help(asking.whereabouts, dry).await?;
+    let text = docker::help(asking.whereabouts, asking.cache, dry).await?;
     learn(&kept, &text)
 }
 

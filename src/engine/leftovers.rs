@@ -149,12 +149,14 @@ pub struct Swept {
 ///
 /// `cache` is where starts are recorded, by which processes without marks are found.
 pub async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Path) -> Swept {
-    let (processes, containers) = tokio::join!(processes(grace, cache), docker::sweep(grace, whereabouts));
+    let (processes, containers) =
+        tokio::join!(processes(grace, cache), docker::sweep(grace, whereabouts, cache));
     // Containers that share the host's memory are gone by now as well.
-    let freed = start_record::settle(cache);
+    let memory = start_record::settle(cache);
     Swept {
-        removed: [processes.removed, containers.removed, freed].concat(),
+        removed: [processes.removed, containers.removed, memory.freed].concat(),
         remaining: [processes.remaining, containers.remaining].concat(),
+        notes: [containers.notes.clone(), memory.remaining].concat(),
         ..containers
     }
 }

@@ -53,6 +53,8 @@ pub(super) struct Freed {
     pub(super) bytes: u64,
     /// The files of this user that are new since the start, used by nobody, and were never seen with the engine.
     unattributed: Vec<PathBuf>,
+    /// The files that the engine was seen to write, and that somebody uses or may use.
+    used: Vec<PathBuf>,
 }
 
 impl Freed {
@@ -65,23 +67,44 @@ impl Freed {
             1 => format!("; {megabytes:.1} MB that it left in {FOLDER} are freed (1 file)"),
             files => format!("; {megabytes:.1} MB that it left in {FOLDER} are freed ({files} files)"),
         };
-        let names = self.unattributed.iter().filter_map(|path| path.file_name());
-        let names: Vec<String> = names.take(NAMED).map(|name| format!("{name:?}")).collect();
-        let names = names.join(", ");
-        match self.unattributed.len() {
-            0 => {}
-            1 => words.push_str(&format!(
-                "; 1 new file in {FOLDER} was not seen with it and stays: {names}"
+        match &self.unattributed[..] {
+            [] => {}
+            [one] => words.push_str(&format!(
+                "; 1 new file in {FOLDER} was not seen with it and stays: {}",
+                names(std::slice::from_ref(one))
             )),
-            files => {
-                let more = if files > NAMED { ", …" } else { "" };
-                words.push_str(&format!(
-                    "; {files} new files in {FOLDER} were not seen with it and stay: {names}{more}"
-                ));
-            }
+            several => words.push_str(&format!(
+                "; {} new files in {FOLDER} were not seen with it and stay: {}",
+                several.len(),
+                names(several)
+            )),
+        }
+        if let Some(used) = self.used_words() {
+            words.push_str(&format!("; {used}"));
         }
         words
     }
+
+    /// What is said of the files that stay because somebody uses them or may use them, if there are any.
+    pub(super) fn used_words(&self) -> Option<String> {
+        let files = match self.used.len() {
+            0 => return None,
+            1 => "1 file".to_owned(),
+            files => format!("{files} files"),
+        };
+        Some(format!(
+            "{files} that it wrote in {FOLDER} may be in use by another process, and may not be removed: {}",
+            names(&self.used)
+        ))
+    }
+}
+
+/// The names of the first of these files.
+fn names(files: &[PathBuf]) -> String {
+    let names = files.iter().filter_map(|path| path.file_name());
+    let mut names: Vec<String> = names.take(NAMED).map(|name| format!("{name:?}")).collect();
+    names.extend((files.len() > NAMED).then(|| "…".to_owned()));
+    names.join(", ")
 }
 
 /// Tells when somebody makes a file in shared memory. An engine that is ended right after it made one is otherwise not seen with it.
@@ -237,6 +260,9 @@ fn remove(left: Vec<(File, fs::Metadata)>, seen: &BTreeSet<File>) -> Freed {
         let is_open_to_others = about.mode() & 0o066 != 0;
         let is_hidden = used.is_partial && is_open_to_others;
         if is_hidden || used.inodes.contains(&file.inode) {
+            if seen.contains(&file) {
+                freed.used.push(file.path);
+            }
             continue;
         }
         if !seen.contains(&file) {
@@ -416,6 +442,7 @@ mod tests {
                 files: 1,
                 bytes: 8192,
                 unattributed: vec![foreign.clone(), read.clone()],
+                used: vec![open.clone()],
             }
         );
         for stays in [&old, &open, &read, &foreign, &sub] {
@@ -426,9 +453,9 @@ mod tests {
         let words = freed.words();
         assert!(
             words.contains("(1 file)")
-                && words.ends_with(
-                    r#"2 new files in /dev/shm were not seen with it and stay: "foreign", "read""#
-                ),
+                && words
+                    .contains(r#"2 new files in /dev/shm were not seen with it and stay: "foreign", "read""#)
+                && words.ends_with(r#"may be in use by another process, and may not be removed: "open""#),
             "{words}"
         );
         drop(held);

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
@@ -40,6 +41,9 @@ struct Content {
     /// The folder of its cgroup, where it has one.
     #[serde(default)]
     cgroup: Option<PathBuf>,
+    /// Whether it stands for a container that the daemon was asked for and has not answered for.
+    #[serde(default)]
+    is_request: bool,
     processes: Vec<Member>,
     /// The files in shared memory that it was seen to write.
     #[serde(default)]
@@ -62,19 +66,33 @@ pub(super) fn unique_id(marks: &Marks) -> String {
 impl StartRecord {
     /// Begins the record of a start, before its first process exists, and writes it.
     pub(super) fn begin(cache: &Path, id: &str, marks: &Marks, cgroup: Option<&Cgroup>) -> Self {
-        let record = Self {
+        let mut record = Self::new(cache, id, marks);
+        record.content.cgroup = cgroup.map(|group| group.folder().to_owned());
+        record.write();
+        record
+    }
+
+    /// Writes down that a daemon is asked for the container of a start.
+    pub(super) fn of_request(cache: &Path, marks: &Marks) -> Self {
+        let mut record = Self::new(cache, &unique_id(marks), marks);
+        record.content.is_request = true;
+        record.write();
+        record
+    }
+
+    fn new(cache: &Path, id: &str, marks: &Marks) -> Self {
+        Self {
             path: folder(cache).join(format!("{id}.json")),
             content: Content {
                 owner: marks.owner.to_string(),
                 run: marks.run.clone(),
                 start: marks.start.clone(),
-                cgroup: cgroup.map(|group| group.folder().to_owned()),
+                cgroup: None,
+                is_request: false,
                 processes: Vec::new(),
                 shared: BTreeSet::new(),
             },
-        };
-        record.write();
-        record
+        }
     }
 
     /// Adds these processes. Where the disk refuses, they are found by their marks and their shim alone.
@@ -196,16 +214,54 @@ pub(super) fn orphans(cache: &Path) -> Vec<Orphan> {
     all
 }
 
-/// Frees the shared memory that starts of dead owners left, once nothing of them lives, and removes their records. Says what was freed.
-pub(super) fn settle(cache: &Path) -> Vec<String> {
-    let mut all = Vec::new();
+/// What became of the shared memory of dead owners' starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settled {
+    pub(super) freed: Vec<String>,
+    pub(super) remaining: Vec<String>,
+}
+
+/// A container that a daemon was asked for by an owner who is dead, and that may not be there yet.
+pub(super) struct Request {
+    pub(super) marks: Marks,
+    /// How long ago, as far as the clock tells.
+    pub(super) age: Duration,
+}
+
+/// The containers that daemons were asked for by owners who died before the answer came.
+pub(super) fn requests(cache: &Path) -> Vec<Request> {
+    let asked = abandoned(cache)
+        .into_iter()
+        .filter_map(|Abandoned { record, owner, .. }| {
+            let StartRecord { path, content } = record;
+            let written = fs::metadata(path).and_then(|about| about.modified()).ok()?;
+            content.is_request.then(|| Request {
+                // A clock that was set back says nothing.
+                age: written.elapsed().unwrap_or_default(),
+                marks: Marks {
+                    run: content.run,
+                    start: content.start,
+                    owner,
+                },
+            })
+        });
+    asked.collect()
+}
+
+/// Frees the shared memory that starts of dead owners left, once nothing of them lives, and removes their records. Says what was freed,
+/// and what had to stay.
+pub(super) fn settle(cache: &Path) -> Settled {
+    let mut all = Settled::default();
     for Abandoned { record, cgroup, .. } in abandoned(cache).into_iter().filter(|one| one.live().is_empty()) {
         let Content {
             run, start, shared, ..
         } = &record.content;
         let freed = shm::free_left(shared);
+        if let Some(used) = freed.used_words() {
+            all.remaining.push(format!("of run {run} ({start}) {used}"));
+        }
         if freed.files > 0 {
-            all.push(format!(
+            all.freed.push(format!(
                 "{:.1} MB of shared memory (files: {}) of run {run} ({start})",
                 freed.bytes as f64 / 1e6,
                 freed.files
@@ -335,12 +391,12 @@ mod tests {
         assert_eq!(pids(cache.path()), [] as [i32; 0]);
         orphaned.add(&[member]);
         assert_eq!(pids(cache.path()), [member.pid]);
-        assert_eq!(settle(cache.path()), [] as [String; 0]);
+        assert_eq!(settle(cache.path()), Settled::default());
         assert_eq!(files(), 1, "a record stays while its processes live");
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(pids(cache.path()), [] as [i32; 0]);
-        assert_eq!(settle(cache.path()), [] as [String; 0]);
+        assert_eq!(settle(cache.path()), Settled::default());
         assert_eq!(files(), 0);
     }
 
@@ -366,7 +422,7 @@ mod tests {
         let removed = std::thread::spawn({
             let busy = busy.clone();
             move || {
-                std::thread::sleep(std::time::Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(100));
                 fs::remove_file(busy.join("cgroup.kill")).unwrap();
             }
         });

@@ -141,6 +141,7 @@ async fn containers(plan: &Plan, host: &Host, tell: &(dyn Fn(String) + Sync), fo
     let wanted = Wanted {
         launches: plan.launches.iter().collect(),
         whereabouts: &host.whereabouts,
+        cache: &host.cache,
         images: &host.images,
         hf_home: host.hf_home.as_deref(),
         folder: &host.folder,

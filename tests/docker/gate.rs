@@ -1,6 +1,9 @@
-//! The daemon of the tests behind a gate, which can be closed (the daemon is away, its containers live on) or held (it hangs).
+//! The daemon of the tests behind a gate, which can be closed (the daemon is away, its containers live on) or held (it hangs, or takes
+//! its time for one kind of request).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -11,6 +14,12 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::daemon::Daemon;
 
+/// How long a request that is to be held may take to come.
+const HELD: Duration = Duration::from_secs(60);
+
+/// How long the daemon is busy with a request that was held.
+const BUSY: Duration = Duration::from_secs(2);
+
 pub struct Gate {
     /// The address for DOCKER_HOST.
     pub host: String,
@@ -18,9 +27,34 @@ pub struct Gate {
     inside: PathBuf,
     /// Whether anything passes.
     flow: Sender<bool>,
+    held: Arc<Held>,
     open: std::sync::Mutex<Option<JoinHandle<()>>>,
     runtime: Runtime,
     _folder: TempDir,
+}
+
+/// A kind of request that the daemon takes its time for.
+struct Held {
+    /// What such a request holds.
+    text: Sender<Option<&'static [u8]>>,
+    /// How many have come.
+    count: Sender<u32>,
+}
+
+impl Held {
+    /// Waits until a request may pass, and says whether it had to wait.
+    async fn pass(&self, bytes: &[u8]) -> bool {
+        let holds = |text: &Option<&'static [u8]>| {
+            text.is_some_and(|text| bytes.windows(text.len()).any(|part| part == text))
+        };
+        let mut text = self.text.subscribe();
+        if !holds(&text.borrow_and_update()) {
+            return false;
+        }
+        self.count.send_modify(|count| *count += 1);
+        let _ = text.wait_for(|text| !holds(text)).await;
+        true
+    }
 }
 
 #[derive(Clone)]
@@ -57,6 +91,10 @@ impl Gate {
             place,
             inside: PathBuf::from(inside),
             flow: watch::channel(true).0,
+            held: Arc::new(Held {
+                text: watch::channel(None).0,
+                count: watch::channel(0).0,
+            }),
             open: std::sync::Mutex::new(None),
             runtime: tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)
@@ -90,7 +128,12 @@ impl Gate {
                 }
             }
         });
-        let passing = serve(listener, self.inside.clone(), self.flow.subscribe());
+        let passing = serve(
+            listener,
+            self.inside.clone(),
+            self.flow.subscribe(),
+            Arc::clone(&self.held),
+        );
         *self.open.lock().expect("nobody panics") = Some(self.runtime.spawn(passing));
     }
 
@@ -102,6 +145,27 @@ impl Gate {
             // Ended means that its listener is closed.
             let _ = self.runtime.block_on(open);
         }
+    }
+
+    /// The daemon takes its time for requests that hold this text, until it is let go.
+    pub fn hold(&self, text: &'static str) {
+        self.held.text.send_replace(Some(text.as_bytes()));
+    }
+
+    /// Waits until a request is held.
+    pub fn until_held(&self) {
+        let mut count = self.held.count.subscribe();
+        let held = async {
+            tokio::time::timeout(HELD, count.wait_for(|count| *count > 0))
+                .await
+                .is_ok()
+        };
+        assert!(self.runtime.block_on(held), "no such request comes");
+    }
+
+    /// The daemon does what it was asked for, whether or not anybody still waits.
+    pub fn let_go(&self) {
+        self.held.text.send_replace(None);
     }
 
     /// The daemon hangs: connections stand, and nothing comes; or no longer.
@@ -116,24 +180,24 @@ fn folder() -> TempDir {
     made.expect("a folder can be made")
 }
 
-async fn serve(listener: Listener, inside: PathBuf, flow: Receiver<bool>) {
+async fn serve(listener: Listener, inside: PathBuf, flow: Receiver<bool>, held: Arc<Held>) {
     let mut connections = JoinSet::new();
     loop {
-        let (inside, flow) = (inside.clone(), flow.clone());
+        let (inside, flow, held) = (inside.clone(), flow.clone(), Arc::clone(&held));
         match &listener {
             Listener::Socket(listener) => {
                 let Ok((outside, _)) = listener.accept().await else {
                     return;
                 };
                 let (read, write) = outside.into_split();
-                connections.spawn(async move { pass(read, write, &inside, flow).await });
+                connections.spawn(async move { pass(read, write, &inside, flow, &held).await });
             }
             Listener::Port(listener) => {
                 let Ok((outside, _)) = listener.accept().await else {
                     return;
                 };
                 let (read, write) = outside.into_split();
-                connections.spawn(async move { pass(read, write, &inside, flow).await });
+                connections.spawn(async move { pass(read, write, &inside, flow, &held).await });
             }
         }
     }
@@ -144,6 +208,7 @@ async fn pass(
     write: impl AsyncWrite + Unpin,
     inside: &Path,
     flow: Receiver<bool>,
+    held: &Held,
 ) {
     let Ok(stream) = UnixStream::connect(inside).await else {
         return;
@@ -151,19 +216,32 @@ async fn pass(
     let (inside_read, inside_write) = stream.into_split();
     // Whoever leaves first ends the connection's other way when it has nothing more to say.
     tokio::join!(
-        copy(read, inside_write, flow.clone()),
-        copy(inside_read, write, flow)
+        copy(read, inside_write, flow.clone(), Some(held)),
+        copy(inside_read, write, flow, None)
     );
 }
 
-async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut flow: Receiver<bool>) {
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut flow: Receiver<bool>,
+    held: Option<&Held>,
+) {
     let mut bytes = vec![0; 16 << 10];
     while let Ok(count) = from.read(&mut bytes).await {
         if flow.wait_for(|flows| *flows).await.is_err() || count == 0 {
             break;
         }
+        let was_held = match held {
+            Some(held) => held.pass(&bytes[..count]).await,
+            None => false,
+        };
         if to.write_all(&bytes[..count]).await.is_err() {
             break;
+        }
+        if was_held {
+            // The daemon is busy with it and does not see that whoever asked has left.
+            tokio::time::sleep(BUSY).await;
         }
     }
     let _ = to.shutdown().await;

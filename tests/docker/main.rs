@@ -9,6 +9,7 @@ mod beside;
 #[path = "../support/binary.rs"]
 mod binary;
 mod chaos;
+mod creation;
 mod daemon;
 mod engines;
 mod flags;

@@ -18,6 +18,8 @@ pub struct Wanted<'a> {
     pub launches: Vec<&'a Launch>,
     /// Where the daemon is.
     pub whereabouts: &'a Whereabouts,
+    /// Where starts are recorded.
+    pub cache: &'a Path,
     /// The images of the run, which are resolved here.
     pub images: &'a Images,
     /// Where Hugging Face's cache is, for `{hf_home}`.
@@ -84,7 +86,7 @@ pub async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
     }
     // What is missing already would only be said twice.
     if found.is_empty() {
-        found = trial::lacks(&daemon, &launches).await;
+        found = trial::lacks(&daemon, wanted.cache, &launches).await;
     }
     found.into_iter().collect()
 }

@@ -2,6 +2,7 @@
 //! nothing of the host; removed afterwards.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
 use bollard::Docker;
@@ -13,8 +14,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::base::ids::{LaunchId, RunId};
 use crate::engine::docker::address::Whereabouts;
+use crate::engine::docker::creation::Creation;
 use crate::engine::docker::daemon::{Daemon, Refused, is_missing, words};
-use crate::engine::docker::{Created, REMOVED, body_with_short_log, own_container, remove};
+use crate::engine::docker::{REMOVED, body_with_short_log, own_container, remove};
 use crate::engine::marks::Marks;
 
 /// How much of what it says is read.
@@ -56,18 +58,27 @@ pub(in crate::engine) async fn image_at_hand(
 ///
 /// # Errors
 /// In words, why it says nothing: it cannot be started, ends with an error, or takes too long.
-pub(in crate::engine) async fn help(whereabouts: &Whereabouts, dry: Dry<'_>) -> Result<String, String> {
+///
+/// `cache` is where starts are recorded.
+pub(in crate::engine) async fn help(
+    whereabouts: &Whereabouts,
+    cache: &Path,
+    dry: Dry<'_>,
+) -> Result<String, String> {
     let said = |refused: Refused| format!("{}: {}", refused.what(), refused.raw.trim());
     let daemon = Daemon::connect(whereabouts).await.map_err(said)?;
     let patience = dry.patience;
     let marks = Marks::new(&dry.run, dry.launch, 0).map_err(|error| error.to_string())?;
     let labels = own_container::labels(&daemon.docker, &marks).await;
-    let made = daemon
-        .docker
-        .create_container(None, body_with_short_log(body(dry, labels), daemon.is_podman))
-        .await
-        .map_err(|error| said(Refused::of("create", &error)))?;
-    let mut container = Created::new(&daemon, made.id.clone(), made.id);
+    let creation = Creation {
+        body: body_with_short_log(body(dry, labels), daemon.is_podman),
+        daemon,
+        marks,
+        cache: cache.to_owned(),
+    };
+    let made = creation.create(None).await;
+    let mut container = made.map_err(|error| said(Refused::of("create", &error)))?;
+    let daemon = &creation.daemon;
     let text = match timeout(patience, run(&daemon.docker, &container.id)).await {
         Ok(text) => text,
         Err(_) => Err(format!("its help does not come within {} s", patience.as_secs())),

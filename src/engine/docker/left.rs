@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::CStr;
+use std::path::Path;
 use std::time::Duration;
 
 use bollard::Docker;
 use bollard::query_parameters::{InspectContainerOptions, ListContainersOptions, StopContainerOptions};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::date;
 use crate::engine::belongs::is_of_container;
@@ -17,13 +18,20 @@ use crate::engine::docker::body::{IMAGE, OWNER, OWNER_CONTAINER, RUN, START};
 use crate::engine::docker::daemon::{Daemon, words};
 use crate::engine::docker::{REMOVED, own_container, remove};
 use crate::engine::leftovers::Swept;
-use crate::engine::marks::Owner;
+use crate::engine::marks::{Marks, Owner};
+use crate::engine::start_record::{self, Request};
 use crate::engine::{shm, tree};
 
 const SECONDS_OF_A_DAY: f64 = 86_400.0;
 
 /// How long a daemon may take to say what it has; one that hangs must not hold up a run of processes.
 const LIST: Duration = Duration::from_secs(10);
+
+/// How long a daemon may take to make a container that it was asked for; one that comes later is found the next time.
+const MADE: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether that is there.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A container that `matrix` created.
 #[derive(Clone, Debug)]
@@ -36,6 +44,7 @@ struct LeftContainer {
     run: String,
     /// The launch and the start: `<launch>#<start>`.
     start: String,
+    owner: Owner,
 }
 
 /// What is known of a container's owner.
@@ -48,6 +57,10 @@ enum Judgement {
 }
 
 impl LeftContainer {
+    fn is_of(&self, marks: &Marks) -> bool {
+        (&self.run, &self.start, &self.owner) == (&marks.run, &marks.start, &marks.owner)
+    }
+
     fn words(&self) -> String {
         format!(
             "container {} `{}` of run {} ({})",
@@ -57,16 +70,20 @@ impl LeftContainer {
 }
 
 /// Removes every container whose owner lives no more: its stop signal, after `grace` SIGKILL.
-pub(in crate::engine) async fn sweep(grace: Duration, whereabouts: &Whereabouts) -> Swept {
-    let mut swept = Swept::default();
-    let left = match left(whereabouts).await {
+///
+/// A daemon may still be making one that was asked for just before its owner died: those are waited for, as `cache`, where starts are
+/// recorded, tells of them.
+pub(in crate::engine) async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Path) -> Swept {
+    let (docker, containers) = match left(whereabouts, cache).await {
         Ok(left) => left,
         Err(reason) => {
-            swept.unseen = whereabouts.is_expected().then_some(reason);
-            return swept;
+            return Swept {
+                unseen: whereabouts.is_expected().then_some(reason),
+                ..Swept::default()
+            };
         }
     };
-    let (docker, containers) = left;
+    let mut swept = Swept::default();
     let mut ending = JoinSet::new();
     for (container, judgement) in containers {
         match judgement {
@@ -93,12 +110,24 @@ pub(in crate::engine) async fn sweep(grace: Duration, whereabouts: &Whereabouts)
 }
 
 /// The daemon with all containers that carry labels of `matrix`; in words, why it cannot be asked.
-async fn left(whereabouts: &Whereabouts) -> Result<(Docker, Vec<(LeftContainer, Judgement)>), String> {
+async fn left(
+    whereabouts: &Whereabouts,
+    cache: &Path,
+) -> Result<(Docker, Vec<(LeftContainer, Judgement)>), String> {
     let late = |_| format!("the container daemon does not answer within {} s", LIST.as_secs());
     let daemon = timeout(LIST, Daemon::connect(whereabouts)).await.map_err(late)?;
     let daemon = daemon.map_err(|refused| refused.what())?;
-    let left = timeout(LIST, listed(&daemon)).await.map_err(late)??;
-    Ok((daemon.docker, left))
+    let began = Instant::now();
+    loop {
+        let left = timeout(LIST, listed(&daemon)).await.map_err(late)??;
+        let is_there = |request: &Request| left.iter().any(|(container, _)| container.is_of(&request.marks));
+        let waited = began.elapsed();
+        let mut requests = start_record::requests(cache).into_iter();
+        if !requests.any(|request| !is_there(&request) && waited.max(request.age) < MADE) {
+            return Ok((daemon.docker, left));
+        }
+        sleep(LOOK).await;
+    }
 }
 
 /// Ends and removes a container, and says which one it was; where that fails, with the reason.
@@ -168,6 +197,7 @@ async fn listed(daemon: &Daemon) -> Result<Vec<(LeftContainer, Judgement)>, Stri
             image: labels.get(IMAGE).cloned().or(container.image).unwrap_or_default(),
             run: label(RUN),
             start: label(START),
+            owner,
         };
         left.push((container, judgement));
     }
@@ -233,14 +263,11 @@ mod tests {
     #[tokio::test]
     async fn a_daemon_that_was_named_and_is_not_there_is_told() {
         let nowhere = Whereabouts::at("unix:///no/such/docker.sock");
-        let swept = sweep(Duration::ZERO, &nowhere).await;
+        let swept = sweep(Duration::ZERO, &nowhere, Path::new("/no/such/cache")).await;
         let reason = swept.unseen.expect("it was named");
         assert!(reason.contains("no container daemon is there"), "{reason}");
         assert_eq!((swept.removed, swept.remaining), (Vec::new(), Vec::new()));
         let usual = Whereabouts::default();
-        assert_eq!(
-            usual.is_expected(),
-            std::path::Path::new("/var/run/docker.sock").exists()
-        );
+        assert_eq!(usual.is_expected(), Path::new("/var/run/docker.sock").exists());
     }
 }

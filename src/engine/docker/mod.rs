@@ -7,6 +7,7 @@
 mod address;
 mod body;
 mod config;
+mod creation;
 mod credentials;
 mod daemon;
 mod errors;
@@ -30,9 +31,7 @@ use std::time::Duration;
 use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::{ContainerCreateBody, ContainerState, HostConfigLogConfig};
-use bollard::query_parameters::{
-    CreateContainerOptions, InspectContainerOptions, KillContainerOptions, RemoveContainerOptions,
-};
+use bollard::query_parameters::{InspectContainerOptions, KillContainerOptions, RemoveContainerOptions};
 use rustix::process::Signal;
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
@@ -40,10 +39,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::base::clock;
 use crate::engine::docker::address::Address;
+use crate::engine::docker::creation::{Created, Creation};
 use crate::engine::docker::daemon::{Daemon, is_missing, words};
 use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::image::Had;
-use crate::engine::docker::orphans::Orphan;
 use crate::engine::docker::watch::{Exit, Life, Signs, Watched};
 use crate::engine::marks::Marks;
 use crate::engine::start_record::{self, StartRecord};
@@ -145,7 +144,14 @@ pub(super) async fn start(
         StartRecord::begin(&context.cache, &id, &marks, None)
     });
     let names = names(&command::container_name(launch), context);
-    let mut created = create(&daemon, &names, body, context).await.map_err(refused)?;
+    let creation = Creation {
+        daemon: daemon.clone(),
+        body,
+        marks,
+        cache: context.cache.clone(),
+    };
+    let created = creation.create_named(names.to_vec(), &context.orphans).await;
+    let mut created = created.map_err(refused)?;
     let docker = daemon.docker.clone();
     let started = docker.start_container(&created.id, None).await;
     started.map_err(|error| refused(Refused::of("start", &error)))?;
@@ -240,92 +246,6 @@ fn names(usual: &str, context: &Context) -> [String; 3] {
     let own = format!("{usual}-{run}-{}", context.start);
     let last = format!("{own}-{}", std::process::id());
     [usual.to_owned(), own, last]
-}
-
-async fn create(
-    daemon: &Daemon,
-    names: &[String],
-    body: ContainerCreateBody,
-    context: &Context,
-) -> Result<Created, Refused> {
-    let mut taken = None;
-    for name in names {
-        let options = CreateContainerOptions {
-            name: Some(name.clone()),
-            ..CreateContainerOptions::default()
-        };
-        match daemon.docker.create_container(Some(options), body.clone()).await {
-            Ok(made) => {
-                let mut created = Created::new(daemon, made.id, name.clone());
-                created.orphans = Some(Arc::clone(&context.orphans));
-                return Ok(created);
-            }
-            Err(error) => {
-                let refused = Refused::of("create", &error);
-                // 409 on Docker, 500 on Podman.
-                if !refused.raw.contains("already in use") {
-                    return Err(refused);
-                }
-                taken = Some(refused);
-            }
-        }
-    }
-    Err(taken.expect("at least one name was tried"))
-}
-
-/// A container that exists. Dropping it removes it, as far as the daemon answers.
-struct Created {
-    address: Address,
-    id: String,
-    name: String,
-    /// Its first process, where the daemon is of this host and tells.
-    first: Option<FirstProcess>,
-    is_gone: bool,
-    /// Who is told where it could not be removed.
-    orphans: Option<Arc<Orphans>>,
-}
-
-impl Created {
-    fn new(daemon: &Daemon, id: String, name: String) -> Self {
-        Self {
-            address: daemon.address.clone(),
-            id,
-            name,
-            first: None,
-            is_gone: false,
-            orphans: None,
-        }
-    }
-
-    /// It could not be removed, and is tried again later.
-    fn abandon(&mut self, has_ended: bool, reason: String) {
-        self.is_gone = true;
-        if let Some(orphans) = &self.orphans {
-            orphans.add(Orphan {
-                address: self.address.clone(),
-                id: self.id.clone(),
-                name: self.name.clone(),
-                first: self.first.clone(),
-                has_ended,
-                reason,
-            });
-        }
-    }
-}
-
-impl Drop for Created {
-    fn drop(&mut self) {
-        if self.is_gone {
-            return;
-        }
-        if let Some(first) = &self.first {
-            // Whoever may not is told by what the daemon does.
-            let _ = first.signal(Signal::KILL);
-        }
-        if let Err(reason) = self.address.remove_now(&self.id) {
-            self.abandon(false, reason);
-        }
-    }
 }
 
 impl Engine {

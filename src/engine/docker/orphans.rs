@@ -1,16 +1,20 @@
 //! Containers of this run that could not be removed when they were to go, because the daemon did not answer. They are tried again before
-//! anything else is started, and at the end.
+//! anything else is started, and at the end. Requests for a container that nobody waits for any more are among them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::engine::docker::address::Address;
+use crate::engine::docker::creation::Request;
 use crate::engine::docker::daemon::Daemon;
 use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::remove;
+
+/// How often it is looked whether the daemon has answered.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A container of ours that is not known to be gone.
 #[derive(Clone, Debug)]
@@ -43,24 +47,30 @@ pub struct Remaining {
 #[derive(Debug, Default)]
 pub struct Orphans {
     all: Mutex<Vec<Orphan>>,
+    /// Removed by whoever asked, once the daemon has answered.
+    requests: Mutex<Vec<Request>>,
     /// Whoever removes them holds it, so that nobody meanwhile takes them for gone.
     removing: tokio::sync::Mutex<()>,
 }
 
 impl Orphans {
     pub(super) fn add(&self, orphan: Orphan) {
-        self.all().push(orphan);
+        locked(&self.all).push(orphan);
+    }
+
+    pub(super) fn add_request(&self, request: Request) {
+        locked(&self.requests).push(request);
     }
 
     /// Tries again to remove every orphan, for `patience` each, and says which ones are still there.
     pub async fn remove(&self, patience: Duration) -> Vec<Remaining> {
         let _removing = self.removing.lock().await;
+        let mut remaining = self.answered(patience).await;
         // They stay listed until they are gone: whoever asks may stop waiting.
-        let orphans = self.all().clone();
-        let mut remaining = Vec::new();
+        let orphans = locked(&self.all).clone();
         for mut orphan in orphans {
             match orphan.remove(patience).await {
-                Ok(()) => self.all().retain(|other| other.id != orphan.id),
+                Ok(()) => locked(&self.all).retain(|other| other.id != orphan.id),
                 Err(reason) => {
                     orphan.reason = reason;
                     remaining.push(orphan.words());
@@ -70,8 +80,39 @@ impl Orphans {
         remaining
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Orphan>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until the daemon has answered the requests, and says which it has not.
+    async fn answered(&self, patience: Duration) -> Vec<Remaining> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let words: Vec<Remaining> = {
+                let mut requests = locked(&self.requests);
+                requests.retain(|request| !request.asking.is_finished());
+                requests.iter().map(Request::words).collect()
+            };
+            if words.is_empty() || Instant::now() >= deadline {
+                return words;
+            }
+            sleep(LOOK).await;
+        }
+    }
+}
+
+fn locked<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
+    all.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Request {
+    fn words(&self) -> Remaining {
+        Remaining {
+            what: format!("container {}", self.name),
+            // It is created and not started.
+            may_run: false,
+            reason: format!(
+                "the container daemon at {} was asked for it and has not answered",
+                self.address
+            ),
+            help: format!("docker rm -f {}", self.name),
+        }
     }
 }
 

@@ -4,15 +4,17 @@
 //! run before the program is looked up, so that a missing program is the good answer.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use bollard::models::{ContainerCreateBody, HostConfig};
 use tokio::time::Instant;
 
 use crate::base::ids::RunId;
 use crate::engine::docker::body;
+use crate::engine::docker::creation::Creation;
 use crate::engine::docker::daemon::{Daemon, Refused};
 use crate::engine::docker::fit::Lack;
-use crate::engine::docker::{Created, REMOVED, own_container, remove};
+use crate::engine::docker::{REMOVED, own_container, remove};
 use crate::engine::marks::Marks;
 use crate::matrix::plan::{Container, Gpus, Launch};
 
@@ -20,7 +22,13 @@ use crate::matrix::plan::{Container, Gpus, Launch};
 const NOTHING: &str = "/matrix-trial-of-gpus";
 
 /// What keeps the launches' containers from their GPUs, each way of asking tried once.
-pub(super) async fn lacks(daemon: &Daemon, launches: &[(&Launch, &Container)]) -> BTreeSet<Lack> {
+///
+/// `cache` is where starts are recorded.
+pub(super) async fn lacks(
+    daemon: &Daemon,
+    cache: &Path,
+    launches: &[(&Launch, &Container)],
+) -> BTreeSet<Lack> {
     let mut found = BTreeSet::new();
     let mut tried: Vec<(Option<&String>, Gpus, u32, Vec<&str>)> = Vec::new();
     for (launch, container) in launches {
@@ -41,7 +49,7 @@ pub(super) async fn lacks(daemon: &Daemon, launches: &[(&Launch, &Container)]) -
             continue;
         }
         tried.push(way);
-        if let Err(refused) = attempt(daemon, launch, container, &env).await {
+        if let Err(refused) = attempt(daemon, cache, launch, container, &env).await {
             found.insert(Lack {
                 what: format!(
                     "a trial container of engine `{}` gets no GPU: {}",
@@ -57,6 +65,7 @@ pub(super) async fn lacks(daemon: &Daemon, launches: &[(&Launch, &Container)]) -
 
 async fn attempt(
     daemon: &Daemon,
+    cache: &Path,
     launch: &Launch,
     container: &Container,
     env: &[(&str, &str)],
@@ -82,9 +91,14 @@ async fn attempt(
         }),
         ..ContainerCreateBody::default()
     };
-    let made = daemon.docker.create_container(None, body).await;
-    let made = made.map_err(|error| Refused::of("create", &error))?;
-    let mut trial = Created::new(daemon, made.id.clone(), made.id);
+    let creation = Creation {
+        daemon: daemon.clone(),
+        body,
+        marks,
+        cache: cache.to_owned(),
+    };
+    let made = creation.create(None).await;
+    let mut trial = made.map_err(|error| Refused::of("create", &error))?;
     let started = daemon.docker.start_container(&trial.id, None).await;
     trial.is_gone = remove(&daemon.docker, &trial.id, Instant::now() + REMOVED)
         .await

@@ -1,0 +1,169 @@
+//! A container comes into being. A daemon that was asked for one makes it, whether or not the process that asked still lives. So a
+//! record on disk stands for it until the daemon answers, by which `clean` and the next run wait for it; and a request that this
+//! process no longer waits for goes on, and what it makes is removed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bollard::errors::Error;
+use bollard::models::ContainerCreateBody;
+use bollard::query_parameters::CreateContainerOptions;
+use rustix::process::Signal;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::engine::docker::address::Address;
+use crate::engine::docker::daemon::{Daemon, Refused};
+use crate::engine::docker::first_process::FirstProcess;
+use crate::engine::docker::orphans::{Orphan, Orphans};
+use crate::engine::marks::Marks;
+use crate::engine::start_record::StartRecord;
+
+/// A container to be created.
+pub(super) struct Creation {
+    pub(super) daemon: Daemon,
+    pub(super) body: ContainerCreateBody,
+    pub(super) marks: Marks,
+    /// Where starts are recorded.
+    pub(super) cache: PathBuf,
+}
+
+impl Creation {
+    /// Creates it, under a name or without one.
+    pub(super) async fn create(&self, name: Option<&str>) -> Result<Created, Error> {
+        let record = StartRecord::of_request(&self.cache, &self.marks);
+        let options = name.map(|name| CreateContainerOptions {
+            name: Some(name.to_owned()),
+            ..CreateContainerOptions::default()
+        });
+        let docker = &self.daemon.docker;
+        let made = docker.create_container(options, self.body.clone()).await;
+        record.remove();
+        let id = made?.id;
+        Ok(Created {
+            address: self.daemon.address.clone(),
+            name: name.map_or_else(|| id.clone(), str::to_owned),
+            id,
+            first: None,
+            is_gone: false,
+            orphans: None,
+        })
+    }
+
+    /// Creates it under the first of these names that is free. Where this is not waited for to its end, the container is removed
+    /// once it is there, and `orphans` knows of it until then.
+    pub(super) async fn create_named(
+        self,
+        names: Vec<String>,
+        orphans: &Arc<Orphans>,
+    ) -> Result<Created, Refused> {
+        let (answer, answered) = oneshot::channel();
+        let name = names.first().cloned().unwrap_or_default();
+        let address = self.daemon.address.clone();
+        let of_container = Arc::clone(orphans);
+        let asking = tokio::spawn(async move {
+            let mut made = self.create_at_first(&names).await;
+            if let Ok(created) = &mut made {
+                created.orphans = Some(of_container);
+            }
+            // Nobody waits: it is dropped here, and so removed.
+            drop(answer.send(made));
+        });
+        let mut unanswered = Unanswered {
+            request: Some(Request {
+                address,
+                name,
+                asking,
+            }),
+            orphans,
+        };
+        let made = answered.await;
+        unanswered.request = None;
+        made.unwrap_or_else(|_| Err(Refused::saying("create", "the request was broken off".to_owned())))
+    }
+
+    async fn create_at_first(&self, names: &[String]) -> Result<Created, Refused> {
+        let mut taken = None;
+        for name in names {
+            match self.create(Some(name)).await {
+                Ok(created) => return Ok(created),
+                Err(error) => {
+                    let refused = Refused::of("create", &error);
+                    // 409 on Docker, 500 on Podman.
+                    if !refused.raw.contains("already in use") {
+                        return Err(refused);
+                    }
+                    taken = Some(refused);
+                }
+            }
+        }
+        Err(taken.expect("at least one name was tried"))
+    }
+}
+
+/// A request for a container that the daemon has not answered.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) address: Address,
+    pub(super) name: String,
+    pub(super) asking: JoinHandle<()>,
+}
+
+/// Leaves a request that is not waited for any more to those who remove orphans.
+struct Unanswered<'a> {
+    request: Option<Request>,
+    orphans: &'a Orphans,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(request) = self.request.take() {
+            self.orphans.add_request(request);
+        }
+    }
+}
+
+/// A container that exists. Dropping it removes it, as far as the daemon answers.
+#[derive(Debug)]
+pub(super) struct Created {
+    pub(super) address: Address,
+    pub(super) id: String,
+    pub(super) name: String,
+    /// Its first process, where the daemon is of this host and tells.
+    pub(super) first: Option<FirstProcess>,
+    pub(super) is_gone: bool,
+    /// Who is told where it could not be removed.
+    orphans: Option<Arc<Orphans>>,
+}
+
+impl Created {
+    /// It could not be removed, and is tried again later.
+    pub(super) fn abandon(&mut self, has_ended: bool, reason: String) {
+        self.is_gone = true;
+        if let Some(orphans) = &self.orphans {
+            orphans.add(Orphan {
+                address: self.address.clone(),
+                id: self.id.clone(),
+                name: self.name.clone(),
+                first: self.first.clone(),
+                has_ended,
+                reason,
+            });
+        }
+    }
+}
+
+impl Drop for Created {
+    fn drop(&mut self) {
+        if self.is_gone {
+            return;
+        }
+        if let Some(first) = &self.first {
+            // Whoever may not is told by what the daemon does.
+            let _ = first.signal(Signal::KILL);
+        }
+        if let Err(reason) = self.address.remove_now(&self.id) {
+            self.abandon(false, reason);
+        }
+    }
+}
