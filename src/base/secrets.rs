@@ -33,12 +33,31 @@ pub fn is_secret_name(name: &str) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('_'))
     };
     has_end("TOKEN")
-        || has_end("API_KEY")
+        || has_end("KEY")
         || has_end("APIKEY")
+        // `PWD` and `OLDPWD` are folders.
+        || name.ends_with("_PWD")
         || ["SECRET", "PASSWORD", "PASSWD"]
             .iter()
             .any(|part| name.contains(part))
         || name == "MATRIX_WEBHOOK"
+}
+
+/// What of a variable of the environment is secret: all of it by its name, or the password of a URL.
+pub fn secret_of<'v>(name: &str, value: &'v str) -> Option<&'v str> {
+    match is_secret_name(name) {
+        true => Some(value),
+        false => url_password(value),
+    }
+}
+
+/// The password in `scheme://user:password@host`.
+fn url_password(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (user, _) = authority.rsplit_once('@')?;
+    let (_, password) = user.split_once(':')?;
+    (!password.is_empty()).then_some(password)
 }
 
 impl Redactor {
@@ -252,12 +271,33 @@ mod tests {
             "token",
             "AWS_SECRET_ACCESS_KEY",
             "PGPASSWORD",
+            "MYSQL_PWD",
+            "WANDB_KEY",
             "MATRIX_WEBHOOK",
         ] {
             assert!(is_secret_name(name), "{name}");
         }
-        for name in ["TOKENIZERS_PARALLELISM", "PATH", "MAX_TOKENS", "HISTOKEN"] {
+        for name in [
+            "TOKENIZERS_PARALLELISM",
+            "PATH",
+            "MAX_TOKENS",
+            "HISTOKEN",
+            "PWD",
+            "OLDPWD",
+            "MONKEY",
+        ] {
             assert!(!is_secret_name(name), "{name}");
+        }
+        let url = "https://me:hunter2hunter2@proxy:3128/x?y";
+        assert_eq!(secret_of("HTTPS_PROXY", url), Some("hunter2hunter2"));
+        assert_eq!(secret_of("A_TOKEN", url), Some(url));
+        for plain in [
+            "https://proxy:3128/a@b:c@d",
+            "https://me@proxy",
+            "https://me:@proxy",
+            "a:b@c",
+        ] {
+            assert_eq!(secret_of("HTTPS_PROXY", plain), None, "{plain}");
         }
     }
 }

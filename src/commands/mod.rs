@@ -31,7 +31,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::base::secrets::{Redactor, is_secret_name};
+use crate::base::secrets::{Redactor, secret_of};
 use crate::cli::{Cli, Color, Command, PullWish, variable, variables};
 use crate::engine;
 use crate::exit::Exit;
@@ -233,9 +233,14 @@ static SECRETS: OnceLock<Redactor> = OnceLock::new();
 
 /// Hides these values, and those of our environment whose names are names of secrets, in all that this command writes from now on.
 pub(crate) fn hide_secrets(mut values: Vec<String>) {
-    let names = variables().into_iter().filter(|name| is_secret_name(name));
-    values.extend(names.filter_map(|name| variable(&name)));
+    values.extend(secrets_of_environment());
     SECRETS.get_or_init(|| Redactor::new(values.iter().map(String::as_str)));
+}
+
+/// What is secret in our environment.
+fn secrets_of_environment() -> Vec<String> {
+    let secret = |name: String| Some(secret_of(&name, &variable(&name)?)?.to_owned());
+    variables().into_iter().filter_map(secret).collect()
 }
 
 /// What hides the secrets of this command.

@@ -15,7 +15,8 @@ use crate::cli::{self, RunArgs};
 use crate::commands::again::{self, Further, Plans, Round, remaining};
 use crate::commands::plan::{minutes, select as keep_selected};
 use crate::commands::{
-    Colors, Outcome, Read, Refusal, causes, complain, flags, log, print, read, refused, report, whereabouts,
+    Colors, Outcome, Read, Refusal, causes, complain, flags, log, print, read, refused, report,
+    secrets_of_environment, whereabouts,
 };
 use crate::engine;
 use crate::exit::Exit;
@@ -435,10 +436,7 @@ fn verdict(stop: &Stop, count: Count, unstopped: usize) -> Exit {
 
 /// Hides the secrets that the plan names and those of our environment: engines that are processes inherit them.
 fn redactor(named: &BTreeMap<String, String>) -> Redactor {
-    let names = cli::variables()
-        .into_iter()
-        .filter(|name| secrets::is_secret_name(name));
-    let usual: Vec<String> = names.filter_map(|name| cli::variable(&name)).collect();
+    let usual = secrets_of_environment();
     Redactor::new(named.values().chain(&usual).map(String::as_str))
 }
 

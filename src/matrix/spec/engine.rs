@@ -218,7 +218,7 @@ pub struct MountRecipe {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Environment {
-    /// All but those of `matrix` itself and those whose names look like secrets (`*_TOKEN`, `*_API_KEY`, `*SECRET*`, `*PASSWORD*`) and
+    /// All but those of `matrix` itself and those whose names look like secrets (`*_TOKEN`, `*_KEY`, `*_PWD`, `*SECRET*`, `*PASSWORD*`) and
     /// that nothing names; `HF_TOKEN` is passed.
     #[default]
     Inherited,

@@ -74,6 +74,12 @@ pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
         named.value.args.iter().for_each(|raw| text(raw, mistakes));
         secret_arguments(&named.value.args, mistakes);
         secret_in_words(named, mistakes);
+        let body = &named.value.body.0;
+        mistakes.extend(secret_in_body(body, &format!("engine `{}`", named.name.value)));
+    }
+    for named in matrix.scenarios.iter() {
+        let body = &named.value.body.0;
+        mistakes.extend(secret_in_body(body, &format!("scenario `{}`", named.name.value)));
     }
     for args in matrix.models.iter().filter_map(|named| named.value.args.as_ref()) {
         for list in args.value.values() {
@@ -96,6 +102,19 @@ fn written_secret(what: &str, place: Option<&Place>, variable: &str) -> Mistake 
     at(mistake, place, "a secret is named, never written")
         .hide()
         .help(format!("export it and write `${{{variable}}}`"))
+}
+
+/// A secret that is named in a body, which is sent as it is written.
+fn secret_in_body(body: &serde_json::Map<String, serde_json::Value>, whose: &str) -> Option<Mistake> {
+    let text = serde_json::Value::Object(body.clone()).to_string();
+    let (name, _) = text.split_once("${")?.1.split_once('}')?;
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    if name.is_empty() || !name.chars().all(is_name) {
+        return None;
+    }
+    let what = format!("the body of {whose} holds `${{{name}}}`, which nothing replaces there");
+    let why = "the server would get these very letters";
+    Some(at(Mistake::new(what), None, why).help("send a secret in `headers:`, where its value is put in"))
 }
 
 /// Secrets in the URL and the command of an engine.
