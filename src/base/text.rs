@@ -1,4 +1,12 @@
-//! Text from outside, made fit for a terminal and for the logs of CI: both act on control characters.
+//! Text from outside, made fit for a terminal and for the logs of CI, which both act on control characters; and numbers of things in words.
+
+/// A number of things: `1 launch`, `2 launches`.
+pub fn counted(count: usize, one: &str, several: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {several}"),
+    }
+}
 
 /// The text without control characters but for line ends and tabs.
 pub fn printable(text: &str) -> String {

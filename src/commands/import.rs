@@ -9,6 +9,7 @@ use anyhow::Context;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
+use crate::base::text::counted;
 use crate::cli::{self, ImportArgs, VERSION};
 use crate::commands::{Outcome, Refusal, complain, print, report};
 use crate::exit::Exit;
@@ -73,8 +74,8 @@ pub fn execute(args: &ImportArgs) -> Outcome {
             .context("a cell cannot be written")?;
     }
     let told = format!(
-        "imported {} cells from {}",
-        imports.summaries.len(),
+        "imported {} from {}",
+        counted(imports.summaries.len(), "cell", "cells"),
         quiet(&files.join(", "))
     );
     let mut journal = store.journal().context("the journal cannot be opened")?;

@@ -180,6 +180,7 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         "scenario": cell.scenario.name,
         "profile": cell.scenario.profile,
         "origin": summary.origin,
+        "validity": summary.validity,
         "ending": summary.ending.word(),
         "phase": phase,
         "reason": reason,

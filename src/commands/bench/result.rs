@@ -372,6 +372,7 @@ impl Ended<'_> {
             "telemetry": self.measured.telemetry,
             "faults": figures,
             "notes": notes,
+            "simulated": self.is_simulated,
             "arrival": self.session.arrival(),
             "steady_state": self.steady(),
             "search": self.search,

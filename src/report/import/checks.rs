@@ -200,6 +200,16 @@ impl Checks<'_> {
             let says = format!("{completed} requests succeeded, and only {prompts} were asked for");
             self.warn(line, About::Identity, says);
         }
+        let failed = self.found.figure(Metric::Failed).unwrap_or(0.0);
+        if let Some(prompts) = asked.prompts
+            && completed <= prompts as f64
+            && completed + failed > prompts as f64
+        {
+            let says = format!(
+                "{completed} requests succeeded and {failed} failed, and only {prompts} were asked for"
+            );
+            self.warn(line, About::Figures, says);
+        }
         let is_whole = asked.prompts.is_some_and(|prompts| completed == prompts as f64);
         let sums = [
             (asked.input_tokens, Count::Input, true),

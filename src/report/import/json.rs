@@ -4,15 +4,17 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::args::{Asked, number};
 use super::block::{SAMPLES, STATISTICS};
 use super::document::exact;
 use super::{About, Found, Parts, Title, Warning};
-use crate::judge::metrics::{Count, Flow, Metric, Target};
+use crate::judge::metrics::{Count, Flow, Metric, Sample, Statistic, Target};
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::imported::Tool;
+use crate::results::record::validity::Validity;
 
 /// Keys of figures, in both tools' words.
 const FIGURES: [(&str, Metric); 19] = [
@@ -39,6 +41,9 @@ const FIGURES: [(&str, Metric); 19] = [
     ("slo_attainment", Metric::Attainment),
     ("spec_decode_acceptance_length", Metric::AcceptLength),
 ];
+
+/// The share by which a mean may lie beside that of its values, which are written with fewer digits by some.
+const MEAN_OFF: f64 = 0.01;
 
 /// Reads one object over several lines, or one on each line.
 ///
@@ -164,6 +169,7 @@ fn of_object(line: u32, object: &Map<String, Value>) -> Result<Found, String> {
         server(&mut found, info);
     }
     ours(&mut found, object);
+    lists(&mut found, object);
     Ok(found)
 }
 
@@ -196,6 +202,44 @@ fn server(found: &mut Found, info: &Value) {
     }
 }
 
+/// Holds the values of single requests, where the client wrote them, against its figures.
+fn lists(found: &mut Found, object: &Map<String, Value>) {
+    let list = |key: &str| object.get(key).and_then(Value::as_array);
+    let (line, completed) = (found.line, found.figure(Metric::Completed));
+    let failed = list("errors").map(|errors| {
+        let is_error = |error: &&Value| error.as_str().is_some_and(|error| !error.is_empty());
+        (errors.iter().filter(is_error).count(), errors.len())
+    });
+    if let (Some((errors, all)), Some(completed)) = (failed, completed)
+        && completed + errors as f64 > all as f64
+    {
+        let says = format!("{errors} of {all} requests have an error, and {completed} succeeded");
+        found.warn(line, About::Figures, says);
+    }
+    // A request that failed has a time too, which the mean leaves out.
+    if failed.is_some_and(|(errors, _)| errors > 0) {
+        return;
+    }
+    let Some(ttfts) = list("ttfts") else { return };
+    let ttfts: Vec<f64> = ttfts.iter().filter_map(number).collect();
+    if completed.is_some_and(|completed| completed > ttfts.len() as f64) {
+        let says = format!(
+            "{} requests succeeded, and {} have a TTFT",
+            completed.unwrap_or_default(),
+            ttfts.len()
+        );
+        found.warn(line, About::Figures, says);
+    }
+    let mean = ttfts.iter().sum::<f64>() / ttfts.len() as f64 * 1000.0;
+    if let Some(told) = found.figure(Metric::Time(Statistic::Mean, Sample::Ttft))
+        && completed == Some(ttfts.len() as f64)
+        && (told - mean).abs() > MEAN_OFF * mean.abs()
+    {
+        let says = format!("mean TTFT is {told:.2} ms, and those of the requests come to {mean:.2}");
+        found.warn(line, About::Figures, says);
+    }
+}
+
 /// What a line that `matrix` wrote tells besides.
 fn ours(found: &mut Found, object: &Map<String, Value>) {
     let Some(Value::Object(ours)) = object.get("matrix") else {
@@ -212,6 +256,18 @@ fn ours(found: &mut Found, object: &Map<String, Value>) {
     }
     found.cell = text("cell").map(|key| apart(&key)).filter(|key| !key.is_empty());
     found.start = size("start");
+    found.is_simulated = text("origin").as_deref() == Some("simulated")
+        || ours.get("simulated").and_then(Value::as_bool) == Some(true);
+    let judged = ours.get("validity").filter(|judged| !judged.is_null());
+    match judged.map(Validity::deserialize) {
+        None => {}
+        Some(Ok(validity)) => found.reasons = validity.reasons,
+        Some(Err(error)) => found.warn(
+            found.line,
+            About::Figures,
+            format!("what was found of its validity cannot be read: {error}"),
+        ),
+    }
     let started = &mut found.started;
     started.tp = started.tp.or_else(|| size("tp"));
     started.precision = started.precision.take().or_else(|| text("precision"));
@@ -258,6 +314,56 @@ mod tests {
         let starts: Vec<u32> = run.summaries.iter().map(|summary| summary.start).collect();
         assert_eq!(starts, [1, 2, 1, 1, 1]);
         assert!(run.summaries.iter().all(|summary| summary.repeat == 1));
+    }
+
+    #[test]
+    fn lines_of_ours_keep_that_they_are_simulated_and_what_was_found_of_them() {
+        let reason = r#"{"code": "cache-warm", "weight": "invalid", "measured": "x", "advice": "y"}"#;
+        let text = format!(
+            r#"{{"completed": 4, "duration": 2.0, "matrix": {{"engine": "a", "origin": "simulated",
+            "validity": {{"verdict": "invalid", "reasons": [{reason}]}}}}}}"#
+        );
+        let reading = super::super::read("results.jsonl", &text.replace('\n', " ")).unwrap();
+        let run = super::super::run("r", &[reading], super::super::Keep::Commands);
+        assert!(run.plan.launches[0].engine.simulated);
+        assert!(run.summaries[0].is_invalid());
+        let bench = r#"{"completed": 4, "duration": 2.0, "matrix": {"simulated": true}}"#;
+        let reading = super::super::read("b.jsonl", bench).unwrap();
+        let run = super::super::run("r", &[reading], super::super::Keep::Commands);
+        assert!(run.plan.launches[0].engine.simulated);
+    }
+
+    #[test]
+    fn lists_of_requests_that_contradict_the_figures_make_them_suspect() {
+        let says = |more: &str| -> Vec<String> {
+            let text = format!(r#"{{"completed": 2, "duration": 2.0, {more}}}"#);
+            let reading = super::super::read("b.jsonl", &text).unwrap();
+            let warnings = reading.found[0].warnings.iter();
+            warnings.map(|warning| warning.says.clone()).collect()
+        };
+        let whole = r#""mean_ttft_ms": 150.0, "ttfts": [0.1, 0.2], "errors": ["", ""]"#;
+        let failed =
+            r#""failed": 1, "mean_ttft_ms": 150.0, "ttfts": [0.1, 0.2, 0.0], "errors": ["", "", "timeout"]"#;
+        for fine in [whole, failed] {
+            assert_eq!(says(fine), [] as [String; 0], "{fine}");
+        }
+        for (wrong, why) in [
+            (
+                r#""errors": ["", "timeout"]"#,
+                "1 of 2 requests have an error, and 2 succeeded",
+            ),
+            (r#""ttfts": [0.1]"#, "2 requests succeeded, and 1 have a TTFT"),
+            (
+                r#""mean_ttft_ms": 20.0, "ttfts": [0.1, 0.2]"#,
+                "mean TTFT is 20.00 ms, and those of the requests come to 150.00",
+            ),
+            (
+                r#""num_prompts": 3, "failed": 2"#,
+                "2 requests succeeded and 2 failed, and only 3 were asked for",
+            ),
+        ] {
+            assert_eq!(says(wrong), [why], "{wrong}");
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub use run::{Imports, Keep, run};
 use crate::judge::metrics::Metric;
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::imported::Tool;
+use crate::results::record::validity::Reason;
 
 /// What one file gave.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +88,11 @@ impl Warning {
             about,
         }
     }
+
+    /// What it says, with its place.
+    fn at(&self, file: &str) -> String {
+        format!("{file}:{}: {}", self.line, self.says)
+    }
 }
 
 /// One set of figures with all that its file tells of it.
@@ -108,6 +114,9 @@ struct Found {
     asked: Asked,
     figures: BTreeMap<Metric, Printed>,
     vision_line: bool,
+    /// Whether it was measured on the simulated engine, and what was found of its validity then, where `matrix` wrote it.
+    is_simulated: bool,
+    reasons: Vec<Reason>,
     warnings: Vec<Warning>,
 }
 
@@ -203,6 +212,8 @@ impl Found {
             asked: Asked::default(),
             figures: BTreeMap::new(),
             vision_line: false,
+            is_simulated: false,
+            reasons: Vec::new(),
             warnings: Vec::new(),
         }
     }

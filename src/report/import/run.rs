@@ -111,10 +111,7 @@ impl Imports {
             }
         }
         let measurement = self.measurement(&launch, &key, found.start.unwrap_or(1));
-        let lines: Vec<String> = warnings
-            .iter()
-            .map(|warning| format!("{file}:{}: {}", warning.line, warning.says))
-            .collect();
+        let lines: Vec<String> = warnings.iter().map(|warning| warning.at(file)).collect();
         for line in &lines {
             if !self.warnings.contains(line) {
                 self.warnings.push(line.clone());
@@ -163,8 +160,13 @@ impl Imports {
             pulled_beside: false,
             listener_unverified: None,
             telemetry: None,
-            validity: Some(validity(warnings)),
-            warnings: lines,
+            validity: Some(validity(found, file, warnings)),
+            // The others are reasons of its validity.
+            warnings: warnings
+                .iter()
+                .filter(|warning| warning.about == About::Rest)
+                .map(|warning| warning.at(file))
+                .collect(),
         });
         let is_new = self.plan.cells.iter().all(|cell| cell.key != key);
         if is_new {
@@ -273,7 +275,7 @@ fn launch(found: &Found, keep: Keep, declared: &Declared, unknown: &mut Vec<Unkn
             title: title.name,
             version,
             variant: found.variant.as_deref().map(names::slug),
-            simulated: false,
+            simulated: found.is_simulated,
             backend: backend.clone(),
         },
         served: checkpoint.clone(),
@@ -604,13 +606,14 @@ fn failed(found: &Found) -> Option<f64> {
         .map(|prompts| prompts - completed)
 }
 
-/// What is known against it. That it was imported is a note; what contradicts itself makes it suspect.
-fn validity(warnings: &[&Warning]) -> Validity {
+/// What is known against it. That it was imported is a note; what contradicts itself makes it suspect, and what `matrix` found of it when
+/// it was measured stands.
+fn validity(found: &Found, file: &str, warnings: &[&Warning]) -> Validity {
     let said = |about: About| {
-        let texts: Vec<&str> = warnings
+        let texts: Vec<String> = warnings
             .iter()
             .filter(|warning| warning.about == about)
-            .map(|warning| warning.says.as_str())
+            .map(|warning| warning.at(file))
             .collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     };
@@ -622,7 +625,7 @@ fn validity(warnings: &[&Warning]) -> Validity {
         bound: None,
         advice: advice.to_owned(),
     };
-    let mut reasons = Vec::new();
+    let mut reasons = found.reasons.clone();
     if let Some(what) = said(About::Figures) {
         let advice =
             "the figures contradict each other as they were published; ask who measured, or measure again";

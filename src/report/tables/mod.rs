@@ -261,6 +261,9 @@ impl<'a> Shown<'a> {
             Origin::Imported => marks.push(Mark::Imported),
             Origin::Simulated => marks.push(Mark::Simulated),
         }
+        if self.origin() == Origin::Imported && self.launch.engine.simulated {
+            marks.push(Mark::Simulated);
+        }
         match self.verdict() {
             Verdict::Valid => {}
             Verdict::Suspect => marks.push(Mark::Suspect),

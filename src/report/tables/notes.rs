@@ -32,7 +32,7 @@ pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     }
     notes.extend(found.told());
     let has = |origin| named.iter().any(|(_, shown)| shown.origin() == origin);
-    if has(Origin::Simulated) {
+    if has(Origin::Simulated) || named.iter().any(|(_, shown)| shown.launch.engine.simulated) {
         notes.push("[simulated]: measured on the simulated engine; says nothing about a real one".to_owned());
     }
     if has(Origin::Imported) {
