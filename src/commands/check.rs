@@ -2,6 +2,7 @@
 //! `--ask-engines` every flag that an engine at hand does not know. Without it nothing that a recipe names is run, so that a recipe
 //! from elsewhere can be checked. Nothing else of the machine is looked at.
 
+use crate::base::text::counted;
 use crate::cli::CheckArgs;
 use crate::commands::{Colors, Outcome, Refusal, complain, flags, print, read, refused};
 use crate::exit::Exit;
@@ -43,11 +44,11 @@ pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
                 print("[]\n");
             } else {
                 print(&format!(
-                    "{}: {} cells in {} launches, {} measurements; no mistake found\n",
+                    "{}: {} in {}, {}; no mistake found\n",
                     plan.matrix,
-                    plan.cells.len(),
-                    plan.launches.len(),
-                    plan.measurements()
+                    counted(plan.cells.len(), "cell", "cells"),
+                    counted(plan.launches.len(), "launch", "launches"),
+                    counted(plan.measurements(), "measurement", "measurements")
                 ));
                 print(&sent(plan));
             }

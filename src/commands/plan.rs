@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use crate::base::ids::CellKey;
-use crate::base::text::printable;
+use crate::base::text::{counted, printable};
 use crate::cli::{self, PlanArgs};
 use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
 use crate::engine;
@@ -106,10 +106,10 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
     };
     let _ = writeln!(
         out,
-        "{}: {} cells in {} launches{starts}{repeats}",
+        "{}: {} in {}{starts}{repeats}",
         plan.matrix,
-        plan.cells.len(),
-        plan.launches.len()
+        counted(plan.cells.len(), "cell", "cells"),
+        counted(plan.launches.len(), "launch", "launches")
     );
     if let Some(until) = &plan.until {
         let starts = plan.starts.iter().map(|start| start.start).max().unwrap_or(0);

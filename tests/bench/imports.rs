@@ -110,7 +110,7 @@ fn line_and_block_of_the_python_tool_are_imported_alike_and_drawn_again() {
     let theirs = run(&tool, &desk, &args);
     fs::write(desk.path().join("theirs.log"), &theirs.stdout).expect("a file can be written");
     let both = matrix(&desk, &["import", "theirs.jsonl", "theirs.log", "--name", "both"]);
-    assert!(both.stdout.starts_with("imported 1 cells"), "{}", both.stdout);
+    assert!(both.stdout.starts_with("imported 1 cell"), "{}", both.stdout);
     matrix(&desk, &["import", "theirs.jsonl", "--name", "line"]);
     let told = matrix(&desk, &["import", "theirs.log", "--name", "p"]);
     // The simulated engine counts its words otherwise than this tokenizer; nothing else contradicts itself.
@@ -194,7 +194,7 @@ fn the_object_of_a_real_vllm_bench_serve_is_imported() {
     let theirs = run(&vllm, &desk, &args);
     fs::write(desk.path().join("theirs.log"), &theirs.stdout).expect("a file can be written");
     let both = matrix(&desk, &["import", "theirs.json", "theirs.log", "--name", "both"]);
-    assert!(both.stdout.starts_with("imported 1 cells"), "{}", both.stdout);
+    assert!(both.stdout.starts_with("imported 1 cell"), "{}", both.stdout);
     matrix(&desk, &["import", "theirs.json", "--name", "object"]);
     matrix(&desk, &["import", "theirs.log", "--name", "log"]);
     let (object, log) = (

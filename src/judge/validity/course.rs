@@ -29,7 +29,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     if beyond < f64::from(bounds.tail) {
         reasons.push(found(
             Code::FewSamples,
-            format!("{completed} requests: P99 rests on {}", beyond.floor()),
+            format!("of {completed} requests {} lie beyond P99", beyond.floor()),
             Some(format!(
                 "{} beyond it, which takes {} requests",
                 bounds.tail,

@@ -9,6 +9,9 @@ use crate::matrix::spec::workload::{Profile, Workload};
 /// How many conversations are tokenized at once, at most.
 const BLOCK: usize = 1024;
 
+/// How many ids are decoded at once, at most: they and their text are in memory beside the prompts.
+const BLOCK_IDS: usize = 1 << 18;
+
 /// The drawn lengths, row by row.
 struct Lengths {
     input: Vec<u32>,
@@ -118,7 +121,9 @@ pub(super) fn id_rows(
         .map(|_| draws.numpy.randint(0, vocabulary))
         .collect();
     let mut prompts = Vec::with_capacity(offsets.len());
-    for block in (0..offsets.len()).collect::<Vec<usize>>().chunks(BLOCK) {
+    let longest = lengths.input.iter().max().copied().unwrap_or(0).max(1);
+    let rows = (BLOCK_IDS / longest as usize).clamp(1, BLOCK);
+    for block in (0..offsets.len()).collect::<Vec<usize>>().chunks(rows) {
         let counted: Vec<Vec<u32>> = block
             .iter()
             .map(|row| counted_up(offsets[*row] + *row as u64, lengths.input[*row], vocabulary))
