@@ -66,6 +66,8 @@ pub struct Measured {
     memory_mib: f64,
     /// Time to first token of each stream in the order of sending, ms.
     ttft: Vec<f64>,
+    /// The same from the sending of the first stream.
+    since_first: Vec<f64>,
     /// Every gap between tokens, sorted, thinned out; ms.
     itl_p99: f64,
     itl_p50: f64,
@@ -88,8 +90,10 @@ impl Measured {
     ) -> Self {
         let (mut first, mut last) = (None::<Moment>, Moment::default());
         let (mut tokens, mut completed) = (0, 0);
-        let (mut ttft, mut gaps) = (Vec::new(), Vec::new());
+        let (mut ttft, mut firsts, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
+        let mut begun = None::<Moment>;
         for (sent, moments, is_whole) in streams {
+            begun = Some(begun.map_or(sent, |begun| begun.min(sent)));
             completed += usize::from(is_whole && moments.len() == work.tokens);
             tokens += moments.len();
             gaps.extend(moments.windows(2).map(|pair| millis(pair[1].since(pair[0]))));
@@ -97,8 +101,11 @@ impl Measured {
                 first = Some(first.map_or(*begin, |first| first.min(*begin)));
                 last = last.max(*end);
                 ttft.push(millis(begin.since(sent)));
+                firsts.push(*begin);
             }
         }
+        let begun = begun.unwrap_or_default();
+        let since_first = firsts.iter().map(|first| millis(first.since(begun))).collect();
         let seconds = last.since(first.unwrap_or_default()).as_secs_f64();
         Self {
             completed,
@@ -107,6 +114,7 @@ impl Measured {
             cpu_s,
             memory_mib,
             ttft,
+            since_first,
             itl_p99: quantile(&mut gaps, 0.99),
             itl_p50: quantile(&mut gaps, 0.5),
             late_p90: 0.0,
