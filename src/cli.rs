@@ -216,6 +216,11 @@ pub struct CalibrateArgs {
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,256,1024", value_name = "LIST",
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub streams: Vec<u32>,
+    /// The times between the tokens of a stream, ms: the longest for every number of streams, each other one for the most streams that the
+    /// simulated engine keeps up with. Give that of your engine to measure the client at it.
+    #[arg(long, value_delimiter = ',', default_value = "20,5,1", value_name = "LIST",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub gaps: Vec<u32>,
     /// Tokens of each stream.
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub tokens: u32,

@@ -50,6 +50,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
     };
     let wanted = Wanted {
         streams: args.streams.clone(),
+        gaps_ms: args.gaps.clone(),
         tokens: args.tokens,
         flood: true,
     };

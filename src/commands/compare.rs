@@ -48,15 +48,18 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
             args.candidate.as_deref().unwrap_or_default()
         )));
     }
-    show(args, &comparison, ["baseline", "candidate"], colors)?;
     // A copy under another name is the same measurements too.
     if baseline.began == candidate.began && baseline.cells == candidate.cells {
+        if args.format == CompareFormat::Json {
+            show(args, &comparison, ["baseline", "candidate"], colors)?;
+        }
         complain(&format!(
             "note: both sides are the same measurements, those of the run `{}`: nothing was compared\n",
             candidate.run
         ));
         return Ok(Exit::NotJudged);
     }
+    show(args, &comparison, ["baseline", "candidate"], colors)?;
     let refused = candidate.cells.values().any(|cell| cell.refused().is_some());
     Ok(ending(&comparison, refused))
 }

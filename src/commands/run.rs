@@ -821,6 +821,7 @@ async fn calibrate(
     }
     let wanted = Wanted {
         streams,
+        gaps_ms: run::calibrate::GAPS_MS.to_vec(),
         tokens: QUICK_TOKENS,
         flood: false,
     };

@@ -25,15 +25,14 @@ use crate::run::Host;
 use crate::run::stop::Stop;
 
 /// The start of the launch that floods, by which its log is told from the others.
-const FLOOD: u32 = 9;
+const FLOOD: u32 = 1000;
 /// The name of the launch, below which its logs lie.
 const NAME: &str = "calibration";
 /// What the simulated engine keeps to, ms.
 const TTFT_MS: u32 = 200;
-/// The time between tokens at which every number of streams is tried, ms.
-const ITL_MS: u32 = 20;
-/// Shorter times, at which the most streams are tried that a simulated engine on the same machine keeps up with.
-const SHORT_ITLS_MS: [u32; 2] = [5, 1];
+/// The times between tokens that are tried before a run, ms.
+pub const GAPS_MS: [u32; 3] = [20, 5, 1];
+/// What a simulated engine on the same machine keeps up with.
 const MOST_EVENTS_PER_S: u32 = 20_000;
 /// Tokens of one flood, over all streams.
 const FLOOD_TOKENS: u32 = 400_000;
@@ -49,6 +48,9 @@ const FLOOD_STREAMS: u32 = 64;
 pub struct Wanted {
     /// Numbers of streams, in any order.
     pub streams: Vec<u32>,
+    /// Times between tokens in any order, ms: the longest is tried with every number of streams, each other one with the most that a
+    /// simulated engine keeps up with.
+    pub gaps_ms: Vec<u32>,
     /// Tokens of each stream, at least 2.
     pub tokens: u32,
     /// Whether to try how fast tokens can be taken at all.
@@ -69,10 +71,17 @@ pub async fn calibrate(
     streams.sort_unstable();
     streams.dedup();
     let most = streams.last().copied().unwrap_or(1);
-    let short = SHORT_ITLS_MS.map(|itl_ms| (itl_ms, vec![most.min(MOST_EVENTS_PER_S * itl_ms / 1000)]));
+    let mut gaps = wanted.gaps_ms.clone();
+    gaps.sort_unstable_by(|one, other| other.cmp(one));
+    gaps.dedup();
+    let longest = gaps.first().copied();
+    let tries = gaps.into_iter().map(|gap_ms| match longest == Some(gap_ms) {
+        true => (gap_ms, streams.clone()),
+        false => (gap_ms, vec![most.min(MOST_EVENTS_PER_S * gap_ms / 1000)]),
+    });
     let mut stamps = None;
     let mut points = Vec::new();
-    for (start, (itl_ms, streams)) in (1..).zip([(ITL_MS, streams)].into_iter().chain(short)) {
+    for (start, (itl_ms, streams)) in (1..).zip(tries) {
         let exact = Yardstick::exact(host, store, start, itl_ms).await?;
         let measured = exact.points(&streams, wanted.tokens.max(2), itl_ms, stop).await;
         exact.stop().await;

@@ -37,6 +37,22 @@ fn the_client_is_measured_and_the_result_kept_with_the_machine() {
         "{}",
         ran.stdout
     );
+    let ran = bench
+        .call(&[
+            "calibrate",
+            "--streams",
+            "2",
+            "--tokens",
+            "3",
+            "--gaps",
+            "8,40",
+            "--json",
+        ])
+        .exits(0);
+    let told: serde_json::Value = serde_json::from_str(&ran.stdout).expect("it is JSON");
+    let rates: Vec<_> = told["points"].as_array().into_iter().flatten().collect();
+    let rates: Vec<_> = rates.iter().map(|point| point["events_per_s"].as_f64()).collect();
+    assert_eq!(rates, [Some(50.0), Some(250.0)], "the longest first: {told}");
     bench.leaves_no_process();
 }
 
