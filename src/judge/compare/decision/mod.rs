@@ -223,13 +223,17 @@ impl Estimate {
 
     /// Where the change lies with this confidence, as shares.
     pub fn interval(&self, level: f64) -> Option<Interval> {
-        let precision = self.precision?;
-        let reach =
-            self.resolution + precision.error * student::quantile(precision.df, f64::midpoint(1.0, level));
+        let reach = self.reach(level)?;
         Some(Interval {
             low: relative(self.log_change - reach),
             high: relative(self.log_change + reach),
         })
+    }
+
+    /// How far that interval reaches to either side, of logarithms.
+    fn reach(&self, level: f64) -> Option<f64> {
+        let precision = self.precision?;
+        Some(self.resolution + precision.error * student::quantile(precision.df, f64::midpoint(1.0, level)))
     }
 }
 
@@ -282,10 +286,12 @@ pub fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
     answers
 }
 
-/// The answers to the questions of several pairs of sides, in their order: chance is corrected for among all of them, while variances are shared between
-/// the questions of the same pair only. `pairs` names the pair of each question.
+/// The answers to the questions of several pairs of sides, in their order: chance is corrected for among all of them. Variances are shared among the
+/// questions of the same pair, as a pair that repeats itself well owes nothing to others; and where sharing them among all questions tells less,
+/// that counts, as few starts of one pair may be alike by luck. `pairs` names the pair of each question.
 pub fn decide_by_pairs<P: Ord>(questions: &[Question], pairs: &[P], terms: &Terms) -> Vec<Answer> {
-    let family = decide(questions, terms).first().map_or(0, |answer| answer.family);
+    let among_all = decide(questions, terms);
+    let family = among_all.first().map_or(0, |answer| answer.family);
     let mut places: BTreeMap<&P, Vec<usize>> = BTreeMap::new();
     for (at, pair) in pairs.iter().enumerate() {
         places.entry(pair).or_default().push(at);
@@ -297,7 +303,12 @@ pub fn decide_by_pairs<P: Ord>(questions: &[Question], pairs: &[P], terms: &Term
         told.extend(places.into_iter().zip(answers));
     }
     told.sort_by_key(|(at, _)| *at);
-    told.into_iter().map(|(_, answer)| answer).collect()
+    let of_pairs = told.into_iter().map(|(_, answer)| answer);
+    let reach = |answer: &Answer| answer.estimate.and_then(|estimate| estimate.reach(LEVEL));
+    of_pairs
+        .zip(among_all)
+        .map(|(own, all)| if reach(&all) > reach(&own) { all } else { own })
+        .collect()
 }
 
 /// The estimates, without any verdict.
