@@ -330,7 +330,7 @@ fn raw(work: &Work) -> Measured {
             );
         }
         wall.check();
-        for event in std::mem::take(&mut events) {
+        for event in &events {
             if event.data.u64() == u64::MAX {
                 let mut ready: Vec<Event> = Vec::with_capacity(BURST);
                 let wait = rustix::time::Timespec {
