@@ -7,6 +7,7 @@ use crate::cli::compare::{Arms, CompareArgs, CompareFormat};
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::compare::cells::{self, Comparison, Terms};
+use crate::judge::compare::decision::{Gap, Outcome};
 use crate::judge::compare::verdict::Verdict;
 use crate::judge::compare::{arms, machines, question, side};
 use crate::judge::metrics::Metric;
@@ -32,7 +33,7 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
         }
     }
     let noise = noise_of(&args.places.cache(), &candidate);
-    let comparison = cells::compare(
+    let mut comparison = cells::compare(
         &baseline,
         &candidate,
         &Terms {
@@ -50,9 +51,11 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     }
     // A copy under another name is the same measurements too.
     if baseline.began == candidate.began && baseline.cells == candidate.cells {
-        if args.format == CompareFormat::Json {
-            show(args, &comparison, ["baseline", "candidate"], colors)?;
+        for row in comparison.rows.iter_mut().filter(|row| row.verdict().is_some()) {
+            let why = "both sides are the same measurements".to_owned();
+            row.answer.outcome = Outcome::NotJudged(Gap::NotComparable(why));
         }
+        show(args, &comparison, ["baseline", "candidate"], colors)?;
         complain(&format!(
             "note: both sides are the same measurements, those of the run `{}`: nothing was compared\n",
             candidate.run

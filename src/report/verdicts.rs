@@ -169,6 +169,14 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
                 .to_owned(),
         );
     }
+    let mut judged = comparison.rows.iter().filter(|row| row.verdict().is_some());
+    if judged.any(|row| !row.answer.knows_drift()) {
+        notes.push(
+            "the sides were not measured in turn: what the host changes by from one to the other is in no error, and can look like a change of the \
+             engine; `matrix compare RUN --arms` on a run whose engines or versions alternate takes it out"
+                .to_owned(),
+        );
+    }
     if comparison.rows.iter().any(|row| row.noise.is_none()) {
         notes.push(
             "where noise is missing, that of this host is not known: measure it with `matrix noise`, and three starts per side are enough"
@@ -397,6 +405,7 @@ fn judged(row: &Judged) -> serde_json::Value {
         "df": precision.map(|precision| precision.df),
         "visible_loss_share": answer.visible_loss(),
         "starts_to_decide": answer.starts_to_decide(),
+        "knows_drift": answer.knows_drift(),
         "is_noise_known": row.noise.is_some(),
         "noise_share": row.noise.map(|noise| noise.sigma),
         "within_share": row.spread.within.map(f64::sqrt),

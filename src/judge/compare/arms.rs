@@ -39,11 +39,13 @@ pub fn question(
             baseline: Sample {
                 launch: whole.baseline.launch,
                 resolution: whole.baseline.resolution,
+                is_at_jump: whole.baseline.is_at_jump,
                 ..first
             },
             candidate: Sample {
                 launch: whole.candidate.launch,
                 resolution: whole.candidate.resolution,
+                is_at_jump: whole.candidate.is_at_jump,
                 ..second
             },
             design: Design::Rounds,

@@ -2,6 +2,7 @@
 
 use super::comparable::{SLO, depends_on_length, lengths_apart, slo_apart};
 use super::decision::{Design, Gap, KnownNoise, Question, Sample, Variance};
+use super::percentile::is_at_jump;
 use super::resolution;
 use super::side::too_few;
 use crate::judge::metrics::{Better, Flow, Metric};
@@ -96,6 +97,10 @@ fn raised_sample(cell: &SideCell, metric: Metric, least: Option<f64>) -> Result<
         launch: cell.launch.as_ref().map(ToString::to_string),
         first_stage: cell.first_stage.map(|stage| stage as usize),
         resolution: cell.resolutions.get(&name).copied().unwrap_or(0.0),
+        is_at_jump: is_at_jump(
+            sample.value().unwrap_or_default(),
+            cell.intervals.get(&name).map_or(&[], Vec::as_slice),
+        ),
         ..sample
     })
 }

@@ -51,6 +51,7 @@ impl Times {
         let e2e = millis(sent, last.at_ns);
         let (together, begun) = first_moment(&request.chunks);
         let tpot = tokens_after(request, together)
+            .filter(|_| !is_gathered(request))
             .filter(|tokens| *tokens > 0)
             .map(|tokens| millis(begun, last.at_ns) / f64::from(tokens));
         Self {
@@ -95,11 +96,42 @@ fn tokens_after(request: &Request, events: usize) -> Option<u32> {
     Some(tokens.saturating_sub(first.max(1)))
 }
 
-/// Whether an answer of several tokens arrived at one moment, so that nothing is known of the times between them.
+/// So many tokens may come at one moment in any answer: engines that speculate accept several at once.
+const AT_ONCE_TOKENS: f64 = 8.0;
+/// The largest share of an answer that may come at one moment, where that is more tokens.
+const AT_ONCE_SHARE: f64 = 0.2;
+
+/// Whether an answer of several tokens arrived at one moment, or in so few parts that the times between its tokens are those of whatever
+/// gathered them, and nothing is known of how they were made.
 pub fn is_gathered(request: &Request) -> bool {
     let chunks = &request.chunks;
-    let tokens = request.visible_tokens().unwrap_or(0) as usize;
-    !chunks.is_empty() && first_moment(chunks).0 == chunks.len() && tokens.max(chunks.len()) > 1
+    let tokens = request.visible_tokens().unwrap_or(0);
+    if chunks.is_empty() || (tokens as usize).max(chunks.len()) <= 1 {
+        return false;
+    }
+    if first_moment(chunks).0 == chunks.len() {
+        return true;
+    }
+    let most = AT_ONCE_TOKENS.max(AT_ONCE_SHARE * f64::from(tokens));
+    f64::from(tokens) * largest_moment(chunks) > most
+}
+
+/// The share of an answer's text that the largest of its moments brought.
+fn largest_moment(chunks: &Chunks) -> f64 {
+    let (mut all, mut largest, mut moment) = (0u64, 0u64, 0u64);
+    let mut last = None::<u64>;
+    for chunk in chunks.iter() {
+        let is_later = last.is_some_and(|last| chunk.at_ns.saturating_sub(last) > AT_ONCE_NS);
+        moment = if is_later { 0 } else { moment } + u64::from(chunk.bytes);
+        largest = largest.max(moment);
+        all += u64::from(chunk.bytes);
+        last = Some(chunk.at_ns);
+    }
+    if all == 0 {
+        0.0
+    } else {
+        largest as f64 / all as f64
+    }
 }
 
 /// So many answers in a hundred may arrive at one moment before figures of the times between tokens stand on too few.

@@ -1108,17 +1108,19 @@ fn streamed(at_ms: &[f64], tokens: u32) -> Request {
     }
 }
 
-/// Events of 24 tokens, one every 120 ms, are 5 ms per token, whether a proxy joins them or writes them together.
+/// Events of 8 tokens, one every 40 ms, are 5 ms per token, whether a proxy joins them or writes them together. Of an answer in two parts nobody
+/// can tell.
 #[test]
 fn tokens_of_the_first_moment_took_no_time_that_is_known() {
     let tpot = |request: Request| {
         let figures = figures_of(&[request], &basis(Protocol::Completions), Definitions::Matrix);
         get(&figures, "mean_tpot_ms")
     };
-    assert_eq!(tpot(streamed(&[120.0, 240.0], 48)), Some(5.0));
-    let mut together = vec![120.0; 24];
-    together.extend([240.0; 24]);
-    assert_eq!(tpot(streamed(&together, 48)), Some(5.0));
+    let parts: Vec<f64> = (0..10).map(|part| 120.0 + 40.0 * f64::from(part)).collect();
+    assert_eq!(tpot(streamed(&parts, 80)), Some(5.0));
+    let together: Vec<f64> = parts.iter().flat_map(|at| [*at; 8]).collect();
+    assert_eq!(tpot(streamed(&together, 80)), Some(5.0));
+    assert_eq!(tpot(streamed(&[120.0, 240.0], 48)), None);
     assert_eq!(tpot(streamed(&[10.0, 20.0, 30.0], 3)), Some(10.0));
     // A count that says more than the events show, as the end of text, is no token of the first event.
     assert_eq!(tpot(streamed(&[10.0, 20.0, 30.0, 40.0, 50.0], 6)), Some(8.0));
@@ -1150,6 +1152,27 @@ fn an_answer_that_came_at_one_moment_tells_no_times_between_tokens() {
         }
         assert_eq!(get(&figures, "slo_attainment_ttft_share"), Some(1.0));
     }
+    // Held back, and then given in two parts: the time between these is not that of its tokens. Accepted together, four of 48 are.
+    let halves: Vec<f64> = (0..48)
+        .map(|token| if token < 24 { 240.0 } else { 243.0 })
+        .collect();
+    let last_is_late: Vec<f64> = (0..48)
+        .map(|token| {
+            if token < 43 {
+                240.0
+            } else {
+                240.0 + f64::from(token)
+            }
+        })
+        .collect();
+    for parts in [halves, last_is_late] {
+        let figures = figures_of(&[streamed(&parts, 48)], &basis, Definitions::Matrix);
+        assert_eq!(get(&figures, "mean_tpot_ms"), None);
+        assert_eq!(get(&figures, "goodput_req_s"), None);
+    }
+    let accepted: Vec<f64> = (0..48).map(|token| 240.0 + 5.0 * f64::from(token / 4)).collect();
+    let figures = figures_of(&[streamed(&accepted, 48)], &basis, Definitions::Matrix);
+    assert!(get(&figures, "mean_tpot_ms").is_some());
     // An answer of one token cannot miss a target of TPOT.
     let figures = figures_of(&[streamed(&[240.0], 1)], &basis, Definitions::Matrix);
     assert_eq!(get(&figures, "slo_attainment_share"), Some(1.0));

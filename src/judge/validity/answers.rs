@@ -164,7 +164,7 @@ pub fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Op
     ))
 }
 
-/// That most answers of several tokens arrived at one moment: nothing is known of the times between their tokens.
+/// That most answers of several tokens arrived at one moment or in a few large parts: nothing is known of the times between their tokens.
 pub(super) fn gathered(requests: &[Request], scenario: &Scenario) -> Option<Reason> {
     let completed = || requests.iter().filter(|request| request.is_completed());
     let gathered = completed()
@@ -178,7 +178,7 @@ pub(super) fn gathered(requests: &[Request], scenario: &Scenario) -> Option<Reas
     let mut reason = found(
         Code::ChunkedTokens,
         format!(
-            "{gathered} of {long} answers arrived at one moment, so that nothing is known of the times between their tokens"
+            "{gathered} of {long} answers arrived at one moment or in a few large parts, so that nothing is known of the times between their tokens"
         ),
         Some("half of the answers".to_owned()),
     );

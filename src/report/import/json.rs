@@ -13,6 +13,7 @@ use super::document::exact;
 use super::{About, Found, Parts, Title, Warning};
 use crate::judge::metrics::{Count, Flow, Metric, Sample, Statistic, Target};
 use crate::matrix::spec::workload::Profile;
+use crate::results::record::cell::Figures;
 use crate::results::record::imported::Tool;
 use crate::results::record::validity::Validity;
 
@@ -256,6 +257,10 @@ fn ours(found: &mut Found, object: &Map<String, Value>) {
     }
     found.cell = text("cell").map(|key| apart(&key)).filter(|key| !key.is_empty());
     found.start = size("start");
+    found.measured = ours
+        .get("figures")
+        .and_then(|figures| Figures::deserialize(figures).ok())
+        .filter(|figures| !figures.is_empty());
     found.is_simulated = text("origin").as_deref() == Some("simulated")
         || ours.get("simulated").and_then(Value::as_bool) == Some(true);
     let judged = ours.get("validity").filter(|judged| !judged.is_null());

@@ -28,6 +28,7 @@ pub use run::{Imports, Keep, run};
 
 use crate::judge::metrics::Metric;
 use crate::matrix::spec::workload::Profile;
+use crate::results::record::cell::Figures;
 use crate::results::record::imported::Tool;
 use crate::results::record::validity::Reason;
 
@@ -117,6 +118,8 @@ struct Found {
     /// Whether it was measured on the simulated engine, and what was found of its validity then, where `matrix` wrote it.
     is_simulated: bool,
     reasons: Vec<Reason>,
+    /// The figures by the definitions of `matrix`, where it wrote them.
+    measured: Option<Figures>,
     warnings: Vec<Warning>,
 }
 
@@ -176,7 +179,11 @@ pub fn read(file: &str, text: &str) -> Result<Reading, Unread> {
         return Err(unread("none is complete".to_owned()));
     }
     for one in &mut found {
-        let warnings = checks::contradictions(one);
+        let mut warnings = checks::contradictions(one);
+        // Where `matrix` measured, its own count of tokens is believed, not the one that it wrote for scripts.
+        warnings.retain(|warning| {
+            one.measured.is_none() || matches!(warning.about, About::Identity | About::Figures)
+        });
         one.warnings.extend(warnings);
     }
     Ok(Reading {
@@ -214,6 +221,7 @@ impl Found {
             vision_line: false,
             is_simulated: false,
             reasons: Vec::new(),
+            measured: None,
             warnings: Vec::new(),
         }
     }

@@ -523,9 +523,14 @@ fn figures(found: &Found, launch: &Launch, unknown: &[Unknown]) -> BTreeMap<Defi
         Profile::Classic => Definitions::Classic,
         Profile::Current => Definitions::Current,
     };
+    // What `matrix` measured counts tokens, where the figures beside it have those that were asked for.
+    let matrix = found.measured.clone();
     BTreeMap::from([
         (definitions, own),
-        (Definitions::Matrix, shared(found, launch, unknown)),
+        (
+            Definitions::Matrix,
+            matrix.unwrap_or_else(|| shared(found, launch, unknown)),
+        ),
     ])
 }
 
@@ -626,6 +631,19 @@ fn validity(found: &Found, file: &str, warnings: &[&Warning]) -> Validity {
         advice: advice.to_owned(),
     };
     let mut reasons = found.reasons.clone();
+    let share = failed(found).map(|failed| {
+        let completed = found.figure(Metric::Completed).unwrap_or(0.0);
+        (failed, failed / (completed + failed))
+    });
+    if let Some((failed, share)) = share.filter(|(_, share)| *share > Limits::default().error_share) {
+        let measured = format!("{failed} requests failed, {:.1} % of all", share * 100.0);
+        reasons.push(reason(
+            Code::Errors,
+            Verdict::Invalid,
+            measured,
+            entry(Code::Errors).mend,
+        ));
+    }
     if let Some(what) = said(About::Figures) {
         let advice =
             "the figures contradict each other as they were published; ask who measured, or measure again";

@@ -1,7 +1,8 @@
 //! The results of each engine, and a row for every cell at the end of a run.
 
 use super::columns;
-use super::{DEFINITIONS, Row, Shown, Table, Value, certain, misread, notes, queue_bound, units};
+use super::{DEFINITIONS, Row, Shown, Table, Value, certain, misread, notes, queue_bound, units, value_of};
+use crate::judge::metrics::Metric;
 use crate::results::record::cell::Summary;
 use crate::results::record::request::by_class;
 
@@ -117,8 +118,18 @@ fn failures(shown: &Shown<'_>) -> Value {
     }
     let failures = shown.summaries.iter().flat_map(|summary| &summary.failures);
     let words = by_class(failures.map(|(class, count)| (*class, *count)));
-    match words.is_empty() {
-        true => Value::text("none"),
-        false => Value::Text(words),
+    // What was imported tells their number at most.
+    let failed: Vec<f64> = shown
+        .summaries
+        .iter()
+        .filter_map(|summary| value_of(summary, Metric::Failed))
+        .collect();
+    match (words.is_empty(), failed.is_empty()) {
+        (false, _) => Value::Text(words),
+        (true, true) => Value::Missing,
+        (true, false) => match failed.iter().sum::<f64>() {
+            0.0 => Value::text("none"),
+            failed => Value::Text(format!("{failed:.0}")),
+        },
     }
 }

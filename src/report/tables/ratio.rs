@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use super::Shown;
 use crate::judge::compare::comparable::{self, Comparability, Side};
 use crate::judge::compare::decision::{Answer, Design, Gap, LEVEL, Outcome, Question, Sample};
+use crate::judge::compare::percentile::is_at_jump;
 use crate::judge::compare::{gates, question, resolution, side, stored, verdict};
 use crate::judge::metrics::{self, Better, Flow, Metric};
 use crate::results::record::cell::{Definitions, Summary};
@@ -253,14 +254,20 @@ fn least(shown: &Shown<'_>, definitions: Definitions, metric: Metric) -> Option<
 
 /// The sample of these starts of a row.
 fn of_starts(shown: &Shown<'_>, definitions: Definitions, metric: Metric, starts: &[Vec<f64>]) -> Sample {
+    let sample = Sample::of_starts(starts).unwrap_or_default();
+    let bounds: Vec<[f64; 2]> = shown
+        .counted()
+        .filter_map(|summary| summary.intervals.get(&metric.name()).copied())
+        .collect();
     Sample {
+        is_at_jump: is_at_jump(sample.value().unwrap_or_default(), &bounds),
         launch: Some(format!("{}/{}", shown.run, shown.launch.id)),
         first_stage: shown.stage.map(|stage| {
             let counted: Vec<&Summary> = shown.counted().collect();
             side::first_stage(&counted, stage) as usize
         }),
         resolution: resolution::of(shown.counted(), definitions, metric),
-        ..Sample::of_starts(starts).unwrap_or_default()
+        ..sample
     }
 }
 

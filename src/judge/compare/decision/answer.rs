@@ -27,6 +27,30 @@ impl Answer {
         }
     }
 
+    /// The same, or *unclear* where `other`, another answer to the same question, finds nothing.
+    pub(super) fn unless_by_chance(mut self, other: &Self) -> Self {
+        let is_found = |answer: &Self| matches!(answer.verdict(), Some(Verdict::Better | Verdict::Worse));
+        if !is_found(&self) || is_found(other) {
+            return self;
+        }
+        self.outcome = Outcome::Judged(Verdict::Unclear);
+        let chance = other.estimate.and_then(|estimate| estimate.precision?.adjusted_p);
+        if let Some(precision) = self
+            .estimate
+            .as_mut()
+            .and_then(|estimate| estimate.precision.as_mut())
+        {
+            precision.adjusted_p = precision.adjusted_p.max(chance);
+        }
+        self
+    }
+
+    /// Whether the error holds everything by which two measurements that are apart in time differ: the sides alternated, or what runs differ
+    /// by is known.
+    pub const fn knows_drift(&self) -> bool {
+        matches!(self.design, Design::Rounds) || self.between.is_some()
+    }
+
     /// The word for people.
     pub const fn word(&self) -> &'static str {
         match &self.outcome {
@@ -140,6 +164,10 @@ impl Answer {
                 "{} (90 % interval) lies within {bound}",
                 between(EQUIVALENCE_LEVEL)
             ),
+            Verdict::Unclear if self.is_at_jump => format!(
+                "{change}, but requests of one start alone let the figure lie at least half as much again from it: many of them take far longer or shorter \
+                 than it says; look at the means and the other percentiles"
+            ),
             Verdict::Unclear => {
                 let why = if estimate.change().abs() <= self.bound {
                     format!(
@@ -169,7 +197,9 @@ impl Answer {
                     "more than {MOST_STARTS} starts per side would be needed to decide a change of this size"
                 )
             },
-            |starts| format!("about {starts} starts per side would decide"),
+            |starts| {
+                format!("if the change is as large as it seems, about {starts} starts per side would decide")
+            },
         );
         format!("{visible}; {decide}")
     }

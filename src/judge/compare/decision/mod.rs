@@ -78,6 +78,8 @@ pub struct Sample {
     /// How far the value that was meant may lie from the value that is given, to either side, as a share: half a printed digit, half a step of
     /// the grid of a search.
     pub resolution: f64,
+    /// Whether the figure is a percentile at a jump of the distribution of requests: equal percentiles then do not make the sides the same.
+    pub is_at_jump: bool,
 }
 
 impl Sample {
@@ -253,6 +255,7 @@ pub struct Answer {
     better: Better,
     design: Design,
     between: Option<Variance>,
+    is_at_jump: bool,
 }
 
 /// The answers to a family of questions, in their order.
@@ -278,7 +281,10 @@ pub fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
                 if let Some(precision) = &mut estimate.precision {
                     precision.adjusted_p = adjusted;
                 }
-                Outcome::Judged(verdict(estimate, terms.bound, questions[at].better))
+                Outcome::Judged(match verdict(estimate, terms.bound, questions[at].better) {
+                    Verdict::Same if answer.is_at_jump => Verdict::Unclear,
+                    verdict => verdict,
+                })
             }
             (None, None) => Outcome::NotJudged(Gap::Missing("there are no starts".to_owned())),
         };
@@ -287,8 +293,8 @@ pub fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
 }
 
 /// The answers to the questions of several pairs of sides, in their order: chance is corrected for among all of them. Variances are shared among the
-/// questions of the same pair, as a pair that repeats itself well owes nothing to others; and where sharing them among all questions tells less,
-/// that counts, as few starts of one pair may be alike by luck. `pairs` names the pair of each question.
+/// questions of the same pair, so that each pair has the estimate that it has alone; but a difference is found only where it is found with variances that
+/// all questions share, too, as few starts of one pair may be alike by luck. `pairs` names the pair of each question.
 pub fn decide_by_pairs<P: Ord>(questions: &[Question], pairs: &[P], terms: &Terms) -> Vec<Answer> {
     let among_all = decide(questions, terms);
     let family = among_all.first().map_or(0, |answer| answer.family);
@@ -304,10 +310,9 @@ pub fn decide_by_pairs<P: Ord>(questions: &[Question], pairs: &[P], terms: &Term
     }
     told.sort_by_key(|(at, _)| *at);
     let of_pairs = told.into_iter().map(|(_, answer)| answer);
-    let reach = |answer: &Answer| answer.estimate.and_then(|estimate| estimate.reach(LEVEL));
     of_pairs
         .zip(among_all)
-        .map(|(own, all)| if reach(&all) > reach(&own) { all } else { own })
+        .map(|(own, all)| own.unless_by_chance(&all))
         .collect()
 }
 
@@ -324,8 +329,9 @@ fn described(questions: &[Question], terms: &Terms) -> Vec<Answer> {
     });
     let mut others = moderation::of_others(&spreads.collect::<Vec<_>>()).into_iter();
     let described = questions.iter().enumerate().map(|(at, question)| {
-        let variance = pooled(own[at], noise[at])
-            .and_then(|known| Some(steadied(own[at], noise[at], others.next()?).unwrap_or(known)));
+        let variance = pooled(own[at], noise[at]).and_then(|known| {
+            Some(steadied(own[at], noise[at], others.next()?, question.is_uneven()).unwrap_or(known))
+        });
         Answer {
             outcome: Outcome::NotJudged(Gap::Missing(String::new())),
             starts: [question.baseline.logs.len(), question.candidate.logs.len()],
@@ -335,6 +341,7 @@ fn described(questions: &[Question], terms: &Terms) -> Vec<Answer> {
             better: question.better,
             design: question.design(),
             between: question.between,
+            is_at_jump: question.baseline.is_at_jump || question.candidate.is_at_jump,
         }
     });
     described.collect()
@@ -349,7 +356,14 @@ fn pooled(one: Option<Variance>, other: Option<Variance>) -> Option<Variance> {
 
 /// The variance of one start: of its own starts, of its noise, and of the others. It is never below that of its own starts, and the more
 /// these vary beyond all else, the less is borrowed. `None` where nothing is borrowed.
-fn steadied(own: Option<Variance>, noise: Option<Variance>, others: Option<Others>) -> Option<Variance> {
+/// Where one side has more starts than the other (`is_uneven`), the error is mostly that of the side with fewer, and starts that vary more than
+/// is known say more against what is known.
+fn steadied(
+    own: Option<Variance>,
+    noise: Option<Variance>,
+    others: Option<Others>,
+    is_uneven: bool,
+) -> Option<Variance> {
     let weighed = others.map(|others| Variance {
         value: others.value,
         df: others.weight,
@@ -365,7 +379,7 @@ fn steadied(own: Option<Variance>, noise: Option<Variance>, others: Option<Other
     Some(if own.value > borrowed.value {
         Variance {
             value: own.value,
-            df: own.df + df * borrowed.value / own.value,
+            df: own.df + df * (borrowed.value / own.value).powi(if is_uneven { 2 } else { 1 }),
         }
     } else {
         Variance {
@@ -406,6 +420,11 @@ fn own_variance(question: &Question) -> Option<Variance> {
             // First starts that are alike by luck stop early, and often far from their mean. Where one side stopped before the other and no
             // noise is known, the one that varies more speaks for both.
             let is_uneven = is_staged && first.logs.len() != second.logs.len() && question.noise.is_none();
+            if !is_staged
+                && let Some(variance) = of_unequal_sides(sides, [first, second].map(|side| side.logs.len()))
+            {
+                return Some(variance);
+            }
             let larger = sides.iter().filter(|(_, df)| is_uneven && *df > 0);
             let larger = larger.map(|(squares, own)| squares / *own as f64 * df as f64);
             (larger.fold(pooled, f64::max), df)
@@ -414,6 +433,26 @@ fn own_variance(question: &Question) -> Option<Variance> {
     (df > 0).then(|| Variance {
         value: (squares / df as f64).max(LEAST_SIGMA * LEAST_SIGMA),
         df: df as f64,
+    })
+}
+
+/// The variance of one start where one side has more starts than the other, from squares and degrees of freedom of either: such that the
+/// error of the difference is that of both means, whichever side varies more. With as many starts on either side pooling gives the same error.
+///
+/// Source: B. L. Welch, "The generalization of Student's problem when several different population variances are involved", 1947.
+fn of_unequal_sides(sides: [(f64, usize); 2], starts: [usize; 2]) -> Option<Variance> {
+    let [first, second] = sides;
+    if starts[0] == starts[1] || first.1 == 0 || second.1 == 0 {
+        return None;
+    }
+    let of_mean = |(squares, df): (f64, usize), starts: usize| {
+        (squares / df as f64).max(LEAST_SIGMA * LEAST_SIGMA) / starts as f64
+    };
+    let sum = of_mean(first, starts[0]) + of_mean(second, starts[1]);
+    Some(Variance {
+        value: sum / (1.0 / starts[0] as f64 + 1.0 / starts[1] as f64),
+        // At least so many, whichever side the error is of. Welch's own number is largest where the few starts are alike by luck.
+        df: first.1.min(second.1) as f64,
     })
 }
 
@@ -478,6 +517,11 @@ fn verdict(estimate: &Estimate, bound: f64, better: Better) -> Verdict {
 }
 
 impl Question {
+    /// Whether one side has more starts than the other.
+    fn is_uneven(&self) -> bool {
+        self.baseline.logs.len() != self.candidate.logs.len()
+    }
+
     fn design(&self) -> Design {
         let is_paired = self.baseline.logs.len() == self.candidate.logs.len() && self.baseline.logs.len() > 1;
         match self.design {

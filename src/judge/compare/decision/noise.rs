@@ -78,11 +78,20 @@ pub(super) fn of_today(
     // Few launches may all vary by chance: what all but a few exceed is counted.
     let certain = 0.5 - 0.25 / (of_launches.len().max(1) as f64).sqrt();
     let raised = quantile(of_launches, certain).unwrap_or(1.0).max(1.0);
-    let raise = |stored: Variance| Variance {
-        value: stored.value * raised,
-        df: stored.df,
+    let raise = |(stored, question): (Option<Variance>, &Question)| {
+        let stored = stored?;
+        Some(Variance {
+            value: stored.value * raised,
+            // What is raised by today's starts says little beside them where few of them carry the error.
+            df: stored.df
+                / if question.is_uneven() {
+                    raised * raised
+                } else {
+                    1.0
+                },
+        })
     };
-    stored.into_iter().map(|stored| stored.map(raise)).collect()
+    stored.into_iter().zip(questions).map(raise).collect()
 }
 
 /// The value below which this share of the values lies, interpolated; `None` of none.
