@@ -21,6 +21,7 @@ use crate::commands::{
 use crate::engine;
 use crate::exit::Exit;
 use crate::judge::compare::decision::USUAL_BOUND;
+use crate::matrix::plan::arms::noise_name;
 use crate::matrix::plan::{Launch, Measurement, Place, Plan, Start};
 use crate::matrix::spec::gpus::GpuList;
 use crate::progress::Progress;
@@ -545,6 +546,12 @@ fn resumed(args: &RunArgs, matrix: &str) -> Result<Option<RunId>, Refusal> {
     };
     let folder = root.join(run.as_str());
     let about = store::about(&folder).map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+    if about.matrix == noise_name(matrix) {
+        return Err(Refusal::usage(format!(
+            "error: the run `{run}` measures noise, and no other command goes on with it\n  = help: go on with `matrix noise {} --resume {run}`, or name a run of `{matrix}`\n",
+            args.matrix.display()
+        )));
+    }
     if about.matrix != matrix {
         return Err(Refusal::usage(format!(
             "error: the run `{run}` is one of the matrix `{}`, and `{matrix}` is to go on\n  = help: name a run of `{matrix}`, or leave the name out to go on with its newest one\n",
