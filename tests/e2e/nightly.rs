@@ -449,7 +449,16 @@ fn a_run_of_noise_is_not_the_newest_of_its_matrix() {
     bench
         .call(&["baseline", "set", "matrices/m.yaml", "--reason", "first"])
         .exits(0)
-        .shows(&format!("cells of `{own}`"));
+        .shows(&format!("cells of `{own}`"))
+        .says("nights will not be judged (exit code 5) until the baseline has five starts");
+    quiet(&bench);
+    let accept = |run: &str| {
+        let args = ["baseline", "accept", "matrices/m.yaml", run, "--reason", "noise"];
+        bench.call(&args)
+    };
+    accept(&own)
+        .exits(0)
+        .says("until the baseline has three starts of a cell");
     bench
         .run(&["--resume", &noise])
         .exits(2)
