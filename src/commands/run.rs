@@ -11,6 +11,7 @@ use anyhow::Context;
 
 use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::{self, Redactor};
+use crate::base::text::counted;
 use crate::cli::{self, RunArgs};
 use crate::commands::again::{self, Further, Plans, Round, remaining};
 use crate::commands::plan::{minutes, select as keep_selected};
@@ -584,9 +585,11 @@ fn agree(args: &RunArgs, store: &Store, whole: &Plan) -> Result<(), Refusal> {
         lines.push_str(&format!("  and {} more\n", cells.len() - SHOWN));
     }
     let what = format!(
-        "{} finished measurements of run `{}` do not fit the matrix any more; they are set aside and measured again:\n{lines}",
-        outdated.len(),
-        store.run()
+        "{} of run `{}` {} not fit the matrix any more; {} set aside and measured again:\n{lines}",
+        counted(outdated.len(), "finished measurement", "finished measurements"),
+        store.run(),
+        if outdated.len() == 1 { "does" } else { "do" },
+        if outdated.len() == 1 { "it is" } else { "they are" }
     );
     if args.yes {
         complain(&format!("note: {what}"));

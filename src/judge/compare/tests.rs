@@ -102,7 +102,7 @@ fn one_start_a_side_is_not_judged_and_says_why() {
     let Outcome::NotJudged(Gap::TooFewStarts(why)) = &found.rows[0].answer.outcome else {
         panic!("{found:?}")
     };
-    assert!(why.starts_with("n = 1 and 1 starts"), "{why}");
+    assert!(why.starts_with("n = 1 and 1 start;"), "{why}");
     assert_eq!((found.judged(), found.figures()), (0, 1));
 }
 
