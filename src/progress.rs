@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::base::clock::{self, Moment};
 use crate::base::ids::CellKey;
-use crate::base::text::one_line;
+use crate::base::text::{counted, one_line};
 use crate::results::record::event::Event;
 
 /// Draws what happens in a run.
@@ -100,7 +100,8 @@ impl State {
                     String::new()
                 };
                 self.line(&format!(
-                    "run {run}: {matrix}, {measurements} measurements{before}"
+                    "run {run}: {matrix}, {}{before}",
+                    measured(*measurements)
                 ));
             }
             Event::StartsAdded { starts, measurements } => {
@@ -110,7 +111,8 @@ impl State {
                     several => format!("{several} more starts"),
                 };
                 self.line(&format!(
-                    "{more}, {measurements} measurements in all: some cells are not known well enough"
+                    "{more}, {} in all: some cells are not known well enough",
+                    measured(*measurements)
                 ));
             }
             Event::Swept { what } => self.line(&format!("swept up what an earlier run left: {what}")),
@@ -310,6 +312,10 @@ fn load_of(key: &CellKey) -> String {
         .filter(of_load)
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+fn measured(count: usize) -> String {
+    counted(count, "measurement", "measurements")
 }
 
 fn short(text: &str, length: usize) -> String {

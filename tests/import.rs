@@ -185,7 +185,7 @@ fn refuses(comparison: &str) {
     );
     let other_tp = section("Qwen/Qwen3-32B · sharegpt");
     assert!(
-        other_tp.contains("precision fp8 against unknown, 1 GPUs against 2"),
+        other_tp.contains("precision fp8 against unknown, 1 GPU against 2"),
         "{other_tp}"
     );
     let fewer = section("openai/gpt-oss-20b · sharegpt");

@@ -176,6 +176,9 @@ pub struct BaselineMove {
     /// The figures that gate every cell, as in `compare`; may be given again.
     #[arg(long, value_name = "FIGURE")]
     pub gate: Vec<String>,
+    /// Where the noise of this host is kept.
+    #[command(flatten)]
+    pub places: Places,
 }
 
 /// `matrix nightly`.

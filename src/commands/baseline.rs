@@ -3,14 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::clock;
+use crate::base::ids::CellKey;
 use crate::cli::compare::{BaselineAction, BaselineArgs, BaselineMove};
-use crate::commands::compare::{gates, of_run};
+use crate::commands::compare::{gates, noise_of, of_run};
 use crate::commands::{Outcome, Refusal, print, read, refused};
 use crate::exit::Exit;
+use crate::judge::compare::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
+use crate::judge::compare::stored;
 use crate::matrix::plan::arms::BASELINE;
 use crate::matrix::plan::{Launch, Plan};
 use crate::results::record::FORMAT;
-use crate::results::record::side::{Accepted, Baseline, Side, SideCell};
+use crate::results::record::side::{Accepted, Baseline, Noise, Side, SideCell};
 use crate::results::store::{self, StoreError};
 
 /// Sets, shows or moves a baseline.
@@ -129,13 +132,10 @@ fn to(
     side.cells
         .retain(|_, cell| cell.refused().is_none() && !is_twin(cell));
     crate::commands::complain(&refusals.concat());
-    let alone = side.cells.iter().filter(|(_, cell)| has_one_start(cell));
-    let alone: Vec<&str> = alone.map(|(key, _)| key.as_str()).collect();
-    if let [first, ..] = alone[..] {
-        crate::commands::complain(&format!(
-            "note: {} of {} cells have one start that counts, such as {first}: nothing tells how much their starts differ, and nights will call them unclear; measure with `repeats: {{ starts: 5 }}`\n",
-            alone.len(),
-            side.cells.len()
+    if !plan.paired {
+        crate::commands::complain(&too_few_starts(
+            &side,
+            noise_of(&moved.places.cache(), &side).as_ref(),
         ));
     }
     if side.cells.is_empty() {
@@ -168,8 +168,42 @@ fn to(
     Ok(Exit::Done)
 }
 
-fn has_one_start(cell: &SideCell) -> bool {
-    cell.gates.iter().any(|gate| cell.starts(gate).len() < 2)
+/// A note on the cells of a baseline that have too few starts for any verdict; empty where none has.
+fn too_few_starts(side: &Side, noise: Option<&Noise>) -> String {
+    let lacks = |key: &CellKey, cell: &SideCell| {
+        let of_gate = |gate: &String| {
+            let is_known = noise
+                .and_then(|noise| stored::known(noise, key, gate))
+                .is_some_and(|noise| noise.is_enough());
+            let least = if is_known {
+                STARTS_NOISE_KNOWN
+            } else {
+                STARTS_NOISE_UNKNOWN
+            };
+            let starts = cell.starts(gate).len();
+            (starts < least).then_some((starts, is_known))
+        };
+        cell.gates.iter().filter_map(of_gate).min()
+    };
+    let cells = side.cells.iter();
+    let few: Vec<(&CellKey, (usize, bool))> = cells
+        .filter_map(|(key, cell)| Some((key, lacks(key, cell)?)))
+        .collect();
+    let Some((first, (starts, _))) = few.first() else {
+        return String::new();
+    };
+    let needed = match few.iter().all(|(_, (_, is_known))| *is_known) {
+        true => "three starts",
+        false => "five starts (three where the noise of this host is known, which `matrix noise` measures)",
+    };
+    format!(
+        "note: {} of {} too few starts that count, such as {first} with {starts}: nights will not be judged (exit code 5) until the baseline has {needed} of a cell; measure with `repeats: {{ starts: 5 }}`\n",
+        few.len(),
+        match side.cells.len() {
+            1 => "1 cell has".to_owned(),
+            all => format!("{all} cells have"),
+        }
+    )
 }
 
 fn shown(path: &Path, baseline: &Baseline) -> String {

@@ -12,7 +12,7 @@ use crate::judge::compare::verdict::Verdict;
 use crate::judge::compare::{arms, machines, question, side};
 use crate::judge::metrics::Metric;
 use crate::report::{self, Format, Table, verdicts};
-use crate::results::record::side::{Noise, Side};
+use crate::results::record::side::{Cause, Noise, Side};
 use crate::results::store::{self, Run, StoreError};
 
 /// Compares two sides.
@@ -63,7 +63,14 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
         return Ok(Exit::NotJudged);
     }
     show(args, &comparison, ["baseline", "candidate"], colors)?;
-    let refused = candidate.cells.values().any(|cell| cell.refused().is_some());
+    let refused = candidate.cells.iter().any(|(key, cell)| match cell.refused() {
+        // What neither side measured is missing in no comparison.
+        Some((Cause::NotMeasured, _)) => comparison
+            .rows
+            .iter()
+            .any(|row| row.cell == *key && !row.samples[0].logs.is_empty()),
+        refused => refused.is_some(),
+    });
     Ok(ending(&comparison, refused))
 }
 

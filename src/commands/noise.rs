@@ -59,7 +59,7 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     let measured = measure(
         &args.run,
         colors,
-        &|plan| plan.start_times(starts),
+        &|plan| plan.measure_noise(starts),
         &Further::While(&further),
         USUAL_BOUND,
     )?;

@@ -96,7 +96,7 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
     let repeats = if total == plan.cells.len() {
         String::new()
     } else {
-        format!(", {total} measurements")
+        format!(", {}", counted(total, "measurement", "measurements"))
     };
     let starts = plan.starts.len();
     let starts = if starts == plan.launches.len() {
@@ -113,7 +113,7 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
     );
     if let Some(until) = &plan.until {
         let starts = plan.starts.iter().map(|start| start.start).max().unwrap_or(0);
-        let _ = writeln!(out, "{starts} starts, {until}");
+        let _ = writeln!(out, "{}, {until}", counted(starts as usize, "start", "starts"));
     }
     let past = past(plan, results);
     out.push_str(&raised(plan, &past));
@@ -163,7 +163,7 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
         let rest = if unknown == 0 {
             String::new()
         } else {
-            format!("; {unknown} cells were never measured")
+            format!("; {} never measured", counted(unknown, "cell was", "cells were"))
         };
         let _ = writeln!(out, "\nmeasuring took {} last time{rest}", minutes(expected));
     }

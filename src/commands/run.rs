@@ -11,6 +11,7 @@ use anyhow::Context;
 
 use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::{self, Redactor};
+use crate::base::text::counted;
 use crate::cli::{self, RunArgs};
 use crate::commands::again::{self, Further, Plans, Round, remaining};
 use crate::commands::plan::{minutes, select as keep_selected};
@@ -21,6 +22,7 @@ use crate::commands::{
 use crate::engine;
 use crate::exit::Exit;
 use crate::judge::compare::decision::USUAL_BOUND;
+use crate::matrix::plan::arms::noise_name;
 use crate::matrix::plan::{Launch, Measurement, Place, Plan, Start};
 use crate::matrix::spec::gpus::GpuList;
 use crate::progress::Progress;
@@ -545,6 +547,12 @@ fn resumed(args: &RunArgs, matrix: &str) -> Result<Option<RunId>, Refusal> {
     };
     let folder = root.join(run.as_str());
     let about = store::about(&folder).map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+    if about.matrix == noise_name(matrix) {
+        return Err(Refusal::usage(format!(
+            "error: the run `{run}` measures noise, and no other command goes on with it\n  = help: go on with `matrix noise {} --resume {run}`, or name a run of `{matrix}`\n",
+            args.matrix.display()
+        )));
+    }
     if about.matrix != matrix {
         return Err(Refusal::usage(format!(
             "error: the run `{run}` is one of the matrix `{}`, and `{matrix}` is to go on\n  = help: name a run of `{matrix}`, or leave the name out to go on with its newest one\n",
@@ -577,9 +585,11 @@ fn agree(args: &RunArgs, store: &Store, whole: &Plan) -> Result<(), Refusal> {
         lines.push_str(&format!("  and {} more\n", cells.len() - SHOWN));
     }
     let what = format!(
-        "{} finished measurements of run `{}` do not fit the matrix any more; they are set aside and measured again:\n{lines}",
-        outdated.len(),
-        store.run()
+        "{} of run `{}` {} not fit the matrix any more; {} set aside and measured again:\n{lines}",
+        counted(outdated.len(), "finished measurement", "finished measurements"),
+        store.run(),
+        if outdated.len() == 1 { "does" } else { "do" },
+        if outdated.len() == 1 { "it is" } else { "they are" }
     );
     if args.yes {
         complain(&format!("note: {what}"));

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::labels::Labels;
 use super::{Align, Column, MISSING, Mark, Row, Table, Value};
 use crate::base::ids::CellKey;
+use crate::base::text::counted;
 use crate::judge::compare::cells::{Comparison, Row as Judged, Suspicion};
 use crate::judge::compare::decision::{EQUIVALENCE_LEVEL, Estimate, LEVEL, Outcome};
 use crate::judge::compare::verdict::{Verdict, chance};
@@ -228,12 +229,14 @@ fn suspicions(comparison: &Comparison, labels: &Labels) -> Vec<String> {
         Some(match (cells.len(), of_cell.len()) {
             (1, 1) => format!("{}: suspect: {first}", labels.name(cell)),
             (1, _) => format!(
-                "{}: suspect: {side}, {all} starts: {} and the like",
+                "{}: suspect: {side}, {}: {} and the like",
                 labels.name(cell),
+                counted(all, "start", "starts"),
                 first.reason
             ),
             (count, _) => format!(
-                "suspect: {side}, {all} starts of {count} cells: {} and the like",
+                "suspect: {side}, {} of {count} cells: {} and the like",
+                counted(all, "start", "starts"),
                 first.reason
             ),
         })

@@ -145,11 +145,11 @@ impl Server {
         }
     }
 
-    /// The first model that it names; `None` if it names none.
+    /// The models that it names.
     ///
     /// # Errors
     /// It does not answer, or not with a list of models.
-    pub async fn first_model(&self) -> Result<Option<String>, ServerError> {
+    pub async fn models(&self) -> Result<Vec<String>, ServerError> {
         let answer = self.json("/v1/models").await?;
         let garbled = |reason: &str| ServerError::Garbled {
             url: format!("{}/v1/models", self.base),
@@ -157,12 +157,10 @@ impl Server {
         };
         let models = answer.pointer("/data").and_then(Value::as_array);
         let models = models.ok_or_else(|| garbled("it has no list `data`"))?;
+        let id = |model: &Value| model.get("id").and_then(Value::as_str).map(str::to_owned);
         match models.first() {
-            None => Ok(None),
-            Some(model) => match model.get("id").and_then(Value::as_str) {
-                Some(id) => Ok(Some(id.to_owned())),
-                None => Err(garbled("the first model has no `id`")),
-            },
+            Some(first) if id(first).is_none() => Err(garbled("the first model has no `id`")),
+            _ => Ok(models.iter().filter_map(id).collect()),
         }
     }
 

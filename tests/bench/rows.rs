@@ -272,3 +272,20 @@ fn rows_of_a_file_are_replayed_at_their_moments() {
         .exits(2)
         .says("whose rows have no moments");
 }
+
+#[test]
+fn a_model_that_the_server_lacks_is_answered_with_those_that_it_serves() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    for backend in ["vllm", "sglang-oai", "vllm-chat"] {
+        let more = ["--model", "wrong", "--num-prompts", "1"];
+        let ran = bench(&desk, backend, sim.port, "random-ids", &more).exits(3);
+        let ran = ran
+            .says("The model `wrong` does not exist")
+            .says("= help: the server serves `m`; `--model wrong` is not among its models");
+        assert!(!ran.stderr.contains("--backend"), "{}", ran.stderr);
+    }
+    // A path that the server does not know.
+    let more = ["--model", "m", "--num-prompts", "1"];
+    let ran = bench(&desk, "sglang", sim.port, "random-ids", &more).exits(3);
+    ran.says("is the server of another one, such as `vllm` or `sglang-oai`?");
+}

@@ -1,5 +1,7 @@
 //! Engines that are started several times take turns within one model, and the plan says what that costs.
 
+use std::fs;
+
 use crate::harness::{Bench, Ran};
 
 /// Two engines and two models, two starts each.
@@ -79,5 +81,54 @@ fn the_plan_tells_what_either_order_costs() {
         loading.contains(" a start last time: ") && loading.contains(" for all starts"),
         "{loading}"
     );
+    bench.leaves_no_process();
+}
+
+#[test]
+fn arms_that_were_not_measured_are_not_judged_and_one_that_failed_has_failed() {
+    let planned = matrix("{ starts: 2 }");
+    let bench = Bench::of(&planned);
+    bench.run(&["--only", "engine=a"]).exits(0);
+    for arms in ["engine=a,b", "engine=b,a"] {
+        let compared = bench.call(&["compare", "t", "--arms", arms]).exits(5);
+        let compared = compared
+            .shows("2 of 2 metrics not judged")
+            .shows("not measured (left out, or the run was interrupted)");
+        for wrong in ["What differs", "failed", "unknown"] {
+            assert!(!compared.stdout.contains(wrong), "{}", compared.stdout);
+        }
+    }
+    // What was under way when the run was interrupted is no failure either.
+    let bench_of_interrupted = Bench::of(&planned);
+    bench_of_interrupted.run(&[]).exits(0);
+    let cells = fs::read_dir(bench_of_interrupted.run_folder().join("cells")).expect("there are cells");
+    for cell in cells {
+        let path = cell.expect("it can be read").path().join("summary.json");
+        let text = fs::read_to_string(&path).expect("there is a summary");
+        let mut summary: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        if summary["cell"]
+            .as_str()
+            .is_some_and(|cell| cell.contains("engine=b"))
+        {
+            summary["ending"] = "interrupted".into();
+            fs::write(&path, summary.to_string()).expect("it can be written");
+        }
+    }
+    bench_of_interrupted
+        .call(&["compare", "t", "--arms", "engine=a,b"])
+        .exits(5)
+        .shows("candidate: not measured (the run was interrupted)");
+    let bench = Bench::of(&planned.replace(
+        "variant: sglang, args: [",
+        "variant: sglang, args: [--die-while-loading, ",
+    ));
+    bench.run(&[]).exits(3);
+    // Where the candidate crashed and the baseline did not, that is a loss of reliability.
+    for (arms, code) in [("engine=b,a", 3), ("engine=a,b", 1)] {
+        bench
+            .call(&["compare", "t", "--arms", arms])
+            .exits(code)
+            .shows(": failed: failed in launch");
+    }
     bench.leaves_no_process();
 }

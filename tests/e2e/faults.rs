@@ -317,6 +317,8 @@ fn outputs_that_end_early_are_counted() {
         .exits(3)
         .says("invalid: output-short")
         .says("run ended: 2 done, 2 invalid");
+    let mut rows = ran.stdout.lines().filter(|line| line.contains("bad"));
+    assert!(rows.all(|row| !row.contains(" done")), "{}", ran.stdout);
     let last = ran.stdout.lines().last().expect("it says something");
     assert!(
         last.starts_with("measure what is invalid again: matrix run ") && last.ends_with(" --failed"),

@@ -424,3 +424,52 @@ datasets: {{ sharegpt: data/conversations.json }}
     assert!(page.contains("beyond 60 %"), "{page}");
     bench.leaves_no_process();
 }
+
+/// A run of `noise` is none of the matrix: nothing that takes its newest run takes that one.
+#[test]
+fn a_run_of_noise_is_not_the_newest_of_its_matrix() {
+    let bench = Bench::of(&matrix(1, 10_000).replace("output_len: 40", "output_len: 30"));
+    let measured = |command: &str, more: &[&str]| {
+        let args = [&[command, "matrices/m.yaml", "--no-calibration"], more].concat();
+        bench.call(&args).exits(0);
+        newest(&bench)
+            .file_name()
+            .expect("it has a name")
+            .to_string_lossy()
+            .into_owned()
+    };
+    let own = measured("run", &[]);
+    let noise = measured("noise", &[&["--starts", "2"][..], &GATE[..]].concat());
+    assert_ne!(own, noise);
+    bench
+        .call(&["compare", "t", &own])
+        .exits(5)
+        .says(&format!("those of the run `{own}`"));
+    bench.call(&["report", &noise]).exits(0);
+    bench
+        .call(&["compare", &own, &noise])
+        .exits(5)
+        .shows("not judged");
+    bench
+        .call(&["baseline", "set", "matrices/m.yaml", "--reason", "first"])
+        .exits(0)
+        .shows(&format!("cells of `{own}`"))
+        .says("nights will not be judged (exit code 5) until the baseline has five starts");
+    quiet(&bench);
+    let accept = |run: &str| {
+        let args = ["baseline", "accept", "matrices/m.yaml", run, "--reason", "noise"];
+        bench.call(&args)
+    };
+    accept(&own)
+        .exits(0)
+        .says("until the baseline has three starts of a cell");
+    bench
+        .run(&["--resume", &noise])
+        .exits(2)
+        .says("measures noise, and no other command goes on with it");
+    let journal = |run: &str| fs::read_to_string(bench.results().join(run).join("journal.jsonl"));
+    let before = journal(&noise).expect("it is there");
+    bench.run(&["--resume"]).exits(0);
+    assert_eq!(journal(&noise).expect("it is there"), before);
+    bench.leaves_no_process();
+}

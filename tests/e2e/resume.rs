@@ -32,7 +32,10 @@ fn a_finished_run_has_nothing_to_resume() {
 #[test]
 fn only_what_was_left_out_is_done_on_resume() {
     let bench = Bench::of(&sims(&[("a", "vllm", "")], SMALL));
-    bench.run(&["--only", "scenario=random-1k-1k"]).exits(0);
+    bench
+        .run(&["--only", "scenario=random-1k-1k"])
+        .exits(0)
+        .says(": t, 1 measurement\n");
     assert_eq!(bench.finished().summaries.len(), 1);
     bench.run(&["--resume"]).exits(0);
     assert_eq!((bench.finished().summaries.len(), endings(&bench)), (2, 2));
@@ -50,7 +53,7 @@ fn a_changed_cell_is_run_again_and_an_unchanged_one_is_not() {
     ));
     let asked = bench.run(&["--resume"]).exits(2);
     asked
-        .says("1 finished measurements of run")
+        .says("1 finished measurement of run")
         .says("scenario=random-2k-6k")
         .says("add `--yes`");
     assert_eq!(endings(&bench), 2, "nothing is set aside without a word");

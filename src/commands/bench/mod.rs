@@ -39,7 +39,7 @@ use crate::progress::bar::Bar;
 use crate::report::{bench_line, classic_csv, console};
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
-use crate::results::record::request::Class;
+use crate::results::record::request::{Class, Failure};
 use crate::run::bench::{Measured, Session, Tokenizers};
 use crate::run::server::{Server, accept_length};
 use crate::run::stop::{Signals, Stop};
@@ -175,7 +175,7 @@ async fn once(
     session: &Session,
     stop: &Stop,
 ) -> Result<Option<Driving>, Refusal> {
-    if !warm_up(wish, session, &stop.asked).await? {
+    if !warm_up(wish, server, session, &stop.asked).await? {
         return Ok(None);
     }
     let profiling = tokio::select! {
@@ -381,7 +381,7 @@ async fn wait(wish: &Wish, server: &Server) -> Result<bool, Refusal> {
 }
 
 async fn ask_model(server: &Server) -> Result<String, Refusal> {
-    match server.first_model().await {
+    match server.models().await.map(|models| models.into_iter().next()) {
         Ok(Some(model)) => Ok(model),
         Ok(None) => {
             say("No model specified or found. Please provide a model using `--model`.");
@@ -419,8 +419,56 @@ fn warn_of_base_model(session: &Session) {
     }
 }
 
+/// What may help where every request of the warmup failed like this.
+async fn help(wish: &Wish, server: &Server, session: &Session, failure: &Failure) -> Option<String> {
+    if wish.asks_for_usage() && failure.message.contains("stream_options") {
+        return Some(
+            "have the token counts left out with `--extra-request-body '{\"stream_options\": null}'`"
+                .to_owned(),
+        );
+    }
+    if failure.class != Class::Status {
+        return None;
+    }
+    let named = wish.served.as_ref().map(|name| ("--served-model-name", name));
+    let named = named.or_else(|| wish.model.as_ref().map(|name| ("--model", name)));
+    if let (Some((flag, name)), Ok(models)) = (named, server.models().await)
+        && !models.is_empty()
+        && !models.contains(name)
+    {
+        let models: Vec<String> = models.iter().map(|model| format!("`{model}`")).collect();
+        return Some(format!(
+            "the server serves {}; `{flag} {name}` is not among its models",
+            models.join(", ")
+        ));
+    }
+    let lacks_path = ["Not Found", "Method Not Allowed"]
+        .iter()
+        .any(|said| failure.message.starts_with(said));
+    // A path that is served, and not for this model, is that of this backend.
+    let is_about_model = failure.message.to_lowercase().contains("model");
+    (lacks_path && !is_about_model).then(|| {
+        let others = [Backend::Vllm, Backend::SglangOai, Backend::Sglang].into_iter();
+        let others: Vec<String> = others
+            .filter(|backend| *backend != wish.backend)
+            .map(|backend| format!("`{}`", backend.name()))
+            .collect();
+        format!(
+            "{} is what `--backend {}` asks; is the server of another one, such as {}?",
+            session.url(),
+            wish.backend.name(),
+            others[..2].join(" or ")
+        )
+    })
+}
+
 /// Source: spec/bench-serving.md 6, step 9, and 12.2. Whether to go on.
-async fn warm_up(wish: &Wish, session: &Session, stop: &CancellationToken) -> Result<bool, Refusal> {
+async fn warm_up(
+    wish: &Wish,
+    server: &Server,
+    session: &Session,
+    stop: &CancellationToken,
+) -> Result<bool, Refusal> {
     let (count, limit) = match wish.warmup {
         Warmup::None if wish.profile == Profile::Classic => return Ok(true),
         Warmup::None => (0, None),
@@ -448,20 +496,8 @@ async fn warm_up(wish: &Wish, session: &Session, stop: &CancellationToken) -> Re
             Profile::Classic => "Initial test run failed",
             Profile::Current => "Warmup failed",
         };
-        let lacks_path = ["Not Found", "Method Not Allowed"]
-            .iter()
-            .any(|said| failure.message.starts_with(said));
-        let help = match failure.class {
-            _ if wish.asks_for_usage() && failure.message.contains("stream_options") => {
-                "  = help: have the token counts left out with `--extra-request-body '{\"stream_options\": null}'`\n".to_owned()
-            }
-            Class::Status if lacks_path => format!(
-                "  = help: {} is what `--backend {}` asks; is the server of another one, such as `vllm` or `sglang-oai`?\n",
-                session.url(),
-                wish.backend.name()
-            ),
-            _ => String::new(),
-        };
+        let help = help(wish, server, session, failure).await;
+        let help = help.map_or_else(String::new, |help| format!("  = help: {help}\n"));
         return Err(Refusal {
             exit: Exit::CellFailed,
             message: format!(

@@ -97,7 +97,7 @@ pub struct Row {
     pub noise: Option<KnownNoise>,
     /// What is said.
     pub answer: Answer,
-    /// Why nothing of a side counts, where nothing does.
+    /// Why nothing of a side counts, where it was measured and nothing does.
     pub refused: Option<Cause>,
     /// Measurements of either side that were left out.
     pub left_out: Vec<String>,
@@ -227,7 +227,12 @@ pub fn compare_pairs(
     let of_sides = fingerprint::of_sides(first, second);
     let of_pairs: Vec<(&CellKey, Vec<Difference>)> = pairs
         .iter()
-        .map(|(key, one, two)| (*key, fingerprint::of_cells(one, two)))
+        .map(|(key, one, two)| {
+            // Of a side that was not measured nothing is known that could differ.
+            let is_missing = one.is_missing() || two.is_missing();
+            let own = (!is_missing).then(|| fingerprint::of_cells(one, two));
+            (*key, own.unwrap_or_default())
+        })
         .collect();
     let mut asked = Vec::new();
     for ((key, one, two), (_, own)) in pairs.iter().zip(&of_pairs) {
@@ -316,8 +321,9 @@ fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question,
         answer,
         refused: cells
             .iter()
-            .find_map(|cell| cell.refused())
-            .map(|(cause, _)| cause),
+            .filter_map(|cell| cell.refused())
+            .map(|(cause, _)| cause)
+            .find(|cause| *cause != Cause::NotMeasured),
         is_attached: one.attached || two.attached,
         left_out: left_out(BASELINE, one).chain(left_out(CANDIDATE, two)).collect(),
         suspect: [suspect(BASELINE, one, metric), suspect(CANDIDATE, two, metric)].concat(),

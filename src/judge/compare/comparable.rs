@@ -9,6 +9,7 @@ use super::conditions::Conditions;
 use super::side::machine_facts;
 use super::{machines, settings};
 use crate::base::ids::ContentHash;
+use crate::base::text::counted;
 use crate::judge::metrics::{self, Count, Metric};
 use crate::matrix::plan::{Cell, Launch, Parallel, Place};
 use crate::matrix::spec::scenario::Scenario;
@@ -533,7 +534,10 @@ fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     match (ours, theirs) {
         _ if one.lacks(Unknown::Gpus) || other.lacks(Unknown::Gpus) => said.apart.push(is_unknown),
         (Some(ours), Some(theirs)) if ours != theirs => {
-            said.per_gpu.push(format!("{ours} GPUs against {theirs}"));
+            said.per_gpu.push(format!(
+                "{} against {theirs}",
+                counted(ours as usize, "GPU", "GPUs")
+            ));
         }
         (Some(_), Some(_)) => {}
         _ => said.beside.push(is_unknown),

@@ -227,6 +227,7 @@ pub fn failures(tonight: &Side) -> Vec<Finding> {
     for (key, cell) in &tonight.cells {
         if let Some((cause, reason)) = cell.refused() {
             let kind = match cause {
+                Cause::NotMeasured => FindingKind::Missing,
                 Cause::Failed => FindingKind::Failed,
                 Cause::Invalid => FindingKind::Invalid,
             };
@@ -234,6 +235,7 @@ pub fn failures(tonight: &Side) -> Vec<Finding> {
             continue;
         }
         for (cause, kind) in [
+            (Cause::NotMeasured, FindingKind::Missing),
             (Cause::Failed, FindingKind::Failed),
             (Cause::Invalid, FindingKind::Invalid),
         ] {

@@ -6,7 +6,7 @@ use super::percentile::is_at_jump;
 use super::resolution;
 use super::side::too_few;
 use crate::judge::metrics::{Better, Flow, Metric};
-use crate::results::record::side::SideCell;
+use crate::results::record::side::{Cause, SideCell};
 
 /// The question whether a figure got better or worse from one cell to another, each side by itself. What keeps the cells from being
 /// comparable is for the caller to add.
@@ -78,7 +78,10 @@ pub fn sample(cell: &SideCell, metric: Metric) -> Result<Sample, String> {
 
 fn raised_sample(cell: &SideCell, metric: Metric, least: Option<f64>) -> Result<Sample, String> {
     if let Some((cause, reason)) = cell.refused() {
-        return Err(format!("{}: {reason}", cause.name()));
+        return Err(match cause {
+            Cause::NotMeasured => format!("{} ({reason})", cause.name()),
+            Cause::Failed | Cause::Invalid => format!("{}: {reason}", cause.name()),
+        });
     }
     let name = metric.name();
     if let Some(why) = cell.no_ratio.get(&name) {

@@ -252,7 +252,10 @@ fn excluded(summary: &Summary) -> Option<Excluded> {
         Ending::Failed { phase, reason, .. } => {
             return because(Cause::Failed, format!("failed in {}: {reason}", phase.name()));
         }
-        other => return because(Cause::Failed, other.word().to_owned()),
+        Ending::Interrupted => {
+            return because(Cause::NotMeasured, "the run was interrupted".to_owned());
+        }
+        Ending::Skipped { .. } => return because(Cause::Failed, summary.ending.word().to_owned()),
     }
     let validity = summary.validity.as_ref()?;
     if validity.verdict != Verdict::Invalid {

@@ -102,7 +102,7 @@ fn one_start_a_side_is_not_judged_and_says_why() {
     let Outcome::NotJudged(Gap::TooFewStarts(why)) = &found.rows[0].answer.outcome else {
         panic!("{found:?}")
     };
-    assert!(why.starts_with("n = 1 and 1 starts"), "{why}");
+    assert!(why.starts_with("n = 1 and 1 start;"), "{why}");
     assert_eq!((found.judged(), found.figures()), (0, 1));
 }
 
@@ -372,4 +372,44 @@ fn repeats_on_running_servers_decide_about_these_servers_alone() {
     };
     let found = cells::compare(&first, &second, &terms);
     assert_eq!(found.rows[0].word(), "unclear", "{}", found.rows[0].reason());
+}
+
+#[test]
+fn a_cell_that_was_not_measured_is_not_judged_differs_in_nothing_and_has_not_failed() {
+    let (key, mut missing) = cell("model=a", &[]);
+    missing.figures.clear();
+    missing.origin = Origin::Simulated;
+    missing.engine = BTreeMap::from([("version".to_owned(), "1".to_owned())]);
+    for (first, second, side_name) in [
+        (
+            cell("model=a", &LEVEL),
+            (key.clone(), missing.clone()),
+            "candidate",
+        ),
+        (
+            (key.clone(), missing.clone()),
+            cell("model=a", &LEVEL),
+            "baseline",
+        ),
+    ] {
+        let found = judged(&side([first]), &side([second]));
+        assert_eq!(found.differences, []);
+        let row = &found.rows[0];
+        assert_eq!((row.word(), row.refused), ("not judged", None));
+        assert_eq!(
+            row.reason(),
+            format!("{side_name}: not measured (left out, or the run was interrupted)")
+        );
+    }
+    missing.excluded.push(Excluded {
+        start: 1,
+        repeat: 0,
+        cause: Cause::Failed,
+        reason: "it crashed".to_owned(),
+    });
+    let found = judged(&side([cell("model=a", &LEVEL)]), &side([(key, missing)]));
+    assert_eq!(
+        (found.rows[0].word(), found.rows[0].refused),
+        ("failed", Some(Cause::Failed))
+    );
 }

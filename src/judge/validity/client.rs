@@ -1,15 +1,16 @@
 //! Was it the engine that was measured, or the client?
 
-use super::{Evidence, course, found, host, percent};
+use super::{Evidence, course, entry, found, host, percent};
 use crate::judge::metrics::{self, Metric, Rates, Sample, Statistic};
+use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::client::{ClientFacts, SendLag};
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::{HostWindow, Telemetry};
 use crate::results::record::validity::{Code, Reason, Verdict};
 
-/// Below this many requests a rate is an accident.
-const FEW: usize = 8;
+/// Below this many arrivals a rate is an accident: one request that is late by a moment lowers it.
+const FEW_ARRIVALS: usize = 20;
 
 /// What calibration found may be exceeded by this factor before it counts: the engine runs on the same machine then.
 const CALIBRATED: f64 = 3.0;
@@ -219,21 +220,68 @@ pub(super) fn has_rate(evidence: &Evidence<'_>) -> bool {
 }
 
 fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    let requests = evidence.requests;
-    if requests.len() < FEW || !has_rate(evidence) {
+    if !has_rate(evidence) {
         return;
     }
-    let Some(Rates { due: asked, sent }) = metrics::rates(requests) else {
-        return;
+    let arrival = evidence.summary.arrival(&evidence.cell.scenario);
+    let lag = evidence.summary.client.and_then(|client| client.send_lag);
+    reasons.extend(rate_reached(
+        evidence.requests,
+        &arrival,
+        lag.as_ref(),
+        evidence.bounds,
+    ));
+}
+
+/// What is to be said of requests that fell due at a rate and were sent at a lower one.
+fn rate_reached(
+    requests: &[Request],
+    arrival: &Arrival,
+    lag: Option<&SendLag>,
+    bounds: &Bounds,
+) -> Option<Reason> {
+    if requests.len() < FEW_ARRIVALS {
+        return None;
+    }
+    let Rates { due, sent } = metrics::rates(requests)?;
+    let bound = due * (1.0 - bounds.rate);
+    if sent >= bound {
+        return None;
+    }
+    let asked = match arrival.pace.is_none() && !arrival.rate.is_infinite() {
+        true => format!("{}/s was asked for", arrival.rate),
+        false => "the rate changes over the load".to_owned(),
     };
-    let bound = asked * (1.0 - evidence.bounds.rate);
-    if sent < bound {
-        reasons.push(found(
-            Code::RateNotReached,
-            format!("{sent:.2} requests/s sent"),
-            Some(format!("{bound:.2}, of {asked:.2} asked for")),
-        ));
-    }
+    let late = |lag: &SendLag| {
+        format!(
+            ", and the client sent 99 of 100 requests within {:.1} ms of their time",
+            lag.p99_ms
+        )
+    };
+    // Behind a concurrency limit, lag counts from the moment that a slot is free.
+    let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
+    let lag = lag.filter(|lag| arrival.concurrency.is_none() || lag.p99_ms > own);
+    let measured = format!(
+        "{sent:.2} requests/s sent; {asked}, the {} arrivals that were drawn came at {due:.2}/s{}",
+        requests.len(),
+        lag.map(late).unwrap_or_default()
+    );
+    let mut reason = found(Code::RateNotReached, measured, Some(format!("{bound:.2}/s")));
+    let means = entry(Code::RateNotReached).means;
+    reason.advice = match (arrival.concurrency, lag) {
+        (Some(limit), lag) => format!(
+            "{means} Raise the concurrency limit of {limit} or lower the rate; what was measured is a closed loop of that concurrency.{}",
+            lag.map_or(
+                "",
+                |_| " The client itself sent late too: give it processors of its own."
+            )
+        ),
+        (None, _) => format!(
+            "{means} No concurrency limit held them back, so the client sent them late: give it processors of its own (`taskset`, `cpuset` for the \
+             engine), or lower the rate."
+        ),
+    };
+    Some(reason)
 }
 
 #[cfg(test)]
@@ -307,5 +355,50 @@ mod tests {
         assert!(is_burst(&[request(0), request(0)]));
         assert!(!is_burst(&[request(0), request(5)]));
         assert!(!is_burst(&[request(0)]));
+    }
+
+    #[test]
+    fn a_rate_that_was_not_reached_tells_what_was_asked_drawn_and_sent_and_names_a_limit_only_where_there_is_one()
+     {
+        let requests = |count: u64| -> Vec<Request> {
+            let request = |index: u64| {
+                serde_json::from_value(serde_json::json!({
+                    "index": index, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": index * 50_000_000,
+                    "sent_ns": index * 60_000_000, "end_ns": 0, "chunks": [],
+                }))
+                .unwrap()
+            };
+            (0..count).map(request).collect()
+        };
+        let arrival = |text: &str| -> Arrival { serde_json::from_str(text).unwrap() };
+        let lag = SendLag {
+            mean_ms: 1.0,
+            p99_ms: 200.0,
+            max_ms: 200.0,
+            second_ms: None,
+            fifth_ms: None,
+        };
+        let judged = |count: u64, text: &str, lag: Option<&SendLag>| {
+            rate_reached(&requests(count), &arrival(text), lag, &Bounds::default())
+        };
+        let open = r#"{"rate": 8.0, "concurrency": null}"#;
+        assert_eq!(judged(19, open, None), None);
+        let reason = judged(25, open, Some(&lag)).unwrap();
+        assert_eq!(
+            reason.measured,
+            "16.67 requests/s sent; 8/s was asked for, the 25 arrivals that were drawn came at 20.00/s, \
+             and the client sent 99 of 100 requests within 200.0 ms of their time"
+        );
+        assert_eq!(reason.bound.as_deref(), Some("19.00/s"));
+        assert!(!reason.advice.contains("Raise the concurrency"), "{reason:?}");
+        assert!(reason.advice.contains("client sent them late"), "{reason:?}");
+        let held = judged(
+            25,
+            r#"{"rate": 8.0, "concurrency": 4}"#,
+            Some(&SendLag { p99_ms: 0.2, ..lag }),
+        )
+        .unwrap();
+        assert!(held.advice.contains("the concurrency limit of 4"), "{held:?}");
+        assert!(!held.measured.contains("client"), "{held:?}");
     }
 }

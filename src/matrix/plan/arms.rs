@@ -43,6 +43,11 @@ impl Launch {
     }
 }
 
+/// The name under which `matrix noise` measures a matrix: its runs are none of the matrix, whose newest run is compared and goes on.
+pub fn noise_name(matrix: &str) -> String {
+    format!("{matrix}-noise")
+}
+
 impl Plan {
     /// Adds to each of these cells one that is measured on the baseline's launch.
     pub fn add_baselines(&mut self, launches: &BTreeMap<CellKey, Launch>) {
@@ -77,6 +82,12 @@ impl Plan {
     pub fn pair(&mut self, launches: &BTreeMap<CellKey, Launch>) {
         let starts = self.starts.iter().map(|start| start.start).max().unwrap_or(1);
         self.add_baselines(launches);
+        self.start_times(starts);
+    }
+
+    /// The plan of `matrix noise`: every launch is started so often, in a run under a name of its own.
+    pub fn measure_noise(&mut self, starts: u32) {
+        self.matrix = noise_name(&self.matrix);
         self.start_times(starts);
     }
 

@@ -205,7 +205,7 @@ fn a_measurement_that_is_invalid_is_left_out_of_the_figures_of_its_cell() {
     assert!(
         notes
             .iter()
-            .any(|note| note.contains("1 of 3 measurements are invalid and left out")),
+            .any(|note| note.contains("1 of 3 measurements is invalid and left out")),
         "{notes:?}"
     );
 }

@@ -339,13 +339,16 @@ pub(crate) fn mean_of_starts(starts: &[Vec<f64>]) -> Option<f64> {
 pub(crate) fn status(shown: &Shown<'_>) -> String {
     let all = shown.summaries.len();
     let done = shown.done().count();
+    let is_invalid = shown.verdict() == Verdict::Invalid;
     match (done, all) {
         (_, 0) => "not measured".to_owned(),
+        (1, 1) if is_invalid => "invalid".to_owned(),
         (1, 1) => "done".to_owned(),
         (0, _) => shown
             .summaries
             .last()
             .map_or_else(String::new, |summary| ended(summary)),
+        (done, all) if done == all && is_invalid => format!("invalid, n={all}"),
         (done, all) if done == all => format!("done, n={all}"),
         (done, all) => format!("{done} of {all} done"),
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{Row, Shown, Value};
 use crate::base::ids::LaunchId;
+use crate::base::text::counted;
 use crate::judge::compare::certainty::Outlook;
 use crate::judge::compare::gates::Load;
 use crate::judge::compare::percentile;
@@ -45,8 +46,9 @@ pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         let (done, counted) = (shown.done().count(), shown.counted().count());
         if counted < done {
             notes.push(format!(
-                "{name}: {} of {done} measurements are invalid and left out",
-                done - counted
+                "{name}: {} of {done} measurements {} invalid and left out",
+                done - counted,
+                if done - counted == 1 { "is" } else { "are" }
             ));
         }
     }
@@ -150,10 +152,10 @@ fn told_of(rows: &[Of<'_>]) -> String {
     };
     names.truncate(NAMED);
     format!(
-        "{} ({}) in {} measurements, of {}{more}: {}",
+        "{} ({}) in {}, of {}{more}: {}",
         reason.weight_in_words(),
         reason.code.name(),
-        rows.len(),
+        counted(rows.len(), "measurement", "measurements"),
         names.join(", "),
         reason.advice
     )
@@ -241,10 +243,10 @@ pub(super) fn certain(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         };
         let known = certainty.known.as_ref().map(|known| {
             format!(
-                "{name}: {} ±{:.1} % after {} starts",
+                "{name}: {} ±{:.1} % after {}",
                 known.figure,
                 known.half_width * 100.0,
-                known.starts
+                counted(known.starts, "start", "starts")
             )
         });
         let row = known.unwrap_or_else(|| name.clone());

@@ -292,6 +292,9 @@ fn an_invalid_cell_gives_no_ratio_and_is_none_to_be_held_against() {
         "{:?}",
         table.notes
     );
+    let cases = [invalid("vllm", 5000.0), Case::new("sglang", "bf16", 1, 4000.0)];
+    let statuses: Vec<String> = shown(&cases).iter().map(status).collect();
+    assert_eq!(statuses, ["invalid", "done"]);
     let table = table_of(
         &[invalid("sglang", 4000.0), Case::new("vllm", "bf16", 1, 5000.0)],
         None,

@@ -179,7 +179,9 @@ pub struct Excluded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// It failed, was skipped or interrupted.
+    /// It was left out, or the run was stopped before or while it was measured.
+    NotMeasured,
+    /// It failed or was skipped.
     Failed,
     /// It was judged invalid.
     Invalid,
@@ -189,6 +191,7 @@ impl Cause {
     /// The cause as it is written.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::NotMeasured => "not measured",
             Self::Failed => "failed",
             Self::Invalid => "invalid",
         }
@@ -219,9 +222,19 @@ impl SideCell {
         }
         let worst = self.excluded.iter().max_by_key(|excluded| excluded.cause);
         Some(worst.map_or_else(
-            || (Cause::Failed, "it was not measured".to_owned()),
+            || {
+                (
+                    Cause::NotMeasured,
+                    "left out, or the run was interrupted".to_owned(),
+                )
+            },
             |excluded| (excluded.cause, excluded.reason.clone()),
         ))
+    }
+
+    /// Whether nothing of it counts because it was not measured.
+    pub fn is_missing(&self) -> bool {
+        matches!(self.refused(), Some((Cause::NotMeasured, _)))
     }
 }
 

@@ -19,6 +19,7 @@ use super::lock::Lock;
 use super::{Result, Run, StoreError, Tried, atomic, layout, reader};
 use crate::base::clock;
 use crate::base::secrets::Redactor;
+use crate::matrix::plan::arms::noise_name;
 use crate::results::record::FORMAT;
 use crate::results::record::night::Night;
 use crate::results::record::side::{Baseline, Noise};
@@ -206,17 +207,17 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     atomic::write(path, format!("{text}\n").as_bytes()).tried("write", path)
 }
 
-/// Removes the requests, histograms, samples and logs of the runs of `matrix` that began longer ago than `seconds`, except those of the runs `but`, of runs
+/// Removes the requests, histograms, samples and logs of the runs of `matrix`, those of `matrix noise` included, that began longer ago than `seconds`, except those of the runs `but`, of runs
 /// that somebody writes, and of measurements that are not finished; what they came to stays. Returns what was removed, in bytes.
 ///
 /// # Errors
 /// The disk refuses.
 pub fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) -> Result<u64> {
-    let now = clock::timestamp();
+    let (now, noise) = (clock::timestamp(), noise_name(matrix));
     let mut freed = 0;
     for listed in reader::list(root)?
         .into_iter()
-        .filter(|listed| listed.about.matrix == matrix)
+        .filter(|listed| [matrix, noise.as_str()].contains(&listed.about.matrix.as_str()))
     {
         let age = clock::seconds_between(&listed.about.began, &now);
         let is_kept = but.contains(&listed.about.run.as_str()) || super::writer_of(&listed.folder).is_some();

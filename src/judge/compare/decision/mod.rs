@@ -41,6 +41,7 @@ use std::collections::BTreeMap;
 use super::multiplicity;
 use super::student::{self, Interval};
 use super::verdict::{Verdict, relative};
+use crate::base::text::counted;
 use crate::judge::metrics::Better;
 
 /// The chance of any false *better* or *worse* in a family.
@@ -556,7 +557,8 @@ impl Answer {
                 _ => ", or three where the noise of this host is known (`matrix noise`)",
             };
             return Some(Gap::TooFewStarts(format!(
-                "n = {first} and {second} starts; a verdict needs {} on each side{noise}",
+                "n = {first} and {}; a verdict needs {} on each side{noise}",
+                counted(second, "start", "starts"),
                 if least == STARTS_NOISE_KNOWN {
                     "three"
                 } else {
