@@ -7,7 +7,7 @@ use crate::cli::compare::{Arms, CompareArgs, CompareFormat};
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::compare::cells::{self, Comparison, Terms};
-use crate::judge::compare::decision::{Gap, Outcome};
+use crate::judge::compare::decision::{self, Gap};
 use crate::judge::compare::verdict::Verdict;
 use crate::judge::compare::{arms, machines, question, side};
 use crate::judge::metrics::Metric;
@@ -53,7 +53,7 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     if baseline.began == candidate.began && baseline.cells == candidate.cells {
         for row in comparison.rows.iter_mut().filter(|row| row.verdict().is_some()) {
             let why = "both sides are the same measurements".to_owned();
-            row.answer.outcome = Outcome::NotJudged(Gap::NotComparable(why));
+            row.answer.outcome = decision::Outcome::NotJudged(Gap::NotComparable(why));
         }
         show(args, &comparison, ["baseline", "candidate"], colors)?;
         complain(&format!(

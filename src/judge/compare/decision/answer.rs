@@ -40,7 +40,10 @@ impl Answer {
             .as_mut()
             .and_then(|estimate| estimate.precision.as_mut())
         {
-            precision.adjusted_p = precision.adjusted_p.max(chance);
+            precision.adjusted_p = [precision.adjusted_p, chance]
+                .into_iter()
+                .flatten()
+                .reduce(f64::max);
         }
         self
     }
