@@ -61,6 +61,10 @@ impl Creation {
         let name = names.first().cloned().unwrap_or_default();
         let address = self.daemon.address.clone();
         let of_container = Arc::clone(orphans);
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "it goes on when whoever asked has gone; the orphans wait for its end"
+        )]
         let asking = tokio::spawn(async move {
             let mut made = self.create_at_first(&names).await;
             if let Ok(created) = &mut made {
