@@ -17,7 +17,8 @@ export CARGO_TARGET_DIR
 
 # Copies the modules as they are.
 fresh() {
-  mkdir -p "$crate/$from"
+  mkdir -p "$crate/$from" "$crate/src/base"
+  cp src/base/text.rs "$crate/src/base/"
   cp -r "$from"/{between,change,montecarlo,multiplicity,night,spread,student,verdict}.rs "$from/decision" "$crate/$from/"
 }
 
@@ -27,6 +28,9 @@ for module in between change decision multiplicity night spread student verdict;
 done >"$crate/$from/mod.rs"
 echo '#[cfg(test)] mod montecarlo;' >>"$crate/$from/mod.rs"
 cat >"$crate/src/lib.rs" <<'RUST'
+pub mod base {
+    pub mod text;
+}
 pub mod judge {
     pub mod compare;
     pub mod metrics {
