@@ -64,6 +64,7 @@ pub const TABLE: &[Entry] = &[
         bound: "`client_cpu`: 0.95 of a processor",
         source: "above it the event loop of the bench falls behind",
         brings: &[
+            ChunkedTokens,
             ClientLate,
             ClientSharesCpus,
             RateNotReached,
