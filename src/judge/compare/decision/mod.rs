@@ -415,20 +415,20 @@ fn own_variance(question: &Question) -> Option<Variance> {
                 };
                 (squares, df)
             });
-            let df = sides[0].1 + sides[1].1;
-            let pooled = sides[0].0 + sides[1].0;
-            let is_staged = first.first_stage.or(second.first_stage).is_some();
-            // First starts that are alike by luck stop early, and often far from their mean. Where one side stopped before the other and no
-            // noise is known, the one that varies more speaks for both.
-            let is_uneven = is_staged && first.logs.len() != second.logs.len() && question.noise.is_none();
-            if !is_staged
-                && let Some(variance) = of_unequal_sides(sides, [first, second].map(|side| side.logs.len()))
-            {
+            let starts = [first, second].map(|side| side.logs.len());
+            let (pooled, df) = (sides[0].0 + sides[1].0, sides[0].1 + sides[1].1);
+            let are_staged = first.first_stage.is_some() && second.first_stage.is_some();
+            if are_staged && starts[0] != starts[1] && question.noise.is_none() {
+                // First starts that are alike by luck stop early, and often far from their mean. Where one side stopped before the other and
+                // no noise is known, the one that varies more speaks for both.
+                let varied = sides.iter().filter(|(_, df)| *df > 0);
+                let larger = varied.map(|(squares, own)| squares / *own as f64 * df as f64);
+                (larger.fold(pooled, f64::max), df)
+            } else if let Some(variance) = of_unequal_sides(sides, starts) {
                 return Some(variance);
+            } else {
+                (pooled, df)
             }
-            let larger = sides.iter().filter(|(_, df)| is_uneven && *df > 0);
-            let larger = larger.map(|(squares, own)| squares / *own as f64 * df as f64);
-            (larger.fold(pooled, f64::max), df)
         }
     };
     (df > 0).then(|| Variance {

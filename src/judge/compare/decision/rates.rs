@@ -13,6 +13,8 @@ use crate::judge::metrics::Better;
 const CELLS: usize = 24;
 /// Starts that noise is measured with: what `matrix noise` makes unless told otherwise.
 const NOISE_STARTS: usize = 10;
+/// The starts of a candidate that is started again by a stopping rule which look at its spread.
+const STAGE: usize = 5;
 const SEED: u64 = 20_261_122;
 const BOUND: f64 = 0.02;
 
@@ -121,14 +123,20 @@ impl Condition {
             drawn
         };
         let noise = self.noise.map(|starts| draw(dice, starts, self.stale));
-        let mut sides = [0, 1].map(|_| draw(dice, self.until.map_or(self.starts, |_| 20), 1.0));
+        let most = self.until.filter(|_| self.candidate.is_none());
+        let mut sides = [0, 1].map(|_| draw(dice, most.map_or(self.starts, |_| 20), 1.0));
         if let Some((starts, scale)) = self.candidate {
             sides[1] = draw(dice, starts, scale);
         }
-        if let Some(target) = self.until {
-            for side in &mut sides {
-                self.stop(side, target);
+        match (self.until, self.candidate) {
+            (None, _) => {}
+            (Some(target), None) => sides.iter_mut().for_each(|side| self.stop(side, target)),
+            // The candidate alone, whose first five starts decide how many of these it makes.
+            (Some(target), Some(_)) => Self {
+                starts: STAGE,
+                ..*self
             }
+            .stop(&mut sides[1], target),
         }
         if let Some(drift) = self.drift {
             for round in 0..self.starts {
@@ -138,17 +146,22 @@ impl Condition {
                 }
             }
         }
-        let sample = |side: &Vec<Vec<f64>>, cell: usize, level: f64| Sample {
-            logs: side[cell].iter().map(|log| log + level).collect(),
+        let stages = match (self.until, self.candidate) {
+            (None, _) => [None, None],
+            (Some(_), None) => [Some(self.starts); 2],
+            (Some(_), Some(_)) => [None, Some(STAGE)],
+        };
+        let sample = |at: usize, cell: usize, level: f64| Sample {
+            logs: sides[at][cell].iter().map(|log| log + level).collect(),
             launch: Some(self.layout.launch(cell).to_string()),
-            first_stage: self.until.map(|_| self.starts),
+            first_stage: stages[at],
             resolution: 0.0,
             is_at_jump: false,
         };
         let question = |cell| Question {
             better: Better::Higher,
-            baseline: sample(&sides[0], cell, 0.0),
-            candidate: sample(&sides[1], cell, (-self.loss).ln_1p()),
+            baseline: sample(0, cell, 0.0),
+            candidate: sample(1, cell, (-self.loss).ln_1p()),
             design: self.drift.map_or(Design::Separate, |_| Design::Rounds),
             noise: noise
                 .as_ref()
@@ -387,10 +400,19 @@ fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
     let with =
         [(8, 3, 3.0), (8, 3, 1.0), (20, 5, 5.0), (5, 20, 0.2)].map(|uneven| (uneven, Some(NOISE_STARTS)));
     for shape in [Shape::Normal, Shape::Heavy] {
-        for ((starts, of_candidate, scale), noise) in without.into_iter().chain(with) {
+        let fixed = without.into_iter().chain(with).map(|case| (case, None));
+        // A stopping rule on one side alone, with the most starts that it may make.
+        let until = [
+            ((20, 6, 5.0), None),
+            ((20, 6, 5.0), Some(NOISE_STARTS)),
+            ((20, 8, 2.0), Some(NOISE_STARTS)),
+        ];
+        let until = until.map(|case| (case, Some(0.02)));
+        for (((starts, of_candidate, scale), noise), until) in fixed.chain(until) {
             for cells in [1, CELLS] {
                 salt += 1;
                 let condition = Condition {
+                    until,
                     shape,
                     sigma: 0.01,
                     starts,
