@@ -30,10 +30,13 @@ use crate::matrix::spec::scenario::Limits;
 use crate::results::record::chunks::Chunks;
 use crate::results::record::request::{Class, Failure, Oddity, Request, is_same_model};
 
-/// How many connections a thread may have in the making at first; servers with a short accept queue answer a flood of them with
-/// seconds of retries. Each that stands at once makes room for one more, since nearly all servers take them as fast as they come.
+/// How many connections a thread may have in the making at first: requests that are due together go out together, as far as the accept
+/// queues of servers reach (uvicorn's 2048, tokio's 1024). Each that stands at once makes room for one more.
 /// A request that waits counts as sent after it: the wait is our delay, and in the lag.
-pub(super) const CONNECTS: usize = 256;
+pub(super) const CONNECTS: usize = 1024;
+/// How many it may have once a connection had to be asked for again: servers with a short accept queue answer a flood with seconds of
+/// retries.
+pub(super) const FEW_CONNECTS: usize = 256;
 /// So many requests that are due at once are begun before the event loop looks at its sockets.
 pub(super) const BURST: usize = 16;
 
@@ -475,6 +478,7 @@ pub(super) fn blank(job: &Job) -> Request {
         counted_prompt: None,
         uniform: None,
         is_blank_first: false,
+        is_common_first: false,
         is_loop: false,
         is_canned: false,
         echoes_prompt: false,

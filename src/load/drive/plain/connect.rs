@@ -9,9 +9,9 @@ use std::time::Duration;
 use rustix::event::epoll;
 
 use super::pause::Gap;
-use super::{CONNECTS, MOST_EXPECTED, PREPARE, Round, Stream, wait_for};
+use super::{MOST_EXPECTED, PREPARE, Round, Stream, wait_for};
 use crate::base::clock::Moment;
-use crate::load::drive::send::Job;
+use crate::load::drive::send::{FEW_CONNECTS, Job};
 use crate::load::drive::slots::Slot;
 use crate::load::exchange::{Live, RETRY};
 use crate::load::protocol::Decoder;
@@ -139,7 +139,7 @@ impl Round {
         if let Some(stream) = self.streams[place].as_mut().filter(|stream| stream.is_connecting) {
             stream.is_connecting = false;
             self.connecting -= 1;
-            self.connects = CONNECTS;
+            self.connects = FEW_CONNECTS;
         }
     }
 }
