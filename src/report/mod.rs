@@ -145,6 +145,7 @@ impl Mark {
             Self::Imported => Some("imported"),
             Self::Warned => Some("warned"),
             Self::Suspect => Some("suspect"),
+            Self::SuspectIn(Family::Ttft) => Some("TTFT suspect"),
             Self::SuspectIn(Family::Itl) => Some("ITL suspect"),
             Self::SuspectIn(Family::Tpot) => Some("TPOT suspect"),
             Self::SuspectIn(Family::Goodput) => Some("goodput suspect"),

@@ -297,6 +297,7 @@ pub(super) fn request(index: u32) -> Request {
         counted_prompt: None,
         uniform: None,
         is_blank_first: false,
+        is_common_first: false,
         is_loop: false,
         is_canned: false,
         echoes_prompt: false,

@@ -9,7 +9,7 @@ use std::thread;
 use crate::load::dataset::tokenizer::{CleanUp, Tokenizer};
 use crate::load::dataset::{Content, Prompt};
 use crate::results::record::outsourced::Text;
-use crate::results::record::request::{ChunkKind, Request};
+use crate::results::record::request::{Chunk, ChunkKind, Request};
 
 /// Below this many tokens, events or characters nothing is said of how often one of them comes.
 const FEW: usize = 8;
@@ -118,6 +118,9 @@ const CANNED_TOKENS: u32 = 16;
 
 /// Characters of answers that are held against each other.
 const CANNED_CHARACTERS: usize = 1024;
+
+/// The share of the answers that begin with the same event from which on that is no accident.
+const COMMON: f64 = 0.9;
 
 /// The share of a sequence whose members are what came a few before them, for the number that fits best; `None` where it is short.
 fn share_of_period<T: Eq>(members: &[T]) -> Option<f64> {
@@ -266,7 +269,8 @@ pub(super) fn find_echoes(requests: &mut [Request], prompts: &[Prompt], tokenize
             }
             Content::Pictures { .. } => None,
         };
-        request.echoes_prompt = piece.is_some_and(|piece| begins_with(&answer.read(), &piece));
+        request.echoes_prompt =
+            piece.is_some_and(|piece| begins_with(&answer.beginning(4 * ECHO_WITHIN), &piece));
     }
 }
 
@@ -300,7 +304,8 @@ pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
             && request.round.is_none()
         {
             // Long answers may lie on disk; those that begin alike for so long are alike.
-            let text = text.read().chars().take(CANNED_CHARACTERS).collect();
+            let text = text.beginning(4 * CANNED_CHARACTERS);
+            let text = text.chars().take(CANNED_CHARACTERS).collect();
             answers.push((text, digest(&prompt.content), place));
         }
     }
@@ -321,6 +326,31 @@ pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
         .collect();
     for place in places {
         requests[place].is_canned = true;
+    }
+}
+
+/// Marks answers that begin with the same event, where nearly all do.
+pub(super) fn find_common_first(requests: &mut [Request]) {
+    let first = |request: &Request| {
+        let text = request.text.as_ref().filter(|_| request.is_completed())?;
+        let shown = |chunk: &Chunk| chunk.kind != ChunkKind::Tool && chunk.bytes > 0;
+        let length = request.chunks.iter().find(shown)?.bytes;
+        Some(text.beginning(usize::try_from(length).ok()?).into_owned())
+    };
+    let firsts: Vec<Option<String>> = requests.iter().map(first).collect();
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for first in firsts.iter().flatten() {
+        *counts.entry(first).or_default() += 1;
+    }
+    let all: usize = counts.values().sum();
+    let Some((common, count)) = counts.into_iter().max_by_key(|(_, count)| *count) else {
+        return;
+    };
+    if all < FEW || (count as f64) < COMMON * all as f64 {
+        return;
+    }
+    for (request, first) in requests.iter_mut().zip(&firsts) {
+        request.is_common_first = first.as_deref() == Some(common);
     }
 }
 
@@ -519,6 +549,29 @@ mod tests {
             "chunks": chunks, "text": text,
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_first_event_that_nearly_all_answers_share_is_common() {
+        let common = |firsts: &[&str]| {
+            let answer = |first: &&str| {
+                let text = format!("{first} and more");
+                request(
+                    Some(&text),
+                    &[("t", 9), ("a", u32::try_from(first.len()).unwrap()), ("a", 9)],
+                )
+            };
+            let mut requests: Vec<Request> = firsts.iter().map(answer).collect();
+            find_common_first(&mut requests);
+            requests.iter().filter(|request| request.is_common_first).count()
+        };
+        assert_eq!(common(&["Sure"; 8]), 8);
+        assert_eq!(common(&["Sure"; 7]), 0, "few");
+        let mut mixed = ["Sure"; 20];
+        mixed[3] = "No";
+        assert_eq!(common(&mixed), 19);
+        mixed[4..7].fill("No");
+        assert_eq!(common(&mixed), 0);
     }
 
     #[test]

@@ -515,9 +515,6 @@ impl<'a> Course<'a> {
         self.summary.figures = metrics::summarize(&requests, &basis);
         self.summary.intervals = metrics::intervals(&requests);
         self.summary.answers = Some(validity::answers(&requests));
-        self.summary
-            .warnings
-            .extend(validity::blank_beginnings(&requests));
         let spill = self.spill.take();
         self.summary
             .warnings
@@ -700,6 +697,7 @@ pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>)
         answers::count_prompts(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         answers::count_outputs(&mut requests, &stock.tokenizer);
         answers::find_canned(&mut requests, &stock.prepared.prompts);
+        answers::find_common_first(&mut requests);
         answers::find_echoes(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         answers::count_rounds(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         requests

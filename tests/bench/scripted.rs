@@ -274,6 +274,27 @@ fn an_event_ahead_of_the_tokens_is_named() {
         .says("white space alone");
 }
 
+/// Nor does a word that is the same whatever the prompt, as a gateway sends while the model still reads the prompt.
+#[test]
+fn a_word_ahead_of_the_models_own_is_named() {
+    let beginning = |first: &str, waits: usize| {
+        let mut lines = stream(&words(8));
+        lines[0] = format!("data: {}", text(first));
+        // Comments keep the connection busy before the model's first token.
+        lines.splice(1..1, vec![": wait".to_owned(); waits]);
+        let more = ["--num-prompts", "10", "--warmup-requests", "0", "--disable-tqdm"];
+        Desk::new().random("vllm", serve(&lines), &more).exits(0)
+    };
+    beginning(" Sure", 40)
+        .says("first-event-ahead")
+        .says("10 of 10 answers begin with the same event whatever the prompt");
+    beginning(" ", 40)
+        .says("first-event-ahead")
+        .says("white space alone");
+    let honest = beginning(" Sure", 0);
+    assert!(!honest.stderr.contains("first-event-ahead"), "{}", honest.stderr);
+}
+
 /// The answer is over and the connection with it: nothing was left open.
 #[test]
 fn a_connection_that_ends_with_its_answer_is_not_left_open() {

@@ -240,8 +240,7 @@ pub(super) fn surroundings(
 /// What speaks against the server's answers, in the words that a run has for it.
 pub(super) fn responses(responses: &Responses<'_>) -> Vec<String> {
     let reasons = validity::of_responses(responses);
-    let blank = validity::blank_beginnings(responses.requests);
-    reasons.iter().map(told).chain(blank).collect()
+    reasons.iter().map(told).collect()
 }
 
 /// What the server's devices took, and what came out for it.

@@ -382,6 +382,8 @@ pub fn machine_facts(machine: &Machine) -> Facts {
 /// The family of figures that a figure belongs to, where a reason may concern that alone.
 pub fn family(metric: Metric) -> Option<Family> {
     match metric {
+        Metric::Time(_, Sample::Ttft | Sample::TtftAnswer | Sample::TtftConnected | Sample::TtftDue)
+        | Metric::AttainmentOf(Target::Ttft) => Some(Family::Ttft),
         Metric::Time(_, Sample::Itl) => Some(Family::Itl),
         Metric::Time(_, Sample::Tpot) | Metric::Interactivity => Some(Family::Tpot),
         Metric::Goodput | Metric::Attainment | Metric::AttainmentOf(Target::Tpot) | Metric::Found(_) => {

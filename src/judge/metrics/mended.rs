@@ -121,6 +121,7 @@ fn shell(request: &Request) -> Request {
         counted_prompt: None,
         uniform: None,
         is_blank_first: false,
+        is_common_first: false,
         is_loop: false,
         is_canned: false,
         models: Vec::new(),

@@ -366,6 +366,7 @@ mod tests {
             counted_prompt: None,
             uniform: None,
             is_blank_first: false,
+            is_common_first: false,
             is_loop: false,
             is_canned: false,
             models: Vec::new(),

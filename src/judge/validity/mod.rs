@@ -16,7 +16,7 @@ mod table;
 mod tests;
 
 pub use caches::{Met, caches};
-pub use responses::{Responses, answers, blank_beginnings};
+pub use responses::{Responses, answers};
 pub use table::{Entry, TABLE, described, entry};
 
 use crate::judge::metrics::{self, Metric};

@@ -7,7 +7,7 @@ use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::cell::Answers;
 use crate::results::record::request::{ChunkKind, Request};
-use crate::results::record::validity::{Code, Reason, Verdict};
+use crate::results::record::validity::{Code, Family, Reason, Verdict};
 
 /// The share of an answer that is one token from which on it is nothing but that token.
 const ONE_TOKEN: f64 = 0.9;
@@ -53,7 +53,7 @@ const MORE_IN_FEW: f64 = 1.5;
 /// The share of all reported tokens that such answers have too many from which on it moves a figure.
 const MATERIAL: f64 = 0.02;
 
-/// How many times longer than usual the gap after a blank first event is, where that event comes ahead of the tokens.
+/// How many times longer than usual the gap after the first event is, where that event comes ahead of the tokens.
 const AHEAD: f64 = 3.0;
 
 /// What a server answered to a load.
@@ -89,6 +89,7 @@ pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
         lengths(responses, &mut reasons);
         degenerate(responses, &mut reasons);
         events(responses, &mut reasons);
+        reasons.extend(beginnings(responses));
     }
     reasons
 }
@@ -210,28 +211,52 @@ fn events(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     ));
 }
 
-/// That most answers begin with an event of white space alone, well ahead of the next one: TTFT is its moment.
-pub fn blank_beginnings(requests: &[Request]) -> Option<String> {
-    let completed = || requests.iter().filter(|request| request.is_completed());
-    let all = completed().count();
-    let is_ahead = |request: &&Request| {
-        if !request.is_blank_first || request.chunks.len() < 3 {
-            return false;
-        }
-        let pairs = request.chunks.pairs();
-        let mut gaps: Vec<u64> = pairs
-            .map(|(one, next)| next.at_ns.saturating_sub(one.at_ns))
-            .collect();
-        let first = gaps.remove(0);
-        gaps.sort_unstable();
-        first as f64 > AHEAD * gaps[gaps.len() / 2] as f64
+/// That most answers begin with an event that is none of the model's, well ahead of the next one: TTFT is its moment.
+fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
+    let all = responses.completed().count();
+    let ahead = responses.completed().filter(|request| is_ahead(request)).count();
+    if 2 * ahead <= all {
+        return None;
+    }
+    let mut blank = responses.completed().filter(|request| is_ahead(request));
+    let what = match blank.all(|request| request.is_blank_first) {
+        true => "an event of white space alone",
+        false => "the same event whatever the prompt",
     };
-    let blank = completed().filter(is_ahead).count();
-    (2 * blank > all).then(|| {
-        format!(
-            "{blank} of {all} answers begin with an event of white space alone, well ahead of the next one: TTFT is its moment"
-        )
-    })
+    let mut reason = found(
+        Code::FirstEventAhead,
+        format!("{ahead} of {all} answers begin with {what}, well ahead of the next one"),
+        Some("half of the answers".to_owned()),
+    );
+    let has_target = responses
+        .scenario
+        .slo
+        .as_ref()
+        .is_some_and(|slo| slo.ttft.is_some());
+    reason.only.extend(has_target.then_some(Family::Goodput));
+    Some(reason)
+}
+
+/// Whether the first event of an answer holds nothing of the model's, as far as can be told, and comes well ahead of the next one.
+fn is_ahead(request: &Request) -> bool {
+    if !(request.is_blank_first || request.is_common_first) || request.chunks.len() < 3 {
+        return false;
+    }
+    let pairs = request.chunks.pairs();
+    let mut gaps: Vec<u64> = pairs
+        .map(|(one, next)| next.at_ns.saturating_sub(one.at_ns))
+        .collect();
+    let first = gaps.remove(0) as f64;
+    gaps.sort_unstable();
+    // A model may well begin all its answers with one word, and others' prompts may hold up its second token, though not longer than its
+    // own prompt took.
+    let ttft = request
+        .chunks
+        .first()
+        .zip(request.sent_ns)
+        .map(|(chunk, sent)| chunk.at_ns.saturating_sub(sent));
+    let is_early = request.is_blank_first || ttft.is_some_and(|ttft| first > AHEAD * ttft as f64);
+    is_early && first > AHEAD * gaps[gaps.len() / 2] as f64
 }
 
 /// What the answers of a measurement held.

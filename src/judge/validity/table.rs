@@ -26,13 +26,13 @@ pub struct Entry {
 use Code::{
     AnswersDegenerate, BoundsLoosened, CacheWarm, ChunkedTokens, ClientLate, ClientSaturated,
     ClientSharesCpus, ClockJump, ClocksSpread, CpuStolen, EnergyDisagrees, EngineRestarted, Errors,
-    FewSamples, GpuErrors, GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy, Imported, KvCacheFull,
-    ListenerUnverified, Neighbour, NeverSteady, NumaRemote, OutputLong, OutputShort, PcieDowntrained,
-    Preempted, PretendedGpus, PromptTokensDisagree, QueueGrowing, RateNotReached, ResetUnproven, Simulated,
-    Swapping, TelemetryGap, ThrottledHardware, ThrottledPower, ThrottledThermal, TokensDisagree,
-    TokensUncounted, WindowShort, WrongModel, WrongPrecision,
+    FewSamples, FirstEventAhead, GpuErrors, GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy,
+    Imported, KvCacheFull, ListenerUnverified, Neighbour, NeverSteady, NumaRemote, OutputLong, OutputShort,
+    PcieDowntrained, Preempted, PretendedGpus, PromptTokensDisagree, QueueGrowing, RateNotReached,
+    ResetUnproven, Simulated, Swapping, TelemetryGap, ThrottledHardware, ThrottledPower, ThrottledThermal,
+    TokensDisagree, TokensUncounted, WindowShort, WrongModel, WrongPrecision,
 };
-use Family::{Energy, Itl};
+use Family::{Energy, Itl, Ttft};
 use Verdict::{Invalid, Suspect, Valid};
 
 /// Every code, in the order of [`Code::ALL`].
@@ -171,6 +171,16 @@ pub const TABLE: &[Entry] = &[
         bound: "`tokens_per_chunk`: 1.25, or two events at one moment on average though the client looked; not with speculative decoding, whose accepted tokens come together. Where half of the answers arrive at one moment, or in parts of more than a fifth of them and of eight tokens, TPOT is suspect too, and with a target of TPOT goodput, SLO attainment and what a search found",
         source: "LMDeploy's reports of 2025, whose ITL is that of merged chunks",
         brings: &[],
+    },
+    Entry {
+        code: FirstEventAhead,
+        weight: Suspect,
+        only: &[Ttft],
+        means: "Most answers begin with an event that is none of the model's, well ahead of the next one: white space, or the same word whatever the prompt. TTFT is its moment.",
+        mend: "Have the server send nothing before the model's first token; compare the time of whole answers (E2E) meanwhile.",
+        bound: "half of the answers begin with an event of white space alone, or 90 % of at least 8 with the same one, and in half of them the next event comes after more than three times their median gap, and where it is a word also after more than three times their TTFT. With a target of TTFT goodput, SLO attainment and what a search found are suspect too",
+        source: "an engine's second token comes as soon after the first as the others do; TTFT holds the queue and the prompt",
+        brings: &[TokensDisagree],
     },
     Entry {
         code: CacheWarm,

@@ -17,6 +17,8 @@ const TOO_MANY: f64 = 1.5;
 const WEIGHED: f64 = 4.0;
 /// The share by which a count of tokens from the text may differ from the count that throughput is made of.
 const RECOUNTED: f64 = 0.1;
+/// By which factor the mean number of requests under way may lie above the limit: clients differ in when they take a request's slot back.
+const CONNECTING: f64 = 1.02;
 
 /// Everything in a set of figures that contradicts itself.
 pub(super) fn contradictions(found: &Found) -> Vec<Warning> {
@@ -315,6 +317,18 @@ impl Checks<'_> {
             }
         }
         self.below(Metric::MeanConcurrency, Metric::PeakConcurrency);
+        self.below(Metric::Goodput, Metric::Throughput(Flow::Requests));
+        if let Some(most) = self.found.asked.concurrency
+            && let Some((under_way, line)) = self.printed(Metric::MeanConcurrency)
+            && under_way.low > f64::from(most) * CONNECTING
+        {
+            let says = format!(
+                "{} is {:.2}, and at most {most} requests were to be under way at a time",
+                Metric::MeanConcurrency.label(),
+                under_way.middle()
+            );
+            self.warn(line, About::Figures, says);
+        }
     }
 
     /// Answers of one length: what they take is the first token and the rest of them.

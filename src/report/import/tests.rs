@@ -435,7 +435,7 @@ fn one_measurement_of_two_tools_is_one_row_and_of_one_tool_two() {
 #[test]
 fn figures_that_cannot_be_together_are_told_with_their_line() {
     let block = "\
-benchmark_args=Namespace(backend='vllm', num_prompts=1000)
+benchmark_args=Namespace(backend='vllm', num_prompts=1000, max_concurrency=500)
 
 ============ Serving Benchmark Result ============
 Successful requests:                     1000
@@ -445,6 +445,8 @@ Total generated tokens:                  256000
 Request throughput (req/s):              10.00
 Input token throughput (tok/s):          5120.00
 Output token throughput (tok/s):         2560.00
+Request goodput (req/s):                 9.50
+Concurrency:                             500.00
 ----------------End-to-End Latency----------------
 Mean E2E Latency (ms):                   50000.00
 ---------------Time to First Token----------------
@@ -458,14 +460,26 @@ Mean ITL (ms):                           117.65
     let warnings = |text: &str| imported("x.log", text).warnings;
     assert!(warnings(block).is_empty(), "{:?}", warnings(block));
     for (from, to, line, words) in [
-        ("117.65", "1.17", 18, "mean ITL is 1.17 ms"),
+        ("117.65", "1.17", 20, "mean ITL is 1.17 ms"),
         (
             "Mean TPOT (ms):                          117.65",
             "Mean TPOT (ms):                          1.17",
-            16,
+            18,
             "mean TPOT is 1.17 ms",
         ),
-        ("20000.00", "-20000.00", 14, "below zero"),
+        ("20000.00", "-20000.00", 16, "below zero"),
+        (
+            "9.50",
+            "10.50",
+            11,
+            "goodput is 10.50 req/s, above request throughput",
+        ),
+        (
+            "max_concurrency=500",
+            "max_concurrency=400",
+            12,
+            "and at most 400 requests were to be under way",
+        ),
         ("2560.00", "1e400", 10, "`1e400` is no number"),
     ] {
         let told = warnings(&block.replace(from, to));

@@ -123,6 +123,29 @@ impl Text {
         Cow::Owned(all.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
+    /// Its beginning: whole characters, as many as lie in so many bytes.
+    pub fn beginning(&self, bytes: usize) -> Cow<'_, str> {
+        let cut = |bytes: &[u8]| match std::str::from_utf8(bytes) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => bytes.len(),
+        };
+        if self.0.blocks() == 0 {
+            let begin = &self.0.here()[..bytes.min(self.0.here().len())];
+            return String::from_utf8_lossy(&begin[..cut(begin)]);
+        }
+        let (mut begin, mut block) = (Vec::new(), Vec::new());
+        for nth in 0..self.0.blocks() {
+            if begin.len() < bytes {
+                self.0.read(nth, &mut block);
+                begin.extend_from_slice(&block);
+            }
+        }
+        begin.extend_from_slice(self.0.here());
+        begin.truncate(bytes);
+        begin.truncate(cut(&begin));
+        Cow::Owned(String::from_utf8_lossy(&begin).into_owned())
+    }
+
     /// What of it is in memory.
     pub fn here(&self) -> &str {
         // Pieces are whole texts, wherever they lie.
@@ -232,6 +255,10 @@ mod tests {
         text.push_str("!");
         assert_eq!((text.read(), text.here(), text.len()), ("héllo!".into(), "!", 7));
         assert_eq!(text, Text::from("héllo!"));
+        for text in [&text, &Text::from("héllo!")] {
+            let begin = [1, 2, 3, 7, 9].map(|bytes| text.beginning(bytes));
+            assert_eq!(begin, ["h", "h", "hé", "héllo!", "héllo!"]);
+        }
         assert_eq!(serde_json::to_string(&text).unwrap(), "\"héllo!\"");
         assert_eq!(serde_json::from_str::<Text>("\"héllo!\"").unwrap(), text);
     }

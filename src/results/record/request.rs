@@ -78,6 +78,9 @@ pub struct Request {
     /// Whether the first event with output holds white space or characters without width alone.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_blank_first: bool,
+    /// Whether nearly all answers begin with the same first event as this one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_common_first: bool,
     /// Whether the answer is nearly all a loop of two to eight tokens or events.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_loop: bool,

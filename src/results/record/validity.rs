@@ -78,6 +78,8 @@ impl Validity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
+    /// Times to the first token.
+    Ttft,
     /// Times between tokens.
     Itl,
     /// Times per token of an answer, and what is derived from them.
@@ -90,11 +92,12 @@ pub enum Family {
 
 impl Family {
     /// Every one.
-    pub const ALL: [Self; 4] = [Self::Itl, Self::Tpot, Self::Goodput, Self::Energy];
+    pub const ALL: [Self; 5] = [Self::Ttft, Self::Itl, Self::Tpot, Self::Goodput, Self::Energy];
 
     /// The family as it is written in tables.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Ttft => "TTFT",
             Self::Itl => "ITL",
             Self::Tpot => "TPOT",
             Self::Goodput => "goodput",
@@ -206,6 +209,8 @@ pub enum Code {
     TokensDisagree,
     /// Several tokens come in one chunk: times between tokens are those between chunks.
     ChunkedTokens,
+    /// Answers begin with an event that is none of the model's: TTFT is its moment.
+    FirstEventAhead,
     /// Prompts that should be new to the engine were found in its prefix cache.
     CacheWarm,
     /// Nobody can tell whether the caches were empty.
@@ -315,6 +320,7 @@ impl Code {
         Self::AnswersDegenerate,
         Self::TokensDisagree,
         Self::ChunkedTokens,
+        Self::FirstEventAhead,
         Self::CacheWarm,
         Self::ResetUnproven,
         Self::ThrottledThermal,
@@ -365,6 +371,7 @@ impl Code {
             Self::AnswersDegenerate => "answers-degenerate",
             Self::TokensDisagree => "tokens-disagree",
             Self::ChunkedTokens => "chunked-tokens",
+            Self::FirstEventAhead => "first-event-ahead",
             Self::CacheWarm => "cache-warm",
             Self::ResetUnproven => "reset-unproven",
             Self::ThrottledThermal => "throttled-thermal",

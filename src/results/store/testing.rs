@@ -280,6 +280,7 @@ fn request(index: u32) -> Request {
         counted_prompt: None,
         uniform: None,
         is_blank_first: false,
+        is_common_first: false,
         is_loop: false,
         is_canned: false,
         models: Vec::new(),
