@@ -29,8 +29,10 @@ use crate::{CLIENT_CORE, Measured, SERVER_CORE, Work, median, ours, pin, quantil
 const REQUESTS: usize = 1000;
 /// The way there, and the way back.
 const DELAY: Duration = Duration::from_millis(5);
-/// How long the server thinks.
+/// How long the server thinks, and how long after the answer before: an engine reads one prompt after the other, and a path that is full
+/// of answers makes them wait.
 const THINK: Duration = Duration::from_millis(20);
+const EACH: Duration = Duration::from_micros(150);
 /// How far the client's TTFT may be from the raw reader's.
 const MOST_OFF_MS: f64 = 2.0;
 /// How long the raw reader waits for all answers, which take less than a second.
@@ -238,6 +240,7 @@ const TUN: u64 = u64::MAX - 1;
 struct Server {
     peers: Vec<Option<(TcpStream, Vec<u8>)>>,
     due: VecDeque<(Moment, TcpStream)>,
+    last: Option<Moment>,
 }
 
 impl Server {
@@ -262,7 +265,10 @@ impl Server {
             && let Some((stream, _)) = self.peers[place].take()
         {
             epoll::delete(epoll, &stream).expect("it was added");
-            self.due.push_back((clock::now().plus(THINK), stream));
+            let at = clock::now().plus(THINK);
+            let at = self.last.map_or(at, |last| at.max(last.plus(EACH)));
+            self.last = Some(at);
+            self.due.push_back((at, stream));
         }
     }
 
@@ -361,6 +367,10 @@ fn raw(work: &Work) -> Measured {
                 read.0 > 0 || first.is_some(),
                 "a stream of the raw reader ended before its answer"
             );
+            if read.0 == 0 {
+                // As the client does: what this sends is in the way of others.
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
             if let (1.., None) = (read.0, &first) {
                 // The kernel begins to stamp a little after it was first asked to.
                 *first = Some(match read.1 {
