@@ -392,7 +392,7 @@ impl Decoder {
         if let Some(held) = relief
             .text
             .as_mut()
-            .filter(|held| relief.spill.is_block(text.here().len(), **held))
+            .filter(|held| relief.spill.is_block(text.bytes().here().len(), **held))
         {
             self.thoughts.look(&text.here()[relief.looked..]);
             relief.looked = text.here().len();
