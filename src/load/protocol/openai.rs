@@ -136,7 +136,7 @@ pub(super) fn read(
         }
         return Ok(None);
     };
-    let error = matches!(&*finish.0, "abort" | "error").then(|| {
+    let error = matches!(&*finish.0, "abort" | "error" | "content_filter").then(|| {
         format!(
             "the server ended the answer with the finish reason `{}`",
             finish.0

@@ -328,6 +328,11 @@ fn an_error_event_is_a_failure_in_the_servers_words() {
             r#"{"choices":[{"delta":{},"finish_reason":"abort"}]}"#,
             "the server ended the answer with the finish reason `abort`",
         ),
+        (
+            Protocol::Completions,
+            r#"{"choices":[{"text":"","finish_reason":"content_filter"}]}"#,
+            "the server ended the answer with the finish reason `content_filter`",
+        ),
     ] {
         assert_eq!(
             failure(&decode(protocol, [(1, event)])),
