@@ -48,6 +48,12 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
         let queries = hits + misses;
         window.grown.insert("prefix_queries".to_owned(), queries);
     }
+    // What lay in a store of others was not computed either.
+    if let Some(external) = window.grown.get("external_hits").copied()
+        && let Some(hits) = window.grown.get_mut("prefix_hits")
+    {
+        *hits += external;
+    }
     Some(window)
 }
 

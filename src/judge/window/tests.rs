@@ -233,6 +233,18 @@ fn an_engine_is_told_by_differences_and_a_fall_is_a_reset() {
     assert_eq!(running.max, 4.0);
     assert!(running.mean > 1.5 && running.mean < 2.5);
 
+    let stored = |at, hits| engine(at, &[("prefix_hits", hits), ("external_hits", 10.0 * hits)]);
+    let window = telemetry(
+        &[stored(-0.1, 1.0), stored(10.1, 3.0)],
+        Vec::new(),
+        &about(10.0, &[]),
+    );
+    let grown = window.engine.unwrap().grown;
+    assert_eq!(
+        grown["prefix_hits"], 22.0,
+        "those of a store of others are hits too"
+    );
+
     let times = |at, sum, count| {
         engine(
             at,

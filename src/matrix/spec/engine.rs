@@ -322,7 +322,7 @@ pub struct MetricsRecipe {
     pub path: String,
     /// Our name for a figure, and the engine's names for it; the first one found counts. Known: `running`, `waiting`, `kv_use`,
     /// `requests`, `aborts`, `preemptions`, `prompt_tokens`, `generation_tokens`, `cached_tokens`, `prefix_queries`, `prefix_hits`,
-    /// `prefix_misses`, `spec_drafts`, `spec_draft_tokens`, `spec_accepted_tokens`, `accepted_length`, `ttft_s`, `itl_s`, `e2e_s`,
+    /// `prefix_misses`, `external_hits`, `spec_drafts`, `spec_draft_tokens`, `spec_accepted_tokens`, `accepted_length`, `ttft_s`, `itl_s`, `e2e_s`,
     /// `queue_s`, `prefill_s`, `decode_s`, `power_w`, `energy_j`. Those that end in `_s` are histograms, named without `_sum`. One set
     /// of labels is asked for as in `requests_total{reason="abort"}`; else all are added up.
     pub names: OrderedMap<Vec<String>>,

@@ -27,6 +27,7 @@ pub const KNOWN: &[(&str, Kind)] = &[
     ("prefix_queries", Kind::Counter),
     ("prefix_hits", Kind::Counter),
     ("prefix_misses", Kind::Counter),
+    ("external_hits", Kind::Counter),
     ("spec_drafts", Kind::Counter),
     ("spec_draft_tokens", Kind::Counter),
     ("spec_accepted_tokens", Kind::Counter),
