@@ -6,6 +6,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use crate::judge::metrics;
 use crate::load::dataset::tokenizer::{CleanUp, Tokenizer};
 use crate::load::dataset::{Content, Prompt};
 use crate::results::record::outsourced::Text;
@@ -114,7 +115,13 @@ const PERIODS: std::ops::RangeInclusive<usize> = 2..=8;
 const LOOP: f64 = 0.9;
 
 /// An answer of fewer tokens may be the same as another one's by accident.
-const CANNED_TOKENS: u32 = 16;
+const CANNED_TOKENS: u32 = 6;
+
+/// So many events of a longer answer may depend on its prompt though nobody read it.
+const OPENING: usize = 8;
+
+/// Of so many bytes a text that begins another one is the same that ended earlier.
+const LONG_TEXT: usize = 64;
 
 /// Characters of answers that are held against each other.
 const CANNED_CHARACTERS: usize = 1024;
@@ -222,20 +229,32 @@ fn count_output(request: &mut Request, tokenizer: &Tokenizer) {
     let pieces = pieces(request, &text);
     let uniform = uniformity(&ids, pieces.as_deref(), &text);
     let is_loop = is_loop(&ids, pieces.as_deref());
-    let is_blank_first = pieces
-        .as_ref()
-        .and_then(|pieces| pieces.first())
-        .is_some_and(|first| !first.is_empty() && first.chars().all(is_blank));
+    let is_blank = |piece: &&&str| !piece.is_empty() && piece.chars().all(is_blank);
+    let blank_events = pieces.iter().flatten().take_while(is_blank).count();
+    let counted_first = pieces
+        .as_deref()
+        .and_then(|pieces| first_tokens(request, pieces, &count));
     let reasoning = pieces
         .and_then(|pieces| reasoning(request, &pieces))
         .and_then(|text| count(&text));
     let tokens = calls.map_or(Some(0), count).map(|called| ids.len() + called);
     drop(text);
-    request.is_blank_first = is_blank_first;
+    request.blank_events = u32::try_from(blank_events).unwrap_or(u32::MAX);
+    request.counted_first = counted_first;
     request.uniform = uniform;
     request.is_loop = is_loop;
     request.counted_reasoning = reasoning.and_then(|tokens| u32::try_from(tokens).ok());
     request.counted_tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
+}
+
+/// Tokens of the text that came at the first moment, where the answer has more tokens than events: one of them holds several.
+fn first_tokens(request: &Request, pieces: &[&str], count: impl Fn(&str) -> Option<usize>) -> Option<u32> {
+    let events = metrics::first_moment(&request.chunks).0;
+    let has_more = request
+        .visible_tokens()
+        .is_some_and(|tokens| tokens as usize > request.chunks.len());
+    let text = pieces.get(..events).filter(|_| has_more)?.concat();
+    u32::try_from(count(&text)?).ok()
 }
 
 /// Whether nothing is to be seen of a character.
@@ -291,41 +310,52 @@ fn digest(content: &Content) -> u64 {
     hasher.finish()
 }
 
-/// Marks answers that are word for word those to other prompts, of which one may end earlier than the other.
+/// Bytes of an answer's first events, which may depend on the prompt where the rest does not, such as a number; 0 of a short one.
+fn opening(request: &Request) -> usize {
+    let shown = request
+        .chunks
+        .iter()
+        .filter(|chunk| chunk.kind != ChunkKind::Tool);
+    let bytes = shown.take(OPENING).map(|chunk| chunk.bytes as usize).sum();
+    if request.chunks.len() >= 3 * OPENING {
+        bytes
+    } else {
+        0
+    }
+}
+
+/// Marks answers that are word for word those to other prompts but for their first events, of which one may end earlier than the other.
 pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
     let mut answers: Vec<(String, u64, usize)> = Vec::new();
     for (place, request) in requests.iter().enumerate() {
         let row = usize::try_from(request.index).unwrap_or(usize::MAX);
-        let is_long = request
+        let is_told = request
             .counted_tokens
             .is_some_and(|tokens| tokens >= CANNED_TOKENS);
         if let (Some(text), Some(prompt)) = (&request.text, prompts.get(row))
-            && is_long
+            && is_told
             && request.round.is_none()
         {
-            // Long answers may lie on disk; those that begin alike for so long are alike.
-            let text = text.beginning(4 * CANNED_CHARACTERS);
-            let text = text.chars().take(CANNED_CHARACTERS).collect();
-            answers.push((text, digest(&prompt.content), place));
+            // Long answers may lie on disk; those that are alike for so long are alike.
+            let opening = opening(request);
+            let text = text.beginning(opening + 4 * CANNED_CHARACTERS);
+            let text = text.get(opening..).unwrap_or_default();
+            let text: String = text.chars().take(CANNED_CHARACTERS).collect();
+            if text.len() >= FEW {
+                answers.push((text, digest(&prompt.content), place));
+            }
         }
     }
     // What begins with a text follows it.
     answers.sort_unstable();
-    let alike = answers.chunk_by(|(one, ..), (other, ..)| other.starts_with(one.as_str()));
-    let count = |answers: &[(String, u64, usize)]| {
-        let prompts: HashSet<u64> = answers.iter().map(|(_, prompt, _)| *prompt).collect();
-        prompts.len()
+    let is_alike = |one: &str, other: &str| {
+        other.starts_with(one) && (one.len() == other.len() || one.len() >= LONG_TEXT)
     };
-    let most = alike
-        .max_by_key(|answers| count(answers))
-        .filter(|answers| count(answers) > 1);
-    let places: Vec<usize> = most
-        .unwrap_or_default()
-        .iter()
-        .map(|(.., place)| *place)
-        .collect();
-    for place in places {
-        requests[place].is_canned = true;
+    for alike in answers.chunk_by(|(one, ..), (other, ..)| is_alike(one, other)) {
+        let prompts: HashSet<u64> = alike.iter().map(|(_, prompt, _)| *prompt).collect();
+        for (.., place) in alike.iter().filter(|_| prompts.len() > 1) {
+            requests[*place].is_canned = true;
+        }
     }
 }
 
@@ -516,6 +546,36 @@ mod tests {
             [false; 3],
             "short ones"
         );
+        // All texts that came to several prompts count, not the most frequent one alone.
+        let (one, two) = ("a fixed text of many words", "another fixed text of many words");
+        assert_eq!(canned(["a", "b", "c"], [one, one, two]), [true, true, false]);
+    }
+
+    #[test]
+    fn an_answer_that_depends_on_its_prompt_in_the_first_events_alone_is_canned() {
+        let rest = " and a text of many words that is always the same";
+        let mut requests: Vec<Request> = ["Request 1:", "Request 25:"]
+            .into_iter()
+            .zip(0..)
+            .map(|(first, index)| {
+                let mut events = vec![("a", u32::try_from(first.len()).unwrap())];
+                events.extend([("a", 0); 7]);
+                events.extend([("a", 3); 17]);
+                Request {
+                    index,
+                    counted_tokens: Some(30),
+                    ..request(Some(&format!("{first}{rest}")), &events)
+                }
+            })
+            .collect();
+        let prompts = ["a", "b"].map(|text| Prompt {
+            content: Content::Text(text.to_owned().into()),
+            prompt_tokens: 3,
+            output_tokens: 20,
+            extras: None,
+        });
+        find_canned(&mut requests, &prompts);
+        assert!(requests.iter().all(|request| request.is_canned));
     }
 
     #[test]

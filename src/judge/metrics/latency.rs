@@ -38,6 +38,11 @@ impl Times {
             .map_or_else(Self::default, |sent| Self::since(request, sent))
     }
 
+    /// E2E alone, without a look at all events.
+    pub(super) fn e2e_of(request: &Request) -> Option<f64> {
+        Some(millis(request.sent_ns?, request.chunks.last()?.at_ns))
+    }
+
     /// The same from the moment at which it fell due.
     pub(super) fn since_due(request: &Request) -> Self {
         Self::since(request, request.due_ns)
@@ -69,7 +74,7 @@ pub(in crate::judge) const AT_ONCE_NS: u64 = 50_000;
 const SEVERAL: f64 = 1.25;
 
 /// How many events arrived together with the first one, and when the last of these did.
-fn first_moment(chunks: &Chunks) -> (usize, u64) {
+pub fn first_moment(chunks: &Chunks) -> (usize, u64) {
     let is_later = |(before, after): &(Chunk, Chunk)| after.at_ns.saturating_sub(before.at_ns) > AT_ONCE_NS;
     let together = chunks
         .pairs()
@@ -91,7 +96,13 @@ fn tokens_after(request: &Request, events: usize) -> Option<u32> {
     let known = chunk_tokens(request).filter(|_| is_told || !is_each);
     let first: u32 = match known {
         Some(tokens) => tokens.iter().take(events).sum(),
-        None => u32::try_from(events).unwrap_or(u32::MAX),
+        None => {
+            let events = u32::try_from(events).unwrap_or(u32::MAX);
+            // The later events hold a token each at least.
+            let later = u32::try_from(request.chunks.len()).unwrap_or(u32::MAX) - events;
+            let counted = request.counted_first.unwrap_or(events);
+            counted.clamp(events, tokens.saturating_sub(later).max(events))
+        }
     };
     Some(tokens.saturating_sub(first.max(1)))
 }
@@ -186,8 +197,9 @@ fn time(request: &Request, sample: Sample) -> Option<f64> {
     let between = |from: Option<u64>, to: Option<u64>| Some(millis(from?, to?));
     let due = Some(request.due_ns);
     match sample {
-        Sample::Ttft => Times::of(request).ttft,
-        Sample::E2e => Times::of(request).e2e,
+        // The same as in [`Times`], without a look at all events.
+        Sample::Ttft => between(request.sent_ns, first()),
+        Sample::E2e => Times::e2e_of(request),
         Sample::Tpot => Times::of(request).tpot,
         Sample::TtftAnswer => between(request.sent_ns, answer()),
         Sample::TtftConnected => between(request.connected_ns, first()),

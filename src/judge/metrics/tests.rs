@@ -33,7 +33,8 @@ fn request(index: u32) -> Request {
         counted_chunks: None,
         counted_prompt: None,
         uniform: None,
-        is_blank_first: false,
+        blank_events: 0,
+        counted_first: None,
         is_common_first: false,
         is_loop: false,
         is_canned: false,
@@ -1125,6 +1126,18 @@ fn tokens_of_the_first_moment_took_no_time_that_is_known() {
     assert_eq!(tpot(streamed(&[10.0, 20.0, 30.0], 3)), Some(10.0));
     // A count that says more than the events show, as the end of text, is no token of the first event.
     assert_eq!(tpot(streamed(&[10.0, 20.0, 30.0, 40.0, 50.0], 6)), Some(8.0));
+    // Seven tokens that were held back, and one every 10 ms: our tokenizer tells how many came first.
+    let held: Vec<f64> = (0..58).map(|event| 180.0 + 10.0 * f64::from(event)).collect();
+    let counted_first = |counted| Request {
+        counted_first: counted,
+        ..streamed(&held, 64)
+    };
+    assert_eq!(tpot(counted_first(Some(7))), Some(10.0));
+    assert_eq!(
+        tpot(counted_first(Some(30))),
+        Some(10.0),
+        "each later event holds a token"
+    );
     let classic = figures_of(
         &[streamed(&[120.0, 240.0], 48)],
         &basis(Protocol::Completions),

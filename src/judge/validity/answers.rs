@@ -10,7 +10,7 @@ use crate::judge::metrics::{self, AT_ONCE_NS, Metric};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::request::{Request, by_class, is_same_model};
-use crate::results::record::telemetry::Source;
+use crate::results::record::telemetry::{EngineWindow, Source};
 use crate::results::record::validity::{Code, Family, Reason, Verdict};
 
 /// Below this many output tokens a difference in counts is an accident.
@@ -209,8 +209,9 @@ fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         ),
         (None, None) => return,
     };
-    // Tokens that were accepted together come together, and that is how the engine works.
-    if speculates(evidence) {
+    // Tokens that were accepted together come together, and that is how the engine works; more than these were gathered.
+    let came = per_event.or_else(|| together(evidence)).unwrap_or(1.0);
+    if made_together(evidence).is_some_and(|tokens| came <= tokens * evidence.bounds.tokens_per_chunk) {
         return;
     }
     reasons.push(found(Code::ChunkedTokens, measured, Some(format!("{bound}"))));
@@ -242,15 +243,27 @@ fn together(evidence: &Evidence<'_>) -> Option<f64> {
     (events > TOGETHER && !is_late).then_some(events)
 }
 
-/// Whether the engine drafts tokens and accepts several at a time, by its counters, its configuration or its arguments.
-fn speculates(evidence: &Evidence<'_>) -> bool {
+/// The tokens that an engine accepted at a time, by its counters; infinite where it tells only that it accepted some.
+pub(super) fn counted_together(engine: &EngineWindow) -> Option<f64> {
+    let grown = |name: &str| engine.grown.get(name).copied();
+    let accepted = grown("spec_accepted_tokens");
+    let drafts = grown("spec_drafts").filter(|drafts| *drafts > 0.0);
+    let by_counters = accepted
+        .zip(drafts)
+        .map(|(accepted, drafts)| 1.0 + accepted / drafts);
+    let length = engine.gauges.get("accepted_length").map(|length| length.max);
+    let unknown = accepted.filter(|tokens| *tokens > 0.0).map(|_| f64::INFINITY);
+    by_counters.or(length.filter(|length| *length > 1.0)).or(unknown)
+}
+
+/// How many tokens the engine makes at a time where it drafts some and accepts them, by its counters; infinite where only its
+/// configuration or its arguments say that it does.
+fn made_together(evidence: &Evidence<'_>) -> Option<f64> {
     let summary = evidence.summary;
     let engine = summary.telemetry.as_ref().and_then(|told| told.engine.as_ref());
-    let accepts = engine.is_some_and(|engine| {
-        let accepted = engine.grown.get("spec_accepted_tokens");
-        let length = engine.gauges.get("accepted_length");
-        accepted.is_some_and(|tokens| *tokens > 0.0) || length.is_some_and(|length| length.max > 1.0)
-    });
+    if let Some(counted) = engine.and_then(counted_together) {
+        return Some(counted);
+    }
     let is_set = |name: &str| {
         let value = summary.engine.info.as_ref().and_then(|info| info.get(name));
         value.is_some_and(|value| !value.is_null())
@@ -262,10 +275,10 @@ fn speculates(evidence: &Evidence<'_>) -> bool {
             .iter()
             .any(|part| word.contains(part))
     };
-    accepts
-        || is_set("speculative_algorithm")
+    let is_told = is_set("speculative_algorithm")
         || is_set("speculative_config")
-        || words.iter().any(|word| is_asked(word.as_str()))
+        || words.iter().any(|word| is_asked(word.as_str()));
+    is_told.then_some(f64::INFINITY)
 }
 
 /// The models that answers name. `ours` are names of the model that was asked for, `listed` what the server says it serves: a name

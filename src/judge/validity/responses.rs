@@ -56,6 +56,18 @@ const MATERIAL: f64 = 0.02;
 /// How many times longer than usual the gap after the first event is, where that event comes ahead of the tokens.
 const AHEAD: f64 = 3.0;
 
+/// Answers of so many tokens are the same to different prompts only where these were not read.
+const LONG: u32 = 16;
+
+/// The share of answers without anything in them from which on they are told.
+const EMPTY: f64 = 0.05;
+
+/// So many events of white space before anything else are no tokens of an answer.
+const MANY_BLANKS: usize = 4;
+
+/// Fewer answers than this may do something alike by accident.
+const FEW_ANSWERS: usize = 8;
+
 /// What a server answered to a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Responses<'a> {
@@ -179,7 +191,7 @@ fn events(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
             Some((
                 request.chunks.len() as u64,
                 u64::from(reported),
-                request.is_blank_first,
+                request.blank_events > 0,
             ))
         })
         .collect();
@@ -211,21 +223,44 @@ fn events(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     ));
 }
 
-/// That most answers begin with an event that is none of the model's, well ahead of the next one: TTFT is its moment.
+/// That most answers begin with an event that comes well ahead of the next one: TTFT is its moment. White space or a word that does not
+/// depend on the prompt is none of the model's; of other words that is not known.
 fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
-    let all = responses.completed().count();
-    let ahead = responses.completed().filter(|request| is_ahead(request)).count();
-    if 2 * ahead <= all {
+    let mut firsts: Vec<u64> = responses
+        .completed()
+        .filter_map(|request| Some(request.chunks.first()?.at_ns))
+        .collect();
+    firsts.sort_unstable();
+    let judged: Vec<(&Request, Beginning)> = responses
+        .completed()
+        .filter_map(|request| Some((request, Beginning::of(request, &firsts)?)))
+        .filter(|(_, beginning)| *beginning != Beginning::HeldUp)
+        .collect();
+    let ahead: Vec<&Request> = judged
+        .iter()
+        .filter(|(_, beginning)| *beginning == Beginning::Ahead)
+        .map(|(request, _)| *request)
+        .collect();
+    if ahead.len() < FEW_ANSWERS || 2 * ahead.len() <= judged.len() {
         return None;
     }
-    let mut blank = responses.completed().filter(|request| is_ahead(request));
-    let what = match blank.all(|request| request.is_blank_first) {
-        true => "an event of white space alone",
-        false => "the same event whatever the prompt",
+    let most = |is_its: fn(&Request) -> bool| {
+        2 * ahead.iter().filter(|request| is_its(request)).count() > ahead.len()
+    };
+    let (what, weight) = if most(|request| request.blank_events > 0) {
+        ("white space alone", Verdict::Suspect)
+    } else if most(|request| request.is_common_first) {
+        ("the same event whatever the prompt", Verdict::Suspect)
+    } else {
+        ("an event", Verdict::Valid)
     };
     let mut reason = found(
         Code::FirstEventAhead,
-        format!("{ahead} of {all} answers begin with {what}, well ahead of the next one"),
+        format!(
+            "{} of {} answers begin with {what}, well ahead of the next one",
+            ahead.len(),
+            judged.len()
+        ),
         Some("half of the answers".to_owned()),
     );
     let has_target = responses
@@ -234,29 +269,49 @@ fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
         .as_ref()
         .is_some_and(|slo| slo.ttft.is_some());
     reason.only.extend(has_target.then_some(Family::Goodput));
+    reason.weight = weight;
     Some(reason)
 }
 
-/// Whether the first event of an answer holds nothing of the model's, as far as can be told, and comes well ahead of the next one.
-fn is_ahead(request: &Request) -> bool {
-    if !(request.is_blank_first || request.is_common_first) || request.chunks.len() < 3 {
-        return false;
+/// How the beginning of an answer relates to what follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beginning {
+    /// As the rest.
+    Usual,
+    /// The next event is late, and first events of other answers came shortly before it: an engine that reads prompts first.
+    HeldUp,
+    /// The next event is late, and nothing tells why.
+    Ahead,
+}
+
+impl Beginning {
+    /// `firsts` are the moments of all first events, in order. `None` of answers too short to say.
+    fn of(request: &Request, firsts: &[u64]) -> Option<Self> {
+        let blanks = request.blank_events as usize;
+        let moments: Vec<u64> = request.chunks.iter().map(|chunk| chunk.at_ns).collect();
+        let rest = moments.get(blanks.max(1)..).filter(|rest| rest.len() > 1)?;
+        let (begin, own) = (moments[0], rest[0]);
+        let mut gaps: Vec<u64> = rest
+            .windows(2)
+            .map(|pair| pair[1].saturating_sub(pair[0]))
+            .collect();
+        gaps.sort_unstable();
+        let gap = gaps[gaps.len() / 2];
+        let late = AHEAD * gap as f64;
+        if blanks >= MANY_BLANKS {
+            return Some(Self::Ahead);
+        }
+        if own.saturating_sub(begin) as f64 <= late * blanks.max(1) as f64 {
+            return Some(Self::Usual);
+        }
+        if blanks > 0 {
+            return Some(Self::Ahead);
+        }
+        let from = own.saturating_sub(late as u64).max(begin + 1);
+        let at = firsts.partition_point(|first| *first < from);
+        let is_held_up = firsts.get(at).is_some_and(|first| *first <= own + gap);
+        Some(if is_held_up { Self::HeldUp } else { Self::Ahead })
     }
-    let pairs = request.chunks.pairs();
-    let mut gaps: Vec<u64> = pairs
-        .map(|(one, next)| next.at_ns.saturating_sub(one.at_ns))
-        .collect();
-    let first = gaps.remove(0) as f64;
-    gaps.sort_unstable();
-    // A model may well begin all its answers with one word, and others' prompts may hold up its second token, though not longer than its
-    // own prompt took.
-    let ttft = request
-        .chunks
-        .first()
-        .zip(request.sent_ns)
-        .map(|(chunk, sent)| chunk.at_ns.saturating_sub(sent));
-    let is_early = request.is_blank_first || ttft.is_some_and(|ttft| first > AHEAD * ttft as f64);
-    is_early && first > AHEAD * gaps[gaps.len() / 2] as f64
 }
 
 /// What the answers of a measurement held.
@@ -433,6 +488,17 @@ fn lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
         judge(Code::OutputShort, Length::Short, "shorter than asked");
     }
     judge(Code::OutputLong, Length::Long, "longer than asked");
+    let done = responses.completed().count();
+    let empty = responses
+        .completed()
+        .filter(|request| request.chunks.is_empty() && request.visible_tokens().unwrap_or(0) <= 1)
+        .count();
+    if responses.scenario.stop_at_eos && empty as f64 > EMPTY * done as f64 {
+        let measured = format!("{empty} of {done} answers are empty");
+        let mut reason = found(Code::OutputShort, measured, Some(percent(EMPTY)));
+        reason.weight = Verdict::Suspect;
+        reasons.push(reason);
+    }
     let all = responses.completed().count();
     let uncounted = responses
         .completed()
@@ -456,6 +522,13 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     let answers = answers(responses.requests);
     let is_one_token: IsIts = |request| request.uniform.is_some_and(|share| share >= ONE_TOKEN);
     let is_echo: IsIts = |request| request.uniform.is_some() && request.echoes_prompt;
+    // Short ones may rightly be the same: a class, a refusal.
+    let canned = || responses.completed().filter(|request| request.is_canned);
+    let is_long = |request: &&Request| request.counted_tokens.is_some_and(|tokens| tokens >= LONG);
+    let weight_of_canned = match 2 * canned().filter(is_long).count() >= canned().count() {
+        true => Verdict::Invalid,
+        false => Verdict::Suspect,
+    };
     // Where single answers are told apart, a small share of them is named too.
     let kinds: [(_, _, Option<IsIts>, _, _, _); 4] = [
         (
@@ -480,7 +553,7 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
             None,
             "are the same text for different prompts",
             String::new(),
-            Verdict::Invalid,
+            weight_of_canned,
         ),
         // A small model that may not end comes to this too.
         (

@@ -1,4 +1,5 @@
 use super::*;
+use crate::results::record::telemetry::EngineWindow;
 use crate::results::record::telemetry::{Gpu, GpuWindow, HostWindow, Range, Source, SourceFacts};
 
 #[test]
@@ -325,4 +326,91 @@ fn of_counters_and_answers_that_contradict_each_other_the_worse_counts() {
     assert_eq!(codes_of_caches(90, 0.0), [Code::CacheWarm]);
     assert_eq!(codes_of_caches(0, 720.0), [Code::CacheWarm]);
     assert_eq!(codes_of_caches(0, 0.0), []);
+}
+
+/// Answers with events at these moments in milliseconds after the request was sent, one request every so many milliseconds.
+fn streams(count: u64, apart_ms: u64, at_ms: &[u64]) -> Vec<Request> {
+    (0..count)
+        .map(|nth| {
+            let sent = nth * apart_ms * 1_000_000;
+            let chunks: Vec<_> = at_ms
+                .iter()
+                .map(|at| serde_json::json!([sent + at * 1_000_000, "a", null, 1]))
+                .collect();
+            serde_json::from_value(serde_json::json!({
+                "index": nth, "prompt_tokens": 1, "asked_tokens": at_ms.len(), "due_ns": sent, "sent_ns": sent,
+                "end_ns": sent + 1_000_000_000, "chunks": chunks,
+            }))
+            .unwrap()
+        })
+        .collect()
+}
+
+/// What is said of how answers begin.
+fn beginning(requests: &[Request]) -> Option<Verdict> {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::matrix::plan::Plan = serde_json::from_str(plan).unwrap();
+    let reasons = responses::of_responses(&Responses {
+        requests,
+        scenario: &plan.cells[0].scenario,
+        model: "m",
+        listed: &[],
+        protocol: Protocol::Completions,
+        is_simulated: false,
+        bounds: &Bounds::default(),
+    });
+    let mut reasons = reasons.into_iter();
+    let found = reasons.find(|reason| reason.code == Code::FirstEventAhead);
+    found.map(|reason| reason.weight)
+}
+
+#[test]
+fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
+    let (usual, ahead) = ([120, 130, 140, 150], [35, 130, 140, 150]);
+    let with = |mut requests: Vec<Request>, change: fn(&mut Request)| {
+        requests.iter_mut().for_each(change);
+        requests
+    };
+    assert_eq!(beginning(&streams(20, 500, &usual)), None);
+    assert_eq!(
+        beginning(&streams(20, 500, &ahead)),
+        Some(Verdict::Valid),
+        "a note"
+    );
+    let common = |requests| with(requests, |request| request.is_common_first = true);
+    assert_eq!(
+        beginning(&common(streams(20, 500, &ahead))),
+        Some(Verdict::Suspect)
+    );
+    assert_eq!(beginning(&common(streams(20, 500, &usual))), None);
+    assert_eq!(beginning(&common(streams(5, 500, &ahead))), None, "few");
+    // An engine that reads the prompts of all before it goes on with any.
+    let queued: Vec<Request> = (0..20)
+        .flat_map(|nth| streams(1, 0, &[20 * (nth + 1), 410, 420, 430]))
+        .collect();
+    assert_eq!(beginning(&common(queued)), None);
+    // White space that keeps the connection awake until the model answers.
+    let awake: Vec<u64> = (1..12).map(|nth| 10 * nth).chain([120, 130, 140]).collect();
+    let blank = with(streams(20, 500, &awake), |request| request.blank_events = 11);
+    assert_eq!(beginning(&blank), Some(Verdict::Suspect));
+    let newline = with(streams(20, 500, &usual), |request| request.blank_events = 1);
+    assert_eq!(beginning(&newline), None, "of the model's own");
+}
+
+#[test]
+fn tokens_made_together_are_as_many_as_the_counters_tell() {
+    let together = |grown: &[(&str, f64)]| {
+        let mut window = EngineWindow::default();
+        window
+            .grown
+            .extend(grown.iter().map(|(name, value)| ((*name).to_owned(), *value)));
+        answers::counted_together(&window)
+    };
+    assert_eq!(together(&[]), None);
+    assert_eq!(
+        together(&[("spec_accepted_tokens", 150.0), ("spec_drafts", 100.0)]),
+        Some(2.5)
+    );
+    assert_eq!(together(&[("spec_accepted_tokens", 5.0)]), Some(f64::INFINITY));
+    assert_eq!(together(&[("spec_accepted_tokens", 0.0)]), None);
 }

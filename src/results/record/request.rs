@@ -75,9 +75,9 @@ pub struct Request {
     /// short answers and where the text was not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uniform: Option<f64>,
-    /// Whether the first event with output holds white space or characters without width alone.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub is_blank_first: bool,
+    /// How many events with white space or characters without width alone it begins with.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub blank_events: u32,
     /// Whether nearly all answers begin with the same first event as this one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_common_first: bool,
@@ -93,6 +93,10 @@ pub struct Request {
     /// Tokens of the reasoning as our tokenizer counts its text; absent where there was none and where nobody counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_reasoning: Option<u32>,
+    /// Tokens of the text that came at the first moment, as our tokenizer counts them; only where the answer has more tokens than
+    /// events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_first: Option<u32>,
     /// The text of the answer, where the scenario keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Text>,
