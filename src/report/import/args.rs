@@ -28,6 +28,8 @@ pub(super) struct Asked {
     /// The word where requests came by no single rate, such as `trace`.
     pub(super) traffic: Option<String>,
     pub(super) concurrency: Option<u32>,
+    /// Whether it is told that there is no limit of concurrency.
+    pub(super) is_unlimited: bool,
     pub(super) burstiness: Option<f64>,
     pub(super) seed: Option<u64>,
     pub(super) stop_at_eos: bool,
@@ -70,6 +72,7 @@ impl Asked {
             rate: number("request_rate"),
             traffic: text("request_rate").filter(|text| text.parse::<f64>().is_err()),
             concurrency: length("max_concurrency"),
+            is_unlimited: options.get("max_concurrency") == Some(&Value::Null),
             burstiness: number("burstiness"),
             seed: whole("seed").map(|value| value as u64),
             // One tool ignores the end unless told otherwise, the other one heeds it.
@@ -105,7 +108,9 @@ impl Asked {
             range_ratio: self.range_ratio.or(other.range_ratio),
             rate: self.rate.or(other.rate),
             traffic: self.traffic.or(other.traffic),
-            concurrency: self.concurrency.or(other.concurrency),
+            concurrency: self
+                .concurrency
+                .or(other.concurrency.filter(|_| !self.is_unlimited)),
             slo: self.slo.or(other.slo),
             input_tokens: self.input_tokens.or(other.input_tokens),
             output_tokens: self.output_tokens.or(other.output_tokens),

@@ -338,6 +338,21 @@ impl Scanner {
                 format!("the block says {printed} req/s, the client's arguments say {asked}"),
             );
         }
+        let limit = |limit: Option<u32>, is_unlimited: bool| match limit {
+            Some(limit) => Some(format!("at most {limit} requests at a time")),
+            None => is_unlimited.then(|| "any number of requests at a time".to_owned()),
+        };
+        if let (Some(printed), Some(wanted)) = (
+            limit(block.limit, block.is_unlimited),
+            limit(asked.concurrency, asked.is_unlimited),
+        ) && printed != wanted
+        {
+            found.warn(
+                block.line,
+                About::Identity,
+                format!("the block says {printed}, the client's arguments say {wanted}"),
+            );
+        }
         if let (Some(printed), Some(wanted)) = (&block.backend, &asked.backend)
             && printed != wanted
         {

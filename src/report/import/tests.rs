@@ -498,3 +498,42 @@ Mean ITL (ms):                           117.65
         .is_empty()
     );
 }
+
+/// The limit that a block prints and the one that the client's arguments name.
+#[test]
+fn a_block_whose_limit_contradicts_the_arguments_is_told() {
+    let warnings = |arguments: &str, printed: &str| {
+        let log = format!(
+            "Namespace(num_prompts=8, max_concurrency={arguments})\n\
+             ============ Serving Benchmark Result ============\n\
+             Max request concurrency: {printed}\n\
+             Successful requests: 8\n\
+             Benchmark duration (s): 2.00\n\
+             ==================================================\n"
+        );
+        imported("x.log", &log).warnings
+    };
+    for (arguments, printed) in [("2", "2"), ("None", "not set")] {
+        assert_eq!(
+            warnings(arguments, printed),
+            [] as [String; 0],
+            "{arguments} {printed}"
+        );
+    }
+    for (arguments, printed, why) in [
+        (
+            "2",
+            "64",
+            "the block says at most 64 requests at a time, the client's arguments say at most 2",
+        ),
+        (
+            "None",
+            "64",
+            "the client's arguments say any number of requests at a time",
+        ),
+        ("2", "not set", "the block says any number of requests at a time"),
+    ] {
+        let told = warnings(arguments, printed);
+        assert!(told.iter().any(|warning| warning.contains(why)), "{told:?}");
+    }
+}
