@@ -7,6 +7,7 @@ use crate::judge::metrics::{
 };
 use crate::matrix::spec::validity::Bounds;
 use crate::matrix::spec::workload::Profile;
+use crate::results::record::imported::Tool;
 
 /// From this many tokens per event on, the time between events is no longer the time of a token.
 const MERGED: f64 = 1.05;
@@ -244,6 +245,7 @@ impl Checks<'_> {
         if let Some((recounted, line)) = self.printed(Metric::Tokens(Count::OutputCounted))
             && let Some(output) = self.found.figure(Metric::Tokens(Count::Output))
             && (recounted.middle() - output).abs() > RECOUNTED * output
+        self.short_answers(completed);
         {
             let says = format!(
                 "{} output tokens are counted in the texts, throughput is made of {output}",
@@ -256,6 +258,32 @@ impl Checks<'_> {
     fn flows(&mut self) {
         let duration = self.range(Metric::Duration);
         let per_second = |checks: &Self, metric| checks.range(metric)?.over(duration?);
+    /// Answers that ended before the length that all of them were asked for.
+    fn short_answers(&mut self, completed: f64) {
+        let (found, asked) = (self.found, &self.found.asked);
+        let is_cut = asked.stop_at_eos || asked.body.get("ignore_eos") == Some(&false.into());
+        // Other tools heed the end unless told otherwise, and `matrix` judges the lengths of its own answers.
+        let is_exact = found.tool == Tool::BenchServing
+            && !found.is_ours
+            && asked.is_random()
+            && asked.range_ratio == Some(1.0)
+            && !is_cut;
+        if let (true, Some(length), Some((output, line))) = (
+            is_exact,
+            asked.output_len,
+            self.printed(Metric::Tokens(Count::Output)),
+        ) && output.high < completed * f64::from(length) * (1.0 - Bounds::default().short_outputs)
+        {
+            let says = format!(
+                "{} output tokens are {:.0} for each of {completed} answers, and {length} were asked for: answers are short, unless \
+                 the client ran with `--disable-ignore-eos`",
+                output.middle(),
+                output.middle() / completed,
+            );
+            self.warn(line, About::Figures, says);
+        }
+    }
+
         for (flow, what, from) in [
             (Flow::Requests, Metric::Completed, "requests / duration"),
             (Flow::Input, Metric::Tokens(Count::Input), "tokens / duration"),

@@ -296,6 +296,7 @@ fn apart(key: &str) -> String {
 mod tests {
     use super::*;
 
+    found.is_ours = true;
     #[test]
     fn lines_of_ours_tell_engine_version_and_cell() {
         let line = |engine: &str, version: &str, scenario: &str, start: u32| {

@@ -118,6 +118,8 @@ struct Found {
     /// Whether it was measured on the simulated engine, and what was found of its validity then, where `matrix` wrote it.
     is_simulated: bool,
     reasons: Vec<Reason>,
+    /// Whether `matrix` wrote it.
+    is_ours: bool,
     /// The figures by the definitions of `matrix`, where it wrote them.
     measured: Option<Figures>,
     warnings: Vec<Warning>,
@@ -221,6 +223,7 @@ impl Found {
             vision_line: false,
             is_simulated: false,
             reasons: Vec::new(),
+            is_ours: false,
             measured: None,
             warnings: Vec::new(),
         }

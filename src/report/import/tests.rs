@@ -537,3 +537,28 @@ fn a_block_whose_limit_contradicts_the_arguments_is_told() {
         assert!(told.iter().any(|warning| warning.contains(why)), "{told:?}");
     }
 }
+
+/// Answers of half the length that all were asked for.
+#[test]
+fn answers_shorter_than_asked_are_told() {
+    let warnings = |tokens: u32, more: &str| {
+        let line = format!(
+            r#"{{"backend": "vllm", "dataset_name": "random", "random_input_len": 32, "random_output_len": 16,
+            "random_range_ratio": 1.0, "completed": 8, "duration": 2.0, "total_output_tokens": {tokens}{more}}}"#
+        );
+        imported("x.jsonl", &line.replace('\n', " ")).warnings
+    };
+    let told = warnings(64, "");
+    assert!(
+        told[0].contains("64 output tokens are 8 for each of 8 answers, and 16 were asked for"),
+        "{told:?}"
+    );
+    for (tokens, more) in [
+        (128, ""),
+        (64, r#", "disable_ignore_eos": true"#),
+        (64, r#", "extra_request_body": {"ignore_eos": false}"#),
+        (64, r#", "matrix": {"engine": "a"}"#),
+    ] {
+        assert_eq!(warnings(tokens, more), [] as [String; 0], "{tokens} {more}");
+    }
+}
