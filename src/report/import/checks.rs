@@ -18,6 +18,9 @@ const TOO_MANY: f64 = 1.5;
 const WEIGHED: f64 = 4.0;
 /// The share by which a count of tokens from the text may differ from the count that throughput is made of.
 const RECOUNTED: f64 = 0.1;
+/// By which factor the most requests that a second saw may lie above the limit and those that ended within a second: clients count by
+/// whole seconds, and requests do not end evenly.
+const CROWDED: f64 = 2.0;
 /// By which factor the mean number of requests under way may lie above the limit: clients differ in when they take a request's slot back.
 const CONNECTING: f64 = 1.02;
 
@@ -242,10 +245,10 @@ impl Checks<'_> {
             let says = format!("{output} output tokens are more than {completed} answers of {length}");
             self.warn(line, About::Figures, says);
         }
+        self.short_answers(completed);
         if let Some((recounted, line)) = self.printed(Metric::Tokens(Count::OutputCounted))
             && let Some(output) = self.found.figure(Metric::Tokens(Count::Output))
             && (recounted.middle() - output).abs() > RECOUNTED * output
-        self.short_answers(completed);
         {
             let says = format!(
                 "{} output tokens are counted in the texts, throughput is made of {output}",
@@ -255,9 +258,6 @@ impl Checks<'_> {
         }
     }
 
-    fn flows(&mut self) {
-        let duration = self.range(Metric::Duration);
-        let per_second = |checks: &Self, metric| checks.range(metric)?.over(duration?);
     /// Answers that ended before the length that all of them were asked for.
     fn short_answers(&mut self, completed: f64) {
         let (found, asked) = (self.found, &self.found.asked);
@@ -284,6 +284,9 @@ impl Checks<'_> {
         }
     }
 
+    fn flows(&mut self) {
+        let duration = self.range(Metric::Duration);
+        let per_second = |checks: &Self, metric| checks.range(metric)?.over(duration?);
         for (flow, what, from) in [
             (Flow::Requests, Metric::Completed, "requests / duration"),
             (Flow::Input, Metric::Tokens(Count::Input), "tokens / duration"),
@@ -346,6 +349,7 @@ impl Checks<'_> {
         }
         self.below(Metric::MeanConcurrency, Metric::PeakConcurrency);
         self.below(Metric::Goodput, Metric::Throughput(Flow::Requests));
+        self.limit(duration);
         if let Some(most) = self.found.asked.concurrency
             && let Some((under_way, line)) = self.printed(Metric::MeanConcurrency)
             && under_way.low > f64::from(most) * CONNECTING
@@ -354,6 +358,42 @@ impl Checks<'_> {
                 "{} is {:.2}, and at most {most} requests were to be under way at a time",
                 Metric::MeanConcurrency.label(),
                 under_way.middle()
+            );
+            self.warn(line, About::Figures, says);
+        }
+    }
+
+    /// Requests under way against the limit, by their times and by the fullest second; `duration` is in milliseconds.
+    fn limit(&mut self, duration: Range) {
+        let (Some(most), Some((completed, line))) =
+            (self.found.asked.concurrency, self.printed(Metric::Completed))
+        else {
+            return;
+        };
+        let most = f64::from(most);
+        let completed = completed.middle();
+        // A printed concurrency is held against the limit and against this product instead.
+        let under_way = self
+            .range(time(Mean, Sample::E2e))
+            .filter(|_| self.range(Metric::MeanConcurrency).is_none())
+            .and_then(|e2e| e2e.times(completed).over(duration));
+        if let Some(under_way) = under_way.filter(|under_way| under_way.low > most * CONNECTING) {
+            let says = format!(
+                "requests × mean E2E / duration come to {:.2} requests under way, and at most {most} were to be under way at a time",
+                under_way.middle()
+            );
+            self.warn(line, About::Figures, says);
+        }
+        let Some(a_second) = (duration.low > 0.0).then(|| completed / duration.low * 1000.0) else {
+            return;
+        };
+        if let Some((peak, line)) = self.printed(Metric::PeakConcurrency)
+            && peak.low > CROWDED * (most + a_second)
+        {
+            let says = format!(
+                "{} is {:.0}, and at most {most} requests were to be under way at a time",
+                Metric::PeakConcurrency.label(),
+                peak.middle()
             );
             self.warn(line, About::Figures, says);
         }

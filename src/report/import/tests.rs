@@ -562,3 +562,57 @@ fn answers_shorter_than_asked_are_told() {
         assert_eq!(warnings(tokens, more), [] as [String; 0], "{tokens} {more}");
     }
 }
+
+/// What an object of `vllm bench serve` says of its limit, and the lists of its requests.
+#[test]
+fn objects_of_vllm_that_contradict_their_limit_or_their_lists_are_told() {
+    let object = serde_json::json!({
+        "model_id": "acme/tiny-1b", "endpoint_type": "vllm", "num_prompts": 4, "max_concurrency": 2, "duration": 4.0,
+        "completed": 4, "failed": 0, "total_input_tokens": 128, "total_output_tokens": 64, "mean_e2el_ms": 2000.0,
+        "max_concurrent_requests": 4, "input_lens": [32, 32, 32, 32], "output_lens": [16, 16, 16, 16],
+    });
+    let warnings = |changed: serde_json::Value| {
+        let mut object = object.as_object().unwrap().clone();
+        object.extend(changed.as_object().unwrap().clone());
+        imported("x.json", &serde_json::Value::from(object).to_string()).warnings
+    };
+    for fine in [
+        serde_json::json!({}),
+        serde_json::json!({"completed": 3, "failed": 1, "total_input_tokens": 96, "total_output_tokens": 48,
+            "output_lens": [16, 16, 16, 0], "errors": ["", "", "", "timeout"]}),
+    ] {
+        assert_eq!(warnings(fine.clone()), [] as [String; 0], "{fine}");
+    }
+    for (wrong, why) in [
+        (
+            serde_json::json!({"duration": 2.0}),
+            "requests × mean E2E / duration come to 4.00 requests under way, and at most 2",
+        ),
+        (
+            serde_json::json!({"max_concurrent_requests": 500}),
+            "peak concurrency is 500, and at most 2 requests",
+        ),
+        (
+            serde_json::json!({"output_lens": [16, 16, 1, 1]}),
+            "output tokens are 64, and those of the requests come to 34",
+        ),
+        (
+            serde_json::json!({"input_lens": [32, 32, 32, 64]}),
+            "prompt tokens are 128, and those of the requests come to 160",
+        ),
+        (
+            serde_json::json!({"output_lens": [16, 16]}),
+            "4 requests succeeded, and 2 have an output length",
+        ),
+        (
+            serde_json::json!({"ttfts": [0.1, 0.1, 0.1, 0.1, 0.1]}),
+            "4 requests succeeded and 0 failed, and 5 have a TTFT",
+        ),
+    ] {
+        let told = warnings(wrong.clone());
+        assert!(
+            told.iter().any(|warning| warning.contains(why)),
+            "{wrong}: {told:?}"
+        );
+    }
+}
