@@ -170,8 +170,33 @@ fn body(value: Option<&Value>) -> Map<String, Value> {
 
 /// The options of `Namespace(a=1, b='x')` in a line, if it holds one.
 pub(super) fn namespace(line: &str) -> Option<BTreeMap<String, Value>> {
-    let at = line.find("Namespace(")?;
-    let mut reader = Literals(&line[at + "Namespace(".len()..]);
+    keywords(line, "Namespace(")
+}
+
+/// The settings that a server prints of itself: SGLang's `ServerArgs(…)`, vLLM's `non-default args: {…}` or the `Namespace(…)` of its
+/// arguments.
+pub(super) fn server_arguments(line: &str) -> Option<BTreeMap<String, Value>> {
+    const CHANGED: &str = "non-default args: ";
+    let is_server = |options: &BTreeMap<String, Value>| {
+        let is_sized = ["tensor_parallel_size", "tp_size"]
+            .iter()
+            .any(|name| options.contains_key(*name));
+        is_sized && !options.contains_key("num_prompts")
+    };
+    keywords(line, "ServerArgs(")
+        .or_else(|| {
+            let at = line.find(CHANGED)? + CHANGED.len();
+            let rest = &line[at..];
+            let fields = rest.starts_with('{').then(|| Literals(rest).object())??;
+            Some(fields.into_iter().collect())
+        })
+        .or_else(|| namespace(line).filter(is_server))
+}
+
+/// The arguments by name in what Python prints of a value, from `opening`, which is a name and a bracket.
+fn keywords(line: &str, opening: &str) -> Option<BTreeMap<String, Value>> {
+    let at = line.find(opening)?;
+    let mut reader = Literals(&line[at + opening.len()..]);
     let mut options = BTreeMap::new();
     loop {
         reader.skip_spaces();

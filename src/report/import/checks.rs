@@ -153,14 +153,16 @@ impl Checks<'_> {
         // A heading of another family names no model; behind the name there may stand more.
         let heading = found.heading.as_ref().filter(|(_, heading)| {
             let model = asked.or(command).map(names::short);
-            model.is_some_and(|model| names::are_kin(heading, &model))
+            model.is_some_and(|model| names::are_kin(&names::short(heading), &model))
         });
         let is_headed = |heading: &str, model: &str| {
             let (heading, model) = (names::short(heading), names::short(model));
             heading == model || heading.starts_with(&format!("{model} "))
         };
+        let is_alias = |asked: &str| found.started.served.as_deref() == Some(asked);
         if let (Some(command), Some(asked)) = (command, asked)
             && !is_same(command, asked)
+            && !is_alias(asked)
         {
             let mut says = format!("the command serves `{command}`, the client's arguments name `{asked}`");
             if let Some((_, heading)) = heading {

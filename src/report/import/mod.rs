@@ -73,6 +73,8 @@ pub struct Warning {
 pub enum About {
     /// What was measured: the model, the version, the workload.
     Identity,
+    /// What was measured, where the file contradicts what somebody declared of it.
+    Declared,
     /// What came out.
     Figures,
     /// How times between tokens are to be read: events carry several tokens.
@@ -152,6 +154,8 @@ struct Started {
     /// The line of the command.
     line: u32,
     model: Option<String>,
+    /// The name under which it serves the model, where that is another one.
+    served: Option<String>,
     tp: Option<u32>,
     pp: Option<u32>,
     dp: Option<u32>,

@@ -653,6 +653,10 @@ fn validity(found: &Found, file: &str, warnings: &[&Warning]) -> Validity {
         let advice = "what was published names two things for one; the client's arguments were believed";
         reasons.push(reason(Code::Imported, Verdict::Suspect, what, advice));
     }
+    if let Some(what) = said(About::Declared) {
+        let advice = "the file was believed; declare what it tells, or leave that away";
+        reasons.push(reason(Code::Imported, Verdict::Suspect, what, advice));
+    }
     if let Some(what) = said(About::Chunks) {
         let advice =
             "compare throughput, TTFT and E2E; not ITL with that of an engine that sends each token apart";

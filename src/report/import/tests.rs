@@ -616,3 +616,142 @@ fn objects_of_vllm_that_contradict_their_limit_or_their_lists_are_told() {
         );
     }
 }
+
+/// A block of the first layout without its shell noise, with lines above it.
+fn log_with(above: &str, arguments: &[(&str, &str)]) -> String {
+    let from = LAYOUTS.find("Namespace(").unwrap();
+    let end = LAYOUTS.find("\n\n-----").unwrap();
+    let mut log = LAYOUTS[from..end].to_owned();
+    for (name, value) in arguments {
+        let at = log.find(&format!("{name}="));
+        match at {
+            Some(at) => {
+                let stop = at + log[at..].find(", ").unwrap();
+                log.replace_range(at..stop, &format!("{name}={value}"));
+            }
+            None => log = log.replacen("Namespace(", &format!("Namespace({name}={value}, "), 1),
+        }
+    }
+    format!("{above}\n{log}\n")
+}
+
+/// Lines of a console log that tell how the server was started, and what somebody declares otherwise.
+#[test]
+fn servers_in_logs_are_read_and_held_against_what_is_declared() {
+    let declared = Declared {
+        gpus: Some(1),
+        precision: Some("bf16".to_owned()),
+        ..Declared::default()
+    };
+    for server in [
+        "$ vllm serve acme/tiny-1b --tensor-parallel-size 8 --quantization fp8",
+        "vllm serve acme/tiny-1b \\\n  --tensor-parallel-size 8 \\\n  --quantization fp8",
+        "+ docker run --gpus all x/y:v1 --model acme/tiny-1b -tp 8 -q fp8",
+        "server_args=ServerArgs(model_path='acme/tiny-1b', tp_size=8, quantization='fp8', dtype='auto')",
+        "INFO args: Namespace(model_tag='acme/tiny-1b', model='x/y', tensor_parallel_size=8, quantization='fp8')",
+        "INFO non-default args: {'model': 'acme/tiny-1b', 'tensor_parallel_size': 8, 'quantization': 'fp8'}",
+    ] {
+        let log = log_with(server, &[]);
+        let imports = imported("x.log", &log);
+        let launch = &imports.plan.launches[0];
+        assert_eq!(
+            (launch.parallel.tp, launch.devices, launch.precision.as_deref()),
+            (8, 8, Some("fp8")),
+            "{server}"
+        );
+        assert_eq!(imports.warnings, [] as [String; 0], "{server}");
+        let reading = read("x.log", &log).unwrap().declared(declared.clone());
+        let imports = run("t", &[reading], Keep::Commands);
+        assert_eq!(
+            imports.warnings,
+            [
+                "x.log:1: number of GPUs `1` is declared, and the file says `8`",
+                "x.log:1: precision `bf16` is declared, and the file says `fp8`",
+            ],
+            "{server}"
+        );
+        let validity = imports.summaries[0].validity.as_ref().unwrap();
+        assert_eq!(validity.verdict, Verdict::Suspect, "{server}");
+        let other = imported("x.log", &log.replacen("acme/tiny-1b", "acme/big-70b", 1));
+        let why = "the command serves `acme/big-70b`, the client's arguments name `acme/tiny-1b`";
+        assert!(other.warnings[0].contains(why), "{server}: {:?}", other.warnings);
+    }
+    for other in [
+        "$ docker run --rm tools/bench",
+        "vllm serve is ready",
+        "$ vllm bench serve --model acme/big-70b --tp 8",
+    ] {
+        let imports = imported("x.log", &log_with(other, &[]));
+        let summary = &imports.summaries[0];
+        assert!(summary.imported.as_ref().unwrap().lacks(Unknown::Tp), "{other}");
+        assert_eq!(imports.warnings, [] as [String; 0], "{other}");
+    }
+    // A server may call its model otherwise.
+    let named = log_with(
+        "$ vllm serve /models/x --served-model-name acme/tiny-1b --tp 2",
+        &[],
+    );
+    assert_eq!(imported("x.log", &named).warnings, [] as [String; 0]);
+}
+
+/// What a file tells of model, version and engine is believed before what is declared, with a word.
+#[test]
+fn what_is_declared_otherwise_than_a_file_tells_is_told() {
+    let warnings = |declared: Declared| {
+        let reading = read("r.md", REPORT).unwrap().declared(declared);
+        run("t", &[reading], Keep::Commands).warnings
+    };
+    let none = warnings(Declared::default());
+    let same = Declared {
+        engine: Some("acme".to_owned()),
+        version: Some("1.2.0".to_owned()),
+        ..Declared::default()
+    };
+    assert_eq!(warnings(same), none);
+    for (declared, why) in [
+        (
+            Declared {
+                engine: Some("other".to_owned()),
+                ..Declared::default()
+            },
+            "engine `other` is declared, and the file says `ACME`",
+        ),
+        (
+            Declared {
+                version: Some("v1.3".to_owned()),
+                ..Declared::default()
+            },
+            "version `v1.3` is declared, and the file says `v1.2.0`",
+        ),
+        (
+            Declared {
+                model: Some("acme/tiny-2b".to_owned()),
+                ..Declared::default()
+            },
+            "model `acme/tiny-2b` is declared, and the file says `acme/tiny-1b`",
+        ),
+    ] {
+        let told = warnings(declared);
+        assert!(told.iter().any(|warning| warning.contains(why)), "{told:?}");
+    }
+}
+
+/// The command of the client below that of the server tells nothing of the server.
+#[test]
+fn a_fence_of_the_client_leaves_that_of_the_server() {
+    let block = log_with("", &[]);
+    let report = format!(
+        "## acme/tiny-1b\n\n```bash\nvllm serve acme/tiny-7b --tensor-parallel-size 8 --quantization fp8\n```\n\n\
+         ```bash\npython3 -m sglang.bench_serving --backend vllm --model acme/tiny-1b\n```\n\n```\n{block}\n```\n"
+    )
+    .replace("model='acme/tiny-1b', ", "");
+    let imports = imported("r.md", &report);
+    let launch = &imports.plan.launches[0];
+    assert_eq!((launch.parallel.tp, launch.devices), (8, 8));
+    let why = "the heading says `acme/tiny-1b`, the command serves `acme/tiny-7b`";
+    assert!(
+        imports.warnings.iter().any(|warning| warning.contains(why)),
+        "{:?}",
+        imports.warnings
+    );
+}
