@@ -150,6 +150,16 @@ impl Checks<'_> {
         let command = found.started.model.as_deref();
         let asked = found.asked.model.as_deref();
         let is_same = |a: &str, b: &str| names::short(a) == names::short(b);
+        if let (Some(served), Some(model)) = (&found.asked.served, asked.or(command)) {
+            let [name, model_name] = [served, model].map(|name| names::short(&names::model(name).0));
+            let is_one = name.starts_with(&model_name) || model_name.starts_with(&name);
+            // A name of another family is a name that somebody gave it.
+            if names::are_kin(&name, &model_name) && !is_one {
+                let says =
+                    format!("the client asks for `{served}`, and its arguments name the model `{model}`");
+                self.warn(found.asked.line, About::Identity, says);
+            }
+        }
         // A heading of another family names no model; behind the name there may stand more.
         let heading = found.heading.as_ref().filter(|(_, heading)| {
             let model = asked.or(command).map(names::short);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::judge::compare::comparable::{Comparability, Side, comparable};
 use crate::judge::metrics::{Count, Flow, Sample, Statistic};
 use crate::report::console::{self, Facts, Layout};
 use crate::report::traffic::Traffic;
@@ -754,4 +755,94 @@ fn a_fence_of_the_client_leaves_that_of_the_server() {
         "{:?}",
         imports.warnings
     );
+}
+
+/// Settings of the client that change prompts or load keep two imports apart; others are told beside their ratio.
+#[test]
+fn settings_of_the_client_are_compared() {
+    let declared = Declared {
+        gpus: Some(1),
+        gpu: Some("H100".to_owned()),
+        ..Declared::default()
+    };
+    let compared = |arguments: &[(&str, &str)]| {
+        let readings = [("a.log", &[][..]), ("b.log", arguments)].map(|(file, arguments)| {
+            read(file, &log_with("", arguments))
+                .unwrap()
+                .declared(declared.clone())
+        });
+        let imports = run("t", &readings, Keep::Commands);
+        let summaries: Vec<&Summary> = imports.summaries.iter().collect();
+        let [one, other] = [1, 0].map(|at| {
+            let cell = imports.plan.cell(&summaries[at].cell);
+            Side {
+                launch: imports.plan.launch(&cell.launch),
+                cell,
+                summaries: &summaries[at..=at],
+                machine: None,
+            }
+        });
+        comparable(&one, &other)
+    };
+    let usual = "the prompts are known by number, sums and seed alone";
+    let same = Comparability::WithDifferences(vec![usual.to_owned()]);
+    assert_eq!(compared(&[]), same);
+    assert_eq!(
+        compared(&[
+            ("warmup_requests", "1"),
+            ("flush_cache", "False"),
+            ("tokenizer", "'/x/tiny-1b'")
+        ]),
+        same
+    );
+    for (name, value, why) in [
+        ("warmup_requests", "1000", "warm-up requests 1000 against 1"),
+        (
+            "apply_chat_template",
+            "True",
+            "chat template applied against not applied",
+        ),
+        ("tokenize_prompt", "True", "prompts as token ids against text"),
+        ("tokenizer", "'gpt2'", "tokenizer gpt2 against of the model"),
+        ("disable_stream", "True", "fields of the body stream ("),
+        ("return_logprob", "True", "fields of the body logprobs ("),
+        ("lora_name", "['x']", "fields of the body lora_path ("),
+    ] {
+        let told = compared(&[(name, value)]);
+        let is_told = told.said().iter().any(|said| said.starts_with(why));
+        assert!(
+            is_told && matches!(told, Comparability::Not(_)),
+            "{name}: {told:?}"
+        );
+    }
+    for (name, value, why) in [
+        (
+            "flush_cache",
+            "True",
+            "caches emptied before the load on against not set",
+        ),
+        ("profile", "True", "profile of the server on against not set"),
+        (
+            "served_model_name",
+            "'other'",
+            "served model name other against not set",
+        ),
+    ] {
+        let told = compared(&[(name, value)]);
+        let is_told = told.said().iter().any(|said| said == why);
+        assert!(is_told && told.gives_ratio(), "{name}: {told:?}");
+    }
+    let served = imported("x.log", &log_with("", &[("served_model_name", "'tiny-7b-awq'")]));
+    let why = "the client asks for `tiny-7b-awq`, and its arguments name the model `acme/tiny-1b`";
+    assert!(
+        served.warnings.iter().any(|warning| warning.contains(why)),
+        "{:?}",
+        served.warnings
+    );
+    // Two in one file are no repeats of each other.
+    let both = log_with("", &[])
+        + &log_with("", &[("flush_cache", "True")])
+        + &log_with("", &[("tokenizer", "'gpt2'")]);
+    let imports = imported("x.log", &both);
+    assert_eq!((imports.plan.cells.len(), imports.plan.launches.len()), (3, 3));
 }
