@@ -12,7 +12,7 @@ use crate::base::ids::ContentHash;
 use crate::base::text::counted;
 use crate::judge::metrics::{self, Count, Metric};
 use crate::matrix::plan::{Cell, Launch, Parallel, Place};
-use crate::matrix::spec::scenario::Scenario;
+use crate::matrix::spec::scenario::{Limits, Scenario};
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::imported::{Imported, Unknown};
@@ -403,7 +403,10 @@ fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
             let [ours, theirs] = told_apart(loads, [ours, theirs]);
             said.apart.push(format!("prompts {ours} against {theirs}"));
         }
-        _ if is_imported => by_sums(said, one, other),
+        _ if is_imported => {
+            by_sums(said, one, other);
+            client(said, one, other);
+        }
         _ => said
             .apart
             .push("the prompts are not known, or not the same in every measurement".to_owned()),
@@ -484,6 +487,77 @@ fn by_sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
             .beside
             .push("the prompts are known by number and sums alone".to_owned()),
     }
+}
+
+/// How prompts are made of what was drawn, by name; digests of prompts tell it where they are known.
+fn as_sent(side: &Side<'_>) -> Facts {
+    let workload = &side.cell.scenario.workload;
+    let word = |is: bool, yes: &str, no: &str| if is { yes } else { no }.to_owned();
+    let name = |path: &str| {
+        let path = path.trim_end_matches('/').to_lowercase();
+        path.rsplit('/').next().unwrap_or(&path).to_owned()
+    };
+    let launch = side.launch;
+    let tokenizer = name(&launch.tokenizer);
+    let own = [&launch.checkpoint, &launch.model].map(|own| name(own));
+    [
+        (
+            "chat template",
+            word(workload.apply_chat_template, "applied", "not applied"),
+        ),
+        ("prompts as", word(workload.tokenize_prompt, "token ids", "text")),
+        (
+            "suffix of the prompts",
+            workload
+                .prompt_suffix
+                .clone()
+                .unwrap_or_else(|| "none".to_owned()),
+        ),
+        (
+            "tokenizer",
+            match own.contains(&tokenizer) {
+                true => "of the model".to_owned(),
+                false => tokenizer,
+            },
+        ),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// What clients were told besides the prompts, where one side was imported.
+fn client(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+    let (ours, theirs) = (as_sent(one), as_sent(other));
+    said.apart.extend(
+        differing(&ours, &theirs).map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")),
+    );
+    let warmup = |side: &Side<'_>| side.cell.scenario.limits.warmup;
+    // A file need not tell the number of its warm-up requests, and has the usual one then.
+    let is_filler = |side: &Side<'_>| side.imported().is_some() && warmup(side) == Limits::default().warmup;
+    let are_told =
+        one.imported().is_some() && other.imported().is_some() || ![one, other].into_iter().any(is_filler);
+    if are_told && warmup(one) != warmup(other) {
+        said.apart.push(format!(
+            "warm-up requests {} against {}",
+            warmup(one),
+            warmup(other)
+        ));
+    }
+    let settings = |side: &Side<'_>| {
+        let mut facts = side
+            .imported()
+            .map(|imported| imported.client.clone())
+            .unwrap_or_default();
+        let launch = side.launch;
+        if side.imported().is_some() && launch.served != launch.checkpoint {
+            facts.insert("served model name".to_owned(), launch.served.clone());
+        }
+        facts
+    };
+    let (ours, theirs) = (settings(one), settings(other));
+    let told = settings::pairs(&ours, &theirs).into_iter();
+    said.beside
+        .extend(told.map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")));
 }
 
 /// The tokens of all prompts, and those asked for.

@@ -16,6 +16,8 @@ pub(super) struct Asked {
     pub(super) backend: Option<String>,
     pub(super) model: Option<String>,
     pub(super) tokenizer: Option<String>,
+    /// The name of the model that requests carry, where it is another one.
+    pub(super) served: Option<String>,
     pub(super) dataset: Option<String>,
     pub(super) prompts: Option<u64>,
     pub(super) input_len: Option<u32>,
@@ -28,6 +30,8 @@ pub(super) struct Asked {
     /// The word where requests came by no single rate, such as `trace`.
     pub(super) traffic: Option<String>,
     pub(super) concurrency: Option<u32>,
+    /// Whether it is told that there is no limit of concurrency.
+    pub(super) is_unlimited: bool,
     pub(super) burstiness: Option<f64>,
     pub(super) seed: Option<u64>,
     pub(super) stop_at_eos: bool,
@@ -35,6 +39,12 @@ pub(super) struct Asked {
     pub(super) tokenize_prompt: bool,
     pub(super) prompt_suffix: Option<String>,
     pub(super) body: Map<String, Value>,
+    /// Requests that are sent before the measurement.
+    pub(super) warmup: Option<u32>,
+    /// Whether caches are emptied before the measurement.
+    pub(super) flush_cache: bool,
+    /// Whether the server writes a profile of itself meanwhile.
+    pub(super) profile: bool,
     /// What makes a request good.
     pub(super) slo: Option<Slo>,
     pub(super) port: Option<u16>,
@@ -60,6 +70,7 @@ impl Asked {
             backend: text("backend").or_else(|| text("endpoint_type")),
             model: text("model").or_else(|| text("model_id")),
             tokenizer: text("tokenizer").or_else(|| text("tokenizer_id")),
+            served: text("served_model_name"),
             dataset: text("dataset_name"),
             prompts: whole("num_prompts").map(|value| value as u64),
             input_len: length("random_input_len"),
@@ -70,6 +81,7 @@ impl Asked {
             rate: number("request_rate"),
             traffic: text("request_rate").filter(|text| text.parse::<f64>().is_err()),
             concurrency: length("max_concurrency"),
+            is_unlimited: options.get("max_concurrency") == Some(&Value::Null),
             burstiness: number("burstiness"),
             seed: whole("seed").map(|value| value as u64),
             // One tool ignores the end unless told otherwise, the other one heeds it.
@@ -77,7 +89,13 @@ impl Asked {
             apply_chat_template: is("apply_chat_template"),
             tokenize_prompt: is("tokenize_prompt"),
             prompt_suffix: text("prompt_suffix"),
-            body: body(options.get("extra_request_body")),
+            body: body(options),
+            // One tool names all of them, the other one sends a request of its own before them.
+            warmup: length("warmup_requests")
+                .or_else(|| Some(length("num_warmups")?.saturating_add(1)))
+                .or_else(|| is("disable_warmup").then_some(0)),
+            flush_cache: is("flush_cache"),
+            profile: is("profile"),
             slo: match options.get("goodput_slos_ms") {
                 Some(Value::Object(limits)) => slo(limits
                     .iter()
@@ -105,7 +123,9 @@ impl Asked {
             range_ratio: self.range_ratio.or(other.range_ratio),
             rate: self.rate.or(other.rate),
             traffic: self.traffic.or(other.traffic),
-            concurrency: self.concurrency.or(other.concurrency),
+            concurrency: self
+                .concurrency
+                .or(other.concurrency.filter(|_| !self.is_unlimited)),
             slo: self.slo.or(other.slo),
             input_tokens: self.input_tokens.or(other.input_tokens),
             output_tokens: self.output_tokens.or(other.output_tokens),
@@ -154,19 +174,64 @@ pub(super) fn slo(limits: impl Iterator<Item = (String, f64)>) -> Option<Slo> {
     is_told.then_some(slo)
 }
 
-/// Extra fields of request bodies: an object, or its text.
-fn body(value: Option<&Value>) -> Map<String, Value> {
-    match value {
+/// Extra fields of request bodies: an object or its text, and what other options of the client add to every body.
+fn body(options: &BTreeMap<String, Value>) -> Map<String, Value> {
+    let mut fields = match options.get("extra_request_body") {
         Some(Value::Object(fields)) => fields.clone(),
         Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_default(),
         _ => Map::new(),
+    };
+    if options.get("disable_stream") == Some(&Value::Bool(true)) {
+        fields.entry("stream").or_insert(Value::Bool(false));
     }
+    for (option, field) in [
+        ("return_logprob", "logprobs"),
+        ("logprobs", "logprobs"),
+        ("lora_name", "lora_path"),
+        ("lora_modules", "lora_path"),
+    ] {
+        let is_told = |value: &&Value| match value {
+            Value::Null | Value::Bool(false) => false,
+            Value::String(text) => !text.is_empty(),
+            Value::Array(values) => !values.is_empty(),
+            _ => true,
+        };
+        if let Some(value) = options.get(option).filter(is_told) {
+            fields.entry(field).or_insert_with(|| value.clone());
+        }
+    }
+    fields
 }
 
 /// The options of `Namespace(a=1, b='x')` in a line, if it holds one.
 pub(super) fn namespace(line: &str) -> Option<BTreeMap<String, Value>> {
-    let at = line.find("Namespace(")?;
-    let mut reader = Literals(&line[at + "Namespace(".len()..]);
+    keywords(line, "Namespace(")
+}
+
+/// The settings that a server prints of itself: SGLang's `ServerArgs(…)`, vLLM's `non-default args: {…}` or the `Namespace(…)` of its
+/// arguments.
+pub(super) fn server_arguments(line: &str) -> Option<BTreeMap<String, Value>> {
+    const CHANGED: &str = "non-default args: ";
+    let is_server = |options: &BTreeMap<String, Value>| {
+        let is_sized = ["tensor_parallel_size", "tp_size"]
+            .iter()
+            .any(|name| options.contains_key(*name));
+        is_sized && !options.contains_key("num_prompts")
+    };
+    keywords(line, "ServerArgs(")
+        .or_else(|| {
+            let at = line.find(CHANGED)? + CHANGED.len();
+            let rest = &line[at..];
+            let fields = rest.starts_with('{').then(|| Literals(rest).object())??;
+            Some(fields.into_iter().collect())
+        })
+        .or_else(|| namespace(line).filter(is_server))
+}
+
+/// The arguments by name in what Python prints of a value, from `opening`, which is a name and a bracket.
+fn keywords(line: &str, opening: &str) -> Option<BTreeMap<String, Value>> {
+    let at = line.find(opening)?;
+    let mut reader = Literals(&line[at + opening.len()..]);
     let mut options = BTreeMap::new();
     loop {
         reader.skip_spaces();

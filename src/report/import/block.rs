@@ -140,6 +140,8 @@ pub(super) struct Block {
     /// The word in place of a rate.
     pub(super) traffic: Option<String>,
     pub(super) limit: Option<u32>,
+    /// Whether the line of the limit says that there is none.
+    pub(super) is_unlimited: bool,
     pub(super) figures: BTreeMap<Metric, Printed>,
     pub(super) vision_line: bool,
     pub(super) slo: Option<Slo>,
@@ -169,6 +171,7 @@ impl Block {
             rate: None,
             traffic: None,
             limit: None,
+            is_unlimited: false,
             figures: BTreeMap::new(),
             vision_line: false,
             slo: None,
@@ -217,6 +220,7 @@ impl Block {
             Label::Limit => {
                 self.has_new_label = true;
                 self.limit = value.parse().ok();
+                self.is_unlimited = self.limit.is_none();
             }
             Label::Targets => {
                 let pairs = value.split_whitespace().filter_map(|pair| {

@@ -7,6 +7,7 @@ use crate::judge::metrics::{
 };
 use crate::matrix::spec::validity::Bounds;
 use crate::matrix::spec::workload::Profile;
+use crate::results::record::imported::Tool;
 
 /// From this many tokens per event on, the time between events is no longer the time of a token.
 const MERGED: f64 = 1.05;
@@ -17,6 +18,9 @@ const TOO_MANY: f64 = 1.5;
 const WEIGHED: f64 = 4.0;
 /// The share by which a count of tokens from the text may differ from the count that throughput is made of.
 const RECOUNTED: f64 = 0.1;
+/// By which factor the most requests that a second saw may lie above the limit and those that ended within a second: clients count by
+/// whole seconds, and requests do not end evenly.
+const CROWDED: f64 = 2.0;
 /// By which factor the mean number of requests under way may lie above the limit: clients differ in when they take a request's slot back.
 const CONNECTING: f64 = 1.02;
 
@@ -146,17 +150,29 @@ impl Checks<'_> {
         let command = found.started.model.as_deref();
         let asked = found.asked.model.as_deref();
         let is_same = |a: &str, b: &str| names::short(a) == names::short(b);
+        if let (Some(served), Some(model)) = (&found.asked.served, asked.or(command)) {
+            let [name, model_name] = [served, model].map(|name| names::short(&names::model(name).0));
+            let is_one = name.starts_with(&model_name) || model_name.starts_with(&name);
+            // A name of another family is a name that somebody gave it.
+            if names::are_kin(&name, &model_name) && !is_one {
+                let says =
+                    format!("the client asks for `{served}`, and its arguments name the model `{model}`");
+                self.warn(found.asked.line, About::Identity, says);
+            }
+        }
         // A heading of another family names no model; behind the name there may stand more.
         let heading = found.heading.as_ref().filter(|(_, heading)| {
             let model = asked.or(command).map(names::short);
-            model.is_some_and(|model| names::are_kin(heading, &model))
+            model.is_some_and(|model| names::are_kin(&names::short(heading), &model))
         });
         let is_headed = |heading: &str, model: &str| {
             let (heading, model) = (names::short(heading), names::short(model));
             heading == model || heading.starts_with(&format!("{model} "))
         };
+        let is_alias = |asked: &str| found.started.served.as_deref() == Some(asked);
         if let (Some(command), Some(asked)) = (command, asked)
             && !is_same(command, asked)
+            && !is_alias(asked)
         {
             let mut says = format!("the command serves `{command}`, the client's arguments name `{asked}`");
             if let Some((_, heading)) = heading {
@@ -241,6 +257,7 @@ impl Checks<'_> {
             let says = format!("{output} output tokens are more than {completed} answers of {length}");
             self.warn(line, About::Figures, says);
         }
+        self.short_answers(completed);
         if let Some((recounted, line)) = self.printed(Metric::Tokens(Count::OutputCounted))
             && let Some(output) = self.found.figure(Metric::Tokens(Count::Output))
             && (recounted.middle() - output).abs() > RECOUNTED * output
@@ -250,6 +267,32 @@ impl Checks<'_> {
                 recounted.middle().round()
             );
             self.warn(line, About::Rest, says);
+        }
+    }
+
+    /// Answers that ended before the length that all of them were asked for.
+    fn short_answers(&mut self, completed: f64) {
+        let (found, asked) = (self.found, &self.found.asked);
+        let is_cut = asked.stop_at_eos || asked.body.get("ignore_eos") == Some(&false.into());
+        // Other tools heed the end unless told otherwise, and `matrix` judges the lengths of its own answers.
+        let is_exact = found.tool == Tool::BenchServing
+            && !found.is_ours
+            && asked.is_random()
+            && asked.range_ratio == Some(1.0)
+            && !is_cut;
+        if let (true, Some(length), Some((output, line))) = (
+            is_exact,
+            asked.output_len,
+            self.printed(Metric::Tokens(Count::Output)),
+        ) && output.high < completed * f64::from(length) * (1.0 - Bounds::default().short_outputs)
+        {
+            let says = format!(
+                "{} output tokens are {:.0} for each of {completed} answers, and {length} were asked for: answers are short, unless \
+                 the client ran with `--disable-ignore-eos`",
+                output.middle(),
+                output.middle() / completed,
+            );
+            self.warn(line, About::Figures, says);
         }
     }
 
@@ -318,6 +361,7 @@ impl Checks<'_> {
         }
         self.below(Metric::MeanConcurrency, Metric::PeakConcurrency);
         self.below(Metric::Goodput, Metric::Throughput(Flow::Requests));
+        self.limit(duration);
         if let Some(most) = self.found.asked.concurrency
             && let Some((under_way, line)) = self.printed(Metric::MeanConcurrency)
             && under_way.low > f64::from(most) * CONNECTING
@@ -326,6 +370,42 @@ impl Checks<'_> {
                 "{} is {:.2}, and at most {most} requests were to be under way at a time",
                 Metric::MeanConcurrency.label(),
                 under_way.middle()
+            );
+            self.warn(line, About::Figures, says);
+        }
+    }
+
+    /// Requests under way against the limit, by their times and by the fullest second; `duration` is in milliseconds.
+    fn limit(&mut self, duration: Range) {
+        let (Some(most), Some((completed, line))) =
+            (self.found.asked.concurrency, self.printed(Metric::Completed))
+        else {
+            return;
+        };
+        let most = f64::from(most);
+        let completed = completed.middle();
+        // A printed concurrency is held against the limit and against this product instead.
+        let under_way = self
+            .range(time(Mean, Sample::E2e))
+            .filter(|_| self.range(Metric::MeanConcurrency).is_none())
+            .and_then(|e2e| e2e.times(completed).over(duration));
+        if let Some(under_way) = under_way.filter(|under_way| under_way.low > most * CONNECTING) {
+            let says = format!(
+                "requests × mean E2E / duration come to {:.2} requests under way, and at most {most} were to be under way at a time",
+                under_way.middle()
+            );
+            self.warn(line, About::Figures, says);
+        }
+        let Some(a_second) = (duration.low > 0.0).then(|| completed / duration.low * 1000.0) else {
+            return;
+        };
+        if let Some((peak, line)) = self.printed(Metric::PeakConcurrency)
+            && peak.low > CROWDED * (most + a_second)
+        {
+            let says = format!(
+                "{} is {:.0}, and at most {most} requests were to be under way at a time",
+                Metric::PeakConcurrency.label(),
+                peak.middle()
             );
             self.warn(line, About::Figures, says);
         }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::names;
-use super::{Found, Title};
+use super::{About, Found, Title};
 
 /// What is declared of all measurements of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -36,8 +36,16 @@ impl Declared {
         }
     }
 
-    /// Gives a set of figures what its file does not tell.
+    /// Gives a set of figures what its file does not tell, and warns where the file tells something else.
     pub(super) fn complete(&self, found: &mut Found) {
+        let line = match found.started.line {
+            0 => found.line,
+            line => line,
+        };
+        for (what, declared, told) in self.contradictions(found) {
+            let says = format!("{what} `{declared}` is declared, and the file says `{told}`");
+            found.warn(line, About::Declared, says);
+        }
         if found.engine.is_none() {
             found.engine = self.engine.clone().map(|name| Title { name, version: None });
         }
@@ -54,5 +62,60 @@ impl Declared {
         if started.precision.is_none() && stored.is_none() {
             started.precision.clone_from(&self.precision);
         }
+    }
+
+    /// What the file tells otherwise than it is declared: its name, what is declared, and what the file tells.
+    fn contradictions(&self, found: &Found) -> Vec<(&'static str, String, String)> {
+        let (asked, started) = (&found.asked, &found.started);
+        let title = found.engine.as_ref();
+        let model = asked.model.as_deref().or(started.model.as_deref());
+        let stored = model.and_then(|told| names::model(told).1);
+        let precision = started.precision.as_ref().or(stored.as_ref());
+        let devices = started.tp.map(|tp| tp * started.pp.unwrap_or(1));
+        let mut all = Vec::new();
+        let mut hold =
+            |what, declared: Option<&str>, told: Option<&str>, is_same: &dyn Fn(&str, &str) -> bool| {
+                if let (Some(declared), Some(told)) = (declared, told)
+                    && !is_same(declared, told)
+                {
+                    all.push((what, declared.to_owned(), told.to_owned()));
+                }
+            };
+        let engine = title.map(|title| title.name.as_str());
+        hold("engine", self.engine.as_deref(), engine, &|declared, told| {
+            names::slug(declared) == names::slug(told)
+        });
+        let version = title.and_then(|title| title.version.as_deref());
+        hold("version", self.version.as_deref(), version, &|declared, told| {
+            names::bare(declared) == names::bare(told)
+        });
+        // Engines differ in whether data-parallel ranks have devices of their own.
+        let has_ranks = started.dp.is_some_and(|dp| dp > 1);
+        let are_gpus = |gpus: u32, devices: u32| gpus == devices || has_ranks && gpus > devices;
+        let are_same = self
+            .gpus
+            .zip(devices)
+            .is_none_or(|(gpus, devices)| are_gpus(gpus, devices));
+        let [gpus, devices] = [self.gpus, devices].map(|count| count.map(|count| count.to_string()));
+        hold("number of GPUs", gpus.as_deref(), devices.as_deref(), &|_, _| {
+            are_same
+        });
+        hold(
+            "precision",
+            self.precision.as_deref(),
+            precision.map(String::as_str),
+            &|declared, told| {
+                let declared = names::precision(declared);
+                // Other words of a server, such as `compressed-tensors`, name no precision.
+                !names::is_precision(told)
+                    || names::precision(told) == declared
+                    || stored.as_ref() == Some(&declared)
+            },
+        );
+        hold("model", self.model.as_deref(), model, &|declared, told| {
+            let [one, other] = [declared, told].map(|name| names::short(&names::model(name).0));
+            one == other || names::is_path(told) && !names::are_kin(&one, &other)
+        });
+        all
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::args::{Asked, flags, namespace};
+use super::args::{Asked, flags, namespace, server_arguments};
 use super::block::{self, Block};
 use super::{About, Found, Parts, Printed, Started, Title, Warning, names};
 use crate::judge::metrics::Metric;
@@ -82,6 +82,9 @@ struct Scanner {
     sections: Vec<Section>,
     image: Option<String>,
     package: Option<String>,
+    /// What a log tells of the server, and the lines of a command that goes on.
+    server: Option<Started>,
+    command: Option<(u32, Vec<String>)>,
     asked: Option<Asked>,
     /// What the script around the client says that it asks for.
     wrapped: Option<(u32, Asked)>,
@@ -114,6 +117,14 @@ impl Scanner {
         }
         if is_fence {
             self.toggle(number);
+            return;
+        }
+        let is_log = self.fence.is_some() || !self.is_markdown;
+        if is_log && self.server(number, line) {
+            // Commands of a fence are read together when it ends.
+            if let Some(fence) = &mut self.fence {
+                fence.lines.push(line.to_owned());
+            }
         } else if let Some(options) = namespace(line) {
             self.asked(Asked::of(number, &options));
         } else if let Some(words) = line.trim().strip_prefix("Running benchmark ") {
@@ -134,6 +145,34 @@ impl Scanner {
         }
     }
 
+    /// Takes up what a line of a log tells of the server; whether it tells something.
+    fn server(&mut self, number: u32, line: &str) -> bool {
+        if let Some(options) = server_arguments(line) {
+            let mut started = names::configured(number, &options);
+            // The command that started it stands above.
+            let before = self.server.take().filter(|before| before.model == started.model);
+            started.command = before.map(|before| before.command).unwrap_or_default();
+            self.server = Some(started);
+            return true;
+        }
+        let (first, mut lines) = match (self.command.take(), names::server_command(line)) {
+            (Some(open), _) => open,
+            (None, Some(_)) => (number, Vec::new()),
+            (None, None) => return false,
+        };
+        let command = match lines.is_empty() {
+            true => names::server_command(line).unwrap_or(line),
+            false => line,
+        };
+        lines.push(command.to_owned());
+        match command.trim_end().ends_with('\\') {
+            true => self.command = Some((first, lines)),
+            false if names::serves(&lines) => self.server = Some(names::started(first, &lines)),
+            false => {}
+        }
+        true
+    }
+
     /// Takes up printed arguments; sums that were printed before them belong to them where the tool prints them so.
     fn asked(&mut self, mut asked: Asked) {
         if let Some(before) = self.asked.take().filter(|before| before.line == 0) {
@@ -144,7 +183,10 @@ impl Scanner {
     }
 
     fn toggle(&mut self, number: u32) {
+        let server = self.server.take();
+        self.command = None;
         let Some(fence) = self.fence.take() else {
+            self.server = server;
             self.fence = Some(Fence {
                 line: number,
                 lines: Vec::new(),
@@ -160,8 +202,14 @@ impl Scanner {
             self.image = Some(image);
         } else if let Some(package) = names::installed(&text) {
             self.package = Some(package);
-        } else if let Some(section) = self.sections.last_mut() {
-            section.started = Some(names::started(fence.line + 1, &fence.lines));
+        } else {
+            // A fence with nothing but the client's command tells nothing of the server.
+            let started = names::started(fence.line + 1, &fence.lines);
+            match self.sections.last_mut() {
+                Some(section) if !started.command.is_empty() => section.started = Some(started),
+                Some(_) => {}
+                None => self.server = server,
+            }
         }
     }
 
@@ -192,6 +240,7 @@ impl Scanner {
 
     fn heading(&mut self, line: u32, level: usize, text: String) {
         self.headings.push(text.clone());
+        self.server = None;
         self.sections.retain(|section| section.level < level);
         if level == 1 {
             self.title = Some((line, names::title(&text)));
@@ -272,6 +321,10 @@ impl Scanner {
                 compare_said(found, *line, &Asked::of(*line, options));
             }
         }
+        // What stands nearer to the block is believed before the command below the heading.
+        if let Some(server) = &self.server {
+            found.started = server.clone();
+        }
         found.started.image = self.image.clone();
         found.started.package = self.package.clone();
         if let (Some((line, title)), Some(image)) = (&self.title, &self.image)
@@ -336,6 +389,21 @@ impl Scanner {
                 block.line,
                 About::Identity,
                 format!("the block says {printed} req/s, the client's arguments say {asked}"),
+            );
+        }
+        let limit = |limit: Option<u32>, is_unlimited: bool| match limit {
+            Some(limit) => Some(format!("at most {limit} requests at a time")),
+            None => is_unlimited.then(|| "any number of requests at a time".to_owned()),
+        };
+        if let (Some(printed), Some(wanted)) = (
+            limit(block.limit, block.is_unlimited),
+            limit(asked.concurrency, asked.is_unlimited),
+        ) && printed != wanted
+        {
+            found.warn(
+                block.line,
+                About::Identity,
+                format!("the block says {printed}, the client's arguments say {wanted}"),
             );
         }
         if let (Some(printed), Some(wanted)) = (&block.backend, &asked.backend)

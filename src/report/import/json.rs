@@ -217,6 +217,7 @@ fn lists(found: &mut Found, object: &Map<String, Value>) {
         let says = format!("{errors} of {all} requests have an error, and {completed} succeeded");
         found.warn(line, About::Figures, says);
     }
+    totals(found, object, failed.is_some_and(|(errors, _)| errors > 0));
     // A request that failed has a time too, which the mean leaves out.
     if failed.is_some_and(|(errors, _)| errors > 0) {
         return;
@@ -241,11 +242,61 @@ fn lists(found: &mut Found, object: &Map<String, Value>) {
     }
 }
 
+/// Holds how many values lists have, and their sums, against the figures. `has_errors`: requests that failed are in the lists.
+fn totals(found: &mut Found, object: &Map<String, Value>, has_errors: bool) {
+    let (line, is_vllm) = (found.line, found.tool == Tool::VllmBench);
+    let Some(completed) = found.figure(Metric::Completed) else {
+        return;
+    };
+    let failed = found.figure(Metric::Failed);
+    for (key, what, count) in [
+        ("input_lens", "an input length", Some(Count::Input)),
+        ("output_lens", "an output length", Some(Count::Output)),
+        ("ttfts", "a TTFT", None),
+    ] {
+        let Some(values) = object.get(key).and_then(Value::as_array) else {
+            continue;
+        };
+        let values: Vec<f64> = values.iter().filter_map(number).collect();
+        let all = values.len() as f64;
+        // Too few TTFTs are told beside their mean.
+        if completed > all && count.is_some() {
+            let says = format!("{completed} requests succeeded, and {all} have {what}");
+            found.warn(line, About::Figures, says);
+            continue;
+        }
+        if let Some(failed) = failed.filter(|failed| completed + failed < all) {
+            let says = format!("{completed} requests succeeded and {failed} failed, and {all} have {what}");
+            found.warn(line, About::Figures, says);
+            continue;
+        }
+        // Answers that failed have no tokens, and their prompts have. bench_serving writes the lengths of prompts as the server counts
+        // them, and their sum as its own tokenizer does.
+        let is_summed = match count {
+            Some(Count::Output) => true,
+            _ => is_vllm && !has_errors && completed == all,
+        };
+        if let Some(metric) = count.map(Metric::Tokens)
+            && is_summed
+            && !found.is_ours
+            && let Some(told) = found.figure(metric)
+        {
+            let sum: f64 = values.iter().sum();
+            if (told - sum).abs() > MEAN_OFF * told.max(sum) {
+                let label = metric.label();
+                let says = format!("{label} are {told}, and those of the requests come to {sum}");
+                found.warn(line, About::Figures, says);
+            }
+        }
+    }
+}
+
 /// What a line that `matrix` wrote tells besides.
 fn ours(found: &mut Found, object: &Map<String, Value>) {
     let Some(Value::Object(ours)) = object.get("matrix") else {
         return;
     };
+    found.is_ours = true;
     let text = |key: &str| ours.get(key).and_then(Value::as_str).map(str::to_owned);
     let size = |key: &str| {
         let size = ours.get(key).and_then(Value::as_u64)?;

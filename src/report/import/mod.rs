@@ -73,6 +73,8 @@ pub struct Warning {
 pub enum About {
     /// What was measured: the model, the version, the workload.
     Identity,
+    /// What was measured, where the file contradicts what somebody declared of it.
+    Declared,
     /// What came out.
     Figures,
     /// How times between tokens are to be read: events carry several tokens.
@@ -118,6 +120,8 @@ struct Found {
     /// Whether it was measured on the simulated engine, and what was found of its validity then, where `matrix` wrote it.
     is_simulated: bool,
     reasons: Vec<Reason>,
+    /// Whether `matrix` wrote it.
+    is_ours: bool,
     /// The figures by the definitions of `matrix`, where it wrote them.
     measured: Option<Figures>,
     warnings: Vec<Warning>,
@@ -150,6 +154,8 @@ struct Started {
     /// The line of the command.
     line: u32,
     model: Option<String>,
+    /// The name under which it serves the model, where that is another one.
+    served: Option<String>,
     tp: Option<u32>,
     pp: Option<u32>,
     dp: Option<u32>,
@@ -221,6 +227,7 @@ impl Found {
             vision_line: false,
             is_simulated: false,
             reasons: Vec::new(),
+            is_ours: false,
             measured: None,
             warnings: Vec::new(),
         }

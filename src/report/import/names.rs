@@ -1,8 +1,10 @@
 //! What names tell: an engine and its version from a title, a model and its precision from a checkpoint, both from a command.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
-use super::args::{flags, unquoted};
+use super::args::{flags, number, unquoted};
 use super::{Started, Title};
 
 /// Parts of a checkpoint's name that tell how its weights are stored.
@@ -55,6 +57,20 @@ pub(super) fn model(checkpoint: &str) -> (String, Option<String>) {
     }
 }
 
+/// A precision by its usual name, in small letters.
+pub(super) fn precision(word: &str) -> String {
+    match word.to_lowercase().as_str() {
+        "bfloat16" => "bf16".to_owned(),
+        "float16" | "half" => "fp16".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// Whether a word names a precision.
+pub(super) fn is_precision(word: &str) -> bool {
+    PRECISIONS.contains(&word.to_lowercase().as_str())
+}
+
 /// Whether a checkpoint lies in a folder, instead of on a model hub.
 pub(super) fn is_path(checkpoint: &str) -> bool {
     checkpoint.starts_with(['/', '.', '~']) || checkpoint.matches('/').count() > 1
@@ -90,14 +106,106 @@ pub(super) fn slug(name: &str) -> String {
     slug.trim_matches('-').to_owned()
 }
 
-/// What the lines of a command tell.
-pub(super) fn started(line: u32, lines: &[String]) -> Started {
-    let joined = lines
+/// Programs that serve a model, as their commands name them.
+const SERVERS: [&str; 9] = [
+    "vllm serve",
+    "sglang serve",
+    "launch_server",
+    "api_server",
+    "trtllm-serve",
+    "llama-server",
+    "text-generation-launcher",
+    "docker run",
+    "podman run",
+];
+
+/// What the names of benchmarking clients hold.
+const CLIENTS: [&str; 4] = [
+    "bench_serving",
+    "benchmark_serving",
+    "bench serve",
+    "--num-prompts",
+];
+
+/// Whether a command runs a benchmarking client.
+pub(super) fn is_client(command: &str) -> bool {
+    CLIENTS.iter().any(|client| command.contains(client))
+}
+
+/// The command of a line that starts a server, without the prompt before it; `None` of other commands and of text.
+pub(super) fn server_command(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let prompt = ["$ ", "# ", "+ "].iter().filter_map(|end| {
+        let (prompt, command) = line.split_once(end)?;
+        // Before it there stand a user, a host and a folder, if anything.
+        let is_prompt = prompt.split_whitespace().count() <= 1;
+        is_prompt.then_some(command.trim_start())
+    });
+    let command = prompt.into_iter().next();
+    let is_prompted = command.is_some();
+    let command = command.unwrap_or(line);
+    // In front of the program there may stand variables, as in `CUDA_VISIBLE_DEVICES=0 vllm serve`.
+    let mut words = command
+        .split_whitespace()
+        .skip_while(|word| word.contains('=') && !word.starts_with('-'));
+    let program = words
+        .find(|word| !["nohup", "exec", "env", "sudo"].contains(word))
+        .map(|word| word.rsplit('/').next().unwrap_or(word))?;
+    let is_program = program.starts_with("python")
+        || SERVERS
+            .iter()
+            .any(|server| server.split(' ').next() == Some(program))
+        || ["lmdeploy", "sglang"].contains(&program);
+    let is_server =
+        is_program && !is_client(command) && SERVERS.iter().any(|server| command.contains(server));
+    // A sentence may begin with the name of a program.
+    let is_command = is_prompted || command.contains(" -") || command.ends_with('\\');
+    (is_server && is_command).then_some(command)
+}
+
+/// Whether the lines of a command start a server: a container may run anything.
+pub(super) fn serves(lines: &[String]) -> bool {
+    let text = lines.join(" ");
+    let is_named = SERVERS
         .iter()
-        .map(|line| line.trim().trim_end_matches('\\').trim())
-        .collect::<Vec<_>>()
-        .join(" ");
-    let options = flags(&joined);
+        .any(|server| !server.ends_with(" run") && text.contains(server));
+    !is_client(&text) && (is_named || ["--model", "--hf-repo"].iter().any(|flag| text.contains(flag)))
+}
+
+/// What the lines of a command tell. Of several commands, that of a benchmarking client tells nothing of the server.
+pub(super) fn started(line: u32, lines: &[String]) -> Started {
+    let mut commands: Vec<Vec<&String>> = vec![Vec::new()];
+    for line in lines {
+        commands.last_mut().expect("one is there").push(line);
+        if !line.trim_end().ends_with('\\') {
+            commands.push(Vec::new());
+        }
+    }
+    let text = |command: &[&String]| {
+        let lines: Vec<&str> = command
+            .iter()
+            .map(|line| line.trim().trim_end_matches('\\').trim())
+            .collect();
+        lines.join(" ")
+    };
+    commands.retain(|command| !is_client(&text(command)));
+    let lines: Vec<&String> = commands.into_iter().flatten().collect();
+    let joined = text(&lines);
+    let long = joined.split_whitespace().map(|word| match word {
+        "-tp" | "-pp" | "-dp" | "-ep" => format!("-{word}"),
+        "-q" => "--quantization".to_owned(),
+        word => word.to_owned(),
+    });
+    let options = flags(&long.collect::<Vec<_>>().join(" "));
+    let mut started = configured(line, &options);
+    started.model = started.model.or_else(|| served(&joined));
+    started.model = started.model.filter(|model| !model.starts_with('$'));
+    started.command = lines.iter().map(|line| line.trim_end().to_owned()).collect();
+    started
+}
+
+/// What the options of a server tell, by their names with underscores.
+pub(super) fn configured(line: u32, options: &BTreeMap<String, Value>) -> Started {
     let text = |names: &[&str]| {
         names.iter().find_map(|name| match options.get(*name)? {
             Value::String(text) => Some(text.clone()),
@@ -105,11 +213,9 @@ pub(super) fn started(line: u32, lines: &[String]) -> Started {
         })
     };
     let size = |names: &[&str]| {
-        text(names)
-            .and_then(|text| text.parse::<u32>().ok())
-            .filter(|size| *size > 0)
+        let size = names.iter().find_map(|name| number(options.get(*name)?))?;
+        (size >= 1.0 && size.fract() == 0.0).then_some(size as u32)
     };
-    let model = text(&["model_path", "model", "hf_repo"]).or_else(|| served(&joined));
     // Engines run on one device unless they are told otherwise; a hole such as `$TP` tells nothing.
     let is_told = ["tp", "tp_size", "tensor_parallel_size"]
         .iter()
@@ -119,16 +225,16 @@ pub(super) fn started(line: u32, lines: &[String]) -> Started {
         .or_else(|| text(&["dtype"]))
         .filter(|precision| precision != "auto")
         .map(|precision| match precision.as_str() {
-            "bfloat16" => "bf16".to_owned(),
-            "float16" | "half" => "fp16".to_owned(),
+            "bfloat16" | "float16" | "half" => self::precision(&precision),
             _ => precision,
         });
     Started {
         image: None,
         package: None,
-        command: lines.iter().map(|line| line.trim_end().to_owned()).collect(),
+        command: Vec::new(),
         line,
-        model: model.filter(|model| !model.starts_with('$')),
+        model: text(&["model_path", "model_tag", "model", "hf_repo"]),
+        served: text(&["served_model_name"]),
         tp,
         pp: size(&["pp", "pp_size", "pipeline_parallel_size"]),
         dp: size(&["dp", "dp_size", "data_parallel_size"]),
@@ -199,6 +305,32 @@ mod tests {
     }
 
     #[test]
+    fn commands_of_servers_are_told_from_others_and_from_text() {
+        for (line, command) in [
+            ("$ vllm serve a/b --tp 8", "vllm serve a/b --tp 8"),
+            ("vllm serve a/b --tp 8", "vllm serve a/b --tp 8"),
+            ("user@box:~/x$ sglang serve a/b", "sglang serve a/b"),
+            ("+ docker run x/y:z --model a/b", "docker run x/y:z --model a/b"),
+            (
+                "CUDA_VISIBLE_DEVICES=0 python3 -m sglang.launch_server --model-path a/b",
+                "CUDA_VISIBLE_DEVICES=0 python3 -m sglang.launch_server --model-path a/b",
+            ),
+        ] {
+            assert_eq!(server_command(line), Some(command), "{line}");
+        }
+        for line in [
+            "vllm serve is ready",
+            "Waiting for vllm serve -- please wait",
+            "$ vllm bench serve --model a/b",
+            "$ python3 -m sglang.bench_serving --model a/b",
+            "$ ls -l",
+            "",
+        ] {
+            assert_eq!(server_command(line), None, "{line}");
+        }
+    }
+
+    #[test]
     fn commands_tell_model_and_size() {
         let of = |command: &str| {
             let lines: Vec<String> = command.lines().map(str::to_owned).collect();
@@ -212,6 +344,10 @@ mod tests {
         );
         assert_eq!(
             of("docker run x \\\n  --model a/b --tensor-parallel-size 8 \\\n  --host 0.0.0.0"),
+            pair("a/b", Some(8))
+        );
+        assert_eq!(
+            of("vllm serve a/b -tp 8 &\npython3 -m sglang.bench_serving \\\n --model c/d --tp 1"),
             pair("a/b", Some(8))
         );
         assert_eq!(

@@ -93,13 +93,18 @@ impl Imports {
             Some(file.to_owned()),
             Some(format!("{file}:{}", found.line)),
         ];
-        let mut content = ContentHash::of(&(&launch.id, &scenario));
+        let client = client(found);
+        let content_of = |launch: &LaunchId| match client.is_empty() {
+            true => ContentHash::of(&(launch, &scenario)),
+            false => ContentHash::of(&(launch, &scenario, &client)),
+        };
+        let mut content = content_of(&launch.id);
         for apart in marks {
             if let Some(apart) = apart {
                 launch.id = LaunchId::new(format!("{plain}-{}", names::slug(&apart)));
                 axes.insert("args".to_owned(), apart);
                 key = self::key(&axes);
-                content = ContentHash::of(&(&launch.id, &scenario));
+                content = content_of(&launch.id);
             }
             let known = self.summaries.iter().find(|summary| summary.cell == key);
             let is_repeat = |known: &Summary| {
@@ -155,6 +160,7 @@ impl Imports {
                 line: found.line,
                 unknown,
                 vision_line: found.vision_line,
+                client,
             }),
             beside: Vec::new(),
             pulled_beside: false,
@@ -214,6 +220,19 @@ impl Imports {
     }
 }
 
+/// Settings of the client that change the load and that the plan has no field for.
+fn client(found: &Found) -> BTreeMap<String, String> {
+    let asked = &found.asked;
+    [
+        ("caches emptied before the load", asked.flush_cache),
+        ("profile of the server", asked.profile),
+    ]
+    .into_iter()
+    .filter(|(_, is_set)| *is_set)
+    .map(|(name, _)| (name.to_owned(), "on".to_owned()))
+    .collect()
+}
+
 fn command(launch: &Launch) -> Option<String> {
     match &launch.place {
         Place::Imported(told) if !told.command.is_empty() => {
@@ -247,6 +266,13 @@ fn launch(found: &Found, keep: Keep, declared: &Declared, unknown: &mut Vec<Unkn
         true => names::file_name(&checkpoint),
         false => checkpoint,
     };
+    let served =
+        asked.served.as_ref().map(
+            |served| match keep == Keep::FiguresAlone && names::is_path(served) {
+                true => names::file_name(served),
+                false => served.clone(),
+            },
+        );
     let (model, stored) = names::model(&checkpoint);
     let parallel = Parallel {
         tp: started.tp.unwrap_or(1),
@@ -278,7 +304,7 @@ fn launch(found: &Found, keep: Keep, declared: &Declared, unknown: &mut Vec<Unkn
             simulated: found.is_simulated,
             backend: backend.clone(),
         },
-        served: checkpoint.clone(),
+        served: served.unwrap_or_else(|| checkpoint.clone()),
         tokenizer: asked.tokenizer.clone().unwrap_or_else(|| checkpoint.clone()),
         model,
         checkpoint,
@@ -330,6 +356,11 @@ fn id(launch: &Launch) -> LaunchId {
         launch.parallel,
         launch.devices,
     ));
+    // The usual names are those of the checkpoint.
+    let digest = match launch.served == launch.checkpoint && launch.tokenizer == launch.checkpoint {
+        true => digest,
+        false => ContentHash::of(&(digest, &launch.served, &launch.tokenizer)),
+    };
     let model = launch.model.rsplit('/').next().unwrap_or(&launch.model);
     let version = launch
         .engine
@@ -425,7 +456,10 @@ fn scenario(found: &Found, unknown: &mut Vec<Unknown>) -> Scenario {
             spacing,
             concurrency: asked.concurrency.and_then(NonZeroU32::new),
         },
-        limits: Limits::default(),
+        limits: Limits {
+            warmup: asked.warmup.unwrap_or(Limits::default().warmup),
+            ..Limits::default()
+        },
         slo: asked.slo.clone(),
         search: None,
         body: asked.body.clone(),
@@ -651,6 +685,10 @@ fn validity(found: &Found, file: &str, warnings: &[&Warning]) -> Validity {
     }
     if let Some(what) = said(About::Identity) {
         let advice = "what was published names two things for one; the client's arguments were believed";
+        reasons.push(reason(Code::Imported, Verdict::Suspect, what, advice));
+    }
+    if let Some(what) = said(About::Declared) {
+        let advice = "the file was believed; declare what it tells, or leave that away";
         reasons.push(reason(Code::Imported, Verdict::Suspect, what, advice));
     }
     if let Some(what) = said(About::Chunks) {

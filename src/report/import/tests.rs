@@ -1,4 +1,5 @@
 use super::*;
+use crate::judge::compare::comparable::{Comparability, Side, comparable};
 use crate::judge::metrics::{Count, Flow, Sample, Statistic};
 use crate::report::console::{self, Facts, Layout};
 use crate::report::traffic::Traffic;
@@ -497,4 +498,351 @@ Mean ITL (ms):                           117.65
         ))
         .is_empty()
     );
+}
+
+/// The limit that a block prints and the one that the client's arguments name.
+#[test]
+fn a_block_whose_limit_contradicts_the_arguments_is_told() {
+    let warnings = |arguments: &str, printed: &str| {
+        let log = format!(
+            "Namespace(num_prompts=8, max_concurrency={arguments})\n\
+             ============ Serving Benchmark Result ============\n\
+             Max request concurrency: {printed}\n\
+             Successful requests: 8\n\
+             Benchmark duration (s): 2.00\n\
+             ==================================================\n"
+        );
+        imported("x.log", &log).warnings
+    };
+    for (arguments, printed) in [("2", "2"), ("None", "not set")] {
+        assert_eq!(
+            warnings(arguments, printed),
+            [] as [String; 0],
+            "{arguments} {printed}"
+        );
+    }
+    for (arguments, printed, why) in [
+        (
+            "2",
+            "64",
+            "the block says at most 64 requests at a time, the client's arguments say at most 2",
+        ),
+        (
+            "None",
+            "64",
+            "the client's arguments say any number of requests at a time",
+        ),
+        ("2", "not set", "the block says any number of requests at a time"),
+    ] {
+        let told = warnings(arguments, printed);
+        assert!(told.iter().any(|warning| warning.contains(why)), "{told:?}");
+    }
+}
+
+/// Answers of half the length that all were asked for.
+#[test]
+fn answers_shorter_than_asked_are_told() {
+    let warnings = |tokens: u32, more: &str| {
+        let line = format!(
+            r#"{{"backend": "vllm", "dataset_name": "random", "random_input_len": 32, "random_output_len": 16,
+            "random_range_ratio": 1.0, "completed": 8, "duration": 2.0, "total_output_tokens": {tokens}{more}}}"#
+        );
+        imported("x.jsonl", &line.replace('\n', " ")).warnings
+    };
+    let told = warnings(64, "");
+    assert!(
+        told[0].contains("64 output tokens are 8 for each of 8 answers, and 16 were asked for"),
+        "{told:?}"
+    );
+    for (tokens, more) in [
+        (128, ""),
+        (64, r#", "disable_ignore_eos": true"#),
+        (64, r#", "extra_request_body": {"ignore_eos": false}"#),
+        (64, r#", "matrix": {"engine": "a"}"#),
+    ] {
+        assert_eq!(warnings(tokens, more), [] as [String; 0], "{tokens} {more}");
+    }
+}
+
+/// What an object of `vllm bench serve` says of its limit, and the lists of its requests.
+#[test]
+fn objects_of_vllm_that_contradict_their_limit_or_their_lists_are_told() {
+    let object = serde_json::json!({
+        "model_id": "acme/tiny-1b", "endpoint_type": "vllm", "num_prompts": 4, "max_concurrency": 2, "duration": 4.0,
+        "completed": 4, "failed": 0, "total_input_tokens": 128, "total_output_tokens": 64, "mean_e2el_ms": 2000.0,
+        "max_concurrent_requests": 4, "input_lens": [32, 32, 32, 32], "output_lens": [16, 16, 16, 16],
+    });
+    let warnings = |changed: serde_json::Value| {
+        let mut object = object.as_object().unwrap().clone();
+        object.extend(changed.as_object().unwrap().clone());
+        imported("x.json", &serde_json::Value::from(object).to_string()).warnings
+    };
+    for fine in [
+        serde_json::json!({}),
+        serde_json::json!({"completed": 3, "failed": 1, "total_input_tokens": 96, "total_output_tokens": 48,
+            "output_lens": [16, 16, 16, 0], "errors": ["", "", "", "timeout"]}),
+    ] {
+        assert_eq!(warnings(fine.clone()), [] as [String; 0], "{fine}");
+    }
+    for (wrong, why) in [
+        (
+            serde_json::json!({"duration": 2.0}),
+            "requests × mean E2E / duration come to 4.00 requests under way, and at most 2",
+        ),
+        (
+            serde_json::json!({"max_concurrent_requests": 500}),
+            "peak concurrency is 500, and at most 2 requests",
+        ),
+        (
+            serde_json::json!({"output_lens": [16, 16, 1, 1]}),
+            "output tokens are 64, and those of the requests come to 34",
+        ),
+        (
+            serde_json::json!({"input_lens": [32, 32, 32, 64]}),
+            "prompt tokens are 128, and those of the requests come to 160",
+        ),
+        (
+            serde_json::json!({"output_lens": [16, 16]}),
+            "4 requests succeeded, and 2 have an output length",
+        ),
+        (
+            serde_json::json!({"ttfts": [0.1, 0.1, 0.1, 0.1, 0.1]}),
+            "4 requests succeeded and 0 failed, and 5 have a TTFT",
+        ),
+    ] {
+        let told = warnings(wrong.clone());
+        assert!(
+            told.iter().any(|warning| warning.contains(why)),
+            "{wrong}: {told:?}"
+        );
+    }
+}
+
+/// A block of the first layout without its shell noise, with lines above it.
+fn log_with(above: &str, arguments: &[(&str, &str)]) -> String {
+    let from = LAYOUTS.find("Namespace(").unwrap();
+    let end = LAYOUTS.find("\n\n-----").unwrap();
+    let mut log = LAYOUTS[from..end].to_owned();
+    for (name, value) in arguments {
+        let at = log.find(&format!("{name}="));
+        match at {
+            Some(at) => {
+                let stop = at + log[at..].find(", ").unwrap();
+                log.replace_range(at..stop, &format!("{name}={value}"));
+            }
+            None => log = log.replacen("Namespace(", &format!("Namespace({name}={value}, "), 1),
+        }
+    }
+    format!("{above}\n{log}\n")
+}
+
+/// Lines of a console log that tell how the server was started, and what somebody declares otherwise.
+#[test]
+fn servers_in_logs_are_read_and_held_against_what_is_declared() {
+    let declared = Declared {
+        gpus: Some(1),
+        precision: Some("bf16".to_owned()),
+        ..Declared::default()
+    };
+    for server in [
+        "$ vllm serve acme/tiny-1b --tensor-parallel-size 8 --quantization fp8",
+        "vllm serve acme/tiny-1b \\\n  --tensor-parallel-size 8 \\\n  --quantization fp8",
+        "+ docker run --gpus all x/y:v1 --model acme/tiny-1b -tp 8 -q fp8",
+        "server_args=ServerArgs(model_path='acme/tiny-1b', tp_size=8, quantization='fp8', dtype='auto')",
+        "INFO args: Namespace(model_tag='acme/tiny-1b', model='x/y', tensor_parallel_size=8, quantization='fp8')",
+        "INFO non-default args: {'model': 'acme/tiny-1b', 'tensor_parallel_size': 8, 'quantization': 'fp8'}",
+    ] {
+        let log = log_with(server, &[]);
+        let imports = imported("x.log", &log);
+        let launch = &imports.plan.launches[0];
+        assert_eq!(
+            (launch.parallel.tp, launch.devices, launch.precision.as_deref()),
+            (8, 8, Some("fp8")),
+            "{server}"
+        );
+        assert_eq!(imports.warnings, [] as [String; 0], "{server}");
+        let reading = read("x.log", &log).unwrap().declared(declared.clone());
+        let imports = run("t", &[reading], Keep::Commands);
+        assert_eq!(
+            imports.warnings,
+            [
+                "x.log:1: number of GPUs `1` is declared, and the file says `8`",
+                "x.log:1: precision `bf16` is declared, and the file says `fp8`",
+            ],
+            "{server}"
+        );
+        let validity = imports.summaries[0].validity.as_ref().unwrap();
+        assert_eq!(validity.verdict, Verdict::Suspect, "{server}");
+        let other = imported("x.log", &log.replacen("acme/tiny-1b", "acme/big-70b", 1));
+        let why = "the command serves `acme/big-70b`, the client's arguments name `acme/tiny-1b`";
+        assert!(other.warnings[0].contains(why), "{server}: {:?}", other.warnings);
+    }
+    for other in [
+        "$ docker run --rm tools/bench",
+        "vllm serve is ready",
+        "$ vllm bench serve --model acme/big-70b --tp 8",
+    ] {
+        let imports = imported("x.log", &log_with(other, &[]));
+        let summary = &imports.summaries[0];
+        assert!(summary.imported.as_ref().unwrap().lacks(Unknown::Tp), "{other}");
+        assert_eq!(imports.warnings, [] as [String; 0], "{other}");
+    }
+    // A server may call its model otherwise.
+    let named = log_with(
+        "$ vllm serve /models/x --served-model-name acme/tiny-1b --tp 2",
+        &[],
+    );
+    assert_eq!(imported("x.log", &named).warnings, [] as [String; 0]);
+}
+
+/// What a file tells of model, version and engine is believed before what is declared, with a word.
+#[test]
+fn what_is_declared_otherwise_than_a_file_tells_is_told() {
+    let warnings = |declared: Declared| {
+        let reading = read("r.md", REPORT).unwrap().declared(declared);
+        run("t", &[reading], Keep::Commands).warnings
+    };
+    let none = warnings(Declared::default());
+    let same = Declared {
+        engine: Some("acme".to_owned()),
+        version: Some("1.2.0".to_owned()),
+        ..Declared::default()
+    };
+    assert_eq!(warnings(same), none);
+    for (declared, why) in [
+        (
+            Declared {
+                engine: Some("other".to_owned()),
+                ..Declared::default()
+            },
+            "engine `other` is declared, and the file says `ACME`",
+        ),
+        (
+            Declared {
+                version: Some("v1.3".to_owned()),
+                ..Declared::default()
+            },
+            "version `v1.3` is declared, and the file says `v1.2.0`",
+        ),
+        (
+            Declared {
+                model: Some("acme/tiny-2b".to_owned()),
+                ..Declared::default()
+            },
+            "model `acme/tiny-2b` is declared, and the file says `acme/tiny-1b`",
+        ),
+    ] {
+        let told = warnings(declared);
+        assert!(told.iter().any(|warning| warning.contains(why)), "{told:?}");
+    }
+}
+
+/// The command of the client below that of the server tells nothing of the server.
+#[test]
+fn a_fence_of_the_client_leaves_that_of_the_server() {
+    let block = log_with("", &[]);
+    let report = format!(
+        "## acme/tiny-1b\n\n```bash\nvllm serve acme/tiny-7b --tensor-parallel-size 8 --quantization fp8\n```\n\n\
+         ```bash\npython3 -m sglang.bench_serving --backend vllm --model acme/tiny-1b\n```\n\n```\n{block}\n```\n"
+    )
+    .replace("model='acme/tiny-1b', ", "");
+    let imports = imported("r.md", &report);
+    let launch = &imports.plan.launches[0];
+    assert_eq!((launch.parallel.tp, launch.devices), (8, 8));
+    let why = "the heading says `acme/tiny-1b`, the command serves `acme/tiny-7b`";
+    assert!(
+        imports.warnings.iter().any(|warning| warning.contains(why)),
+        "{:?}",
+        imports.warnings
+    );
+}
+
+/// Settings of the client that change prompts or load keep two imports apart; others are told beside their ratio.
+#[test]
+fn settings_of_the_client_are_compared() {
+    let declared = Declared {
+        gpus: Some(1),
+        gpu: Some("H100".to_owned()),
+        ..Declared::default()
+    };
+    let compared = |arguments: &[(&str, &str)]| {
+        let readings = [("a.log", &[][..]), ("b.log", arguments)].map(|(file, arguments)| {
+            read(file, &log_with("", arguments))
+                .unwrap()
+                .declared(declared.clone())
+        });
+        let imports = run("t", &readings, Keep::Commands);
+        let summaries: Vec<&Summary> = imports.summaries.iter().collect();
+        let [one, other] = [1, 0].map(|at| {
+            let cell = imports.plan.cell(&summaries[at].cell);
+            Side {
+                launch: imports.plan.launch(&cell.launch),
+                cell,
+                summaries: &summaries[at..=at],
+                machine: None,
+            }
+        });
+        comparable(&one, &other)
+    };
+    let usual = "the prompts are known by number, sums and seed alone";
+    let same = Comparability::WithDifferences(vec![usual.to_owned()]);
+    assert_eq!(compared(&[]), same);
+    assert_eq!(
+        compared(&[
+            ("warmup_requests", "1"),
+            ("flush_cache", "False"),
+            ("tokenizer", "'/x/tiny-1b'")
+        ]),
+        same
+    );
+    for (name, value, why) in [
+        ("warmup_requests", "1000", "warm-up requests 1000 against 1"),
+        (
+            "apply_chat_template",
+            "True",
+            "chat template applied against not applied",
+        ),
+        ("tokenize_prompt", "True", "prompts as token ids against text"),
+        ("tokenizer", "'gpt2'", "tokenizer gpt2 against of the model"),
+        ("disable_stream", "True", "fields of the body stream ("),
+        ("return_logprob", "True", "fields of the body logprobs ("),
+        ("lora_name", "['x']", "fields of the body lora_path ("),
+    ] {
+        let told = compared(&[(name, value)]);
+        let is_told = told.said().iter().any(|said| said.starts_with(why));
+        assert!(
+            is_told && matches!(told, Comparability::Not(_)),
+            "{name}: {told:?}"
+        );
+    }
+    for (name, value, why) in [
+        (
+            "flush_cache",
+            "True",
+            "caches emptied before the load on against not set",
+        ),
+        ("profile", "True", "profile of the server on against not set"),
+        (
+            "served_model_name",
+            "'other'",
+            "served model name other against not set",
+        ),
+    ] {
+        let told = compared(&[(name, value)]);
+        let is_told = told.said().iter().any(|said| said == why);
+        assert!(is_told && told.gives_ratio(), "{name}: {told:?}");
+    }
+    let served = imported("x.log", &log_with("", &[("served_model_name", "'tiny-7b-awq'")]));
+    let why = "the client asks for `tiny-7b-awq`, and its arguments name the model `acme/tiny-1b`";
+    assert!(
+        served.warnings.iter().any(|warning| warning.contains(why)),
+        "{:?}",
+        served.warnings
+    );
+    // Two in one file are no repeats of each other.
+    let both = log_with("", &[])
+        + &log_with("", &[("flush_cache", "True")])
+        + &log_with("", &[("tokenizer", "'gpt2'")]);
+    let imports = imported("x.log", &both);
+    assert_eq!((imports.plan.cells.len(), imports.plan.launches.len()), (3, 3));
 }

@@ -72,6 +72,7 @@ fn join(one: &mut Found, other: Found, file: &str) {
     mine.dp = mine.dp.or(theirs.dp);
     mine.ep = mine.ep.or(theirs.ep);
     mine.model = mine.model.take().or(theirs.model);
+    mine.served = mine.served.take().or(theirs.served);
     mine.precision = mine.precision.take().or(theirs.precision);
     // Definitions are those of one tool: figures of another profile stay away.
     if one.profile == other.profile {

@@ -1,5 +1,7 @@
 //! Where a measurement comes from that another tool made.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// What is known of a measurement only because it was read from what another tool wrote.
@@ -17,6 +19,9 @@ pub struct Imported {
     /// Whether its block has a line for tokens of pictures, as some layouts have whatever was sent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub vision_line: bool,
+    /// What its client was told besides, where that is not usual and the plan has no field for it, such as a profile of the server.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub client: BTreeMap<String, String>,
 }
 
 impl Imported {
