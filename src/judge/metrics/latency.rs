@@ -75,13 +75,14 @@ const SEVERAL: f64 = 1.25;
 
 /// How many events arrived together with the first one, and when the last of these did.
 pub fn first_moment(chunks: &Chunks) -> (usize, u64) {
-    let is_later = |(before, after): &(Chunk, Chunk)| after.at_ns.saturating_sub(before.at_ns) > AT_ONCE_NS;
-    let together = chunks
-        .pairs()
-        .position(|pair| is_later(&pair))
-        .map_or(chunks.len(), |at| at + 1);
-    let last = chunks.iter().nth(together.saturating_sub(1));
-    (together, last.map_or(0, |chunk| chunk.at_ns))
+    let (mut together, mut last) = (0, 0);
+    for chunk in chunks.iter() {
+        if together > 0 && chunk.at_ns.saturating_sub(last) > AT_ONCE_NS {
+            break;
+        }
+        (together, last) = (together + 1, chunk.at_ns);
+    }
+    (together, last)
 }
 
 /// Tokens in the events after the first so many; `None` where nobody counted, or nothing came after them.
@@ -92,8 +93,8 @@ fn tokens_after(request: &Request, events: usize) -> Option<u32> {
     }
     let per_event = f64::from(tokens) / request.chunks.len() as f64;
     let is_each = per_event < SEVERAL && per_event * SEVERAL > 1.0;
-    let is_told = request.chunks.iter().all(|chunk| chunk.tokens.is_some());
-    let known = chunk_tokens(request).filter(|_| is_told || !is_each);
+    let is_told = !is_each || request.chunks.iter().all(|chunk| chunk.tokens.is_some());
+    let known = is_told.then(|| chunk_tokens(request)).flatten();
     let first: u32 = match known {
         Some(tokens) => tokens.iter().take(events).sum(),
         None => {
@@ -120,29 +121,32 @@ pub fn is_gathered(request: &Request) -> bool {
     if chunks.is_empty() || (tokens as usize).max(chunks.len()) <= 1 {
         return false;
     }
-    if first_moment(chunks).0 == chunks.len() {
-        return true;
-    }
+    let (moments, largest) = moments(chunks);
     let most = AT_ONCE_TOKENS.max(AT_ONCE_SHARE * f64::from(tokens));
-    f64::from(tokens) * largest_moment(chunks) > most
+    moments == 1 || f64::from(tokens) * largest > most
 }
 
-/// The share of an answer's text that the largest of its moments brought.
-fn largest_moment(chunks: &Chunks) -> f64 {
+/// At how many moments an answer came, and the share of its text that the largest of them brought.
+fn moments(chunks: &Chunks) -> (usize, f64) {
     let (mut all, mut largest, mut moment) = (0u64, 0u64, 0u64);
+    let mut moments = 1;
     let mut last = None::<u64>;
     for chunk in chunks.iter() {
         let is_later = last.is_some_and(|last| chunk.at_ns.saturating_sub(last) > AT_ONCE_NS);
+        moments += usize::from(is_later);
         moment = if is_later { 0 } else { moment } + u64::from(chunk.bytes);
         largest = largest.max(moment);
         all += u64::from(chunk.bytes);
         last = Some(chunk.at_ns);
     }
-    if all == 0 {
-        0.0
-    } else {
-        largest as f64 / all as f64
-    }
+    (
+        moments,
+        if all == 0 {
+            0.0
+        } else {
+            largest as f64 / all as f64
+        },
+    )
 }
 
 /// So many answers in a hundred may arrive at one moment before figures of the times between tokens stand on too few.
