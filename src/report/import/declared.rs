@@ -71,7 +71,10 @@ impl Declared {
         let model = asked.model.as_deref().or(started.model.as_deref());
         let stored = model.and_then(|told| names::model(told).1);
         let precision = started.precision.as_ref().or(stored.as_ref());
-        let devices = started.tp.map(|tp| tp * started.pp.unwrap_or(1));
+        // Each data-parallel rank has a device, which it may share with the ranks of tensor parallelism.
+        let devices = started
+            .tp
+            .map(|tp| (tp * started.pp.unwrap_or(1)).max(started.dp.unwrap_or(1)));
         let mut all = Vec::new();
         let mut hold =
             |what, declared: Option<&str>, told: Option<&str>, is_same: &dyn Fn(&str, &str) -> bool| {

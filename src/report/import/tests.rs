@@ -687,6 +687,17 @@ fn servers_in_logs_are_read_and_held_against_what_is_declared() {
         assert!(summary.imported.as_ref().unwrap().lacks(Unknown::Tp), "{other}");
         assert_eq!(imports.warnings, [] as [String; 0], "{other}");
     }
+    // Ranks of data parallelism have devices of their own, or share those of tensor parallelism.
+    for (gpus, is_told) in [(1, true), (4, false), (8, false)] {
+        let log = log_with("$ vllm serve acme/tiny-1b -tp 2 -dp 4", &[]);
+        let declared = Declared {
+            gpus: Some(gpus),
+            ..Declared::default()
+        };
+        let reading = read("x.log", &log).unwrap().declared(declared);
+        let warnings = run("t", &[reading], Keep::Commands).warnings;
+        assert_eq!(!warnings.is_empty(), is_told, "{gpus}: {warnings:?}");
+    }
     // A server may call its model otherwise.
     let named = log_with(
         "$ vllm serve /models/x --served-model-name acme/tiny-1b --tp 2",
