@@ -226,11 +226,7 @@ fn events(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
 /// That most answers begin with an event that comes well ahead of the next one: TTFT is its moment. White space or a word that does not
 /// depend on the prompt is none of the model's; of other words that is not known.
 fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
-    let mut firsts: Vec<u64> = responses
-        .completed()
-        .filter_map(|request| Some(request.chunks.first()?.at_ns))
-        .collect();
-    firsts.sort_unstable();
+    let firsts = Firsts::of(responses);
     let judged: Vec<(&Request, Beginning)> = responses
         .completed()
         .filter_map(|request| Some((request, Beginning::of(request, &firsts)?)))
@@ -273,6 +269,38 @@ fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
     Some(reason)
 }
 
+/// First events of all answers.
+struct Firsts {
+    /// Their moments, in order.
+    moments: Vec<u64>,
+    /// The median time from sending to them: about what it takes at most to read one prompt.
+    ttft_ns: u64,
+}
+
+impl Firsts {
+    fn of(responses: &Responses<'_>) -> Self {
+        let first = |request: &Request| Some((request.sent_ns?, request.chunks.first()?.at_ns));
+        let (mut ttfts, mut moments): (Vec<u64>, Vec<u64>) = responses
+            .completed()
+            .filter_map(first)
+            .map(|(sent, at)| (at.saturating_sub(sent), at))
+            .unzip();
+        ttfts.sort_unstable();
+        moments.sort_unstable();
+        let ttft_ns = ttfts.get(ttfts.len() / 2).copied().unwrap_or(0);
+        Self { moments, ttft_ns }
+    }
+
+    /// Whether an answer whose second event came so late was held up by the prompts of others: their first events came meanwhile, the last
+    /// of them shortly before, and reading them takes as long.
+    fn hold_up(&self, begin: u64, own: u64, late: u64) -> bool {
+        let at = |moment: u64| self.moments.partition_point(|first| *first <= moment);
+        let meanwhile = at(own + late / 3).saturating_sub(at(begin)) as u64;
+        let shortly = at(own + late / 3).saturating_sub(at(own.saturating_sub(late).max(begin)));
+        shortly > 0 && meanwhile * self.ttft_ns + late >= own - begin
+    }
+}
+
 /// How the beginning of an answer relates to what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beginning {
@@ -285,8 +313,8 @@ enum Beginning {
 }
 
 impl Beginning {
-    /// `firsts` are the moments of all first events, in order. `None` of answers too short to say.
-    fn of(request: &Request, firsts: &[u64]) -> Option<Self> {
+    /// `None` of answers too short to say.
+    fn of(request: &Request, firsts: &Firsts) -> Option<Self> {
         let blanks = request.blank_events as usize;
         let moments: Vec<u64> = request.chunks.iter().map(|chunk| chunk.at_ns).collect();
         let rest = moments.get(blanks.max(1)..).filter(|rest| rest.len() > 1)?;
@@ -296,20 +324,15 @@ impl Beginning {
             .map(|pair| pair[1].saturating_sub(pair[0]))
             .collect();
         gaps.sort_unstable();
-        let gap = gaps[gaps.len() / 2];
-        let late = AHEAD * gap as f64;
+        // A model may well begin with some white space.
+        let late = (AHEAD * gaps[gaps.len() / 2] as f64) as u64;
         if blanks >= MANY_BLANKS {
             return Some(Self::Ahead);
         }
-        if own.saturating_sub(begin) as f64 <= late * blanks.max(1) as f64 {
+        if own.saturating_sub(begin) <= late * blanks.max(1) as u64 {
             return Some(Self::Usual);
         }
-        if blanks > 0 {
-            return Some(Self::Ahead);
-        }
-        let from = own.saturating_sub(late as u64).max(begin + 1);
-        let at = firsts.partition_point(|first| *first < from);
-        let is_held_up = firsts.get(at).is_some_and(|first| *first <= own + gap);
+        let is_held_up = blanks == 0 && firsts.hold_up(begin, own, late);
         Some(if is_held_up { Self::HeldUp } else { Self::Ahead })
     }
 }

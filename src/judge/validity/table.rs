@@ -178,7 +178,7 @@ pub const TABLE: &[Entry] = &[
         only: &[Ttft],
         means: "Most answers begin with an event that comes well ahead of the next one: white space, or the same word whatever the prompt. TTFT is its moment.",
         mend: "Have the server send nothing before the model's first token; compare the time of whole answers (E2E) meanwhile.",
-        bound: "of at least 8 answers more than half, those left out whose second event waited while the first events of others came: the next event after more than three times the median gap; after white space also four such events. Of words that differ from answer to answer it is a note, where nine of ten begin alike it is suspect. With a target of TTFT goodput, SLO attainment and what a search found are suspect too",
+        bound: "of at least 8 answers more than half, those left out whose second event waited while prompts of others were read: the next event after more than three times the median gap; after white space also four such events. Of words that differ from answer to answer it is a note, where nine of ten begin alike it is suspect. With a target of TTFT goodput, SLO attainment and what a search found are suspect too",
         source: "an engine's second token comes as soon after the first as the others do, unless it reads prompts in between or hands the request on",
         brings: &[TokensDisagree],
     },

@@ -384,6 +384,11 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
     );
     assert_eq!(beginning(&common(streams(20, 500, &usual))), None);
     assert_eq!(beginning(&common(streams(5, 500, &ahead))), None, "few");
+    // Requests come evenly, so that each late event follows the first one of another answer: that one does not take so long.
+    assert_eq!(
+        beginning(&common(streams(20, 83, &ahead))),
+        Some(Verdict::Suspect)
+    );
     // An engine that reads the prompts of all before it goes on with any.
     let queued: Vec<Request> = (0..20)
         .flat_map(|nth| streams(1, 0, &[20 * (nth + 1), 410, 420, 430]))
