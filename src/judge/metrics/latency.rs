@@ -7,7 +7,7 @@ use super::stats::Statistics;
 use super::{Count, Faults, Sheet};
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::chunks::Chunks;
-use crate::results::record::request::{Chunk, Request};
+use crate::results::record::request::Request;
 
 const COMPAT_CLASSIC: [Statistic; 4] = [Statistic::Mean, Statistic::Median, Statistic::Std, Statistic::P99];
 const COMPAT_CURRENT: [Statistic; 6] = [

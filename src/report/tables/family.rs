@@ -2,12 +2,13 @@
 //!
 //! Ratios, wins, losses and `[best]` come from these answers and from nowhere else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ratio::{self, Held, Ratio, Standing};
 use super::{Shown, names};
 use crate::judge::compare::comparable::Comparability;
-use crate::judge::compare::decision::{self, Answer};
+use crate::judge::compare::decision::{self, Answer, Gap, Outcome};
+use crate::judge::compare::{side, verdict};
 use crate::judge::metrics::{Flow, Metric};
 use crate::matrix::plan::Place;
 use crate::results::record::validity::{Code, Verdict};
@@ -92,16 +93,42 @@ fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
             for metric in &group.metrics {
                 of_sides.push(sides(baseline, candidate));
                 questions.push(ratio::question(baseline, candidate, *metric, &comparability));
-                asked.push((number, pair));
+                asked.push((number, pair, *metric));
             }
         }
     }
     let told = decision::decide_by_pairs(&questions, &of_sides, &decision::Terms { bound, family: 0 });
     let mut all = vec![Answers::new(); groups.len()];
-    for ((number, pair), answer) in asked.into_iter().zip(told) {
+    for ((number, pair, metric), mut answer) in asked.into_iter().zip(told) {
+        let [baseline, candidate] = [pair.0, pair.1].map(|at| groups[number].rows[at]);
+        let why = match answer.outcome {
+            Outcome::Judged(verdict::Verdict::Better) => suspect_in(candidate, baseline, metric),
+            Outcome::Judged(verdict::Verdict::Worse) => suspect_in(baseline, candidate, metric),
+            _ => None,
+        };
+        if let Some(why) = why {
+            answer.outcome = Outcome::NotJudged(Gap::NotComparable(why));
+        }
         all[number].entry(pair).or_default().push(answer);
     }
     all
+}
+
+/// Why a row has not won by a metric although its figures are better: they are suspect, and those of the other row are not.
+fn suspect_in(winner: &Shown<'_>, loser: &Shown<'_>, metric: Metric) -> Option<String> {
+    let family = side::family(metric)?;
+    let codes = |shown: &Shown<'_>| -> BTreeSet<Code> {
+        let reasons = shown.counted().flat_map(super::notes::doubts);
+        let concerned = reasons.filter(|reason| reason.only.contains(&family));
+        concerned.map(|reason| reason.code).collect()
+    };
+    let (ours, theirs) = (codes(winner), codes(loser));
+    let codes = named(ours.difference(&theirs))?;
+    Some(format!(
+        "{} of {} is suspect ({codes})",
+        metric.label(),
+        winner.engine()
+    ))
 }
 
 /// Names the two sides that `compare` would be asked for: two engines, or two runs of one engine.
@@ -326,7 +353,7 @@ mod tests {
     use crate::results::record::cell::Definitions;
     use crate::results::record::machine::Machine;
     use crate::results::record::telemetry::Gpu;
-    use crate::results::record::validity::{Reason, Validity};
+    use crate::results::record::validity::{Family, Reason, Validity};
 
     /// A cell measured on as many starts as there are values.
     fn starts_of(engine: &str, values: &[f64]) -> Case {
@@ -431,6 +458,41 @@ mod tests {
         let ratio = ratio_of(&groups[0].held[1]);
         assert!((ratio.value - 3.0).abs() < 1e-9, "{ratio:?}");
         assert_eq!((ratio.standing, groups[0].best), (Standing::Worse, Some(0)));
+    }
+
+    #[test]
+    fn a_metric_that_is_suspect_wins_nothing_and_may_lose() {
+        let good = |engine: &str, goodput: f64, is_suspect: bool| {
+            let mut case = around(engine, 100.0);
+            case.cell.scenario.arrival.rate = RequestRate::new(12.0).unwrap();
+            case.cell.scenario.slo = serde_json::from_value(serde_json::json!({"ttft": "60ms"})).unwrap();
+            for (at, summary) in case.summaries.iter_mut().enumerate() {
+                let figures = summary.figures.get_mut(&Definitions::Matrix).unwrap();
+                let e2e = Metric::Time(Statistic::Median, Sample::E2e).name();
+                figures.insert(e2e, Some(300.0 + 0.1 * at as f64));
+                let goodput = goodput * (1.0 + 0.002 * at as f64);
+                figures.insert(Metric::Goodput.name(), Some(goodput));
+                if is_suspect {
+                    let reason = Reason {
+                        code: Code::FirstEventAhead,
+                        weight: Verdict::Suspect,
+                        only: vec![Family::Ttft, Family::Goodput],
+                        measured: String::new(),
+                        bound: None,
+                        advice: String::new(),
+                    };
+                    summary.validity = Some(Validity::of(vec![reason]));
+                }
+            }
+            case
+        };
+        let plain = || good("a", 5.0, false);
+        assert_eq!(judged(plain(), good("b", 10.0, false)).0, Standing::Better);
+        assert_eq!(
+            judged(plain(), good("b", 10.0, true)),
+            (Standing::NotJudged, None)
+        );
+        assert_eq!(judged(plain(), good("b", 2.5, true)).0, Standing::Worse);
     }
 
     #[test]
