@@ -126,7 +126,13 @@ pub(super) fn begin<'a>(baseline: &'a Side, tonight: &'a Side) -> (Look, Vec<Pai
     look.findings.extend(
         reliability::failures(&matched)
             .into_iter()
-            .map(|failure| finding(FindingKind::Worse, Some(&failure.cell), None, failure.text)),
+            .map(|failure| {
+                let kind = match failure.is_regression {
+                    true => FindingKind::Worse,
+                    false => FindingKind::Unclear,
+                };
+                finding(kind, Some(&failure.cell), None, failure.text)
+            }),
     );
     let is_new = |key: &CellKey| !matched.iter().any(|(paired, ..)| *paired == key);
     for (key, cell) in tonight.cells.iter().filter(|(key, _)| is_new(key)) {

@@ -115,8 +115,9 @@ pub enum FindingKind {
     /// A suspicion that fresh starts did not confirm.
     Unconfirmed,
     /// Metrics that could not be judged, and why.
-    #[serde(alias = "unclear")]
     NotJudged,
+    /// What may hide a loss: the night cannot exclude it, and does not suspect it.
+    Unclear,
     /// A gain beyond the floor.
     Better,
 }
@@ -133,6 +134,7 @@ impl FindingKind {
             Self::Undecided => "undecided",
             Self::Unconfirmed => "unconfirmed",
             Self::NotJudged => "not judged",
+            Self::Unclear => "unclear",
             Self::Better => "better",
         }
     }
