@@ -185,7 +185,7 @@ fn show(
 
 /// How a comparison ends.
 fn ending(comparison: &Comparison, refused: bool) -> Exit {
-    if comparison.count(Verdict::Worse) > 0 || !comparison.failures.is_empty() {
+    if comparison.count(Verdict::Worse) > 0 || comparison.is_less_reliable() {
         Exit::Regression
     } else if refused || comparison.lost().next().is_some() {
         Exit::CellFailed

@@ -105,12 +105,25 @@ pub fn headline(night: &Night) -> String {
     let found = kinds.map(|(kind, word)| (count(kind), word));
     let found = found.iter().filter(|(count, _)| *count > 0);
     told.extend(found.map(|(count, word)| format!("{count} {word}")));
+    let is_doubt = |finding: &&Finding| finding.kind == FindingKind::Unclear && finding.figure.is_none();
+    let doubts = night.findings.iter().filter(is_doubt).count();
+    told.extend((doubts > 0).then(|| format!("{doubts} with failed requests that starts do not agree on")));
     let is_quiet = count(FindingKind::Worse) == 0 && night.baseline.is_some();
     match night.judged {
         None if told.is_empty() => "nothing got worse".to_owned(),
-        Some(judged) if is_quiet && judged.judged > 0 && judged.undecided == 0 => {
+        Some(judged) if is_quiet && judged.judged > 0 && judged.undecided == 0 && judged.unclear == 0 => {
             let judged = format!("nothing got worse in {} judged", judged.judged);
             told.push(judged);
+            told.join(", ")
+        }
+        Some(judged) if judged.unclear > 0 => {
+            let shown = judged.visible_loss_share.map_or_else(String::new, |loss| {
+                format!("; these nights show a loss of {:.1} % or more", loss * 100.0)
+            });
+            told.push(format!(
+                "{} judged: {} unclear{shown}",
+                judged.judged, judged.unclear
+            ));
             told.join(", ")
         }
         _ => told.join(", "),
@@ -281,6 +294,7 @@ mod tests {
                 metrics: 6,
                 judged: 1,
                 undecided: 1,
+                ..Judged::default()
             }),
             findings: vec![
                 finding(FindingKind::NotJudged, Some("model=d"), "driver: 550 → 560"),
@@ -331,11 +345,26 @@ mod tests {
                 metrics: 24,
                 judged: 24,
                 undecided: 0,
+                ..Judged::default()
             }),
             ..night()
         };
         assert_eq!(headline(&quiet), "nothing got worse in 24 judged");
         assert_eq!(annotations(&quiet), "");
+        let wide = Night {
+            judged: Some(Judged {
+                metrics: 24,
+                judged: 24,
+                unclear: 2,
+                visible_loss_share: Some(0.081),
+                ..Judged::default()
+            }),
+            ..quiet.clone()
+        };
+        assert_eq!(
+            headline(&wide),
+            "24 judged: 2 unclear; these nights show a loss of 8.1 % or more"
+        );
         let older = Night {
             judged: None,
             ..quiet.clone()
@@ -351,6 +380,7 @@ mod tests {
                 metrics: 24,
                 judged: 21,
                 undecided: 0,
+                ..Judged::default()
             }),
             ..quiet
         };

@@ -35,18 +35,19 @@ pub fn headline(comparison: &Comparison) -> String {
     for (why, count) in not_judged(comparison) {
         let _ = writeln!(out, "- {count}: {why}");
     }
-    for (what, cells) in failed(comparison) {
-        let _ = writeln!(out, "less reliable: {what}: {cells}");
+    for ((is_regression, what), cells) in failed(comparison) {
+        let word = if is_regression { "less reliable" } else { "unclear" };
+        let _ = writeln!(out, "{word}: {what}: {cells}");
     }
     out
 }
 
-/// Losses of reliability, each once with the cells that show it.
-fn failed(comparison: &Comparison) -> BTreeMap<&str, String> {
+/// Losses of reliability, each once with the cells that show it: whether it is a regression, and what it is.
+fn failed(comparison: &Comparison) -> BTreeMap<(bool, &str), String> {
     let labels = Labels::of(comparison.rows.iter().map(|row| &row.cell));
-    let mut found: BTreeMap<&str, String> = BTreeMap::new();
+    let mut found: BTreeMap<(bool, &str), String> = BTreeMap::new();
     for failure in &comparison.failures {
-        let cells = found.entry(&failure.text).or_default();
+        let cells = found.entry((failure.is_regression, &failure.text)).or_default();
         if !cells.is_empty() {
             cells.push_str("; ");
         }
@@ -251,7 +252,7 @@ fn marks(row: &Judged) -> Vec<Mark> {
 }
 
 fn values(row: &Judged, name: &str) -> Vec<Value> {
-    let estimate = row.answer.estimate;
+    let estimate = row.estimate();
     let told = |text: Option<String>| text.map_or(Value::Missing, Value::Text);
     let share = |share: f64| format!("{:.2} %", share * 100.0);
     let deviation = |variance: Option<f64>| {
@@ -271,12 +272,20 @@ fn values(row: &Judged, name: &str) -> Vec<Value> {
         value(row.value(0), row.known[0]),
         value(row.value(1), row.known[1]),
         Value::Text(format!("{} / {}", row.answer.starts[0], row.answer.starts[1])),
-        told(of_zero(row).or_else(|| Some(percent(estimate?.change())))),
-        told(estimate.filter(|_| of_zero(row).is_none()).and_then(between)),
+        told(
+            row.change_of_zero()
+                .map(str::to_owned)
+                .or_else(|| Some(percent(estimate?.change()))),
+        ),
+        told(
+            estimate
+                .filter(|_| row.change_of_zero().is_none())
+                .and_then(between),
+        ),
         told(estimate.and_then(p)),
         told(
-            row.answer
-                .visible_loss()
+            estimate
+                .and_then(|_| row.answer.visible_loss())
                 .map(|loss| format!("{:.1} %", loss * 100.0)),
         ),
         told(row.noise.map(|noise| share(noise.sigma))),
@@ -287,15 +296,6 @@ fn values(row: &Judged, name: &str) -> Vec<Value> {
         )),
         Value::text(row.word()),
     ]
-}
-
-/// The change of a figure that is zero on one side, of which the estimate only tells what half a request would be.
-fn of_zero(row: &Judged) -> Option<String> {
-    match row.is_zero {
-        [false, true] => Some("to zero".to_owned()),
-        [true, false] => Some("from zero".to_owned()),
-        [false, false] | [true, true] => None,
-    }
 }
 
 pub(super) fn unit(unit: Unit) -> String {
@@ -367,7 +367,9 @@ pub fn json(comparison: &Comparison) -> serde_json::Value {
         "figures": comparison.figures(),
         "judged": comparison.judged(),
         "bound_share": comparison.bound,
-        "failures": comparison.failures.iter().map(|failure| serde_json::json!({ "cell": failure.cell, "text": failure.text })).collect::<Vec<_>>(),
+        "failures": comparison.failures.iter().map(|failure| serde_json::json!({
+            "cell": failure.cell, "text": failure.text, "is_regression": failure.is_regression,
+        })).collect::<Vec<_>>(),
         "differences": differences,
         "rows": rows,
         "unpaired": unpaired,
@@ -376,12 +378,12 @@ pub fn json(comparison: &Comparison) -> serde_json::Value {
 
 fn judged(row: &Judged) -> serde_json::Value {
     let answer = &row.answer;
-    let precision = answer.estimate.and_then(|estimate| estimate.precision);
+    let precision = row.estimate().and_then(|estimate| estimate.precision);
     let starts = |at: usize| -> Vec<f64> {
         let value = |log: &f64| if row.is_zero[at] { 0.0 } else { log.exp() };
         row.samples[at].logs.iter().map(value).collect()
     };
-    let estimate = answer.estimate.filter(|_| of_zero(row).is_none());
+    let estimate = row.estimate().filter(|_| row.change_of_zero().is_none());
     let interval = estimate.and_then(|estimate| estimate.interval(LEVEL));
     let to_zero = (row.is_zero == [false, true]).then_some(-1.0);
     let gap = match &answer.outcome {
@@ -406,7 +408,7 @@ fn judged(row: &Judged) -> serde_json::Value {
         "p": precision.map(|precision| precision.p),
         "adjusted_p": precision.and_then(|precision| precision.adjusted_p),
         "df": precision.map(|precision| precision.df),
-        "visible_loss_share": answer.visible_loss(),
+        "visible_loss_share": precision.and_then(|_| answer.visible_loss()),
         "starts_to_decide": answer.starts_to_decide(),
         "knows_drift": answer.knows_drift(),
         "is_noise_known": row.noise.is_some(),

@@ -234,15 +234,125 @@ fn starts_that_crash_where_none_did_are_a_regression() {
 fn failed_requests_are_counted_exactly_and_a_few_more_are_no_finding() {
     let of = |failed: u32| {
         let mut cell = cell(FIGURE, &QUIET);
-        cell["tried"] = json!({ "starts": 5, "crashed": 0, "requests": 10_000, "failed": failed });
+        let by_start: Vec<[u32; 2]> = (0..5).map(|start| [(failed + start) / 5, 2000]).collect();
+        cell["tried"] =
+            json!({ "starts": 5, "crashed": 0, "requests": 10_000, "failed": failed, "by_start": by_start });
         side(vec![(key("1"), cell)])
     };
     for (before, after, exit) in [(1, 0, 0), (0, 9, 0), (2, 9, 0), (0, 40, 1), (300, 310, 0)] {
         let told = compared(&of(before), &of(after), None);
         assert_eq!(told.exit, exit, "{before} {after}: {}", told.text);
-        let shown = format!("{after} of 10000 requests failed, baseline {before} of 10000");
+        let shown = format!("less reliable: {after} of 10000 requests failed in ");
         assert_eq!(told.text.contains(&shown), exit == 1, "{}", told.text);
     }
+}
+
+#[test]
+fn failed_requests_of_one_start_are_shown_and_no_regression() {
+    let of = |failed: [u32; 5]| {
+        let mut cell = cell(FIGURE, &QUIET);
+        let by_start = failed.map(|failed| [failed, 200]);
+        let sum: u32 = failed.iter().sum();
+        cell["tried"] =
+            json!({ "starts": 5, "crashed": 0, "requests": 1000, "failed": sum, "by_start": by_start });
+        side(vec![(key("1"), cell)])
+    };
+    let told = compared(&of([0; 5]), &of([0, 0, 9, 0, 0]), None);
+    assert_eq!(told.exit, 0, "{}", told.text);
+    let shown =
+        "unclear: 9 of 1000 requests failed in 1 of 5 starts, baseline 0 of 1000 requests in 0 of 5 starts";
+    assert!(told.text.contains(shown), "{}", told.text);
+    assert_eq!(told.json["failures"][0]["is_regression"], false, "{}", told.json);
+    let told = compared(&of([0; 5]), &of([2, 3, 2, 4, 2]), None);
+    assert_eq!(told.exit, 1, "{}", told.text);
+    // Of files from before requests of each start were kept nothing tells how starts differ.
+    let mut older = of([2, 3, 2, 4, 2]);
+    older["cells"][key("1")]["tried"]["by_start"] = json!([]);
+    let told = compared(&of([0; 5]), &older, None);
+    assert_eq!(told.exit, 0, "{}", told.text);
+    assert!(told.text.contains("shown and not judged"), "{}", told.text);
+}
+
+/// A side of one cell at a fixed rate: its E2E, and the share of twenty requests of each start that met the SLO.
+fn paced(e2e: f64, good: [f64; 5]) -> Value {
+    let mut cell = cell("median_e2e_ms", &QUIET.map(|value| value * e2e));
+    cell["gates"] = json!(["median_e2e_ms", "goodput_req_s"]);
+    cell["requests"] = json!(20);
+    cell["figures"]["goodput_req_s"] = json!(good.map(|share| [2.0 * share]));
+    cell["figures"]["request_throughput_req_s"] = json!(vec![[2.0]; 5]);
+    side(vec![(key("1"), cell)])
+}
+
+#[test]
+fn a_goodput_that_collapses_hides_no_loss_of_latency_and_is_a_regression() {
+    let fine = paced(1.0, [1.0; 5]);
+    let told = compared(&fine, &paced(1.08, [1.0, 1.0, 1.0, 0.0, 0.0]), None);
+    assert_eq!(told.row()["verdict"], "worse", "{}", told.text);
+    let told = compared(&fine, &paced(1.0, [1.0, 1.0, 1.0, 0.0, 0.0]), None);
+    assert_eq!(
+        (told.exit, &told.row()["verdict"]),
+        (1, &json!("same")),
+        "{}",
+        told.text
+    );
+    assert!(
+        told.text
+            .contains("less reliable: goodput 0 on 2 of 5 starts, baseline 0 of 5"),
+        "{}",
+        told.text
+    );
+}
+
+#[test]
+fn zeros_and_single_requests_are_no_certainty() {
+    let goodput = |told: &Told| told.json["rows"][1].clone();
+    let told = compared(&paced(1.0, [0.0; 5]), &paced(1.001, [0.0; 5]), None);
+    let row = goodput(&told);
+    assert_eq!(
+        (&row["not_judged"], &row["interval_share"]),
+        (&json!("missing"), &Value::Null),
+        "{}",
+        told.text
+    );
+    assert!(
+        told.text.contains("is 0 on every start of both sides"),
+        "{}",
+        told.text
+    );
+    // One request of twenty on each start, and none.
+    let told = compared(&paced(1.0, [0.05; 5]), &paced(1.0, [0.0; 5]), None);
+    let row = goodput(&told);
+    assert_eq!(
+        (told.exit, &row["verdict"]),
+        (0, &json!("unclear")),
+        "{}",
+        told.text
+    );
+    let reason = row["reason"].as_str().unwrap_or_default();
+    assert!(reason.starts_with("to zero lies beyond the bound"), "{reason}");
+    let told = compared(&paced(1.0, [1.0; 5]), &paced(1.0, [0.0; 5]), None);
+    let row = goodput(&told);
+    assert_eq!(
+        (&row["verdict"], &row["change_share"]),
+        (&json!("worse"), &json!(-1.0)),
+        "{}",
+        told.text
+    );
+}
+
+#[test]
+fn what_is_decided_asks_for_no_starts() {
+    let told = compared(
+        &alone("1", &QUIET),
+        &alone("1", &QUIET.map(|value| value * 0.9)),
+        None,
+    );
+    assert_eq!(
+        (told.verdict(), &told.row()["starts_to_decide"]),
+        ("worse", &Value::Null),
+        "{}",
+        told.json
+    );
 }
 
 #[test]

@@ -40,12 +40,14 @@ pub fn question(
                 launch: whole.baseline.launch,
                 resolution: whole.baseline.resolution,
                 is_at_jump: whole.baseline.is_at_jump,
+                counting: whole.baseline.counting,
                 ..first
             },
             candidate: Sample {
                 launch: whole.candidate.launch,
                 resolution: whole.candidate.resolution,
                 is_at_jump: whole.candidate.is_at_jump,
+                counting: whole.candidate.counting,
                 ..second
             },
             design: Design::Rounds,

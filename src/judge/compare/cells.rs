@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::decision::{self, Answer, Gap, KnownNoise, Question, Sample};
+use super::decision::{self, Answer, Estimate, Gap, KnownNoise, Question, Sample};
 use super::fingerprint::{self, Difference, Kind};
 use super::gates;
 use super::reliability::{self, Failure};
@@ -35,7 +35,7 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Cells of one side that the other lacks.
     pub unpaired: Vec<Unpaired>,
-    /// What failed of the candidate and not of the baseline.
+    /// What failed of the candidate and not of the baseline, or more often.
     pub failures: Vec<Failure>,
     /// The practical bound that verdicts were given against, as a share.
     pub bound: f64,
@@ -110,11 +110,25 @@ pub struct Row {
 impl Row {
     /// The reason, as a sentence for people.
     pub fn reason(&self) -> String {
-        let reason = self.answer.reason();
+        let reason = self.answer.reason_of(self.change_of_zero());
         match self.is_attached && self.verdict().is_some() {
             true => format!("{reason}; for these two running servers only, whose measurements are repeats"),
             false => reason,
         }
+    }
+
+    /// The change of a figure that is zero on one side, of which the estimate only tells what half a request would be.
+    pub const fn change_of_zero(&self) -> Option<&'static str> {
+        match self.is_zero {
+            [false, true] => Some("to zero"),
+            [true, false] => Some("from zero"),
+            [false, false] | [true, true] => None,
+        }
+    }
+
+    /// The estimate, where there is one of more than zeros.
+    pub fn estimate(&self) -> Option<Estimate> {
+        self.answer.estimate.filter(|_| self.is_zero != [true, true])
     }
 
     /// The value of the baseline (0) or of the candidate (1).
@@ -152,6 +166,11 @@ impl Comparison {
     /// How many figures have a verdict.
     pub fn judged(&self) -> usize {
         self.rows.iter().filter(|row| row.verdict().is_some()).count()
+    }
+
+    /// Whether a failure is a regression.
+    pub fn is_less_reliable(&self) -> bool {
+        self.failures.iter().any(|failure| failure.is_regression)
     }
 
     /// The cells that the candidate lacks.

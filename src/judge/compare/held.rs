@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::between::{self, Between, Past};
-use super::decision::{Answer, Gap, KnownNoise, Question};
+use super::decision::{Answer, EQUIVALENCE_LEVEL, Gap, KnownNoise, Question};
 use super::fingerprint::{self, Difference, Kind};
 use super::fresh::Granted;
 use super::night::{self, Asked, Confirmed, Policy};
@@ -27,6 +27,53 @@ pub struct Look {
     pub metrics: usize,
     /// Those that have a verdict without fresh starts.
     pub judged: usize,
+    /// Those of them that may hide a loss.
+    pub unclear: Unclear,
+}
+
+/// Metrics that may hide a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Unclear {
+    count: usize,
+    /// The largest loss that one of them needs to be shown, as a share.
+    visible_loss: Option<f64>,
+}
+
+impl Unclear {
+    /// Takes in an answer that may hide the loss that is to be found, and tells of it; `None` where it hides none. `visible` is the loss that would have
+    /// been shown.
+    fn finding(
+        &mut self,
+        cell: &CellKey,
+        metric: Metric,
+        answer: &Answer,
+        policy: &Policy,
+        visible: Option<f64>,
+    ) -> Option<Finding> {
+        if !answer.may_hide(policy.loss) {
+            return None;
+        }
+        self.count += 1;
+        self.visible_loss = [self.visible_loss, visible]
+            .into_iter()
+            .flatten()
+            .reduce(f64::max);
+        let estimate = answer.estimate?;
+        let interval = estimate.interval(EQUIVALENCE_LEVEL)?;
+        let share = |share: f64| format!("{:+.1} %", share * 100.0);
+        let shown = visible.map_or_else(String::new, |loss| {
+            format!("; it would have shown a loss of {:.1} % or more", loss * 100.0)
+        });
+        let text = format!(
+            "{} {}, 90 % interval {} to {}, may hide a loss of {:.1} %{shown}",
+            metric.label(),
+            share(estimate.change()),
+            share(interval.low),
+            share(interval.high),
+            policy.loss * 100.0,
+        );
+        Some(finding(FindingKind::Unclear, Some(cell), Some(metric), text))
+    }
 }
 
 /// A metric under suspicion.
@@ -123,11 +170,14 @@ pub(super) fn begin<'a>(baseline: &'a Side, tonight: &'a Side) -> (Look, Vec<Pai
     }
     look.findings.extend(failures(tonight));
     let matched = cells::pairs(baseline, tonight);
-    look.findings.extend(
-        reliability::failures(&matched)
-            .into_iter()
-            .map(|failure| finding(FindingKind::Worse, Some(&failure.cell), None, failure.text)),
-    );
+    look.findings
+        .extend(reliability::failures(&matched).into_iter().map(|failure| {
+            let kind = match failure.is_regression {
+                true => FindingKind::Worse,
+                false => FindingKind::Unclear,
+            };
+            finding(kind, Some(&failure.cell), None, failure.text)
+        }));
     let is_new = |key: &CellKey| !matched.iter().any(|(paired, ..)| *paired == key);
     for (key, cell) in tonight.cells.iter().filter(|(key, _)| is_new(key)) {
         look.metrics += cell.gates.len();
@@ -210,6 +260,11 @@ pub fn look(
             )),
             (None, None) => {
                 look.judged += 1;
+                let visible = policy.visible_loss(&screened.answer);
+                let unclear = look
+                    .unclear
+                    .finding(pair.key, metric, &screened.answer, policy, visible);
+                look.findings.extend(unclear);
                 if verdict == Some(Verdict::Better) && screened.between.is_some() {
                     let text = format!("{}: {}", metric.label(), screened.answer.reason());
                     look.findings
@@ -348,6 +403,8 @@ pub fn decide(
         metrics: look.metrics,
         judged: look.judged,
         undecided: 0,
+        unclear: look.unclear.count,
+        visible_loss_share: look.unclear.visible_loss,
     };
     let told = look.suspects.iter().zip(fresh).zip(answers);
     let findings = told.map(|((suspect, fresh), answer)| {
@@ -497,8 +554,11 @@ pub fn paired(
         metrics: look.metrics,
         ..Judged::default()
     };
+    let mut unclear = Unclear::default();
     for ((pairing, _, remarks), answer) in asked.iter().zip(night::confirm(&questions, 0, policy)) {
         judged.judged += usize::from(answer.verdict().is_some());
+        let visible = answer.visible_loss();
+        findings.extend(unclear.finding(pairing.cell, pairing.metric, &answer, policy, visible));
         let kind = match answer.verdict() {
             None => FindingKind::NotJudged,
             Some(Verdict::Worse) => FindingKind::Worse,
@@ -511,6 +571,8 @@ pub fn paired(
         };
         findings.push(finding(kind, Some(pairing.cell), Some(pairing.metric), text));
     }
+    judged.unclear = unclear.count;
+    judged.visible_loss_share = unclear.visible_loss;
     (findings, judged)
 }
 
@@ -543,6 +605,49 @@ mod tests {
         starts: 0,
         is_time: true,
     };
+
+    #[test]
+    fn what_a_night_cannot_show_is_told_with_the_loss_that_it_could() {
+        let policy = Policy::of_bound(0.02);
+        let said = |night_sigma: f64| {
+            let night = |at: usize| Past {
+                logs: vec![[0.0, 1.0, -1.0, 0.5, -0.5][at % 5] * night_sigma; 5],
+                series: 0,
+            };
+            let sample = |log: f64| Sample {
+                logs: vec![log - 0.005, log, log + 0.005, log - 0.003, log + 0.003],
+                ..Sample::default()
+            };
+            let asked = Asked {
+                question: Question {
+                    baseline: sample(0.0),
+                    candidate: sample(-0.03),
+                    design: Design::Separate,
+                    noise: None,
+                    ..Suspected::of("a", 3, 0.06).question
+                },
+                past: (0..20).map(night).collect(),
+            };
+            let screened = night::screen(&[asked], &policy).remove(0);
+            assert!(screened.suspicion.is_none(), "{screened:?}");
+            let mut unclear = Unclear::default();
+            let visible = policy.visible_loss(&screened.answer);
+            let output = Metric::Throughput(crate::judge::metrics::Flow::Output);
+            let found = unclear.finding(&CellKey::new("a"), output, &screened.answer, &policy, visible);
+            (found, unclear)
+        };
+        let (found, unclear) = said(0.03);
+        let found = found.expect("a loss of 5 % may hide");
+        assert_eq!((found.kind, unclear.count), (FindingKind::Unclear, 1));
+        assert!(
+            found
+                .text
+                .contains("may hide a loss of 5.0 %; it would have shown a loss of 1"),
+            "{}",
+            found.text
+        );
+        assert!(unclear.visible_loss.is_some_and(|loss| loss > 0.1), "{unclear:?}");
+    }
 
     /// What is said of a suspect of whom this was started afresh.
     fn said(fresh: Fresh) -> (FindingKind, String, Judged) {

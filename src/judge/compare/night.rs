@@ -8,7 +8,9 @@
 
 use super::between::{self, Between, Past};
 use super::change;
-use super::decision::{self, ALPHA, Answer, Gap, KnownNoise, Outcome, Question, Terms};
+use super::decision::{
+    self, ALPHA, Answer, EQUIVALENCE_LEVEL, Gap, KnownNoise, Outcome, POWER, Question, Terms,
+};
 use super::student;
 use super::verdict::{Verdict, relative};
 use crate::judge::metrics::Better;
@@ -224,7 +226,13 @@ fn suspicion(answer: &Answer, asked: &Asked, policy: &Policy, family: usize, why
 }
 
 impl Policy {
-    /// How many fresh starts per side decide, where starts are known to differ so much, among `family` metrics.
+    /// The loss that the screen would have suspected nine times of ten.
+    pub fn visible_loss(&self, answer: &Answer) -> Option<f64> {
+        answer.visible_loss_at(self.suspicion * OF_TWO)
+    }
+
+    /// How many fresh starts per side decide, where starts are known to differ so much, among `family` metrics: they confirm the loss where it is one, and
+    /// refute it where nothing changed.
     pub fn fresh_starts(&self, noise: Option<KnownNoise>, family: usize) -> usize {
         let least = match noise {
             Some(noise) if noise.is_enough() => self.least,
@@ -240,7 +248,11 @@ impl Policy {
             let error = noise.sigma * (2.0 / n).sqrt();
             let df = n - 1.0 + noise.df;
             let certain = (error * student::quantile(df, 1.0 - tail)).max(bound);
-            certain + error * student::quantile(df, self.power) <= loss
+            let confirms = certain + error * student::quantile(df, self.power) <= loss;
+            // An unchanged metric is `same` where its interval lies within the bound on both sides.
+            let within = student::quantile(df, f64::midpoint(1.0, EQUIVALENCE_LEVEL));
+            let lucky = student::quantile(df, f64::midpoint(1.0, POWER));
+            confirms && error * (within + lucky) <= bound
         };
         (least..self.most).find(is_enough).unwrap_or(self.most.max(least))
     }
@@ -364,6 +376,8 @@ mod tests {
             starts(0.01),
             starts(0.02)
         );
+        // Enough to refute, too: (1.73 + 1.73) · 0.01 · √(2/n) within ln 1.02.
+        assert!((6..=8).contains(&starts(0.01)), "{}", starts(0.01));
         assert_eq!(starts(0.5), policy.most);
         assert_eq!(policy.fresh_starts(None, 24), decision::STARTS_NOISE_UNKNOWN);
     }

@@ -13,6 +13,10 @@ use crate::results::record::side::{Cause, SideCell};
 pub fn of_cells(one: &SideCell, two: &SideCell, metric: Metric, noise: Option<KnownNoise>) -> Question {
     let sides = [("baseline", one), ("candidate", two)];
     let least = least([one, two], metric);
+    let zeros = [one, two].iter().all(|cell| {
+        let starts = cell.starts(&metric.name());
+        !starts.is_empty() && starts.iter().all(|value| *value == 0.0)
+    });
     let samples =
         sides.map(|(side, cell)| raised_sample(cell, metric, least).map_err(|why| format!("{side}: {why}")));
     let gap = samples.iter().find_map(|sample| sample.as_ref().err().cloned());
@@ -28,6 +32,7 @@ pub fn of_cells(one: &SideCell, two: &SideCell, metric: Metric, noise: Option<Kn
     };
     Question {
         gap: gap
+            .or_else(|| zeros.then(|| format!("{} is 0 on every start of both sides", metric.label())))
             .map(Gap::Missing)
             .or_else(|| lengths.or_else(slo).or_else(drained).map(Gap::NotComparable)),
         ..of_samples(samples, [one.attached, two.attached], metric, noise)
@@ -97,6 +102,7 @@ fn raised_sample(cell: &SideCell, metric: Metric, least: Option<f64>) -> Result<
     let sample = Sample::of_starts(&resolution::raised(starts, least))
         .ok_or_else(|| format!("a {} of zero has no ratio", metric.label()))?;
     Ok(Sample {
+        counting: resolution::counting(metric, &sample.logs, least),
         launch: cell.launch.as_ref().map(ToString::to_string),
         first_stage: cell.first_stage.map(|stage| stage as usize),
         resolution: cell.resolutions.get(&name).copied().unwrap_or(0.0),

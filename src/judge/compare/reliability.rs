@@ -1,17 +1,21 @@
-//! What failed of the candidate and not of the baseline: starts that crashed, requests that failed. Failures are findings of their own,
-//! whatever the starts that are left say.
+//! What failed of the candidate and not of the baseline: starts that crashed, starts without a good request, requests that failed. Failures are findings
+//! of their own, whatever the starts that are left say.
 
 use std::collections::BTreeSet;
 
 use statrs::distribution::{DiscreteCDF, Hypergeometric};
 
+use super::comparable::SLO;
 use super::decision::ALPHA;
-use super::multiplicity;
+use super::{multiplicity, resolution, student};
 use crate::base::ids::CellKey;
+use crate::judge::metrics::{Flow, Metric};
 use crate::results::record::side::{Cause, SideCell, Tried};
 
 /// A share of failed requests may rise by this much before it counts.
 pub const REQUEST_BOUND: f64 = 0.001;
+/// The fewest starts per side that tell how much starts differ in failed requests.
+const LEAST_STARTS: usize = 3;
 
 /// A loss of reliability of one cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,60 +24,244 @@ pub struct Failure {
     pub cell: CellKey,
     /// What failed, as a sentence for people.
     pub text: String,
+    /// Whether it is a regression; otherwise it is shown, and may be the luck of single starts.
+    pub is_regression: bool,
 }
 
-/// Losses of reliability: starts that crashed where none of the baseline's did, or beyond chance more of them; failed requests whose share rose by
-/// more than [`REQUEST_BOUND`] and beyond chance among all cells.
+/// Losses of reliability: starts that crashed where none of the baseline's did, or beyond chance more of them; starts without a good request in the same
+/// way; failed requests whose share rose by more than [`REQUEST_BOUND`] and beyond chance among all cells.
+///
+/// Requests of one start share its luck, so that chance is that among starts: the share must have risen beyond what starts differ by and beyond what
+/// independent requests differ by ([`chance_of_shares`]), and its starts must rank above those of the baseline ([`chance_of_ranks`]). A rise that is beyond
+/// chance for independent requests only is shown, and is no regression.
 pub fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failure> {
     let mut found: Vec<Failure> = Vec::new();
-    let mut tests = Vec::new();
+    let mut rises = Vec::new();
     // What the client gave up at is no failure of the engine: with other timeouts other requests fail.
     let alike = pairs.iter().filter(|(_, one, two)| {
         let is_known = !one.limits.is_empty() && !two.limits.is_empty();
         let differing = super::comparable::differing(&one.limits, &two.limits);
-        !is_known
-            || differing
-                .filter(|(what, ..)| *what != super::comparable::SLO)
-                .count()
-                == 0
+        !is_known || differing.filter(|(what, ..)| *what != SLO).count() == 0
     });
     for (key, one, two) in alike {
         let (before, after) = (tried(one), tried(two));
-        let failure = |text| Failure {
-            cell: (*key).clone(),
-            text,
+        let mut regression = |text| {
+            found.push(Failure {
+                cell: (*key).clone(),
+                text,
+                is_regression: true,
+            });
         };
-        found.extend(crashes(before, after).map(|what| failure(format!("{what}{}", reason(two)))));
+        if let Some(what) = crashes(&before, &after) {
+            regression(format!("{what}{}", reason(two)));
+        }
+        if let Some(what) = without_goodput(one, two, pairs.len()) {
+            regression(what);
+        }
         if before.requests > 0 && after.requests > 0 {
-            let share = |tried: Tried| tried.failed as f64 / tried.requests as f64;
-            let p = exact([before.failed, before.requests], [after.failed, after.requests]);
-            tests.push((
-                p,
-                share(after) - share(before) > REQUEST_BOUND,
-                before,
-                after,
-                *key,
-            ));
+            rises.push((*key, Rise { before, after }));
         }
     }
-    let p: Vec<f64> = tests.iter().map(|(p, ..)| *p).collect();
-    let adjusted = multiplicity::holm_adjusted(&p, p.len());
-    for ((_, is_beyond, before, after, key), p) in tests.into_iter().zip(adjusted) {
-        if is_beyond && p <= ALPHA {
+    let adjusted = |p: fn(&Rise) -> f64| {
+        let p: Vec<f64> = rises.iter().map(|(_, rise)| p(rise)).collect();
+        multiplicity::holm_adjusted(&p, p.len())
+    };
+    let (of_requests, of_starts) = (
+        adjusted(Rise::chance_of_requests),
+        adjusted(Rise::chance_of_starts),
+    );
+    for (((key, rise), of_requests), of_starts) in rises.iter().zip(of_requests).zip(of_starts) {
+        let is_regression = of_starts <= ALPHA && rise.chance_of_ranks() <= ALPHA;
+        if rise.size() > REQUEST_BOUND && (is_regression || of_requests <= ALPHA) {
             found.push(Failure {
-                cell: key.clone(),
-                text: format!(
-                    "{} of {} requests failed, baseline {} of {}",
-                    after.failed, after.requests, before.failed, before.requests
-                ),
+                cell: (*key).clone(),
+                text: rise.told(is_regression),
+                is_regression,
             });
         }
     }
     found
 }
 
+/// Failed requests of both sides of a cell.
+struct Rise {
+    before: Tried,
+    after: Tried,
+}
+
+impl Rise {
+    /// By how much the share of failed requests rose.
+    fn size(&self) -> f64 {
+        let share = |tried: &Tried| tried.failed as f64 / tried.requests as f64;
+        share(&self.after) - share(&self.before)
+    }
+
+    /// The chance of it where every request fails by itself.
+    fn chance_of_requests(&self) -> f64 {
+        let Self { before, after } = self;
+        exact([before.failed, before.requests], [after.failed, after.requests])
+    }
+
+    /// The failed requests and all of each start, where they are known of enough starts to tell how much these differ.
+    fn by_start(&self) -> Option<[Vec<[u64; 2]>; 2]> {
+        let sides = [by_start(&self.before)?, by_start(&self.after)?];
+        sides
+            .iter()
+            .all(|side| side.len() >= LEAST_STARTS)
+            .then_some(sides)
+    }
+
+    fn chance_of_starts(&self) -> f64 {
+        self.by_start().map_or(1.0, |sides| chance_of_shares(&sides))
+    }
+
+    fn chance_of_ranks(&self) -> f64 {
+        self.by_start().map_or(1.0, |sides| chance_of_ranks(&sides))
+    }
+
+    fn told(&self, is_regression: bool) -> String {
+        let told = |tried: &Tried, what: &str| {
+            let starts = by_start(tried).map(|starts| {
+                let failing = starts.iter().filter(|[failed, _]| *failed > 0).count();
+                format!(" in {failing} of {} starts", starts.len())
+            });
+            format!(
+                "{} of {} {what}{}",
+                tried.failed,
+                tried.requests,
+                starts.unwrap_or_default()
+            )
+        };
+        let why = match (is_regression, self.by_start()) {
+            (true, _) => "",
+            (false, None) => "; shown and not judged: that takes the requests of three starts on each side",
+            (false, Some(_)) => "; shown and no regression: it may be the luck of single starts",
+        };
+        format!(
+            "{}, baseline {}{why}",
+            told(&self.after, "requests failed"),
+            told(&self.before, "requests")
+        )
+    }
+}
+
+/// The failed requests and all of each start; of files from before they were kept only where none failed.
+fn by_start(tried: &Tried) -> Option<Vec<[u64; 2]>> {
+    let measured = u64::from(tried.starts.saturating_sub(tried.crashed));
+    match tried.by_start.as_slice() {
+        [] if tried.failed == 0 && measured > 0 => {
+            Some(vec![[0, tried.requests / measured]; measured as usize])
+        }
+        [] => None,
+        starts => Some(
+            starts
+                .iter()
+                .copied()
+                .filter(|[_, requests]| *requests > 0)
+                .collect(),
+        ),
+    }
+}
+
+/// The chance of as large a rise of the mean share of starts, by Student's t on the angles of shares. Their variance is that between starts, and no less
+/// than requests that fail independently have.
+///
+/// Source: F. J. Anscombe, "The transformation of Poisson, binomial and negative-binomial data", 1948: arcsin √((k + 3/8) / (n + 3/4)) has the variance
+/// 1 / (4n + 2).
+fn chance_of_shares(sides: &[Vec<[u64; 2]>; 2]) -> f64 {
+    let angle = |[failed, requests]: &[u64; 2]| {
+        ((*failed as f64 + 0.375) / (*requests as f64 + 0.75))
+            .sqrt()
+            .asin()
+    };
+    let angles = [0, 1].map(|side: usize| sides[side].iter().map(angle).collect::<Vec<f64>>());
+    let starts = [0, 1].map(|side: usize| angles[side].len() as f64);
+    let df = starts[0] + starts[1] - 2.0;
+    let squares: f64 = angles
+        .iter()
+        .map(|side| student::squares(side, student::mean(side)))
+        .sum();
+    let of_requests: f64 = sides
+        .iter()
+        .flatten()
+        .map(|[_, requests]| 1.0 / (4.0 * *requests as f64 + 2.0))
+        .sum::<f64>()
+        / (starts[0] + starts[1]);
+    let error = ((squares / df).max(of_requests) * (1.0 / starts[0] + 1.0 / starts[1])).sqrt();
+    let rise = student::mean(&angles[1]) - student::mean(&angles[0]);
+    let both = student::two_sided(rise.abs() / error, df);
+    if rise > 0.0 { both / 2.0 } else { 1.0 - both / 2.0 }
+}
+
+/// The chance that the starts of the second side have as high a sum of ranks, by their share of failed requests, whichever side each start belongs to.
+///
+/// Source: F. Wilcoxon, "Individual comparisons by ranking methods", 1945; exact, equal shares at their mean rank.
+fn chance_of_ranks(sides: &[Vec<[u64; 2]>; 2]) -> f64 {
+    let share = |[failed, requests]: &[u64; 2]| *failed as f64 / *requests as f64;
+    let all: Vec<f64> = sides.iter().flatten().map(share).collect();
+    // Twice the rank, which is whole where shares are equal, too.
+    let rank = |share: &f64| -> usize {
+        let below = all.iter().filter(|other| *other < share).count();
+        let equal = all.iter().filter(|other| *other == share).count();
+        2 * below + equal + 1
+    };
+    let ranks: Vec<usize> = all.iter().map(rank).collect();
+    let (others, own) = ranks.split_at(sides[0].len());
+    let observed: usize = own.iter().sum();
+    let most: usize = ranks.iter().sum();
+    // How many choices of so many starts have that sum.
+    let mut choices = vec![vec![0.0; most + 1]; own.len() + 1];
+    choices[0][0] = 1.0;
+    for rank in others.iter().chain(own) {
+        for chosen in (1..=own.len()).rev() {
+            let (fewer, more) = choices.split_at_mut(chosen);
+            for (sum, count) in fewer[chosen - 1][..=most - rank].iter().enumerate() {
+                more[0][sum + rank] += count;
+            }
+        }
+    }
+    let choices: &[f64] = &choices[own.len()];
+    choices[observed..].iter().sum::<f64>() / choices.iter().sum::<f64>()
+}
+
+/// What is said of starts without a good request, where none of the baseline's was like that, or beyond chance fewer. `None` where so few requests are good
+/// that a start may be without one by chance among `cells`.
+fn without_goodput(one: &SideCell, two: &SideCell, cells: usize) -> Option<String> {
+    let name = Metric::Goodput.name();
+    let is_gating = one.gates.contains(&name) && two.gates.contains(&name);
+    if !is_gating || one.limits.get(SLO) != two.limits.get(SLO) {
+        return None;
+    }
+    let (before, after) = (one.starts(&name), two.starts(&name));
+    let none = |starts: &[f64]| starts.iter().filter(|goodput| **goodput == 0.0).count();
+    let lost = [none(&before), none(&after)];
+    if lost[1] == 0 || lost[0] == before.len() {
+        return None;
+    }
+    let tries = [before.len() as u64, after.len() as u64];
+    let p = exact([lost[0] as u64, tries[0]], [lost[1] as u64, tries[1]]);
+    // The start of the baseline that has the fewest good ones, against one that has none.
+    let throughput = one.starts(&Metric::Throughput(Flow::Requests).name());
+    let half = resolution::least(Metric::Goodput, &throughput, one.requests.map(f64::from))?;
+    let fewest = before
+        .iter()
+        .copied()
+        .filter(|goodput| *goodput > 0.0)
+        .fold(f64::INFINITY, f64::min);
+    let (requests, of_start) = (u64::from(one.requests?), u64::from(two.requests?));
+    let good = ((fewest / half / 2.0).round() as u64).min(requests);
+    let by_chance = exact([requests - good, requests], [of_start, of_start]);
+    let looks = (cells * after.len()) as f64;
+    ((lost[0] == 0 || p <= ALPHA) && by_chance * looks <= ALPHA).then(|| {
+        format!(
+            "goodput 0 on {} of {} starts, baseline {} of {}",
+            lost[1], tries[1], lost[0], tries[0]
+        )
+    })
+}
+
 /// What is said of crashed starts, where they are a loss.
-fn crashes(before: Tried, after: Tried) -> Option<String> {
+fn crashes(before: &Tried, after: &Tried) -> Option<String> {
     let is_new = before.crashed == 0;
     let p = exact(
         [before.crashed.into(), before.starts.into()],
@@ -96,7 +284,7 @@ fn reason(cell: &SideCell) -> String {
 
 /// How often a cell was tried; of files from before that was kept, by the starts that count and those that failed.
 fn tried(cell: &SideCell) -> Tried {
-    cell.tried.unwrap_or_else(|| {
+    cell.tried.clone().unwrap_or_else(|| {
         let failed = cell
             .excluded
             .iter()
@@ -138,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_crash_where_none_was_is_a_loss_and_one_among_many_is_none() {
-        let told = |before, after| crashes(before, after);
+        let told = |before, after| crashes(&before, &after);
         assert_eq!(
             told(starts(0, 5), starts(3, 5)).as_deref(),
             Some("3 of 5 starts crashed, baseline 0 of 5")
@@ -157,5 +345,60 @@ mod tests {
         assert_eq!(exact([0, 1000], [0, 1000]), 1.0);
         assert!(exact([0, 10_000], [40, 10_000]) < 1e-10);
         assert!(exact([5, 10_000], [8, 10_000]) > 0.2);
+    }
+
+    /// Failed requests of starts of a thousand.
+    fn rise(before: &[u64], after: &[u64]) -> Rise {
+        let tried = |failed: &[u64]| Tried {
+            starts: failed.len() as u32,
+            crashed: 0,
+            requests: 1000 * failed.len() as u64,
+            failed: failed.iter().sum(),
+            by_start: failed.iter().map(|failed| [*failed, 1000]).collect(),
+        };
+        Rise {
+            before: tried(before),
+            after: tried(after),
+        }
+    }
+
+    #[test]
+    fn failed_requests_are_judged_by_starts() {
+        let chances = |before: &[u64], after: &[u64]| {
+            let rise = rise(before, after);
+            (
+                rise.chance_of_requests(),
+                rise.chance_of_starts(),
+                rise.chance_of_ranks(),
+            )
+        };
+        // All of one start.
+        let (requests, starts, ranks) = chances(&[0; 5], &[0, 0, 45, 0, 0]);
+        assert!(
+            requests < 1e-9 && starts > 0.1 && (ranks - 0.5).abs() < 1e-9,
+            "{starts} {ranks}"
+        );
+        // As many in every start: one choice of 252.
+        let (_, starts, ranks) = chances(&[0; 5], &[9, 12, 10, 8, 11]);
+        assert!(
+            starts < 1e-4 && (ranks - 1.0 / 252.0).abs() < 1e-9,
+            "{starts} {ranks}"
+        );
+        // Three starts a side, one choice of twenty.
+        let (_, starts, ranks) = chances(&[0; 3], &[10; 3]);
+        assert!(starts < 0.01 && ranks <= ALPHA, "{starts} {ranks}");
+        // As many as before, and few that nothing tells from chance.
+        assert!(chances(&[10; 5], &[10; 5]).1 >= 0.5);
+        assert!(chances(&[0; 5], &[1, 0, 1, 0, 1]).1 > 0.01);
+        assert_eq!(chances(&[0, 0], &[50, 50]).1, 1.0);
+    }
+
+    #[test]
+    fn a_rise_in_one_start_is_told_with_the_number_of_starts() {
+        assert_eq!(
+            rise(&[0; 5], &[0, 0, 9, 0, 0]).told(false),
+            "9 of 5000 requests failed in 1 of 5 starts, baseline 0 of 5000 requests in 0 of 5 starts; shown and no regression: it may be the luck of single \
+             starts"
+        );
     }
 }

@@ -30,6 +30,14 @@ pub fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) -> Opti
     is_counted.then(|| 0.5 * known.iter().sum::<f64>() / known.len() as f64 / completed)
 }
 
+/// What half a request more or less on each start is, as a variance of logarithms: `least` is the value of half a request. `None` of figures that are no
+/// counts of requests.
+pub fn counting(metric: Metric, logs: &[f64], least: Option<f64>) -> Option<f64> {
+    let squares = logs.iter().map(|log| (least.unwrap_or(0.0) / log.exp()).powi(2));
+    let is_count = matches!(metric, Metric::Goodput | Metric::Attainment);
+    is_count.then(|| squares.sum::<f64>() / logs.len().max(1) as f64)
+}
+
 /// What zeros of two sides are raised to: the lesser of both, so that two zeros are the same, and no zero passes a value that is none.
 pub fn common(leasts: [Option<f64>; 2]) -> Option<f64> {
     leasts.into_iter().flatten().reduce(f64::min)

@@ -207,7 +207,7 @@ fn told(reason: &Reason) -> String {
 /// How often a cell was tried. A failure of the host, of the client or of the matrix says nothing of the engine.
 fn tried(summaries: &[&Summary]) -> Tried {
     let mut starts: BTreeMap<u32, bool> = BTreeMap::new();
-    let (mut requests, mut failed) = (0, 0);
+    let mut by_start: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
     for summary in summaries {
         let has_crashed = match &summary.ending {
             Ending::Done => false,
@@ -225,15 +225,17 @@ fn tried(summaries: &[&Summary]) -> Tried {
         if !has_crashed {
             let count = |metric| figure(summary, metric).map_or(0, |count| count as u64);
             let lost = count(Metric::Failed);
-            failed += lost;
-            requests += lost + count(Metric::Completed);
+            let [failed, requests] = by_start.entry(summary.start).or_default();
+            *failed += lost;
+            *requests += lost + count(Metric::Completed);
         }
     }
     Tried {
         starts: starts.len() as u32,
         crashed: starts.values().filter(|crashed| **crashed).count() as u32,
-        requests,
-        failed,
+        requests: by_start.values().map(|[_, requests]| requests).sum(),
+        failed: by_start.values().map(|[failed, _]| failed).sum(),
+        by_start: by_start.into_values().collect(),
     }
 }
 

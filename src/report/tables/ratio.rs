@@ -130,7 +130,7 @@ pub(super) fn samples(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) ->
     let least = resolution::common([reference, one].map(|shown| least(shown, set, metric)));
     [reference, one].map(|shown| {
         let starts = shown.by_start(|summary| read(summary, set, metric));
-        of_starts(shown, set, metric, &resolution::raised(&starts, least))
+        of_starts(shown, set, metric, &starts, least)
     })
 }
 
@@ -224,7 +224,7 @@ fn rounds(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) -> Option<[Sam
             true => vec![starts.flatten().collect()],
             false => starts.collect(),
         };
-        of_starts(shown, set, metric, &resolution::raised(&starts, least))
+        of_starts(shown, set, metric, &starts, least)
     };
     Some([of(0, reference), of(1, one)])
 }
@@ -253,8 +253,14 @@ fn least(shown: &Shown<'_>, definitions: Definitions, metric: Metric) -> Option<
 }
 
 /// The sample of these starts of a row.
-fn of_starts(shown: &Shown<'_>, definitions: Definitions, metric: Metric, starts: &[Vec<f64>]) -> Sample {
-    let sample = Sample::of_starts(starts).unwrap_or_default();
+fn of_starts(
+    shown: &Shown<'_>,
+    definitions: Definitions,
+    metric: Metric,
+    starts: &[Vec<f64>],
+    least: Option<f64>,
+) -> Sample {
+    let sample = Sample::of_starts(&resolution::raised(starts, least)).unwrap_or_default();
     let bounds: Vec<[f64; 2]> = shown
         .counted()
         .filter_map(|summary| summary.intervals.get(&metric.name()).copied())
@@ -267,6 +273,7 @@ fn of_starts(shown: &Shown<'_>, definitions: Definitions, metric: Metric, starts
             side::first_stage(&counted, stage) as usize
         }),
         resolution: resolution::of(shown.counted(), definitions, metric),
+        counting: resolution::counting(metric, &sample.logs, least),
         ..sample
     }
 }

@@ -33,7 +33,7 @@ pub struct Night {
 }
 
 /// How many gating metrics of the baseline and of the night were judged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     /// Gating metrics of all cells.
     pub metrics: usize,
@@ -42,6 +42,17 @@ pub struct Judged {
     /// Those that are suspected of a loss that nothing confirmed or refuted.
     #[serde(default)]
     pub undecided: usize,
+    /// Those of the judged that are unclear: not suspected, and a loss worth finding is not excluded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unclear: usize,
+    /// The loss that would have been shown of each of the unclear nine times of ten, as a share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub visible_loss_share: Option<f64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Judged {
@@ -115,8 +126,9 @@ pub enum FindingKind {
     /// A suspicion that fresh starts did not confirm.
     Unconfirmed,
     /// Metrics that could not be judged, and why.
-    #[serde(alias = "unclear")]
     NotJudged,
+    /// What may hide a loss: the night cannot exclude it, and does not suspect it.
+    Unclear,
     /// A gain beyond the floor.
     Better,
 }
@@ -132,6 +144,7 @@ impl FindingKind {
             Self::Environment => "environment",
             Self::Undecided => "undecided",
             Self::Unconfirmed => "unconfirmed",
+            Self::Unclear => "unclear",
             Self::NotJudged => "not judged",
             Self::Better => "better",
         }

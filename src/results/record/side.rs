@@ -150,7 +150,7 @@ pub struct Doubt {
 }
 
 /// How often a cell was tried, and how often it failed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
     /// Starts of the engine that were made to measure it.
     pub starts: u32,
@@ -160,6 +160,9 @@ pub struct Tried {
     pub requests: u64,
     /// Those that failed.
     pub failed: u64,
+    /// Requests of each start that came to its end: those that failed, and all; absent in files of before they were kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_start: Vec<[u64; 2]>,
 }
 
 /// A measurement that does not count.

@@ -65,17 +65,40 @@ impl Answer {
     /// The smallest loss that these starts show with a chance of [`POWER`], as a share, among all questions of the family; `None` where
     /// nothing tells.
     pub fn visible_loss(&self) -> Option<f64> {
-        let reach = self.reach(self.starts)?;
+        self.visible_loss_at(ALPHA / self.family.max(1) as f64 / 2.0)
+    }
+
+    /// The same where chance is `tail`, to the side of a loss, whatever the family.
+    pub fn visible_loss_at(&self, tail: f64) -> Option<f64> {
+        let reach = self.reach_at(self.starts, tail)?;
         Some(match self.better {
             Better::Higher => -relative(-reach),
             Better::Lower => relative(reach),
         })
     }
 
+    /// Whether it is unclear and may be a loss as large as this share: its interval of 90 % holds that loss.
+    pub fn may_hide(&self, loss: f64) -> bool {
+        let interval = self
+            .estimate
+            .and_then(|estimate| estimate.interval(EQUIVALENCE_LEVEL));
+        let is_held = interval.is_none_or(|Interval { low, high }| match self.better {
+            Better::Higher => low <= -loss,
+            Better::Lower => high >= loss,
+        });
+        self.verdict() == Some(Verdict::Unclear) && is_held
+    }
+
     /// How many starts on each side would decide, if the change is as large as it seems; `None` where more than [`MOST_STARTS`] would not, as
-    /// where the change lies close to the bound.
+    /// where the change lies close to the bound, and where it is decided.
     pub fn starts_to_decide(&self) -> Option<usize> {
         let estimate = self.estimate?;
+        if matches!(
+            self.verdict(),
+            Some(Verdict::Worse | Verdict::Same | Verdict::Better)
+        ) {
+            return None;
+        }
         let decides = |starts: usize| {
             let change = estimate.log_change.abs();
             let Some((error, df)) = self.precise([starts, starts]) else {
@@ -125,14 +148,23 @@ impl Answer {
 
     /// The difference of logarithms that so many starts show.
     fn reach(&self, starts: [usize; 2]) -> Option<f64> {
+        self.reach_at(starts, ALPHA / self.family.max(1) as f64 / 2.0)
+    }
+
+    /// The same where chance to one side is `tail`.
+    fn reach_at(&self, starts: [usize; 2], tail: f64) -> Option<f64> {
         let (error, df) = self.precise(starts)?;
-        let tail = ALPHA / self.family.max(1) as f64 / 2.0;
         let certain = error * student::quantile(df, 1.0 - tail) + self.estimate?.resolution;
         Some(certain.max(self.bound.ln_1p()) + error * student::quantile(df, POWER))
     }
 
     /// The reason, as a sentence for people.
     pub fn reason(&self) -> String {
+        self.reason_of(None)
+    }
+
+    /// The same with these words for the change, where it is no share.
+    pub fn reason_of(&self, change: Option<&str>) -> String {
         let verdict = match &self.outcome {
             Outcome::NotJudged(gap) => return gap.reason().to_owned(),
             Outcome::Judged(verdict) => *verdict,
@@ -150,7 +182,7 @@ impl Answer {
                 format!("{} to {}", percent(low), percent(high))
             })
         };
-        let change = percent(estimate.change());
+        let change = change.map_or_else(|| percent(estimate.change()), str::to_owned);
         let among = match self.family {
             1 => String::new(),
             family => format!(" among {family} tests"),

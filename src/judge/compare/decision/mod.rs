@@ -18,7 +18,8 @@
 //! - *not judged*: a side lacks the figure, has too few starts, or the two sides are not comparable ([`Gap`]). That is no verdict.
 //!
 //! Measured noise is knowledge about the variance and nothing more: it never widens the bound. The variance of a question is that of
-//! its own starts, of stored noise, and of the other questions (`moderation`); it is never below that of its own starts. So noise can
+//! its own starts, of stored noise, and of the other questions of its kind (`moderation`); it is never below that of its own starts, and never so
+//! far above that these rule it out. So noise can
 //! turn a verdict into *unclear*, never a loss into *same*.
 //!
 //! # How to ask
@@ -37,6 +38,8 @@ use moderation::{Others, Spread};
 pub use noise::{KnownNoise, NOISE_DF, NOISE_LEVEL};
 
 use std::collections::BTreeMap;
+
+use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 use super::multiplicity;
 use super::student::{self, Interval};
@@ -62,6 +65,8 @@ pub const STARTS_NOISE_UNKNOWN: usize = 5;
 pub const MOST_STARTS: usize = 100;
 /// No engine repeats itself better than this: starts that seem to are equal by luck or by rounding.
 const LEAST_SIGMA: f64 = 0.001;
+/// Starts are not luckier than this in how alike they are.
+const LEAST_QUIET: f64 = 1e-5;
 /// No handful of starts makes anything more certain than this.
 const LEAST_P: f64 = 1e-12;
 
@@ -81,6 +86,9 @@ pub struct Sample {
     pub resolution: f64,
     /// Whether the figure is a percentile at a jump of the distribution of requests: equal percentiles then do not make the sides the same.
     pub is_at_jump: bool,
+    /// Of a count of requests, such as goodput: the variance of one start, of logarithms, that half a request more or less is. `None` of figures that
+    /// are no counts. Counts can collapse where nothing else does, so their variances say nothing of those of other figures.
+    pub counting: Option<f64>,
 }
 
 impl Sample {
@@ -319,8 +327,21 @@ pub fn decide_by_pairs<P: Ord>(questions: &[Question], pairs: &[P], terms: &Term
 
 /// The estimates, without any verdict.
 fn described(questions: &[Question], terms: &Terms) -> Vec<Answer> {
+    let (counts, others): (Vec<usize>, Vec<usize>) =
+        (0..questions.len()).partition(|at| questions[*at].is_count());
+    let mut described: Vec<(usize, Answer)> = Vec::new();
+    for places in [counts, others] {
+        let alike: Vec<Question> = places.iter().map(|at| questions[*at].clone()).collect();
+        described.extend(places.into_iter().zip(described_alike(&alike, terms)));
+    }
+    described.sort_by_key(|(at, _)| *at);
+    described.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// The estimates of questions whose variances tell something of each other.
+fn described_alike(questions: &[Question], terms: &Terms) -> Vec<Answer> {
     let groups = groups::of_launches(questions);
-    let own: Vec<Option<Variance>> = questions.iter().map(own_variance).collect();
+    let own: Vec<Option<Variance>> = questions.iter().map(told_variance).collect();
     let noise = noise::of_today(questions, &own, &groups);
     let spreads = (0..questions.len()).filter_map(|at| {
         Some(Spread {
@@ -365,8 +386,9 @@ fn steadied(
     others: Option<Others>,
     is_uneven: bool,
 ) -> Option<Variance> {
+    let most = own.map_or(f64::INFINITY, most_variance);
     let weighed = others.map(|others| Variance {
-        value: others.value,
+        value: others.value.min(most),
         df: others.weight,
     });
     let borrowed = pooled(noise, weighed)?;
@@ -388,6 +410,16 @@ fn steadied(
             df: own.df + df,
         }
     })
+}
+
+/// The most that a variance may be by what other questions say: more is ruled out by the starts themselves, but for a chance of [`LEAST_QUIET`]. So
+/// one question whose starts lie far apart hides nothing that is certain in another.
+///
+/// Source: (n − 1)s² / σ² is distributed as χ² with n − 1 degrees of freedom. After the robust prior of B. Phipson and others, "Robust hyperparameter
+/// estimation protects against hypervariable genes and improves power to detect differential expression", 2016.
+fn most_variance(own: Variance) -> f64 {
+    let chi_squared = ChiSquared::new(own.df).expect("degrees of freedom are above zero");
+    own.value * own.df / chi_squared.inverse_cdf(LEAST_QUIET)
 }
 
 /// The variance of one start that the starts of a question show.
@@ -434,6 +466,16 @@ fn own_variance(question: &Question) -> Option<Variance> {
     (df > 0).then(|| Variance {
         value: (squares / df as f64).max(LEAST_SIGMA * LEAST_SIGMA),
         df: df as f64,
+    })
+}
+
+/// The same, but for counts of requests no less than whole requests can tell: five starts of one request each are alike by counting.
+fn told_variance(question: &Question) -> Option<Variance> {
+    let own = own_variance(question)?;
+    let counting = [&question.baseline, &question.candidate].map(|side| side.counting.unwrap_or(0.0));
+    Some(Variance {
+        value: own.value.max(f64::midpoint(counting[0], counting[1])),
+        ..own
     })
 }
 
@@ -518,6 +560,11 @@ fn verdict(estimate: &Estimate, bound: f64, better: Better) -> Verdict {
 }
 
 impl Question {
+    /// Whether the figure is a count of requests.
+    const fn is_count(&self) -> bool {
+        self.baseline.counting.is_some() || self.candidate.counting.is_some()
+    }
+
     /// Whether one side has more starts than the other.
     fn is_uneven(&self) -> bool {
         self.baseline.logs.len() != self.candidate.logs.len()

@@ -3,7 +3,7 @@
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 use super::super::student;
-use super::{LEAST_SIGMA, Question, Variance};
+use super::{LEAST_SIGMA, Question, Variance, most_variance};
 
 /// With this confidence the standard deviation lies below [`KnownNoise::sigma`].
 pub const NOISE_LEVEL: f64 = 0.8;
@@ -48,7 +48,7 @@ fn upper_factor(df: f64) -> f64 {
 }
 
 /// The noise of every question as a variance. Where the starts of most launches vary more than their noise says, the host has become noisier
-/// since it was measured, and all of it is raised by as much.
+/// since it was measured, and all of it is raised by as much, as far as the starts of a question do not rule it out.
 pub(super) fn of_today(
     questions: &[Question],
     own: &[Option<Variance>],
@@ -78,10 +78,11 @@ pub(super) fn of_today(
     // Few launches may all vary by chance: what all but a few exceed is counted.
     let certain = 0.5 - 0.25 / (of_launches.len().max(1) as f64).sqrt();
     let raised = quantile(of_launches, certain).unwrap_or(1.0).max(1.0);
-    let raise = |(stored, question): (Option<Variance>, &Question)| {
+    let raise = |((stored, question), own): ((Option<Variance>, &Question), &Option<Variance>)| {
         let stored = stored?;
+        let most = own.map_or(f64::INFINITY, most_variance);
         Some(Variance {
-            value: stored.value * raised,
+            value: (stored.value * raised).min(most.max(stored.value)),
             // What is raised by today's starts says little beside them where few of them carry the error.
             df: stored.df
                 / if question.is_uneven() {
@@ -91,7 +92,7 @@ pub(super) fn of_today(
                 },
         })
     };
-    stored.into_iter().zip(questions).map(raise).collect()
+    stored.into_iter().zip(questions).zip(own).map(raise).collect()
 }
 
 /// The value below which this share of the values lies, interpolated; `None` of none.

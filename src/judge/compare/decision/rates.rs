@@ -157,6 +157,7 @@ impl Condition {
             first_stage: stages[at],
             resolution: 0.0,
             is_at_jump: false,
+            counting: None,
         };
         let question = |cell| Question {
             better: Better::Higher,

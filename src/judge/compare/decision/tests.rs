@@ -292,3 +292,28 @@ fn a_start_without_a_value_above_zero_has_no_logarithm() {
     let repeats = Sample::of_starts(&[vec![1.0, std::f64::consts::E]]).unwrap();
     assert!((repeats.logs[0] - 0.5).abs() < 1e-12);
 }
+
+#[test]
+fn one_figure_that_collapses_hides_no_certain_loss_of_another() {
+    let quiet = LEVEL.map(|value| 100.0 + 0.5 * (value - 100.0));
+    let lost = question(&quiet, &quiet.map(|value| value * 0.93));
+    let mut goodput = question(&LEVEL, &[100.0, 100.0, 100.0, 2.5, 2.5]);
+    goodput.baseline.counting = Some(0.0);
+    goodput.candidate.counting = Some(0.1);
+    let terms = Terms {
+        bound: 0.02,
+        family: 0,
+    };
+    let interval = |answer: &Answer| answer.estimate.unwrap().interval(0.95).unwrap();
+    let expected = interval(&alone(lost.clone()));
+    let answers = decide(&[lost.clone(), goodput.clone()], &terms);
+    assert_eq!(answers[0].word(), "worse", "{}", answers[0].reason());
+    assert_eq!(interval(&answers[0]), expected);
+    // A figure that is no count may have such starts, too: it widens what is said and no more.
+    goodput.baseline.counting = None;
+    goodput.candidate.counting = None;
+    let answers = decide(&[lost, goodput.clone()], &terms);
+    assert_eq!(answers[0].word(), "worse", "{}", answers[0].reason());
+    let answers = decide(&[question(&quiet, &quiet), goodput], &terms);
+    assert_eq!(answers[0].word(), "same", "{}", answers[0].reason());
+}
