@@ -233,7 +233,7 @@ fn count_output(request: &mut Request, tokenizer: &Tokenizer) {
     let blank_events = pieces.iter().flatten().take_while(is_blank).count();
     let counted_first = pieces
         .as_deref()
-        .and_then(|pieces| first_tokens(request, pieces, &count));
+        .and_then(|pieces| first_tokens(request, pieces, count));
     let reasoning = pieces
         .and_then(|pieces| reasoning(request, &pieces))
         .and_then(|text| count(&text));

@@ -146,7 +146,7 @@ fn per_user(requests: &[Request], output: Option<u64>) -> Option<f64> {
     let waits: Vec<f64> = requests
         .iter()
         .filter(|request| request.is_completed())
-        .map(|request| Times::e2e_of(request))
+        .map(Times::e2e_of)
         .collect::<Option<_>>()?;
     let waited_ms = stats::sum(&waits);
     (waited_ms > 0.0).then_some(output? as f64 / (waited_ms / 1e3))
