@@ -32,7 +32,7 @@ pub struct Failure {
 /// way; failed requests whose share rose by more than [`REQUEST_BOUND`] and beyond chance among all cells.
 ///
 /// Requests of one start share its luck, so that chance is that among starts: the share must have risen beyond what starts differ by and beyond what
-/// independent requests differ by ([`chance_of_shares`]), and its starts must rank above those of the baseline ([`chance_of_ranks`]). A rise that is beyond
+/// independent requests differ by (`chance_of_shares`), and its starts must rank above those of the baseline (`chance_of_ranks`). A rise that is beyond
 /// chance for independent requests only is shown, and is no regression.
 pub fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failure> {
     let mut found: Vec<Failure> = Vec::new();
