@@ -4,10 +4,14 @@ pub mod bench;
 pub mod compare;
 pub mod sim;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rustix::process::geteuid;
 
+use crate::base::own;
 use crate::matrix::spec::gpus::GpuList;
 use crate::matrix::spec::select::Selector;
 
@@ -548,7 +552,7 @@ impl Places {
         self.cache.clone().unwrap_or_else(|| {
             let home = variable("XDG_CACHE_HOME").map(PathBuf::from);
             let home = home.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
-            home.unwrap_or_else(|| PathBuf::from("/tmp")).join("matrix")
+            home.map_or_else(without_home, |home| home.join("matrix"))
         })
     }
 
@@ -556,6 +560,21 @@ impl Places {
     pub fn prompts(&self) -> PathBuf {
         self.cache().join("prompts")
     }
+}
+
+/// The cache of a process without a home, as in `env -i` and system services. The folder that others may make is theirs to change, so a
+/// foreign one is never taken.
+fn without_home() -> PathBuf {
+    static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
+    let choose = || {
+        let usual = PathBuf::from(format!("/tmp/matrix-{}", geteuid().as_raw()));
+        match own::make_folder(&usual) {
+            Ok(()) => usual,
+            // A name that nobody can have foreseen.
+            Err(_) => usual.with_extension(format!("{:016x}", RandomState::new().build_hasher().finish())),
+        }
+    };
+    CHOSEN.get_or_init(choose).clone()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ pub mod body;
 pub mod clock;
 pub mod date;
 pub mod ids;
+pub mod own;
 pub mod secrets;
 pub mod text;
 pub mod unfinished;

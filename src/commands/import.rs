@@ -67,7 +67,27 @@ pub fn execute(args: &ImportArgs) -> Outcome {
         plan: &imports.plan,
         machine: &machine,
     };
-    store.begin_run(&beginning).context("the run cannot be begun")?;
+    match fill(&store, &beginning, &imports, &files) {
+        Ok(told) => {
+            print(&told);
+            Ok(Exit::Done)
+        }
+        Err(error) => {
+            // Half a run is none, and its name is free for the next try.
+            let _ = fs::remove_dir_all(store.folder());
+            Err(Refusal::unwritable(error))
+        }
+    }
+}
+
+/// Writes the run of what was imported; what is said in the end.
+fn fill(
+    store: &Store,
+    beginning: &Beginning<'_>,
+    imports: &import::Imports,
+    files: &[String],
+) -> anyhow::Result<String> {
+    store.begin_run(beginning).context("the run cannot be begun")?;
     for summary in &imports.summaries {
         store
             .write_cell(summary, &[], &[], "")
@@ -85,18 +105,17 @@ pub fn execute(args: &ImportArgs) -> Outcome {
         })
         .context("the journal cannot be written")?;
     let run = Run::read(store.folder()).context("cannot read the run")?;
-    report::results(&run, &store, |_| true)?;
+    report::results(&run, store, |_| true)?;
     let warnings = match imports.warnings.len() {
         0 => String::new(),
         1 => ", 1 warning".to_owned(),
         count => format!(", {count} warnings"),
     };
-    print(&format!(
+    Ok(format!(
         "{told}{warnings}\nthe run is {}; `{}` draws its tables\n",
         store.folder().display(),
         cli::report_command(store.folder())
-    ));
-    Ok(Exit::Done)
+    ))
 }
 
 /// Every file, or every mistake.

@@ -61,7 +61,20 @@ impl Refusal {
 
     /// A place for the answer that cannot be written.
     pub fn unwritable(error: anyhow::Error) -> Self {
-        Self::usage(format!("error: {}\n", causes(&error)))
+        let full = [
+            ErrorKind::StorageFull,
+            ErrorKind::QuotaExceeded,
+            ErrorKind::FileTooLarge,
+        ];
+        let mut broken = error
+            .chain()
+            .filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+        let is_full = broken.any(|error| full.contains(&error.kind()));
+        let message = format!("error: {}\n", causes(&error));
+        match is_full {
+            true => Self::stuck(message),
+            false => Self::usage(message),
+        }
     }
 
     /// A run that was started and cannot go on.

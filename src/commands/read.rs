@@ -1,6 +1,7 @@
 //! The matrix file and the recipes it names, read and expanded.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::commands::{complain, shipped};
@@ -32,9 +33,24 @@ impl Read {
     }
 }
 
+/// The largest matrix that is read, in bytes.
+const LARGEST: u64 = 64 << 20;
+
+/// The text of a matrix, which is no device without an end.
+fn text_of(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let read = std::fs::File::open(path)?
+        .take(LARGEST + 1)
+        .read_to_string(&mut text);
+    match text.len() as u64 > LARGEST {
+        true => Err(std::io::Error::other("it is larger than 64 MiB, and no matrix")),
+        false => read.map(|_| text),
+    }
+}
+
 /// Reads a matrix and the recipes it names, and expands it. All mistakes of all files are found before it gives up.
 pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match text_of(path) {
         Ok(text) => text,
         Err(error) => {
             let mistake = Mistake::new(format!("cannot read `{}`: {error}", path.display()))

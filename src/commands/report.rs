@@ -22,7 +22,7 @@ use crate::report::document::{Document, Source, Trace};
 use crate::report::{self, Shown, csv, overall};
 use crate::results::record::cell::Summary;
 use crate::results::record::side::Noise;
-use crate::results::store::{self, Run, Store};
+use crate::results::store::{self, Run, Store, atomic};
 
 /// Every format that is written into a folder unless one is asked for.
 const WRITTEN: [ReportFormat; 4] = [
@@ -70,7 +70,7 @@ pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
         }
         for (name, text) in files {
             let path = out.join(name);
-            fs::write(&path, text)
+            atomic::write(&path, text.as_bytes())
                 .with_context(|| format!("cannot write {}", path.display()))
                 .map_err(Refusal::unwritable)?;
             print(&format!("wrote {}\n", path.display()));

@@ -4,11 +4,13 @@
 mod read;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use crate::base::ids::{ContentHash, RunId};
+use crate::base::own;
 use crate::base::secrets::Redactor;
 use crate::engine::Whereabouts;
 use crate::engine::docker;
@@ -218,6 +220,7 @@ fn kept(asking: &Asking<'_>, key: &impl serde::Serialize) -> PathBuf {
 }
 
 fn recall(kept: &Path) -> Option<BTreeSet<String>> {
+    own::make_cache(kept.parent()?).ok()?;
     read::known(&std::fs::read_to_string(kept).ok()?)
 }
 
@@ -225,10 +228,15 @@ fn learn(kept: &Path, text: &str) -> Result<BTreeSet<String>, String> {
     let known = read::known(text).ok_or("what it prints as its help names no flags")?;
     if let Some(folder) = kept.parent() {
         // Without the cache it is asked again next time. A file that is read while it is written names fewer flags, so it is moved there whole.
-        let whole = kept.with_extension(format!("{}.new", std::process::id()));
-        let _ = std::fs::create_dir_all(folder)
-            .and_then(|()| std::fs::write(&whole, text))
-            .and_then(|()| std::fs::rename(&whole, kept));
+        let keep = || {
+            own::make_cache(folder)?;
+            let mut whole = tempfile::NamedTempFile::new_in(folder)?;
+            whole.write_all(text.as_bytes())?;
+            whole.persist(kept).map_err(|error| error.error)
+        };
+        if let Err(error) = keep() {
+            tracing::debug!("cannot keep a help text in {}: {error}", folder.display());
+        }
     }
     Ok(known)
 }

@@ -4,9 +4,9 @@
 //! A record is believed only if it is a file of this user that no other user can write: the folder may be shared.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
+use crate::base::own::{is_ours_alone, make_folder};
 use crate::engine::cgroup::Cgroup;
 use crate::engine::marks::{self, Marks, Owner, Seen};
 use crate::engine::shm;
@@ -293,30 +294,6 @@ fn remove_unfinished(cache: &Path) {
 /// The folder of this user's records.
 fn folder(cache: &Path) -> PathBuf {
     cache.join(format!("starts-{}", geteuid().as_raw()))
-}
-
-/// Makes the folder, or checks that the one that is there is ours alone.
-fn make_folder(folder: &Path) -> io::Result<()> {
-    if let Some(cache) = folder.parent() {
-        fs::create_dir_all(cache)?;
-    }
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let about = fs::symlink_metadata(folder)?;
-    match about.is_dir() && is_ours_alone(&about) {
-        true => Ok(()),
-        false => Err(io::Error::new(
-            ErrorKind::PermissionDenied,
-            "its folder belongs to another user, or others can write to it",
-        )),
-    }
-}
-
-/// Whether something belongs to this user and no other one can write to it.
-fn is_ours_alone(about: &Metadata) -> bool {
-    about.uid() == geteuid().as_raw() && about.mode() & 0o022 == 0
 }
 
 fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {

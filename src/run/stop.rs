@@ -109,6 +109,9 @@ impl Drop for Handler {
     }
 }
 
+/// What the kernel sends who writes beyond `RLIMIT_FSIZE`.
+const SIGXFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
+
 /// SIGINT, SIGTERM and SIGHUP, but for those that this process was started to ignore: `nohup` means that a hangup is none.
 struct Caught {
     interrupt: Option<Signal>,
@@ -120,6 +123,8 @@ impl Caught {
     fn begin() -> std::io::Result<Self> {
         let status = Process::myself().and_then(|process| process.status());
         let ignored = status.map_or(0, |status| status.sigign);
+        // Caught and passed over, so that a limit on file sizes is an error of the write, as a full disk is; engines have it as ever.
+        drop(signal(SignalKind::from_raw(SIGXFSZ))?);
         let catch = |kind: SignalKind| match ignored >> (kind.as_raw_value() - 1) & 1 {
             0 => signal(kind).map(Some),
             _ => Ok(None),

@@ -345,3 +345,52 @@ fn shared_memory_of_others_stays_and_that_of_the_engine_is_freed() {
         .says(&name);
     bench.leaves_no_process();
 }
+
+/// Somebody who can write to the cache turns what is kept there elsewhere.
+#[test]
+fn a_folder_of_the_cache_that_is_a_link_is_not_written_through() {
+    let bench = Bench::of(&sims(&[("one", "vllm", "")], SOME_SECONDS));
+    let (cache, private) = (bench.path().join("cache"), bench.path().join("private"));
+    fs::create_dir_all(&cache).expect("a folder can be made");
+    fs::create_dir(&private).expect("a folder can be made");
+    for name in ["help", "prompts"] {
+        std::os::unix::fs::symlink(&private, cache.join(name)).expect("a link can be made");
+    }
+    bench
+        .run(&[])
+        .exits(0)
+        .says("belongs to another user, or others can write to it");
+    let written: Vec<_> = fs::read_dir(&private).expect("it can be read").collect();
+    assert!(written.is_empty(), "{written:?}");
+}
+
+/// As with `LimitFSIZE` of a service: a limit on the size of files is a full disk and not the end without a word.
+#[test]
+fn a_limit_on_the_size_of_files_is_told_as_a_full_disk_is() {
+    let bench = Bench::of(&sims(&[("one", "vllm", "")], SOME_SECONDS));
+    let limited = |blocks: &str, args: &[&str]| {
+        let limit = format!("ulimit -f {blocks}; exec \"$@\"");
+        let mut command = bench.wrapped(&["bash", "-c", &limit, "bash"], args);
+        Ran::from(command.output().expect("the binary runs"))
+    };
+    limited("4", &["run", "matrices/m.yaml", "--no-calibration"])
+        .exits(6)
+        .says("File too large");
+    bench.leaves_no_process();
+    let log = bench.path().join("x.log");
+    let report = include_str!("../fixtures/import/layouts.log");
+    fs::write(&log, report).expect("a file can be written");
+    limited("2", &["import", "x.log", "--name", "q"])
+        .exits(6)
+        .says("File too large");
+    bench.call(&["import", "x.log", "--name", "q"]).exits(0);
+}
+
+#[test]
+fn a_matrix_without_an_end_is_refused() {
+    let bench = Bench::of(&sims(&[("one", "vllm", "")], SOME_SECONDS));
+    bench
+        .call(&["check", "/dev/zero"])
+        .exits(2)
+        .says("larger than 64 MiB");
+}

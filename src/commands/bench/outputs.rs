@@ -25,16 +25,30 @@ pub(super) fn check(wish: &Wish) -> Result<(), Refusal> {
     let lines: String = files
         .into_iter()
         .filter_map(|(flag, path)| {
-            let error = try_open(path?).err()?;
+            let path = path?;
+            let opened = match flag {
+                "--records" => no_pipe(path).and_then(|()| try_open(path)),
+                _ => try_open(path),
+            };
+            let error = opened.err()?;
             Some(format!(
                 "error: cannot write `{}` ({flag}): {error}\n",
-                path?.display()
+                path.display()
             ))
         })
         .collect();
     match lines.is_empty() {
         true => Ok(()),
         false => Err(Refusal::usage(format!("{lines}nothing was sent\n"))),
+    }
+}
+
+/// Records are written while a load runs, and a pipe may wait for its reader.
+fn no_pipe(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    match fs::metadata(path) {
+        Ok(found) if found.file_type().is_fifo() => Err(io::Error::other("it is a named pipe; name a file")),
+        _ => Ok(()),
     }
 }
 

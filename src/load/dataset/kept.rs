@@ -15,7 +15,7 @@ use super::template::ChatTemplate;
 use super::tokenizer::Tokenizer;
 use super::{Content, Draws, Prepared, Prompt, row};
 use crate::base::ids::{ContentHash, Digest};
-use crate::base::unfinished;
+use crate::base::{own, unfinished};
 use crate::matrix::spec::workload::{Dataset, Profile, Workload};
 
 /// Which code made the prompts; to be raised with every change of what is drawn, counted or written.
@@ -126,6 +126,13 @@ impl<'a> Shelf<'a> {
 
     /// What is kept under a key; `seed` is the one that the generators began with.
     pub(super) fn take(&self, key: &Key, seed: u32) -> Option<Prepared> {
+        if !self.folder.exists() {
+            return None;
+        }
+        if let Err(error) = own::make_cache(self.folder) {
+            tracing::warn!("kept prompts in {} are not used: {error}", self.folder.display());
+            return None;
+        }
         let place = self.place(key);
         let mut file = BufReader::new(File::open(&place).ok()?);
         let prepared = unpacked(&mut file, key, seed);
@@ -176,7 +183,7 @@ impl<'a> Shelf<'a> {
     }
 
     fn write(&self, place: &Path, parts: impl Iterator<Item = Vec<u8>>) -> std::io::Result<()> {
-        fs::create_dir_all(self.folder)?;
+        own::make_cache(self.folder)?;
         unfinished::sweep(self.folder, UNFINISHED);
         let mut file = tempfile::Builder::new()
             .prefix(UNFINISHED)

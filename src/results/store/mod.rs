@@ -26,7 +26,7 @@
 //!
 //! [`Redactor`]: crate::base::secrets::Redactor
 
-mod atomic;
+pub mod atomic;
 pub mod calibration;
 mod clean;
 pub mod history;

@@ -1,0 +1,81 @@
+//! Folders that this user alone writes to: what lies in them may be believed, and no link of a stranger turns a write elsewhere.
+
+use std::fs::{self, DirBuilder, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::Path;
+
+use rustix::process::geteuid;
+
+/// Makes the folder, or checks that the one that is there is ours alone.
+///
+/// # Errors
+/// It cannot be made, it is a link, or somebody else can write to it.
+pub fn make_folder(folder: &Path) -> io::Result<()> {
+    if let Some(above) = folder.parent() {
+        fs::create_dir_all(above)?;
+    }
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let about = fs::symlink_metadata(folder)?;
+    match about.is_dir() && is_ours_alone(&about) {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            ErrorKind::PermissionDenied,
+            "its folder belongs to another user, or others can write to it",
+        )),
+    }
+}
+
+/// Makes a folder of a cache, or checks that the one that is there is ours; one that others of our group could write to is closed to them.
+///
+/// # Errors
+/// As [`make_folder`].
+pub fn make_cache(folder: &Path) -> io::Result<()> {
+    if let Ok(about) = fs::symlink_metadata(folder)
+        && about.is_dir()
+        && about.uid() == geteuid().as_raw()
+        && about.mode() & 0o002 == 0
+    {
+        let closed = about.mode() & 0o7777 & !0o020;
+        fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(closed))?;
+    }
+    make_folder(folder)
+}
+
+/// Whether something belongs to this user and no other one can write to it.
+pub fn is_ours_alone(about: &Metadata) -> bool {
+    about.uid() == geteuid().as_raw() && about.mode() & 0o022 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_others_can_write_to_or_that_is_a_link_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, open, link) = ["own", "open", "link"]
+            .map(|name| folder.path().join(name))
+            .into();
+        make_folder(&own).unwrap();
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        symlink(&own, &link).unwrap();
+        for refused in [&open, &link] {
+            assert!(
+                make_folder(refused).is_err() && make_cache(refused).is_err(),
+                "{refused:?}"
+            );
+        }
+        // As an umask of 002 leaves it.
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o775)).unwrap();
+        assert!(make_folder(&own).is_err());
+        make_cache(&own).unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o755);
+    }
+}
