@@ -93,8 +93,8 @@ fn tokens_after(request: &Request, events: usize) -> Option<u32> {
     }
     let per_event = f64::from(tokens) / request.chunks.len() as f64;
     let is_each = per_event < SEVERAL && per_event * SEVERAL > 1.0;
-    let is_told = !is_each || request.chunks.iter().all(|chunk| chunk.tokens.is_some());
-    let known = is_told.then(|| chunk_tokens(request)).flatten();
+    let is_known = !is_each || request.chunks.iter().all(|chunk| chunk.tokens.is_some());
+    let known = is_known.then(|| chunk_tokens(request)).flatten();
     let first: u32 = match known {
         Some(tokens) => tokens.iter().take(events).sum(),
         None => {

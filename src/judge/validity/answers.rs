@@ -201,16 +201,16 @@ fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let bound = evidence.bounds.tokens_per_chunk;
     let per_event = evidence.figure(Metric::TokensPerChunk);
     let per_event = per_event.filter(|tokens| *tokens > bound);
-    let (measured, bound) = match (per_event, together(evidence)) {
-        (Some(tokens), _) => (format!("{tokens:.2} tokens per event"), bound),
+    let (came, measured, bound) = match (per_event, together(evidence)) {
+        (Some(tokens), _) => (tokens, format!("{tokens:.2} tokens per event"), bound),
         (None, Some(events)) => (
+            events,
             format!("{events:.1} events arrive together, as from a proxy that gathers them"),
             TOGETHER,
         ),
         (None, None) => return,
     };
     // Tokens that were accepted together come together, and that is how the engine works; more than these were gathered.
-    let came = per_event.or_else(|| together(evidence)).unwrap_or(1.0);
     if made_together(evidence).is_some_and(|tokens| came <= tokens * evidence.bounds.tokens_per_chunk) {
         return;
     }

@@ -324,11 +324,11 @@ impl Beginning {
             .map(|pair| pair[1].saturating_sub(pair[0]))
             .collect();
         gaps.sort_unstable();
-        // A model may well begin with some white space.
         let late = (AHEAD * gaps[gaps.len() / 2] as f64) as u64;
         if blanks >= MANY_BLANKS {
             return Some(Self::Ahead);
         }
+        // A model may well begin with some white space, at its own pace.
         if own.saturating_sub(begin) <= late * blanks.max(1) as u64 {
             return Some(Self::Usual);
         }

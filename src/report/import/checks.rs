@@ -362,17 +362,11 @@ impl Checks<'_> {
         self.below(Metric::MeanConcurrency, Metric::PeakConcurrency);
         self.below(Metric::Goodput, Metric::Throughput(Flow::Requests));
         self.limit(duration);
-        if let Some(most) = self.found.asked.concurrency
-            && let Some((under_way, line)) = self.printed(Metric::MeanConcurrency)
-            && under_way.low > f64::from(most) * CONNECTING
-        {
-            let says = format!(
-                "{} is {:.2}, and at most {most} requests were to be under way at a time",
-                Metric::MeanConcurrency.label(),
-                under_way.middle()
-            );
-            self.warn(line, About::Figures, says);
-        }
+    }
+
+    fn beyond_limit(&mut self, line: u32, found: &str, most: f64) {
+        let says = format!("{found}, and at most {most} requests were to be under way at a time");
+        self.warn(line, About::Figures, says);
     }
 
     /// Requests under way against the limit, by their times and by the fullest second; `duration` is in milliseconds.
@@ -384,17 +378,23 @@ impl Checks<'_> {
         };
         let most = f64::from(most);
         let completed = completed.middle();
-        // A printed concurrency is held against the limit and against this product instead.
-        let under_way = self
-            .range(time(Mean, Sample::E2e))
-            .filter(|_| self.range(Metric::MeanConcurrency).is_none())
-            .and_then(|e2e| e2e.times(completed).over(duration));
-        if let Some(under_way) = under_way.filter(|under_way| under_way.low > most * CONNECTING) {
-            let says = format!(
-                "requests × mean E2E / duration come to {:.2} requests under way, and at most {most} were to be under way at a time",
-                under_way.middle()
-            );
-            self.warn(line, About::Figures, says);
+        let by_times = || {
+            let e2e = self.range(time(Mean, Sample::E2e))?;
+            let under_way = e2e.times(completed).over(duration)?;
+            let words = "requests × mean E2E / duration come to";
+            Some((
+                under_way,
+                line,
+                format!("{words} {:.2} requests under way", under_way.middle()),
+            ))
+        };
+        let printed = self.printed(Metric::MeanConcurrency).map(|(range, line)| {
+            let label = Metric::MeanConcurrency.label();
+            (range, line, format!("{label} is {:.2}", range.middle()))
+        });
+        let beyond = |(range, ..): &(Range, u32, String)| range.low > most * CONNECTING;
+        if let Some((_, line, found)) = printed.or_else(by_times).filter(beyond) {
+            self.beyond_limit(line, &found, most);
         }
         let Some(a_second) = (duration.low > 0.0).then(|| completed / duration.low * 1000.0) else {
             return;
@@ -402,12 +402,8 @@ impl Checks<'_> {
         if let Some((peak, line)) = self.printed(Metric::PeakConcurrency)
             && peak.low > CROWDED * (most + a_second)
         {
-            let says = format!(
-                "{} is {:.0}, and at most {most} requests were to be under way at a time",
-                Metric::PeakConcurrency.label(),
-                peak.middle()
-            );
-            self.warn(line, About::Figures, says);
+            let found = format!("{} is {:.0}", Metric::PeakConcurrency.label(), peak.middle());
+            self.beyond_limit(line, &found, most);
         }
     }
 
