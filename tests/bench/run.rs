@@ -659,7 +659,8 @@ fn a_warm_up_asks_for_32_tokens_at_most_and_the_classic_one_for_all() {
 /// A server that somebody else started on this host: what its GPU took, and who else was on it.
 #[test]
 fn the_server_s_gpu_and_the_host_are_watched_meanwhile() {
-    let sim = Sim::start("vllm", &["--step=10ms"]);
+    // Long enough for a few samples, however busy the machine is.
+    let sim = Sim::start("vllm", &["--step=60ms"]);
     let stub = Stub::of(&format!(
         "gpus 2\npower gpu=0 50\npower gpu=1 200\nprocess gpu=1 {} 300\nprocess gpu=1 {} 200\n",
         sim.pid(),

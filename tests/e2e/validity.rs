@@ -224,7 +224,11 @@ fn a_warm_cache_is_found_and_so_is_a_reset_that_nobody_can_prove() {
 fn unique_prefixes_keep_caches_cold_and_lengths_as_they_are() {
     let load = "  - random-1k-1k: { prompts: 8, input_len: 400, output_len: 8 }\n  - again: { dataset: random, prompts: 8, input_len: 400, output_len: 8, range_ratio: 1.0 }\n";
     let bench = planted(
-        &[("unique", "lmdeploy-unique", ""), ("plain", "lmdeploy", "")],
+        // Slow enough that a busy machine does not gather an answer's tokens.
+        &[
+            ("unique", "lmdeploy-unique", "--step=20ms"),
+            ("plain", "lmdeploy", "--step=20ms"),
+        ],
         &format!("{load}repeats: {{ starts: 1, per_start: 2 }}\n"),
     );
     bench
