@@ -111,8 +111,8 @@ impl Counts {
 /// Repetitions of so many tokens or events are looked for.
 const PERIODS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// The share of an answer that is a loop from which on it is nothing else.
-const LOOP: f64 = 0.9;
+/// One in so many members of a loop may differ from what came a period before it.
+const STRAYS: usize = 10;
 
 /// An answer of fewer tokens may be the same as another one's by accident.
 const CANNED_TOKENS: u32 = 6;
@@ -129,25 +129,27 @@ const CANNED_CHARACTERS: usize = 1024;
 /// The share of the answers that begin with the same event from which on that is no accident.
 const COMMON: f64 = 0.9;
 
-/// The share of a sequence whose members are what came a few before them, for the number that fits best; `None` where it is short.
-fn share_of_period<T: Eq>(members: &[T]) -> Option<f64> {
-    let all = members.len();
-    let repeated = |period: usize| {
-        let pairs = members.iter().zip(members.iter().skip(period));
-        let same = pairs.filter(|(before, after)| before == after).count();
-        same as f64 / (all - period) as f64
+/// Whether nearly all members of a sequence are what came a few before them, for one number of the [`PERIODS`].
+fn repeats<T: Eq>(members: &[T]) -> bool {
+    let is_repeated = |period: usize| {
+        let most = (members.len() - period) / STRAYS;
+        let pairs = members.iter().zip(&members[period..]);
+        // Of other texts a few members are looked at.
+        pairs
+            .filter(|(before, after)| before != after)
+            .nth(most)
+            .is_none()
     };
     // A loop is seen where it went round twice.
-    let shares = PERIODS.filter(|period| 3 * period <= all).map(repeated);
-    shares.reduce(f64::max).filter(|_| all >= FEW)
+    let mut periods = PERIODS.filter(|period| 3 * period <= members.len());
+    members.len() >= FEW && periods.any(is_repeated)
 }
 
 /// Whether an answer is nearly all a loop of a few tokens or events.
 fn is_loop(ids: &[u32], pieces: Option<&[&str]>) -> bool {
     let pieces = pieces.into_iter().flatten();
-    let pieces: Vec<&&str> = pieces.filter(|piece| !piece.is_empty()).collect();
-    let shares = [share_of_period(ids), share_of_period(&pieces)];
-    shares.into_iter().flatten().any(|share| share >= LOOP)
+    let pieces: Vec<&str> = pieces.copied().filter(|piece| !piece.is_empty()).collect();
+    repeats(ids) || repeats(&pieces)
 }
 
 /// How much of an answer is one and the same token, event or character. A run of one token may be told as other tokens when its text
