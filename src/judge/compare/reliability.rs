@@ -44,18 +44,20 @@ pub fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failure> {
     });
     for (key, one, two) in alike {
         let (before, after) = (tried(one), tried(two));
-        let mut regression = |text| {
+        let lost = [
+            crashes(&before, &after).map(|lost| Lost {
+                text: format!("{}{}", lost.text, reason(two)),
+                ..lost
+            }),
+            without_goodput(one, two, pairs.len()),
+        ];
+        for Lost { text, is_regression } in lost.into_iter().flatten() {
+            let why = if is_regression { "" } else { LUCK };
             found.push(Failure {
                 cell: (*key).clone(),
-                text,
-                is_regression: true,
+                text: format!("{text}{why}"),
+                is_regression,
             });
-        };
-        if let Some(what) = crashes(&before, &after) {
-            regression(format!("{what}{}", reason(two)));
-        }
-        if let Some(what) = without_goodput(one, two, pairs.len()) {
-            regression(what);
         }
         if before.requests > 0 && after.requests > 0 {
             rises.push((*key, Rise { before, after }));
@@ -76,6 +78,16 @@ pub fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failure> {
         }
     }
     found
+}
+
+/// What is said of a loss that may be chance.
+const LUCK: &str = "; shown and no regression: it may be the luck of single starts";
+
+/// Starts that were lost more often than on the baseline.
+#[derive(Debug)]
+struct Lost {
+    text: String,
+    is_regression: bool,
 }
 
 /// Failed requests of both sides of a cell.
@@ -126,7 +138,7 @@ impl Rise {
         let why = match (is_regression, self.by_start()) {
             (true, _) => "",
             (false, None) => "; shown and not judged: that takes the requests of three starts on each side",
-            (false, Some(_)) => "; shown and no regression: it may be the luck of single starts",
+            (false, Some(_)) => LUCK,
         };
         format!(
             "{}, baseline {}{why}",
@@ -269,7 +281,7 @@ fn chances_of_starts(cells: &[Option<Shifts>]) -> Vec<f64> {
 
 /// What is said of starts without a good request, where none of the baseline's was like that, or beyond chance fewer. `None` where so few requests are good
 /// that a start may be without one by chance among `cells`.
-fn without_goodput(one: &SideCell, two: &SideCell, cells: usize) -> Option<String> {
+fn without_goodput(one: &SideCell, two: &SideCell, cells: usize) -> Option<Lost> {
     let name = Metric::Goodput.name();
     let is_gating = one.gates.contains(&name) && two.gates.contains(&name);
     if !is_gating || one.limits.get(SLO) != two.limits.get(SLO) {
@@ -278,11 +290,12 @@ fn without_goodput(one: &SideCell, two: &SideCell, cells: usize) -> Option<Strin
     let (before, after) = (one.starts(&name), two.starts(&name));
     let none = |starts: &[f64]| starts.iter().filter(|goodput| **goodput == 0.0).count();
     let lost = [none(&before), none(&after)];
-    if lost[1] == 0 || lost[0] == before.len() {
+    let lost = lost.map(|lost| lost as u64);
+    let tries = [before.len() as u64, after.len() as u64];
+    if lost[0] == tries[0] {
         return None;
     }
-    let tries = [before.len() as u64, after.len() as u64];
-    let p = exact([lost[0] as u64, tries[0]], [lost[1] as u64, tries[1]]);
+    let is_regression = is_loss([lost[0], tries[0]], [lost[1], tries[1]])?;
     // The start of the baseline that has the fewest good ones, against one that has none.
     let throughput = one.starts(&Metric::Throughput(Flow::Requests).name());
     let half = resolution::least(Metric::Goodput, &throughput, one.requests.map(f64::from))?;
@@ -295,27 +308,31 @@ fn without_goodput(one: &SideCell, two: &SideCell, cells: usize) -> Option<Strin
     let good = ((fewest / half / 2.0).round() as u64).min(requests);
     let by_chance = exact([requests - good, requests], [of_start, of_start]);
     let looks = (cells * after.len()) as f64;
-    ((lost[0] == 0 || p <= ALPHA) && by_chance * looks <= ALPHA).then(|| {
-        format!(
+    (by_chance * looks <= ALPHA).then(|| Lost {
+        text: format!(
             "goodput 0 on {} of {} starts, baseline {} of {}",
             lost[1], tries[1], lost[0], tries[0]
-        )
+        ),
+        is_regression,
     })
 }
 
-/// What is said of crashed starts, where they are a loss.
-fn crashes(before: &Tried, after: &Tried) -> Option<String> {
-    let is_new = before.crashed == 0;
-    let p = exact(
-        [before.crashed.into(), before.starts.into()],
-        [after.crashed.into(), after.starts.into()],
+/// Whether more starts of a side were lost where none of the baseline's was, or beyond chance more of them; each side is lost starts and all. `None`
+/// where no larger share was lost.
+fn is_loss(before: [u64; 2], after: [u64; 2]) -> Option<bool> {
+    let is_more = after[0] * before[1] > before[0] * after[1];
+    is_more.then(|| before[0] == 0 || exact(before, after) <= ALPHA)
+}
+
+/// What is said of crashed starts, where more of them crashed.
+fn crashes(before: &Tried, after: &Tried) -> Option<Lost> {
+    let of = |tried: &Tried| [tried.crashed.into(), tried.starts.into()];
+    let is_regression = is_loss(of(before), of(after))?;
+    let text = format!(
+        "{} of {} starts crashed, baseline {} of {}",
+        after.crashed, after.starts, before.crashed, before.starts
     );
-    (after.crashed > 0 && before.starts > 0 && (is_new || p <= ALPHA)).then(|| {
-        format!(
-            "{} of {} starts crashed, baseline {} of {}",
-            after.crashed, after.starts, before.crashed, before.starts
-        )
-    })
+    Some(Lost { text, is_regression })
 }
 
 /// The reason of the first failure.
@@ -368,17 +385,25 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_where_none_was_is_a_loss_and_one_among_many_is_none() {
-        let told = |before, after| crashes(&before, &after);
+    fn a_crash_where_none_was_is_a_loss_and_more_of_some_may_be_chance() {
+        let lost = |before, after| crashes(&before, &after).map(|lost| lost.is_regression);
+        let told = crashes(&starts(0, 5), &starts(3, 5)).expect("more crashed");
+        assert_eq!(told.text, "3 of 5 starts crashed, baseline 0 of 5");
+        assert_eq!(lost(starts(0, 5), starts(1, 5)), Some(true));
         assert_eq!(
-            told(starts(0, 5), starts(3, 5)).as_deref(),
-            Some("3 of 5 starts crashed, baseline 0 of 5")
+            lost(starts(1, 5), starts(4, 5)),
+            Some(false),
+            "shown: it may be chance"
         );
-        assert!(told(starts(0, 5), starts(1, 5)).is_some());
-        assert!(told(starts(1, 5), starts(2, 5)).is_none());
-        assert!(told(starts(1, 20), starts(9, 20)).is_some());
-        assert!(told(starts(0, 5), starts(0, 5)).is_none());
-        assert!(told(starts(0, 0), starts(5, 5)).is_none());
+        assert_eq!(lost(starts(1, 20), starts(9, 20)), Some(true));
+        for (before, after) in [
+            ((0, 5), (0, 5)),
+            ((2, 5), (2, 5)),
+            ((2, 5), (1, 5)),
+            ((0, 0), (5, 5)),
+        ] {
+            assert_eq!(lost(starts(before.0, before.1), starts(after.0, after.1)), None);
+        }
     }
 
     #[test]
