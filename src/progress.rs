@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::base::clock::{self, Moment};
 use crate::base::ids::CellKey;
-use crate::base::text::{counted, one_line};
+use crate::base::text::{counted, is_control, one_line};
 use crate::results::record::event::Event;
 
 /// Draws what happens in a run.
@@ -319,7 +319,7 @@ fn measured(count: usize) -> String {
 }
 
 fn short(text: &str, length: usize) -> String {
-    let clean: String = text.chars().filter(|c| !c.is_control()).collect();
+    let clean: String = text.chars().filter(|letter| !is_control(*letter)).collect();
     if clean.chars().count() <= length {
         clean
     } else {

@@ -7,6 +7,8 @@ use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
+use crate::base::text::is_control;
+
 /// Replaces secret values by `***`. Its `Debug` shows no value.
 #[derive(Clone, Default)]
 pub struct Redactor {
@@ -61,7 +63,7 @@ fn url_password(text: &str) -> Option<&str> {
 }
 
 impl Redactor {
-    /// A redactor of those of these values that are long enough ([`is_hidden`]). Each is also looked for as JSON, URLs and base64 spell
+    /// A redactor of those of these values that are long enough ([`is_hidden`]). Each is also looked for as JSON, URLs, base64 and hex spell
     /// it, and line by line where it has several, since logs are cleaned by lines.
     pub fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         Self::of(values.into_iter().filter(|value| is_hidden(value)))
@@ -86,6 +88,9 @@ impl Redactor {
             all.push(percent(value));
             if is_hidden(value) {
                 all.extend(base64(value));
+                let hex: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
+                all.push(hex.to_uppercase());
+                all.push(hex);
             }
             all.push(value.to_owned());
         }
@@ -101,7 +106,7 @@ impl Redactor {
         Self { finder: Some(finder) }
     }
 
-    /// The text without any secret, also where colours of a terminal cut one in pieces.
+    /// The text without any secret, also where colours of a terminal or other control characters cut one in pieces.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let Some(finder) = &self.finder else {
             return Cow::Borrowed(text);
@@ -115,7 +120,7 @@ impl Redactor {
             });
             clean = Cow::Owned(told);
         }
-        match hidden_between_colors(finder, &clean) {
+        match hidden_between_controls(finder, &clean) {
             Some(told) => Cow::Owned(told),
             None => clean,
         }
@@ -125,9 +130,22 @@ impl Redactor {
 /// How an escape character is written, also where a text quotes it.
 const ESCAPES: [&str; 4] = ["\u{1b}", "\\u001b", "\\x1b", "\\033"];
 
-/// The text with those secrets hidden that have sequences of a terminal in them; `None` where there is none.
-fn hidden_between_colors(finder: &AhoCorasick, text: &str) -> Option<String> {
-    ESCAPES.iter().find(|escape| text.contains(**escape))?;
+/// How a text quotes other control characters that split no line.
+const QUOTED: [&str; 8] = [
+    "\\u0000", "\\u0007", "\\u0008", "\\u000d", "\\u007f", "\\b", "\\r", "\\x08",
+];
+
+/// The text with those secrets hidden that have sequences of a terminal or other control characters in them; `None` where there is none.
+fn hidden_between_controls(finder: &AhoCorasick, text: &str) -> Option<String> {
+    let has_control = text.chars().any(is_unseen);
+    let is_quoted = || {
+        text.contains('\\')
+            && (ESCAPES.iter().any(|escape| text.contains(*escape))
+                || QUOTED.iter().any(|one| text.contains(*one)))
+    };
+    if !has_control && !is_quoted() {
+        return None;
+    }
     let mut plain = String::with_capacity(text.len());
     // Where each byte of the plain text stands in the whole one.
     let mut places = Vec::with_capacity(text.len());
@@ -152,23 +170,43 @@ fn hidden_between_colors(finder: &AhoCorasick, text: &str) -> Option<String> {
     (from > 0).then(|| told + &text[from..])
 }
 
-/// The length of the terminal's sequence that a text begins with; 0 where it begins with none.
+/// Whether a character is one that a terminal does not show, and that ends no line.
+fn is_unseen(letter: char) -> bool {
+    is_control(letter) && !matches!(letter, '\n' | '\t')
+}
+
+/// The length of the terminal's sequence or other control character that a text begins with; 0 where it begins with none.
 fn sequence(text: &str) -> usize {
     let Some(escape) = ESCAPES.iter().find(|escape| text.starts_with(**escape)) else {
-        return 0;
+        let quoted = QUOTED.iter().find(|quoted| text.starts_with(**quoted));
+        let unseen = || text.chars().next().filter(|letter| is_unseen(*letter));
+        return quoted.map_or_else(|| unseen().map_or(0, char::len_utf8), |quoted| quoted.len());
     };
     let rest = &text.as_bytes()[escape.len()..];
-    if rest.first() != Some(&b'[') {
-        return escape.len();
+    match rest.first() {
+        Some(b'[') => {
+            let inner = rest[1..]
+                .iter()
+                .take_while(|byte| (0x20..0x40).contains(*byte))
+                .count();
+            let end = rest
+                .get(1 + inner)
+                .is_some_and(|byte| (0x40..0x7f).contains(byte));
+            escape.len() + 1 + inner + usize::from(end)
+        }
+        // A title or a link: up to a bell or an escape character with a backslash; without an end only what introduces it.
+        Some(b']') => {
+            let rest = &text[escape.len()..];
+            let line = rest.lines().next().unwrap_or("");
+            let ends = ["\u{7}", "\\u0007", "\u{1b}\\", "\\u001b\\\\"];
+            let end = ends
+                .iter()
+                .filter_map(|end| Some(line.find(end)? + end.len()))
+                .min();
+            escape.len() + end.unwrap_or(1)
+        }
+        _ => escape.len(),
     }
-    let inner = rest[1..]
-        .iter()
-        .take_while(|byte| (0x20..0x40).contains(*byte))
-        .count();
-    let end = rest
-        .get(1 + inner)
-        .is_some_and(|byte| (0x40..0x7f).contains(byte));
-    escape.len() + 1 + inner + usize::from(end)
 }
 
 impl fmt::Debug for Redactor {
@@ -234,12 +272,26 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_colors_cut_is_found() {
+    fn a_secret_that_control_characters_cut_is_found() {
         let redactor = Redactor::new(["hf_secretSECRET"]);
         for escape in ["\u{1b}[1;36m", "\\u001b[36m", "\u{1b}[0m\u{1b}[1m"] {
             let text = format!("key {escape}hf_secre{escape}tSECRET{escape} end é");
             assert_eq!(redactor.redact(&text), format!("key {escape}***{escape} end é"));
         }
+        for cut in ["\u{8}", "\0", "\r", "\\u0008", "\u{1b}]0;title\u{7}", "\u{202e}"] {
+            let text = format!("key hf_secre{cut}tSECRET, end é");
+            assert_eq!(redactor.redact(&text), "key ***, end é", "{cut:?}");
+        }
+        let wide: String = "key hf_secretSECRET"
+            .chars()
+            .flat_map(|letter| [letter, '\0'])
+            .collect();
+        assert_eq!(redactor.redact(&wide), "k\0e\0y\0 \0***\0");
+        let hex: String = "hf_secretSECRET"
+            .bytes()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        assert_eq!(redactor.redact(&format!("key {hex}.")), "key ***.");
         let plain = "\u{1b}[31mred\u{1b}[0m, \u{1b}";
         assert_eq!(redactor.redact(plain), plain);
     }

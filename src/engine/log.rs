@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::base::clock::{self, Moment};
 use crate::base::secrets::Redactor;
+use crate::base::text::is_control;
 use crate::matrix::plan::{Blame, DeadSign, Signs};
 use crate::results::record::cell::FailureClass;
 use crate::results::store;
@@ -364,7 +365,7 @@ fn without_colors(text: &str) -> String {
                 while chars.next().is_some_and(|c| !('@'..='~').contains(&c)) {}
             }
             '\t' => clean.push('\t'),
-            c if c.is_control() => {}
+            c if is_control(c) => {}
             c => clean.push(c),
         }
     }

@@ -37,6 +37,7 @@ use std::fmt;
 
 pub use tables::Shown;
 
+use crate::base::text::is_control;
 use crate::judge::metrics::Better;
 use crate::results::record::validity::Family;
 
@@ -267,8 +268,7 @@ pub fn draw(table: &Table, format: Format) -> String {
 pub(crate) fn plain(text: &str) -> String {
     let harmless = |character: char| match character {
         '\n' | '\r' | '\t' => ' ',
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
-        other if other.is_control() => '\u{fffd}',
+        other if is_control(other) => '\u{fffd}',
         other => other,
     };
     text.chars().map(harmless).collect()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::result::Sheets;
+use crate::base::text::is_control;
 use crate::judge::metrics::{self, Basis, Count, Flow, Metric, Sample, Statistic};
 use crate::judge::validity::Responses;
 use crate::judge::{client, validity};
@@ -41,7 +42,7 @@ pub(super) fn failures(requests: &[Request]) -> Vec<String> {
         let message: String = message
             .chars()
             .take(WORDS)
-            .map(|character| if character.is_control() { ' ' } else { character })
+            .map(|character| if is_control(character) { ' ' } else { character })
             .collect();
         format!("  {count} × {}, such as: {message}\n", class.name())
     }));

@@ -10,6 +10,7 @@ use super::fault::{Fault, Placed, State, What};
 use super::node::{Child, DEPTH, Value};
 use super::scalar::{self, Looks};
 use super::{Mistake, Place, listed, nearest};
+use crate::base::text::is_control;
 
 /// Values looked at in one pass before a nest of aliases is taken for endless.
 const VISITS: usize = 1_000_000;
@@ -314,7 +315,7 @@ fn found(child: &Child) -> String {
             let mut short: String = text
                 .chars()
                 .take(40)
-                .map(|c| if c.is_control() { ' ' } else { c })
+                .map(|c| if is_control(c) { ' ' } else { c })
                 .collect();
             if text.chars().nth(40).is_some() {
                 short.push('…');

@@ -6,7 +6,7 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet};
 
 use super::{Mistake, Place, Source};
-use crate::base::text::printable;
+use crate::base::text::{is_control, printable};
 
 /// Draws mistakes like rustc does; `color` is false for pipes and snapshots.
 pub fn draw(mistakes: &[Mistake], sources: &[Source], color: bool) -> String {
@@ -48,10 +48,10 @@ fn masked(mistakes: &[Mistake], sources: &[Source]) -> Vec<Source> {
         // Places count bytes.
         let shown = |letter: char| match letter {
             '\n' | '\t' | '\r' => letter.to_string(),
-            letter if letter.is_control() => "?".repeat(letter.len_utf8()),
+            letter if is_control(letter) => "?".repeat(letter.len_utf8()),
             letter => letter.to_string(),
         };
-        if source.text.chars().any(char::is_control) {
+        if source.text.chars().any(is_control) {
             source.text = source.text.chars().map(shown).collect::<String>().into();
         }
     }
