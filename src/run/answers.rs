@@ -6,7 +6,6 @@ use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::judge::metrics;
 use crate::load::dataset::tokenizer::{CleanUp, Tokenizer};
 use crate::load::dataset::{Content, Prompt};
 use crate::results::record::outsourced::Text;
@@ -251,7 +250,7 @@ fn count_output(request: &mut Request, tokenizer: &Tokenizer) {
 
 /// Tokens of the text that came at the first moment, where the answer has more tokens than events: one of them holds several.
 fn first_tokens(request: &Request, pieces: &[&str], count: impl Fn(&str) -> Option<usize>) -> Option<u32> {
-    let events = metrics::first_moment(&request.chunks).0;
+    let events = request.chunks.moments().first;
     let has_more = request
         .visible_tokens()
         .is_some_and(|tokens| tokens as usize > request.chunks.len());

@@ -6,7 +6,6 @@ use super::parts::{Sample, Statistic};
 use super::stats::Statistics;
 use super::{Count, Faults, Sheet};
 use crate::matrix::spec::workload::Profile;
-use crate::results::record::chunks::Chunks;
 use crate::results::record::request::Request;
 
 const COMPAT_CLASSIC: [Statistic; 4] = [Statistic::Mean, Statistic::Median, Statistic::Std, Statistic::P99];
@@ -54,11 +53,11 @@ impl Times {
         };
         let ttft = millis(sent, first.at_ns);
         let e2e = millis(sent, last.at_ns);
-        let (together, begun) = first_moment(&request.chunks);
-        let tpot = tokens_after(request, together)
+        let moments = request.chunks.moments();
+        let tpot = tokens_after(request, moments.first)
             .filter(|_| !is_gathered(request))
             .filter(|tokens| *tokens > 0)
-            .map(|tokens| millis(begun, last.at_ns) / f64::from(tokens));
+            .map(|tokens| millis(moments.first_end_ns, last.at_ns) / f64::from(tokens));
         Self {
             ttft: Some(ttft),
             e2e: Some(e2e),
@@ -67,23 +66,8 @@ impl Times {
     }
 }
 
-/// Events that follow one another no faster than this arrive at different moments.
-pub(in crate::judge) const AT_ONCE_NS: u64 = 50_000;
-
 /// By less than this factor more or fewer tokens than events, each event is taken to hold one.
 const SEVERAL: f64 = 1.25;
-
-/// How many events arrived together with the first one, and when the last of these did.
-pub fn first_moment(chunks: &Chunks) -> (usize, u64) {
-    let (mut together, mut last) = (0, 0);
-    for chunk in chunks.iter() {
-        if together > 0 && chunk.at_ns.saturating_sub(last) > AT_ONCE_NS {
-            break;
-        }
-        (together, last) = (together + 1, chunk.at_ns);
-    }
-    (together, last)
-}
 
 /// Tokens in the events after the first so many; `None` where nobody counted, or nothing came after them.
 fn tokens_after(request: &Request, events: usize) -> Option<u32> {
@@ -93,7 +77,7 @@ fn tokens_after(request: &Request, events: usize) -> Option<u32> {
     }
     let per_event = f64::from(tokens) / request.chunks.len() as f64;
     let is_each = per_event < SEVERAL && per_event * SEVERAL > 1.0;
-    let is_known = !is_each || request.chunks.iter().all(|chunk| chunk.tokens.is_some());
+    let is_known = !is_each || request.chunks.are_counted();
     let known = is_known.then(|| chunk_tokens(request)).flatten();
     let first: u32 = match known {
         Some(tokens) => tokens.iter().take(events).sum(),
@@ -121,32 +105,13 @@ pub fn is_gathered(request: &Request) -> bool {
     if chunks.is_empty() || (tokens as usize).max(chunks.len()) <= 1 {
         return false;
     }
-    let (moments, largest) = moments(chunks);
+    let moments = chunks.moments();
+    let largest = match moments.bytes {
+        0 => 0.0,
+        all => moments.largest as f64 / all as f64,
+    };
     let most = AT_ONCE_TOKENS.max(AT_ONCE_SHARE * f64::from(tokens));
-    moments == 1 || f64::from(tokens) * largest > most
-}
-
-/// At how many moments an answer came, and the share of its text that the largest of them brought.
-fn moments(chunks: &Chunks) -> (usize, f64) {
-    let (mut all, mut largest, mut moment) = (0u64, 0u64, 0u64);
-    let mut moments = 1;
-    let mut last = None::<u64>;
-    for chunk in chunks.iter() {
-        let is_later = last.is_some_and(|last| chunk.at_ns.saturating_sub(last) > AT_ONCE_NS);
-        moments += usize::from(is_later);
-        moment = if is_later { 0 } else { moment } + u64::from(chunk.bytes);
-        largest = largest.max(moment);
-        all += u64::from(chunk.bytes);
-        last = Some(chunk.at_ns);
-    }
-    (
-        moments,
-        if all == 0 {
-            0.0
-        } else {
-            largest as f64 / all as f64
-        },
-    )
+    moments.count == 1 || f64::from(tokens) * largest > most
 }
 
 /// So many answers in a hundred may arrive at one moment before figures of the times between tokens stand on too few.
@@ -333,6 +298,14 @@ pub(super) fn token_gaps(request: &Request) -> Vec<f64> {
     gaps
 }
 
+/// Whether it is known how many tokens each event carried ([`chunk_tokens`]).
+pub(super) fn has_chunk_tokens(request: &Request) -> bool {
+    let chunks = &request.chunks;
+    let is_told = chunks.are_counted() && request.hidden_tokens() == 0;
+    let is_shared = |tokens: u32| tokens as usize == chunks.len() || chunks.moments().bytes > 0;
+    is_told || request.visible_tokens().is_some_and(is_shared)
+}
+
 /// How many tokens each event carried. Where the server does not say so in every event, the answer's tokens are shared out by
 /// bytes of text, which keeps their sum and their order. `None` where nobody counted.
 pub(super) fn chunk_tokens(request: &Request) -> Option<Vec<u32>> {
@@ -352,7 +325,7 @@ pub(super) fn chunk_tokens(request: &Request) -> Option<Vec<u32>> {
     if tokens as usize == chunks.len() {
         return Some(vec![1; chunks.len()]);
     }
-    let all: u64 = chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum();
+    let all = chunks.moments().bytes;
     if all == 0 {
         return None;
     }

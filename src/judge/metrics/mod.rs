@@ -28,8 +28,7 @@ use std::time::Duration;
 
 pub use cache::{CacheHits, CacheTiers, cache_hits};
 pub use intervals::{intervals, order_interval};
-pub(in crate::judge) use latency::AT_ONCE_NS;
-pub use latency::{first_moment, is_gathered};
+pub use latency::is_gathered;
 pub use mended::{Held, generated_tokens, held, mended};
 pub use metric::{Better, Metric, Unit};
 pub use parts::{Count, Flow, Sample, Statistic, Target};

@@ -2,7 +2,7 @@
 
 use super::Sheet;
 use super::compat::{Answer, answers};
-use super::latency::chunk_tokens;
+use super::latency::{chunk_tokens, has_chunk_tokens};
 use super::mended::sound;
 use super::metric::Metric;
 use super::throughput::window_s;
@@ -128,7 +128,7 @@ fn overlap(requests: &[Request]) -> Option<i64> {
 fn peak_output(requests: &[Request]) -> Option<f64> {
     window_s(requests).filter(|window| *window >= 1.0)?;
     let completed: Vec<&Request> = requests.iter().filter(|request| request.is_completed()).collect();
-    if !completed.iter().all(|request| chunk_tokens(request).is_some()) {
+    if !completed.iter().all(|request| has_chunk_tokens(request)) {
         return None;
     }
     Some(most_within(&completed, TOGETHER) as f64)
@@ -147,7 +147,7 @@ fn arrivals(request: &Request) -> impl Iterator<Item = (u64, u64)> + '_ {
 /// arrivals are looked at one by one, and so on until no other part can beat what was found.
 fn most_within(requests: &[&Request], together: usize) -> u64 {
     let all = || requests.iter().flat_map(|request| arrivals(request));
-    let count = all().count();
+    let count: usize = requests.iter().map(|request| request.chunks.len()).sum();
     if count <= together {
         return most_of(all().collect(), |_| true);
     }
@@ -197,7 +197,8 @@ fn most_within(requests: &[&Request], together: usize) -> u64 {
 
 /// The most tokens within a second that ends with an arrival at such a moment.
 fn most_of(mut arrivals: Vec<(u64, u64)>, is_end: impl Fn(u64) -> bool) -> u64 {
-    arrivals.sort_unstable();
+    // Those of an answer are in order, which a stable sort makes use of.
+    arrivals.sort_by_key(|(at, _)| *at);
     let (mut oldest, mut within, mut peak) = (0, 0, 0);
     for &(at, tokens) in &arrivals {
         within += tokens;

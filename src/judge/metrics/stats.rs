@@ -2,7 +2,7 @@
 //!
 //! Nothing here knows what a value means; an empty sample has no statistic.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Below this many values numpy adds from left to right.
 const UNROLLED: usize = 8;
@@ -48,34 +48,27 @@ impl Statistics {
         let mean = sum_each(&mut values(), n) / n as f64;
         let mut squares = values().map(|value| (value - mean) * (value - mean));
         let std = (sum_each(&mut squares, n) / n as f64).sqrt();
-        let places = PERCENTS.iter().flat_map(|q| around(n, *q));
-        let places: Vec<usize> = places.chain([(n - 1) / 2, n / 2, n - 1]).collect();
-        let found = at_places(&values, &places, most);
+        let places: Vec<usize> = told_places(n).into_iter().collect();
+        Some(Self::at(&at_places(&values, &places, most), n, mean, std))
+    }
+
+    /// The statistics of a sample; `None` if it is empty.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mean = mean(values)?;
+        let found = selected(values.to_vec(), told_places(values.len()));
+        Some(Self::at(&found, values.len(), mean, deviation(values, mean)))
+    }
+
+    /// The statistics of values of which those at the [`told_places`] are known.
+    fn at(found: &BTreeMap<usize, f64>, n: usize, mean: f64, std: f64) -> Self {
         let at = |place: usize| found[&place];
-        Some(Self {
+        Self {
             mean,
             median: middle(n, at),
             std,
             percentiles: PERCENTS.map(|q| between(n, q, at)),
             max: at(n - 1),
-        })
-    }
-
-    /// The statistics of a sample; `None` if it is empty.
-    pub fn of(values: &[f64]) -> Option<Self> {
-        if values.is_empty() {
-            return None;
         }
-        let mut sorted = values.to_vec();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let mean = mean(values)?;
-        Some(Self {
-            mean,
-            median: median(&sorted),
-            std: deviation(values, mean),
-            percentiles: PERCENTS.map(|q| percentile(&sorted, q)),
-            max: *sorted.last().expect("an empty sample was turned away above"),
-        })
     }
 
     /// The same statistics in a unit of which there are `factor` to one.
@@ -149,6 +142,24 @@ fn around(n: usize, q: f64) -> [usize; 2] {
     let last = n - 1;
     let low = ((last as f64 * (q / 100.0)).floor() as usize).min(last);
     [low, (low + 1).min(last)]
+}
+
+/// The places in sorted values that [`Statistics`] are told by.
+fn told_places(n: usize) -> BTreeSet<usize> {
+    let percents = PERCENTS.iter().flat_map(|q| around(n, *q));
+    percents.chain([(n - 1) / 2, n / 2, n - 1]).collect()
+}
+
+/// The values at some places of the values as they would be sorted.
+fn selected(mut values: Vec<f64>, places: BTreeSet<usize>) -> BTreeMap<usize, f64> {
+    let (mut rest, mut before) = (&mut values[..], 0);
+    let mut found = BTreeMap::new();
+    for place in places {
+        let (_, value, after) = rest.select_nth_unstable_by(place - before, f64::total_cmp);
+        found.insert(place, *value);
+        (rest, before) = (after, place + 1);
+    }
+    found
 }
 
 fn between(n: usize, q: f64, at: impl Fn(usize) -> f64) -> f64 {
@@ -267,10 +278,6 @@ fn sum_each(values: &mut impl Iterator<Item = f64>, n: usize) -> f64 {
         *place = value;
     }
     sum(&block[..n])
-}
-
-fn median(sorted: &[f64]) -> f64 {
-    middle(sorted.len(), |place| sorted[place])
 }
 
 fn middle(n: usize, at: impl Fn(usize) -> f64) -> f64 {

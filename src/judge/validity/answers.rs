@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::responses::{most_report_more, reported_tokens, some_report_more};
 use super::{Evidence, found, percent};
-use crate::judge::metrics::{self, AT_ONCE_NS, Metric};
+use crate::judge::metrics::{self, Metric};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::request::{Request, by_class, is_same_model};
@@ -219,23 +219,14 @@ fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 
 /// How many events of an answer arrive at one moment on average, where that is more than usual and not because the client looked late.
 fn together(evidence: &Evidence<'_>) -> Option<f64> {
-    let (mut events, mut arrivals, mut waited_ms) = (0usize, 0usize, 0.0);
-    for request in evidence.completed() {
-        let mut last = None;
-        for chunk in &request.chunks {
-            events += 1;
-            let gap = last.map(|last| chunk.at_ns.saturating_sub(last));
-            if gap.is_none_or(|gap| gap > AT_ONCE_NS) {
-                arrivals += 1;
-                waited_ms += gap.map_or(0.0, |gap| gap as f64 / 1e6);
-            }
-            last = Some(chunk.at_ns);
-        }
+    let (mut answers, mut events, mut arrivals, mut waited_ms) = (0, 0, 0, 0.0);
+    for request in evidence.completed().filter(|request| !request.chunks.is_empty()) {
+        let moments = request.chunks.moments();
+        answers += 1;
+        events += request.chunks.len();
+        arrivals += moments.count;
+        waited_ms += moments.waited_ns as f64 / 1e6;
     }
-    let answers = evidence
-        .completed()
-        .filter(|request| !request.chunks.is_empty())
-        .count();
     let waits = arrivals.checked_sub(answers).filter(|waits| *waits > 0)?;
     let late = evidence.summary.client.and_then(|client| client.late);
     let is_late = late.is_some_and(|late| late.p90_ms > waited_ms / waits as f64 / 2.0);

@@ -16,6 +16,9 @@ use super::request::{Chunk, ChunkKind};
 const PACKED: usize = 6;
 const RESERVED: usize = 4096;
 
+/// Events that follow one another no faster than this arrive at different moments.
+const AT_ONCE_NS: u64 = 50_000;
+
 /// Events in order of arrival. A clone of those of an answer that is over shares them.
 #[derive(Clone, Default)]
 pub struct Chunks {
@@ -69,6 +72,42 @@ struct Packed {
     /// Bytes of text in all of them, and up to where it is a thought.
     text: usize,
     thought: usize,
+    moments: Moments,
+}
+
+/// At which moments events arrived; those that arrive together are of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moments {
+    /// How many moments there are.
+    pub count: usize,
+    /// How many events are of the first one.
+    pub first: usize,
+    /// When the last of these arrived.
+    pub first_end_ns: u64,
+    /// The sum of the times between one moment and the next.
+    pub waited_ns: u64,
+    /// Bytes that all of them brought.
+    pub bytes: u64,
+    /// The most that one of them brought.
+    pub largest: u64,
+    /// What the last one brought so far.
+    latest: u64,
+}
+
+impl Moments {
+    fn add(&mut self, chunk: Chunk, before: Option<Chunk>) {
+        let gap = before.map(|before| chunk.at_ns.saturating_sub(before.at_ns));
+        let is_new = gap.is_none_or(|gap| gap > AT_ONCE_NS);
+        self.count += usize::from(is_new);
+        self.waited_ns = self.waited_ns.saturating_add(gap.filter(|_| is_new).unwrap_or(0));
+        if self.count == 1 {
+            self.first += 1;
+            self.first_end_ns = chunk.at_ns;
+        }
+        self.latest = if is_new { 0 } else { self.latest } + u64::from(chunk.bytes);
+        self.largest = self.largest.max(self.latest);
+        self.bytes += u64::from(chunk.bytes);
+    }
 }
 
 /// As what they are read.
@@ -89,6 +128,7 @@ impl Chunks {
         debug_assert_eq!(self.view, View::Recorded, "a view is not added to");
         let events = &mut *self.events;
         pack(events.bytes.end(), chunk, events.last);
+        events.moments.add(chunk, events.last);
         events.first.get_or_insert(chunk);
         events.last = Some(chunk);
         events.length += 1;
@@ -136,6 +176,11 @@ impl Chunks {
     pub fn last(&self) -> Option<Chunk> {
         let last = self.events.last?;
         Some(self.seen(last, self.events.length.saturating_sub(1), self.events.text))
+    }
+
+    /// At which moments they arrived.
+    pub fn moments(&self) -> Moments {
+        self.events.moments
     }
 
     /// Whether each tells how many tokens there are so far.
