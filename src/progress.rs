@@ -232,6 +232,7 @@ impl State {
                 output_tokens_per_s,
                 tail,
                 post_mortem,
+                ..
             } => {
                 self.ended += 1;
                 self.expected.remove(&measurement.cell);

@@ -705,7 +705,7 @@ fn listeners(
         events.listen(|event| {
             print(&format!(
                 "{}\n",
-                serde_json::to_string(event).expect("events are JSON")
+                serde_json::to_string(&store::Line::now(event)).expect("events are JSON")
             ))
         });
     } else {

@@ -444,6 +444,13 @@ impl<'a> Course<'a> {
                 .figures
                 .get(&Definitions::Matrix)
                 .and_then(|figures| figures.get("output_throughput_tok_s").copied().flatten()),
+            verdict: summary.validity.as_ref().map(|validity| validity.verdict),
+            codes: summary
+                .validity
+                .iter()
+                .flat_map(|validity| &validity.reasons)
+                .map(|reason| reason.code)
+                .collect(),
             tail: match &summary.ending {
                 // What a start said last was told when it failed.
                 Ending::Failed { phase, tail, .. } if *phase != Phase::Launch => last(tail),

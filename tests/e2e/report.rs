@@ -190,6 +190,26 @@ fn an_answer_that_cannot_be_written_ends_with_6() {
     assert_eq!(ended.stderr, "");
 }
 
+#[test]
+fn events_have_their_time_and_cells_their_verdict() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], SHORT));
+    let ran = bench
+        .call(&["run", "matrices/m.yaml", "--no-calibration", "--json"])
+        .exits(0);
+    let event = |line: &str| -> serde_json::Value { serde_json::from_str(line).expect("a line is JSON") };
+    let events: Vec<serde_json::Value> = ran.stdout.lines().map(event).collect();
+    assert!(
+        events.iter().all(|event| event["at"].is_string()),
+        "{}",
+        ran.stdout
+    );
+    let ended = events.iter().find(|event| event["event"] == "cell-ended");
+    let ended = ended.expect("a cell ended");
+    assert!(ended["verdict"].is_string(), "{ended}");
+    let codes = ended["codes"].as_array().expect("codes are a list");
+    assert!(codes.contains(&"simulated".into()), "{ended}");
+}
+
 /// A place that cannot be written is a wrong flag.
 #[test]
 fn a_file_in_the_place_of_a_folder_is_a_wrong_flag() {

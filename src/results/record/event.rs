@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{LaunchId, RunId};
 use crate::matrix::plan::Measurement;
+use crate::results::record::validity::{Code, Verdict};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -110,6 +111,12 @@ pub enum Event {
         seconds: f64,
         /// Output tokens per second, where it has them.
         output_tokens_per_s: Option<f64>,
+        /// How far its figures can be believed, where that was judged.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        verdict: Option<Verdict>,
+        /// What was found in it, notes included.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        codes: Vec<Code>,
         /// The engine's last log lines, where it failed under load.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tail: Vec<String>,

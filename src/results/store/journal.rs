@@ -55,11 +55,7 @@ impl Journal {
         if !event.is_kept() {
             return Ok(());
         }
-        let line = Line {
-            at: clock::timestamp(),
-            event: event.clone(),
-        };
-        let text = json(&line, Form::Line, &self.redactor);
+        let text = json(&Line::now(event), Form::Line, &self.redactor);
         let written = self
             .file
             .write_all(text.as_bytes())
@@ -113,11 +109,21 @@ pub fn read(path: &Path) -> io::Result<Told> {
 }
 
 /// An event with its time: the event's own fields, and `at` before them.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Value", try_from = "Value")]
-struct Line {
+pub struct Line {
     at: String,
     event: Event,
+}
+
+impl Line {
+    /// An event with the present time.
+    pub fn now(event: &Event) -> Self {
+        Self {
+            at: clock::timestamp(),
+            event: event.clone(),
+        }
+    }
 }
 
 impl From<Line> for Value {

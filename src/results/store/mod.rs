@@ -48,7 +48,7 @@ use std::path::{Path, PathBuf};
 
 pub use atomic::settle;
 pub use clean::redacted;
-pub use journal::Journal;
+pub use journal::{Journal, Line};
 pub use lock::writer_of;
 pub use log::Log;
 pub use reader::{Listed, Run, Unfinished, about, latest, list, plan};

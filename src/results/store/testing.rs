@@ -357,6 +357,8 @@ pub fn measure(store: &Store, plan: &Plan) {
             reason: None,
             seconds: 2.5,
             output_tokens_per_s: None,
+            verdict: None,
+            codes: Vec::new(),
             tail: Vec::new(),
             post_mortem: None,
         };

@@ -112,8 +112,14 @@ impl Store {
             }
             made => made.tried("make the folder", &folder)?,
         }
-        atomic::sync_folder(root).tried("sync", root)?;
-        Self::locked(run, folder, redactor)
+        let made = atomic::sync_folder(root)
+            .tried("sync", root)
+            .and_then(|()| Self::locked(run, folder.clone(), redactor));
+        if made.is_err() {
+            // Nobody else has anything in it yet, and its name is free for the next try.
+            let _ = fs::remove_dir_all(folder);
+        }
+        made
     }
 
     /// Opens a run to go on with it.
