@@ -21,6 +21,20 @@ pub fn printable(text: &str) -> String {
         .collect()
 }
 
+/// As [`printable`], with sequences that colour a terminal left in.
+pub fn colored(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut parts = text.split("\u{1b}[");
+    clean.push_str(&printable(parts.next().unwrap_or_default()));
+    for part in parts {
+        let end = part.find(|letter: char| !letter.is_ascii_digit() && letter != ';');
+        let is_color = end.is_some_and(|end| part[end..].starts_with('m'));
+        clean.push_str(if is_color { "\u{1b}[" } else { "[" });
+        clean.push_str(&printable(part));
+    }
+    clean
+}
+
 /// The text as one line: line ends become spaces, and other control characters are left out. CI reads commands from the beginnings of
 /// lines.
 pub fn one_line(text: &str) -> String {
@@ -42,5 +56,10 @@ mod tests {
         let text = "1.0\n::error::pwn\u{1b}[31m\u{9b}2J\tend\u{202e}";
         assert_eq!(one_line(text), "1.0 ::error::pwn[31m2J end");
         assert_eq!(printable(text), "1.0\n::error::pwn[31m2J\tend");
+        assert_eq!(colored(text), "1.0\n::error::pwn\u{1b}[31m2J\tend");
+        assert_eq!(
+            colored("\u{1b}[2J\u{1b}]0;x\u{7}\u{1b}[0m\u{1b}["),
+            "[2J]0;x\u{1b}[0m["
+        );
     }
 }

@@ -11,7 +11,7 @@ use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
 use crate::base::text::counted;
 use crate::cli::{self, ImportArgs, VERSION};
-use crate::commands::{Outcome, Refusal, complain, print, report};
+use crate::commands::{Outcome, Refusal, bytes_of, complain, print, report};
 use crate::exit::Exit;
 use crate::report::import::{self, Declared, Keep, Reading};
 use crate::report::quiet;
@@ -39,17 +39,12 @@ pub fn execute(args: &ImportArgs) -> Outcome {
         Some(name) => RunId::new(name),
         None => Store::new_run_id(&args.results, name, &redactor),
     };
-    let refused = |error: StoreError| {
-        let said = match error {
-            StoreError::Exists { path } => {
-                format!(
-                    "`{}` exists; a run is never overwritten: choose another `--name`, or leave it out",
-                    path.display()
-                )
-            }
-            other => other.to_string(),
-        };
-        Refusal::usage(format!("error: {said}\n"))
+    let refused = |error: StoreError| match error {
+        StoreError::Exists { path } => Refusal::usage(format!(
+            "error: `{}` exists; a run is never overwritten: choose another `--name`, or leave it out\n",
+            path.display()
+        )),
+        other => Refusal::unwritable(other.into()),
     };
     let store = Store::create(&args.results, &run, redactor).map_err(refused)?;
     let machine = Machine {
@@ -118,11 +113,14 @@ fn fill(
     ))
 }
 
+/// The largest file that is read, in MiB.
+const LARGEST: u64 = 1024;
+
 /// Every file, or every mistake.
 fn read(args: &ImportArgs) -> Result<Vec<Reading>, Refusal> {
     let (mut readings, mut mistakes) = (Vec::new(), String::new());
     for path in &args.files {
-        let bytes = match fs::read(path) {
+        let bytes = match bytes_of(path, LARGEST) {
             Ok(bytes) => bytes,
             Err(error) => {
                 mistakes.push_str(&format!("error: cannot read `{}`: {error}\n", path.display()));

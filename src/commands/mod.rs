@@ -32,11 +32,12 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::base::secrets::{Redactor, secret_of};
+use crate::base::text::colored;
 use crate::cli::{Cli, Color, Command, PullWish, variable, variables};
 use crate::engine;
 use crate::exit::Exit;
 use crate::matrix::spec::source::{self, Mistake, Source};
-pub(crate) use read::{Read, read};
+pub(crate) use read::{Read, bytes_of, read};
 
 /// What a subcommand ends with: an exit code, or a message and an exit code.
 pub type Outcome = Result<Exit, Refusal>;
@@ -133,7 +134,7 @@ pub fn supervised(cli: Cli) -> Outcome {
 /// Why it was not done, with the exit code.
 pub fn execute(cli: Cli) -> Outcome {
     let outcome = dispatch(cli).map_err(|refusal| Refusal {
-        message: secrets().redact(&refusal.message).into_owned(),
+        message: colored(&secrets().redact(&refusal.message)),
         ..refusal
     });
     match UNWRITTEN.get() {

@@ -33,18 +33,25 @@ impl Read {
     }
 }
 
-/// The largest matrix that is read, in bytes.
-const LARGEST: u64 = 64 << 20;
+/// The largest matrix that is read, in MiB.
+const LARGEST: u64 = 64;
 
-/// The text of a matrix, which is no device without an end.
+/// The text of a matrix.
 fn text_of(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    let read = std::fs::File::open(path)?
-        .take(LARGEST + 1)
-        .read_to_string(&mut text);
-    match text.len() as u64 > LARGEST {
-        true => Err(std::io::Error::other("it is larger than 64 MiB, and no matrix")),
-        false => read.map(|_| text),
+    String::from_utf8(bytes_of(path, LARGEST)?).map_err(std::io::Error::other)
+}
+
+/// The bytes of a file, which is no device without an end.
+pub(crate) fn bytes_of(path: &Path, largest_mib: u64) -> std::io::Result<Vec<u8>> {
+    let largest = largest_mib << 20;
+    let mut bytes = Vec::new();
+    let mut file = std::fs::File::open(path)?.take(largest + 1);
+    file.read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > largest {
+        true => Err(std::io::Error::other(format!(
+            "it is larger than {largest_mib} MiB"
+        ))),
+        false => Ok(bytes),
     }
 }
 
