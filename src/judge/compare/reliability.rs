@@ -63,21 +63,28 @@ pub fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failure> {
             rises.push((*key, Rise { before, after }));
         }
     }
-    let of_requests: Vec<f64> = rises.iter().map(|(_, rise)| rise.chance_of_requests()).collect();
-    let of_requests = multiplicity::holm_adjusted(&of_requests, of_requests.len());
-    let of_starts = chances_of_starts(&rises.iter().map(|(_, rise)| rise.shifts()).collect::<Vec<_>>());
-    for (((key, rise), of_requests), of_starts) in rises.iter().zip(of_requests).zip(of_starts) {
-        // Starts may be more alike than chance makes them.
-        let is_regression = of_starts <= ALPHA;
-        if rise.size() > REQUEST_BOUND && of_requests <= ALPHA {
-            found.push(Failure {
-                cell: (*key).clone(),
-                text: rise.told(is_regression),
-                is_regression,
-            });
-        }
+    let (keys, rises): (Vec<_>, Vec<Rise>) = rises.into_iter().unzip();
+    for ((key, rise), is_regression) in keys.into_iter().zip(&rises).zip(judged(&rises)) {
+        found.extend(is_regression.map(|is_regression| Failure {
+            cell: key.clone(),
+            text: rise.told(is_regression),
+            is_regression,
+        }));
     }
     found
+}
+
+/// Whether rises of failed requests are regressions, among all of them; `None` of those that may be chance even where every request fails by itself.
+fn judged(rises: &[Rise]) -> Vec<Option<bool>> {
+    let of_requests: Vec<f64> = rises.iter().map(Rise::chance_of_requests).collect();
+    let of_requests = multiplicity::holm_adjusted(&of_requests, of_requests.len());
+    let of_starts = chances_of_starts(&rises.iter().map(Rise::shifts).collect::<Vec<_>>());
+    let chances = of_requests.into_iter().zip(of_starts);
+    let judge = |(rise, (of_requests, of_starts)): (&Rise, (f64, f64))| {
+        // Starts may be more alike than chance makes them, so both count.
+        (rise.size() > REQUEST_BOUND && of_requests <= ALPHA).then_some(of_starts <= ALPHA)
+    };
+    rises.iter().zip(chances).map(judge).collect()
 }
 
 /// What is said of a loss that may be chance.
@@ -374,6 +381,7 @@ fn exact([failed, tries]: [u64; 2], [also_failed, also_tries]: [u64; 2]) -> f64 
 
 #[cfg(test)]
 mod tests {
+    use super::super::decision::synthetic::Dice;
     use super::*;
 
     fn starts(crashed: u32, starts: u32) -> Tried {
@@ -417,16 +425,60 @@ mod tests {
 
     /// Failed requests of starts of a thousand.
     fn rise(before: &[u64], after: &[u64]) -> Rise {
+        rise_of(before, after, 1000)
+    }
+
+    fn rise_of(before: &[u64], after: &[u64], requests: u64) -> Rise {
         let tried = |failed: &[u64]| Tried {
             starts: failed.len() as u32,
             crashed: 0,
-            requests: 1000 * failed.len() as u64,
+            requests: requests * failed.len() as u64,
             failed: failed.iter().sum(),
-            by_start: failed.iter().map(|failed| [*failed, 1000]).collect(),
+            by_start: failed.iter().map(|failed| [*failed, requests]).collect(),
         };
         Rise {
             before: tried(before),
             after: tried(after),
+        }
+    }
+
+    /// Bursts that hit single starts are seldom a regression among 18 cells, and a rise in every start is found. `MATRIX_RUNS` sets the number of runs.
+    #[test]
+    fn bursts_are_seldom_regressions_and_a_rise_in_every_start_is_found() {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a test is told its length by its surroundings"
+        )]
+        let told = std::env::var("MATRIX_RUNS").ok();
+        let runs = told.map_or(60, |text| text.parse().expect("MATRIX_RUNS is a number"));
+        let seed = 20_261_123;
+        let mut dice = Dice::new(seed);
+        let mut start = |share: f64| {
+            // A fifth of the starts loses a tenth of its 200 requests more.
+            let share = share + if dice.even() < 0.2 { 0.1 } else { 0.0 };
+            (0..200).filter(|_| dice.even() < share).count() as u64
+        };
+        let mut cell = |after: f64, starts: usize| {
+            let mut side = |share: f64| (0..starts).map(|_| start(share)).collect::<Vec<u64>>();
+            rise_of(&side(0.005), &side(after), 200)
+        };
+        for (starts, found_at_least) in [(3, 0.3), (5, 0.9), (8, 0.9)] {
+            let (mut alarms, mut found) = (0, 0);
+            for _ in 0..runs {
+                let mut rises: Vec<Rise> = (0..17).map(|_| cell(0.005, starts)).collect();
+                rises.push(cell(0.2, starts));
+                let told = judged(&rises);
+                found += usize::from(told[17] == Some(true));
+                alarms += usize::from(told[..17].contains(&Some(true)));
+            }
+            println!(
+                "{starts} starts: {alarms} of {runs} runs with a false regression, {found} true ones found; seed {seed}"
+            );
+            assert!(
+                alarms as f64 <= 0.05 * runs as f64 + 2.34 * (0.0475 * runs as f64).sqrt(),
+                "{starts}: {alarms}"
+            );
+            assert!(found as f64 >= found_at_least * runs as f64, "{starts}: {found}");
         }
     }
 
