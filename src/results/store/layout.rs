@@ -144,6 +144,19 @@ pub fn is_old(name: &str) -> bool {
         .is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// Whether a name is that of a file of raw data: records, histograms, samples, logs and their tails, or an earlier version of one.
+pub fn is_raw(name: &str) -> bool {
+    let name = match is_old(name) {
+        true => name.rsplit_once(".old-").map_or(name, |(name, _)| name),
+        false => name,
+    };
+    let is_log = [ENGINE_LOG, INSTALL_LOG].iter().any(|log| {
+        name.strip_prefix(log)
+            .is_some_and(|rest| ["", ".tail", ".tail-before"].contains(&rest))
+    });
+    is_log || [REQUESTS, PARTIAL, HISTOGRAMS, TELEMETRY].contains(&name)
+}
+
 /// Whether a text names one entry of a folder and nothing else.
 pub fn is_plain(name: &str) -> bool {
     !name.is_empty()

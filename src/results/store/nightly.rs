@@ -11,6 +11,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -208,7 +209,8 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<()> {
 }
 
 /// Removes the requests, histograms, samples and logs of the runs of `matrix`, those of `matrix noise` included, that began longer ago than `seconds`, except those of the runs `but`, of runs
-/// that somebody writes, and of measurements that are not finished; what they came to stays. Returns what was removed, in bytes.
+/// that somebody writes, and of measurements that are not finished; what they came to stays. Only files that the store writes are removed, from
+/// folders of this user's: no link is followed. Returns what was removed, in bytes.
 ///
 /// # Errors
 /// The disk refuses.
@@ -221,26 +223,39 @@ pub fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) -> Resu
     {
         let age = clock::seconds_between(&listed.about.began, &now);
         let is_kept = but.contains(&listed.about.run.as_str()) || super::writer_of(&listed.folder).is_some();
-        if is_kept || age.is_none_or(|age| age < seconds) {
+        if is_kept || age.is_none_or(|age| age < seconds) || !is_own_folder(&listed.folder) {
             continue;
         }
         // Versions that were set aside go with the others.
-        let mut folders = reader::folders(&listed.folder.join(layout::CELLS))?;
+        let below = |name| {
+            let folder = listed.folder.join(name);
+            match is_own_folder(&folder) {
+                true => reader::folders(&folder),
+                false => Ok(Vec::new()),
+            }
+        };
+        let mut folders = below(layout::CELLS)?;
         folders.retain(|cell| cell.join(layout::SUMMARY).exists());
-        folders.extend(reader::folders(&listed.folder.join(layout::LAUNCHES))?);
+        folders.extend(below(layout::LAUNCHES)?);
+        folders.retain(|folder| is_own_folder(folder));
         for folder in folders {
             for entry in fs::read_dir(&folder).tried("list", &folder)? {
                 let entry = entry.tried("list", &folder)?;
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let logs = [layout::ENGINE_LOG, layout::INSTALL_LOG];
-                if logs.iter().any(|log| name.starts_with(log)) || name.contains(".zst") {
-                    freed += entry.metadata().map_or(0, |about| about.len());
+                let about = entry.metadata().tried("look at", &entry.path())?;
+                if about.is_file() && layout::is_raw(&entry.file_name().to_string_lossy()) {
                     fs::remove_file(entry.path()).tried("remove", &entry.path())?;
+                    freed += about.len();
                 }
             }
         }
     }
     Ok(freed)
+}
+
+/// Whether a path is a folder itself, and no link to one, that belongs to this user.
+fn is_own_folder(path: &Path) -> bool {
+    fs::symlink_metadata(path)
+        .is_ok_and(|about| about.is_dir() && about.uid() == rustix::process::geteuid().as_raw())
 }
 
 /// The run in a folder or, where that is the name of a matrix, its newest run below `root`.
@@ -303,5 +318,74 @@ mod tests {
         assert_eq!(doubts, [] as [String; 0]);
         assert_eq!(matrices(root.path()), ["größe"]);
         assert_eq!(matrices(&root.path().join("elsewhere")), [] as [String; 0]);
+    }
+
+    /// What stays and what goes, by the names of files below a run.
+    #[test]
+    fn only_old_raw_data_of_folders_that_are_ours_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let outside = root.path().join("outside");
+        let make = |folder: &Path| {
+            fs::create_dir_all(folder).unwrap();
+            for name in [
+                "summary.json",
+                "requests.jsonl.zst",
+                "histograms.jsonl.zst.old-2",
+                "my-requests.jsonl.zst",
+            ] {
+                fs::write(folder.join(name), "12345").unwrap();
+            }
+        };
+        let run = |name: &str| {
+            let about = format!(
+                r#"{{"format":{FORMAT},"run":"{name}","matrix":"m","began":"2020-01-02T03:04:05Z","tool":"1"}}"#
+            );
+            let folder = root.path().join("results").join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(layout::RUN), about).unwrap();
+            folder
+        };
+        let link = |to: &Path, at: &Path| std::os::unix::fs::symlink(to, at).unwrap();
+        let plain = run("plain").join("cells/one");
+        make(&plain);
+        link(
+            &outside.join("cells/one/requests.jsonl.zst"),
+            &plain.join("telemetry.jsonl.zst"),
+        );
+        let logs = root.path().join("results/plain/launches/one-s1");
+        fs::create_dir_all(&logs).unwrap();
+        for name in ["engine.log", "engine.log.tail.old-3", "engine.log.mine"] {
+            fs::write(logs.join(name), "1").unwrap();
+        }
+        make(&outside.join("cells/one"));
+        link(&outside.join("cells"), &run("cells-elsewhere").join("cells"));
+        fs::create_dir_all(run("cell-elsewhere").join("cells")).unwrap();
+        link(
+            &outside.join("cells/one"),
+            &root.path().join("results/cell-elsewhere/cells/one"),
+        );
+        make(&run("moved").join("cells/one"));
+        fs::rename(root.path().join("results/moved"), outside.join("moved")).unwrap();
+        link(&outside.join("moved"), &root.path().join("results/moved"));
+
+        assert_eq!(
+            forget_raw(&root.path().join("results"), "m", 1.0, &[]).unwrap(),
+            12
+        );
+        let left = |folder: &Path| {
+            let entries = fs::read_dir(folder).unwrap();
+            let mut names: Vec<String> = entries
+                .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+                .collect();
+            names.sort();
+            names
+        };
+        assert_eq!(
+            left(&plain),
+            ["my-requests.jsonl.zst", "summary.json", "telemetry.jsonl.zst"]
+        );
+        assert_eq!(left(&logs), ["engine.log.mine"]);
+        assert_eq!(left(&outside.join("cells/one")).len(), 4);
+        assert_eq!(left(&outside.join("moved/cells/one")).len(), 4);
     }
 }
