@@ -91,6 +91,8 @@ planted "no correction for many cells" "$decision" 's/let adjusted = multiplicit
   builds_that_do_not_differ
 planted "starts that a stopping rule asked for tell the variance" "$decision" 's/self.first_stage.unwrap_or(self.logs.len())/self.logs.len()/' \
   stopping_when_it_is_known
+planted "starts after the first stage tell nothing" "$decision" 's/all.value.max(staged.value)/all.value.min(staged.value)/' \
+  a_slow_start_after_the_first_stage
 planted "noise alone tells the variance" "$decision" 's/Some(if own.value > borrowed.value {/Some(if own.value > 1e9 * borrowed.value {/' \
   cells_that_are_unlike
 exit "$missed"

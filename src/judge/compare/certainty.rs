@@ -175,7 +175,9 @@ fn known(cell: &SideCell) -> Result<Known, String> {
             return Err(format!("{stage} of its starts count, and two are needed"));
         }
         let sigma = student::variance(&means[..stage]).sqrt();
-        let half_width = relative(spread::half_width(sigma, stage, means.len()));
+        // What later starts show may widen what is said, and asks for no more starts.
+        let shown = student::variance(&means).sqrt().max(sigma);
+        let half_width = relative(spread::half_width(shown, stage, means.len()));
         if worst.as_ref().is_none_or(|worst| worst.half_width < half_width) {
             worst = Some(Known {
                 figure,

@@ -226,6 +226,17 @@ pub(super) fn certain(named: &[(String, &Shown<'_>)]) -> Vec<String> {
         };
         let until = &certainty.until;
         let why = match &certainty.outlook {
+            Outlook::Enough
+                if certainty
+                    .known
+                    .as_ref()
+                    .is_some_and(|known| known.half_width > until.half_width.share()) =>
+            {
+                format!(
+                    "not within {}, later starts vary more than the first, which told how many it takes",
+                    until.half_width
+                )
+            }
             Outlook::Enough => format!("narrow enough, within {}", until.half_width),
             Outlook::Wants(_) => format!("not yet within {}, `--resume` goes on", until.half_width),
             Outlook::Most => format!(

@@ -422,8 +422,27 @@ fn most_variance(own: Variance) -> f64 {
     own.value * own.df / chi_squared.inverse_cdf(LEAST_QUIET)
 }
 
-/// The variance of one start that the starts of a question show.
+/// The variance of one start that the starts of a question show: those of before a stopping rule looked, as the rule keeps its promise with these.
+/// Where the later ones vary more, such as by a slow start that the first did not have, no less than all show.
 fn own_variance(question: &Question) -> Option<Variance> {
+    let staged = shown_variance(question)?;
+    let whole = |sample: &Sample| Sample {
+        first_stage: None,
+        ..sample.clone()
+    };
+    let all = shown_variance(&Question {
+        baseline: whole(&question.baseline),
+        candidate: whole(&question.candidate),
+        ..question.clone()
+    });
+    Some(Variance {
+        value: all.map_or(staged.value, |all| all.value.max(staged.value)),
+        ..staged
+    })
+}
+
+/// The variance of one start that the starts of the first stage of a question show.
+fn shown_variance(question: &Question) -> Option<Variance> {
     let (first, second) = (&question.baseline, &question.candidate);
     let (squares, df) = match question.design() {
         Design::Rounds => {

@@ -318,7 +318,7 @@ fn complaints(condition: &Condition, rates: &Rates) -> Vec<String> {
     let covered = rates.share(rates.covered);
     let promised = match condition.shape {
         Shape::Normal | Shape::Heavy => 0.93,
-        Shape::TwoLevels | Shape::SlowStarts => 0.92,
+        Shape::TwoLevels | Shape::SlowStarts | Shape::SeldomSlow => 0.92,
     };
     // Cells of one run are not independent: runs are counted.
     let slack = 2.36 * (0.05f64 * 0.95 / rates.runs as f64).sqrt();
@@ -373,7 +373,7 @@ fn cells_that_are_unlike_and_noise_that_has_changed_raise_few_alarms() {
                     // and bounded here.
                     let rate = match shape {
                         Shape::Normal | Shape::Heavy => 0.05,
-                        Shape::TwoLevels | Shape::SlowStarts => 0.15,
+                        Shape::TwoLevels | Shape::SlowStarts | Shape::SeldomSlow => 0.15,
                     };
                     if rates.found_in_runs > most(rate, rates.runs) {
                         wrong.push(format!("{}: {} runs", condition.name(), rates.found_in_runs));
@@ -583,6 +583,32 @@ fn stopping_when_it_is_known_well_enough_costs_no_confidence() {
                     };
                     wrong.extend(complaints(&condition, &condition.simulate(runs(), salt)));
                 }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A start that is far slower than all others, and that most first stages do not have.
+#[test]
+fn a_slow_start_after_the_first_stage_widens_what_is_said() {
+    println!("{} runs per condition, seed {SEED}", runs());
+    let mut wrong = Vec::new();
+    let mut salt = 8000;
+    for cells in [1, 6, CELLS] {
+        for noise in [None, Some(NOISE_STARTS)] {
+            salt += 1;
+            let condition = Condition {
+                shape: Shape::SeldomSlow,
+                sigma: 0.087,
+                noise,
+                cells,
+                until: Some(0.02),
+                ..PLAIN
+            };
+            let rates = condition.simulate(runs(), salt);
+            if rates.found_in_runs > most(0.05, rates.runs) || rates.share(rates.covered) < 0.92 {
+                wrong.push(condition.name());
             }
         }
     }

@@ -32,13 +32,15 @@ pub(in super::super) enum Shape {
     TwoLevels,
     /// One start of five is slow, with a little noise.
     SlowStarts,
+    /// Normal, but for three starts of a hundred that lie sixteen standard deviations of the others below.
+    SeldomSlow,
 }
 
 pub(in super::super) const SHAPES: [Shape; 4] =
     [Shape::Normal, Shape::Heavy, Shape::TwoLevels, Shape::SlowStarts];
 
 impl Shape {
-    /// One start's deviation, of standard deviation 1 (the last two: √1.01).
+    /// One start's deviation, of standard deviation 1 (two levels and slow starts: √1.01).
     fn draw(self, dice: &mut Dice) -> f64 {
         match self {
             Self::Normal => dice.normal(),
@@ -54,6 +56,10 @@ impl Shape {
                 // A chance of a fifth has a standard deviation of 0.4.
                 let slow = if dice.even() < 0.2 { -2.5 } else { 0.0 };
                 slow + 0.1 * dice.normal()
+            }
+            Self::SeldomSlow => {
+                let slow = if dice.even() < 0.03 { -16.0 } else { 0.0 };
+                (slow + dice.normal()) / 2.907
             }
         }
     }
