@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use super::Shown;
 use crate::judge::compare::comparable::{self, Comparability, Side};
 use crate::judge::compare::decision::{Answer, Design, Gap, LEVEL, Outcome, Question, Sample};
-use crate::judge::compare::percentile::is_at_jump;
-use crate::judge::compare::{gates, question, resolution, side, stored, verdict};
+use crate::judge::compare::{gates, percentile, question, resolution, side, stored, verdict};
 use crate::judge::metrics::{self, Better, Flow, Metric};
 use crate::results::record::cell::{Definitions, Summary};
 
@@ -175,6 +174,18 @@ pub(super) fn question(
             Some(Gap::NotComparable(format!("{}: {why}", shown.engine())))
         })
     };
+    let scarce = || {
+        let mut rows = [reference, one].into_iter();
+        rows.find_map(|shown| {
+            let completed = shown.counted().filter_map(|summary| {
+                let figures = summary.figures.get(&Definitions::Matrix)?;
+                metrics::figure(figures, Metric::Completed)
+            });
+            let fewest = completed.reduce(f64::min)?;
+            let why = percentile::too_few(metric, fewest as u32)?;
+            Some(Gap::Missing(format!("{}: {why}", shown.engine())))
+        })
+    };
     let whole = question::of_samples(samples(reference, one, metric), attached, metric, noise);
     let asked = match rounds(reference, one, metric) {
         Some([baseline, candidate]) => Question {
@@ -186,7 +197,11 @@ pub(super) fn question(
         None => whole,
     };
     Question {
-        gap: gap(comparability).or_else(lengths).or_else(slo).or_else(drained),
+        gap: gap(comparability)
+            .or_else(lengths)
+            .or_else(slo)
+            .or_else(drained)
+            .or_else(scarce),
         ..asked
     }
 }
@@ -266,7 +281,7 @@ fn of_starts(
         .filter_map(|summary| summary.intervals.get(&metric.name()).copied())
         .collect();
     Sample {
-        is_at_jump: is_at_jump(sample.value().unwrap_or_default(), &bounds),
+        is_at_jump: percentile::is_at_jump(sample.value().unwrap_or_default(), &bounds),
         launch: Some(format!("{}/{}", shown.run, shown.launch.id)),
         first_stage: shown.stage.map(|stage| {
             let counted: Vec<&Summary> = shown.counted().collect();
