@@ -67,6 +67,9 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
             never = stop.listen(&mut signals, &events) => match never {},
         }
     })?;
+    if stop.is_asked() {
+        return Ok(Exit::Interrupted);
+    }
     let measured = measured
         .map_err(|reason| Refusal::unfit(format!("error: the client cannot be calibrated: {reason}\n")))?;
     let Some(measured) = measured else {
