@@ -123,8 +123,11 @@ pub fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Op
         .iter()
         .fold((0.0, 0.0), |(told, own), (a, b)| (told + a, own + b));
     // An engine that reports nothing at all for text that we count is off by any factor.
-    if told.max(own) < FEW_TOKENS || own <= 0.0 {
+    if told.max(own) < FEW_TOKENS {
         return None;
+    }
+    if own <= 0.0 {
+        return textless(requests);
     }
     // More than we count is what an engine gains by; text that is split again tends to have more tokens than made it.
     let margin = bounds.own_tokens - 1.0;
@@ -162,6 +165,30 @@ pub fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Op
         format!("{told} output tokens by the engine, {own} by our tokenizer{in_events} (factor {factor:.2})"),
         Some(bound),
     ))
+}
+
+/// What is reported of answers none of which holds any text: nothing shows that these tokens were made. Reasoning that stays hidden and calls of
+/// tools have none.
+fn textless(requests: &[Request]) -> Option<Reason> {
+    let without = requests
+        .iter()
+        .filter(|request| request.is_completed() && request.tool_text.is_none());
+    let claimed: Vec<u32> = without
+        .filter(|request| request.usage.is_some_and(|usage| usage.completion.is_some()))
+        .filter_map(Request::visible_tokens)
+        .filter(|tokens| *tokens > 0)
+        .collect();
+    let told: f64 = claimed.iter().copied().map(f64::from).sum();
+    (told >= FEW_TOKENS).then(|| {
+        found(
+            Code::TokensDisagree,
+            format!(
+                "{told} output tokens by the engine, and no text in any of {} answers",
+                claimed.len()
+            ),
+            Some("text in some".to_owned()),
+        )
+    })
 }
 
 /// That most answers of several tokens arrived at one moment or in a few large parts: nothing is known of the times between their tokens.

@@ -3,6 +3,7 @@
 use super::{Evidence, course, entry, found, host, percent};
 use crate::judge::metrics::{self, Metric, Rates, Sample, Statistic};
 use crate::matrix::spec::arrival::Arrival;
+use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::client::{ClientFacts, SendLag};
 use crate::results::record::request::Request;
@@ -210,8 +211,12 @@ pub(super) fn shared(telemetry: &Telemetry, threads: u32, bounds: &Bounds, reaso
 
 /// Whether requests fell due by a rate, and not all at once or one after another.
 pub(super) fn has_rate(evidence: &Evidence<'_>) -> bool {
-    let (scenario, requests) = (&evidence.cell.scenario, evidence.requests);
-    if !(evidence.summary.arrival(scenario).is_paced() || scenario.workload.is_replayed()) {
+    let scenario = &evidence.cell.scenario;
+    is_paced(scenario, &evidence.summary.arrival(scenario), evidence.requests)
+}
+
+fn is_paced(scenario: &Scenario, arrival: &Arrival, requests: &[Request]) -> bool {
+    if !(arrival.is_paced() || scenario.workload.is_replayed()) {
         return false;
     }
     let first = requests.iter().map(|request| request.due_ns).min();
@@ -231,6 +236,13 @@ fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         lag.as_ref(),
         evidence.bounds,
     ));
+}
+
+/// Whether the rate was reached that a load asked for, of which nothing but its requests is known.
+pub(super) fn rate_of(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Option<Reason> {
+    is_paced(scenario, &scenario.arrival, requests)
+        .then(|| rate_reached(requests, &scenario.arrival, None, bounds))
+        .flatten()
 }
 
 /// What is to be said of requests that fell due at a rate and were sent at a lower one.

@@ -24,6 +24,17 @@ const CROWDED: f64 = 2.0;
 /// By which factor the mean number of requests under way may lie above the limit: clients differ in when they take a request's slot back.
 const CONNECTING: f64 = 1.02;
 
+/// By which share a load may take longer than its requests take to fall due and the last of them to be answered.
+const SLOW: f64 = 1.1;
+/// How many standard deviations of randomly spaced arrivals are left to chance.
+const BY_CHANCE: f64 = 4.0;
+/// By which factor the mean answer, or one of a hundred, may be outlasted by the last one.
+const OUTLASTED: [f64; 2] = [4.0, 2.0];
+/// The share of the tokens asked for that prompts of one length have at least.
+const SHORT_PROMPTS: f64 = 0.8;
+/// By which factor mean ITL may exceed mean TPOT where answers are of unlike length.
+const SPREAD_GAPS: f64 = 1.5;
+
 /// Everything in a set of figures that contradicts itself.
 pub(super) fn contradictions(found: &Found) -> Vec<Warning> {
     let mut checks = Checks {
@@ -33,6 +44,7 @@ pub(super) fn contradictions(found: &Found) -> Vec<Warning> {
     checks.identity();
     checks.signs();
     checks.counts();
+    checks.rate();
     checks.flows();
     checks.orders();
     checks.whole_and_parts();
@@ -257,6 +269,7 @@ impl Checks<'_> {
             let says = format!("{output} output tokens are more than {completed} answers of {length}");
             self.warn(line, About::Figures, says);
         }
+        self.short_prompts(completed);
         self.short_answers(completed);
         if let Some((recounted, line)) = self.printed(Metric::Tokens(Count::OutputCounted))
             && let Some(output) = self.found.figure(Metric::Tokens(Count::Output))
@@ -267,6 +280,65 @@ impl Checks<'_> {
                 recounted.middle().round()
             );
             self.warn(line, About::Rest, says);
+        }
+    }
+
+    /// Prompts that have fewer tokens than all of them were asked to have.
+    fn short_prompts(&mut self, completed: f64) {
+        let asked = &self.found.asked;
+        if let (true, Some(length), Some((input, line))) = (
+            asked.is_random() && asked.range_ratio == Some(1.0) && !self.found.is_ours,
+            asked.input_len,
+            self.printed(Metric::Tokens(Count::Input)),
+        ) && input.high < SHORT_PROMPTS * completed * f64::from(length)
+        {
+            let says = format!(
+                "{} input tokens are {:.0} for each of {completed} prompts, and {length} were asked for",
+                input.middle(),
+                input.middle() / completed,
+            );
+            self.warn(line, About::Figures, says);
+        }
+    }
+
+    /// A load that took far longer than its requests take to fall due at the rate that was asked for, and the last of them to be answered.
+    fn rate(&mut self) {
+        let found = self.found;
+        let value = |metric| found.figure(metric);
+        let (Some(rate), Some(completed), Some((duration, line))) = (
+            found.asked.rate.filter(|rate| rate.is_finite() && *rate > 0.0),
+            value(Metric::Completed),
+            self.printed(Metric::Duration),
+        ) else {
+            return;
+        };
+        // A request that fails may hang for any time, and `matrix` judges its own rates.
+        if found.is_ours
+            || found.measured.is_some()
+            || value(Metric::Failed).unwrap_or(0.0) > 0.0
+            || completed < 1.0
+        {
+            return;
+        }
+        let mean = |sample| value(time(Mean, sample));
+        let of_parts = || {
+            let tokens = value(Metric::Tokens(Count::Output))? / completed;
+            Some(mean(Sample::Ttft)? + mean(Sample::Tpot)? * (tokens - 1.0).max(0.0))
+        };
+        let [of_mean, of_p99] = OUTLASTED;
+        let last = value(time(Max, Sample::E2e))
+            .or_else(|| Some(of_p99 * value(time(P99, Sample::E2e))?))
+            .or_else(|| Some(of_mean * mean(Sample::E2e).or_else(of_parts)?));
+        let Some(last) = last else { return };
+        let due = completed / rate;
+        let chance = BY_CHANCE * (completed / found.asked.burstiness.unwrap_or(1.0).max(0.01)).sqrt() / rate;
+        if duration.low > SLOW * due + chance + last / 1000.0 {
+            let says = format!(
+                "{completed} requests at {rate}/s fall due in {due:.0} s, and the load took {:.2} s: the rate was not reached, the load was {:.2} requests/s",
+                duration.middle(),
+                completed / duration.middle(),
+            );
+            self.warn(line, About::Figures, says);
         }
     }
 
@@ -454,6 +526,25 @@ impl Checks<'_> {
         }
     }
 
+    /// The same where nothing tells how long answers took: times between events that are far above those of a token.
+    fn merged_gaps(&mut self, is_told: bool) {
+        let (Some((itl, line)), Some(tpot)) = (
+            self.printed(time(Mean, Sample::Itl)),
+            self.range(time(Mean, Sample::Tpot)),
+        ) else {
+            return;
+        };
+        if !is_told && tpot.low > 0.0 && itl.low > SPREAD_GAPS * tpot.high {
+            let says = format!(
+                "mean ITL is {:.2} ms, and mean TPOT {:.2} ms: events carry about {:.1} tokens, and ITL is the time between events",
+                itl.middle(),
+                tpot.middle(),
+                itl.middle() / tpot.middle(),
+            );
+            self.warn(line, About::Chunks, says);
+        }
+    }
+
     /// Times between events that carry several tokens are no times between tokens.
     ///
     /// Source: spec/bench-serving.md 13.3.
@@ -471,6 +562,7 @@ impl Checks<'_> {
             mean(Sample::Ttft),
             self.printed(time(Mean, Sample::Itl)),
         ) else {
+            self.merged_gaps(is_divided || accepts_more);
             return;
         };
         let gaps = completed * (e2e - ttft) / itl.middle();
