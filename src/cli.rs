@@ -312,7 +312,8 @@ pub struct ReportArgs {
 /// Example: `matrix explain engine=sglang,scenario=sharegpt`
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
-    /// The cells: a part of their names, or an expression as of `--only`; all of the run unless given.
+    /// The cells: a part of their names, or an expression as of `--only`. Without it, all cells of the run; more than four measurements in a line
+    /// each.
     pub cell: Option<String>,
     /// The run: a folder, the name of a run, or a matrix, for its newest run; the newest run of all unless given.
     #[arg(long, value_name = "RUN")]

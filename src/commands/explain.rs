@@ -13,6 +13,9 @@ use crate::results::record::cell::Summary;
 use crate::results::record::validity::Validity;
 use crate::results::store::{self, Run};
 
+/// How many measurements are told with all their evidence although none was named.
+const WHOLE: usize = 4;
+
 /// Prints the judgement of the measurements of some cells, or the table of codes.
 ///
 /// # Errors
@@ -51,6 +54,10 @@ pub fn execute(args: &ExplainArgs) -> Outcome {
             .collect();
         let text = serde_json::to_string_pretty(&lines).expect("judgements are JSON");
         print(&format!("{text}\n"));
+        return Ok(Exit::Done);
+    }
+    if args.cell.is_none() && judged.len() > WHOLE {
+        print(&report::explain::overview(&judged));
         return Ok(Exit::Done);
     }
     let texts: Vec<String> = judged

@@ -20,12 +20,15 @@ const LINES: usize = 10;
 /// Why a measurement is judged as it is, with the file that holds everything known of a failure. Everything that others wrote is made
 /// harmless.
 pub fn explain(summary: &Summary, validity: Option<&Validity>, post_mortem: Option<&Path>) -> String {
+    let began = match summary.began.is_empty() {
+        true => String::new(),
+        false => format!(", {}", summary.began),
+    };
     let mut text = format!(
-        "{}\n  start {}, repeat {}, {}: {}\n",
+        "{}\n  start {}, repeat {}{began}: {}\n",
         plain(summary.cell.as_str()),
         summary.start,
         summary.repeat,
-        summary.began,
         verdict(summary, validity)
     );
     for reason in validity.iter().flat_map(|validity| &validity.reasons) {
@@ -49,6 +52,29 @@ pub fn explain(summary: &Summary, validity: Option<&Validity>, post_mortem: Opti
     if let Some(path) = post_mortem {
         let _ = writeln!(text, "\n  details: {}", path.display());
     }
+    text
+}
+
+/// Each measurement in a line, with the codes of what was found, for runs of which nobody wants to read all evidence.
+pub fn overview(judged: &[(&Summary, Option<Validity>)]) -> String {
+    let mut text = String::new();
+    for (summary, validity) in judged {
+        let reasons = validity.iter().flat_map(|validity| &validity.reasons);
+        let codes: Vec<&str> = reasons.map(|reason| reason.code.name()).collect();
+        let told = match codes.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", codes.join(", ")),
+        };
+        let _ = writeln!(
+            text,
+            "{} start {}, repeat {}: {}{told}",
+            plain(summary.cell.as_str()),
+            summary.start,
+            summary.repeat,
+            verdict(summary, validity.as_ref())
+        );
+    }
+    text.push_str("\n`matrix explain CELL` tells the evidence of one cell; a part of its name is enough.\n");
     text
 }
 

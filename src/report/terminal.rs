@@ -32,7 +32,10 @@ pub fn draw(table: &Table, width: u16, colors: bool) -> String {
         text.push_str(&format!("  {}\n", plain(note)));
     }
     if !left_out.is_empty() {
-        text.push_str(&format!("  no room for: {}\n", left_out.join(", ")));
+        text.push_str(&format!(
+            "  no room for: {} (shown in a wider terminal and in Markdown)\n",
+            left_out.join(", ")
+        ));
     }
     text
 }
@@ -180,7 +183,7 @@ mod tests {
          sglang@0.5.1           4706.44
          sim�[2J@1 [simulated]     9.00
           a note
-          no room for: precision
+          no room for: precision (shown in a wider terminal and in Markdown)
         ");
     }
 
@@ -192,7 +195,7 @@ mod tests {
         table.columns[1].rank = 1;
         table.columns[2].rank = 5;
         let text = draw(&table, 36, false);
-        assert!(text.contains("no room for: precision\n"), "{text}");
+        assert!(text.contains("no room for: precision ("), "{text}");
     }
 
     #[test]
