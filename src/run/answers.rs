@@ -360,29 +360,45 @@ pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
     }
 }
 
-/// Marks answers that begin with the same event, where nearly all do.
-pub(super) fn find_common_first(requests: &mut [Request]) {
-    let first = |request: &Request| {
-        let text = request.text.as_ref().filter(|_| request.is_completed())?;
-        let shown = |chunk: &Chunk| chunk.kind != ChunkKind::Tool && chunk.bytes > 0;
-        let length = request.chunks.iter().find(shown)?.bytes;
-        Some(text.beginning(usize::try_from(length).ok()?).into_owned())
-    };
-    let firsts: Vec<Option<String>> = requests.iter().map(first).collect();
-    let mut counts: HashMap<&str, usize> = HashMap::new();
-    for first in firsts.iter().flatten() {
-        *counts.entry(first).or_default() += 1;
+/// Marks answers that begin with the same events, where nearly all do, with how many these are.
+pub(super) fn find_common_beginning(requests: &mut [Request]) {
+    for events in 1..=OPENING {
+        let beginnings: Vec<Option<String>> = requests
+            .iter()
+            .map(|request| beginning(request, events))
+            .collect();
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        for beginning in beginnings.iter().flatten() {
+            *counts.entry(beginning).or_default() += 1;
+        }
+        let all: usize = counts.values().sum();
+        let common = counts.into_iter().max_by_key(|(_, count)| *count);
+        let Some((common, _)) =
+            common.filter(|(_, count)| all >= FEW && *count as f64 >= COMMON * all as f64)
+        else {
+            return;
+        };
+        for (request, beginning) in requests.iter_mut().zip(&beginnings) {
+            if beginning.as_deref() == Some(common) {
+                request.common_events = u32::try_from(events).unwrap_or(u32::MAX);
+            }
+        }
     }
-    let all: usize = counts.values().sum();
-    let Some((common, count)) = counts.into_iter().max_by_key(|(_, count)| *count) else {
-        return;
-    };
-    if all < FEW || (count as f64) < COMMON * all as f64 {
-        return;
-    }
-    for (request, first) in requests.iter_mut().zip(&firsts) {
-        request.is_common_first = first.as_deref() == Some(common);
-    }
+}
+
+/// The text of so many first events of an answer; `None` of one that has fewer.
+fn beginning(request: &Request, events: usize) -> Option<String> {
+    let text = request.text.as_ref().filter(|_| request.is_completed())?;
+    let shown = |chunk: &Chunk| chunk.kind != ChunkKind::Tool && chunk.bytes > 0;
+    let lengths: Vec<u32> = request
+        .chunks
+        .iter()
+        .filter(shown)
+        .take(events)
+        .map(|chunk| chunk.bytes)
+        .collect();
+    let length = (lengths.len() == events).then(|| lengths.iter().sum::<u32>())?;
+    Some(text.beginning(usize::try_from(length).ok()?).into_owned())
 }
 
 /// So many characters of a prompt behind its beginning; `None` of a shorter one.
@@ -623,8 +639,11 @@ mod tests {
                 )
             };
             let mut requests: Vec<Request> = firsts.iter().map(answer).collect();
-            find_common_first(&mut requests);
-            requests.iter().filter(|request| request.is_common_first).count()
+            find_common_beginning(&mut requests);
+            requests
+                .iter()
+                .filter(|request| request.common_events > 0)
+                .count()
         };
         assert_eq!(common(&["Sure"; 8]), 8);
         assert_eq!(common(&["Sure"; 7]), 0, "few");
@@ -633,6 +652,13 @@ mod tests {
         assert_eq!(common(&mixed), 19);
         mixed[4..7].fill("No");
         assert_eq!(common(&mixed), 0);
+        let canned = |nth: usize| {
+            let text = format!("Sure here is {nth} and more");
+            request(Some(&text), &[("a", 4), ("a", 5), ("a", 3), ("a", 2), ("a", 9)])
+        };
+        let mut requests: Vec<Request> = (0..9).map(canned).collect();
+        find_common_beginning(&mut requests);
+        assert!(requests.iter().all(|request| request.common_events == 3));
     }
 
     #[test]

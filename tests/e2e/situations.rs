@@ -145,6 +145,17 @@ fn situations() -> Vec<Situation> {
             let every_other = answer.events.iter_mut().skip(1).step_by(2);
             every_other.for_each(|event| event.text.clear());
         }),
+        lies("sends-no-text-at-all", "tokens-disagree", MARKED, |_, answer| {
+            answer.events.iter_mut().for_each(|event| event.text.clear());
+        }),
+        // Three canned tokens at the pace of the model, before it has read the prompt.
+        lies("begins-canned", "first-event-ahead", MARKED, |_, answer| {
+            let pace = answer.events[1].after;
+            for (event, text) in answer.events.iter_mut().zip([" Sure", " here", " is"]) {
+                (event.text, event.after) = (text.to_owned(), pace);
+            }
+            answer.events[3].after = pace * 12;
+        }),
         lies(
             "sends-every-token-twice",
             "tokens-disagree",
@@ -246,6 +257,15 @@ fn situations() -> Vec<Situation> {
             may_have_ratio: true,
             conduct: Conduct {
                 metrics: Some(|requests| format!("vllm:generation_tokens_total {}\n", 400 * requests)),
+                ..Conduct::at(5, 1)
+            },
+        },
+        Situation {
+            name: "counts-an-eighth-of-the-prompts",
+            code: "prompt-tokens-disagree",
+            may_have_ratio: false,
+            conduct: Conduct {
+                metrics: Some(|requests| format!("vllm:prompt_tokens_total {}\n", 4 * requests)),
                 ..Conduct::at(5, 1)
             },
         },

@@ -20,7 +20,7 @@ const BY_TEXT: f64 = 0.05;
 const AGAINST_EVENTS: f64 = 0.1;
 
 /// The fewest tokens on each side of which that is said.
-const TOKENS: u64 = 2_000;
+const TOKENS: u64 = 1_000;
 
 /// The fewest answers of which a share is told.
 const ANSWERS: u32 = 8;

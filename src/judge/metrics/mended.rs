@@ -122,7 +122,7 @@ fn shell(request: &Request) -> Request {
         uniform: None,
         blank_events: 0,
         counted_first: request.counted_first,
-        is_common_first: false,
+        common_events: 0,
         is_loop: false,
         is_canned: false,
         models: Vec::new(),

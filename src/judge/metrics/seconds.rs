@@ -367,7 +367,7 @@ mod tests {
             uniform: None,
             blank_events: 0,
             counted_first: None,
-            is_common_first: false,
+            common_events: 0,
             is_loop: false,
             is_canned: false,
             models: Vec::new(),

@@ -35,7 +35,7 @@ fn request(index: u32) -> Request {
         uniform: None,
         blank_events: 0,
         counted_first: None,
-        is_common_first: false,
+        common_events: 0,
         is_loop: false,
         is_canned: false,
         models: Vec::new(),

@@ -101,11 +101,43 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
             return;
         }
     }
+    reasons.extend(counted_prompts(evidence));
     reasons.extend(of_text(
         evidence.requests,
         &evidence.cell.scenario,
         evidence.bounds,
     ));
+}
+
+/// That the engine's own counter saw far fewer prompt tokens than were sent, though its answers report them all. What prompts repeat of each other
+/// and what caches held may be missing, as some engines count what they compute.
+fn counted_prompts(evidence: &Evidence<'_>) -> Option<Reason> {
+    let engine = evidence.summary.telemetry.as_ref()?.engine.as_ref()?;
+    let is_told = engine.reset.is_empty() && was_heard(evidence);
+    let counter = engine.grown.get("prompt_tokens").filter(|_| is_told)?;
+    if !evidence.requests.iter().all(Request::is_completed) {
+        return None;
+    }
+    let sent = evidence.requests.iter().map(|request| {
+        let reported = request.usage.and_then(|usage| usage.prompt);
+        f64::from(reported.unwrap_or(request.prompt_tokens))
+    });
+    let sent: f64 = sent.sum();
+    let cached = engine
+        .grown
+        .get("cached_tokens")
+        .or_else(|| engine.grown.get("prefix_hits"))
+        .copied()
+        .unwrap_or(0.0);
+    let repeated = evidence.summary.prompts_repeated?;
+    let least = sent * (1.0 - repeated - evidence.bounds.warm.max(evidence.bounds.prompt_tokens)) - cached;
+    (sent >= FEW_TOKENS && *counter < least).then(|| {
+        found(
+            Code::PromptTokensDisagree,
+            format!("{sent} prompt tokens in answers, {counter} by the engine's counter"),
+            Some(format!("{least:.0}, without what caches held and prompts repeat")),
+        )
+    })
 }
 
 /// What answers report against what our tokenizer counts of their text, and the events that they came in.
@@ -123,10 +155,7 @@ pub fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Op
         .iter()
         .fold((0.0, 0.0), |(told, own), (a, b)| (told + a, own + b));
     // An engine that reports nothing at all for text that we count is off by any factor.
-    if told.max(own) < FEW_TOKENS {
-        return None;
-    }
-    if own <= 0.0 {
+    if told.max(own) < FEW_TOKENS || own <= 0.0 {
         return textless(requests);
     }
     // More than we count is what an engine gains by; text that is split again tends to have more tokens than made it.
@@ -170,16 +199,18 @@ pub fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Op
 /// What is reported of answers none of which holds any text: nothing shows that these tokens were made. Reasoning that stays hidden and calls of
 /// tools have none.
 fn textless(requests: &[Request]) -> Option<Reason> {
-    let without = requests
-        .iter()
-        .filter(|request| request.is_completed() && request.tool_text.is_none());
-    let claimed: Vec<u32> = without
-        .filter(|request| request.usage.is_some_and(|usage| usage.completion.is_some()))
+    let completed = || requests.iter().filter(|request| request.is_completed());
+    let is_textless = |request: &Request| {
+        request.tool_text.is_none()
+            && request.counted_tokens.unwrap_or(0) == 0
+            && request.chunks.iter().all(|chunk| chunk.bytes == 0)
+    };
+    let claimed: Vec<u32> = completed()
         .filter_map(Request::visible_tokens)
         .filter(|tokens| *tokens > 0)
         .collect();
     let told: f64 = claimed.iter().copied().map(f64::from).sum();
-    (told >= FEW_TOKENS).then(|| {
+    (told >= FEW_TOKENS && completed().all(is_textless)).then(|| {
         found(
             Code::TokensDisagree,
             format!(

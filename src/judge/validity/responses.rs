@@ -245,7 +245,7 @@ fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
     };
     let (what, weight) = if most(|request| request.blank_events > 0) {
         ("white space alone", Verdict::Suspect)
-    } else if most(|request| request.is_common_first) {
+    } else if most(|request| request.common_events > 0) {
         ("the same event whatever the prompt", Verdict::Suspect)
     } else {
         ("an event", Verdict::Valid)
@@ -317,8 +317,19 @@ impl Beginning {
     fn of(request: &Request, firsts: &Firsts) -> Option<Self> {
         let blanks = request.blank_events as usize;
         let moments: Vec<u64> = request.chunks.iter().map(|chunk| chunk.at_ns).collect();
-        let rest = moments.get(blanks.max(1)..).filter(|rest| rest.len() > 1)?;
-        let (begin, own) = (moments[0], rest[0]);
+        let gap = |at: usize| moments[at].saturating_sub(moments[at - 1]);
+        // Of events that nearly all answers begin with, the model's own begin behind the longest wait.
+        let lead = match (blanks, request.common_events as usize) {
+            (0, common @ 2..) => (1..=common.min(moments.len().checked_sub(1)?))
+                .rev()
+                .max_by_key(|at| gap(*at))?,
+            _ => blanks.max(1),
+        };
+        let rest = moments.get(lead..).filter(|rest| rest.len() > 1)?;
+        let (begin, own) = match blanks {
+            0 => (moments[lead - 1], rest[0]),
+            _ => (moments[0], rest[0]),
+        };
         let mut gaps: Vec<u64> = rest
             .windows(2)
             .map(|pair| pair[1].saturating_sub(pair[0]))

@@ -128,7 +128,7 @@ pub const TABLE: &[Entry] = &[
         only: &[],
         means: "The server counts other prompt tokens than were sent. Fewer: prompts were cut, or another tokenizer counts. More, which is suspect: something was put around them.",
         mend: "Raise the engine's context length (of each slot, where it has slots), see whether it truncates prompts, and whether the matrix names the right tokenizer and chat template.",
-        bound: "`prompt_tokens`: 0.02 of each prompt or 8 tokens, in more than one of 100; for chats 256 more, for a template; of the simulated engine, which has no tokenizer, only token ids",
+        bound: "`prompt_tokens`: 0.02 of each prompt or 8 tokens, in more than one of 100; for chats 256 more, for a template; of the simulated engine, which has no tokenizer, only token ids. The engine's counter of prompt tokens falls short of all that were sent by more than `warm` (0.05), what prompts repeat of each other and what it says its caches held",
         source: "vLLM, SGLang and llama-server count random and ShareGPT prompts as the data set does, to one token",
         brings: &[FewSamples, WindowShort, NeverSteady, TokensDisagree],
     },

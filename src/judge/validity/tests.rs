@@ -377,13 +377,28 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
         Some(Verdict::Valid),
         "a note"
     );
-    let common = |requests| with(requests, |request| request.is_common_first = true);
+    let common = |requests| with(requests, |request| request.common_events = 1);
     assert_eq!(
         beginning(&common(streams(20, 500, &ahead))),
         Some(Verdict::Suspect)
     );
     assert_eq!(beginning(&common(streams(20, 500, &usual))), None);
     assert_eq!(beginning(&common(streams(5, 500, &ahead))), None, "few");
+    // Three canned tokens at the pace of the model, and then the time that it takes to read a prompt.
+    let canned = |requests| with(requests, |request| request.common_events = 3);
+    let late = [10, 20, 30, 140, 150, 160, 170];
+    assert_eq!(
+        beginning(&canned(streams(20, 500, &late))),
+        Some(Verdict::Suspect)
+    );
+    assert_eq!(
+        beginning(&canned(streams(20, 500, &[110, 120, 130, 140, 150, 160, 170]))),
+        None
+    );
+    assert_eq!(
+        beginning(&canned(streams(20, 500, &[35, 130, 140, 150, 160]))),
+        Some(Verdict::Suspect)
+    );
     // Requests come evenly, so that each late event follows the first one of another answer: that one does not take so long.
     assert_eq!(
         beginning(&common(streams(20, 83, &ahead))),
@@ -400,6 +415,37 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
     assert_eq!(beginning(&blank), Some(Verdict::Suspect));
     let newline = with(streams(20, 500, &usual), |request| request.blank_events = 1);
     assert_eq!(beginning(&newline), None, "of the model's own");
+}
+
+#[test]
+fn tokens_that_are_reported_of_answers_without_any_text_are_told() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::matrix::plan::Plan = serde_json::from_str(plan).unwrap();
+    let told = |bytes: u32, hidden: u32| {
+        let mut requests = streams(10, 500, &[100, 110, 120]);
+        for request in &mut requests {
+            let chunks: Vec<_> = request
+                .chunks
+                .iter()
+                .map(|chunk| serde_json::json!([chunk.at_ns, "a", null, bytes]))
+                .collect();
+            request.chunks = serde_json::from_value(serde_json::json!(chunks)).unwrap();
+            request.usage = serde_json::from_value(serde_json::json!({
+                "prompt": 1, "completion": 32, "reasoning": hidden,
+            }))
+            .unwrap();
+        }
+        let found = answers::of_text(&requests, &plan.cells[0].scenario, &Bounds::default());
+        found.map(|reason| (reason.code, reason.measured))
+    };
+    let (code, measured) = told(0, 0).expect("it is told");
+    assert_eq!(code, Code::TokensDisagree);
+    assert_eq!(
+        measured,
+        "320 output tokens by the engine, and no text in any of 10 answers"
+    );
+    assert_eq!(told(1, 0), None);
+    assert_eq!(told(0, 32), None, "hidden reasoning");
 }
 
 #[test]

@@ -479,7 +479,7 @@ pub(super) fn blank(job: &Job) -> Request {
         uniform: None,
         blank_events: 0,
         counted_first: None,
-        is_common_first: false,
+        common_events: 0,
         is_loop: false,
         is_canned: false,
         echoes_prompt: false,

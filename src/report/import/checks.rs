@@ -332,7 +332,13 @@ impl Checks<'_> {
         let Some(last) = last else { return };
         let due = completed / rate;
         let chance = BY_CHANCE * (completed / found.asked.burstiness.unwrap_or(1.0).max(0.01)).sqrt() / rate;
-        if duration.low > SLOW * due + chance + last / 1000.0 {
+        if SLOW * duration.high + chance < due {
+            let says = format!(
+                "{completed} requests at {rate}/s fall due in {due:.0} s, and the load took only {:.2} s",
+                duration.middle()
+            );
+            self.warn(line, About::Figures, says);
+        } else if duration.low > SLOW * due + chance + last / 1000.0 {
             let says = format!(
                 "{completed} requests at {rate}/s fall due in {due:.0} s, and the load took {:.2} s: the rate was not reached, the load was {:.2} requests/s",
                 duration.middle(),
@@ -578,11 +584,19 @@ impl Checks<'_> {
             );
             self.warn(line, About::Figures, says);
         }
-        if is_divided || accepts_more || itl.low <= 0.0 || gaps < 1.0 {
+        if itl.low <= 0.0 || gaps < 1.0 {
             return;
         }
         let tokens = (output - completed) / gaps;
-        if tokens > MERGED {
+        if is_divided && tokens > SPREAD_GAPS {
+            let says = format!(
+                "mean ITL is {:.2} ms for each token by this tool's way to count, and mean E2E, TTFT and the output tokens come to {:.2} ms",
+                itl.middle(),
+                itl.middle() / tokens
+            );
+            self.warn(line, About::Chunks, says);
+        }
+        if !is_divided && !accepts_more && tokens > MERGED {
             let says = format!(
                 "events carry {tokens:.2} tokens on average (output tokens and mean E2E, TTFT and ITL say so): ITL is the time \
                  between events, per token it is about {:.2} ms",

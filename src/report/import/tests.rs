@@ -500,6 +500,76 @@ Mean ITL (ms):                           117.65
     );
 }
 
+/// What was asked for in the arguments, and what the figures come to.
+#[test]
+fn rates_and_lengths_that_were_asked_for_and_not_measured_are_told() {
+    let warnings = |rate: &str, duration: f64, input: u32, backend: &str, itl: f64| {
+        let log = format!(
+            "Namespace(backend='{backend}', dataset_name='random', num_prompts=800, random_input_len=1024, random_output_len=512, \
+             random_range_ratio=1.0, request_rate={rate}, max_concurrency=None)\n\
+             ============ Serving Benchmark Result ============\n\
+             Successful requests: 800\n\
+             Benchmark duration (s): {duration:.2}\n\
+             Total input tokens: {input}\n\
+             Total generated tokens: 409600\n\
+             Mean E2E Latency (ms): 3110.00\n\
+             Mean TTFT (ms): 200.00\n\
+             Mean TPOT (ms): 5.69\n\
+             Mean ITL (ms): {itl:.2}\n\
+             ==================================================\n"
+        );
+        imported("x.log", &log).warnings.join("\n")
+    };
+    let whole = 800 * 1024;
+    for backend in ["vllm", "sglang"] {
+        assert_eq!(warnings("8.0", 103.0, whole, backend, 5.69), "");
+        assert_eq!(warnings("inf", 400.0, whole, backend, 5.69), "");
+        for (told, words) in [
+            (
+                warnings("8.0", 400.0, whole, backend, 5.69),
+                "the rate was not reached, the load was 2.00 requests/s",
+            ),
+            (
+                warnings("8.0", 50.0, whole, backend, 5.69),
+                "fall due in 100 s, and the load took only 50.00 s",
+            ),
+            (
+                warnings("8.0", 103.0, whole / 2, backend, 5.69),
+                "are 512 for each of 800 prompts, and 1024 were asked for",
+            ),
+            (
+                warnings("8.0", 103.0, whole, backend, 17.1),
+                match backend {
+                    "vllm" => "events carry 3.00 tokens",
+                    _ => "mean ITL is 17.10 ms for each token",
+                },
+            ),
+        ] {
+            assert!(told.contains(words), "{backend}: {words}: {told}");
+        }
+    }
+}
+
+/// `vllm bench serve` tells no E2E unless it is asked for it.
+#[test]
+fn gaps_far_above_those_of_tokens_are_told_without_the_time_of_answers() {
+    let told = |itl: f64| {
+        let log = format!(
+            "============ Serving Benchmark Result ============\n\
+             Successful requests: 8\nBenchmark duration (s): 2.00\nMean TTFT (ms): 100.00\nMean TPOT (ms): 20.00\n\
+             Mean ITL (ms): {itl:.2}\n\
+             ==================================================\n"
+        );
+        imported("x.log", &log).warnings.join("\n")
+    };
+    assert!(
+        told(60.0).contains("events carry about 3.0 tokens"),
+        "{}",
+        told(60.0)
+    );
+    assert_eq!(told(24.0), "");
+}
+
 /// The limit that a block prints and the one that the client's arguments name.
 #[test]
 fn a_block_whose_limit_contradicts_the_arguments_is_told() {

@@ -78,9 +78,9 @@ pub struct Request {
     /// How many events with white space or characters without width alone it begins with.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub blank_events: u32,
-    /// Whether nearly all answers begin with the same first event as this one.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub is_common_first: bool,
+    /// How many events this answer begins with that nearly all answers begin with, up to eight.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub common_events: u32,
     /// Whether the answer is nearly all a loop of two to eight tokens or events.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_loop: bool,

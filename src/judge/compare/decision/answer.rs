@@ -104,7 +104,6 @@ impl Answer {
             let Some((error, df)) = self.precise([starts, starts]) else {
                 return false;
             };
-            let lucky = error * student::quantile(df, POWER);
             let is_found = self.reach([starts, starts]).is_some_and(|reach| change >= reach);
             let bound = if estimate.log_change > 0.0 {
                 self.bound.ln_1p()
@@ -112,7 +111,13 @@ impl Answer {
                 -(-self.bound).ln_1p()
             };
             let reach = error * student::quantile(df, f64::midpoint(1.0, EQUIVALENCE_LEVEL));
-            is_found || change + reach + lucky + estimate.resolution <= bound
+            // The interval has to end within the bound on either side.
+            let beyond = |change: f64| {
+                let room = (bound - change - estimate.resolution - reach) / error;
+                let outside = student::two_sided(room, df) / 2.0;
+                if room > 0.0 { outside } else { 1.0 - outside }
+            };
+            is_found || beyond(change) + beyond(-change) <= 1.0 - POWER
         };
         let fewest = self.starts[0].min(self.starts[1]).max(STARTS_NOISE_KNOWN);
         let mut range = (fewest, MOST_STARTS);

@@ -214,15 +214,25 @@ fn a_step_of_a_grid_is_no_finding_and_widens_what_is_said() {
 }
 
 #[test]
-fn the_first_starts_alone_tell_the_variance_where_a_rule_looked_at_them() {
+fn later_starts_widen_what_the_first_told_where_a_rule_looked_at_them_and_do_not_narrow_it() {
     let mut until = question(
         &[100.0, 101.0, 99.0, 100.5, 99.5, 130.0],
         &[100.0, 101.0, 99.0, 100.5, 99.5],
     );
     until.baseline.first_stage = Some(5);
     until.candidate.first_stage = Some(5);
-    let precision = alone(until).estimate.unwrap().precision.unwrap();
-    assert!(precision.sigma < 0.009 && precision.df == 8.0, "{precision:?}");
+    let sigma = |later: f64| {
+        let mut until = until.clone();
+        until.baseline.logs[5] = later.ln();
+        let precision = alone(until).estimate.unwrap().precision.unwrap();
+        assert_eq!(precision.df, 8.0, "{precision:?}");
+        precision.sigma
+    };
+    assert!(
+        sigma(100.0) > 0.007 && sigma(100.0) < 0.009,
+        "an even one does not narrow it"
+    );
+    assert!(sigma(130.0) > 0.05, "one that lies far off widens it");
 }
 
 #[test]
