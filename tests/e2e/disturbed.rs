@@ -199,10 +199,10 @@ fn engines_that_cheat_on_every_start_are_never_the_best() {
         (name, format!("--ttft, {ttft}, --itl, {itl}{more}"))
     };
     let mut engines = vec![
-        paced("slow", "20ms", "3ms", "\"--seed=1\""),
-        paced("quick", "14ms", "2ms", "\"--seed=2\""),
+        paced("slow", "60ms", "9ms", "\"--seed=1\""),
+        paced("quick", "42ms", "6ms", "\"--seed=2\""),
     ];
-    engines.extend(cheats.map(|(name, flags, _)| paced(name, "6ms", "1ms", flags)));
+    engines.extend(cheats.map(|(name, flags, _)| paced(name, "18ms", "3ms", flags)));
     let engines: Vec<(&str, &str, &str)> = engines
         .iter()
         .map(|(name, flags)| (*name, "openai", flags.as_str()))

@@ -197,9 +197,9 @@ fn a_warm_cache_is_found_and_so_is_a_reset_that_nobody_can_prove() {
     let load = "  - random-1k-1k: { prompts: 8, input_len: 400, output_len: 8 }\n";
     let bench = planted(
         &[
-            ("liar", "vllm", "--fake-reset"),
-            ("honest", "vllm", "\"--seed=2\""),
-            ("silent", "openai", "--hide-cached-tokens"),
+            ("liar", "vllm", "--fake-reset, --step=20ms"),
+            ("honest", "vllm", "\"--seed=2\", --step=20ms"),
+            ("silent", "openai", "--hide-cached-tokens, --step=20ms"),
         ],
         &format!("{load}repeats: {{ starts: 1, per_start: 2 }}\n"),
     );
@@ -538,7 +538,7 @@ fn memory_that_the_last_engine_left_is_found() {
 #[test]
 fn an_invalid_cell_is_tried_again_as_often_as_asked() {
     let load = "  - random-1k-1k: { prompts: 12, input_len: 48, output_len: 24 }\n";
-    let bench = planted(&[("short", "vllm", "--early-end, 50%")], load);
+    let bench = planted(&[("short", "vllm", "--early-end, 50%, --step=20ms")], load);
     bench
         .run(&["--retry-invalid", "2"])
         .exits(3)
