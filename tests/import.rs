@@ -490,3 +490,34 @@ fn imported_names_break_out_of_no_report_and_steer_no_terminal() {
         }
     }
 }
+
+#[test]
+fn medians_of_vllm_are_in_every_table_that_has_their_column() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let text = read(Path::new(&fixture("vllm.json")));
+    let text = text.replace("\"request_rate\": \"inf\"", "\"request_rate\": 6.4");
+    fs::write(folder.path().join("vllm.json"), text).expect("a file can be written");
+    let ran = matrix(&["import", "vllm.json", "--name", "r"], folder.path());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let drawn = matrix(&["report", "results/r", "--format", "markdown"], folder.path());
+    let from = drawn.stdout.find(": latencies").expect("the table is there");
+    let table = &drawn.stdout[from..];
+    let lines: Vec<Vec<&str>> = table
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .map(|line| {
+            line.split('|')
+                .map(|cell| cell.trim().trim_start_matches('\\'))
+                .collect()
+        })
+        .collect();
+    for (head, value) in [
+        ("TTFT p50", "~20.0"),
+        ("TPOT p50", "~10.00"),
+        ("ITL p50", "~10.00"),
+    ] {
+        let at = lines[0].iter().position(|cell| cell.starts_with(head));
+        let at = at.unwrap_or_else(|| panic!("no {head}: {:?}", lines[0]));
+        assert_eq!(lines[2][at], value, "{head}: {table}");
+    }
+}

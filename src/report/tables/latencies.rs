@@ -8,7 +8,7 @@ use crate::judge::metrics::{Metric, Sample, Statistic};
 /// What is shown of each sample, with the end of its heading and its rank.
 const STATISTICS: [(Statistic, &str, u8); 6] = [
     (Statistic::Mean, "mean", 1),
-    (Statistic::P50, "p50", 2),
+    (Statistic::Median, "p50", 2),
     (Statistic::P90, "p90", 4),
     (Statistic::P95, "p95", 5),
     (Statistic::P99, "p99", 3),
