@@ -78,6 +78,24 @@ struct Course<'a> {
     spill: Option<Arc<Spill>>,
 }
 
+/// How many requests a load is expected to send: its prompts, or fewer where its duration ends it first.
+fn expected_requests(scenario: &Scenario) -> usize {
+    let asked = scenario.workload.asked().unwrap_or_default();
+    let asked = usize::try_from(asked).unwrap_or(usize::MAX);
+    let expected = scenario.arrival.expected(scenario.limits.duration);
+    // The first request is due at once.
+    expected.map_or(asked, |expected| asked.min((expected.round() as usize).max(1)))
+}
+
+/// That the data set gave fewer prompts than asked for. Where a duration ends the load, [`ran_out`] tells whether they were too few.
+fn too_few_prompts(scenario: &Scenario, found: usize) -> Option<String> {
+    if scenario.arrival.window(scenario.limits.duration).is_some() {
+        return None;
+    }
+    let asked = scenario.workload.asked()?;
+    ((found as u64) < asked).then(|| format!("the data set gave {found} prompts, and {asked} were asked for"))
+}
+
 /// Measures one cell on a ready engine, after so many tries that came to nothing.
 pub(crate) async fn measure(
     job: &Job<'_>,
@@ -91,10 +109,9 @@ pub(crate) async fn measure(
     let cell = job.plan.cell(&measurement.cell);
     let mut course = Course::begin(job, launch, cell, measurement, ready);
     course.tries = tries;
-    let asked = cell.scenario.workload.asked().unwrap_or_default();
     job.events.tell(Event::CellBegan {
         measurement: measurement.clone(),
-        requests: usize::try_from(asked).unwrap_or(usize::MAX),
+        requests: expected_requests(&cell.scenario),
     });
     let stock = stop.unless_asked(library.stock(&cell.scenario, &launch.tokenizer));
     let stock = match stock.await {
@@ -225,12 +242,9 @@ impl<'a> Course<'a> {
         self.summary.prompts_hash = Some(stock.prepared.hash.clone());
         self.summary.prompts_repeated = stock.repeated;
         self.summary.engine.tokenizer_digest = Some(stock.tokenizer.digest().to_owned());
-        let asked = self.cell.scenario.workload.asked();
-        if let Some(asked) = asked.filter(|asked| (found as u64) < *asked) {
-            self.summary.warnings.push(format!(
-                "the data set gave {found} prompts, and {asked} were asked for"
-            ));
-        }
+        self.summary
+            .warnings
+            .extend(too_few_prompts(&self.cell.scenario, found));
     }
 
     /// Requests that begin as none before them did, in this run or another, where the recipe asks for that: a server that someone else started may

@@ -138,3 +138,22 @@ fn stages_have_prompts_enough_for_their_draw() {
         assert!((1..104).contains(&requests.len()), "{}", requests.len());
     }
 }
+
+/// The standard scenario asks for 1000 prompts and more; its data set here has fewer, and the load needs some 20.
+#[test]
+fn a_small_data_set_that_outlasts_the_duration_is_no_warning() {
+    let bench = Bench::of(&sims(
+        &[("v", "vllm", "--step, 1ms")],
+        "  - sharegpt: { rate: 20, spacing: constant, duration: 1s, warmup: 0 }\n",
+    ));
+    bench.run(&[]).exits(0).says(", 20 requests");
+    let run = bench.finished();
+    let (summary, requests) = cell(&run);
+    assert_eq!(requests.len(), 20);
+    assert!(run.plan.cells[0].scenario.workload.prompts > summary.prompts.expect("it is known"));
+    let is_short = summary
+        .warnings
+        .iter()
+        .any(|warning| warning.contains("were asked for"));
+    assert!(!is_short, "{:?}", summary.warnings);
+}

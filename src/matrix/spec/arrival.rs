@@ -244,9 +244,21 @@ impl Arrival {
     /// How many prompts are enough until nothing more falls due: the expected number and four deviations of it, which one of some
     /// 30 000 draws exceeds. `None` where requests have no times of their own, or nothing ends them.
     pub fn enough(&self, duration: Option<Span>) -> Option<u32> {
+        let expected = self.expected(duration)?;
+        let spread = match self.spacing {
+            Spacing::Poisson => 1.0,
+            Spacing::Constant => 0.0,
+            Spacing::Gamma { burstiness } => 1.0 / burstiness.shape(),
+        };
+        Some((expected + 4.0 * (expected * spread).sqrt()).ceil() as u32)
+    }
+
+    /// How many requests fall due on average until nothing more does; `None` where requests have no times of their own, or nothing ends
+    /// them.
+    pub fn expected(&self, duration: Option<Span>) -> Option<f64> {
         let window = self.window(duration)?.as_secs_f64();
-        let expected = match &self.pace {
-            Some(Pace::Ramp(ramp)) => ramp.arrived(window)?,
+        match &self.pace {
+            Some(Pace::Ramp(ramp)) => ramp.arrived(window),
             Some(Pace::Stages(stages)) => {
                 let mut left = window;
                 let in_stage = |stage: &Stage| {
@@ -254,17 +266,11 @@ impl Arrival {
                     left -= lasts;
                     stage.rate.per_second() * lasts
                 };
-                stages.iter().map(in_stage).sum()
+                Some(stages.iter().map(in_stage).sum())
             }
-            None if self.rate.is_infinite() => return None,
-            None => self.rate.per_second() * window,
-        };
-        let spread = match self.spacing {
-            Spacing::Poisson => 1.0,
-            Spacing::Constant => 0.0,
-            Spacing::Gamma { burstiness } => 1.0 / burstiness.shape(),
-        };
-        Some((expected + 4.0 * (expected * spread).sqrt()).ceil() as u32)
+            None if self.rate.is_infinite() => None,
+            None => Some(self.rate.per_second() * window),
+        }
     }
 }
 

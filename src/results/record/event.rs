@@ -79,7 +79,7 @@ pub enum Event {
     CellBegan {
         /// The measurement.
         measurement: Measurement,
-        /// Requests that will fall due.
+        /// Requests that will fall due; of random arrivals that a duration ends, the mean number.
         requests: usize,
     },
     /// A measurement goes on.
