@@ -8,6 +8,35 @@ pub fn counted(count: usize, one: &str, several: &str) -> String {
     }
 }
 
+/// The text after `head`, broken at words into lines of at most `width` columns; further lines are indented by `indent`. A word that is
+/// longer stays whole.
+pub fn wrapped(head: &str, indent: usize, text: &str, width: usize) -> String {
+    let mut all = String::new();
+    let mut line = head.to_owned();
+    let mut column = head.chars().count();
+    let mut is_first = true;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if !is_first && column + 1 + length > width {
+            all.push_str(line.trim_end());
+            all.push('\n');
+            line = " ".repeat(indent);
+            column = indent;
+            is_first = true;
+        }
+        if !is_first {
+            line.push(' ');
+            column += 1;
+        }
+        line.push_str(word);
+        column += length;
+        is_first = false;
+    }
+    all.push_str(line.trim_end());
+    all.push('\n');
+    all
+}
+
 /// Whether a character acts on what shows it: a control character, or one that changes the order in which a line is shown.
 pub fn is_control(letter: char) -> bool {
     letter.is_control()
@@ -50,6 +79,17 @@ pub fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_broken_at_words_and_loses_none() {
+        let text = "one two-and-a-half three four";
+        assert_eq!(
+            wrapped("- ", 2, text, 12),
+            "- one\n  two-and-a-half\n  three four\n"
+        );
+        assert_eq!(wrapped("- ", 2, text, 80), format!("- {text}\n"));
+        assert_eq!(wrapped("- ", 2, "", 80), "-\n");
+    }
 
     #[test]
     fn what_a_terminal_or_ci_would_act_on_is_left_out() {

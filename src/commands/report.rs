@@ -19,6 +19,7 @@ use crate::matrix::plan::{Measurement, Plan};
 use crate::matrix::spec::select::Selector;
 use crate::matrix::spec::source::nearest;
 use crate::report::document::{Document, Source, Trace};
+use crate::report::terminal::PAGE;
 use crate::report::{self, Shown, csv, overall};
 use crate::results::record::cell::Summary;
 use crate::results::record::side::Noise;
@@ -180,7 +181,7 @@ struct Screen {
 impl Screen {
     /// A file, which is the same wherever it is written.
     const PAGE: Self = Self {
-        width: 160,
+        width: PAGE,
         colors: false,
     };
 
@@ -325,7 +326,18 @@ fn file_part(name: &str, names: &[String]) -> String {
     }
 }
 
-/// Columns of the terminal; a pipe is as wide as a page.
+/// Columns of the terminal, or of a page where the output goes elsewhere. A terminal is never as wide as a page, whose notes are not
+/// broken.
 pub(super) fn width() -> u16 {
-    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(160, |size| size.ws_col.max(60))
+    match terminal_width() {
+        None => PAGE,
+        Some(PAGE) => PAGE - 1,
+        Some(width) => width,
+    }
+}
+
+/// Columns of the terminal; `None` where the output goes elsewhere.
+pub(super) fn terminal_width() -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(size.ws_col.max(60))
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::base::text::wrapped;
 use crate::judge::metrics::{self, Metric, Sample, Statistic};
 use crate::report::plain;
 use crate::results::record::cell::{Definitions, Ending, ResetProof, Summary};
@@ -101,24 +102,7 @@ fn finding(reason: &Reason) -> String {
 
 /// Appends a text after its head, broken at words and indented like its first line.
 fn push(text: &mut String, head: &str, told: &str) {
-    let indent = head.chars().count();
-    let mut line = head.to_owned();
-    let mut column = indent;
-    for word in told.split(' ') {
-        let length = word.chars().count();
-        if column > indent && column + 1 + length > WIDTH {
-            let _ = writeln!(text, "{}", line.trim_end());
-            line = " ".repeat(indent);
-            column = indent;
-        }
-        if column > indent {
-            line.push(' ');
-            column += 1;
-        }
-        line.push_str(word);
-        column += length;
-    }
-    let _ = writeln!(text, "{}", line.trim_end());
+    text.push_str(&wrapped(head, head.chars().count(), told, WIDTH));
 }
 
 fn evidence(summary: &Summary) -> Vec<(String, String)> {

@@ -4,7 +4,14 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table as Drawn, TableStyle};
 
 use super::{Align, Column, Mark, Row, Table, Value, plain};
+use crate::base::text::wrapped;
 use crate::results::record::validity::Family;
+
+/// Columns of a page, which files and pipes are drawn for. Its notes stay on one line each, so that they can be searched line by line.
+pub const PAGE: u16 = 160;
+
+/// Blanks before a note, and before its further lines.
+const NOTE: [usize; 2] = [2, 4];
 
 /// Blanks around the content of each column.
 const PADDING: u16 = 2;
@@ -28,16 +35,27 @@ pub fn draw(table: &Table, width: u16, colors: bool) -> String {
         text.push_str(&styled(line, style, colors));
         text.push('\n');
     }
-    for note in &table.notes {
-        text.push_str(&format!("  {}\n", plain(note)));
-    }
-    if !left_out.is_empty() {
-        text.push_str(&format!(
-            "  no room for: {} (shown in a wider terminal and in Markdown)\n",
+    let notes = table.notes.iter().map(|note| plain(note));
+    let no_room = (!left_out.is_empty()).then(|| {
+        format!(
+            "no room for: {} (shown in a wider terminal and in Markdown)",
             left_out.join(", ")
-        ));
+        )
+    });
+    for note in notes.chain(no_room) {
+        text.push_str(&noted(&note, width));
     }
     text
+}
+
+/// A note below a table, broken at words where the terminal would break it anywhere.
+fn noted(note: &str, width: u16) -> String {
+    let width = match width {
+        PAGE => usize::MAX,
+        width => usize::from(width),
+    };
+    let [first, further] = NOTE;
+    wrapped(&" ".repeat(first), further, note, width)
 }
 
 /// The columns that fit, in order, and the headings of those that do not.
@@ -183,7 +201,8 @@ mod tests {
          sglang@0.5.1           4706.44
          sim�[2J@1 [simulated]     9.00
           a note
-          no room for: precision (shown in a wider terminal and in Markdown)
+          no room for: precision (shown in a
+            wider terminal and in Markdown)
         ");
     }
 
@@ -213,7 +232,11 @@ mod tests {
     fn no_width_is_too_small_to_draw() {
         for width in 0..30 {
             let text = draw(&table(), width, true);
-            assert!(text.contains("no room for: precision"), "{width}: {text}");
+            let words: Vec<&str> = text.split_whitespace().collect();
+            assert!(
+                words.join(" ").contains("no room for: precision"),
+                "{width}: {text}"
+            );
         }
     }
 }
