@@ -309,11 +309,11 @@ pub struct ReportArgs {
 
 /// `matrix explain`.
 ///
-/// Example: `matrix explain engine=sglang,scenario=sharegpt`
+/// Examples: `matrix explain engine=sglang,scenario=sharegpt`, `matrix explain host-busy`
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
     /// The cells: a part of their names, or an expression as of `--only`. Without it, all cells of the run; more than four measurements in a line
-    /// each.
+    /// each. Without `--run` also a code such as `host-busy`: what it means, its bound, and what to do; this needs no run.
     pub cell: Option<String>,
     /// The run: a folder, the name of a run, or a matrix, for its newest run; the newest run of all unless given.
     #[arg(long, value_name = "RUN")]

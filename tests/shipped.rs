@@ -96,6 +96,19 @@ fn every_shipped_matrix_plans_as_its_snapshot_shows() {
 }
 
 #[test]
+fn a_code_is_explained_without_a_run() {
+    let empty = tempfile::tempdir().expect("a folder can be made");
+    let results = empty.path().display().to_string();
+    let (code, out, err) = shell(&["explain", "host-busy", "--results", &results]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.starts_with("host-busy: "), "{out}");
+    for head in ["  means ", "  what to do ", "  bound "] {
+        assert!(out.contains(head), "{out}");
+    }
+    assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+}
+
+#[test]
 fn every_variant_and_executor_of_every_recipe_gives_a_launch() {
     let recipes = recipes();
     for (name, recipe) in &recipes {

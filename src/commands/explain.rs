@@ -1,28 +1,44 @@
-//! `matrix explain`: why a measurement is judged as it is.
+//! `matrix explain`: why a measurement is judged as it is, and what a code means.
 
 use std::path::PathBuf;
 
+use crate::base::text::wrapped;
 use crate::cli::ExplainArgs;
+use crate::commands::report::terminal_width;
 use crate::commands::{Outcome, Refusal, complain, print};
 use crate::exit::Exit;
-use crate::judge::validity::{self, Evidence};
+use crate::judge::validity::{self, Entry, Evidence};
 use crate::matrix::plan::Measurement;
 use crate::matrix::spec::select::Selector;
 use crate::report;
 use crate::results::record::cell::Summary;
-use crate::results::record::validity::Validity;
+use crate::results::record::validity::{Code, Validity, Verdict};
 use crate::results::store::{self, Run};
 
 /// How many measurements are told with all their evidence although none was named.
 const WHOLE: usize = 4;
 
-/// Prints the judgement of the measurements of some cells, or the table of codes.
+/// Columns of the entry of a code where the output goes to no terminal.
+const USUAL_WIDTH: usize = 100;
+
+/// Prints the judgement of the measurements of some cells, the entry of a code, or the table of codes.
 ///
 /// # Errors
 /// No such run; no such cell.
 pub fn execute(args: &ExplainArgs) -> Outcome {
     if args.codes {
         print(&validity::described());
+        return Ok(Exit::Done);
+    }
+    // With a run the argument names cells, whatever they are called.
+    if args.run.is_none()
+        && let Some(code) = args.cell.as_deref().and_then(code_named)
+    {
+        let entry = validity::entry(code);
+        print(&match args.json {
+            true => entry_as_json(entry),
+            false => told(entry, terminal_width().map_or(USUAL_WIDTH, usize::from)),
+        });
         return Ok(Exit::Done);
     }
     let usage = |error: store::StoreError| Refusal::usage(format!("error: {error}\n"));
@@ -68,6 +84,73 @@ pub fn execute(args: &ExplainArgs) -> Outcome {
         .collect();
     print(&texts.join("\n"));
     Ok(Exit::Done)
+}
+
+/// The code of that name.
+fn code_named(name: &str) -> Option<Code> {
+    Code::ALL.iter().copied().find(|code| code.name() == name)
+}
+
+/// What a code makes of a measurement.
+fn weight_of(entry: &Entry) -> &'static str {
+    match entry.weight {
+        Verdict::Valid => "note",
+        Verdict::Suspect | Verdict::Invalid => entry.weight.name(),
+    }
+}
+
+/// The names of the codes that may come with one.
+fn brought(entry: &Entry) -> Vec<&'static str> {
+    entry.brings.iter().map(|code| code.name()).collect()
+}
+
+/// The names of the families of figures that a code concerns; none if it concerns the whole measurement.
+fn concerned(entry: &Entry) -> Vec<&'static str> {
+    entry.only.iter().map(|family| family.name()).collect()
+}
+
+/// The entry of a code as text, broken at words.
+fn told(entry: &Entry, width: usize) -> String {
+    let only = match concerned(entry)[..] {
+        [] => String::new(),
+        ref only => format!(" ({} only)", only.join(", ")),
+    };
+    let mut text = format!("{}: {}{only}\n\n", entry.code.name(), weight_of(entry));
+    let brought = brought(entry).join(", ");
+    for (head, words) in [
+        ("means", entry.means),
+        ("what to do", entry.mend),
+        ("bound", entry.bound),
+        ("why", entry.source),
+        ("may bring", brought.as_str()),
+    ] {
+        if !words.is_empty() {
+            text.push_str(&wrapped(&format!("  {head:<12}"), 14, words, width));
+        }
+    }
+    text.push('\n');
+    text.push_str(&wrapped(
+        "",
+        0,
+        "`matrix explain CELL` tells what was measured of one cell, `--codes` prints every code.",
+        width,
+    ));
+    text
+}
+
+fn entry_as_json(entry: &Entry) -> String {
+    let value = serde_json::json!({
+        "code": entry.code.name(),
+        "weight": weight_of(entry),
+        "only": concerned(entry),
+        "means": entry.means,
+        "mend": entry.mend,
+        "bound": entry.bound,
+        "source": entry.source,
+        "brings": brought(entry),
+    });
+    let text = serde_json::to_string_pretty(&value).expect("an entry is JSON");
+    format!("{text}\n")
 }
 
 /// Where the post-mortem of a measurement is, if it has one.
@@ -143,4 +226,23 @@ fn chosen<'a>(args: &ExplainArgs, run: &'a Run) -> Result<Vec<&'a Summary>, Refu
         )));
     }
     Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_found_by_its_name_and_told_within_the_width() {
+        for code in Code::ALL.iter().copied() {
+            assert_eq!(code_named(code.name()), Some(code));
+            let text = told(validity::entry(code), 80);
+            assert!(text.starts_with(&format!("{}: ", code.name())), "{text}");
+            for line in text.lines() {
+                // A word that is longer than the line stays whole.
+                assert!(line.chars().count() <= 80 || !line.trim().contains(' '), "{line}");
+            }
+        }
+        assert_eq!(code_named("host"), None);
+    }
 }
