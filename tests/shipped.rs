@@ -109,6 +109,25 @@ fn a_code_is_explained_without_a_run() {
 }
 
 #[test]
+fn every_matrix_of_the_readme_passes_check() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("the file is readable");
+    let blocks = readme.split("```yaml\n").skip(1);
+    let blocks = blocks.filter_map(|rest| rest.split_once("```").map(|(block, _)| block));
+    let matrices: Vec<&str> = blocks.filter(|block| block.starts_with("name:")).collect();
+    assert!(
+        matrices.iter().any(|block| block.contains("attach:")),
+        "{matrices:?}"
+    );
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for block in matrices {
+        let path = folder.path().join("readme.yaml");
+        std::fs::write(&path, block).expect("a file can be written");
+        let (code, _, err) = shell(&["check", &path.display().to_string()]);
+        assert_eq!(code, 0, "{block}\n{err}");
+    }
+}
+
+#[test]
 fn every_variant_and_executor_of_every_recipe_gives_a_launch() {
     let recipes = recipes();
     for (name, recipe) in &recipes {
