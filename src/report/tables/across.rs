@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::columns::{Sampled, sampled};
 use super::family::Group;
+use super::notes::rough_explained;
 use super::ratio::{Held, better};
 use super::{Mark, Row, Shown, Table, Value, columns, lacks, queue_bound};
 use crate::judge::metrics::{Better, Metric, Unit};
@@ -176,7 +178,11 @@ fn told(
     let Some(value) = one.value(group.metric()).filter(|_| one.is_done()) else {
         return super::status(one);
     };
-    let mut words = vec![valued(group.metric(), value)];
+    let valued = valued(group.metric(), value);
+    let mut words = vec![match sampled(one, group.metric()) {
+        Sampled::Enough => valued,
+        Sampled::Few | Sampled::TooFew => format!("~{valued}"),
+    }];
     words.extend(precision(one).filter(|_| has_precision));
     words.extend(gpus(one).filter(|_| has_gpus).map(|count| match count.as_str() {
         "1" => "1 GPU".to_owned(),
@@ -235,6 +241,11 @@ fn notes(
             "every cell was measured on the simulated engine; says nothing about a real one".to_owned(),
         );
     }
+    let is_rough = |group: &&Group<'_, '_>| {
+        let mut shown = group.rows.iter().filter(|one| one.is_done());
+        shown.any(|one| sampled(one, group.metric()) != Sampled::Enough)
+    };
+    notes.extend(rows.iter().any(is_rough).then(rough_explained));
     for (engine, reason) in &said.order {
         let rows = said.rows[&(engine.clone(), reason.clone())];
         let rows = if rows == 1 {

@@ -132,17 +132,35 @@ fn value(shown: &Shown<'_>, metric: Metric, decimals: usize) -> Value {
         return Value::Missing;
     }
     let value = shown.spread(metric, decimals);
+    match sampled(shown, metric) {
+        Sampled::TooFew => Value::Missing,
+        Sampled::Few if value != Value::Missing => Value::Rough(Box::new(value)),
+        Sampled::Few | Sampled::Enough => value,
+    }
+}
+
+/// How many requests lie beyond a percentile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sampled {
+    /// Enough, or it is no percentile.
+    Enough,
+    /// Too few for a comparison.
+    Few,
+    /// Hardly one: it is the largest value and no percentile.
+    TooFew,
+}
+
+/// Whether a cell has requests enough for a figure.
+pub(super) fn sampled(shown: &Shown<'_>, metric: Metric) -> Sampled {
     let counts = shown
         .counted()
         .filter_map(|summary| value_of(summary, Metric::Completed));
     let fewest = counts.fold(f64::INFINITY, f64::min);
     match percentile::beyond(metric, fewest) {
-        Some(beyond) if beyond < 1.0 => Value::Missing,
+        Some(beyond) if beyond < 1.0 => Sampled::TooFew,
         // A few failures among a thousand requests change nothing.
-        Some(beyond) if beyond.round() < percentile::BEYOND && value != Value::Missing => {
-            Value::Rough(Box::new(value))
-        }
-        _ => value,
+        Some(beyond) if beyond.round() < percentile::BEYOND => Sampled::Few,
+        _ => Sampled::Enough,
     }
 }
 

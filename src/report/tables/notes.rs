@@ -189,12 +189,17 @@ pub(crate) fn beside(launches: &[LaunchId]) -> String {
 /// What the mark of a rough value means, where there is one.
 pub(super) fn rough(rows: &[Row]) -> Option<String> {
     let mut cells = rows.iter().flat_map(|row| &row.cells);
-    cells.any(|cell| matches!(cell, Value::Rough(_))).then(|| {
-        format!(
-            "~: rough: fewer than {:.0} requests lie beyond this percentile",
-            percentile::BEYOND
-        )
-    })
+    cells
+        .any(|cell| matches!(cell, Value::Rough(_)))
+        .then(rough_explained)
+}
+
+/// What the mark of a rough value means.
+pub(super) fn rough_explained() -> String {
+    format!(
+        "~: rough: fewer than {:.0} requests lie beyond this percentile",
+        percentile::BEYOND
+    )
 }
 
 /// What must be said of rows that show latencies.

@@ -467,3 +467,32 @@ fn how_well_cells_are_known_is_told_once_for_all_that_ended_alike() {
         assert!(notes.contains(&note), "`{note}` is not in {notes:#?}");
     }
 }
+
+#[test]
+fn a_rough_value_is_marked_in_the_first_table_too() {
+    let of = |engine: &str, requests: f64| {
+        let mut case = Case::new(engine, "bf16", 1, 4000.0);
+        case.cell.scenario.arrival.rate = serde_json::from_str("4.0").unwrap();
+        for summary in &mut case.summaries {
+            for figures in summary.figures.values_mut() {
+                figures.insert("completed_requests".to_owned(), Some(requests));
+                figures.insert("median_e2e_ms".to_owned(), Some(834.0));
+            }
+        }
+        case
+    };
+    let cases = [of("sglang", 12.0), of("vllm", 1000.0)];
+    let shown = shown(&cases);
+    let table = across(&compared(&shown, None, USUAL_BOUND));
+    let texts = table.rows[0].texts();
+    assert!(
+        texts.iter().any(|text| text.starts_with("~834.0 ms")),
+        "{texts:?}"
+    );
+    assert!(texts.iter().any(|text| text.starts_with("834.0 ms")), "{texts:?}");
+    assert!(
+        table.notes.iter().any(|note| note.starts_with("~: rough")),
+        "{:?}",
+        table.notes
+    );
+}
