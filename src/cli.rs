@@ -151,6 +151,9 @@ pub struct PlanArgs {
     /// Print the plan as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Where caches are.
+    #[command(flatten)]
+    pub places: Places,
 }
 
 /// `matrix run`.

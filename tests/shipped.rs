@@ -128,6 +128,20 @@ fn every_matrix_of_the_readme_passes_check() {
 }
 
 #[test]
+fn plan_names_inputs_that_are_missing_and_how_to_get_them() {
+    let empty = tempfile::tempdir().expect("a folder can be made");
+    let hf_home = empty.path().display().to_string();
+    let (code, out, err) = shell(&["plan", "matrices/qwen3.yaml", "--hf-home", &hf_home]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("inputs are missing:"), "{err}");
+    assert!(
+        err.contains("get them all with `matrix fetch matrices/qwen3.yaml`"),
+        "{err}"
+    );
+    assert!(!out.contains("missing"), "{out}");
+}
+
+#[test]
 fn every_variant_and_executor_of_every_recipe_gives_a_launch() {
     let recipes = recipes();
     for (name, recipe) in &recipes {

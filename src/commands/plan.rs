@@ -1,4 +1,4 @@
-//! `matrix plan`: what `run` would do, in its order, with the commands that it stands for.
+//! `matrix plan`: what `run` would do, in its order, with the commands that it stands for, and the inputs that it lacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,12 +12,14 @@ use crate::cli::{self, PlanArgs};
 use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
 use crate::engine;
 use crate::exit::Exit;
+use crate::load::dataset::Caches;
 use crate::matrix::plan::command::{self, Given};
 use crate::matrix::plan::{Attach, Cell, Launch, Loads, Place, Plan, Start};
 use crate::matrix::spec::repeats::Order;
 use crate::matrix::spec::select::{self, Selector};
 use crate::matrix::spec::source::nearest;
 use crate::results::store;
+use crate::run::preflight;
 
 /// Prints the plan.
 ///
@@ -41,6 +43,14 @@ pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
         printable(&text(&read.plan, &args.results, given))
     };
     print(&text);
+    let caches = Caches {
+        hf_home: args.places.hf_home(),
+        prompts: None,
+    };
+    // The plan holds without them; a run does not start.
+    for finding in preflight::inputs(&read.plan, &read.folder, &caches, &args.matrix) {
+        complain(&finding.note());
+    }
     Ok(Exit::Done)
 }
 

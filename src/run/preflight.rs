@@ -92,7 +92,7 @@ pub async fn findings(
             }
         }
     }
-    inputs(plan, host, matrix, &mut found);
+    found.extend(inputs(plan, &host.folder, &host.caches(), matrix));
     found.extend(templates(plan, &host.folder, &host.caches()).needed);
     if let Some(limit) = host.machine.open_files {
         let wanted = plan.cells.iter().map(|cell| {
@@ -258,16 +258,16 @@ fn devices(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
 /// How many launches one finding names.
 const NAMED: usize = 3;
 
-/// Data sets and tokenizers that cannot be opened. What `matrix fetch` gets is one finding, as it is one command.
-fn inputs(plan: &Plan, host: &Host, matrix: &Path, found: &mut BTreeSet<Finding>) {
-    let caches = host.caches();
+/// Data sets and tokenizers that cannot be opened; `folder` is where paths begin. What `matrix fetch` gets is one finding, as it is one
+/// command.
+pub fn inputs(plan: &Plan, folder: &Path, caches: &Caches, matrix: &Path) -> Vec<Finding> {
     let tokenizers: BTreeSet<&str> = plan
         .launches
         .iter()
         .map(|launch| launch.tokenizer.as_str())
         .collect();
     let tokenizers = tokenizers.into_iter().filter_map(|name| {
-        let error = Tokenizer::open(name, &host.folder, &caches).err()?;
+        let error = Tokenizer::open(name, folder, caches).err()?;
         Some((
             error.to_string(),
             "or name another one with `tokenizer:` at the model",
@@ -275,7 +275,7 @@ fn inputs(plan: &Plan, host: &Host, matrix: &Path, found: &mut BTreeSet<Finding>
     });
     let files = plan.cells.iter().filter_map(|cell| {
         let work = &cell.scenario.workload;
-        let error = dataset::locate(work, &host.folder, &caches).err()?.to_string();
+        let error = dataset::locate(work, folder, caches).err()?.to_string();
         let error = match work.dataset {
             Dataset::Random => {
                 error.replacen("`random`", "`random`, which cuts its prompts from ShareGPT", 1)
@@ -285,7 +285,7 @@ fn inputs(plan: &Plan, host: &Host, matrix: &Path, found: &mut BTreeSet<Finding>
         Some((error, "or name the file in `datasets:` of the matrix"))
     });
     let missing: BTreeSet<(String, &str)> = tokenizers.chain(files).collect();
-    found.extend(grouped(&missing, matrix));
+    grouped(&missing, matrix)
 }
 
 /// Inputs that are missing, those that one command gets as one finding.
