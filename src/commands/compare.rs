@@ -10,7 +10,7 @@ use crate::judge::compare::cells::{self, Comparison, Terms};
 use crate::judge::compare::decision::{self, Gap};
 use crate::judge::compare::verdict::Verdict;
 use crate::judge::compare::{arms, machines, question, side};
-use crate::judge::metrics::Metric;
+use crate::judge::metrics::{Flow, Metric};
 use crate::report::{self, Format, Table, verdicts};
 use crate::results::record::side::{Cause, Noise, Side};
 use crate::results::store::{self, Run, StoreError};
@@ -209,6 +209,22 @@ pub(super) fn draw(tables: &[Table], format: CompareFormat, colors: Colors) {
     print(&texts.join("\n"));
 }
 
+/// The figure of that name, ours or that of bench_serving and `vllm bench serve`.
+fn metric_named(name: &str) -> Option<Metric> {
+    let theirs = || match name {
+        "request_throughput" => Some(Metric::Throughput(Flow::Requests)),
+        "input_throughput" => Some(Metric::Throughput(Flow::Input)),
+        "output_throughput" => Some(Metric::Throughput(Flow::Output)),
+        "total_throughput" | "total_token_throughput" => Some(Metric::Throughput(Flow::Total)),
+        "request_goodput" => Some(Metric::Goodput),
+        _ => {
+            let time = name.replace("_e2el_ms", "_e2e_ms");
+            Metric::of_name(&time.replace("_e2e_latency_ms", "_e2e_ms"))
+        }
+    };
+    Metric::of_name(name).or_else(theirs)
+}
+
 /// The figures of these names.
 ///
 /// # Errors
@@ -218,11 +234,15 @@ pub(super) fn gates(names: &[String]) -> Result<Vec<Metric>, Refusal> {
         let wrong = |why: &str, help: String| {
             Refusal::usage(format!("error: `--gate {name}`: {why}\n  = help: {help}\n"))
         };
-        let metric = Metric::of_name(name).ok_or_else(|| {
-            let nearest = Metric::all()
-                .map(|metric| metric.name())
-                .min_by_key(|known| strsim::damerau_levenshtein(known, name))
-                .unwrap_or_default();
+        let metric = metric_named(name).ok_or_else(|| {
+            let of_time = format!("median_{}_ms", name.to_lowercase().replace("e2el", "e2e"));
+            let nearest = match Metric::of_name(&of_time) {
+                Some(_) => of_time,
+                None => Metric::all()
+                    .map(|metric| metric.name())
+                    .min_by_key(|known| strsim::damerau_levenshtein(known, name))
+                    .unwrap_or_default(),
+            };
             wrong("there is no such figure", format!("the nearest is `{nearest}`"))
         })?;
         match metric.better() {
@@ -262,4 +282,39 @@ pub(super) fn of_run(run: &Run, gates: &[Metric]) -> Side {
 /// The noise that is kept with the machine that measured `side`.
 pub(super) fn noise_of(cache: &Path, side: &Side) -> Option<Noise> {
     store::nightly::noise(cache).filter(|noise| machines::shares_noise(&noise.machine, &side.machine))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_tools_are_figures_of_ours() {
+        for (theirs, ours) in [
+            ("request_throughput", "request_throughput_req_s"),
+            ("output_throughput", "output_throughput_tok_s"),
+            ("total_token_throughput", "total_throughput_tok_s"),
+            ("median_e2el_ms", "median_e2e_ms"),
+            ("p99_e2e_latency_ms", "p99_e2e_ms"),
+            ("median_tpot_ms", "median_tpot_ms"),
+        ] {
+            let metric = metric_named(theirs).unwrap_or_else(|| panic!("{theirs}"));
+            assert_eq!(metric.name(), ours);
+        }
+        assert_eq!(metric_named("tpot"), None);
+    }
+
+    #[test]
+    fn a_time_without_a_statistic_is_answered_with_its_median() {
+        for (name, near) in [
+            ("tpot", "median_tpot_ms"),
+            ("TTFT", "median_ttft_ms"),
+            ("e2el", "median_e2e_ms"),
+            ("median_tpot", "median_tpot_ms"),
+        ] {
+            let refusal = gates(&[name.to_owned()]).unwrap_err();
+            let said = format!("{refusal:?}");
+            assert!(said.contains(&format!("the nearest is `{near}`")), "{said}");
+        }
+    }
 }
