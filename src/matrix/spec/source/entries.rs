@@ -8,6 +8,7 @@ use super::context::{Context, Step};
 use super::fault::Fault;
 use super::node::{Child, DEPTH, Value};
 use super::reader::At;
+use super::words::{is_of_models, synonym};
 use super::{Mistake, listed, nearest};
 
 /// One entry of a map; the index stays the same from pass to pass.
@@ -131,14 +132,16 @@ pub(super) fn keep_known<'n>(
         let place = context.place(&entry.key.node.mark);
         let mut mistake = Mistake::new(format!("unknown key `{name}`{}", context.whereabouts()))
             .at(&place, "not a known key");
-        let near = nearest(
-            name,
-            known
-                .iter()
-                .copied()
-                .filter(|candidate| !present.contains(candidate)),
-        );
+        let absent: Vec<&str> = known
+            .iter()
+            .copied()
+            .filter(|candidate| !present.contains(candidate))
+            .collect();
+        let near = synonym(name, &absent).or_else(|| nearest(name, absent.iter().copied()));
         mistake = match near {
+            None if is_of_models(name, known) => mistake.help(format!(
+                "`{name}` belongs to the model: `models: [{{ NAME: {{ {name}: 2 }} }}]`"
+            )),
             Some(near) => mistake.help("did you mean").replace(&place, near),
             None if known.is_empty() => mistake.help("no key is known here; remove it"),
             None => mistake.help(format!("known are {}", listed(known.iter().copied()))),

@@ -2,7 +2,7 @@
 //!
 //! It finds every mistake it can in one go and says what is wrong, where, and how to mend it. The type that is
 //! asked for decides how a value is read, never its spelling: `no`, `1.10` and `017` are texts where a text is wanted.
-//! It refuses to touch files, and to know what any key means.
+//! It refuses to touch files, and to know what any key means; of other tools it knows how they call ours (`words`).
 
 mod context;
 mod draw;

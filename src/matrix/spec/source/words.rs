@@ -18,6 +18,39 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
+/// Keys as other tools call them, and ours. `-` counts as `_`.
+const SYNONYMS: [(&str, &str); 14] = [
+    ("request_rate", "rate"),
+    ("num_prompts", "prompts"),
+    ("num_requests", "prompts"),
+    ("max_concurrency", "concurrency"),
+    ("dataset_name", "dataset"),
+    ("dataset_path", "path"),
+    ("random_input_len", "input_len"),
+    ("random_output_len", "output_len"),
+    ("random_range_ratio", "range_ratio"),
+    ("tensor_parallel_size", "tp"),
+    ("pipeline_parallel_size", "pp"),
+    ("data_parallel_size", "dp"),
+    ("expert_parallel_size", "ep"),
+    ("name", "as"),
+];
+
+/// Sizes that belong to the model and are often written at the engine.
+const OF_MODELS: [&str; 4] = ["tp", "pp", "dp", "ep"];
+
+/// The one of the known keys that other tools call `name`.
+pub(super) fn synonym<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let name = name.to_lowercase().replace('-', "_");
+    let (_, ours) = SYNONYMS.iter().find(|(theirs, _)| *theirs == name)?;
+    known.iter().copied().find(|key| key == ours)
+}
+
+/// Whether a key is a size of the model that was written at an engine, whose keys are `known`.
+pub(super) fn is_of_models(name: &str, known: &[&str]) -> bool {
+    known.contains(&"as") && known.contains(&"executor") && OF_MODELS.contains(&name)
+}
+
 /// Names in backticks: `` `a`, `b` and `c` ``.
 pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut quoted: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
