@@ -78,7 +78,11 @@ fn table(of: &Group<'_, '_>) -> Table {
                     format!("; per GPU it has {ratio:.2} of its {}", of.metric().label())
                 });
                 let why = why.join(", ");
-                said.push(format!("{name}: no ratio to {}: {why}{per_gpu}", of.reference));
+                let reference = match one.launch.engine.name == of.reference {
+                    true => String::new(),
+                    false => format!(" to {}", of.reference),
+                };
+                said.push(format!("{name}: no ratio{reference}: {why}{per_gpu}"));
                 Value::Missing
             }
         });

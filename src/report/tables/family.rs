@@ -203,7 +203,7 @@ fn apart(refused: &[Held]) -> Vec<String> {
 fn itself(group: &Group<'_, '_>, at: usize) -> Held {
     let one = group.rows[at];
     if let Comparability::Not(why) = ratio::comparability(one, one) {
-        return Held::Refused(why, None);
+        return Held::Refused(of_itself(why), None);
     }
     let [sample, _] = ratio::samples(one, one, group.metric());
     match sample.logs.len() {
@@ -220,6 +220,17 @@ fn itself(group: &Group<'_, '_>, at: usize) -> Held {
             Vec::new(),
         ),
     }
+}
+
+/// Why a reference cannot be compared with itself, each reason once: both sides are the same row.
+fn of_itself(why: Vec<String>) -> Vec<String> {
+    let of_reference = |why: &str| why.strip_prefix("the reference").map(str::to_owned);
+    let twins: Vec<String> = why.iter().filter_map(|why| of_reference(why)).collect();
+    let is_twin = |why: &String| {
+        let of_row = why.strip_prefix("it");
+        of_row.is_some_and(|of_row| twins.iter().any(|twin| twin == of_row))
+    };
+    why.into_iter().filter(|why| !is_twin(why)).collect()
 }
 
 /// One row beside one of the reference engine.

@@ -302,6 +302,13 @@ fn an_invalid_cell_gives_no_ratio_and_is_none_to_be_held_against() {
     assert_eq!(ratios(&table), ["–", "–"]);
     let says = |note: &String| note.contains("the reference is invalid (client-late)");
     assert!(table.notes.iter().any(says), "{:?}", table.notes);
+    assert!(
+        table
+            .notes
+            .contains(&"sglang@1.0: no ratio: the reference is invalid (client-late)".to_owned()),
+        "{:?}",
+        table.notes
+    );
 }
 
 #[test]
