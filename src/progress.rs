@@ -157,6 +157,10 @@ impl State {
                 self.line(&format!("launch {launch} (start {start})"));
                 self.line(&format!("    {command}"));
             }
+            // Of a server that someone else started the identity is its URL.
+            Event::EngineStarted { identity, .. } if identity.contains("://") => {
+                self.line(&format!("  attached: {identity}"));
+            }
             Event::EngineStarted { identity, port, .. } => {
                 self.line(&format!("  started: {identity}, port {port}"))
             }
@@ -180,6 +184,9 @@ impl State {
             Event::LaunchFailed { reason, tail, .. } => {
                 self.line(&format!("  launch failed: {reason}"));
                 self.quote(tail);
+            }
+            Event::EngineStopped { how, .. } if how.starts_with("left running") => {
+                self.line(&format!("  {how}"));
             }
             Event::EngineStopped { how, seconds, .. } => {
                 self.line(&format!("  stopped: {how}, {seconds:.1}s"))

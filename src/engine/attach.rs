@@ -51,7 +51,7 @@ impl Engine {
         let (host, port) = self.at;
         let connected = tokio::time::timeout(GOODBYE, TcpStream::connect((host.as_str(), port)));
         match connected.await {
-            Ok(Ok(_)) => "it goes on: someone else started it".to_owned(),
+            Ok(Ok(_)) => "left running (someone else started it)".to_owned(),
             Ok(Err(error)) => {
                 format!(
                     "it takes no connections any more ({error}); someone else started it, and must see why"

@@ -42,6 +42,10 @@ fn repeats_on_running_servers_are_cold_and_never_the_best() {
         .shows("their measurements are repeats")
         .shows("begin with letters of its own");
     assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);
+    let ran = ran
+        .says("  attached: http://")
+        .says("  left running (someone else started it)\n");
+    assert!(!ran.stderr.contains("stopped:"), "{}", ran.stderr);
     let run = bench.finished();
     assert_eq!(run.summaries.len(), 6);
     for summary in &run.summaries {
