@@ -96,6 +96,20 @@ fn every_shipped_matrix_plans_as_its_snapshot_shows() {
 }
 
 #[test]
+fn plan_names_inputs_that_are_missing_and_how_to_get_them() {
+    let empty = tempfile::tempdir().expect("a folder can be made");
+    let hf_home = empty.path().display().to_string();
+    let (code, out, err) = shell(&["plan", "matrices/qwen3.yaml", "--hf-home", &hf_home]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("inputs are missing:"), "{err}");
+    assert!(
+        err.contains("get them all with `matrix fetch matrices/qwen3.yaml`"),
+        "{err}"
+    );
+    assert!(!out.contains("missing"), "{out}");
+}
+
+#[test]
 fn a_code_is_explained_without_a_run() {
     let empty = tempfile::tempdir().expect("a folder can be made");
     let results = empty.path().display().to_string();
@@ -106,6 +120,13 @@ fn a_code_is_explained_without_a_run() {
         assert!(out.contains(head), "{out}");
     }
     assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+}
+
+#[test]
+fn a_misspelt_run_gets_the_nearest_name() {
+    let (code, _, err) = shell(&["report", "publishd"]);
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("did you mean `published`?"), "{err}");
 }
 
 #[test]
@@ -125,20 +146,6 @@ fn every_matrix_of_the_readme_passes_check() {
         let (code, _, err) = shell(&["check", &path.display().to_string()]);
         assert_eq!(code, 0, "{block}\n{err}");
     }
-}
-
-#[test]
-fn plan_names_inputs_that_are_missing_and_how_to_get_them() {
-    let empty = tempfile::tempdir().expect("a folder can be made");
-    let hf_home = empty.path().display().to_string();
-    let (code, out, err) = shell(&["plan", "matrices/qwen3.yaml", "--hf-home", &hf_home]);
-    assert_eq!(code, 0, "{err}");
-    assert!(err.contains("inputs are missing:"), "{err}");
-    assert!(
-        err.contains("get them all with `matrix fetch matrices/qwen3.yaml`"),
-        "{err}"
-    );
-    assert!(!out.contains("missing"), "{out}");
 }
 
 #[test]

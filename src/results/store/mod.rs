@@ -75,12 +75,14 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// Nothing goes by that name.
-    #[error("`{name}` names no run: it is neither the folder of one, nor a run or a matrix with runs below `{}`; `--results` names another folder of runs", root.display())]
+    #[error("`{name}` names no run: it is neither the folder of one, nor a run or a matrix with runs below `{}`; `--results` names another folder of runs{}", root.display(), meant(near.as_deref()))]
     Unnamed {
         /// What was asked for.
         name: String,
         /// The folder of runs.
         root: PathBuf,
+        /// The nearest name of a run or a matrix there.
+        near: Option<String>,
     },
     /// Another process writes the run.
     #[error("`{}` is being written by {}; wait for it or stop it", path.display(), by(*pid))]
@@ -140,6 +142,10 @@ pub enum StoreError {
 
 /// The store's result.
 pub type Result<T> = std::result::Result<T, StoreError>;
+
+fn meant(near: Option<&str>) -> String {
+    near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
 
 fn by(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))

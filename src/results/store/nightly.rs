@@ -21,6 +21,7 @@ use super::{Result, Run, StoreError, Tried, atomic, layout, reader};
 use crate::base::clock;
 use crate::base::secrets::Redactor;
 use crate::matrix::plan::arms::noise_name;
+use crate::matrix::spec::source::nearest;
 use crate::results::record::FORMAT;
 use crate::results::record::night::Night;
 use crate::results::record::side::{Baseline, Noise};
@@ -276,8 +277,21 @@ pub fn named(root: &Path, name: &str) -> Result<Run> {
         None => Err(StoreError::Unnamed {
             name: name.to_owned(),
             root: root.to_owned(),
+            near: near(root, name),
         }),
     }
+}
+
+/// The nearest name of a run or a matrix below `root`.
+fn near(root: &Path, name: &str) -> Option<String> {
+    let runs = reader::list(root).ok()?;
+    let folder = |listed: &reader::Listed| listed.folder.file_name()?.to_str().map(str::to_owned);
+    let names: Vec<String> = runs
+        .iter()
+        .flat_map(|listed| [folder(listed), Some(listed.about.matrix.clone())])
+        .flatten()
+        .collect();
+    nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 #[cfg(test)]
