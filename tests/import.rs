@@ -520,4 +520,17 @@ fn medians_of_vllm_are_in_every_table_that_has_their_column() {
         let at = at.unwrap_or_else(|| panic!("no {head}: {:?}", lines[0]));
         assert_eq!(lines[2][at], value, "{head}: {table}");
     }
+    let again = matrix(&["import", "vllm.json", "--name", "s"], folder.path());
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    let held = matrix(
+        &["compare", "results/r", "results/s", "--gate", "median_tpot_ms"],
+        folder.path(),
+    );
+    assert_eq!(held.code, Some(5), "{}", held.stderr);
+    assert!(
+        held.stdout
+            .contains("median TPOT is known by the definitions `current` of the tool that measured it"),
+        "{}",
+        held.stdout
+    );
 }

@@ -136,7 +136,10 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
             .as_ref()
             .map(|until| first_stage(&counted, until.stage)),
         resolutions: resolutions(&counted, &gates),
-        no_ratio: no_ratio(&counted),
+        no_ratio: no_ratio(&counted)
+            .into_iter()
+            .chain(of_other_definitions(&counted, &gates))
+            .collect(),
         no_verdict: no_verdict(cell, &counted),
         answer_tokens: comparable::answer_tokens(&cell.scenario, &counted),
         suspect: counted.iter().flat_map(|summary| doubts(summary)).collect(),
@@ -171,6 +174,31 @@ fn no_ratio(summaries: &[&Summary]) -> Facts {
         Some((Metric::Found(search.by).name(), why))
     });
     doubts.collect()
+}
+
+/// Gating figures of imports that are known by the definitions of their tool alone, by which there is no verdict.
+fn of_other_definitions(counted: &[&Summary], gates: &[Metric]) -> Facts {
+    let knows = |definitions: Definitions, metric: Metric| {
+        let mut all = counted
+            .iter()
+            .filter_map(|summary| summary.figures.get(&definitions));
+        all.any(|figures| metrics::figure(figures, metric).is_some())
+    };
+    let told = gates.iter().filter_map(|metric| {
+        if knows(Definitions::Matrix, *metric) {
+            return None;
+        }
+        let own = [Definitions::Current, Definitions::Classic]
+            .into_iter()
+            .find(|definitions| knows(*definitions, *metric))?;
+        let why = format!(
+            "{} is known by the definitions `{}` of the tool that measured it, and verdicts need those of `matrix`",
+            metric.label(),
+            own.name()
+        );
+        Some((metric.name(), why))
+    });
+    told.collect()
 }
 
 /// The throughput of a whole run that the drain at its end decides.
