@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 use base64::Engine as _;
@@ -53,13 +54,85 @@ pub fn secret_of<'v>(name: &str, value: &'v str) -> Option<&'v str> {
     }
 }
 
+/// Whether a name is one that people give to a secret. Broader than [`is_secret_name`]: for what they write, not for what a machine has.
+pub fn looks_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    [
+        "TOKEN",
+        "SECRET",
+        "PASSWORD",
+        "PASSWD",
+        "API_KEY",
+        "APIKEY",
+        "CREDENTIAL",
+        "AUTHORIZATION",
+    ]
+    .iter()
+    .any(|part| name.contains(part))
+}
+
 /// The password in `scheme://user:password@host`.
 fn url_password(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("://")?;
+    password_of(rest).map(|range| &rest[range])
+}
+
+/// Where the password is in `user:password@host/path`.
+fn password_of(rest: &str) -> Option<Range<usize>> {
     let authority = rest.split(['/', '?', '#']).next()?;
-    let (user, _) = authority.rsplit_once('@')?;
-    let (_, password) = user.split_once(':')?;
-    (!password.is_empty()).then_some(password)
+    let at = authority.rfind('@')?;
+    let start = authority[..at].find(':')? + 1;
+    (start < at).then_some(start..at)
+}
+
+/// Where the URLs of a text have passwords, or secrets among their queries, that are written and not named as in `${NAME}`.
+pub fn secrets_in_urls(text: &str) -> Vec<Range<usize>> {
+    let ends = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '`' | '<' | '>');
+    let mut found = Vec::new();
+    for (at, scheme) in text.match_indices("://") {
+        let start = at + scheme.len();
+        let url = text[start..].split(ends).next().unwrap_or_default();
+        found.extend(
+            password_of(url)
+                .into_iter()
+                .chain(secret_queries(url))
+                .map(|range| start + range.start..start + range.end),
+        );
+    }
+    found.retain(|range| !text[range.clone()].starts_with("${"));
+    found
+}
+
+/// Where the values of secret queries are, as in `?api_key=value`.
+fn secret_queries(url: &str) -> Vec<Range<usize>> {
+    let Some((head, queries)) = url.split_once('?') else {
+        return Vec::new();
+    };
+    let mut at = head.len() + 1;
+    let mut found = Vec::new();
+    for pair in queries.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let is_secret = looks_secret(&name.replace('-', "_")) || name.eq_ignore_ascii_case("key");
+        let end = at + pair.len();
+        if is_secret && !value.is_empty() {
+            found.push(end - value.len()..end);
+        }
+        at = end + 1;
+    }
+    found
+}
+
+/// The text with stars for what [`secrets_in_urls`] finds, a star for each byte, so that places in it stay.
+pub fn hide_in_urls(text: &str) -> Cow<'_, str> {
+    let found = secrets_in_urls(text);
+    if found.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut hidden = text.to_owned();
+    for range in found {
+        hidden.replace_range(range.clone(), &"*".repeat(range.len()));
+    }
+    Cow::Owned(hidden)
 }
 
 impl Redactor {
@@ -350,6 +423,35 @@ mod tests {
             "a:b@c",
         ] {
             assert_eq!(secret_of("HTTPS_PROXY", plain), None, "{plain}");
+        }
+    }
+
+    #[test]
+    fn secrets_of_urls_are_hidden_wherever_they_stand_and_places_stay() {
+        for (text, hidden) in [
+            (
+                "a postgres://u:pw123456x@h/db b",
+                "a postgres://u:*********@h/db b",
+            ),
+            (
+                "{A: http://u:p:q@h:80/, B: x@y}",
+                "{A: http://u:***@h:80/, B: x@y}",
+            ),
+            ("two: s://a:bé@c s://d:ef@g", "two: s://a:***@c s://d:**@g"),
+            ("https://h/?x=1&api-key=abc&y=2", "https://h/?x=1&api-key=***&y=2"),
+            ("http://h/?url=http://u:pw@h", "http://h/?url=http://u:**@h"),
+        ] {
+            assert_eq!(hide_in_urls(text), hidden);
+        }
+        for plain in [
+            "http://u:${PW}@h",
+            "http://h:80/a@b:c",
+            "http://u@h",
+            "http://u:@h",
+            "http://h:80 a@b",
+            "http://h/?key=",
+        ] {
+            assert_eq!(hide_in_urls(plain), plain);
         }
     }
 }

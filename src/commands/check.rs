@@ -2,6 +2,7 @@
 //! `--ask-engines` every flag that an engine at hand does not know. Without it nothing that a recipe names is run, so that a recipe
 //! from elsewhere can be checked. Nothing else of the machine is looked at.
 
+use crate::base::secrets::hide_in_urls;
 use crate::base::text::counted;
 use crate::cli::CheckArgs;
 use crate::commands::{Colors, Outcome, Refusal, complain, flags, print, read, refused};
@@ -96,13 +97,14 @@ fn as_json(mistake: &Mistake, sources: &[Source]) -> serde_json::Value {
         let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
         Some((source.name.clone(), line, column))
     });
+    let shown = |text: &String| hide_in_urls(text).into_owned();
     serde_json::json!({
-        "message": mistake.message,
+        "message": shown(&mistake.message),
         "file": place.as_ref().map(|(file, _, _)| file),
         "line": place.as_ref().map(|(_, line, _)| line),
         "column": place.as_ref().map(|(_, _, column)| column),
-        "label": mistake.label,
-        "notes": mistake.notes,
-        "help": mistake.help,
+        "label": shown(&mistake.label),
+        "notes": mistake.notes.iter().map(shown).collect::<Vec<_>>(),
+        "help": mistake.help.as_ref().map(shown),
     })
 }

@@ -201,15 +201,32 @@ fn passwords_in_urls_and_flags_are_refused_and_not_shown() {
         "sim: { args: [--api-key=s3cr3t] }",
         "sim: { args: [--api-key, s3cr3t] }",
         "sim: { args: [--password, s3cr3t] }",
+        "sim: { args: [--db, \"postgres://u:s3cr3t@h/db\"] }",
+        "sim: { env: { DBURL: \"postgres://u:s3cr3t@h/db\" } }",
+        "sim: { env: { https_proxy: http://u:s3cr3t@h:80/, FOO_SECRET: abc } }",
+        "sim: { image: \"http://u:s3cr3t@h/x\" }",
+        "sim: { body: { callback: \"http://h/?token=s3cr3t\" } }",
+        "sim: { container: { extra_hosts: [\"http://u:s3cr3t@h\"] } }",
     ] {
         let bench = Bench::of(&matrix(engine));
-        for command in ["check", "plan"] {
-            let ran = bench.call(&[command, "matrices/m.yaml"]).exits(2);
-            let ran = ran.says("looks like a secret");
-            clean(engine, ran.stderr.as_bytes());
-            clean(engine, ran.stdout.as_bytes());
+        for command in [&["check"][..], &["plan"], &["check", "--json"]] {
+            let ran = bench.call(&[command, &["matrices/m.yaml"]].concat()).exits(2);
+            let said = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(said.contains("looks like a secret"), "{engine}: {said}");
+            clean(engine, said.as_bytes());
         }
     }
+}
+
+#[test]
+fn a_message_about_something_else_shows_no_password_of_a_url() {
+    let matrix = "name: t\nengines:\n  - sim: { imge: \"http://u:s3cr3t@h/x\" } # http://u:s3cr3t@h\nmodels: [m]\nscenarios: [sharegpt]\n";
+    let bench = Bench::of(matrix);
+    let ran = bench.call(&["check", "matrices/m.yaml"]).exits(2).says("imge");
+    clean("an excerpt", ran.stderr.as_bytes());
+    bench.rewrite(&matrix.replace("imge: \"", "image: [\""));
+    let ran = bench.call(&["check", "matrices/m.yaml"]).exits(2);
+    clean("an excerpt of broken YAML", ran.stderr.as_bytes());
 }
 
 #[test]

@@ -1,7 +1,9 @@
-//! Texts with holes that nothing fills, and secrets that somebody wrote down.
+//! Texts with holes that nothing fills, and secrets that somebody wrote down. Passwords in URLs are found by the reader
+//! (`spec::source`), wherever they stand.
 
 use super::at;
 use super::recipe::variables;
+use crate::base::secrets::looks_secret;
 use crate::matrix::spec::matrix::{EngineEntry, Matrix};
 use crate::matrix::spec::shape::{Named, OrderedMap, Raw};
 use crate::matrix::spec::source::{Mistake, Place, Spanned, listed, nearest};
@@ -23,23 +25,6 @@ pub(crate) const HOLES: [&str; 13] = [
     "hf_home",
     "matrix",
 ];
-
-/// Names that hold secrets, by the way such variables are called.
-fn looks_secret(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    [
-        "TOKEN",
-        "SECRET",
-        "PASSWORD",
-        "PASSWD",
-        "API_KEY",
-        "APIKEY",
-        "CREDENTIAL",
-        "AUTHORIZATION",
-    ]
-    .iter()
-    .any(|part| name.contains(part))
-}
 
 /// The mistakes of all arguments, variables and headers.
 pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
@@ -117,20 +102,8 @@ fn secret_in_body(body: &serde_json::Map<String, serde_json::Value>, whose: &str
     Some(at(Mistake::new(what), None, why).help("send a secret in `headers:`, where its value is put in"))
 }
 
-/// Secrets in the URL and the command of an engine.
+/// Secrets in the command of an engine.
 fn secret_in_words(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
-    let url = named
-        .value
-        .url
-        .as_ref()
-        .filter(|url| has_url_secret(url.value.as_str()));
-    if let Some(url) = url {
-        let what = format!(
-            "the url of engine `{}` holds a password or key, which",
-            named.name.value
-        );
-        mistakes.push(written_secret(&what, url.place.as_ref(), "PASSWORD"));
-    }
     for word in named
         .value
         .command
@@ -152,28 +125,10 @@ fn secret_in_words(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
     }
 }
 
-/// Whether a text has a URL with a password, or with a secret among its queries, that is written and not named.
-fn has_url_secret(text: &str) -> bool {
-    let Some((_, rest)) = text.split_once("://") else {
-        return false;
-    };
-    let is_written = |value: &str| !value.is_empty() && !value.starts_with("${");
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let password = authority
-        .rsplit_once('@')
-        .and_then(|(user, _)| user.split_once(':'));
-    let query = rest.split_once('?').map_or("", |(_, query)| query);
-    let is_secret = |pair: &str| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (looks_secret(&name.replace('-', "_")) || name.eq_ignore_ascii_case("key")) && is_written(value)
-    };
-    password.is_some_and(|(_, password)| is_written(password)) || query.split('&').any(is_secret)
-}
-
-/// Whether an argument is a flag that looks secret with its value: `--api-key=sk-1234`, or a URL with a password.
+/// Whether an argument is a flag that looks secret with its value: `--api-key=sk-1234`.
 fn is_secret_word(word: &str) -> bool {
     let flag = word.split_once('=').filter(|(flag, _)| flag.starts_with("--"));
-    flag.is_some_and(|(flag, value)| is_secret_flag(flag) && is_written_secret(value)) || has_url_secret(word)
+    flag.is_some_and(|(flag, value)| is_secret_flag(flag) && is_written_secret(value))
 }
 
 fn is_secret_flag(flag: &str) -> bool {
@@ -208,7 +163,6 @@ fn secret_arguments(args: &[Spanned<Raw>], mistakes: &mut Vec<Mistake>) {
         let name = match (follows.take(), arg.0.split_once('=')) {
             (Some(flag), _) if is_written_secret(&arg.0) && !arg.0.starts_with("--") => Some(flag),
             (_, Some((flag, _))) if is_secret_word(&arg.0) => Some(flag),
-            _ if has_url_secret(&arg.0) => Some("password"),
             _ => None,
         };
         if let Some(name) = name {

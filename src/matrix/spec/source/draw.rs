@@ -6,6 +6,7 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet};
 
 use super::{Mistake, Place, Source};
+use crate::base::secrets::hide_in_urls;
 use crate::base::text::{is_control, printable};
 
 /// Draws mistakes like rustc does; `color` is false for pipes and snapshots.
@@ -17,7 +18,7 @@ pub fn draw(mistakes: &[Mistake], sources: &[Source], color: bool) -> String {
     }
     .decor_style(DecorStyle::Ascii);
     let sources = &masked(mistakes, sources);
-    let mistakes: Vec<Mistake> = mistakes.iter().map(without_controls).collect();
+    let mistakes: Vec<Mistake> = mistakes.iter().map(showable).collect();
     let drawn: Vec<String> = mistakes
         .iter()
         .map(|mistake| renderer.render(&report(mistake, sources)))
@@ -29,7 +30,7 @@ pub fn draw(mistakes: &[Mistake], sources: &[Source], color: bool) -> String {
     text
 }
 
-/// The sources with stars for every place that a mistake hides, so that no other mistake shows it either.
+/// The sources with stars for every place that a mistake hides, so that no other mistake shows it either, and for the passwords of URLs.
 fn masked(mistakes: &[Mistake], sources: &[Source]) -> Vec<Source> {
     let mut masked = sources.to_vec();
     for place in mistakes
@@ -45,6 +46,7 @@ fn masked(mistakes: &[Mistake], sources: &[Source]) -> Vec<Source> {
         }
     }
     for source in &mut masked {
+        source.text = hide_in_urls(&source.text).into();
         // Places count bytes.
         let shown = |letter: char| match letter {
             '\n' | '\t' | '\r' => letter.to_string(),
@@ -58,16 +60,19 @@ fn masked(mistakes: &[Mistake], sources: &[Source]) -> Vec<Source> {
     masked
 }
 
-/// The mistake without what a terminal would act on; names in a matrix may hold anything.
-fn without_controls(mistake: &Mistake) -> Mistake {
+/// The mistake without what a terminal would act on and without the passwords of URLs; names in a matrix may hold anything.
+fn showable(mistake: &Mistake) -> Mistake {
     let mut mistake = mistake.clone();
-    let texts = [&mut mistake.message, &mut mistake.label];
-    let texts = texts
+    let labels = mistake.also.iter_mut().map(|(_, label)| label);
+    for text in [&mut mistake.message, &mut mistake.label]
         .into_iter()
-        .chain(&mut mistake.notes)
-        .chain(&mut mistake.help);
-    for text in texts.chain(mistake.also.iter_mut().map(|(_, label)| label)) {
-        *text = printable(text);
+        .chain(labels)
+    {
+        *text = hide_in_urls(&printable(text)).into_owned();
+    }
+    let texts = mistake.notes.iter_mut().chain(&mut mistake.help);
+    for text in texts.chain(mistake.patch.iter_mut().map(|(_, with)| with)) {
+        *text = hide_in_urls(&printable(text)).into_owned();
     }
     mistake
 }

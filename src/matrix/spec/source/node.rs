@@ -9,6 +9,7 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StructureStyle,
 
 use super::syntax::{Stop, explain};
 use super::{Mistake, Place, Source, scalar};
+use crate::base::secrets::secrets_in_urls;
 
 /// How deep lists and maps may nest, aliases followed.
 pub(super) const DEPTH: usize = 64;
@@ -63,8 +64,14 @@ struct Open {
     children: Vec<Child>,
 }
 
+/// A document, and what is wrong with its values whatever they mean.
+pub(super) struct Document {
+    pub root: Child,
+    pub mistakes: Vec<Mistake>,
+}
+
 /// Reads one document.
-pub(super) fn parse(source: &Source) -> Result<Child, Box<Mistake>> {
+pub(super) fn parse(source: &Source) -> Result<Document, Box<Mistake>> {
     let bom = if source.text.starts_with('\u{feff}') {
         '\u{feff}'.len_utf8()
     } else {
@@ -79,6 +86,7 @@ pub(super) fn parse(source: &Source) -> Result<Child, Box<Mistake>> {
         anchors: HashMap::new(),
         names: Vec::new(),
         root: None,
+        mistakes: Vec::new(),
         documents: 0,
         after: 0,
     };
@@ -94,7 +102,10 @@ pub(super) fn parse(source: &Source) -> Result<Child, Box<Mistake>> {
         }
     }
     match builder.root {
-        Some(root) => Ok(root),
+        Some(root) => Ok(Document {
+            root,
+            mistakes: builder.mistakes,
+        }),
         None => Err(Box::new(builder.empty())),
     }
 }
@@ -109,6 +120,7 @@ struct Builder<'t> {
     /// Anchor names, for the nearest one.
     names: Vec<String>,
     root: Option<Child>,
+    mistakes: Vec<Mistake>,
     documents: usize,
     /// Where the last event ended.
     after: usize,
@@ -149,9 +161,14 @@ impl Builder<'_> {
                 } else {
                     text.into_owned()
                 };
+                let mark = self.shift(mark);
+                if !secrets_in_urls(&text).is_empty() {
+                    let mistake = self.written_secret(mark.clone());
+                    self.mistakes.push(mistake);
+                }
                 let value = Value::Scalar { text, plain };
                 let node = Node {
-                    mark: self.shift(mark),
+                    mark,
                     height: 0,
                     value,
                 };
@@ -182,6 +199,18 @@ impl Builder<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A URL with a password. Whatever key it belongs to, the matrix and its recipes are copied into every run.
+    fn written_secret(&self, range: Range<usize>) -> Mistake {
+        let place = Place {
+            file: self.file.clone(),
+            range,
+        };
+        Mistake::new("a URL holds a password or key, which looks like a secret, and would be written down")
+            .at(&place, "a secret is named, never written")
+            .hide()
+            .help("export it as an environment variable and name that in `args`, `env` or `headers`, as in `${PASSWORD}`")
     }
 
     fn opened(

@@ -16,17 +16,18 @@ use crate::matrix::spec::shape;
 ///
 /// Serde stops at the first wrong value. So the value is left out and the file read again, until nothing new comes.
 pub fn read<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Mistake>) {
-    let root = match node::parse(source) {
-        Ok(root) => root,
+    let node::Document { root, mistakes } = match node::parse(source) {
+        Ok(document) => document,
         Err(mistake) => return (None, vec![*mistake]),
     };
+    let with = |found: Vec<Mistake>| mistakes.into_iter().chain(found).collect();
     let context = Context::new(&source.name);
     loop {
         match T::deserialize(At::new(&context, &root)) {
-            Ok(value) => return (Some(value), context.into_mistakes()),
+            Ok(value) => return (Some(value), with(context.into_mistakes())),
             Err(fault) => {
                 if !context.goes_on_after(&root, fault) {
-                    return (None, context.into_mistakes());
+                    return (None, with(context.into_mistakes()));
                 }
             }
         }
