@@ -76,6 +76,18 @@ pub fn one_line(text: &str) -> String {
         .collect()
 }
 
+/// As [`one_line`], for the beginning of a line: in backticks where CI would read it as a command.
+pub fn line_start(text: &str) -> String {
+    let line = one_line(text);
+    match ["::", "##["]
+        .iter()
+        .any(|command| line.trim_start().starts_with(command))
+    {
+        true => format!("`{line}`"),
+        false => line,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +107,8 @@ mod tests {
     fn what_a_terminal_or_ci_would_act_on_is_left_out() {
         let text = "1.0\n::error::pwn\u{1b}[31m\u{9b}2J\tend\u{202e}";
         assert_eq!(one_line(text), "1.0 ::error::pwn[31m2J end");
+        assert_eq!(line_start("\n::error::pwn"), "` ::error::pwn`");
+        assert_eq!(line_start("a::b"), "a::b");
         assert_eq!(printable(text), "1.0\n::error::pwn[31m2J\tend");
         assert_eq!(colored(text), "1.0\n::error::pwn\u{1b}[31m2J\tend");
         assert_eq!(

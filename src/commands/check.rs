@@ -3,7 +3,7 @@
 //! from elsewhere can be checked. Nothing else of the machine is looked at.
 
 use crate::base::secrets::hide_in_urls;
-use crate::base::text::counted;
+use crate::base::text::{counted, line_start};
 use crate::cli::CheckArgs;
 use crate::commands::{Colors, Outcome, Refusal, complain, flags, print, read, refused};
 use crate::exit::Exit;
@@ -46,7 +46,7 @@ pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
             } else {
                 print(&format!(
                     "{}: {} in {}, {}; no mistake found\n",
-                    plan.matrix,
+                    line_start(&plan.matrix),
                     counted(plan.cells.len(), "cell", "cells"),
                     counted(plan.launches.len(), "launch", "launches"),
                     counted(plan.measurements(), "measurement", "measurements")
@@ -66,7 +66,7 @@ fn sent(plan: &Plan) -> String {
         let work = &scenario.workload;
         let line = format!(
             "  {}: {} prompts, {}\n",
-            scenario.name,
+            line_start(&scenario.name),
             work.prompts,
             work.lengths(scenario.profile)
         );

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use crate::base::ids::CellKey;
-use crate::base::text::{counted, printable};
+use crate::base::text::{counted, line_start, one_line, printable};
 use crate::cli::{self, PlanArgs};
 use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
 use crate::engine;
@@ -117,7 +117,7 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
     let _ = writeln!(
         out,
         "{}: {} in {}{starts}{repeats}",
-        plan.matrix,
+        line_start(&plan.matrix),
         counted(plan.cells.len(), "cell", "cells"),
         counted(plan.launches.len(), "launch", "launches")
     );
@@ -138,7 +138,7 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
             "\nlaunch {}/{}  {}\n{}\n",
             index + 1,
             plan.launches.len(),
-            describe(launch),
+            one_line(&describe(launch)),
             indented(&command::line_of(launch, given).wrapped())
         );
         for note in notes(plan, launch) {
@@ -154,11 +154,11 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
             let _ = writeln!(
                 out,
                 "  cell {number:>3}  {}{}",
-                load(cell),
+                one_line(&load(cell)),
                 took.map_or_else(String::new, |s| format!("; {} last time", minutes(s)))
             );
             if let Some(why) = &cell.why {
-                let _ = writeln!(out, "            added: {why}");
+                let _ = writeln!(out, "            added: {}", one_line(why));
             }
         }
     }
@@ -166,7 +166,8 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
     if !plan.left_out.is_empty() {
         out.push_str("\nleft out\n");
         for left in &plan.left_out {
-            let _ = writeln!(out, "  {}\n            {}", left.cell, left.why);
+            let (cell, why) = (line_start(left.cell.as_str()), line_start(&left.why));
+            let _ = writeln!(out, "  {cell}\n            {why}");
         }
     }
     if expected > 0.0 {
@@ -223,7 +224,7 @@ fn environments(plan: &Plan) -> String {
     }
     let rows = engines
         .iter()
-        .map(|(engine, words)| format!("  {engine}: {words}\n"));
+        .map(|(engine, words)| format!("  {}: {}\n", line_start(engine), one_line(words)));
     match engines.is_empty() {
         true => String::new(),
         false => format!("\nenvironment of processes\n{}", rows.collect::<String>()),

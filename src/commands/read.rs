@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use crate::base::text::one_line;
 use crate::commands::{complain, shipped};
 use crate::load::dataset::tokenizer;
 use crate::matrix::plan::{Plan, expand};
@@ -28,7 +29,7 @@ impl Read {
     /// Writes the notes to stderr.
     pub(crate) fn tell(&self) {
         for note in &self.notes {
-            complain(&format!("{note}\n"));
+            complain(&format!("{}\n", one_line(note)));
         }
     }
 }

@@ -248,6 +248,19 @@ scenarios:
             "{text:?}"
         );
     }
+    let named = matrix
+        .replace("name: t", "name: \"\\n::error::pwn\\e[31m\"")
+        .replace("- random-ids: {", "- \"r\\n::error::pwn\": {");
+    bench.rewrite(&named);
+    for command in ["check", "plan"] {
+        let ran = bench.call(&[command, "matrices/m.yaml"]).exits(0);
+        let text = ran.stdout + &ran.stderr;
+        let acts = |line: &str| line.trim_start().starts_with("::") || line.contains('\u{1b}');
+        assert!(!text.lines().any(acts), "{command}: {text:?}");
+    }
+    bench.rewrite("name: t\nengines: [\"x\\n::error::pwn\"]\nmodels: [m]\nscenarios: [sharegpt]\n");
+    let ran = bench.call(&["check", "matrices/m.yaml"]).exits(2);
+    assert!(!ran.stderr.contains("\n::error"), "{:?}", ran.stderr);
     bench.rewrite(&matrix.replace("as: a", "ass: \"a\u{1b}[31m\""));
     let ran = bench.call(&["check", "matrices/m.yaml"]).exits(2);
     assert!(!ran.stderr.contains('\u{1b}'), "{:?}", ran.stderr);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::base::secrets::Redactor;
+use crate::base::text::line_start;
 use crate::cli::compare::NightlyArgs;
 use crate::cli::variable;
 use crate::commands::run::Measured;
@@ -81,7 +82,11 @@ pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &Measured) ->
     if variable("GITHUB_ACTIONS").is_some() {
         print(&told::annotations(night));
     }
-    print(&format!("{}: {}\n", night.matrix, told::headline(night)));
+    print(&format!(
+        "{}: {}\n",
+        line_start(&night.matrix),
+        told::headline(night)
+    ));
     for line in told::lines(night) {
         print(&format!(
             "  {}: {}: {}\n",

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use crate::base::text::is_control;
 use crate::matrix::plan::launch::{Container, Gpus, Launch, Mount, Network, Place, Process};
 use crate::matrix::spec::text::{Piece, Text};
 
@@ -264,7 +265,10 @@ impl Filler<'_> {
                     if matches!(c, '"' | '\\' | '$' | '`') {
                         word.push('\\');
                     }
-                    word.push(c);
+                    match escape(c) {
+                        Some(escape) => word.push_str(&format!("\"$'{escape}'\"")),
+                        None => word.push(c),
+                    }
                 }),
                 Piece::Secret(name) => word.push_str(&format!("${{{name}}}")),
                 Piece::Hole("hf_home") => word.push_str("${HF_HOME:-$HOME/.cache/huggingface}"),
@@ -292,8 +296,26 @@ fn quoted(word: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(safe) {
         word.to_owned()
+    } else if word.chars().any(is_control) {
+        let escaped = |c: char| match c {
+            '\'' | '\\' => format!("\\{c}"),
+            c => escape(c).unwrap_or_else(|| c.to_string()),
+        };
+        format!("$'{}'", word.chars().map(escaped).collect::<String>())
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// A control character as it is written in `$'…'`, so that it acts on nothing that shows the line: CI reads commands from the beginnings
+/// of lines.
+fn escape(c: char) -> Option<String> {
+    match c {
+        '\n' => Some("\\n".to_owned()),
+        '\t' => Some("\\t".to_owned()),
+        c if c.is_ascii_control() => Some(format!("\\{:03o}", u32::from(c))),
+        c if is_control(c) => Some(format!("\\u{:04x}", u32::from(c))),
+        _ => None,
     }
 }
 
@@ -307,6 +329,23 @@ mod tests {
         assert_eq!(quoted("plain-1.0/x:y"), "plain-1.0/x:y");
         assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
         assert_eq!(quoted(""), "''");
+        assert_eq!(
+            quoted("it's\n::error::\u{1b}\u{202e}\\"),
+            r"$'it\'s\n::error::\033\u202e\\'"
+        );
+    }
+
+    #[test]
+    fn lines_of_a_word_are_no_lines_of_the_command() {
+        for word in ["a\n::error::b", "a\n::error::${TOKEN}"] {
+            let line = line(&command(&["serve", word])).wrapped();
+            assert!(!line.contains("\n::"), "{line}");
+            let mut shell = std::process::Command::new("bash");
+            shell
+                .env("TOKEN", "b")
+                .args(["-c", &line.replace("serve", "printf %s")]);
+            assert_eq!(shell.output().unwrap().stdout, b"a\n::error::b");
+        }
     }
 
     fn mounted(source: &str, target: &str) -> String {

@@ -7,7 +7,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Patch, Renderer, S
 
 use super::{Mistake, Place, Source};
 use crate::base::secrets::hide_in_urls;
-use crate::base::text::{is_control, printable};
+use crate::base::text::{is_control, one_line, printable};
 
 /// Draws mistakes like rustc does; `color` is false for pipes and snapshots.
 pub fn draw(mistakes: &[Mistake], sources: &[Source], color: bool) -> String {
@@ -68,7 +68,7 @@ fn showable(mistake: &Mistake) -> Mistake {
         .into_iter()
         .chain(labels)
     {
-        *text = hide_in_urls(&printable(text)).into_owned();
+        *text = hide_in_urls(&one_line(text)).into_owned();
     }
     let texts = mistake.notes.iter_mut().chain(&mut mistake.help);
     for text in texts.chain(mistake.patch.iter_mut().map(|(_, with)| with)) {
