@@ -10,6 +10,7 @@ pub mod clean;
 pub mod compare;
 pub mod explain;
 pub mod fetch;
+mod files;
 mod flags;
 pub mod history;
 pub mod import;

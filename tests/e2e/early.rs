@@ -56,3 +56,24 @@ fn check_runs_nothing_that_a_recipe_names_unless_it_is_asked_to() {
         .exits(0);
     assert!(bench.path().join("ran").exists());
 }
+
+#[test]
+fn a_junit_file_that_could_never_be_written_is_refused_before_anything_starts() {
+    let bench = Bench::of(&sims(
+        &[("a", "vllm", "")],
+        "  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 2, warmup: 0 }\n",
+    ));
+    let pipe = bench.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).expect("a pipe can be made");
+    for (file, why) in [
+        ("pipe", "named pipe"),
+        ("nowhere/j.xml", "No such file"),
+        ("matrices", "directory"),
+    ] {
+        let ran = bench
+            .call(&["nightly", "matrices/m.yaml", "--junit", file])
+            .exits(2);
+        ran.says(why).says("--junit");
+    }
+    assert!(!bench.path().join("nowhere").exists());
+}

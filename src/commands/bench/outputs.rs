@@ -1,11 +1,12 @@
 //! The files that a bench writes.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::wish::Wish;
 use crate::base::clock;
+use crate::commands::files::{self, open};
 use crate::commands::{Refusal, secrets};
 use crate::matrix::spec::workload::Profile;
 
@@ -27,8 +28,9 @@ pub(super) fn check(wish: &Wish) -> Result<(), Refusal> {
         .filter_map(|(flag, path)| {
             let path = path?;
             let opened = match flag {
-                "--records" => no_pipe(path).and_then(|()| try_open(path)),
-                _ => try_open(path),
+                // Written while a load runs.
+                "--records" => files::no_pipe(path).and_then(|()| files::try_open(path)),
+                _ => files::try_open(path),
             };
             let error = opened.err()?;
             Some(format!(
@@ -41,35 +43,6 @@ pub(super) fn check(wish: &Wish) -> Result<(), Refusal> {
         true => Ok(()),
         false => Err(Refusal::usage(format!("{lines}nothing was sent\n"))),
     }
-}
-
-/// Records are written while a load runs, and a pipe may wait for its reader.
-fn no_pipe(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::FileTypeExt;
-    match fs::metadata(path) {
-        Ok(found) if found.file_type().is_fifo() => Err(io::Error::other("it is a named pipe; name a file")),
-        _ => Ok(()),
-    }
-}
-
-/// Opens a file as [`append`] does and leaves it as it was. A pipe or a device is not opened: that may wait for its reader.
-fn try_open(path: &Path) -> io::Result<()> {
-    let found = fs::metadata(path);
-    if found
-        .as_ref()
-        .is_ok_and(|found| !found.is_file() && !found.is_dir())
-    {
-        return Ok(());
-    }
-    open(path)?;
-    match found {
-        Ok(_) => Ok(()),
-        Err(_) => fs::remove_file(path),
-    }
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
 }
 
 /// The file that gets the line of a load.

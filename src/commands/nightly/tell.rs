@@ -1,6 +1,6 @@
 //! What people and CI learn of a night: its page, the charts of all nights, JUnit, GitHub, the webhook.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::base::text::line_start;
 use crate::cli::compare::NightlyArgs;
 use crate::cli::variable;
 use crate::commands::run::Measured;
-use crate::commands::{Refusal, complain, print};
+use crate::commands::{Refusal, complain, files, print};
 use crate::engine;
 use crate::report::history::History;
 use crate::report::{html, night as told};
@@ -42,14 +42,14 @@ pub(super) fn reachable(args: &NightlyArgs) -> Result<(), Refusal> {
 /// Refuses what could not be written when the night is over. The folder of nights is there by now.
 pub(super) fn writable(args: &NightlyArgs) -> Result<(), Refusal> {
     let Some(file) = &args.junit else { return Ok(()) };
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match folder.is_none_or(Path::is_dir) && !file.is_dir() {
-        true => Ok(()),
-        false => Err(Refusal::usage(format!(
-            "error: `--junit {}` cannot be written: it names no file in a folder that is there\n  = help: make the folder first\n",
-            file.display()
-        ))),
-    }
+    files::no_pipe(file)
+        .and_then(|()| files::try_open(file))
+        .map_err(|error| {
+            Refusal::usage(format!(
+                "error: `--junit {}` cannot be written: {error}\n  = help: name a file in a folder that is there\nnothing was started\n",
+                file.display()
+            ))
+        })
 }
 
 /// Writes and prints what people and CI read.
@@ -68,7 +68,8 @@ pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &Measured) ->
         complain(&format!("error: cannot write {}: {error}\n", file.display()));
     }
     if let Some(summary) = variable("GITHUB_STEP_SUMMARY") {
-        let mut file = OpenOptions::new().create(true).append(true).open(&summary);
+        let path = Path::new(&summary);
+        let mut file = files::no_pipe(path).and_then(|()| files::open(path));
         let written = file.as_mut().map(|file| file.write_all(page.as_bytes()));
         if !matches!(written, Ok(Ok(()))) {
             complain(&format!("warning: cannot write the job summary `{summary}`\n"));
