@@ -246,9 +246,15 @@ pub(super) fn measure(
     };
     let store = Arc::clone(&began.store);
     began.measure().map_err(|error| {
+        let why = redactor.redact(&causes(&error)).into_owned();
+        if store.discard_unbegun() {
+            return Refusal::stuck(format!(
+                "error: {why}\nnothing was measured, and the run's folder is removed\n  = help: begin again once {} has room for it\n",
+                args.results.display()
+            ));
+        }
         Refusal::stuck(format!(
-            "error: {}\nthe run was started and cannot go on; what was measured is saved in {}\n  = help: go on with: {}\n",
-            redactor.redact(&causes(&error)),
+            "error: {why}\nthe run was started and cannot go on; what was measured is saved in {}\n  = help: go on with: {}\n",
             store.folder().display(),
             cli::resume_command(store.run().as_str())
         ))

@@ -58,6 +58,32 @@ fn check_runs_nothing_that_a_recipe_names_unless_it_is_asked_to() {
 }
 
 #[test]
+fn a_run_that_has_no_room_to_begin_leaves_nothing_and_is_not_to_be_resumed() {
+    let bench = Bench::of(&sims(
+        &[("a", "vllm", "")],
+        "  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 2, warmup: 0 }\n",
+    ));
+    for blocks in ["1", "2"] {
+        let limit = format!("ulimit -f {blocks}; exec \"$@\"");
+        let wrapper = ["bash", "-c", limit.as_str(), "-"];
+        let run = ["run", "matrices/m.yaml", "--no-calibration", "--results", "r"];
+        let output = bench.wrapped(&wrapper, &run).output().expect("the binary runs");
+        let ran = crate::harness::Ran::from(output);
+        assert!(matches!(ran.code, Some(4 | 6)), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("--resume"), "{}", ran.stderr);
+        let left = fs::read_dir(bench.path().join("r"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let left: Vec<_> = left
+            .map(|entry| entry.file_name())
+            .filter(|name| *name != ".lock")
+            .collect();
+        assert!(left.is_empty(), "{blocks}: {left:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
 fn a_junit_file_that_could_never_be_written_is_refused_before_anything_starts() {
     let bench = Bench::of(&sims(
         &[("a", "vllm", "")],

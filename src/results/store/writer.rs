@@ -201,6 +201,12 @@ impl Store {
         Ok(changed)
     }
 
+    /// Removes the folder of a run that could not be begun: half a beginning is no run, and nothing can go on with it. `false` where it was begun.
+    pub fn discard_unbegun(&self) -> bool {
+        let is_begun = !matches!(self.folder.join(layout::RUN).try_exists(), Ok(false));
+        !is_begun && fs::remove_dir_all(&self.folder).is_ok()
+    }
+
     /// Keeps what the client is worth on this machine; an earlier one of the run is kept as `.old-<n>`.
     ///
     /// # Errors
