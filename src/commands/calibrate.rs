@@ -26,7 +26,11 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
     machine::raise_open_files();
     let cache = args.places.cache();
     store::calibration::sweep(&cache);
-    let logs = store::calibration::Folder::make(&cache).context("cannot make a folder for logs")?;
+    let logs = store::calibration::Folder::make(&cache).map_err(|error| {
+        Refusal::unfit(format!(
+            "error: the cache folder cannot be written: {error}\n  = help: name another one with `--cache` or XDG_CACHE_HOME\n"
+        ))
+    })?;
     let run = RunId::new("calibration");
     let store = Store::create(logs.path(), &run, Redactor::default()).context("cannot keep logs")?;
     let host = Host {

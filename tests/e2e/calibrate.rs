@@ -114,3 +114,12 @@ fn every_row_of_a_run_carries_the_error_of_its_number_of_streams() {
     }
     bench.leaves_no_process();
 }
+
+#[test]
+fn a_cache_that_cannot_be_written_is_named_with_the_flag_for_another() {
+    let bench = Bench::of("name: t\n").variable("MATRIX_CACHE", "/proc/nowhere");
+    bench
+        .call(&["calibrate", "--streams", "1"])
+        .exits(4)
+        .says("--cache");
+}
