@@ -7,6 +7,7 @@ pub mod ids;
 pub mod own;
 pub mod secrets;
 pub mod text;
+pub mod threads;
 pub mod unfinished;
 pub mod units;
 pub mod wire;

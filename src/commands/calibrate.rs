@@ -7,6 +7,7 @@ use anyhow::Context;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
+use crate::base::threads;
 use crate::cli::{self, CalibrateArgs};
 use crate::commands::{Colors, Outcome, Refusal, print};
 use crate::engine;
@@ -58,10 +59,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         tokens: args.tokens,
         flood: true,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start a runtime")?;
+    let runtime = threads::runtime()?;
     let stop = Stop::default();
     let measured = runtime.block_on(async {
         let mut signals = Signals::catch().context("cannot listen to signals")?;

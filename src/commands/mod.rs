@@ -34,6 +34,7 @@ use std::sync::OnceLock;
 
 use crate::base::secrets::{Redactor, secret_of};
 use crate::base::text::colored;
+use crate::base::threads::NoThread;
 use crate::cli::{Cli, Color, Command, PullWish, variable, variables};
 use crate::engine;
 use crate::exit::Exit;
@@ -103,6 +104,12 @@ impl Refusal {
     }
 }
 
+impl From<NoThread> for Refusal {
+    fn from(error: NoThread) -> Self {
+        Self::unfit(format!("error: {error}\nnothing was started\n"))
+    }
+}
+
 impl From<anyhow::Error> for Refusal {
     fn from(error: anyhow::Error) -> Self {
         Self::unfit(format!("error: {}\n", causes(&error)))
@@ -126,7 +133,10 @@ fn causes(error: &anyhow::Error) -> String {
 /// # Errors
 /// As [`execute`].
 pub fn supervised(cli: Cli) -> Outcome {
-    crate::run::stop::supervise(|| execute(cli)).unwrap_or(Ok(Exit::Interrupted))
+    match crate::run::stop::supervise(|| execute(cli)) {
+        Ok(done) => done.unwrap_or(Ok(Exit::Interrupted)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Does what the command line asks for, and fails where its answer could not be written to stdout.

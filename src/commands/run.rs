@@ -12,6 +12,7 @@ use anyhow::Context;
 use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::{self, Redactor};
 use crate::base::text::counted;
+use crate::base::threads;
 use crate::cli::{self, RunArgs};
 use crate::commands::again::{self, Further, Plans, Round, remaining};
 use crate::commands::plan::{minutes, select as keep_selected};
@@ -182,15 +183,12 @@ pub(super) fn measure(
     if let Some(only) = &args.only {
         keep_selected(&mut read.plan, only)?;
     }
+    let runtime = threads::runtime()?;
     let unknown = flags::unknown(&read, &args.places)?;
     if !unknown.is_empty() {
         return Err(refused(&unknown, &read.sources, colors.stderr));
     }
     let host = host(args, &read, secrets, redactor.clone())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start a runtime")?;
     let allowed = allowed_gpus(args.gpus.as_ref(), &read.plan, &host.machine)?;
     // Before the machine is looked at: what a killed run left may hold the very port or the GPUs that are wanted now.
     let swept = runtime.block_on(engine::sweep(GRACE, &host.whereabouts, &host.cache));

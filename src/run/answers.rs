@@ -210,7 +210,9 @@ pub(super) fn on_all_cores(requests: &mut [Request], work: impl Fn(&mut Request)
         }
     };
     thread::scope(|scope| {
-        (0..others).for_each(|_| drop(scope.spawn(all)));
+        // Where no more threads can be started, those that there are do all.
+        let start = |_: &usize| thread::Builder::new().spawn_scoped(scope, all).is_ok();
+        let _started = (0..others).take_while(start).count();
         all();
     });
 }

@@ -9,6 +9,7 @@ use procfs::process::Process;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::base::threads::NoThread;
 use crate::engine;
 use crate::results::record::event::Event;
 use crate::results::store;
@@ -155,11 +156,16 @@ impl Caught {
 
 /// Does the work of a command on a thread of its own. `None` where a signal ended it: one at a moment at which nobody takes care of
 /// signals, or a second one after which it did not end in time.
-pub fn supervise<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+///
+/// # Errors
+/// The host gives no threads; the work was not begun.
+pub fn supervise<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<Option<T>, NoThread> {
     let (sender, receiver) = mpsc::channel();
     let left = sender.clone();
     let (ready, handled) = mpsc::channel();
-    let watcher = std::thread::Builder::new()
+    std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -167,19 +173,17 @@ pub fn supervise<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
             runtime.block_on(watch(ready, || {
                 let _ = left.send(None);
             }));
-        });
+        })?;
     // The work begins once signals are handled, or where they cannot be.
     let _ = handled.recv();
-    let worker = begin(work, sender);
-    // A host that gives no threads has given up.
-    worker.and(watcher).ok()?;
-    match receiver.recv().ok()? {
-        Some(Ok(done)) => Some(done),
+    begin(work, sender)?;
+    match receiver.recv() {
+        Ok(Some(Ok(done))) => Ok(Some(done)),
         // It was printed where it happened; the process ends as if it had happened here.
-        Some(Err(panic)) => std::panic::resume_unwind(panic),
-        None => {
+        Ok(Some(Err(panic))) => std::panic::resume_unwind(panic),
+        Ok(None) | Err(_) => {
             store::settle();
-            None
+            Ok(None)
         }
     }
 }

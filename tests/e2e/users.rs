@@ -101,3 +101,55 @@ fn what_belongs_to_a_live_run_of_a_user_that_cannot_be_seen_is_not_swept() {
     clean_as_nobody(folder.path(), &binary).exits(4);
     engine.wait().expect("it was ended");
 }
+
+/// A user whom nobody else is, so that all its threads are those of the test.
+const ALONE: u32 = 61_979;
+
+#[test]
+fn too_few_threads_are_told_with_the_limit_and_are_no_interruption() {
+    let Some((folder, binary)) = shared("a limit on threads") else {
+        return;
+    };
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (there, here) in [("engines", "engines"), ("matrices/data", "data")] {
+        std::os::unix::fs::symlink(repository.join(there), folder.path().join(here))
+            .expect("a link can be made");
+    }
+    let matrix = folder.path().join("m.yaml");
+    let text = "name: t\nengines: [sim]\nmodels: [m: { tokenizer: data/tokenizer.json }]\nscenarios:\n  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4, warmup: 0 }\n";
+    fs::write(&matrix, text).expect("a file can be written");
+    let user = ALONE.to_string();
+    let limited = |limit: &str, command: &[&str]| {
+        let mut outer = Command::new("setpriv");
+        outer
+            .args([
+                "--reuid",
+                &user,
+                "--regid",
+                &user,
+                "--clear-groups",
+                "prlimit",
+                limit,
+            ])
+            .arg(&binary)
+            .args(command)
+            .current_dir(folder.path())
+            .env("HOME", folder.path())
+            .env("MATRIX_CACHE", folder.path().join("cache"));
+        Ran::from(outer.output().expect("setpriv runs"))
+    };
+    for limit in ["--nproc=1", "--nproc=2"] {
+        for command in ["check", "plan", "run"] {
+            let ran = limited(limit, &[command, "m.yaml"]).exits(4);
+            ran.says("cannot start a thread").says("`ulimit -u` (it is ");
+        }
+    }
+    limited("--nproc=3", &["check", "m.yaml"]).exits(0);
+    // These are enough to begin, and too few for the runtime, the tokenizer or the load.
+    for limit in 3..16 {
+        let limit = format!("--nproc={limit}");
+        let ran = limited(&limit, &["run", "m.yaml", "--no-calibration"]).exits(4);
+        ran.says("`pids.max`").says("nothing was started");
+    }
+    assert!(!folder.path().join("results").exists(), "nothing was begun");
+}

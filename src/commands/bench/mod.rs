@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::result::Ended;
 use self::wish::{Environment, Warmup, Wish};
-use crate::base::clock;
+use crate::base::{clock, threads};
 use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
 use crate::commands::{Outcome, Refusal, complain, hide_secrets, print, run};
@@ -89,10 +89,7 @@ pub fn execute(args: &BenchArgs) -> Outcome {
     machine::raise_open_files();
     let about = || machine::read(&format!("matrix {}", cli::VERSION));
     let calibration = calibrate::kept(&places.cache(), about);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start a runtime")?;
+    let runtime = threads::runtime()?;
     runtime.block_on(async {
         let mut signals = Signals::catch().context("cannot listen to signals")?;
         let stop = Stop::default();

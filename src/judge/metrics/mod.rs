@@ -23,6 +23,7 @@ mod tests;
 mod throughput;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::thread;
 use std::time::Duration;
 
@@ -125,13 +126,20 @@ pub fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
 pub fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definitions, Figures> {
     // Each reads all events several times.
     thread::scope(|scope| {
-        let compat = |profile| scope.spawn(move || compat_figures(requests, basis, profile));
+        let compat = |profile| {
+            let figures = move || compat_figures(requests, basis, profile);
+            (profile, thread::Builder::new().spawn_scoped(scope, figures))
+        };
         let (classic, current) = (compat(Profile::Classic), compat(Profile::Current));
         let matrix = matrix_figures(requests, basis);
-        let joined = |figures: thread::ScopedJoinHandle<'_, Figures>| {
-            figures
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let joined = |(profile, figures): (Profile, io::Result<thread::ScopedJoinHandle<'_, Figures>>)| {
+            match figures {
+                Ok(figures) => figures
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                // No thread could be started.
+                Err(_) => compat_figures(requests, basis, profile),
+            }
         };
         BTreeMap::from([
             (Definitions::Classic, joined(classic)),

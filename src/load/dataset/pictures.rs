@@ -70,11 +70,18 @@ pub(super) fn uris(pictures: &[Raster], format: PictureFormat) -> Vec<Arc<str>> 
         };
         let workers: Vec<_> = pictures
             .chunks(share)
-            .map(|share| scope.spawn(move || encode(share)))
+            .map(|share| {
+                (
+                    share,
+                    std::thread::Builder::new().spawn_scoped(scope, move || encode(share)),
+                )
+            })
             .collect();
-        let encoded = workers
-            .into_iter()
-            .map(|worker| worker.join().expect("encoding does not panic"));
+        let encoded = workers.into_iter().map(|(share, worker)| match worker {
+            Ok(worker) => worker.join().expect("encoding does not panic"),
+            // No thread could be started.
+            Err(_) => encode(share),
+        });
         encoded.flatten().collect()
     })
 }

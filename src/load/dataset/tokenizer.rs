@@ -4,6 +4,7 @@
 //! the Llama classes) are not applied, and tokenizers without a `tokenizer.json` are not read.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -15,6 +16,7 @@ use tokenizers::{ModelWrapper, PostProcessor};
 use super::byte_level;
 use super::cache::{Caches, Repository, lines};
 use crate::base::ids::hex;
+use crate::base::threads::NoThread;
 
 /// A tokenizer could not be opened, or could not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +42,7 @@ pub enum TokenizerError {
         /// The file.
         path: PathBuf,
         /// Why not.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// A file is there and is not what it should be.
     #[error("`{}` is no tokenizer that can be used: {reason}; fetch it anew", path.display())]
@@ -50,6 +52,9 @@ pub enum TokenizerError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The threads that encode several texts cannot be started.
+    #[error("the threads of the tokenizer cannot be started: {0}")]
+    Threads(Arc<NoThread>),
     /// The tokenizer refused a text or some ids.
     #[error("the tokenizer `{name}` failed: {reason}")]
     Failed {
@@ -99,6 +104,19 @@ const BYTES_BOS: u32 = 256;
 struct Settings {
     #[serde(default)]
     clean_up_tokenization_spaces: Option<bool>,
+}
+
+/// Starts the threads that encode several texts, once. The tokenizer would start them itself, and panic where it cannot.
+fn start_threads() -> Result<(), TokenizerError> {
+    static STARTED: OnceLock<Result<(), Arc<NoThread>>> = OnceLock::new();
+    let start = || {
+        let refused = |error: rayon::ThreadPoolBuildError| Arc::new(NoThread::from(io::Error::other(error)));
+        rayon::ThreadPoolBuilder::new().build_global().map_err(refused)
+    };
+    STARTED
+        .get_or_init(start)
+        .clone()
+        .map_err(TokenizerError::Threads)
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -222,6 +240,7 @@ impl Tokenizer {
     pub fn encode_batch(&self, texts: &[&str], special: bool) -> Result<Vec<Vec<u32>>, TokenizerError> {
         match self.model()? {
             Model::Hub(model) => {
+                start_threads()?;
                 let encodings = model
                     .encode_batch_fast(texts.to_vec(), special)
                     .map_err(|error| self.failed(&error))?;
@@ -243,6 +262,7 @@ impl Tokenizer {
     pub fn count_batch(&self, texts: &[&str], special: bool) -> Result<Vec<usize>, TokenizerError> {
         match self.model()? {
             Model::Hub(model) => {
+                start_threads()?;
                 let encodings = model
                     .encode_batch_fast(texts.to_vec(), special)
                     .map_err(|error| self.failed(&error))?;

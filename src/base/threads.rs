@@ -1,0 +1,127 @@
+//! Threads that the host may refuse: whether it gives as many as a command needs, and which limit to raise where it does not.
+
+use std::io;
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use procfs::process::{LimitValue, Process};
+use tokio::runtime::Runtime;
+
+/// Threads that a run needs beside those of its runtime and of its tokenizer: loads, telemetry, logs, blocking calls.
+const FURTHER: usize = 16;
+
+/// How long a thread for blocking calls stays: as long as any run.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// A thread that the host does not give.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start a thread: {error}\n  = help: {}", advice(&.error))]
+pub struct NoThread {
+    error: io::Error,
+}
+
+impl From<io::Error> for NoThread {
+    fn from(error: io::Error) -> Self {
+        Self { error }
+    }
+}
+
+/// A runtime on all cores, on a host that gives it and the tokenizer their threads.
+///
+/// # Errors
+/// The host does not give the threads.
+pub fn runtime() -> Result<Runtime, NoThread> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    try_to_start(2 * cores + FURTHER)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_keep_alive(KEPT)
+        .build()?;
+    // With one thread for blocking calls, those for which no further one can be started wait instead of panicking.
+    let _started = runtime.block_on(runtime.spawn_blocking(|| ()));
+    Ok(runtime)
+}
+
+/// Starts so many threads at once, and ends them.
+fn try_to_start(count: usize) -> io::Result<()> {
+    let gate = Mutex::new(());
+    thread::scope(|scope| {
+        let closed = gate.lock();
+        let started = (0..count).try_for_each(|_| {
+            let waits = || drop(gate.lock());
+            thread::Builder::new().spawn_scoped(scope, waits).map(drop)
+        });
+        drop(closed);
+        started
+    })
+}
+
+/// Which limits to raise, with their values as far as they are set.
+fn advice(error: &io::Error) -> String {
+    let limits = Process::myself().and_then(|process| process.limits()).ok();
+    let set = |value: Option<LimitValue>| match value {
+        Some(LimitValue::Value(value)) => Some(value),
+        Some(LimitValue::Unlimited) | None => None,
+    };
+    let users = set(limits.as_ref().map(|limits| limits.max_processes.soft_limit));
+    let memory = set(limits.as_ref().map(|limits| limits.max_address_space.soft_limit));
+    let is = |value: Option<u64>| value.map_or_else(String::new, |value| format!(" (it is {value})"));
+    let threads = format!(
+        "the most processes and threads of this user, `ulimit -u`{}, or of this cgroup, `pids.max`{}",
+        is(users),
+        is(pids_max())
+    );
+    let space = format!(
+        "the most memory of a process, `ulimit -v`{}",
+        is(memory.map(|bytes| bytes / 1024))
+    );
+    match (error.kind(), memory) {
+        (io::ErrorKind::OutOfMemory, _) => format!("raise {space}, or free memory"),
+        (_, Some(_)) => format!("raise {space}, or {threads}"),
+        (_, None) => format!("raise {threads}"),
+    }
+}
+
+/// The most processes and threads of our cgroup and of those above it.
+fn pids_max() -> Option<u64> {
+    let groups = Process::myself().and_then(|process| process.cgroups()).ok()?;
+    let read = |folder: &str, path: &Path| {
+        let file = Path::new(folder)
+            .join(path.strip_prefix("/").ok()?)
+            .join("pids.max");
+        std::fs::read_to_string(file).ok()?.trim().parse().ok()
+    };
+    groups
+        .into_iter()
+        .flat_map(|group| {
+            let path = Path::new(&group.pathname);
+            let all = path.ancestors();
+            all.flat_map(|path| ["/sys/fs/cgroup", "/sys/fs/cgroup/pids"].map(|folder| read(folder, path)))
+                .flatten()
+                .min()
+        })
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_are_tried_are_all_there_at_once_and_end() {
+        try_to_start(40).unwrap();
+        assert_eq!(runtime().unwrap().block_on(async { 1 }), 1);
+    }
+
+    #[test]
+    fn the_limits_are_named() {
+        let refused = NoThread::from(io::Error::from_raw_os_error(11)).to_string();
+        for part in ["cannot start a thread", "`ulimit -u`", "`pids.max`"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+        let memory = NoThread::from(io::Error::from_raw_os_error(12)).to_string();
+        assert!(memory.contains("`ulimit -v`"), "{memory}");
+    }
+}
