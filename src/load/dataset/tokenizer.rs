@@ -3,6 +3,7 @@
 //! What a `tokenizer.json` says is what is done: settings that transformers takes from elsewhere (`add_bos_token` of
 //! the Llama classes) are not applied, and tokenizers without a `tokenizer.json` are not read.
 
+use std::error::Error as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,7 @@ pub enum TokenizerError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The threads that encode several texts cannot be started.
+    /// The threads on which texts are encoded cannot be started.
     #[error("the threads of the tokenizer cannot be started: {0}")]
     Threads(Arc<NoThread>),
     /// The tokenizer refused a text or some ids.
@@ -106,17 +107,20 @@ struct Settings {
     clean_up_tokenization_spaces: Option<bool>,
 }
 
-/// Starts the threads that encode several texts, once. The tokenizer would start them itself, and panic where it cannot.
+/// Starts the threads on which texts are encoded, once and before anything is. The tokenizer would start them itself, also for a single
+/// text, and panic where it cannot.
 fn start_threads() -> Result<(), TokenizerError> {
-    static STARTED: OnceLock<Result<(), Arc<NoThread>>> = OnceLock::new();
+    static STARTED: OnceLock<Option<Arc<NoThread>>> = OnceLock::new();
     let start = || {
-        let refused = |error: rayon::ThreadPoolBuildError| Arc::new(NoThread::from(io::Error::other(error)));
-        rayon::ThreadPoolBuilder::new().build_global().map_err(refused)
+        let error = rayon::ThreadPoolBuilder::new().build_global().err()?;
+        // Without a cause somebody else started them.
+        error.source()?;
+        Some(Arc::new(NoThread::from(io::Error::other(error))))
     };
-    STARTED
-        .get_or_init(start)
-        .clone()
-        .map_err(TokenizerError::Threads)
+    match STARTED.get_or_init(start) {
+        None => Ok(()),
+        Some(error) => Err(TokenizerError::Threads(Arc::clone(error))),
+    }
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -167,10 +171,14 @@ impl Tokenizer {
         let path = || self.inner.path.clone().unwrap_or_default();
         let read = || read_model(&path(), &self.inner.digest);
         let model = self.inner.model.get_or_init(read).as_ref();
-        model.map_err(|reason| TokenizerError::Invalid {
+        let model = model.map_err(|reason| TokenizerError::Invalid {
             path: path(),
             reason: reason.clone(),
-        })
+        })?;
+        if let Model::Hub(_) = model {
+            start_threads()?;
+        }
+        Ok(model)
     }
 
     /// The model of a tokenizer that was loaded.
@@ -240,7 +248,6 @@ impl Tokenizer {
     pub fn encode_batch(&self, texts: &[&str], special: bool) -> Result<Vec<Vec<u32>>, TokenizerError> {
         match self.model()? {
             Model::Hub(model) => {
-                start_threads()?;
                 let encodings = model
                     .encode_batch_fast(texts.to_vec(), special)
                     .map_err(|error| self.failed(&error))?;
@@ -262,7 +269,6 @@ impl Tokenizer {
     pub fn count_batch(&self, texts: &[&str], special: bool) -> Result<Vec<usize>, TokenizerError> {
         match self.model()? {
             Model::Hub(model) => {
-                start_threads()?;
                 let encodings = model
                     .encode_batch_fast(texts.to_vec(), special)
                     .map_err(|error| self.failed(&error))?;
