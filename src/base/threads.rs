@@ -17,7 +17,7 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// A thread that the host does not give.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot start a thread: {error}\n  = help: {}", advice(&.error))]
+#[error("cannot start a thread: {error}\n  = help: {}", advice(.error))]
 pub struct NoThread {
     error: io::Error,
 }
