@@ -105,7 +105,10 @@ mod tests {
         }
         // What a hypervisor took of that time is in no account of the kernel's.
         let woken = wakes.woken(began, SPAN, clock::now());
-        assert!(woken.is_none_or(|woken| woken.since(began) < SPAN / 4), "{woken:?}");
+        assert!(
+            woken.is_none_or(|woken| woken.since(began) < SPAN / 4),
+            "{woken:?}"
+        );
     }
 
     #[test]

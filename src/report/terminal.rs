@@ -69,13 +69,21 @@ fn fitting(table: &Table, width: u16) -> (Vec<usize>, Vec<String>) {
     };
     let (mut kept, mut left_out) = (all, Vec::new());
     while needed(&kept) > u32::from(width) {
-        // Columns that hold nothing go before any that holds something; of equal ranks the one further right goes first.
-        let is_bare = |at: usize| table.rows.iter().all(|row| row.cells[at] == Value::Missing);
+        // Columns that hold nothing go first, then those that hold the same in every row; of equal ranks the one further right goes first.
+        let tells = |at: usize| {
+            let first = table.rows.first().map(|row| &row.cells[at]);
+            let is_alike = table.rows.iter().all(|row| Some(&row.cells[at]) == first);
+            match first {
+                None | Some(Value::Missing) if is_alike => 0,
+                _ if is_alike && table.rows.len() > 1 => 1,
+                _ => 2,
+            }
+        };
         let last = kept
             .iter()
             .copied()
             .filter(|&at| table.columns[at].rank > 0)
-            .max_by_key(|&at| (is_bare(at), table.columns[at].rank, at));
+            .max_by_key(|&at| (std::cmp::Reverse(tells(at)), table.columns[at].rank, at));
         let Some(last) = last else { break };
         kept.retain(|&at| at != last);
         left_out.push(last);
@@ -215,6 +223,18 @@ mod tests {
         table.columns[2].rank = 5;
         let text = draw(&table, 36, false);
         assert!(text.contains("no room for: precision ("), "{text}");
+    }
+
+    #[test]
+    fn a_column_that_holds_the_same_in_every_row_makes_room_before_one_that_does_not() {
+        let mut table = table();
+        table.columns[1].rank = 1;
+        table.columns[2].rank = 5;
+        let text = draw(&table, 36, false);
+        assert!(text.contains("no room for: precision ("), "{text}");
+        table.rows[1].cells[1] = Value::text("fp8");
+        let text = draw(&table, 36, false);
+        assert!(text.contains("no room for: output ("), "{text}");
     }
 
     #[test]
