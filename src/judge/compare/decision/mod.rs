@@ -426,6 +426,10 @@ fn most_variance(own: Variance) -> f64 {
 /// Where the later ones vary more, such as by a slow start that the first did not have, no less than all show.
 fn own_variance(question: &Question) -> Option<Variance> {
     let staged = shown_variance(question)?;
+    let has_stage = |sample: &Sample| sample.first_stage.is_some();
+    if !has_stage(&question.baseline) && !has_stage(&question.candidate) {
+        return Some(staged);
+    }
     let whole = |sample: &Sample| Sample {
         first_stage: None,
         ..sample.clone()
