@@ -12,10 +12,10 @@ use crate::matrix::plan::Measurement;
 use crate::matrix::spec::select::Selector;
 use crate::report;
 use crate::results::record::cell::Summary;
-use crate::results::record::validity::{Code, Validity, Verdict};
+use crate::results::record::validity::{Code, Validity};
 use crate::results::store::{self, Run};
 
-/// How many measurements are told with all their evidence although none was named.
+/// Up to this many measurements are printed with all their evidence when no cell is named.
 const WHOLE: usize = 4;
 
 /// Columns of the entry of a code where the output goes to no terminal.
@@ -91,14 +91,6 @@ fn code_named(name: &str) -> Option<Code> {
     Code::ALL.iter().copied().find(|code| code.name() == name)
 }
 
-/// What a code makes of a measurement.
-fn weight_of(entry: &Entry) -> &'static str {
-    match entry.weight {
-        Verdict::Valid => "note",
-        Verdict::Suspect | Verdict::Invalid => entry.weight.name(),
-    }
-}
-
 /// The names of the codes that may come with one.
 fn brought(entry: &Entry) -> Vec<&'static str> {
     entry.brings.iter().map(|code| code.name()).collect()
@@ -115,7 +107,7 @@ fn told(entry: &Entry, width: usize) -> String {
         [] => String::new(),
         ref only => format!(" ({} only)", only.join(", ")),
     };
-    let mut text = format!("{}: {}{only}\n\n", entry.code.name(), weight_of(entry));
+    let mut text = format!("{}: {}{only}\n\n", entry.code.name(), entry.weight.as_weight());
     let brought = brought(entry).join(", ");
     for (head, words) in [
         ("means", entry.means),
@@ -132,7 +124,7 @@ fn told(entry: &Entry, width: usize) -> String {
     text.push_str(&wrapped(
         "",
         0,
-        "`matrix explain CELL` tells what was measured of one cell, `--codes` prints every code.",
+        "`matrix explain CELL` shows what was measured for one cell, `--codes` prints every code.",
         width,
     ));
     text
@@ -141,10 +133,10 @@ fn told(entry: &Entry, width: usize) -> String {
 fn entry_as_json(entry: &Entry) -> String {
     let value = serde_json::json!({
         "code": entry.code.name(),
-        "weight": weight_of(entry),
+        "weight": entry.weight.as_weight(),
         "only": concerned(entry),
         "means": entry.means,
-        "mend": entry.mend,
+        "fix": entry.mend,
         "bound": entry.bound,
         "source": entry.source,
         "brings": brought(entry),

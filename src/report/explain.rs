@@ -56,7 +56,7 @@ pub fn explain(summary: &Summary, validity: Option<&Validity>, post_mortem: Opti
     text
 }
 
-/// Each measurement in a line, with the codes of what was found, for runs of which nobody wants to read all evidence.
+/// One line for each measurement: its verdict and the codes of its findings.
 pub fn overview(judged: &[(&Summary, Option<Validity>)]) -> String {
     let mut text = String::new();
     for (summary, validity) in judged {
@@ -75,7 +75,7 @@ pub fn overview(judged: &[(&Summary, Option<Validity>)]) -> String {
             verdict(summary, validity.as_ref())
         );
     }
-    text.push_str("\n`matrix explain CELL` tells the evidence of one cell; a part of its name is enough.\n");
+    text.push_str("\n`matrix explain CELL` shows the evidence for one cell; a part of its name is enough.\n");
     text
 }
 

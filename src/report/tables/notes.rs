@@ -238,7 +238,7 @@ pub(super) fn certain(named: &[(String, &Shown<'_>)]) -> Vec<String> {
                     .is_some_and(|known| known.half_width > until.half_width.share()) =>
             {
                 format!(
-                    "not within {}, later starts vary more than the first, which told how many it takes",
+                    "not within {}, later starts vary more than the first ones, from which the number of starts was computed",
                     until.half_width
                 )
             }

@@ -27,6 +27,14 @@ impl Verdict {
             Self::Invalid => "invalid",
         }
     }
+
+    /// The weight of a finding that leads to this verdict: what leaves a measurement valid is a note.
+    pub const fn as_weight(self) -> &'static str {
+        match self {
+            Self::Valid => "note",
+            weight => weight.name(),
+        }
+    }
 }
 
 /// The verdict with every reason for it.
@@ -169,10 +177,7 @@ mod weight {
 impl Reason {
     /// Its weight in words: what is valid all the same is a note, and what concerns some figures names them.
     pub fn weight_in_words(&self) -> String {
-        let weight = match self.weight {
-            Verdict::Valid => "note",
-            weight => weight.name(),
-        };
+        let weight = self.weight.as_weight();
         let families: Vec<&str> = self.only.iter().map(|family| family.name()).collect();
         match families.is_empty() || self.weight == Verdict::Valid {
             true => weight.to_owned(),
