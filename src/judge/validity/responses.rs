@@ -1,6 +1,8 @@
 //! Do the responses hold what was asked for: prompts as long as they were sent, answers as long as they were asked for, and text that
 //! is more than one token over and over.
 
+use std::collections::BTreeMap;
+
 use super::{found, percent};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Scenario;
@@ -232,11 +234,14 @@ fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
         .filter_map(|request| Some((request, Beginning::of(request, &firsts)?)))
         .filter(|(_, beginning)| *beginning != Beginning::HeldUp)
         .collect();
-    let ahead: Vec<&Request> = judged
-        .iter()
-        .filter(|(_, beginning)| *beginning == Beginning::Ahead)
-        .map(|(request, _)| *request)
-        .collect();
+    let mut places: BTreeMap<usize, Vec<&Request>> = BTreeMap::new();
+    for (request, beginning) in &judged {
+        if let Beginning::Ahead(place) = beginning {
+            places.entry(*place).or_default().push(request);
+        }
+    }
+    // What is canned has one length; waits at any place are those of a busy engine.
+    let ahead = places.into_values().max_by_key(Vec::len)?;
     if ahead.len() < FEW_ANSWERS || 2 * ahead.len() <= judged.len() {
         return None;
     }
@@ -308,8 +313,8 @@ enum Beginning {
     Usual,
     /// The next event is late, and first events of other answers came shortly before it: an engine that reads prompts first.
     HeldUp,
-    /// The next event is late, and nothing tells why.
-    Ahead,
+    /// The event behind so many first ones is late, and nothing explains it; white space counts as one.
+    Ahead(usize),
 }
 
 impl Beginning {
@@ -337,14 +342,17 @@ impl Beginning {
         gaps.sort_unstable();
         let late = (AHEAD * gaps[gaps.len() / 2] as f64) as u64;
         if blanks >= MANY_BLANKS {
-            return Some(Self::Ahead);
+            return Some(Self::Ahead(1));
         }
         // A model may well begin with some white space, at its own pace.
         if own.saturating_sub(begin) <= late * blanks.max(1) as u64 {
             return Some(Self::Usual);
         }
         let is_held_up = blanks == 0 && firsts.hold_up(begin, own, late);
-        Some(if is_held_up { Self::HeldUp } else { Self::Ahead })
+        Some(match is_held_up {
+            true => Self::HeldUp,
+            false => Self::Ahead(if blanks > 0 { 1 } else { lead }),
+        })
     }
 }
 

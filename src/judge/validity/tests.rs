@@ -399,6 +399,17 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
         beginning(&canned(streams(20, 500, &[35, 130, 140, 150, 160]))),
         Some(Verdict::Suspect)
     );
+    // Waits at one place or another, as of an engine that has more to do.
+    let busy: Vec<Request> = (0..20)
+        .flat_map(|nth| {
+            let wait_behind = 1 + nth as usize % 3;
+            let at: Vec<u64> = (0..8)
+                .map(|event| 10 * event + 10 + if event as usize >= wait_behind { 100 } else { 0 })
+                .collect();
+            streams(1, 0, &at)
+        })
+        .collect();
+    assert_eq!(beginning(&canned(busy)), None);
     // Requests come evenly, so that each late event follows the first one of another answer: that one does not take so long.
     assert_eq!(
         beginning(&common(streams(20, 83, &ahead))),
