@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::load::dataset::tokenizer::{CleanUp, Tokenizer};
+use crate::load::dataset::words::Words;
 use crate::load::dataset::{Content, Prompt};
 use crate::results::record::outsourced::Text;
 use crate::results::record::request::{Chunk, ChunkKind, Request};
@@ -192,19 +193,24 @@ pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokeni
 /// Counts the tokens of answers and of the reasoning in them, and how much of each answer is one token, on all cores. An answer without
 /// any text, as of a server without a tokenizer, has no count.
 pub(super) fn count_outputs(requests: &mut [Request], tokenizer: &Tokenizer) {
-    on_all_cores(requests, |request| count_output(request, tokenizer));
+    on_all_cores(requests, || Words::new(tokenizer), count_output);
 }
 
-/// Does the same for every request, one text in memory at a time on each core.
-pub(super) fn on_all_cores(requests: &mut [Request], work: impl Fn(&mut Request) + Sync) {
+/// Does the same for every request, one text in memory at a time on each core, each of which has its own means.
+pub(super) fn on_all_cores<M>(
+    requests: &mut [Request],
+    means: impl Fn() -> M + Sync,
+    work: impl Fn(&mut Request, &mut M) + Sync,
+) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let others = cores.min(requests.len()).saturating_sub(1);
     let left = Mutex::new(requests.iter_mut());
     let all = || {
+        let mut means = means();
         loop {
             let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
             match next {
-                Some(request) => work(request),
+                Some(request) => work(request, &mut means),
                 None => return,
             }
         }
@@ -217,7 +223,7 @@ pub(super) fn on_all_cores(requests: &mut [Request], work: impl Fn(&mut Request)
     });
 }
 
-fn count_output(request: &mut Request, tokenizer: &Tokenizer) {
+fn count_output(request: &mut Request, words: &mut Words<'_>) {
     let Some(text) = request.text.as_ref().map(Text::read) else {
         return;
     };
@@ -225,10 +231,10 @@ fn count_output(request: &mut Request, tokenizer: &Tokenizer) {
     if text.is_empty() && calls.is_none() && !request.chunks.is_empty() {
         return;
     }
-    let Ok(ids) = tokenizer.encode(&text, false) else {
+    let Ok(ids) = words.encode(&text) else {
         return;
     };
-    let count = |text: &str| tokenizer.count(text, false).ok();
+    let mut count = |text: &str| Some(words.encode(text).ok()?.len());
     let pieces = pieces(request, &text);
     let uniform = uniformity(&ids, pieces.as_deref(), &text);
     let is_loop = is_loop(&ids, pieces.as_deref());
@@ -236,7 +242,7 @@ fn count_output(request: &mut Request, tokenizer: &Tokenizer) {
     let blank_events = pieces.iter().flatten().take_while(is_blank).count();
     let counted_first = pieces
         .as_deref()
-        .and_then(|pieces| first_tokens(request, pieces, count));
+        .and_then(|pieces| first_tokens(request, pieces, &mut count));
     let reasoning = pieces
         .and_then(|pieces| reasoning(request, &pieces))
         .and_then(|text| count(&text));
@@ -251,7 +257,11 @@ fn count_output(request: &mut Request, tokenizer: &Tokenizer) {
 }
 
 /// Tokens of the text that came at the first moment, where the answer has more tokens than events: one of them holds several.
-fn first_tokens(request: &Request, pieces: &[&str], count: impl Fn(&str) -> Option<usize>) -> Option<u32> {
+fn first_tokens(
+    request: &Request,
+    pieces: &[&str],
+    count: impl FnOnce(&str) -> Option<usize>,
+) -> Option<u32> {
     let events = request.chunks.moments().first;
     let has_more = request
         .visible_tokens()
@@ -466,12 +476,12 @@ pub(super) fn count_rounds(requests: &mut [Request], prompts: &[Prompt], tokeniz
 }
 
 /// How many tokens the text of each chunk has by itself; `None` where the text was not kept.
-pub(super) fn count_chunks(request: &Request, tokenizer: &Tokenizer) -> Option<Vec<u32>> {
+pub(super) fn count_chunks(request: &Request, words: &mut Words<'_>) -> Option<Vec<u32>> {
     let text = request.text.as_ref()?.read();
     let counts = pieces(request, &text)?;
     let counts = counts
         .iter()
-        .map(|piece| u32::try_from(tokenizer.count(piece, false).ok()?).ok());
+        .map(|piece| u32::try_from(words.encode(piece).ok()?.len()).ok());
     counts.collect()
 }
 

@@ -12,6 +12,7 @@ use crate::engine::{self, Running};
 use crate::judge::metrics::{self, Basis};
 use crate::judge::validity;
 use crate::load::dataset::unique::Beginning;
+use crate::load::dataset::words::Words;
 use crate::load::{DriveError, Driven, Item, Load, Progress, Sink, Spill, Target};
 use crate::matrix::plan::{Cell, Launch, Measurement};
 use crate::matrix::spec::scenario::Scenario;
@@ -723,8 +724,9 @@ pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>)
 pub(super) async fn count_chunks(mut requests: Vec<Request>, stock: &Arc<Stock>) -> Vec<Request> {
     let stock = Arc::clone(stock);
     let counting = tokio::task::spawn_blocking(move || {
-        answers::on_all_cores(&mut requests, |request| {
-            request.counted_chunks = answers::count_chunks(request, &stock.tokenizer);
+        let words = || Words::new(&stock.tokenizer);
+        answers::on_all_cores(&mut requests, words, |request, words| {
+            request.counted_chunks = answers::count_chunks(request, words);
         });
         requests
     });

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use crate::base::ids::ContentHash;
 use crate::base::units::Span;
-use crate::judge::metrics::{self, Basis, Metric};
+use crate::judge::metrics::{self, Basis, Metric, Set};
 use crate::judge::search::{judge, judge_concurrency};
 use crate::load::{Driven, Item};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::{Scenario, Slo};
 use crate::matrix::spec::search::{By, Search};
-use crate::results::record::cell::Definitions;
 use crate::results::record::request::Request;
 use crate::results::record::search::Point;
 use crate::run::items::{self, Part, RanOut};
@@ -92,8 +91,7 @@ pub fn judged(
         e2e: None,
     };
     let slo = basis.slo.as_ref().unwrap_or(&every);
-    let mut sets = metrics::summarize(requests, basis);
-    let figures = sets.remove(&Definitions::Matrix).unwrap_or_default();
+    let [figures] = metrics::sets_of(requests, basis, [Set::Matrix]);
     let judged = judge(requests, slo, search);
     let judged = match search.by {
         By::Concurrency => metrics::figure(&figures, Metric::PeakConcurrency)

@@ -8,16 +8,15 @@ use super::notes;
 use super::wish::Wish;
 use crate::base::clock;
 use crate::cli;
-use crate::judge::metrics::{self, Basis, CacheHits, Metric, SteadyState};
+use crate::judge::metrics::{self, Basis, CacheHits, Metric, Set, SteadyState};
 use crate::judge::validity::Responses;
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::validity::Bounds;
-use crate::matrix::spec::workload::Profile;
 use crate::report::bench_line::{BenchLine, Details};
 use crate::report::console::{self, Facts, Layout};
 use crate::report::plot::plot;
 use crate::report::vllm_json::VllmResult;
-use crate::results::record::cell::{Definitions, Figures};
+use crate::results::record::cell::Figures;
 use crate::results::record::client::Calibration;
 use crate::results::record::request::Request;
 use crate::run::bench::{Measured, Session};
@@ -81,32 +80,28 @@ impl Ended<'_> {
 
     pub(super) fn figures(&self) -> Sheets {
         let (requests, basis, profile) = (&self.measured.requests, self.basis(), self.wish.profile);
-        let mut sets = metrics::summarize(requests, &basis);
-        let copied = match profile {
-            Profile::Classic => Definitions::Classic,
-            Profile::Current => Definitions::Current,
+        let copies = self.wish.output.compat_figures;
+        let told = match copies {
+            true => Set::Copied(profile),
+            false => Set::Mended(profile),
         };
-        let mut take = |definitions| sets.remove(&definitions).unwrap_or_default();
-        let copied = match self.session.is_of_talks() {
+        let sets = [Set::Matrix, Set::Copied(profile), told];
+        let [matrix, mut copied, mut block] = metrics::sets_of(requests, &basis, sets);
+        if self.session.is_of_talks() {
             // Trap T29: the Python tool sums no prompts of conversations.
-            true => {
-                let mut promptless = requests.clone();
-                for request in &mut promptless {
-                    (request.prompt_tokens, request.vision_tokens) = (0, 0);
-                }
-                let mut sets = metrics::summarize(&promptless, &basis);
-                sets.remove(&copied).unwrap_or_default()
+            let mut promptless = requests.clone();
+            for request in &mut promptless {
+                (request.prompt_tokens, request.vision_tokens) = (0, 0);
             }
-            false => take(copied),
-        };
-        let block = match self.wish.output.compat_figures {
-            true => copied.clone(),
-            false => metrics::mended(requests, &basis, profile),
-        };
+            [copied] = metrics::sets_of(&promptless, &basis, [Set::Copied(profile)]);
+            if copies {
+                block = copied.clone();
+            }
+        }
         Sheets {
             block,
             copied,
-            matrix: take(Definitions::Matrix),
+            matrix,
         }
     }
 

@@ -23,14 +23,13 @@ mod tests;
 mod throughput;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::thread;
 use std::time::Duration;
 
 pub use cache::{CacheHits, CacheTiers, cache_hits};
 pub use intervals::{intervals, order_interval};
 pub use latency::is_gathered;
-pub use mended::{Held, generated_tokens, held, mended};
+pub use mended::{Held, generated_tokens, held};
 pub use metric::{Better, Metric, Unit};
 pub use parts::{Count, Flow, Sample, Statistic, Target};
 pub use peaks::{EachSecond, each_second};
@@ -122,31 +121,55 @@ pub fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
     told.into_iter().filter_map(of).collect()
 }
 
+/// A set of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// As bench_serving of this profile would compute them.
+    Copied(Profile),
+    /// The same with its faults mended.
+    Mended(Profile),
+    /// Under the definitions of `matrix`.
+    Matrix,
+}
+
 /// Every figure of one measurement, by definition set.
 pub fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definitions, Figures> {
-    // Each reads all events several times.
+    let sets = [
+        Set::Matrix,
+        Set::Copied(Profile::Classic),
+        Set::Copied(Profile::Current),
+    ];
+    let [matrix, classic, current] = sets_of(requests, basis, sets);
+    BTreeMap::from([
+        (Definitions::Classic, classic),
+        (Definitions::Current, current),
+        (Definitions::Matrix, matrix),
+    ])
+}
+
+/// The figures of these sets, at the same time, as each reads all events several times.
+pub fn sets_of<const N: usize>(requests: &[Request], basis: &Basis, sets: [Set; N]) -> [Figures; N] {
     thread::scope(|scope| {
-        let compat = |profile| {
-            let figures = move || compat_figures(requests, basis, profile);
-            (profile, thread::Builder::new().spawn_scoped(scope, figures))
-        };
-        let (classic, current) = (compat(Profile::Classic), compat(Profile::Current));
-        let matrix = matrix_figures(requests, basis);
-        let joined = |(profile, figures): (Profile, io::Result<thread::ScopedJoinHandle<'_, Figures>>)| {
-            match figures {
-                Ok(figures) => figures
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                // No thread could be started.
-                Err(_) => compat_figures(requests, basis, profile),
-            }
-        };
-        BTreeMap::from([
-            (Definitions::Classic, joined(classic)),
-            (Definitions::Current, joined(current)),
-            (Definitions::Matrix, matrix),
-        ])
+        let started = sets.map(|set| {
+            let figures = move || figures_of(requests, basis, set);
+            (set, thread::Builder::new().spawn_scoped(scope, figures))
+        });
+        started.map(|(set, started)| match started {
+            Ok(figures) => figures
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // No thread could be started.
+            Err(_) => figures_of(requests, basis, set),
+        })
     })
+}
+
+fn figures_of(requests: &[Request], basis: &Basis, set: Set) -> Figures {
+    match set {
+        Set::Copied(profile) => compat_sheet(requests, requests, basis, profile, Faults::Copied).0,
+        Set::Mended(profile) => mended::figures(requests, basis, profile),
+        Set::Matrix => matrix_figures(requests, basis),
+    }
 }
 
 /// A figure by its metric.
@@ -210,10 +233,6 @@ enum Faults {
     Copied,
     /// As they should be.
     Mended,
-}
-
-fn compat_figures(requests: &[Request], basis: &Basis, profile: Profile) -> Figures {
-    compat_sheet(requests, requests, basis, profile, Faults::Copied).0
 }
 
 /// Figures from the records to be read; `all` are those that fell due.

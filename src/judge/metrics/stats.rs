@@ -9,7 +9,7 @@ const UNROLLED: usize = 8;
 /// Up to this many values numpy keeps eight running sums.
 const BLOCK: usize = 128;
 /// Up to so many values are held in memory together.
-const TOGETHER: usize = 1 << 20;
+const TOGETHER: usize = 1 << 21;
 /// Bits of a value by which it is sorted at a time.
 const DIGIT: u32 = 16;
 
@@ -39,27 +39,34 @@ impl Statistics {
     }
 
     fn within<I: Iterator<Item = f64>>(values: impl Fn() -> I, most: usize) -> Option<Self> {
-        let held: Vec<f64> = values().take(most + 1).collect();
-        if held.len() <= most {
-            return Self::of(&held);
-        }
-        drop(held);
-        let n = values().count();
-        let mean = sum_each(&mut values(), n) / n as f64;
-        let mut squares = values().map(|value| (value - mean) * (value - mean));
+        let (n, mut ranks) = match first_pass(values(), most) {
+            First::Held(values) => return Self::of_held(values),
+            First::Counted(n, ranks) => (n, ranks),
+        };
+        ranks.ask(told_places(n));
+        // A pass reads values for the sum and for the ranks.
+        let mean = sum_each(&mut values().inspect(|value| ranks.see(*value)), n) / n as f64;
+        ranks.end_pass();
+        let mut squares = values()
+            .inspect(|value| ranks.see(*value))
+            .map(|value| (value - mean) * (value - mean));
         let std = (sum_each(&mut squares, n) / n as f64).sqrt();
-        let places: Vec<usize> = told_places(n).into_iter().collect();
-        Some(Self::at(&at_places(&values, &places, most), n, mean, std))
+        drop(squares);
+        ranks.end_pass();
+        Some(Self::at(&ranks.found(&values), n, mean, std))
     }
 
     /// The statistics of a sample; `None` if it is empty.
     pub fn of(values: &[f64]) -> Option<Self> {
-        let mean = mean(values)?;
-        let found = selected(values.to_vec(), told_places(values.len()));
-        Some(Self::at(&found, values.len(), mean, deviation(values, mean)))
+        Self::of_held(values.to_vec())
     }
 
-    /// The statistics of values of which those at the [`told_places`] are known.
+    fn of_held(values: Vec<f64>) -> Option<Self> {
+        let (mean, n) = (mean(&values)?, values.len());
+        let std = deviation(&values, mean);
+        Some(Self::at(&selected(values, told_places(n)), n, mean, std))
+    }
+
     fn at(found: &BTreeMap<usize, f64>, n: usize, mean: f64, std: f64) -> Self {
         let at = |place: usize| found[&place];
         Self {
@@ -127,12 +134,18 @@ pub fn percentiles_of_each<I: Iterator<Item = f64>>(
     values: impl Fn() -> I,
     percents: &[f64],
 ) -> Option<Vec<f64>> {
-    let n = values().count();
-    if n == 0 {
-        return None;
-    }
-    let places: Vec<usize> = percents.iter().flat_map(|q| around(n, *q)).collect();
-    let found = at_places(&values, &places, TOGETHER);
+    let asked = |n: usize| percents.iter().flat_map(|q| around(n, *q)).collect();
+    let (n, found) = match first_pass(values(), TOGETHER) {
+        First::Held(values) if values.is_empty() => return None,
+        First::Held(values) => {
+            let n = values.len();
+            (n, selected(values, asked(n)))
+        }
+        First::Counted(n, mut ranks) => {
+            ranks.ask(asked(n));
+            (n, ranks.found(&values))
+        }
+    };
     let value = |q: &f64| between(n, *q, |place| found[&place]);
     Some(percents.iter().map(value).collect())
 }
@@ -178,30 +191,110 @@ fn between(n: usize, q: f64, at: impl Fn(usize) -> f64) -> f64 {
     }
 }
 
-/// The values at some places of the values as they would be sorted. Each pass over them counts which values begin alike in sixteen more
-/// bits, until those that matter are few enough to be held.
-fn at_places<I: Iterator<Item = f64>>(
-    values: &impl Fn() -> I,
-    places: &[usize],
+/// What the first pass over values came to.
+enum First {
+    /// All of them.
+    Held(Vec<f64>),
+    /// How many there are, which are too many to be held, and how they begin.
+    Counted(usize, Ranks),
+}
+
+fn first_pass(mut values: impl Iterator<Item = f64>, most: usize) -> First {
+    let held: Vec<f64> = values.by_ref().take(most + 1).collect();
+    if held.len() <= most {
+        return First::Held(held);
+    }
+    let mut ranks = Ranks::new(most);
+    let mut n = held.len();
+    held.into_iter().for_each(|value| ranks.see(value));
+    for value in values {
+        ranks.see(value);
+        n += 1;
+    }
+    First::Counted(n, ranks)
+}
+
+/// The values at some places of the values as they would be sorted, by passes over them. Each counts which values begin alike in sixteen
+/// more bits, until those that matter are few enough to be held.
+struct Ranks {
+    /// So many values are held at most.
     most: usize,
-) -> BTreeMap<usize, f64> {
-    let mut found = BTreeMap::new();
-    // What values begin with, and the places among those that do, with what they are asked for as.
-    let mut heads: BTreeMap<u64, Vec<(usize, usize)>> =
-        BTreeMap::from([(0, places.iter().map(|place| (*place, *place)).collect())]);
-    let mut known = 0;
-    while known < u64::BITS {
-        let mut counts: BTreeMap<u64, Vec<usize>> =
-            heads.keys().map(|head| (*head, vec![0; 1 << DIGIT])).collect();
-        let left = u64::BITS - known;
-        for key in values().map(key) {
-            if let Some(counts) = counts.get_mut(&head(key, left)) {
-                counts[(key >> (left - DIGIT)) as usize & ((1 << DIGIT) - 1)] += 1;
-            }
+    /// Bits in which the values that matter begin alike.
+    known: u32,
+    /// What these begin with, and the places among those that do, with what they are asked for as.
+    heads: BTreeMap<u64, Vec<(usize, usize)>>,
+    pass: Pass,
+    found: BTreeMap<usize, f64>,
+}
+
+/// What a pass does with the values of each head.
+enum Pass {
+    /// Counts their next digits.
+    Count(BTreeMap<u64, Vec<usize>>),
+    /// Holds them.
+    Hold(BTreeMap<u64, Vec<u64>>),
+    /// Nothing, as all are found.
+    Done,
+}
+
+impl Ranks {
+    fn new(most: usize) -> Self {
+        Self {
+            most,
+            known: 0,
+            heads: BTreeMap::new(),
+            pass: Pass::Count(BTreeMap::from([(0, vec![0; 1 << DIGIT])])),
+            found: BTreeMap::new(),
         }
+    }
+
+    fn see(&mut self, value: f64) {
+        let key = key(value);
+        let left = u64::BITS - self.known;
+        let head = key.checked_shr(left).unwrap_or(0);
+        match &mut self.pass {
+            Pass::Count(counts) => {
+                if let Some(counts) = counts.get_mut(&head) {
+                    counts[(key >> (left - DIGIT)) as usize & ((1 << DIGIT) - 1)] += 1;
+                }
+            }
+            Pass::Hold(held) => {
+                if let Some(held) = held.get_mut(&head) {
+                    held.push(key);
+                }
+            }
+            Pass::Done => {}
+        }
+    }
+
+    /// Asks for these places, after the first pass.
+    fn ask(&mut self, places: BTreeSet<usize>) {
+        self.heads = BTreeMap::from([(0, places.into_iter().map(|place| (place, place)).collect())]);
+        self.end_pass();
+    }
+
+    fn end_pass(&mut self) {
+        match std::mem::replace(&mut self.pass, Pass::Done) {
+            Pass::Count(counts) => self.narrow(&counts),
+            Pass::Hold(mut held) => {
+                for (head, asked) in std::mem::take(&mut self.heads) {
+                    let mut sorted = held.remove(&head).unwrap_or_default();
+                    sorted.sort_unstable();
+                    let found = asked
+                        .into_iter()
+                        .map(|(place, name)| (name, value(sorted[place])));
+                    self.found.extend(found);
+                }
+            }
+            Pass::Done => {}
+        }
+    }
+
+    /// Knows one digit more.
+    fn narrow(&mut self, counts: &BTreeMap<u64, Vec<usize>>) {
         let mut next: BTreeMap<u64, Vec<(usize, usize)>> = BTreeMap::new();
         let mut alike = 0;
-        for (head, asked) in heads {
+        for (head, asked) in std::mem::take(&mut self.heads) {
             for (place, name) in asked {
                 let (mut digit, mut before) = (0, 0);
                 while digit + 1 < counts[&head].len() && before + counts[&head][digit] <= place {
@@ -215,34 +308,30 @@ fn at_places<I: Iterator<Item = f64>>(
                 next.entry(longer).or_default().push((place - before, name));
             }
         }
-        (heads, known) = (next, known + DIGIT);
-        if alike <= most {
-            break;
+        self.known += DIGIT;
+        if self.known == u64::BITS {
+            let whole = next.into_iter();
+            let whole =
+                whole.flat_map(|(key, asked)| asked.into_iter().map(move |(_, name)| (name, value(key))));
+            self.found.extend(whole);
+            return;
         }
+        let heads = next.keys().copied();
+        self.pass = match alike <= self.most {
+            true => Pass::Hold(heads.map(|head| (head, Vec::new())).collect()),
+            false => Pass::Count(heads.map(|head| (head, vec![0; 1 << DIGIT])).collect()),
+        };
+        self.heads = next;
     }
-    let left = u64::BITS - known;
-    if left == 0 {
-        for (head, asked) in heads {
-            found.extend(asked.into_iter().map(|(_, name)| (name, value(head))));
+
+    /// What was asked for, by place, after as many more passes as it takes.
+    fn found<I: Iterator<Item = f64>>(mut self, values: &impl Fn() -> I) -> BTreeMap<usize, f64> {
+        while !matches!(self.pass, Pass::Done) {
+            values().for_each(|value| self.see(value));
+            self.end_pass();
         }
-        return found;
+        self.found
     }
-    let mut held: BTreeMap<u64, Vec<u64>> = heads.keys().map(|head| (*head, Vec::new())).collect();
-    for key in values().map(key) {
-        if let Some(held) = held.get_mut(&head(key, left)) {
-            held.push(key);
-        }
-    }
-    for (head, asked) in heads {
-        let mut sorted = held.remove(&head).unwrap_or_default();
-        sorted.sort_unstable();
-        found.extend(
-            asked
-                .into_iter()
-                .map(|(place, name)| (name, value(sorted[place]))),
-        );
-    }
-    found
 }
 
 /// A number that sorts as the value does in a total order.
@@ -259,11 +348,6 @@ fn value(key: u64) -> f64 {
         0 => !key,
         _ => key & !(1 << 63),
     })
-}
-
-/// All bits of a key but so many.
-fn head(key: u64, left: u32) -> u64 {
-    key.checked_shr(left).unwrap_or(0)
 }
 
 /// The sum of so many values as [`sum`] adds them.
@@ -291,11 +375,8 @@ fn middle(n: usize, at: impl Fn(usize) -> f64) -> f64 {
 
 /// Source: spec/bench-serving.md 7.3: population, squares of deviations summed pairwise.
 fn deviation(values: &[f64], mean: f64) -> f64 {
-    let squares: Vec<f64> = values
-        .iter()
-        .map(|value| (value - mean) * (value - mean))
-        .collect();
-    (sum(&squares) / values.len() as f64).sqrt()
+    let mut squares = values.iter().map(|value| (value - mean) * (value - mean));
+    (sum_each(&mut squares, values.len()) / values.len() as f64).sqrt()
 }
 
 #[cfg(test)]
@@ -365,7 +446,11 @@ mod tests {
                 sorted.sort_unstable_by(f64::total_cmp);
                 let percents = [0.0, 12.5, 99.9, 100.0];
                 let places: Vec<usize> = percents.iter().flat_map(|q| around(n, *q)).collect();
-                let found = at_places(&each, &places, 16);
+                let First::Counted(_, mut ranks) = first_pass(each(), 16) else {
+                    panic!("more than 16 values")
+                };
+                ranks.ask(places.iter().copied().collect());
+                let found = ranks.found(&each);
                 assert!(places.iter().all(|place| found[place] == sorted[*place]));
                 let told = percentiles_of_each(each, &percents).unwrap();
                 assert_eq!(told, percents.map(|q| percentile(&sorted, q)));

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::mended::figures as mended;
 use super::*;
 use crate::base::units::Span;
 use crate::results::record::chunks::Chunks;

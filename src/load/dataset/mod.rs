@@ -26,6 +26,7 @@ mod speed_bench;
 pub mod template;
 pub mod tokenizer;
 pub mod unique;
+pub mod words;
 
 #[cfg(test)]
 mod golden;

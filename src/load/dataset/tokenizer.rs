@@ -244,6 +244,22 @@ impl Tokenizer {
         }
     }
 
+    /// Appends the ids of a text.
+    pub(super) fn append(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+        if !text.is_empty() {
+            ids.extend(self.encode(text, false)?);
+        }
+        Ok(())
+    }
+
+    /// The library's tokenizer, where it is one and can be read.
+    pub(super) fn library(&self) -> Option<&tokenizers::Tokenizer> {
+        match self.model() {
+            Ok(Model::Hub(model)) => Some(model),
+            Ok(Model::Bytes { .. }) | Err(_) => None,
+        }
+    }
+
     /// The ids of several texts, on all cores: not to be called while a cell is measured.
     pub fn encode_batch(&self, texts: &[&str], special: bool) -> Result<Vec<Vec<u32>>, TokenizerError> {
         match self.model()? {
