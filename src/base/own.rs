@@ -1,10 +1,12 @@
-//! Folders that this user alone writes to: what lies in them may be believed, and no link of a stranger turns a write elsewhere.
+//! Folders that this user alone writes to: what lies in them may be believed. And files in other folders, where no link of a stranger
+//! turns a write elsewhere.
 
-use std::fs::{self, DirBuilder, Metadata};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
 /// Makes the folder, or checks that the one that is there is ours alone.
@@ -22,8 +24,7 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
     let about = fs::symlink_metadata(folder)?;
     match about.is_dir() && is_ours_alone(&about) {
         true => Ok(()),
-        false => Err(io::Error::new(
-            ErrorKind::PermissionDenied,
+        false => Err(refused(
             "its folder belongs to another user, or others can write to it",
         )),
     }
@@ -45,6 +46,40 @@ pub fn make_cache(folder: &Path) -> io::Result<()> {
     make_folder(folder)
 }
 
+/// Opens a file whose place others may write to.
+///
+/// # Errors
+/// As the system says; it is a link or no file. That it belongs to another user is in the words of the error.
+pub fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
+    let file = options.custom_flags(flags).open(path).map_err(|error| {
+        let about = fs::symlink_metadata(path);
+        match about {
+            Ok(about) if about.is_symlink() => {
+                refused("it is a link, which another user could have made; remove it")
+            }
+            Ok(about) if error.kind() == ErrorKind::PermissionDenied && about.uid() != geteuid().as_raw() => {
+                refused(&format!("it belongs to user {}", about.uid()))
+            }
+            _ => error,
+        }
+    })?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(refused("it is no file")),
+    }
+}
+
+/// Whether a folder is a link that another user made.
+pub fn is_strange_link(folder: &Path) -> bool {
+    let about = fs::symlink_metadata(folder);
+    about.is_ok_and(|about| about.is_symlink() && about.uid() != geteuid().as_raw())
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::PermissionDenied, why)
+}
+
 /// Whether something belongs to this user and no other one can write to it.
 pub fn is_ours_alone(about: &Metadata) -> bool {
     about.uid() == geteuid().as_raw() && about.mode() & 0o022 == 0
@@ -55,6 +90,33 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    #[test]
+    fn a_file_is_opened_and_no_link_or_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link, dangling, pipe] =
+            ["file", "link", "dangling", "pipe"].map(|name| folder.path().join(name));
+        fs::write(&file, "precious").unwrap();
+        symlink(&file, &link).unwrap();
+        symlink(folder.path().join("new"), &dangling).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true);
+        open_file(&mut options, &file).unwrap();
+        for refused in [&link, &dangling, &pipe] {
+            let error = open_file(&mut options, refused).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        }
+        assert!(!folder.path().join("new").exists());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    }
 
     #[test]
     fn a_folder_that_others_can_write_to_or_that_is_a_link_is_refused() {

@@ -4,18 +4,17 @@
 //! A record is believed only if it is a file of this user that no other user can write: the folder may be shared.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-use crate::base::own::{is_ours_alone, make_folder};
+use crate::base::own::{is_ours_alone, make_folder, open_file};
 use crate::engine::cgroup::Cgroup;
 use crate::engine::marks::{self, Marks, Owner, Seen};
 use crate::engine::shm;
@@ -136,10 +135,9 @@ impl StartRecord {
         let unfinished = self.path.with_extension(UNFINISHED);
         let written = make_folder(self.path.parent().unwrap_or(Path::new("")))
             .and_then(|()| {
-                open(
-                    OpenOptions::new().write(true).create(true).truncate(true),
-                    &unfinished,
-                )
+                let mut options = OpenOptions::new();
+                options.write(true).create(true).truncate(true).mode(0o600);
+                open_file(&mut options, &unfinished)
             })
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .and_then(|()| fs::rename(&unfinished, &self.path));
@@ -296,16 +294,11 @@ fn folder(cache: &Path) -> PathBuf {
     cache.join(format!("starts-{}", geteuid().as_raw()))
 }
 
-fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
-    options.mode(0o600).custom_flags(flags).open(path)
-}
-
 /// A record, if it can be believed.
 fn read(path: &Path) -> Option<Content> {
-    let file = open(OpenOptions::new().read(true), path).ok()?;
+    let file = open_file(OpenOptions::new().read(true), path).ok()?;
     let about = file.metadata().ok()?;
-    if path.extension()? != "json" || !about.is_file() || !is_ours_alone(&about) {
+    if path.extension()? != "json" || !is_ours_alone(&about) {
         return None;
     }
     let mut text = String::new();

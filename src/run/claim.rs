@@ -6,8 +6,10 @@ use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
+
+use crate::base::own::open_file;
 
 /// Where every user of a host may lay a lock, the usual place first.
 const PLACES: [&str; 2] = ["/run/lock", "/tmp"];
@@ -99,8 +101,7 @@ const LONGEST_PID: u64 = 16;
 /// Opens a lock, or makes it for the users of the whole host. A link is refused, and a file of another user that may only be read is as
 /// good for a lock.
 fn open(path: &Path) -> std::io::Result<File> {
-    let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
-    let open = |options: &mut OpenOptions| options.read(true).custom_flags(flags).open(path);
+    let open = |options: &mut OpenOptions| open_file(options.read(true), path);
     match open(OpenOptions::new().write(true).create_new(true).mode(0o666)) {
         Ok(file) => {
             // Whatever the umask says.
@@ -110,14 +111,10 @@ fn open(path: &Path) -> std::io::Result<File> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
-    let file = open(OpenOptions::new().write(true)).or_else(|error| match error.kind() {
+    open(OpenOptions::new().write(true)).or_else(|error| match error.kind() {
         ErrorKind::PermissionDenied => open(&mut OpenOptions::new()),
         _ => Err(error),
-    })?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(std::io::Error::other("it is no file")),
-    }
+    })
 }
 
 #[cfg(test)]

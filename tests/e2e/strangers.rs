@@ -364,6 +364,43 @@ fn a_folder_of_the_cache_that_is_a_link_is_not_written_through() {
     assert!(written.is_empty(), "{written:?}");
 }
 
+/// Somebody who can write to a results folder puts links where files are written.
+#[test]
+fn a_file_of_a_run_that_is_a_link_is_not_written_through() {
+    let bench = Bench::of(&sims(&[("one", "vllm", "")], SOME_SECONDS));
+    bench.run(&[]).exits(0);
+    let run = bench.run_folder();
+    let precious = bench.path().join("precious");
+    for name in ["lock", "journal.jsonl", "matrix.log", "results.jsonl"] {
+        fs::write(&precious, "of somebody else").expect("it can be written");
+        let path = run.join(name);
+        let before = fs::read(&path).expect("the run wrote it");
+        fs::remove_file(&path).expect("it can be removed");
+        std::os::unix::fs::symlink(&precious, &path).expect("a link can be made");
+        let ran = bench.run(&["--resume"]);
+        assert_eq!(
+            fs::read_to_string(&precious).expect("it is there"),
+            "of somebody else",
+            "{name}: {}",
+            ran.stderr
+        );
+        if ran.code != Some(0) {
+            ran.says("it is a link").says(name);
+        }
+        let _ = fs::remove_file(&path);
+        fs::write(&path, before).expect("it can be written");
+    }
+    let nightly = bench.path().join("results/nightly");
+    fs::create_dir_all(&nightly).expect("a folder can be made");
+    std::os::unix::fs::symlink(&precious, nightly.join("lock")).expect("a link can be made");
+    let ran = bench.call(&["nightly", "matrices/m.yaml", "--no-calibration"]);
+    ran.says("it is a link").says("nightly/lock");
+    assert_eq!(
+        fs::read_to_string(&precious).expect("it is there"),
+        "of somebody else"
+    );
+}
+
 /// As with `LimitFSIZE` of a service: a limit on the size of files is a full disk and not the end without a word.
 #[test]
 fn a_limit_on_the_size_of_files_is_told_as_a_full_disk_is() {

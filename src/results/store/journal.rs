@@ -11,6 +11,7 @@ use super::clean::{Form, json};
 use super::reader::open_plain;
 use super::{Result, Tried};
 use crate::base::clock;
+use crate::base::own::open_file;
 use crate::base::secrets::Redactor;
 use crate::results::record::event::Event;
 
@@ -27,11 +28,7 @@ pub struct Journal {
 impl Journal {
     /// Opens the journal at its end. What a killed process left of a last line is cut off.
     pub(super) fn open(path: PathBuf, redactor: Redactor) -> Result<Self> {
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .tried("open", &path)?;
+        let file = open_file(OpenOptions::new().create(true).append(true), &path).tried("open", &path)?;
         let text = std::fs::read(&path).tried("read", &path)?;
         let length = whole(&text).len() as u64;
         if length < text.len() as u64 {

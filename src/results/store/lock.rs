@@ -1,11 +1,12 @@
 //! One writer at a time: a lock that the system gives up when its holder dies, however it dies.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use super::{Result, StoreError, Tried, layout};
+use crate::base::own::{is_strange_link, open_file};
 
 /// How often a lock is tried for.
 const TRIES: u32 = 4;
@@ -23,6 +24,9 @@ impl Lock {
     /// Another process holds it, or the file system refuses.
     pub fn take(folder: &Path) -> Result<Self> {
         let path = folder.join(layout::LOCK);
+        if is_strange_link(folder) {
+            return Err(io::Error::other("it is a link that another user made")).tried("write to", folder);
+        }
         let mut file = open(&path)?;
         let mut tries = 1;
         loop {
@@ -75,13 +79,9 @@ pub fn writer_of(folder: &Path) -> Option<Option<u32>> {
 }
 
 fn open(path: &Path) -> Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .tried("open", path)
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    open_file(&mut options, path).tried("open", path)
 }
 
 fn pid(file: &mut File) -> Option<u32> {

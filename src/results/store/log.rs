@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::{Result, Tried};
+use crate::base::own::open_file;
 use crate::base::secrets::Redactor;
 
 /// A line that grows beyond this is written before it ends.
@@ -43,11 +44,7 @@ struct Limits {
 
 impl Log {
     pub(super) fn open(path: &Path, redactor: &Redactor) -> Result<Self> {
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .tried("open", path)?;
+        let file = open_file(OpenOptions::new().create(true).append(true), path).tried("open", path)?;
         let held = file.metadata().map_or(0, |about| about.len());
         Ok(Self {
             file,
@@ -89,7 +86,7 @@ impl Log {
             )?,
         }
         self.file.sync_all()?;
-        self.file = File::create(&tail)?;
+        self.file = open_file(OpenOptions::new().write(true).create(true).truncate(true), &tail)?;
         self.held = 0;
         self.is_tail = true;
         Ok(())

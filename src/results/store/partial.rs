@@ -1,6 +1,6 @@
 //! Records of a measurement that is under way, written as requests end: a crash loses about a second of them.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -11,6 +11,7 @@ use super::clean::{Form, json};
 use super::writer::{LEVEL, set_aside};
 use super::{Result, Store, Tried, layout};
 use crate::base::clock;
+use crate::base::own::open_file;
 use crate::base::secrets::Redactor;
 use crate::matrix::plan::Measurement;
 use crate::results::record::request::Request;
@@ -31,7 +32,7 @@ impl Store {
         if path.exists() {
             set_aside(&path)?;
         }
-        let file = File::create(&path).tried("make", &path)?;
+        let file = create(&path)?;
         let redactor = self.redactor().clone();
         beside(&path, move || {
             let mut lines = zstd::Encoder::new(file, LEVEL)?;
@@ -50,8 +51,12 @@ pub fn keep_at(path: &Path, records: Receiver<Request>, redactor: Redactor) -> R
     if path.exists() {
         set_aside(path)?;
     }
-    let file = File::create(path).tried("make", path)?;
+    let file = create(path)?;
     beside(path, move || keep(&mut BufWriter::new(file), &records, &redactor))
+}
+
+fn create(path: &Path) -> Result<File> {
+    open_file(OpenOptions::new().write(true).create(true).truncate(true), path).tried("make", path)
 }
 
 /// Runs `work` on a thread of its own. A disk that is full is reported when the measurement is written.

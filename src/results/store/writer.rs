@@ -14,6 +14,7 @@ use super::log::Log;
 use super::{Journal, Result, StoreError, Tried, atomic, layout, reader};
 use crate::base::clock;
 use crate::base::ids::{LaunchId, RunId};
+use crate::base::own::open_file;
 use crate::base::secrets::Redactor;
 use crate::matrix::plan::{Measurement, Plan};
 use crate::results::record::FORMAT;
@@ -443,7 +444,7 @@ impl Store {
     pub fn append_result(&self, line: &serde_json::Value) -> Result<()> {
         let path = self.folder.join(layout::RESULTS);
         let text = json(line, Form::Line, &self.redactor);
-        let file = fs::OpenOptions::new().create(true).append(true).open(&path);
+        let file = open_file(fs::OpenOptions::new().create(true).append(true), &path);
         file.and_then(|mut file| file.write_all(text.as_bytes()))
             .tried("append to", &path)
     }
