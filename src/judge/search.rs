@@ -83,7 +83,7 @@ pub struct Hunt {
     /// The place of the highest point that held.
     best: Option<usize>,
     fails_at: Option<f64>,
-    /// What ended it at a point that says nothing of its value: a warm cache, too few prompts, or a concurrency that was not reached. The next
+    /// What ended it at a point that says nothing of its value: a warm cache, too few prompts, a concurrency that was not reached, or a server that had gone. The next
     /// ones would end so too.
     ended: Option<SearchEnding>,
 }
@@ -149,6 +149,8 @@ impl Hunt {
         let holds_with_fewer = point.judged.attainment >= self.search.target;
         if point.is_warm() {
             self.ended = Some(SearchEnding::CacheWarm);
+        } else if point.is_unanswered() {
+            self.ended = Some(SearchEnding::Unanswered);
         } else if point.judged.peak_concurrency.is_some() && holds_with_fewer {
             self.ended = Some(SearchEnding::NotReached);
         } else if point.judged.holds {
@@ -333,6 +335,7 @@ mod tests {
             },
             schedule_hash: ContentHash::of_bytes(b""),
             figures: Default::default(),
+            failures: Default::default(),
             caches: Vec::new(),
         }
     }
@@ -399,6 +402,48 @@ mod tests {
         assert_eq!(hunt.record().says(), "no rate was measured");
         hunt.take(point(1.0, true));
         assert_eq!(hunt.record().ending, SearchEnding::Stopped);
+    }
+
+    #[test]
+    fn a_point_whose_connections_nobody_took_ends_the_search_and_is_no_bound() {
+        let failed = |class: &str, count: u32| {
+            let failures = serde_json::json!({ class: count });
+            Point {
+                failures: serde_json::from_value(failures).unwrap(),
+                ..point(2.0, false)
+            }
+        };
+        let next = |above: Point| {
+            let mut hunt = Hunt::new(Search::by(By::Concurrency));
+            hunt.take(point(1.0, true));
+            hunt.take(above);
+            hunt.record()
+        };
+        for class in ["refused", "connect"] {
+            let record = next(failed(class, 1));
+            assert_eq!(
+                (record.ending, record.found, record.fails_at),
+                (SearchEnding::Unanswered, Some(1.0), None)
+            );
+            let says = record.says();
+            assert!(
+                says.contains("requests failed (") && says.contains("not bracketed"),
+                "{says}"
+            );
+        }
+        // A server with too much to do turns requests away, and is late.
+        for class in ["status", "reset", "timeout-before-first"] {
+            let record = next(failed(class, 1));
+            assert_eq!(
+                (record.ending, record.fails_at),
+                (SearchEnding::Bracketed, Some(2.0))
+            );
+            assert!(
+                record.says().contains("where 1 of 1 requests failed"),
+                "{}",
+                record.says()
+            );
+        }
     }
 
     fn search() -> impl Strategy<Value = Search> {

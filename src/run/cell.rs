@@ -23,7 +23,7 @@ use crate::results::record::cell::{
 };
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::End;
-use crate::results::record::request::{Class, Request};
+use crate::results::record::request::{Request, failures};
 use crate::results::record::telemetry::{EngineWindow, Sample};
 use crate::run::items::{Sending, items, placed, ran_out, see, warm_up};
 use crate::run::prompts::{Library, Stock};
@@ -517,11 +517,7 @@ impl<'a> Course<'a> {
                 (request.text, request.tool_text) = (None, None);
             }
         }
-        let mut failures: BTreeMap<Class, u32> = BTreeMap::new();
-        for failure in requests.iter().filter_map(|request| request.failure.as_ref()) {
-            *failures.entry(failure.class).or_default() += 1;
-        }
-        self.summary.failures = failures;
+        self.summary.failures = failures(&requests);
         self.summary.stamps = Some(driven.stamp.name().to_owned());
         self.summary
             .warnings

@@ -10,7 +10,7 @@ use crate::load::{Driven, Item};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::{Scenario, Slo};
 use crate::matrix::spec::search::{By, Search};
-use crate::results::record::request::Request;
+use crate::results::record::request::{Request, failures};
 use crate::results::record::search::Point;
 use crate::run::items::{self, Part, RanOut};
 use crate::run::prompts::Stock;
@@ -105,6 +105,7 @@ pub fn judged(
         judged,
         schedule_hash: schedule,
         figures,
+        failures: failures(requests),
         caches: Vec::new(),
     }
 }

@@ -4,7 +4,7 @@ use matrix::judge::metrics::{self, Metric};
 use matrix::matrix::spec::search::By;
 use matrix::results::record::cell::Definitions;
 use matrix::results::record::search::SearchEnding;
-use matrix::results::record::validity::Verdict;
+use matrix::results::record::validity::{Code, Verdict};
 
 use crate::harness::{Bench, sims, summary};
 
@@ -140,6 +140,34 @@ fn a_bound_that_was_not_bracketed_is_said_beside_the_figures() {
             .iter()
             .any(|warning| warning.contains("the bound is not bracketed"))
     );
+}
+
+/// An engine that stops listening in the middle of a point is not one that holds no more than the point before.
+#[test]
+fn a_server_that_goes_away_during_a_search_has_no_capacity_and_wins_nothing() {
+    let scenarios = "  - random-1k-1k: { prompts: 400, input_len: 16, output_len: 4, warmup: 0, slo: { ttft: 10s }, search: { by: concurrency, to: 32, prompts: 60, target: 0.9 } }\n";
+    let matrix = sims(
+        &[("stays", "vllm", ""), ("goes", "vllm", "--refuse, \"200\"")],
+        scenarios,
+    );
+    let bench = Bench::of(&format!(
+        "{matrix}validity: {{ send_lag: 200ms, other_cpus: 1.0, stolen: 1.0, window: 0s, tail: 0, steady: 0.0 }}\n"
+    ));
+    let ran = bench.run(&[]);
+    let run = bench.finished();
+    let gone = summary(&run, "goes", "random-1k-1k");
+    let record = gone.search.as_ref().expect("the search is recorded");
+    assert_eq!(record.ending, SearchEnding::Unanswered, "{record:?}");
+    let codes: Vec<_> = gone
+        .validity
+        .iter()
+        .flat_map(|validity| &validity.reasons)
+        .map(|reason| reason.code)
+        .collect();
+    assert!(codes.contains(&Code::Errors), "{codes:?}");
+    assert!(ran.stdout.contains("not bracketed"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("refused"), "{}", ran.stdout);
+    bench.leaves_no_process();
 }
 
 /// A search whose points send all prompts again, and a cell with the same lengths after it, on one start.

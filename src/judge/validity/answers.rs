@@ -10,6 +10,7 @@ use crate::judge::metrics::{self, Metric};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::request::{Request, by_class, is_same_model};
+use crate::results::record::search::SearchEnding;
 use crate::results::record::telemetry::{EngineWindow, Source};
 use crate::results::record::validity::{Code, Family, Reason, Verdict};
 
@@ -52,6 +53,10 @@ fn errors(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
             format!("{failed} of {all} requests failed ({}){classes}", percent(share)),
             Some(percent(bound)),
         ));
+    }
+    let search = evidence.summary.search.as_ref();
+    if let Some(search) = search.filter(|search| search.ending == SearchEnding::Unanswered) {
+        reasons.push(found(Code::Errors, search.unanswered().unwrap_or_default(), None));
     }
 }
 

@@ -220,7 +220,10 @@ pub(super) fn found_by(shown: &Shown<'_>) -> Value {
                 None => "none".to_owned(),
             };
             match record.ending {
-                SearchEnding::Bracketed => what,
+                SearchEnding::Bracketed => match record.failed_above() {
+                    Some(failed) => format!("{what}; above it {failed}"),
+                    None => what,
+                },
                 _ => format!("{what}, not bracketed"),
             }
         })

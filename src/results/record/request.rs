@@ -343,6 +343,15 @@ pub enum Class {
     Unsent,
 }
 
+/// How many of the requests failed, by class.
+pub fn failures(requests: &[Request]) -> BTreeMap<Class, u32> {
+    let mut failures = BTreeMap::new();
+    for failure in requests.iter().filter_map(|request| request.failure.as_ref()) {
+        *failures.entry(failure.class).or_default() += 1;
+    }
+    failures
+}
+
 /// How many failures there are of each class, in words: `refused 20, reset 5`; empty where there are none.
 pub fn by_class(failures: impl IntoIterator<Item = (Class, u32)>) -> String {
     let mut counts: BTreeMap<Class, u32> = BTreeMap::new();

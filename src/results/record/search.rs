@@ -1,10 +1,13 @@
 //! A search: each point that was measured, and what was found.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::ContentHash;
 use crate::matrix::spec::search::By;
 use crate::results::record::cell::Figures;
+use crate::results::record::request::{Class, by_class};
 use crate::results::record::validity::{Reason, Verdict};
 
 /// A search for the highest rate or concurrency that holds an SLO.
@@ -46,7 +49,12 @@ pub enum SearchEnding {
     NotReached,
     /// A point ran out of prompts before its time was over, so that it says nothing of its value.
     OutOfPrompts,
+    /// Nobody took the connections of a point, so that it says nothing of its value: the server had gone.
+    Unanswered,
 }
+
+/// So many of a point's requests may find no server, as a share.
+const UNANSWERED: f64 = 0.01;
 
 /// One point of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +67,9 @@ pub struct Point {
     pub schedule_hash: ContentHash,
     /// Its figures under the definitions `matrix`.
     pub figures: Figures,
+    /// How many of its requests failed, by class.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failures: BTreeMap<Class, u32>,
     /// What speaks against the caches that it met.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<Reason>,
@@ -68,6 +79,20 @@ impl Point {
     /// Whether its prompts were in the engine's cache, so that it neither holds nor fails.
     pub fn is_warm(&self) -> bool {
         self.caches.iter().any(|reason| reason.weight == Verdict::Invalid)
+    }
+
+    /// Whether it fails because nobody took its connections, which is not what a server does that has too much to do.
+    pub fn is_unanswered(&self) -> bool {
+        let refused = [Class::Connect, Class::Refused].map(|class| self.failures.get(&class).copied());
+        let refused: u32 = refused.into_iter().flatten().sum();
+        !self.judged.holds && f64::from(refused) > UNANSWERED * self.judged.requests as f64
+    }
+
+    /// How many of its requests failed, in words; `None` where none did.
+    pub fn failed(&self) -> Option<String> {
+        let failed: u32 = self.failures.values().sum();
+        let classes = by_class(self.failures.iter().map(|(class, count)| (*class, *count)));
+        (failed > 0).then(|| format!("{failed} of {} requests failed ({classes})", self.judged.requests))
     }
 }
 
@@ -165,6 +190,23 @@ impl SearchRecord {
         )
     }
 
+    /// Which requests failed at the lowest value that does not hold, in words.
+    pub fn failed_above(&self) -> Option<String> {
+        let fails_at = self.fails_at?;
+        let point = self.points.iter().rev().find(|point| point.value == fails_at)?;
+        point.failed()
+    }
+
+    /// At which point nobody answered, in words.
+    pub fn unanswered(&self) -> Option<String> {
+        let point = self.points.iter().find(|point| point.is_unanswered())?;
+        let (value, unit) = (point.value, self.by.unit());
+        Some(format!(
+            "at {value} {unit} {}: the server had gone, or took no connections, which says nothing of what it can do",
+            point.failed()?
+        ))
+    }
+
     /// What was found, in words.
     pub fn says(&self) -> String {
         let (name, unit) = (self.by.name(), self.by.unit());
@@ -181,6 +223,9 @@ impl SearchRecord {
                 ),
                 Some(lowest) if self.ending == SearchEnding::NotReached => {
                     format!("no {name} was found: at {lowest} {unit} {}", self.not_reached())
+                }
+                Some(_) if self.ending == SearchEnding::Unanswered => {
+                    format!("no {name} was found: {}", self.unanswered().unwrap_or_default())
                 }
                 Some(lowest) => format!(
                     "no {name} was found that holds {target} attainment: already {lowest} {unit} does not; the bound lies below \
@@ -206,7 +251,10 @@ impl SearchRecord {
             _ => String::new(),
         };
         let fails = self.fails_at.map_or_else(String::new, |value| {
-            format!("; {value} {unit} does not hold{coarse}")
+            let failed = self
+                .failed_above()
+                .map_or_else(String::new, |failed| format!(", where {failed}"));
+            format!("; {value} {unit} does not hold{failed}{coarse}")
         });
         match self.ending {
             SearchEnding::Bracketed | SearchEnding::NoneHeld => format!("{at}{fails}"),
@@ -217,7 +265,8 @@ impl SearchRecord {
             | SearchEnding::Stopped
             | SearchEnding::CacheWarm
             | SearchEnding::NotReached
-            | SearchEnding::OutOfPrompts => {
+            | SearchEnding::OutOfPrompts
+            | SearchEnding::Unanswered => {
                 let why = match self.ending {
                     SearchEnding::Stopped => "the search was stopped".to_owned(),
                     SearchEnding::CacheWarm => {
@@ -229,6 +278,7 @@ impl SearchRecord {
                         "the prompts of the next point ran out before its time was over, which ended the search: raise their number"
                             .to_owned()
                     }
+                    SearchEnding::Unanswered => self.unanswered().unwrap_or_default(),
                     _ => "the points ran out".to_owned(),
                 };
                 let open = match self.fails_at {
