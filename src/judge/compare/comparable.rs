@@ -757,6 +757,13 @@ pub fn doubt_of_search(record: &SearchRecord) -> Option<String> {
     if record.ending != SearchEnding::Bracketed {
         return Some("the bound that was searched for is not bracketed".to_owned());
     }
+    if record
+        .found
+        .zip(record.fails_at)
+        .is_none_or(|(found, fails_at)| fails_at <= found)
+    {
+        return Some("the value that a search found is not below the one that fails".to_owned());
+    }
     let (fewest, needed) = record.few_requests()?;
     Some(format!(
         "a point that bounds the search rests on {fewest} requests, and {needed:.0} are needed"
@@ -800,6 +807,22 @@ pub const fn depends_on_length(metric: Metric) -> bool {
 mod tests {
     use super::*;
     use crate::matrix::plan::Plan;
+
+    #[test]
+    fn a_search_that_contradicts_itself_gives_no_ratio() {
+        let record = |found: f64, fails_at: f64| -> SearchRecord {
+            serde_json::from_value(serde_json::json!({
+                "by": "concurrency", "target": 0.9, "points": [], "found": found, "attainment": 1.0,
+                "fails_at": fails_at, "ending": "bracketed",
+            }))
+            .unwrap()
+        };
+        assert_eq!(doubt_of_search(&record(4.0, 5.0)), None);
+        for fails_at in [4.0, 2.0] {
+            let doubt = doubt_of_search(&record(4.0, fails_at)).unwrap();
+            assert!(doubt.contains("not below"), "{doubt}");
+        }
+    }
 
     #[test]
     fn sampling_that_an_engine_sets_by_itself_is_told() {
