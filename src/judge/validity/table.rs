@@ -96,7 +96,7 @@ pub const TABLE: &[Entry] = &[
         code: Errors,
         weight: Invalid,
         only: &[],
-        means: "More requests failed than the scenario allows.",
+        means: "More requests failed than the scenario allows, or nobody took the connections of a point of a search.",
         mend: "Read the failures by class in the report and the engine's log beside the records; a failed request frees the engine for the others.",
         bound: "`error_share` of the scenario: 0.01",
         source: "a percentile P99 stands on one request in a hundred",
