@@ -274,6 +274,24 @@ fn old_raw_data_goes_but_what_it_came_to_and_the_baselines_stay() {
 }
 
 #[test]
+fn a_finished_night_that_is_resumed_is_one_night_of_the_history() {
+    let bench = Bench::of(&small(5, 4));
+    nightly(&bench, &[]).exits(0);
+    nightly(&bench, &[]).exits(0);
+    let file = bench.results().join("nightly/history-t.jsonl");
+    let entries = || -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(&file).expect("there is a history");
+        let entry = |line| serde_json::from_str(line).expect("it is JSON");
+        text.lines().map(entry).collect()
+    };
+    let before = entries();
+    for _ in 0..2 {
+        nightly(&bench, &["--resume"]).exits(0);
+    }
+    assert_eq!(entries(), before);
+}
+
+#[test]
 fn a_second_night_is_sent_away_and_a_killed_one_leaves_the_next_its_place() {
     let bench = Bench::of(&small(10, 4000));
     let mut first = bench

@@ -119,7 +119,7 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     };
     // First of all: a page can be drawn again.
     let history = nights
-        .append(&night)
+        .record(&night)
         .context("the night is measured, and not in the history")?;
     tell::notify(args, &nights, &night);
     tell::publish(args, &night, &measured)?;
@@ -181,11 +181,13 @@ fn screened(confirmation: &Confirmation<'_>) -> Result<Option<(Vec<Finding>, Jud
         ..
     } = confirmation;
     let policy = Policy::of_bound(args.judging.floor);
-    let (past, doubts) =
+    let (mut past, doubts) =
         store::nightly::history(&args.run.results, &tonight.matrix).context("the history cannot be read")?;
     for doubt in doubts {
         complain(&format!("warning: {doubt}\n"));
     }
+    // A run that is resumed may be in the history already, and says nothing of other nights.
+    past.retain(|earlier| earlier.run != night.about.run);
     let noise = noise_of(&args.run.places.cache(), tonight);
     let look = held::look(&baseline.side, tonight, &past, noise.as_ref(), &policy);
     let of_suspects = look

@@ -13,7 +13,7 @@ use crate::results::record::side::Facts;
 pub struct Night {
     /// The version of the layout.
     pub format: u32,
-    /// When it ended, RFC 3339.
+    /// When it ended first, RFC 3339: a run that is resumed later keeps it.
     pub at: String,
     /// Its run.
     pub run: RunId,

@@ -4,7 +4,7 @@
 //! <baseline>.json            wherever the caller says: fit for git
 //! <cache>/noise.json         kept with the machine
 //! <results>/nightly/
-//!   history-<matrix>.jsonl   a line for each night, only ever appended to
+//!   history-<matrix>.jsonl   a line for each run of a night
 //!   told-<matrix>.json       what notifications told last
 //!   lock                     held while a night goes on
 //! ```
@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::lock::Lock;
 use super::{Result, Run, StoreError, Tried, atomic, layout, reader};
 use crate::base::clock;
+use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
 use crate::matrix::plan::arms::noise_name;
 use crate::matrix::spec::source::nearest;
@@ -49,18 +50,41 @@ impl Nights {
         })
     }
 
-    /// Appends a night to the history; it is on disk on return.
+    /// Puts a night into the history, in the place of an entry of the same run; it is on disk on return.
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn append(&self, night: &Night) -> Result<PathBuf> {
+    pub fn record(&self, night: &Night) -> Result<PathBuf> {
         let path = history_file(&self.folder, &self.matrix);
-        let mut text = fs::read(&path).unwrap_or_default();
+        let text = fs::read(&path).unwrap_or_default();
         // What a killed process left of a last line goes.
         let whole = text
             .iter()
             .rposition(|byte| *byte == b'\n')
             .map_or(0, |last| last + 1);
+        let is_same = |line: &&[u8]| entry(line).is_some_and(|entry| entry.run == night.run);
+        let line_of = |night: &Night| {
+            let mut line = serde_json::to_vec(night).expect("texts and numbers are JSON");
+            line.push(b'\n');
+            line
+        };
+        let lines = text[..whole].split_inclusive(|byte| *byte == b'\n');
+        if let Some(earlier) = lines.clone().find(is_same).and_then(entry) {
+            let mut replacement = Some(line_of(&Night {
+                at: earlier.at,
+                ..night.clone()
+            }));
+            let mut replaced = Vec::with_capacity(text.len());
+            for line in lines {
+                match is_same(&line) {
+                    true => replaced.extend(replacement.take().unwrap_or_default()),
+                    false => replaced.extend_from_slice(line),
+                }
+            }
+            atomic::sweep_killed(&self.folder);
+            atomic::write(&path, &replaced).tried("write", &path)?;
+            return Ok(path);
+        }
         let mut file = OpenOptions::new()
             .create(true)
             .append(true)
@@ -70,9 +94,7 @@ impl Nights {
             file.set_len(whole as u64)
                 .tried("cut the torn last line of", &path)?;
         }
-        text = serde_json::to_vec(night).expect("texts and numbers are JSON");
-        text.push(b'\n');
-        file.write_all(&text)
+        file.write_all(&line_of(night))
             .and_then(|()| file.sync_all())
             .tried("append to", &path)?;
         Ok(path)
@@ -99,6 +121,17 @@ impl Nights {
     }
 }
 
+/// What tells the entries of a history apart.
+#[derive(Deserialize)]
+struct Entry {
+    run: RunId,
+    at: String,
+}
+
+fn entry(line: &[u8]) -> Option<Entry> {
+    serde_json::from_slice(line).ok()
+}
+
 fn history_file(folder: &Path, matrix: &str) -> PathBuf {
     folder.join(format!(
         "history-{}.jsonl",
@@ -106,7 +139,8 @@ fn history_file(folder: &Path, matrix: &str) -> PathBuf {
     ))
 }
 
-/// Every night of a matrix below `root`, the oldest first, with what was passed over.
+/// Every night of a matrix below `root`, the oldest first, with what was passed over. A run counts once, as its last entry tells it and at
+/// the time of its first: files of older versions have an entry for each time that a run was resumed.
 ///
 /// # Errors
 /// The disk refuses, or a newer `matrix` wrote a night.
@@ -128,7 +162,13 @@ pub fn history(root: &Path, matrix: &str) -> Result<(Vec<Night>, Vec<String>)> {
                     ours: FORMAT,
                 });
             }
-            Ok(night) => nights.push(night),
+            Ok(night) => match nights.iter_mut().find(|earlier| earlier.run == night.run) {
+                Some(earlier) => {
+                    let at = std::mem::take(&mut earlier.at);
+                    *earlier = Night { at, ..night };
+                }
+                None => nights.push(night),
+            },
             Err(error) => doubts.push(format!(
                 "`{}`:{}: passed over: {error}",
                 path.display(),
@@ -299,7 +339,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::base::ids::RunId;
 
     fn night(run: &str) -> Night {
         Night {
@@ -319,19 +358,71 @@ mod tests {
     fn a_history_whose_last_line_was_torn_within_a_letter_is_read_and_goes_on() {
         let root = tempfile::tempdir().unwrap();
         let nights = Nights::take(root.path(), "größe").unwrap();
-        let path = nights.append(&night("one")).unwrap();
+        let path = nights.record(&night("one")).unwrap();
         let line = fs::read(&path).unwrap();
         let letter = line.windows(2).position(|pair| pair == "ö".as_bytes()).unwrap();
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(&line[..=letter]).unwrap();
         let (read, doubts) = history(root.path(), "größe").unwrap();
         assert_eq!((read.len(), doubts.len()), (1, 1), "{doubts:?}");
-        nights.append(&night("two")).unwrap();
+        nights.record(&night("two")).unwrap();
         let (read, doubts) = history(root.path(), "größe").unwrap();
         assert_eq!(read, [night("one"), night("two")]);
         assert_eq!(doubts, [] as [String; 0]);
         assert_eq!(matrices(root.path()), ["größe"]);
         assert_eq!(matrices(&root.path().join("elsewhere")), [] as [String; 0]);
+    }
+
+    #[test]
+    fn a_run_that_is_recorded_again_replaces_its_entry() {
+        let root = tempfile::tempdir().unwrap();
+        let nights = Nights::take(root.path(), "größe").unwrap();
+        let path = nights.record(&night("one")).unwrap();
+        // An entry of a version that this one cannot read stays.
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"unknown\": 1}\n").unwrap();
+        nights.record(&night("two")).unwrap();
+        let resumed = Night {
+            at: "2026-01-09T00:00:00Z".to_owned(),
+            baseline: Some(RunId::new("two")),
+            ..night("one")
+        };
+        nights.record(&resumed).unwrap();
+        let expected = Night {
+            at: night("one").at,
+            ..resumed
+        };
+        let (read, doubts) = history(root.path(), "größe").unwrap();
+        assert_eq!(read, [expected, night("two")]);
+        assert_eq!(doubts.len(), 1, "{doubts:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 3);
+    }
+
+    #[test]
+    fn a_run_with_several_entries_is_one_night() {
+        let root = tempfile::tempdir().unwrap();
+        let path = Nights::take(root.path(), "größe")
+            .unwrap()
+            .record(&night("one"))
+            .unwrap();
+        let later = Night {
+            at: "2026-01-09T00:00:00Z".to_owned(),
+            baseline: Some(RunId::new("two")),
+            ..night("one")
+        };
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        for entry in [&night("two"), &night("one"), &later] {
+            writeln!(file, "{}", serde_json::to_string(entry).unwrap()).unwrap();
+        }
+        let (read, _) = history(root.path(), "größe").unwrap();
+        let once = Night {
+            at: night("one").at,
+            ..later.clone()
+        };
+        assert_eq!(read, [once.clone(), night("two")]);
+        Nights::take(root.path(), "größe").unwrap().record(&later).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
+        assert_eq!(history(root.path(), "größe").unwrap().0, [once, night("two")]);
     }
 
     /// What stays and what goes, by the names of files below a run.
