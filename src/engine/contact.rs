@@ -1,5 +1,6 @@
 //! Untimed talk with an engine: what it is, what it serves, and emptying its caches.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -131,6 +132,10 @@ pub async fn facts(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Engin
     EngineFacts {
         version,
         models: listed.as_ref().map(ids).unwrap_or_default(),
+        served: listed
+            .as_ref()
+            .map(|listed| described(listed, &launch.served))
+            .unwrap_or_default(),
         simulated: simulated.and_then(Value::as_bool).unwrap_or(false),
         info: info(contact, endpoint, http).await,
         ..EngineFacts::default()
@@ -250,6 +255,25 @@ fn ids(answer: &Value) -> Vec<String> {
         .flatten()
         .filter_map(|model| model.get("id")?.as_str());
     ids.map(str::to_owned).collect()
+}
+
+/// What a list of models tells of one of them and stays the same while the server runs.
+fn described(answer: &Value, name: &str) -> BTreeMap<String, String> {
+    const TOLD: [(&str, &str); 4] = [
+        ("root", "/root"),
+        ("max_model_len", "/max_model_len"),
+        ("owned_by", "/owned_by"),
+        ("n_params", "/meta/n_params"),
+    ];
+    let models = answer.pointer("/data").and_then(Value::as_array);
+    let entry = models
+        .into_iter()
+        .flatten()
+        .find(|model| model.get("id").and_then(Value::as_str) == Some(name));
+    let told = TOLD
+        .iter()
+        .filter_map(|(what, pointer)| Some(((*what).to_owned(), plain(entry?.pointer(pointer)?)?)));
+    told.collect()
 }
 
 fn plain(value: &Value) -> Option<String> {

@@ -228,6 +228,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         beside: Vec::new(),
         pulled_beside: false,
         listener_unverified: None,
+        engine_changes: Vec::new(),
         telemetry: None,
         validity: None,
         warnings: Vec::new(),

@@ -396,6 +396,7 @@ impl<'a> Course<'a> {
         let facts = &mut self.summary.engine;
         if !told.models.is_empty() {
             facts.models = told.models;
+            facts.served = told.served;
         }
         facts.version = told.version.or_else(|| facts.version.take());
         facts.info = told.info.or_else(|| facts.info.take());
@@ -680,6 +681,7 @@ pub(crate) fn blank(
         beside: Vec::new(),
         pulled_beside: false,
         listener_unverified: None,
+        engine_changes: Vec::new(),
         telemetry: None,
         validity: None,
         warnings: Vec::new(),

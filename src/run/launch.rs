@@ -16,10 +16,11 @@ use crate::matrix::plan::{Launch, Measurement, Place, Start};
 use crate::results::record::cell::{
     Definitions, Ending, EngineFacts, FailureClass, Phase, PhaseTime, Summary,
 };
+use crate::results::record::engine_change;
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::{End, Retry};
 use crate::results::record::validity::Verdict;
-use crate::results::store::{Said, StoreError};
+use crate::results::store::{self, Said, StoreError};
 use crate::run::ahead::Ahead;
 use crate::run::beside::Roster;
 use crate::run::cell::{self, Measured, Ready};
@@ -93,6 +94,8 @@ struct Course<'a> {
     rest: VecDeque<&'a Measurement>,
     /// Tries of the first measurement of the rest that failed by the host's fault.
     retries: Vec<Retry>,
+    /// What the engine told of itself at the first finished measurement of the launch; none before there is one.
+    reference: Option<EngineFacts>,
     tally: &'a mut Tally,
 }
 
@@ -105,6 +108,7 @@ pub(crate) async fn launch(order: Order<'_>, tally: &mut Tally) -> Result<(), St
         began: clock::now(),
         rest: order.start.cells.iter().collect(),
         retries: Vec::new(),
+        reference: reference(&order),
         tally,
     };
     let mut preparing = prepare(&order);
@@ -170,6 +174,7 @@ impl<'a> Course<'a> {
                 cell::measure(job, launch, measurement, tries, &mut ready, library, stop).await;
             ready.running.look().await;
             self.check_listener(&ready.running, &mut measured).await;
+            self.check_engine(&mut measured.summary);
             measured.summary.pulled_beside = ahead.mark() > pulled;
             let log = ready.running.log().slice_from(&mut log_from);
             let is_well = measured.engine_is_well;
@@ -253,6 +258,19 @@ impl<'a> Course<'a> {
         }
     }
 
+    /// Notes what an engine tells of itself otherwise than at the first finished measurement of its launch.
+    fn check_engine(&mut self, summary: &mut Summary) {
+        if summary.ending != Ending::Done {
+            return;
+        }
+        // What was read from disk lacks secrets.
+        let told = store::redacted(summary.engine.clone(), &self.order.job.host.redactor);
+        match &self.reference {
+            Some(reference) => summary.engine_changes = engine_change::changes(reference, &told),
+            None => self.reference = Some(told),
+        }
+    }
+
     /// Fails measurements that are on disk already: their port still answers though their engine was stopped, so that another process
     /// may have answered all the time.
     fn disown(&mut self, summaries: Vec<Summary>, port: u16) -> Result<(), StoreError> {
@@ -284,8 +302,10 @@ impl<'a> Course<'a> {
         let Order { job, stop, .. } = self.order;
         let is_validity = |retry: &&Retry| retry.class == FailureClass::Validity;
         let tries = self.retries.iter().filter(is_validity).count();
-        let Some(reason) =
-            invalid(summary).filter(|_| tries < job.retry_invalid as usize && !stop.is_asked())
+        // Another server stays another one.
+        let has_changed = summary.engine_changes.iter().any(|change| !change.is_of_models());
+        let Some(reason) = invalid(summary)
+            .filter(|_| tries < job.retry_invalid as usize && !stop.is_asked() && !has_changed)
         else {
             return false;
         };
@@ -482,6 +502,20 @@ impl Order<'_> {
         };
         command::line_of(self.launch, given).joined()
     }
+}
+
+/// What the engine of a launch told of itself at its first measurement that is finished.
+fn reference(order: &Order<'_>) -> Option<EngineFacts> {
+    let job = order.job;
+    let starts = job.plan.starts.iter();
+    let measurements = starts
+        .filter(|start| start.launch == order.launch.id)
+        .flat_map(|start| &start.cells);
+    let finished = measurements.filter_map(|measurement| job.store.summary(measurement).ok());
+    finished
+        .filter(|summary| summary.ending == Ending::Done && summary.engine_changes.is_empty())
+        .map(|summary| summary.engine)
+        .next()
 }
 
 /// How many of an engine's last lines are told with its failure.

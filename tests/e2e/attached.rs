@@ -85,6 +85,41 @@ fn a_second_run_on_a_running_server_begins_its_prompts_otherwise() {
     assert_eq!(letters.len(), 6, "{letters:?}");
 }
 
+/// Somebody puts another build at the address of a server before the run goes on: its figures stand beside the others, and are not pooled.
+#[test]
+fn measurements_on_a_server_that_was_replaced_before_a_resume_do_not_count() {
+    let arguments = |version: &'static str| {
+        [
+            "--preset",
+            "fast",
+            "--dialect",
+            "vllm",
+            "--version-string",
+            version,
+        ]
+    };
+    let mut server = Server::start(&arguments("1.0"));
+    let bench = Bench::of(&attached(&[("a", &server)], LOAD));
+    bench.run(&[]).exits(0);
+    let measure_last_again = |code: i32| {
+        let mut cells: Vec<_> = std::fs::read_dir(bench.run_folder().join("cells"))
+            .expect("there are cells")
+            .map(|cell| cell.expect("it can be read").path())
+            .collect();
+        cells.sort();
+        std::fs::remove_dir_all(cells.pop().expect("there are some")).expect("it can be removed");
+        bench.run(&["--resume"]).exits(code)
+    };
+    // The same server, started again, has not changed.
+    server.replace(&arguments("1.0"));
+    measure_last_again(0);
+    assert!(!codes(&bench.finished()).contains(&Code::EngineChanged));
+    server.replace(&arguments("2.0"));
+    measure_last_again(3)
+        .says("invalid: engine-changed: version 1.0 → 2.0")
+        .shows("1 of 3 measurements is invalid and left out");
+}
+
 /// Its health check is open to anyone, as vLLM's is, and nothing else.
 #[test]
 fn a_server_that_wants_a_key_is_refused_before_anything_starts() {

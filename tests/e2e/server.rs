@@ -12,8 +12,13 @@ pub struct Server {
 impl Server {
     /// Starts one with these arguments and waits until it is ready.
     pub fn start(arguments: &[&str]) -> Self {
+        Self::start_at(0, arguments)
+    }
+
+    /// The same on a port that is free.
+    fn start_at(port: u16, arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_matrix"))
-            .args(["sim", "--port", "0", "--model", "m"])
+            .args(["sim", "--port", &port.to_string(), "--model", "m"])
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -31,6 +36,13 @@ impl Server {
         // What it says from now on is taken, so that it never waits for a reader.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, port }
+    }
+
+    /// Stops it and starts another one at its address.
+    pub fn replace(&mut self, arguments: &[&str]) {
+        self.child.kill().expect("it lives");
+        self.child.wait().expect("it ends");
+        *self = Self::start_at(self.port, arguments);
     }
 
     pub fn url(&self) -> String {

@@ -3,6 +3,7 @@
 use super::{Evidence, found, host, percent};
 use crate::base::units::Bytes;
 use crate::matrix::spec::validity::Bounds;
+use crate::results::record::engine_change::EngineChange;
 use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::{Gpu, GpuWindow, Source, SourceFacts, Telemetry};
 use crate::results::record::validity::{Code, Reason, Verdict};
@@ -30,6 +31,15 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
     if let Some(reason) = &evidence.summary.listener_unverified {
         reasons.push(found(Code::ListenerUnverified, reason.clone(), None));
+    }
+    let changes = &evidence.summary.engine_changes;
+    if !changes.is_empty() {
+        let told: Vec<String> = changes.iter().map(EngineChange::told).collect();
+        let mut reason = found(Code::EngineChanged, told.join(", "), None);
+        if changes.iter().all(EngineChange::is_of_models) {
+            reason.weight = Verdict::Suspect;
+        }
+        reasons.push(reason);
     }
     let Some(telemetry) = &evidence.summary.telemetry else {
         return;

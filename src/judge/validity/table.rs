@@ -25,8 +25,8 @@ pub struct Entry {
 
 use Code::{
     AnswersDegenerate, BoundsLoosened, CacheWarm, ChunkedTokens, ClientLate, ClientSaturated,
-    ClientSharesCpus, ClockJump, ClocksSpread, CpuStolen, EnergyDisagrees, EngineRestarted, Errors,
-    FewSamples, FirstEventAhead, GpuErrors, GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy,
+    ClientSharesCpus, ClockJump, ClocksSpread, CpuStolen, EnergyDisagrees, EngineChanged, EngineRestarted,
+    Errors, FewSamples, FirstEventAhead, GpuErrors, GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy,
     Imported, KvCacheFull, ListenerUnverified, Neighbour, NeverSteady, NumaRemote, OutputLong, OutputShort,
     PcieDowntrained, Preempted, PretendedGpus, PromptTokensDisagree, QueueGrowing, RateNotReached,
     ResetUnproven, Simulated, Swapping, TelemetryGap, ThrottledHardware, ThrottledPower, ThrottledThermal,
@@ -367,6 +367,16 @@ pub const TABLE: &[Entry] = &[
         bound: "counters only grow",
         source: "the definition of a Prometheus counter",
         brings: &[Errors, TokensDisagree, ResetUnproven, NeverSteady, TelemetryGap],
+    },
+    Entry {
+        code: EngineChanged,
+        weight: Invalid,
+        only: &[],
+        means: "The engine tells of itself otherwise than at an earlier measurement of this run: another server answered, or another build of it.",
+        mend: "Begin a new run, without `--resume`, for the server as it is now: figures of two servers have no mean.",
+        bound: "what the first finished measurement of the same launch was told; where only the list of models differs, suspect",
+        source: "version, model and settings, asked after every measurement; what only one of both tells, and lists of more than 16 models, are not compared",
+        brings: &[],
     },
     Entry {
         code: WrongModel,

@@ -165,6 +165,7 @@ impl Imports {
             beside: Vec::new(),
             pulled_beside: false,
             listener_unverified: None,
+            engine_changes: Vec::new(),
             telemetry: None,
             validity: Some(validity(found, file, warnings)),
             // The others are reasons of its validity.

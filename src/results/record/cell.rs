@@ -10,6 +10,7 @@ use crate::matrix::plan::Measurement;
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::results::record::client::ClientFacts;
+use crate::results::record::engine_change::EngineChange;
 use crate::results::record::imported::Imported;
 use crate::results::record::post_mortem::Retry;
 use crate::results::record::request::Class;
@@ -88,6 +89,9 @@ pub struct Summary {
     /// Why it could not be verified that the socket that answered was the engine's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listener_unverified: Option<String>,
+    /// What the engine tells of itself otherwise than at an earlier measurement of the same launch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engine_changes: Vec<EngineChange>,
     /// The machine and the engine meanwhile; absent in older runs and where nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
@@ -431,6 +435,9 @@ pub struct EngineFacts {
     pub version: Option<String>,
     /// The models that it says it serves.
     pub models: Vec<String>,
+    /// What its list tells of the model that was asked for, such as `max_model_len`; absent in older runs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub served: BTreeMap<String, String>,
     /// Whether it says that it is simulated, as the simulated engine does wherever it was started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,

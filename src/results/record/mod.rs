@@ -6,6 +6,7 @@
 pub mod cell;
 pub mod chunks;
 pub mod client;
+pub mod engine_change;
 pub mod event;
 pub mod imported;
 pub mod machine;

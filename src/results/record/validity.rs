@@ -252,6 +252,8 @@ pub enum Code {
     NumaRemote,
     /// The engine began anew within the window.
     EngineRestarted,
+    /// The engine tells of itself otherwise than at an earlier measurement of the run.
+    EngineChanged,
     /// The engine says that it serves another model.
     WrongModel,
     /// The engine says that it computes in another precision.
@@ -344,6 +346,7 @@ impl Code {
         Self::PcieDowntrained,
         Self::NumaRemote,
         Self::EngineRestarted,
+        Self::EngineChanged,
         Self::WrongModel,
         Self::WrongPrecision,
         Self::TelemetryGap,
@@ -395,6 +398,7 @@ impl Code {
             Self::PcieDowntrained => "pcie-downtrained",
             Self::NumaRemote => "numa-remote",
             Self::EngineRestarted => "engine-restarted",
+            Self::EngineChanged => "engine-changed",
             Self::WrongModel => "wrong-model",
             Self::WrongPrecision => "wrong-precision",
             Self::TelemetryGap => "telemetry-gap",

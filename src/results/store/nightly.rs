@@ -420,7 +420,10 @@ mod tests {
             ..later.clone()
         };
         assert_eq!(read, [once.clone(), night("two")]);
-        Nights::take(root.path(), "größe").unwrap().record(&later).unwrap();
+        Nights::take(root.path(), "größe")
+            .unwrap()
+            .record(&later)
+            .unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
         assert_eq!(history(root.path(), "größe").unwrap().0, [once, night("two")]);
     }

@@ -226,6 +226,7 @@ pub fn summary(cell: &Cell) -> Summary {
         beside: Vec::new(),
         pulled_beside: false,
         listener_unverified: None,
+        engine_changes: Vec::new(),
         telemetry: None,
         validity: None,
         warnings: Vec::new(),

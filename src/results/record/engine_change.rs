@@ -1,0 +1,158 @@
+//! What an engine tells of itself otherwise than at an earlier measurement of the same run. Pure.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::cell::EngineFacts;
+
+/// Settings of a live configuration that do not change while a server runs, nor when the same one is started again.
+const SETTINGS: [&str; 14] = [
+    "model_path",
+    "model_alias",
+    "tokenizer_path",
+    "build_info",
+    "total_slots",
+    "tp_size",
+    "dp_size",
+    "pp_size",
+    "dtype",
+    "quantization",
+    "kv_cache_dtype",
+    "context_length",
+    "attention_backend",
+    "speculative_algorithm",
+];
+
+/// The longest list of models that is one server's own; a gateway's catalogue changes without any server of it.
+const OWN_MODELS: usize = 16;
+
+/// The name of the fact that is the list of models.
+const MODELS: &str = "models";
+
+/// One thing that an engine tells of itself otherwise than before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineChange {
+    /// Its name, such as `version`.
+    pub what: String,
+    /// What was told at the earlier measurement.
+    pub before: String,
+    /// What is told now.
+    pub after: String,
+}
+
+impl EngineChange {
+    /// Whether the same server may tell it: models are added to a server that runs.
+    pub fn is_of_models(&self) -> bool {
+        self.what == MODELS
+    }
+
+    /// The change in words.
+    pub fn told(&self) -> String {
+        format!("{} {} → {}", self.what, self.before, self.after)
+    }
+}
+
+/// What `after` tells otherwise than `before`. What only one of both tells is no change.
+pub fn changes(before: &EngineFacts, after: &EngineFacts) -> Vec<EngineChange> {
+    let mut found = Vec::new();
+    let mut compare = |what: &str, before: Option<String>, after: Option<String>| {
+        if let (Some(before), Some(after)) = (before, after)
+            && before != after
+        {
+            found.push(EngineChange {
+                what: what.to_owned(),
+                before,
+                after,
+            });
+        }
+    };
+    compare("version", before.version.clone(), after.version.clone());
+    for (name, value) in &before.served {
+        compare(name, Some(value.clone()), after.served.get(name).cloned());
+    }
+    for name in SETTINGS {
+        compare(name, setting(before, name), setting(after, name));
+    }
+    compare(MODELS, models(before), models(after));
+    found
+}
+
+/// A setting of a live configuration that is told; a setting that is left to the engine tells nothing.
+fn setting(facts: &EngineFacts, name: &str) -> Option<String> {
+    match facts.info.as_ref()?.get(name)? {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// The models that a server lists, in alphabetical order.
+fn models(facts: &EngineFacts) -> Option<String> {
+    let mut models = facts.models.clone();
+    models.sort();
+    models.dedup();
+    (!models.is_empty() && models.len() <= OWN_MODELS).then(|| models.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn facts(version: &str, models: &[&str], info: Value) -> EngineFacts {
+        EngineFacts {
+            version: Some(version.to_owned()),
+            models: models.iter().map(|&name| name.to_owned()).collect(),
+            served: [("max_model_len".to_owned(), "4096".to_owned())].into(),
+            info: Some(info),
+            ..EngineFacts::default()
+        }
+    }
+
+    #[test]
+    fn a_server_that_was_started_again_has_not_changed() {
+        let before = facts(
+            "1",
+            &["m", "lora"],
+            json!({"tp_size": 2, "random_seed": 1, "dtype": null}),
+        );
+        let after = facts(
+            "1",
+            &["lora", "m"],
+            json!({"tp_size": 2, "random_seed": 2, "dtype": "bf16"}),
+        );
+        assert_eq!(changes(&before, &after), []);
+        let silent = EngineFacts::default();
+        assert_eq!(changes(&before, &silent), []);
+        assert_eq!(changes(&silent, &after), []);
+    }
+
+    #[test]
+    fn another_build_model_or_setting_is_a_change() {
+        let before = facts("1", &["m"], json!({"tp_size": 2}));
+        let mut after = facts("2", &["m", "n"], json!({"tp_size": 4}));
+        after.served.insert("max_model_len".to_owned(), "8192".to_owned());
+        let told: Vec<String> = changes(&before, &after).iter().map(EngineChange::told).collect();
+        assert_eq!(
+            told,
+            [
+                "version 1 → 2",
+                "max_model_len 4096 → 8192",
+                "tp_size 2 → 4",
+                "models m → m, n"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_catalogue_of_a_gateway_is_no_server() {
+        let many: Vec<String> = (0..40).map(|at| format!("m{at}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let (before, after) = (
+            facts("1", &many[1..], Value::Null),
+            facts("1", &many, Value::Null),
+        );
+        assert_eq!(changes(&before, &after), []);
+    }
+}
