@@ -79,7 +79,9 @@ impl Asked {
             context_len: length("sharegpt_context_len"),
             range_ratio: number("random_range_ratio"),
             rate: number("request_rate"),
-            traffic: text("request_rate").filter(|text| text.parse::<f64>().is_err()),
+            traffic: text("request_rate")
+                .filter(|text| text.parse::<f64>().is_err())
+                .or_else(|| text("ramp_up_strategy")),
             concurrency: length("max_concurrency"),
             is_unlimited: options.get("max_concurrency") == Some(&Value::Null),
             burstiness: number("burstiness"),

@@ -1,5 +1,8 @@
 //! Whether figures contradict each other, their arguments, or what stands around them. Tolerances are those of the printed digits.
 
+mod spread;
+mod under_way;
+
 use super::{About, Found, Printed, Warning, names};
 use crate::judge::metrics::{
     Count, Flow, Metric, Sample,
@@ -47,6 +50,9 @@ pub(super) fn contradictions(found: &Found) -> Vec<Warning> {
     checks.rate();
     checks.flows();
     checks.orders();
+    checks.spreads();
+    checks.peaks();
+    checks.idle_slots();
     checks.whole_and_parts();
     checks.chunks();
     checks.warnings
@@ -320,16 +326,7 @@ impl Checks<'_> {
         {
             return;
         }
-        let mean = |sample| value(time(Mean, sample));
-        let of_parts = || {
-            let tokens = value(Metric::Tokens(Count::Output))? / completed;
-            Some(mean(Sample::Ttft)? + mean(Sample::Tpot)? * (tokens - 1.0).max(0.0))
-        };
-        let [of_mean, of_p99] = OUTLASTED;
-        let last = value(time(Max, Sample::E2e))
-            .or_else(|| Some(of_p99 * value(time(P99, Sample::E2e))?))
-            .or_else(|| Some(of_mean * mean(Sample::E2e).or_else(of_parts)?));
-        let Some(last) = last else { return };
+        let Some(last) = self.last_answer() else { return };
         let due = completed / rate;
         let chance = BY_CHANCE * (completed / found.asked.burstiness.unwrap_or(1.0).max(0.01)).sqrt() / rate;
         if SLOW * duration.high + chance < due {
@@ -485,20 +482,22 @@ impl Checks<'_> {
         }
     }
 
-    /// Answers of one length: what they take is the first token and the rest of them.
-    fn whole_and_parts(&mut self) {
-        self.tokens_too_quick();
+    /// Whether all answers have the length that was asked for.
+    fn is_even(&self) -> bool {
         let asked = &self.found.asked;
         let completed = self.found.figure(Metric::Completed);
         let output = self.found.figure(Metric::Tokens(Count::Output));
-        let (Some(length), Some(completed), Some(output)) = (asked.output_len, completed, output) else {
+        let is_sum = |length: u32| output == completed.map(|completed| completed * f64::from(length));
+        asked.is_random() && asked.range_ratio == Some(1.0) && asked.output_len.is_some_and(is_sum)
+    }
+
+    /// Answers of one length: what they take is the first token and the rest of them.
+    fn whole_and_parts(&mut self) {
+        self.tokens_too_quick();
+        let length = self.found.asked.output_len.map(f64::from);
+        let Some(length) = length.filter(|length| self.is_even() && *length >= 2.0) else {
             return;
         };
-        let length = f64::from(length);
-        let is_even = asked.is_random() && asked.range_ratio == Some(1.0) && output == completed * length;
-        if !is_even || length < 2.0 {
-            return;
-        }
         let whole = self
             .range(time(Mean, Sample::Ttft))
             .zip(self.range(time(Mean, Sample::Tpot)))
@@ -569,6 +568,7 @@ impl Checks<'_> {
             self.printed(time(Mean, Sample::Itl)),
         ) else {
             self.merged_gaps(is_divided || accepts_more);
+            self.gaps_too_quick();
             return;
         };
         let gaps = completed * (e2e - ttft) / itl.middle();

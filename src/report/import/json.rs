@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::args::{Asked, number};
 use super::block::{SAMPLES, STATISTICS};
 use super::document::exact;
+use super::moments::{self, MEAN_OFF};
 use super::{About, Found, Parts, Title, Warning};
 use crate::judge::metrics::{Count, Flow, Metric, Sample, Statistic, Target};
 use crate::matrix::spec::workload::Profile;
@@ -43,8 +44,8 @@ const FIGURES: [(&str, Metric); 19] = [
     ("spec_decode_acceptance_length", Metric::AcceptLength),
 ];
 
-/// The share by which a mean may lie beside that of its values, which are written with fewer digits by some.
-const MEAN_OFF: f64 = 0.01;
+/// The share by which two values of one figure may differ by their last digits.
+const SAME: f64 = 1e-3;
 
 /// Reads one object over several lines, or one on each line.
 ///
@@ -152,6 +153,14 @@ fn of_object(line: u32, object: &Map<String, Value>) -> Result<Found, String> {
     for (key, metric) in plain.chain(times) {
         let Some(value) = object.get(&key) else { continue };
         let value = number(value).filter(|value| value.is_finite());
+        let before = found.figure(metric);
+        if let (Some(before), Some(value)) = (before, value)
+            && (before - value).abs() > SAME * before.abs()
+        {
+            let label = metric.label();
+            let says = format!("{label} is told twice, as {before:.2} and as {value:.2}, the second counts");
+            found.warn(line, About::Figures, says);
+        }
         // A figure that has no value, such as goodput without a target, was not asked for.
         if value.is_some() || !found.figures.contains_key(&metric) {
             found.figures.insert(metric, exact(line, value));
@@ -222,6 +231,7 @@ fn lists(found: &mut Found, object: &Map<String, Value>) {
     if failed.is_some_and(|(errors, _)| errors > 0) {
         return;
     }
+    moments::check(found, object);
     let Some(ttfts) = list("ttfts") else { return };
     let ttfts: Vec<f64> = ttfts.iter().filter_map(number).collect();
     if completed.is_some_and(|completed| completed > ttfts.len() as f64) {

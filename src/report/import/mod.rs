@@ -16,6 +16,7 @@ mod csv;
 mod declared;
 mod document;
 mod json;
+mod moments;
 mod names;
 mod run;
 mod twins;

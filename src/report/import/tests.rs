@@ -688,6 +688,150 @@ fn objects_of_vllm_that_contradict_their_limit_or_their_lists_are_told() {
     }
 }
 
+/// A closed loop of 64 on answers of 256 tokens, as `vllm bench serve` writes it, with these changes; the warnings.
+fn warnings_of_vllm(changes: serde_json::Value) -> Vec<String> {
+    let object = serde_json::json!({
+        "model_id": "acme/tiny-1b", "endpoint_type": "vllm", "num_prompts": 1000, "request_rate": "inf", "burstiness": 1.0,
+        "max_concurrency": 64, "duration": 200.0, "completed": 1000, "failed": 0, "total_input_tokens": 1_024_000,
+        "total_output_tokens": 256_000, "request_throughput": 5.0, "output_throughput": 1280.0, "total_token_throughput": 6400.0,
+        "max_output_tokens_per_s": 1500.0, "max_concurrent_requests": 64,
+        "mean_ttft_ms": 400.0, "median_ttft_ms": 380.0, "std_ttft_ms": 50.0, "p99_ttft_ms": 600.0,
+        "mean_tpot_ms": 48.0, "median_tpot_ms": 48.0, "std_tpot_ms": 1.0, "p99_tpot_ms": 50.0,
+        "mean_itl_ms": 48.0, "median_itl_ms": 47.0, "std_itl_ms": 5.0, "p99_itl_ms": 60.0,
+    });
+    let mut object = object.as_object().unwrap().clone();
+    object.extend(changes.as_object().unwrap().clone());
+    imported("x.json", &serde_json::Value::from(object).to_string()).warnings
+}
+
+#[test]
+fn figures_that_no_measurement_has_together_are_told() {
+    for (wrong, why) in [
+        (
+            serde_json::json!({"max_output_tokens_per_s": 600.0}),
+            "peak output throughput is 600.00 tok/s, and 256000 output tokens in 200.00 s are 1280.00 tok/s on average",
+        ),
+        (
+            serde_json::json!({"median_ttft_ms": 20.0, "std_ttft_ms": 1.0}),
+            "a standard deviation of 1.00 ms allows 1.00 ms between them",
+        ),
+        (
+            serde_json::json!({"std_ttft_ms": 0.0}),
+            "a standard deviation of 0.00 ms allows 0.00 ms",
+        ),
+        (
+            serde_json::json!({"mean_ttft_ms": 700.0, "median_ttft_ms": 680.0}),
+            "mean TTFT is 700.00 ms, and p99 TTFT 600.00 ms: a standard deviation of 50.00 ms allows",
+        ),
+        (
+            serde_json::json!({"mean_ttft_ms": 9000.0, "std_ttft_ms": null}),
+            "with no value above 200000.00 ms the mean is",
+        ),
+        (
+            serde_json::json!({"p50_ttft_ms": 200.0}),
+            "median TTFT is told twice, as 380.00 and as 200.00",
+        ),
+        (
+            serde_json::json!({"max_concurrent_requests": 8}),
+            "peak concurrency is 8, and by their times 63.20 requests were under way",
+        ),
+        (
+            serde_json::json!({"mean_itl_ms": 20.0, "median_itl_ms": 20.0, "p99_itl_ms": 30.0}),
+            "mean ITL is 20.00 ms, and mean TPOT 48.00 ms: that is time for more than 2.3 events",
+        ),
+        (
+            serde_json::json!({"mean_tpot_ms": 30.0, "median_tpot_ms": 30.0, "p99_tpot_ms": 33.0,
+                "mean_itl_ms": 30.0, "median_itl_ms": 30.0, "p99_itl_ms": 35.0}),
+            "64 at a time, take 125.78 s, and the load took 200.00 s",
+        ),
+    ] {
+        let told = warnings_of_vllm(wrong.clone());
+        assert!(
+            told.iter().any(|warning| warning.contains(why)),
+            "{wrong}: {told:#?}"
+        );
+    }
+    let block = |peak: &str| {
+        let log = format!(
+            "============ Serving Benchmark Result ============\nSuccessful requests: 60\nBenchmark duration (s): 6.31\n\
+             Total generated tokens: 3600\nPeak output token throughput (tok/s): {peak}\nMean E2E Latency (ms): 628.42\n\
+             Mean TTFT (ms): 36.95\nMean TPOT (ms): 10.02\nMean ITL (ms): 10.02\n\
+             ==================================================\n"
+        );
+        imported("x.log", &log).warnings.join("\n")
+    };
+    assert_eq!(block("607.00"), "");
+    assert!(
+        block("300.00").contains("peak output throughput is 300.00 tok/s"),
+        "{}",
+        block("300.00")
+    );
+}
+
+#[test]
+fn figures_that_only_look_odd_are_let_pass() {
+    for fine in [
+        serde_json::json!({}),
+        serde_json::json!({"p50_ttft_ms": 380.0}),
+        // One request of a thousand took minutes.
+        serde_json::json!({"mean_ttft_ms": 700.0, "median_ttft_ms": 200.0, "std_ttft_ms": 6000.0, "max_concurrent_requests": 64}),
+        // Events of speculative decoding carry three tokens, and the fullest second counts events.
+        serde_json::json!({"max_output_tokens_per_s": 500.0, "mean_itl_ms": 144.0, "median_itl_ms": 140.0, "p99_itl_ms": 160.0,
+            "spec_decode_acceptance_length": 3.0}),
+        // A load that fell due slowly leaves slots empty.
+        serde_json::json!({"request_rate": 5.0, "mean_tpot_ms": 10.0, "median_tpot_ms": 10.0, "p99_tpot_ms": 12.0,
+            "mean_itl_ms": 10.0, "median_itl_ms": 10.0, "p99_itl_ms": 12.0}),
+        // Nor does one that was ramped up.
+        serde_json::json!({"ramp_up_strategy": "linear", "mean_tpot_ms": 10.0, "median_tpot_ms": 10.0, "p99_tpot_ms": 12.0,
+            "mean_itl_ms": 10.0, "median_itl_ms": 10.0, "p99_itl_ms": 12.0}),
+        // The last of few requests alone.
+        serde_json::json!({"num_prompts": 65, "completed": 65, "duration": 25.0, "total_input_tokens": 66_560,
+            "total_output_tokens": 16_640, "request_throughput": 2.6, "output_throughput": 665.6,
+            "total_token_throughput": 3328.0}),
+        // A run of hardly more than a second, which falls into two.
+        serde_json::json!({"num_prompts": 8, "completed": 8, "max_concurrency": 8, "duration": 1.25, "total_input_tokens": 80,
+            "total_output_tokens": 160, "request_throughput": 6.4, "output_throughput": 128.0,
+            "total_token_throughput": 192.0, "max_output_tokens_per_s": 90.0, "max_concurrent_requests": 8,
+            "mean_ttft_ms": 100.0, "median_ttft_ms": 100.0, "p99_ttft_ms": 104.0, "std_ttft_ms": 3.0,
+            "mean_tpot_ms": 50.0, "median_tpot_ms": 50.0, "p99_tpot_ms": 50.0, "std_tpot_ms": 0.1,
+            "mean_itl_ms": 50.0, "median_itl_ms": 50.0, "p99_itl_ms": 55.0}),
+        // Short answers that took long for each token weigh as much as long ones.
+        serde_json::json!({"mean_tpot_ms": 90.0, "median_tpot_ms": 50.0, "std_tpot_ms": 120.0, "p99_tpot_ms": 600.0}),
+    ] {
+        assert_eq!(warnings_of_vllm(fine.clone()), [] as [String; 0], "{fine}");
+    }
+}
+
+#[test]
+fn moments_of_requests_are_held_against_the_figures() {
+    let lists = |gap: f64, spacing: f64| {
+        let starts: Vec<f64> = (0..1000).map(|at| 7.0 + f64::from(at) * spacing).collect();
+        serde_json::json!({
+            "ttfts": vec![0.4; 1000], "itls": vec![vec![gap; 255]; 1000], "start_times": starts,
+            "mean_itl_ms": 48.0, "median_itl_ms": 48.0,
+        })
+    };
+    let told = |gap, spacing| warnings_of_vllm(lists(gap, spacing)).join("\n");
+    assert_eq!(told(0.048, 0.187), "");
+    let quick = told(0.02, 0.194);
+    assert!(
+        quick.contains("mean ITL is 48.00 ms, and those of the requests come to 20.00"),
+        "{quick}"
+    );
+    for spacing in [0.01, 0.3] {
+        let words = "the load took 200.00 s, and by the moments of its requests";
+        assert!(told(0.048, spacing).contains(words), "{}", told(0.048, spacing));
+    }
+    // Requests that failed have times too, which no mean holds.
+    let mut failed = lists(0.02, 0.01);
+    failed["errors"] = serde_json::json!(vec!["timeout"; 1000]);
+    assert!(
+        !warnings_of_vllm(failed)
+            .join("\n")
+            .contains("those of the requests come to")
+    );
+}
+
 /// A block of the first layout without its shell noise, with lines above it.
 fn log_with(above: &str, arguments: &[(&str, &str)]) -> String {
     let from = LAYOUTS.find("Namespace(").unwrap();
