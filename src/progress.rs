@@ -2,6 +2,7 @@
 //! while a run goes on.
 
 pub mod bar;
+mod cells;
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -14,6 +15,7 @@ use crate::base::clock::{self, Moment};
 use crate::base::ids::CellKey;
 use crate::base::text::{counted, is_control, one_line};
 use crate::results::record::event::Event;
+use cells::Cells;
 
 /// Draws what happens in a run.
 pub struct Progress {
@@ -28,7 +30,7 @@ struct State {
     expected: BTreeMap<CellKey, f64>,
     began: Moment,
     total: usize,
-    ended: usize,
+    cells: Cells,
     /// When a progress line was last written into a pipe.
     last_line: Option<Moment>,
     last_phase: String,
@@ -53,7 +55,7 @@ impl Progress {
             expected,
             began: clock::now(),
             total: 0,
-            ended: 0,
+            cells: Cells::default(),
             last_line: None,
             last_phase: String::new(),
         };
@@ -93,7 +95,7 @@ impl State {
                 finished,
             } => {
                 self.total = *measurements;
-                self.ended = *finished;
+                self.cells = Cells::new(*finished);
                 let before = if *finished > 0 {
                     format!(", {finished} of them finished before")
                 } else {
@@ -205,7 +207,7 @@ impl State {
                 let left = self
                     .left()
                     .map_or_else(String::new, |left| format!("; about {left} left"));
-                let (number, total) = (self.ended + 1, self.total);
+                let (number, total) = (self.cells.begin(measurement), self.total);
                 self.line(&format!(
                     "  cell {number}/{total}: {}, {requests} requests{left}",
                     load_of(&measurement.cell)
@@ -241,7 +243,7 @@ impl State {
                 post_mortem,
                 ..
             } => {
-                self.ended += 1;
+                self.cells.end(measurement);
                 self.expected.remove(&measurement.cell);
                 let rate = output_tokens_per_s
                     .map_or_else(String::new, |rate| format!(", {rate:.1} output tokens/s"));
@@ -260,10 +262,11 @@ impl State {
 
     /// What the rest will take: as long as last time where history knows it, else as long as cells took so far.
     fn left(&self) -> Option<String> {
-        let open = self.total.saturating_sub(self.ended);
+        let (ended, measured) = (self.cells.ended(), self.cells.measured());
+        let open = self.total.saturating_sub(ended);
         let known: f64 = self.expected.values().sum();
         let unknown = open.saturating_sub(self.expected.len());
-        let mean = (self.ended > 0).then(|| clock::now().since(self.began).as_secs_f64() / self.ended as f64);
+        let mean = (measured > 0).then(|| clock::now().since(self.began).as_secs_f64() / measured as f64);
         let seconds = match (unknown, mean) {
             (0, _) => known,
             (_, Some(mean)) => known + unknown as f64 * mean,
