@@ -5,7 +5,7 @@
 
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
-use crate::results::record::request::{Chunk, ChunkKind, Class, Oddity, Request};
+use crate::results::record::request::{Chunk, ChunkKind, Class, Oddity, Request, is_failed_end};
 
 /// A request that bench_serving takes for a success. Times in seconds.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,13 +125,15 @@ fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Ans
 }
 
 /// Source: spec/bench-serving.md 2.1 to 2.4, 12.1, traps T8 and T9: a stream that ends well is a success, whatever it held;
-/// an error event is noticed only where the event must have other fields.
+/// an error event is noticed only where the event must have other fields, and why an answer ended is not looked at.
 fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
     if request.oddities.iter().any(|oddity| breaks(*oddity, protocol)) {
         return false;
     }
+    let has_failed_end = request.finish.as_deref().is_some_and(is_failed_end);
     match request.failure.as_ref().map(|failure| failure.class) {
         None | Some(Class::Empty) => true,
+        Some(Class::ErrorEvent) if has_failed_end => true,
         Some(Class::ErrorEvent) => match protocol {
             Protocol::SglangNative => profile == Profile::Current,
             Protocol::Completions | Protocol::Trt | Protocol::Truss | Protocol::Embeddings => false,

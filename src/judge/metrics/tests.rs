@@ -546,6 +546,25 @@ fn what_bench_serving_does_before_it_stops_its_clock_is_not_in_our_duration() {
     }
 }
 
+/// Source: spec/bench-serving.md 2.3: only an event without a choice fails there.
+#[test]
+fn why_an_answer_ended_is_nothing_to_bench_serving() {
+    let mut request = answered(0, 0.0, &[10.0, 20.0], 30.0);
+    request.failure = Some(Failure {
+        class: Class::ErrorEvent,
+        message: String::new(),
+    });
+    for (finish, completed) in [(Some("timeout"), 1.0), (None, 0.0)] {
+        request.finish = finish.map(str::to_owned);
+        let figures = figures_of(
+            std::slice::from_ref(&request),
+            &basis(Protocol::Completions),
+            Definitions::Current,
+        );
+        assert_eq!(get(&figures, "completed_requests").unwrap_or(0.0), completed);
+    }
+}
+
 /// Source: spec/bench-serving.md 5.4 and trap T29.
 #[test]
 fn prompts_of_conversations_count_for_us_and_are_0_for_bench_serving() {

@@ -6,6 +6,7 @@
 mod chat;
 mod completions;
 mod embeddings;
+mod errors;
 mod known;
 mod lenient;
 mod openai;

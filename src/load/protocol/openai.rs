@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::known::Known;
-use super::{CachedDetails, Decoded, Words, error_words, lenient};
+use super::{CachedDetails, Decoded, Words, error_words, errors, lenient};
 use crate::results::record::outsourced::Text;
-use crate::results::record::request::{ChunkKind, Oddity};
+use crate::results::record::request::{ChunkKind, Oddity, is_failed_end};
 
 #[derive(Deserialize)]
 struct Event<'a> {
@@ -40,6 +40,8 @@ struct Choice<'a> {
     message: Option<Message<'a>>,
     #[serde(borrow, default)]
     finish_reason: Option<Words<'a>>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -124,11 +126,15 @@ pub(super) fn read(
     decoded.note_model(event.model);
     let Some(choice) = event.choices.and_then(|choices| choices.into_iter().next()) else {
         decoded.note(Oddity::NoChoice);
-        return Ok(None);
+        return Ok(errors::in_other_form(json));
     };
     if let Some((kind, bytes)) = note_output(&choice, &mut decoded.text) {
         decoded.chunk(at_ns, kind, reported, bytes);
         note_tools(&choice, &mut decoded.tool_text);
+    }
+    if let Some(error) = choice.error.filter(|error| errors::says_something(error.get())) {
+        decoded.finish = Some("error".to_owned());
+        return Ok(Some(error_words(error.get())));
     }
     let Some(finish) = choice.finish_reason else {
         if is_bare && let Some((kind, text)) = only_text(&choice) {
@@ -136,12 +142,7 @@ pub(super) fn read(
         }
         return Ok(None);
     };
-    let error = matches!(&*finish.0, "abort" | "error" | "content_filter").then(|| {
-        format!(
-            "the server ended the answer with the finish reason `{}`",
-            finish.0
-        )
-    });
+    let error = is_failed_end(&finish.0).then(|| errors::failed_end(&finish.0));
     decoded.finish = Some(finish.0.into_owned());
     Ok(error)
 }

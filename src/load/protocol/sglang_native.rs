@@ -4,8 +4,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Ask, CachedDetails, Content, Decoded, EncodeError, Words, error_words, lenient, prompt_value};
-use crate::results::record::request::{ChunkKind, Usage};
+use super::{
+    Ask, CachedDetails, Content, Decoded, EncodeError, Words, error_words, errors, lenient, prompt_value,
+};
+use crate::results::record::request::{ChunkKind, Usage, is_failed_end};
 
 pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
     let key = match prompt {
@@ -76,6 +78,9 @@ pub(super) fn read(
     if let Some(detail) = event.detail.filter(|_| is_blank) {
         return Ok(Some(error_words(detail.get())));
     }
+    if let Some(error) = is_blank.then(|| errors::in_other_form(json)).flatten() {
+        return Ok(Some(error));
+    }
     let meta = event.meta_info.unwrap_or_default();
     let before = decoded.usage.unwrap_or_default();
     if meta.prompt_tokens.is_some() || meta.completion_tokens.is_some() || meta.cached_tokens.is_some() {
@@ -126,7 +131,7 @@ fn is_piece(text: &str, before: &str) -> bool {
     text.len() <= before.len() || 2 * common.count() < known.len()
 }
 
-/// Notes why the answer ended; an abort is an error of the server. Old versions send a word, newer ones an object.
+/// Notes why the answer ended; an end such as an abort is an error of the server. Old versions send a word, newer ones an object.
 fn finish(reason: &str, decoded: &mut Decoded) -> Option<String> {
     let reason: Value = serde_json::from_str(reason).unwrap_or_default();
     let kind = match &reason {
@@ -135,8 +140,8 @@ fn finish(reason: &str, decoded: &mut Decoded) -> Option<String> {
         _ => return None,
     };
     decoded.finish = Some(kind.to_owned());
-    (kind == "abort").then(|| {
+    is_failed_end(kind).then(|| {
         let message = reason.get("message").and_then(Value::as_str);
-        message.unwrap_or("the server aborted the request").to_owned()
+        message.map_or_else(|| errors::failed_end(kind), str::to_owned)
     })
 }

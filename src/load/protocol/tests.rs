@@ -352,6 +352,94 @@ fn an_error_event_is_a_failure_in_the_servers_words() {
 }
 
 #[test]
+fn errors_in_other_forms_are_failures_and_other_events_without_output_are_none() {
+    let fails = |protocol: Protocol, event: &str| {
+        let output = match protocol {
+            Protocol::SglangNative => r#"{"text":"a","meta_info":{"completion_tokens":1}}"#,
+            _ => r#"{"choices":[{"text":"a"}]}"#,
+        };
+        let decoded = decode(protocol, [(1, output), (2, event)]);
+        failure(&decoded).map(|(class, words)| (class, words.to_owned()))
+    };
+    for event in [
+        r#"{"message":"it died","type":"InternalServerError","code":500}"#,
+        r#"{"message":"it died","code":"rate_limit_exceeded"}"#,
+        r#"{"errors":[{"message":"it died"}]}"#,
+        r#"{"error_code":50001,"text":"it died"}"#,
+        r#"{"status":"error","reason":"it died"}"#,
+        r#"{"status":503,"title":"it died"}"#,
+        r#"{"success":false,"reason":"it died"}"#,
+        r#"{"choices":[],"error_msg":"it died"}"#,
+    ] {
+        for protocol in [Protocol::Chat, Protocol::Completions, Protocol::SglangNative] {
+            // There the text of an answer stands.
+            if protocol == Protocol::SglangNative && event.contains(r#""text""#) {
+                continue;
+            }
+            let (class, words) = fails(protocol, event).expect(event);
+            assert_eq!(class, Class::ErrorEvent, "{event}");
+            assert!(words.contains("it died"), "{words}");
+        }
+    }
+    for event in [
+        r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}}"#,
+        r#"{"id":"1","object":"chat.completion.chunk","choices":[],"prompt_filter_results":[{"content_filter_results":{"hate":{"filtered":false}}}]}"#,
+        r#"{"type":"ping"}"#,
+        r#"{"message":"still reading","code":200}"#,
+        r#"{"choices":[],"error_code":0,"errors":[],"status":"ok"}"#,
+        r#"{"choices":[{"text":"b","error":null}]}"#,
+        r#"{"choices":[{"text":"","error":{},"finish_reason":"stop"}]}"#,
+    ] {
+        assert_eq!(fails(Protocol::Chat, event), None, "{event}");
+    }
+    let event = r#"{"choices":[{"text":"","error":{"message":"it died"},"finish_reason":"stop"}]}"#;
+    let (_, words) = fails(Protocol::Completions, event).expect("it fails");
+    assert_eq!(words, "it died");
+}
+
+#[test]
+fn an_answer_that_the_server_did_not_finish_is_a_failure() {
+    let class = |finish: &str| {
+        let events = [
+            (
+                Protocol::Chat,
+                format!(r#"{{"choices":[{{"text":"a","finish_reason":"{finish}"}}]}}"#),
+            ),
+            (
+                Protocol::SglangNative,
+                format!(
+                    r#"{{"text":"a","meta_info":{{"completion_tokens":1,"finish_reason":{{"type":"{finish}"}}}}}}"#
+                ),
+            ),
+        ];
+        let classes = events
+            .map(|(protocol, event)| failure(&decode(protocol, [(1, &*event)])).map(|(class, _)| class));
+        assert_eq!(classes[0], classes[1], "{finish}");
+        classes[0]
+    };
+    for finish in [
+        "abort",
+        "timeout",
+        "cancelled",
+        "Cancel",
+        "request_timed_out",
+        "server_error",
+    ] {
+        assert_eq!(class(finish), Some(Class::ErrorEvent), "{finish}");
+    }
+    for finish in [
+        "stop",
+        "length",
+        "eos_token",
+        "tool_calls",
+        "COMPLETE",
+        "finished",
+    ] {
+        assert_eq!(class(finish), None, "{finish}");
+    }
+}
+
+#[test]
 fn what_follows_an_error_event_is_still_read_and_what_follows_garbage_is_not() {
     let answer = r#"{"choices":[{"text":"a"}]}"#;
     let decoded = decode(Protocol::Completions, [(1, r#"{"error":"x"}"#), (2, answer)]);

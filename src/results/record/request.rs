@@ -184,6 +184,58 @@ impl Request {
     }
 }
 
+/// Words within the reasons with which servers end answers that they did not finish.
+const FAILED_ENDS: [&str; 10] = [
+    "abort",
+    "cancel",
+    "content_filter",
+    "disconnect",
+    "error",
+    "fail",
+    "insufficient",
+    "interrupt",
+    "timed_out",
+    "timeout",
+];
+
+/// The reasons with which servers end whole answers.
+const WHOLE_ENDS: [&str; 16] = [
+    "complete",
+    "completed",
+    "end_turn",
+    "eos",
+    "eos_token",
+    "function_call",
+    "length",
+    "max_tokens",
+    "model_length",
+    "repetition",
+    "stop",
+    "stop_sequence",
+    "stop_str",
+    "tool_call",
+    "tool_calls",
+    "tool_use",
+];
+
+/// Whether a server ends an answer for this reason that it could not finish.
+pub fn is_failed_end(finish: &str) -> bool {
+    let finish = finish.to_ascii_lowercase();
+    FAILED_ENDS.iter().any(|word| finish.contains(word))
+}
+
+/// Whether it is known what an answer is that ends for this reason.
+pub fn is_known_end(finish: &str) -> bool {
+    WHOLE_ENDS.iter().any(|word| finish.eq_ignore_ascii_case(word))
+}
+
+/// Whether an answer ends for this reason because no more tokens were allowed.
+pub fn is_limit_end(finish: &str) -> bool {
+    ["length", "max_tokens", "model_length"]
+        .iter()
+        .any(|word| finish.eq_ignore_ascii_case(word))
+}
+
 /// Whether two names of a model stand for the same one: a path and its last part do, as do a name and the version of a day
 /// (`gpt-4o-2024-08-06`).
 pub fn is_same_model(one: &str, other: &str) -> bool {
