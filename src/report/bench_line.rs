@@ -160,11 +160,12 @@ fn details(line: &mut Map<String, Value>, of: &Details<'_>, has_cache: bool) {
         let usage = request.usage.filter(|_| !(of.copied && is_kept))?;
         usage.prompt
     };
+    let prompt = |request: &Request| match request.round {
+        Some(_) if !of.copied => request.prompt_sent(),
+        _ => reported(request).unwrap_or(request.prompt_tokens),
+    };
     let fields = [
-        (
-            "input_lens",
-            list(&|request| json!(reported(request).unwrap_or(request.prompt_tokens))),
-        ),
+        ("input_lens", list(&|request| json!(prompt(request)))),
         ("output_lens", list(&|request| json!(of.held(request).tokens))),
         ("ttfts", list(&|request| json!(of.held(request).ttft_s))),
         ("itls", list(&|request| json!(of.held(request).itl_s))),

@@ -296,6 +296,7 @@ pub(super) fn request(index: u32) -> Request {
         counted_tokens: Some(2),
         counted_chunks: None,
         counted_prompt: None,
+        omittable_prompt: 0,
         uniform: None,
         blank_events: 0,
         counted_first: None,

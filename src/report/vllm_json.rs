@@ -181,7 +181,7 @@ impl VllmResult<'_> {
         let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9;
         if self.detailed {
             let fields = [
-                ("input_lens", list(&|request| json!(request.prompt_tokens))),
+                ("input_lens", list(&|request| json!(request.prompt_sent()))),
                 ("output_lens", list(&|request| json!(of.held(request).tokens))),
                 ("ttfts", list(&|request| json!(of.held(request).ttft_s))),
                 ("itls", list(&|request| json!(of.held(request).itl_s))),

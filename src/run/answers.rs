@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use crate::load::dataset::tokenizer::{CleanUp, Tokenizer};
@@ -117,7 +117,7 @@ const STRAYS: usize = 10;
 /// An answer of fewer tokens may be the same as another one's by accident.
 const CANNED_TOKENS: u32 = 6;
 
-/// So many events of a longer answer may depend on its prompt though nobody read it.
+/// So many events of a longer answer may depend on its prompt though nobody read it, and so many an honest one may have in common with others.
 const OPENING: usize = 8;
 
 /// Of so many bytes a text that begins another one is the same that ended earlier.
@@ -438,17 +438,30 @@ fn reasoning(request: &Request, pieces: &[&str]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Counts the prompts of later rounds where the server does not: what was said and answered before, and what is said next. What a
-/// chat template adds is not in it.
+/// What a conversation came to so far.
+#[derive(Clone, Copy)]
+struct History {
+    /// The request that was last.
+    index: u32,
+    /// Tokens of all that was said and answered; `None` where something in it has no known count.
+    tokens: Option<usize>,
+    /// How many of them a chat template may leave out.
+    omittable: usize,
+}
+
+/// Counts the prompts of rounds: what was said and answered before, and what is said next. What a chat template adds is not in it.
 pub(super) fn count_rounds(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
     let turns = prompts.iter().flat_map(|prompt| {
         let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.as_deref());
-        let later = turns.unwrap_or_default().iter().map(Some);
-        std::iter::once(None).chain(later)
+        let later = turns
+            .unwrap_or_default()
+            .iter()
+            .map(move |turn| (prompt, Some(turn)));
+        std::iter::once((prompt, None)).chain(later)
     });
     let mut places = requests.iter_mut();
-    let mut before: Option<(u32, u32)> = None;
-    for (index, turn) in turns.enumerate() {
+    let mut before: Option<History> = None;
+    for (index, (prompt, turn)) in turns.enumerate() {
         let Some(request) = places.as_slice().first() else {
             return;
         };
@@ -459,19 +472,88 @@ pub(super) fn count_rounds(requests: &mut [Request], prompts: &[Prompt], tokeniz
         let Some(request) = places.next() else {
             return;
         };
-        let is_counted = request.usage.is_some_and(|usage| usage.prompt.is_some());
-        if let (Some(turn), Some((last, prompt)), false) = (turn, before, is_counted)
-            && last + 1 == request.index
-        {
-            let said = turn.iter().filter_map(|message| message["content"].as_str());
-            let said: usize = said.filter_map(|text| tokenizer.count(text, false).ok()).sum();
-            request.counted_prompt = Some(prompt.saturating_add(u32::try_from(said).unwrap_or(u32::MAX)));
+        if request.round.is_none() {
+            continue;
         }
-        let answer = request
-            .output_tokens()
-            .filter(|_| request.is_completed())
-            .unwrap_or(0);
-        before = Some((request.index, request.prompt_sent().saturating_add(answer)));
+        let history = match turn {
+            None => Some(History {
+                index: request.index,
+                tokens: first_turn(prompt, tokenizer),
+                omittable: 0,
+            }),
+            Some(turn) => before
+                .filter(|before| before.index + 1 == request.index)
+                .map(|before| History {
+                    index: request.index,
+                    tokens: before
+                        .tokens
+                        .zip(said(turn, tokenizer))
+                        .map(|(all, next)| all + next),
+                    ..before
+                }),
+        };
+        if let Some(history) = history {
+            let count = |tokens| u32::try_from(tokens).unwrap_or(u32::MAX);
+            request.counted_prompt = history.tokens.map(count);
+            request.omittable_prompt = count(history.omittable);
+        }
+        before = history.map(|history| with_answer(history, request, tokenizer));
+    }
+}
+
+/// Tokens of the first turn of a conversation; `None` where it holds more than text, or its requests more than messages.
+fn first_turn(prompt: &Prompt, tokenizer: &Tokenizer) -> Option<usize> {
+    const MORE: [&str; 3] = ["tools", "functions", "documents"];
+    let body = prompt.extras.as_ref().map(|extras| &extras.body);
+    if body.is_some_and(|body| MORE.iter().any(|key| body.contains_key(*key))) {
+        return None;
+    }
+    match &prompt.content {
+        Content::Text(text) => tokenizer.count(text, false).ok(),
+        Content::Messages(messages) => said(messages, tokenizer),
+        Content::Ids(_) | Content::Pictures { .. } => None,
+    }
+}
+
+/// Tokens of the text of messages; `None` where they hold more than text.
+fn said(messages: &[serde_json::Value], tokenizer: &Tokenizer) -> Option<usize> {
+    let count = |message: &serde_json::Value| {
+        let is_call = message.get("tool_calls").is_some_and(|calls| !calls.is_null());
+        let text = message["content"].as_str().filter(|_| !is_call)?;
+        tokenizer.count(text, false).ok()
+    };
+    messages.iter().map(count).sum()
+}
+
+/// A conversation with the answer of its last round, as the next one repeats it.
+fn with_answer(history: History, request: &Request, tokenizer: &Tokenizer) -> History {
+    let Some(text) = request.text.as_ref().filter(|_| request.is_completed()) else {
+        return history;
+    };
+    let text = text.read();
+    let count = |text: &str| tokenizer.count(text, false).ok();
+    // Tool calls are counted with the text, and are not repeated.
+    let counted = request.counted_tokens.filter(|_| request.tool_text.is_none());
+    let all = counted.map(|tokens| tokens as usize).or_else(|| count(&text));
+    // Templates drop what stands before the end of reasoning, and trim.
+    let answer = text
+        .rsplit_once("</think>")
+        .map_or(&*text, |(_, answer)| answer)
+        .trim();
+    let rest = match answer.len() == text.len() {
+        true => all,
+        false => count(answer),
+    };
+    let dropped = all.zip(rest).map_or(0, |(all, rest)| all.saturating_sub(rest));
+    let reasoning = match request.counted_reasoning {
+        Some(tokens) => tokens as usize,
+        None if request.chunks.has_reasoning() => all.unwrap_or(0),
+        None => 0,
+    };
+    History {
+        tokens: history.tokens.zip(all).map(|(before, all)| before + all),
+        omittable: history.omittable + dropped.max(reasoning),
+        ..history
     }
 }
 
@@ -701,19 +783,67 @@ mod tests {
         );
     }
 
-    #[test]
-    fn rounds_without_a_count_hold_what_was_said_before() {
+    /// A conversation of these turns.
+    fn talk(first: &str, later: &[&str]) -> Prompt {
         use crate::load::dataset::Extras;
-        let turn = |text: &str| vec![serde_json::json!({"role": "user", "content": text})];
-        let prompt = Prompt {
-            content: Content::Text("abc".to_owned().into()),
+        let turn = |text: &&str| vec![serde_json::json!({"role": "user", "content": text})];
+        Prompt {
+            content: Content::Text(first.to_owned().into()),
             prompt_tokens: 3,
             output_tokens: 2,
-            extras: Some(std::sync::Arc::new(Extras {
-                turns: Some(vec![turn("de"), turn("f")]),
+            extras: Some(Arc::new(Extras {
+                turns: Some(later.iter().map(turn).collect()),
                 ..Extras::default()
             })),
+        }
+    }
+
+    #[test]
+    fn a_count_of_the_server_that_what_was_said_bears_out_is_that_of_a_round_and_another_one_is_not() {
+        let prompts = [talk(&"a".repeat(100), &[&"b".repeat(100), &"c".repeat(100)])];
+        let sent = |answer: &str, reported: [u32; 3]| {
+            let mut requests: Vec<Request> = (0..)
+                .zip(reported)
+                .map(|(index, prompt)| {
+                    let length = u32::try_from(answer.len()).unwrap();
+                    let mut round = request(Some(answer), &[("a", length)]);
+                    (round.index, round.round, round.prompt_tokens) = (index, Some(index), 100);
+                    round.counted_tokens = Some(length);
+                    round.usage = Some(crate::results::record::request::Usage {
+                        prompt: Some(prompt),
+                        ..Default::default()
+                    });
+                    round
+                })
+                .collect();
+            count_rounds(&mut requests, &prompts, &Tokenizer::bytes());
+            let sent: Vec<u32> = requests.iter().map(Request::prompt_sent).collect();
+            sent
         };
+        let answer = "d".repeat(100);
+        assert_eq!(sent(&answer, [105, 320, 530]), [105, 320, 530], "with a template");
+        assert_eq!(sent(&answer, [105, 105, 105]), [105, 300, 500], "no history");
+        assert_eq!(
+            sent(&answer, [105, 1600, 2650]),
+            [105, 300, 500],
+            "five times as many"
+        );
+        let thinking = format!("{}</think>\n\nd", "t".repeat(97));
+        assert_eq!(
+            sent(&thinking, [105, 210, 315]),
+            [105, 210, 315],
+            "reasoning is dropped"
+        );
+        assert_eq!(
+            sent(&thinking, [105, 320, 530]),
+            [105, 320, 530],
+            "and where it is kept"
+        );
+    }
+
+    #[test]
+    fn rounds_without_a_count_hold_what_was_said_before() {
+        let prompt = talk("abc", &["de", "f"]);
         let mut requests = Vec::new();
         for index in 0..6 {
             let mut round = request(Some("xy"), &[("a", 2)]);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::harness::{Desk, Ran, data};
-use crate::scripted::{stream, text};
+use crate::scripted::{serve_in_turn, stream, text};
 
 /// Answers every request for tokens with these bytes; a connection stays open for as long as the client keeps it if `holds`.
 fn serve(answer: impl Into<Vec<u8>>, holds: bool) -> u16 {
@@ -230,18 +230,56 @@ fn prompts_of_later_rounds_that_nobody_counted_hold_what_was_said_before() {
     ]
     .concat();
     let port = serve(answer, false);
-    let (_, once) = conversation(port, 1);
-    let (ran, often) = conversation(port, 4);
+    let (_, once) = conversation(port, 1, &[]);
+    let (ran, often) = conversation(port, 4, &[]);
     // Four times the first one's would be without what was said meanwhile: questions of five tokens and answers of some.
     assert!(often > 4.0 * once + 3.0 * 5.0, "{often} of {once} at first");
     ran.says("the prompt tokens of 3 later rounds are our own count");
 }
 
+/// A server that drops what was said before reports few prompt tokens and reads few; one that reports many reads no more.
+#[test]
+fn prompts_of_rounds_are_held_against_what_was_said() {
+    let event = |content: &str| json!({"choices": [{"delta": {"content": content}}]});
+    let held = |prompts: Option<[f64; 3]>| {
+        let answer = |round: usize| {
+            let mut events = ["a", " b", " c", " d"].map(event).to_vec();
+            if let Some(prompts) = prompts {
+                let prompt = prompts[round].round();
+                events.push(
+                    json!({"choices": [], "usage": {"prompt_tokens": prompt as u64, "completion_tokens": 4}}),
+                );
+            }
+            stream(&events)
+        };
+        let port = serve_in_turn(&[answer(0), answer(1), answer(2)]);
+        conversation(
+            port,
+            3,
+            &["--gsp-system-prompt-len", "300", "--gsp-question-len", "60"],
+        )
+    };
+    // What we count ourselves: each round holds a question of sixty tokens and an answer of four more than the one before.
+    let (_, own) = held(None);
+    let honest = [own / 3.0 - 64.0, own / 3.0, own / 3.0 + 64.0];
+    let (ran, told) = held(Some(honest));
+    assert!(!ran.stderr.contains("prompt-tokens-disagree"), "{}", ran.stderr);
+    assert!((told - own).abs() <= 2.0, "{told} {own}");
+    let (ran, told) = held(Some([honest[0], 70.0, 70.0]));
+    ran.says("prompt-tokens-disagree")
+        .says("2 of 3 prompts are shorter by the server's count");
+    assert!((told - own).abs() < 40.0, "{told} {own}");
+    let (ran, told) = held(Some(honest.map(|prompt| 5.0 * prompt)));
+    ran.says("prompt-tokens-disagree")
+        .says("3 of 3 prompts are longer by the server's count");
+    assert!((told - own).abs() < 40.0, "{told} {own}");
+}
+
 /// A conversation of so many rounds, and its prompt tokens.
-fn conversation(port: u16, rounds: u32) -> (Ran, f64) {
+fn conversation(port: u16, rounds: u32, more: &[&str]) -> (Ran, f64) {
     let (desk, tokenizer) = (Desk::new(), data("tokenizer.json"));
     let (port, rounds) = (port.to_string(), rounds.to_string());
-    let ran = desk.call(&[
+    let common = [
         "--backend",
         "vllm-chat",
         "--host",
@@ -272,7 +310,8 @@ fn conversation(port: u16, rounds: u32) -> (Ran, f64) {
         &rounds,
         "--output-file",
         "out.jsonl",
-    ]);
+    ];
+    let ran = desk.call(&[&common[..], more].concat());
     let line = desk.lines().remove(0);
     let prompts = line["matrix"]["figures"]["input_tokens"].as_f64();
     (ran.exits(0), prompts.expect("a number"))

@@ -45,7 +45,7 @@ pub fn cache_hits(requests: &[Request]) -> CacheHits {
     let mut hits = CacheHits::default();
     for request in requests.iter().filter(|request| request.is_completed()) {
         let usage = request.usage.unwrap_or_default();
-        hits.prompt += u64::from(usage.prompt.unwrap_or(request.prompt_tokens));
+        hits.prompt += u64::from(usage.prompt.unwrap_or_else(|| request.prompt_sent()));
         hits.cached += u64::from(usage.cached.unwrap_or(0));
         hits.is_told |= usage.cached.is_some();
         let Some(lay) = &request.cached else { continue };

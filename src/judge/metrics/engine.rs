@@ -40,7 +40,7 @@ fn reported_hits(requests: &[Request]) -> Option<f64> {
     let (mut prompt, mut cached) = (0u64, 0u64);
     for request in completed {
         let usage = request.usage?;
-        let of_prompt = usage.prompt.unwrap_or(request.prompt_tokens);
+        let of_prompt = usage.prompt.unwrap_or_else(|| request.prompt_sent());
         cached += u64::from(usage.cached.filter(|cached| *cached <= of_prompt)?);
         prompt += u64::from(of_prompt);
     }

@@ -119,6 +119,7 @@ fn shell(request: &Request) -> Request {
         counted_tokens: request.counted_tokens,
         counted_chunks: request.counted_chunks.clone(),
         counted_prompt: None,
+        omittable_prompt: 0,
         uniform: None,
         blank_events: 0,
         counted_first: request.counted_first,

@@ -364,6 +364,7 @@ mod tests {
             counted_tokens: None,
             counted_chunks: None,
             counted_prompt: None,
+            omittable_prompt: 0,
             uniform: None,
             blank_events: 0,
             counted_first: None,

@@ -33,6 +33,7 @@ fn request(index: u32) -> Request {
         counted_tokens: None,
         counted_chunks: None,
         counted_prompt: None,
+        omittable_prompt: 0,
         uniform: None,
         blank_events: 0,
         counted_first: None,

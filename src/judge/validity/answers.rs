@@ -125,7 +125,7 @@ fn counted_prompts(evidence: &Evidence<'_>) -> Option<Reason> {
     }
     let sent = evidence.requests.iter().map(|request| {
         let reported = request.usage.and_then(|usage| usage.prompt);
-        f64::from(reported.unwrap_or(request.prompt_tokens))
+        f64::from(reported.unwrap_or_else(|| request.prompt_sent()))
     });
     let sent: f64 = sent.sum();
     let cached = engine

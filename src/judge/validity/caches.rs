@@ -152,7 +152,7 @@ fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
     let ours: f64 = met
         .requests
         .iter()
-        .map(|request| f64::from(request.prompt_tokens))
+        .map(|request| f64::from(request.prompt_sent()))
         .sum();
     // An engine that cuts prompts into more tokens than we do may do so in what they repeat.
     let surplus = |counted: f64| if is_chat { 0.0 } else { (counted - ours).max(0.0) };
@@ -186,7 +186,7 @@ fn warm_in_answers(met: &Met<'_>, common: f64) -> Option<(f64, String)> {
         if let Some(count) = request.usage.and_then(|usage| usage.cached) {
             (cached, told) = (cached + u64::from(count), true);
         }
-        prompt += u64::from(request.prompt_tokens);
+        prompt += u64::from(request.prompt_sent());
     }
     (told && prompt > 0).then(|| {
         let share = (cached as f64 - common).max(0.0) / prompt as f64;
@@ -210,5 +210,5 @@ fn warmed_up(met: &Met<'_>) -> f64 {
         return 0.0;
     }
     let first = met.requests.iter().min_by_key(|request| request.index);
-    first.map_or(0.0, |request| f64::from(request.prompt_tokens))
+    first.map_or(0.0, |request| f64::from(request.prompt_sent()))
 }

@@ -8,7 +8,8 @@ use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::cell::Answers;
-use crate::results::record::request::{ChunkKind, Request};
+use crate::results::record::prompt::{CountedPrompt, FEW_TOKENS, TEMPLATE_TOKENS};
+use crate::results::record::request::{ChunkKind, Request, is_known_end, is_limit_end};
 use crate::results::record::validity::{Code, Family, Reason, Verdict};
 
 /// The share of an answer that is one token from which on it is nothing but that token.
@@ -23,12 +24,6 @@ const REPEATED: f64 = 0.05;
 
 /// Answers that are one token and whose tokens take less than this share of the time of those of the others were not computed as those were.
 const QUICK: f64 = 0.8;
-
-/// Tokens by which a server's count of one prompt may differ from ours: a BOS token, and a split that is not quite ours.
-const FEW_TOKENS: f64 = 8.0;
-
-/// Tokens that a chat template may put around a prompt.
-const TEMPLATE_TOKENS: f64 = 256.0;
 
 /// The share of prompts or answers that may lie outside of a bound.
 const STRAY: f64 = 0.01;
@@ -382,24 +377,25 @@ pub fn answers(requests: &[Request]) -> Answers {
     answers
 }
 
-/// A prompt as it was sent and as the server counts it.
-#[derive(Clone, Copy)]
-struct CountedPrompt {
-    sent: u32,
-    reported: u32,
-}
-
-/// `None` for what cannot be compared: rounds of a conversation hold the answers before them, and pictures have no known count.
+/// `None` for what cannot be compared: pictures have no known count.
 fn counted_prompt(request: &Request) -> Option<CountedPrompt> {
     let reported = request.usage?.prompt?;
-    if request.round.is_some() || request.vision_tokens > 0 {
+    if request.vision_tokens > 0 {
         return None;
+    }
+    if request.round.is_some() {
+        return CountedPrompt::of_round(request);
     }
     let is_close = f64::from(reported.abs_diff(request.prompt_tokens)) <= FEW_TOKENS;
     let sent = request
         .counted_prompt
         .or_else(|| is_close.then_some(request.prompt_tokens))?;
-    Some(CountedPrompt { sent, reported })
+    Some(CountedPrompt {
+        sent,
+        reported,
+        omittable: 0,
+        further: 0,
+    })
 }
 
 /// An engine that reads less than it was sent is fast for another reason than the one that is looked for.
@@ -413,17 +409,16 @@ fn prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     if counted.is_empty() {
         return;
     }
-    let surplus = |prompt: &CountedPrompt| f64::from(prompt.reported) - f64::from(prompt.sent);
     let share = responses.bounds.prompt_tokens;
-    let slack = |prompt: &CountedPrompt| (share * f64::from(prompt.sent)).max(FEW_TOKENS);
     let template = match responses.protocol == Protocol::Chat {
         true => TEMPLATE_TOKENS,
         false => 0.0,
     };
-    let is_lower = |prompt: &&CountedPrompt| surplus(prompt) < -slack(prompt);
-    let is_higher = |prompt: &&CountedPrompt| surplus(prompt) > slack(prompt) + template;
-    let lower = counted.iter().filter(is_lower).count();
-    let higher = counted.iter().filter(is_higher).count();
+    let lower = counted.iter().filter(|prompt| prompt.is_fewer(share)).count();
+    let higher = counted
+        .iter()
+        .filter(|prompt| prompt.is_more(share, template))
+        .count();
     let stray = STRAY * counted.len() as f64;
     let (count, word, weight) = match (lower as f64 > stray, higher as f64 > stray) {
         (true, _) => (lower, "shorter", Verdict::Invalid),

@@ -23,7 +23,7 @@ use self::connect::Begun;
 use self::pause::{Gap, Gaps};
 use super::DriveError;
 use super::bodies::Bodies;
-use super::send::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, count_prompt, fill, give_up};
+use super::send::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, fill, give_up};
 use super::slots::Slot;
 use crate::base::clock::{self, Moment};
 use crate::load::client::Stamp;
@@ -541,10 +541,8 @@ impl Round {
             .map(|at| Duration::from_nanos(at.saturating_sub(ready_ns)));
         let shared = &self.inner.shared;
         shared.progress.running.fetch_sub(1, Ordering::Relaxed);
-        let next = stream.job.talk.take().and_then(|talk| {
-            count_prompt(&mut request);
-            talk.next(&request, place, shared)
-        });
+        let talk = stream.job.talk.take();
+        let next = talk.and_then(|talk| talk.next(&request, place, shared));
         shared.end(&request);
         self.done.push(Sent { request, lag, stamp });
         // Only the end of a whole conversation frees its slot.

@@ -359,14 +359,11 @@ async fn all(mut job: Job, ready: Moment, way: &Way, open: &mut JoinSet<bool>) -
     let mut ready = ready;
     loop {
         let (place, talk) = (job.place, job.talk.take());
-        let (mut sent, left_open) = one(job, talk.is_some(), ready, way).await;
+        let (sent, left_open) = one(job, talk.is_some(), ready, way).await;
         if let Some(left_open) = left_open {
             open.spawn(left_open.ends());
         }
-        let next = talk.and_then(|talk| {
-            count_prompt(&mut sent.request);
-            talk.next(&sent.request, place, &way.shared)
-        });
+        let next = talk.and_then(|talk| talk.next(&sent.request, place, &way.shared));
         done.push(sent);
         let Some(next) = next.filter(|_| !way.is_closed()) else {
             return done;
@@ -431,13 +428,6 @@ async fn one(job: Job, is_talk: bool, ready: Moment, way: &Way) -> (Sent, Option
     (sent, left_open)
 }
 
-/// Takes the server's count of a round's prompt for ours: only the server knows what its template makes of the history.
-pub(super) fn count_prompt(record: &mut Request) {
-    if let Some(prompt) = record.usage.and_then(|usage| usage.prompt) {
-        record.prompt_tokens = prompt;
-    }
-}
-
 /// The record of a request that fell due and is never sent. The rounds after it never fall due.
 pub(super) fn give_up(job: &Job, closed: Closed, zero: Moment, shared: &Shared, done: &mut Vec<Sent>) {
     let request = unsent(job, closed, nanos(clock::now(), zero));
@@ -476,6 +466,7 @@ pub(super) fn blank(job: &Job) -> Request {
         counted_tokens: None,
         counted_chunks: None,
         counted_prompt: None,
+        omittable_prompt: 0,
         uniform: None,
         blank_events: 0,
         counted_first: None,

@@ -13,6 +13,7 @@ pub mod machine;
 pub mod night;
 pub mod outsourced;
 pub mod post_mortem;
+pub mod prompt;
 pub mod request;
 pub mod run;
 pub mod search;

@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::chunks::Chunks;
 use super::outsourced::Text;
+use super::prompt::CountedPrompt;
 
 /// The record of one request that fell due.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// Its place in the order of the data set, from 0.
     pub index: u32,
-    /// Prompt tokens as the data set counts them.
+    /// Prompt tokens as the data set counts them; of a later round those of the first, and in records of old the server's count.
     pub prompt_tokens: u32,
     /// How many of them stand for pictures.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -67,10 +68,13 @@ pub struct Request {
     /// divides by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_chunks: Option<Vec<u32>>,
-    /// Tokens of the prompt's text as our tokenizer counts them, where the server's count lies apart from `prompt_tokens`; of later
-    /// rounds those of everything said before, where the server tells no count.
+    /// Tokens of the prompt's text as our tokenizer counts them, where the server's count lies apart from `prompt_tokens`; of a
+    /// round those of everything that was said and answered before, and of what is said next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_prompt: Option<u32>,
+    /// How many of these a chat template may leave out of a round: reasoning and white space of earlier answers.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omittable_prompt: u32,
     /// The share of the answer that is one and the same token, event or character, whichever repeats most, from 0 to 1; absent for
     /// short answers and where the text was not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,11 +133,18 @@ impl Request {
             .or(self.counted_tokens)
     }
 
-    /// Prompt tokens: as the data set counts them; of later rounds as the server counts them, else we.
+    /// Prompt tokens: as the data set counts them; of rounds as the server counts them, which knows its template, unless our count
+    /// contradicts it.
     pub fn prompt_sent(&self) -> u32 {
-        let is_later = self.round.is_some_and(|round| round > 0);
-        self.counted_prompt
-            .filter(|_| is_later)
+        let Some(round) = self.round else {
+            return self.prompt_tokens;
+        };
+        let is_borne_out = CountedPrompt::of_round(self).is_none_or(|prompt| prompt.is_borne_out());
+        let reported = self.usage.and_then(|usage| usage.prompt);
+        let own = self.counted_prompt.filter(|_| round > 0);
+        reported
+            .filter(|_| is_borne_out)
+            .or(own)
             .unwrap_or(self.prompt_tokens)
     }
 
@@ -145,7 +156,7 @@ impl Request {
     /// Prompt tokens from the prefix cache as the server reports them; more than the prompt has are none.
     pub fn cached_tokens(&self) -> Option<u32> {
         let usage = self.usage?;
-        let prompt = usage.prompt.unwrap_or(self.prompt_tokens);
+        let prompt = usage.prompt.unwrap_or_else(|| self.prompt_sent());
         usage.cached.filter(|cached| *cached <= prompt)
     }
 

@@ -103,7 +103,7 @@ async fn each_round_hears_all_that_was_said_and_a_slot_is_held_to_the_end() {
         assert!(!requests[1].is_completed() && requests[2].is_completed());
         assert_eq!(requests[2].due_ns, requests[1].end_ns);
         assert!(requests[2].sent_ns >= Some(requests[2].due_ns));
-        let prompts: Vec<u32> = requests.iter().map(|request| request.prompt_tokens).collect();
+        let prompts: Vec<u32> = requests.iter().map(Request::prompt_sent).collect();
         assert_eq!(prompts, [50, 3, 50, 50, 50]);
         assert_eq!(rounds(&requests), [0, 1, 2, 0, 1]);
     }
