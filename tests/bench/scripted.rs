@@ -263,6 +263,72 @@ fn answers_that_are_not_what_was_asked_for_are_named() {
     }
 }
 
+/// Twenty requests for 32 tokens each that may end early, to a server whose every other answer ends otherwise: what was said.
+fn ended(words_of_others: usize, end: &Value) -> Ran {
+    let turn = |place: usize| {
+        let count = if place % 2 == 0 { 20 } else { words_of_others };
+        let mut events = words(count);
+        events[count - 1] = text(&format!(" {place}"));
+        events.push(match place % 2 {
+            0 => json!({"choices": [{"text": "", "finish_reason": "stop"}]}),
+            _ => end.clone(),
+        });
+        events.push(json!({"choices": [], "usage": {"prompt_tokens": 32, "completion_tokens": count}}));
+        vec![stream(&events).join("\n\n")]
+    };
+    let turns: Vec<Vec<String>> = (0..20).map(turn).collect();
+    let more = [
+        "--random-output-len",
+        "32",
+        "--num-prompts",
+        "20",
+        "--warmup-requests",
+        "0",
+        "--disable-tqdm",
+        "--disable-ignore-eos",
+    ];
+    Desk::new().random("vllm", serve_in_turn(&turns), &more)
+}
+
+/// Where answers may end early, what is cut is no answer that ended.
+#[test]
+fn answers_that_were_cut_are_no_answers_that_ended() {
+    let finish = |word: &str| json!({"choices": [{"text": "", "finish_reason": word}]});
+    for end in [
+        finish("timeout"),
+        finish("cancelled"),
+        json!({"message": "out of memory", "type": "InternalServerError", "code": 500}),
+        json!({"errors": [{"message": "out of memory"}]}),
+        json!({"error_code": 50001, "text": "out of memory"}),
+        json!({"status": "error", "reason": "out of memory"}),
+        json!({"choices": [{"text": "", "error": {"message": "out of memory"}, "finish_reason": "stop"}]}),
+    ] {
+        let ran = ended(5, &end).exits(3);
+        assert!(ran.stderr.contains("error-event"), "{end}: {}", ran.stderr);
+    }
+    ended(5, &finish("shed"))
+        .exits(0)
+        .says("output-short")
+        .says("10 of 20 answers (50.0 %) end early for a reason that is not known: `shed` 10");
+    ended(16, &finish("length"))
+        .exits(0)
+        .says("output-short")
+        .says("10 of 20 answers end at a limit of the server's own; 160 of 320 tokens came in them");
+    for (words, word) in [
+        (32, "length"),
+        (5, "stop"),
+        (5, "stop_sequence"),
+        (32, "finished"),
+    ] {
+        let honest = ended(words, &finish(word)).exits(0);
+        assert!(
+            !honest.stderr.contains("output-short"),
+            "{word}: {}",
+            honest.stderr
+        );
+    }
+}
+
 /// An event that the server does not count starts no clock without a word.
 #[test]
 fn an_event_ahead_of_the_tokens_is_named() {

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Map, Value};
+
 use super::{found, percent};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Scenario;
@@ -56,11 +58,20 @@ const AHEAD: f64 = 3.0;
 /// Answers of so many tokens are the same to different prompts only where these were not read.
 const LONG: u32 = 16;
 
+/// An answer that the server ends at the limit ended at a limit of the server's own below this share of the tokens that were asked for.
+const OWN_LIMIT: f64 = 0.95;
+
 /// The share of answers without anything in them from which on they are told.
 const EMPTY: f64 = 0.05;
 
 /// So many events of white space before anything else are no tokens of an answer.
 const MANY_BLANKS: usize = 4;
+
+/// So many reasons that are not known are named.
+const ENDS: usize = 3;
+
+/// So many characters of each.
+const ENDS_LENGTH: usize = 32;
 
 /// Fewer answers than this may do something alike by accident.
 const FEW_ANSWERS: usize = 8;
@@ -525,6 +536,10 @@ fn lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
         judge(Code::OutputShort, Length::Short, "shorter than asked");
     }
     judge(Code::OutputLong, Length::Long, "longer than asked");
+    if responses.scenario.stop_at_eos {
+        reasons.extend(own_limit(responses));
+    }
+    reasons.extend(unknown_ends(responses));
     let done = responses.completed().count();
     let empty = responses
         .completed()
@@ -548,6 +563,80 @@ fn lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
             Some("a count with each".to_owned()),
         ));
     }
+}
+
+/// That the server ends answers at a limit of its own, below the one that was asked for, where answers may end by themselves: the work is less
+/// than was asked for. Of several choices in one answer only one may have come to the limit.
+fn own_limit(responses: &Responses<'_>) -> Option<Reason> {
+    let choices = responses.scenario.body.get("n").and_then(Value::as_u64);
+    if choices.is_some_and(|choices| choices > 1) {
+        return None;
+    }
+    let is_limited = |request: &&Request| {
+        let ended = request.finish.as_deref().is_some_and(is_limit_end);
+        let is_less = |(tokens, length): (u32, Length)| {
+            // One less may be the end of text.
+            let is_clear = f64::from(tokens) < OWN_LIMIT * f64::from(request.limit());
+            length == Length::Short && is_clear && tokens + 1 < request.limit()
+        };
+        ended && length(request).is_some_and(is_less)
+    };
+    let limited: Vec<&Request> = responses.completed().filter(is_limited).collect();
+    let all = responses.completed().count();
+    if limited.len() as f64 <= responses.bounds.short_outputs * all as f64 {
+        return None;
+    }
+    let (came, asked) = limited.iter().fold((0u64, 0u64), |(came, asked), request| {
+        let tokens = length(request).map_or(0, |(tokens, _)| tokens);
+        (came + u64::from(tokens), asked + u64::from(request.limit()))
+    });
+    Some(found(
+        Code::OutputShort,
+        format!(
+            "{} of {all} answers end at a limit of the server's own; {came} of {asked} tokens came in them",
+            limited.len()
+        ),
+        Some(format!(
+            "{} of the answers",
+            percent(responses.bounds.short_outputs)
+        )),
+    ))
+}
+
+/// That answers end early for reasons that nobody knows: these may be cut. A server may have a word of its own for the end of text, so that this
+/// is a note unless other answers end early for known reasons.
+fn unknown_ends(responses: &Responses<'_>) -> Option<Reason> {
+    let is_early = |request: &Request| length(request).is_none_or(|(_, length)| length == Length::Short);
+    let mut words: BTreeMap<&str, usize> = BTreeMap::new();
+    for request in responses.completed().filter(|request| is_early(request)) {
+        if let Some(finish) = request.finish.as_deref() {
+            *words.entry(finish).or_default() += 1;
+        }
+    }
+    let (known, unknown): (Vec<_>, Vec<_>) = words.into_iter().partition(|(word, _)| is_known_end(word));
+    let count: usize = unknown.iter().map(|(_, count)| count).sum();
+    let all = responses.completed().count();
+    if count as f64 <= STRAY * all as f64 {
+        return None;
+    }
+    let named = unknown
+        .iter()
+        .take(ENDS)
+        .map(|(word, count)| format!("`{}` {count}", word.chars().take(ENDS_LENGTH).collect::<String>()));
+    let named = named.collect::<Vec<_>>().join(", ");
+    let mut reason = found(
+        Code::OutputShort,
+        format!(
+            "{count} of {all} answers ({}) end early for a reason that is not known: {named}",
+            percent(count as f64 / all as f64)
+        ),
+        Some(percent(STRAY)),
+    );
+    reason.weight = match known.is_empty() {
+        true => Verdict::Valid,
+        false => Verdict::Suspect,
+    };
+    Some(reason)
 }
 
 /// Whether an answer is one of a kind.
