@@ -120,6 +120,12 @@ const CANNED_TOKENS: u32 = 6;
 /// So many events of a longer answer may depend on its prompt though nobody read it, and so many an honest one may have in common with others.
 const OPENING: usize = 8;
 
+/// So many first events are looked at where prompts have nothing in common.
+const LONG_OPENING: usize = 32;
+
+/// So many characters at the beginning and at the end of prompts are common where one task or one form of question stands there.
+const TASK: usize = 8;
+
 /// Of so many bytes a text that begins another one is the same that ended earlier.
 const LONG_TEXT: usize = 64;
 
@@ -372,9 +378,48 @@ pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
     }
 }
 
+/// Whether texts have neither their beginnings nor their ends in common, so that no two of them ask for the same.
+fn are_unlike(texts: &[&str]) -> bool {
+    let is_common = |of: fn(&str) -> String| {
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        for text in texts {
+            *counts.entry(of(text)).or_default() += 1;
+        }
+        let most = counts.into_values().max().unwrap_or(0);
+        10 * most > texts.len()
+    };
+    let begin = |text: &str| text.trim().chars().take(TASK).collect();
+    let end = |text: &str| text.trim().chars().rev().take(TASK).collect();
+    texts.len() >= FEW && !is_common(begin) && !is_common(end)
+}
+
+/// How many first events of answers to these prompts are looked at. Messages may hold instructions, by which answers begin alike.
+fn opening_of_all(prompts: &[Prompt], tokenizer: &Tokenizer) -> usize {
+    let text = |prompt: &Prompt| match &prompt.content {
+        Content::Text(text) if prompt.extras.is_none() => Some(Arc::clone(text)),
+        Content::Ids(ids) => {
+            let ends = [
+                &ids[..ids.len().min(TASK)],
+                &ids[ids.len().saturating_sub(TASK)..],
+            ];
+            tokenizer
+                .decode(&ends.concat(), CleanUp::AsConfigured)
+                .ok()
+                .map(Arc::new)
+        }
+        Content::Text(_) | Content::Messages(_) | Content::Pictures { .. } => None,
+    };
+    let texts: Option<Vec<Arc<String>>> = prompts.iter().map(text).collect();
+    let is_unlike = texts.is_some_and(|texts| {
+        let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+        are_unlike(&texts)
+    });
+    if is_unlike { LONG_OPENING } else { OPENING }
+}
+
 /// Marks answers that begin with the same events, where nearly all do, with how many these are.
-pub(super) fn find_common_beginning(requests: &mut [Request]) {
-    for events in 1..=OPENING {
+pub(super) fn find_common_beginning(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
+    for events in 1..=opening_of_all(prompts, tokenizer) {
         let beginnings: Vec<Option<String>> = requests
             .iter()
             .map(|request| beginning(request, events))
@@ -401,16 +446,19 @@ pub(super) fn find_common_beginning(requests: &mut [Request]) {
 /// The text of so many first events of an answer; `None` of one that has fewer.
 fn beginning(request: &Request, events: usize) -> Option<String> {
     let text = request.text.as_ref().filter(|_| request.is_completed())?;
-    let shown = |chunk: &Chunk| chunk.kind != ChunkKind::Tool && chunk.bytes > 0;
-    let lengths: Vec<u32> = request
-        .chunks
-        .iter()
-        .filter(shown)
-        .take(events)
-        .map(|chunk| chunk.bytes)
-        .collect();
-    let length = (lengths.len() == events).then(|| lengths.iter().sum::<u32>())?;
-    Some(text.beginning(usize::try_from(length).ok()?).into_owned())
+    let calls = request.tool_text.as_deref();
+    let is_known = |chunk: &Chunk| chunk.bytes > 0 && (chunk.kind != ChunkKind::Tool || calls.is_some());
+    let (mut count, mut shown, mut called) = (0, 0, 0);
+    for chunk in request.chunks.iter().filter(is_known).take(events) {
+        count += 1;
+        let bytes = usize::try_from(chunk.bytes).ok()?;
+        match chunk.kind {
+            ChunkKind::Tool => called += bytes,
+            _ => shown += bytes,
+        }
+    }
+    let calls = calls.unwrap_or_default().get(..called)?;
+    (count == events).then(|| text.beginning(shown).into_owned() + calls)
 }
 
 /// So many characters of a prompt behind its beginning; `None` of a shorter one.
@@ -733,7 +781,7 @@ mod tests {
                 )
             };
             let mut requests: Vec<Request> = firsts.iter().map(answer).collect();
-            find_common_beginning(&mut requests);
+            find_common_beginning(&mut requests, &[], &Tokenizer::bytes());
             requests
                 .iter()
                 .filter(|request| request.common_events > 0)
@@ -751,8 +799,51 @@ mod tests {
             request(Some(&text), &[("a", 4), ("a", 5), ("a", 3), ("a", 2), ("a", 9)])
         };
         let mut requests: Vec<Request> = (0..9).map(canned).collect();
-        find_common_beginning(&mut requests);
+        find_common_beginning(&mut requests, &[], &Tokenizer::bytes());
         assert!(requests.iter().all(|request| request.common_events == 3));
+        let calling = |nth: usize| {
+            let arguments = format!("{{\"nth\":{nth}}}");
+            let length = u32::try_from(arguments.len()).unwrap();
+            let mut request = request(Some(""), &[("t", 6), ("t", length), ("t", 1)]);
+            request.tool_text = Some(format!("search{arguments}."));
+            request
+        };
+        let mut requests: Vec<Request> = (0..9).map(calling).collect();
+        find_common_beginning(&mut requests, &[], &Tokenizer::bytes());
+        assert!(requests.iter().all(|request| request.common_events == 1));
+    }
+
+    #[test]
+    fn a_long_beginning_is_looked_at_where_prompts_have_nothing_in_common() {
+        let begin = |prompts: &[String]| {
+            let prompts: Vec<Prompt> = prompts
+                .iter()
+                .map(|text| Prompt {
+                    content: Content::Text(text.clone().into()),
+                    prompt_tokens: 9,
+                    output_tokens: 20,
+                    extras: None,
+                })
+                .collect();
+            let mut requests: Vec<Request> = (0..prompts.len())
+                .map(|nth| {
+                    request(
+                        Some(&format!("{}{nth:02}", "opener".repeat(12))),
+                        &[&[("a", 6); 12][..], &[("a", 2)]].concat(),
+                    )
+                })
+                .collect();
+            find_common_beginning(&mut requests, &prompts, &Tokenizer::bytes());
+            requests[0].common_events
+        };
+        let prompts = |begin: &str, end: &str| -> Vec<String> {
+            (0..20)
+                .map(|nth| format!("{begin}{nth}{}{nth}{end}", "x".repeat(40)))
+                .collect()
+        };
+        assert_eq!(begin(&prompts("", "")), 12);
+        assert_eq!(begin(&prompts("Translate into German: ", "")), 8);
+        assert_eq!(begin(&prompts("", " Write a short summary.")), 8);
     }
 
     #[test]

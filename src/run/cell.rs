@@ -710,7 +710,7 @@ pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>)
         answers::count_prompts(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         answers::count_outputs(&mut requests, &stock.tokenizer);
         answers::find_canned(&mut requests, &stock.prepared.prompts);
-        answers::find_common_beginning(&mut requests);
+        answers::find_common_beginning(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         answers::find_echoes(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         answers::count_rounds(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
         requests

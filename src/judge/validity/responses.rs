@@ -55,6 +55,29 @@ const MATERIAL: f64 = 0.02;
 /// How many times longer than usual the gap after the first event is, where that event comes ahead of the tokens.
 const AHEAD: f64 = 3.0;
 
+/// How many times the mean gap it is between the name of a tool and its first arguments: parsers of tool calls keep back the tokens between.
+const BEHIND_NAME: f64 = 16.0;
+
+/// So many first events may be the same in answers of a model that read different prompts.
+const OWN_BEGINNING: usize = 8;
+
+/// Fields of a body that ask for text of a certain form.
+const FORMS: [&str; 13] = [
+    "documents",
+    "ebnf",
+    "functions",
+    "grammar",
+    "guided_choice",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
+    "json_schema",
+    "regex",
+    "response_format",
+    "structured_outputs",
+    "tools",
+];
+
 /// Answers of so many tokens are the same to different prompts only where these were not read.
 const LONG: u32 = 16;
 
@@ -98,6 +121,11 @@ pub struct Responses<'a> {
 impl Responses<'_> {
     fn completed(&self) -> impl Iterator<Item = &Request> {
         self.requests.iter().filter(|request| request.is_completed())
+    }
+
+    fn has_ttft_target(&self) -> bool {
+        let slo = self.scenario.slo.as_ref();
+        slo.is_some_and(|slo| slo.ttft.is_some())
     }
 }
 
@@ -247,9 +275,9 @@ fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
         }
     }
     // What is canned has one length; waits at any place are those of a busy engine.
-    let ahead = places.into_values().max_by_key(Vec::len)?;
+    let ahead = places.into_values().max_by_key(Vec::len).unwrap_or_default();
     if ahead.len() < FEW_ANSWERS || 2 * ahead.len() <= judged.len() {
-        return None;
+        return long_beginnings(responses);
     }
     let most = |is_its: fn(&Request) -> bool| {
         2 * ahead.iter().filter(|request| is_its(request)).count() > ahead.len()
@@ -270,13 +298,49 @@ fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
         ),
         Some("half of the answers".to_owned()),
     );
-    let has_target = responses
-        .scenario
-        .slo
-        .as_ref()
-        .is_some_and(|slo| slo.ttft.is_some());
-    reason.only.extend(has_target.then_some(Family::Goodput));
+    reason
+        .only
+        .extend(responses.has_ttft_target().then_some(Family::Goodput));
     reason.weight = weight;
+    Some(reason)
+}
+
+/// That answers to prompts that have nothing in common begin with the same events, more of them than a model does by itself: at whatever pace
+/// these come, nobody had read the prompt. Text of a form that was asked for begins alike by right.
+fn long_beginnings(responses: &Responses<'_>) -> Option<Reason> {
+    let is_formed = |body: &Map<String, Value>| body.keys().any(|key| FORMS.contains(&key.as_str()));
+    let body = &responses.scenario.body;
+    let nested = body.get("sampling_params").and_then(Value::as_object);
+    if is_formed(body) || nested.is_some_and(is_formed) {
+        return None;
+    }
+    let is_long = |request: &&Request| {
+        let is_call = || request.chunks.iter().any(|chunk| chunk.kind == ChunkKind::Tool);
+        let is_one_token = request.uniform.is_some_and(|share| share >= ONE_TOKEN);
+        request.common_events as usize > OWN_BEGINNING
+            && !(request.is_canned || request.is_loop || is_one_token || is_call())
+    };
+    let long = responses.completed().filter(is_long).count();
+    let all = responses.completed().count();
+    if long < FEW_ANSWERS || 2 * long <= all {
+        return None;
+    }
+    let events = responses
+        .completed()
+        .filter(is_long)
+        .map(|request| request.common_events);
+    let mut reason = found(
+        Code::FirstEventAhead,
+        format!(
+            "{long} of {all} answers begin with the same {} events, though their prompts have nothing in common",
+            events.max().unwrap_or(0)
+        ),
+        Some(format!("{OWN_BEGINNING} events in half of the answers")),
+    );
+    match responses.has_ttft_target() {
+        true => reason.only.push(Family::Goodput),
+        false => reason.weight = Verdict::Valid,
+    }
     Some(reason)
 }
 
@@ -327,7 +391,11 @@ impl Beginning {
     /// `None` of answers too short to say.
     fn of(request: &Request, firsts: &Firsts) -> Option<Self> {
         let blanks = request.blank_events as usize;
-        let moments: Vec<u64> = request.chunks.iter().map(|chunk| chunk.at_ns).collect();
+        let (moments, kinds): (Vec<u64>, Vec<ChunkKind>) = request
+            .chunks
+            .iter()
+            .map(|chunk| (chunk.at_ns, chunk.kind))
+            .unzip();
         let gap = |at: usize| moments[at].saturating_sub(moments[at - 1]);
         // Of events that nearly all answers begin with, the model's own begin behind the longest wait.
         let lead = match (blanks, request.common_events as usize) {
@@ -346,7 +414,12 @@ impl Beginning {
             .map(|pair| pair[1].saturating_sub(pair[0]))
             .collect();
         gaps.sort_unstable();
-        let late = (AHEAD * gaps[gaps.len() / 2] as f64) as u64;
+        let mut late = (AHEAD * gaps[gaps.len() / 2] as f64) as u64;
+        let is_call = |at: usize| kinds.get(at) == Some(&ChunkKind::Tool);
+        if is_call(lead - 1) || is_call(lead) {
+            let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
+            late = late.max((BEHIND_NAME * mean) as u64);
+        }
         if blanks >= MANY_BLANKS {
             return Some(Self::Ahead(1));
         }

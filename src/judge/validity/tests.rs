@@ -399,6 +399,47 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
         beginning(&canned(streams(20, 500, &[35, 130, 140, 150, 160]))),
         Some(Verdict::Suspect)
     );
+    // The name of a tool at once, and its arguments once the prompt was read; a parser keeps a few tokens back.
+    let calling = |requests| {
+        with(requests, |request| {
+            let chunks: Vec<_> = request
+                .chunks
+                .iter()
+                .map(|chunk| serde_json::json!([chunk.at_ns, "t", null, 3]))
+                .collect();
+            request.chunks = serde_json::from_value(serde_json::json!(chunks)).unwrap();
+            request.common_events = 1;
+        })
+    };
+    let behind = |wait: u64| {
+        let at: Vec<u64> = [10]
+            .into_iter()
+            .chain((0..9).map(|nth| 10 + wait + 10 * nth))
+            .collect();
+        beginning(&calling(streams(20, 500, &at)))
+    };
+    assert_eq!(behind(300), Some(Verdict::Suspect));
+    assert_eq!(behind(80), None, "a parser of tool calls");
+    // The same twelve words at an even pace.
+    let even: Vec<u64> = (1..30).map(|nth| 10 * nth).collect();
+    let long = |requests| with(requests, |request| request.common_events = 12);
+    assert_eq!(
+        beginning(&long(streams(20, 500, &even))),
+        Some(Verdict::Valid),
+        "a note"
+    );
+    let eight = |requests| with(requests, |request| request.common_events = 8);
+    assert_eq!(beginning(&eight(streams(20, 500, &even))), None);
+    let looping = |requests| {
+        with(requests, |request| {
+            (request.common_events, request.is_loop) = (12, true)
+        })
+    };
+    assert_eq!(
+        beginning(&looping(streams(20, 500, &even))),
+        None,
+        "told elsewhere"
+    );
     // Waits at one place or another, as of an engine that has more to do.
     let busy: Vec<Request> = (0..20)
         .flat_map(|nth| {

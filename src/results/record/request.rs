@@ -82,7 +82,7 @@ pub struct Request {
     /// How many events with white space or characters without width alone it begins with.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub blank_events: u32,
-    /// How many events this answer begins with that nearly all answers begin with, up to eight.
+    /// How many events this answer begins with that nearly all answers begin with, up to eight, or 32 where prompts have nothing in common.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub common_events: u32,
     /// Whether the answer is nearly all a loop of two to eight tokens or events.
