@@ -545,6 +545,9 @@ pub(super) fn count_rounds(requests: &mut [Request], prompts: &[Prompt], tokeniz
             request.counted_prompt = history.tokens.map(count);
             request.omittable_prompt = count(history.omittable);
         }
+        if request.usage.is_some_and(|usage| usage.prompt.is_some()) {
+            request.prompt_tokens = request.prompt_sent();
+        }
         before = history.map(|history| with_answer(history, request, tokenizer));
     }
 }

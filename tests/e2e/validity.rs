@@ -116,8 +116,8 @@ fn what_an_engine_does_wrong_is_found() {
 #[test]
 fn another_precision_than_asked_for_is_found() {
     let load = "  - random-1k-1k: { prompts: 8, input_len: 48, output_len: 24 }\n";
-    let matrix =
-        sims(&[("a", "sglang", "--quantization, fp8")], load).replace("as: a,", "as: a, precision: bf16,");
+    let matrix = sims(&[("a", "sglang", "--quantization, fp8, --step=20ms")], load)
+        .replace("as: a,", "as: a, precision: bf16,");
     let bench = bounded(&matrix, SMALL);
     bench.run(&[]).exits(3);
     finds(
@@ -566,18 +566,23 @@ fn a_clean_run_of_fifty_cells_finds_nothing() {
     bench.run(&[]).exits(0);
     let run = bench.finished();
     assert_eq!(run.summaries.len(), 50);
+    let mut without_a_processor = 0;
     for summary in &run.summaries {
-        let found = codes(summary);
+        let validity = summary.validity.as_ref().expect("what ended is judged");
+        let mut found = validity.reasons.clone();
+        // A busy machine may keep the client from running, which the kernel tells; it does so in few cells.
+        let all = found.len();
+        found.retain(|reason| !reason.measured.contains("had no processor"));
+        without_a_processor += usize::from(found.len() < all);
+        // Another of these tests sets the clock of this machine.
+        found.retain(|reason| reason.code != Code::ClockJump);
         assert!(
-            // Another of these tests sets the clock of this machine.
             found
                 .iter()
-                .all(|code| INFORMATIONAL.contains(code) || *code == Code::ClockJump),
-            "{}: {:#?}",
-            summary.cell,
-            summary.validity
+                .all(|reason| INFORMATIONAL.contains(&reason.code) && reason.weight == Verdict::Valid),
+            "{}: {found:#?}",
+            summary.cell
         );
-        let validity = summary.validity.as_ref().expect("what ended is judged");
-        assert!(validity.verdict == Verdict::Valid || found.contains(&Code::ClockJump));
     }
+    assert!(without_a_processor <= 5, "{without_a_processor} of 50");
 }

@@ -53,6 +53,7 @@ pub const TABLE: &[Entry] = &[
             RateNotReached,
             NeverSteady,
             QueueGrowing,
+            ChunkedTokens,
         ],
     },
     Entry {

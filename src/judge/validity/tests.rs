@@ -1,4 +1,5 @@
 use super::*;
+use crate::matrix::spec::scenario::Slo;
 use crate::results::record::telemetry::EngineWindow;
 use crate::results::record::telemetry::{Gpu, GpuWindow, HostWindow, Range, Source, SourceFacts};
 
@@ -348,11 +349,18 @@ fn streams(count: u64, apart_ms: u64, at_ms: &[u64]) -> Vec<Request> {
 
 /// What is said of how answers begin.
 fn beginning(requests: &[Request]) -> Option<Verdict> {
+    beginning_for(requests, None)
+}
+
+/// The same with these targets.
+fn beginning_for(requests: &[Request], slo: Option<Slo>) -> Option<Verdict> {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
-    let plan: crate::matrix::plan::Plan = serde_json::from_str(plan).unwrap();
+    let mut plan: crate::matrix::plan::Plan = serde_json::from_str(plan).unwrap();
+    let scenario = &mut plan.cells[0].scenario;
+    scenario.slo = slo;
     let reasons = responses::of_responses(&Responses {
         requests,
-        scenario: &plan.cells[0].scenario,
+        scenario,
         model: "m",
         listed: &[],
         protocol: Protocol::Completions,
@@ -364,13 +372,15 @@ fn beginning(requests: &[Request]) -> Option<Verdict> {
     found.map(|reason| reason.weight)
 }
 
+/// These requests with a change to each.
+fn with(mut requests: Vec<Request>, change: fn(&mut Request)) -> Vec<Request> {
+    requests.iter_mut().for_each(change);
+    requests
+}
+
 #[test]
 fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
     let (usual, ahead) = ([120, 130, 140, 150], [35, 130, 140, 150]);
-    let with = |mut requests: Vec<Request>, change: fn(&mut Request)| {
-        requests.iter_mut().for_each(change);
-        requests
-    };
     assert_eq!(beginning(&streams(20, 500, &usual)), None);
     assert_eq!(
         beginning(&streams(20, 500, &ahead)),
@@ -399,6 +409,37 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
         beginning(&canned(streams(20, 500, &[35, 130, 140, 150, 160]))),
         Some(Verdict::Suspect)
     );
+    // Waits at one place or another, as of an engine that has more to do.
+    let busy: Vec<Request> = (0..20)
+        .flat_map(|nth| {
+            let wait_behind = 1 + nth as usize % 3;
+            let at: Vec<u64> = (0..8)
+                .map(|event| 10 * event + 10 + if event as usize >= wait_behind { 100 } else { 0 })
+                .collect();
+            streams(1, 0, &at)
+        })
+        .collect();
+    assert_eq!(beginning(&canned(busy)), None);
+    // Requests come evenly, so that each late event follows the first one of another answer: that one does not take so long.
+    assert_eq!(
+        beginning(&common(streams(20, 83, &ahead))),
+        Some(Verdict::Suspect)
+    );
+    // An engine that reads the prompts of all before it goes on with any.
+    let queued: Vec<Request> = (0..20)
+        .flat_map(|nth| streams(1, 0, &[20 * (nth + 1), 410, 420, 430]))
+        .collect();
+    assert_eq!(beginning(&common(queued)), None);
+    // White space that keeps the connection awake until the model answers.
+    let awake: Vec<u64> = (1..12).map(|nth| 10 * nth).chain([120, 130, 140]).collect();
+    let blank = with(streams(20, 500, &awake), |request| request.blank_events = 11);
+    assert_eq!(beginning(&blank), Some(Verdict::Suspect));
+    let newline = with(streams(20, 500, &usual), |request| request.blank_events = 1);
+    assert_eq!(beginning(&newline), None, "of the model's own");
+}
+
+#[test]
+fn names_of_tools_and_long_beginnings_ahead_of_the_model_are_found() {
     // The name of a tool at once, and its arguments once the prompt was read; a parser keeps a few tokens back.
     let calling = |requests| {
         with(requests, |request| {
@@ -428,6 +469,15 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
         Some(Verdict::Valid),
         "a note"
     );
+    let target = Slo {
+        ttft: Some("100ms".parse().unwrap()),
+        tpot: None,
+        e2e: None,
+    };
+    assert_eq!(
+        beginning_for(&long(streams(20, 500, &even)), Some(target)),
+        Some(Verdict::Suspect)
+    );
     let eight = |requests| with(requests, |request| request.common_events = 8);
     assert_eq!(beginning(&eight(streams(20, 500, &even))), None);
     let looping = |requests| {
@@ -440,33 +490,6 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
         None,
         "told elsewhere"
     );
-    // Waits at one place or another, as of an engine that has more to do.
-    let busy: Vec<Request> = (0..20)
-        .flat_map(|nth| {
-            let wait_behind = 1 + nth as usize % 3;
-            let at: Vec<u64> = (0..8)
-                .map(|event| 10 * event + 10 + if event as usize >= wait_behind { 100 } else { 0 })
-                .collect();
-            streams(1, 0, &at)
-        })
-        .collect();
-    assert_eq!(beginning(&canned(busy)), None);
-    // Requests come evenly, so that each late event follows the first one of another answer: that one does not take so long.
-    assert_eq!(
-        beginning(&common(streams(20, 83, &ahead))),
-        Some(Verdict::Suspect)
-    );
-    // An engine that reads the prompts of all before it goes on with any.
-    let queued: Vec<Request> = (0..20)
-        .flat_map(|nth| streams(1, 0, &[20 * (nth + 1), 410, 420, 430]))
-        .collect();
-    assert_eq!(beginning(&common(queued)), None);
-    // White space that keeps the connection awake until the model answers.
-    let awake: Vec<u64> = (1..12).map(|nth| 10 * nth).chain([120, 130, 140]).collect();
-    let blank = with(streams(20, 500, &awake), |request| request.blank_events = 11);
-    assert_eq!(beginning(&blank), Some(Verdict::Suspect));
-    let newline = with(streams(20, 500, &usual), |request| request.blank_events = 1);
-    assert_eq!(beginning(&newline), None, "of the model's own");
 }
 
 #[test]

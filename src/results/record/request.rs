@@ -16,7 +16,7 @@ use super::prompt::CountedPrompt;
 pub struct Request {
     /// Its place in the order of the data set, from 0.
     pub index: u32,
-    /// Prompt tokens as the data set counts them; of a later round those of the first, and in records of old the server's count.
+    /// Prompt tokens as the data set counts them; of a round as the server counts them, where our count bears it out.
     pub prompt_tokens: u32,
     /// How many of them stand for pictures.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -20,6 +20,7 @@ use super::lock::Lock;
 use super::{Result, Run, StoreError, Tried, atomic, layout, reader};
 use crate::base::clock;
 use crate::base::ids::RunId;
+use crate::base::own::open_file;
 use crate::base::secrets::Redactor;
 use crate::matrix::plan::arms::noise_name;
 use crate::matrix::spec::source::nearest;
@@ -85,11 +86,7 @@ impl Nights {
             atomic::write(&path, &replaced).tried("write", &path)?;
             return Ok(path);
         }
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .tried("open", &path)?;
+        let mut file = open_file(OpenOptions::new().create(true).append(true), &path).tried("open", &path)?;
         if whole < text.len() {
             file.set_len(whole as u64)
                 .tried("cut the torn last line of", &path)?;
