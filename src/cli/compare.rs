@@ -112,7 +112,8 @@ pub enum CompareFormat {
 What is kept is the upper bound of the noise (80 % confidence) with its degrees of freedom. Comparisons use it as knowledge about the variance: three starts on each side \
 are then enough, and it never widens what counts as `same`. It is used on its own host only (known by GPU UUIDs, DMI UUID or machine id), for every version of an engine, \
 else for the same model and scenario, else for the whole host.\n\n\
-Simulated (2000 runs, seed 20261122): with a noise of 1 %, five starts a side show 2.4 %; `--target 2%` is then said to be reached in at most 15 % of tries.")]
+Simulated (2000 runs, seed 20261122): with a noise of 1 %, five starts a side show 2.4 %; `--target 2%` is then said to be reached in at most 15 % of tries, and the \
+bound that is kept after such a stop lies above the true noise in about 75 %. With `--target` each arm has five starts at least.")]
 pub struct NoiseArgs {
     /// What is run.
     #[command(flatten)]
@@ -269,9 +270,9 @@ pub struct HistoryArgs {
 /// Example: `matrix bisect matrices/bisect.yaml --only model=~8B,scenario=sharegpt`
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Both ends are measured first, in turn. The search then moves only on the metric of the cell that got worse most: `worse` goes on before a version, `same` and `better` \
-after it, each time with the good version started anew in turn with it. Where a version is `unclear` it ends with 5 and says between which two the first bad one lies. \
-Verdicts are those of `matrix compare`.\n\n\
+Both ends are measured first, in turn. The search then moves only on the metric of the cell that got worse most, or on crashed starts and failed requests where only \
+these did: `worse` goes on before a version, `same` and `better` after it, each time with the good version started anew in turn with it. Where a version is `unclear` it ends with 5 and says between which two the first bad one lies. \
+Verdicts are those of `matrix compare`. Each pair of versions is a run of its own, and `--resume` goes on with the newest search that measured both ends.\n\n\
 Exit codes: 0 the last version is not worse than the first, 1 the first bad version was found, 5 undecided.")]
 pub struct BisectArgs {
     /// What is run.

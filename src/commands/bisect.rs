@@ -1,7 +1,10 @@
 //! `matrix bisect`: the first of several versions that is worse.
 
+use std::path::Path;
+
 use anyhow::Context;
 
+use crate::base::ids::CellKey;
 use crate::cli::RunArgs;
 use crate::cli::compare::BisectArgs;
 use crate::commands::again::Further;
@@ -12,12 +15,13 @@ use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
 use crate::exit::Exit;
 use crate::judge::compare::cells::{Comparison, Row, Terms};
 use crate::judge::compare::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
+use crate::judge::compare::reliability::Failure;
 use crate::judge::compare::verdict::Verdict;
 use crate::judge::compare::{gates, machines, percentile, side, stored};
 use crate::judge::metrics::Metric;
 use crate::matrix::plan::{Cell, Plan};
 use crate::matrix::spec::select::{self, AxisValues};
-use crate::results::store::{self, Run};
+use crate::results::store::{self, Listed, Run};
 
 const VERSION: &str = "version";
 
@@ -46,38 +50,36 @@ pub fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
         colors,
         starts: enough(args, &plan, &gates)?,
         gates,
-        resume: args.run.resume.clone(),
+        matrix: plan.matrix.clone(),
+        began: None,
     };
     let (mut good, mut bad) = (0, versions.len() - 1);
     let ends = [versions[good].as_str(), versions[bad].as_str()];
     let Some(found) = probe.compare(ends, None)? else {
         return Ok(Exit::Interrupted);
     };
-    let is_loss = |row: &&Row| row.verdict() == Some(Verdict::Worse);
-    let worst = found.rows.iter().filter(is_loss);
-    let Some(worst) = worst.max_by(|one, two| size(one).total_cmp(&size(two))) else {
+    // Only what regressed moves the search: something else may get worse on the way, and better again.
+    let Some(regressed) = Regressed::of(&found) else {
         return Ok(without_loss(&found, ends));
-    };
-    // Only what regressed moves the search: another metric may get worse on the way, and better again.
-    let regressed = Regressed {
-        axes: others(worst.cell.as_str()),
-        metric: worst.metric,
     };
     while bad - good > 1 {
         let middle = good + (bad - good) / 2;
         let Some(found) = probe.compare([ends[0], &versions[middle]], Some(&regressed))? else {
             return Ok(Exit::Interrupted);
         };
-        let row = found.rows.iter().find(|row| row.metric == regressed.metric);
-        match row.and_then(Row::verdict) {
-            Some(Verdict::Worse) => bad = middle,
-            Some(Verdict::Same | Verdict::Better) => good = middle,
-            Some(Verdict::Unclear) | None => {
+        match regressed.is_in(&found) {
+            Some(true) => bad = middle,
+            Some(false) => good = middle,
+            None => {
+                let why = match found.is_less_reliable() {
+                    true => "it fails where the first version does not",
+                    false => "more `--starts` may tell",
+                };
                 print(&format!(
-                    "{} cannot be told from {} by {}: the first bad version lies after {} and not after {}; more `--starts` may tell\n",
+                    "{} cannot be told from {} by {}: the first bad version lies after {} and not after {}; {why}\n",
                     versions[middle],
                     ends[0],
-                    regressed.metric.label(),
+                    regressed.label(),
                     versions[good],
                     versions[bad]
                 ));
@@ -89,8 +91,8 @@ pub fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
         "first bad version: {} (last good: {}), by {} of {}\n",
         versions[bad],
         versions[good],
-        regressed.metric.label(),
-        worst.cell
+        regressed.label(),
+        regressed.cell
     ));
     Ok(Exit::Regression)
 }
@@ -190,9 +192,50 @@ fn enough(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u32, Refus
 
 /// What the last version lost.
 struct Regressed {
-    /// The axes of its cell, the version left out.
-    axes: AxisValues,
-    metric: Metric,
+    cell: CellKey,
+    /// The metric that got worse; `None` where it fails more often.
+    metric: Option<Metric>,
+}
+
+impl Regressed {
+    /// The largest loss in a metric, else the first loss of reliability; `None` where nothing was lost.
+    fn of(found: &Comparison) -> Option<Self> {
+        let is_loss = |row: &&Row| row.verdict() == Some(Verdict::Worse);
+        let losses = found.rows.iter().filter(is_loss);
+        let worst = losses.max_by(|one, two| size(one).total_cmp(&size(two)));
+        let of_metric = worst.map(|row| Self {
+            cell: row.cell.clone(),
+            metric: Some(row.metric),
+        });
+        of_metric.or_else(|| {
+            let failure = found.failures.iter().find(|failure| failure.is_regression)?;
+            Some(Self {
+                cell: failure.cell.clone(),
+                metric: None,
+            })
+        })
+    }
+
+    /// Whether a version lost it as well; `None` where that cannot be told.
+    fn is_in(&self, found: &Comparison) -> Option<bool> {
+        let Some(metric) = self.metric else {
+            return match found.is_less_reliable() {
+                true => Some(true),
+                false => found.failures.is_empty().then_some(false),
+            };
+        };
+        let row = found.rows.iter().find(|row| row.metric == metric)?;
+        match row.verdict()? {
+            Verdict::Worse => Some(true),
+            Verdict::Same | Verdict::Better => Some(false),
+            Verdict::Unclear => None,
+        }
+    }
+
+    fn label(&self) -> String {
+        self.metric
+            .map_or_else(|| "reliability".to_owned(), |metric| metric.label().to_string())
+    }
 }
 
 /// How large a change is.
@@ -226,8 +269,9 @@ struct Probe<'a> {
     colors: Colors,
     starts: u32,
     gates: Vec<Metric>,
-    /// The run that the first measurement goes on with.
-    resume: Option<String>,
+    matrix: String,
+    /// When the search that goes on began, once its first run is found.
+    began: Option<String>,
 }
 
 impl Probe<'_> {
@@ -238,7 +282,7 @@ impl Probe<'_> {
         regressed: Option<&Regressed>,
     ) -> Result<Option<Comparison>, Refusal> {
         let run = RunArgs {
-            resume: self.resume.take(),
+            resume: self.earlier(versions)?,
             ..self.args.run.clone()
         };
         let is_wanted = |cell: &Cell| {
@@ -246,7 +290,9 @@ impl Probe<'_> {
                 .axes
                 .get(VERSION)
                 .is_some_and(|own| versions.contains(&own.as_str()));
-            is_version && regressed.is_none_or(|regressed| others(cell.key.as_str()) == regressed.axes)
+            let is_other =
+                |regressed: &Regressed| others(cell.key.as_str()) != others(regressed.cell.as_str());
+            is_version && !regressed.is_some_and(is_other)
         };
         let starts = self.starts;
         let change = |plan: &mut Plan| {
@@ -274,10 +320,45 @@ impl Probe<'_> {
         print(&told(&found, versions[1]));
         Ok(Some(found))
     }
+
+    /// The run that a search which goes on has of these versions already: of the first and the last the one that was named or the newest,
+    /// of a step the newest that began later.
+    fn earlier(&mut self, versions: [&str; 2]) -> Result<Option<String>, Refusal> {
+        let Some(resume) = &self.args.run.resume else {
+            return Ok(None);
+        };
+        let root = &self.args.run.results;
+        let runs = store::list(root).context("the results cannot be read")?;
+        let measures = |run: &Listed| {
+            let plan = store::plan(&run.folder);
+            plan.is_ok_and(|plan| self::versions(&plan) == versions)
+        };
+        let name = Path::new(resume).file_name();
+        let is_asked = |run: &Listed| match &self.began {
+            Some(began) => run.about.began > *began,
+            None => resume == "latest" || name == Some(run.about.run.as_str().as_ref()),
+        };
+        let found = runs
+            .into_iter()
+            .find(|run| run.about.matrix == self.matrix && is_asked(run) && measures(run));
+        if let (None, None) = (&found, &self.began) {
+            let [first, last] = versions;
+            return Err(Refusal::usage(format!(
+                "error: no run in {} measures {first} and {last}, with which a search begins, and is `{resume}`\n  = help: leave the name out for the newest one, or leave `--resume` out to begin a search\n",
+                root.display()
+            )));
+        }
+        if let (Some(run), None) = (&found, &self.began) {
+            self.began = Some(run.about.began.clone());
+        }
+        Ok(found.map(|run| run.about.run.to_string()))
+    }
 }
 
 fn told(found: &Comparison, version: &str) -> String {
     let row = |row: &Row| format!("  {}: {}: {}\n", row.word(), row.cell, row.reason());
     let rows: String = found.rows.iter().map(row).collect();
-    format!("{version}:\n{rows}")
+    let failure = |failure: &Failure| format!("  less reliable: {}: {}\n", failure.cell, failure.text);
+    let failures: String = found.failures.iter().map(failure).collect();
+    format!("{version}:\n{rows}{failures}")
 }

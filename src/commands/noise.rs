@@ -33,11 +33,18 @@ type Found = BTreeMap<CellKey, BTreeMap<String, Varies>>;
 /// As `matrix run`.
 pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     let gates = gates(&args.gate)?;
-    let starts = 2 * args.starts;
+    let of_arm = args.starts.max(args.target.map_or(0, |_| SIDES as u32));
+    if of_arm > args.starts {
+        complain(&format!(
+            "note: `--starts {}` is raised to {of_arm}: with fewer, `--target` ends too often by chance\n",
+            args.starts
+        ));
+    }
+    let starts = 2 * of_arm;
     if args.target.is_some() && starts > args.most {
         return Err(Refusal::usage(format!(
-            "error: `--starts {}` makes {starts} starts of each launch, both arms together, and `--most {}` allows fewer\n  = help: raise `--most`, or begin with fewer `--starts`\n",
-            args.starts, args.most
+            "error: `--starts {of_arm}` makes {starts} starts of each launch, both arms together, and `--most {}` allows fewer\n  = help: raise `--most`, or begin with fewer `--starts` ({SIDES} at least)\n",
+            args.most
         )));
     }
     let look = |run: &Run| {

@@ -368,6 +368,62 @@ fn the_first_bad_version_is_found_and_arms_take_turns() {
     bench.leaves_no_process();
 }
 
+/// The second of three versions fails requests, and so does the third. What goes on takes each run for what it is.
+#[test]
+fn a_version_that_fails_requests_is_found_and_a_search_goes_on_with_its_own_runs() {
+    let bench = Bench::of(&format!(
+        "name: t
+engines:
+  - sim: {{ variant: vllm, version: [v1, v2, v3] }}
+models:
+  - a: {{ tokenizer: data/tokenizer.json }}
+scenarios:
+  - random-1k-1k: {{ prompts: 16, input_len: 16, output_len: 10, warmup: 0, error_share: 0.5 }}
+overrides:
+  - {{ when: {{ version: v1 }}, args: [--ttft, 10ms, --itl, 10ms] }}
+  - {{ when: {{ version: v2 }}, args: [--ttft, 10ms, --itl, 6ms, --http-error-every, \"4\"] }}
+  - {{ when: {{ version: v3 }}, args: [--ttft, 10ms, --itl, 6ms, --http-error-every, \"4\"] }}
+datasets: {{ sharegpt: data/conversations.json }}
+{LENIENT}"
+    ));
+    let bisect = ["bisect", "matrices/m.yaml", "--no-calibration", "--floor", "90%"];
+    let found = "first bad version: v2 (last good: v1), by reliability";
+    bench.call(&bisect).exits(1).shows("less reliable").shows(found);
+    let runs = || {
+        let mut runs: Vec<(PathBuf, Vec<u8>)> = fs::read_dir(bench.results())
+            .expect("there are results")
+            .map(|entry| entry.expect("results can be read").path())
+            .filter(|path| path.join("run.json").exists())
+            .map(|path| {
+                (
+                    path.clone(),
+                    fs::read(path.join("results.jsonl")).expect("there are results"),
+                )
+            })
+            .collect();
+        runs.sort();
+        runs
+    };
+    let before = runs();
+    assert_eq!(before.len(), 2, "the ends, and one step");
+    bench
+        .call(&[&bisect[..], &["--resume"]].concat())
+        .exits(1)
+        .shows(found);
+    assert!(before == runs(), "nothing was measured again or left out");
+    let step = before[1]
+        .0
+        .file_name()
+        .expect("a run has a name")
+        .to_string_lossy()
+        .into_owned();
+    bench
+        .call(&[&bisect[..], &["--resume", &step]].concat())
+        .exits(2)
+        .says("measures v1 and v3");
+    bench.leaves_no_process();
+}
+
 #[test]
 fn noise_is_measured_kept_and_used() {
     let bench = Bench::of(&matrix(1, 10_000).replace("output_len: 40", "output_len: 30"));

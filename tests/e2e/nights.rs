@@ -453,15 +453,16 @@ fn noise_is_measured_to_its_target_or_until_its_starts_are_spent() {
     };
     noise(&["--starts", "3", "--target", "1%", "--most", "5"])
         .exits(2)
-        .says("`--starts 3` makes 6 starts of each launch");
+        .says("`--starts 3` is raised to 5")
+        .says("`--starts 5` makes 10 starts of each launch");
     // Nothing is as steady as that.
-    noise(&["--starts", "2", "--target", "0.0001%", "--most", "6"])
+    noise(&["--starts", "2", "--target", "0.0001%", "--most", "12"])
         .exits(0)
-        .says("`--most` is spent and the target not reached: 6 starts of each launch show changes from");
+        .says("`--most` is spent and the target not reached: 12 starts of each launch show changes from");
     let cells = fs::read_dir(newest(&bench).join("cells")).expect("there are cells");
-    assert_eq!(cells.count(), 6);
-    noise(&["--starts", "2", "--target", "90%", "--most", "6"])
+    assert_eq!(cells.count(), 12);
+    noise(&["--starts", "2", "--target", "90%", "--most", "12"])
         .exits(0)
-        .says("the target is reached: 4 starts of each launch show changes from");
+        .says("the target is reached: 10 starts of each launch show changes from");
     bench.leaves_no_process();
 }
