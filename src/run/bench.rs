@@ -20,7 +20,7 @@ use crate::results::record::telemetry::Telemetry;
 use crate::run::calibrate;
 use crate::run::cell::{count_chunks, count_tokens, load_of, span_of};
 use crate::run::items::{RanOut, items, placed, ran_out, warm_up};
-use crate::run::prompts::{Library, Stock};
+use crate::run::prompts::{Library, Stock, repeated_share_of};
 use crate::run::sampling::Sampling;
 use crate::run::search::load_at;
 use crate::telemetry::gpu::Gpus;
@@ -35,6 +35,8 @@ pub struct Session {
     scenario: Scenario,
     stock: Arc<Stock>,
     items: Vec<Item>,
+    /// The place of its first prompt in the data set.
+    from: usize,
     schedule: ContentHash,
     /// When one more request would fall due.
     next: Option<Duration>,
@@ -63,6 +65,8 @@ pub struct Measured {
     pub telemetry: Option<Telemetry>,
     /// That the prompts ran out before the time to send was over, where they did.
     pub ran_out: Option<RanOut>,
+    /// The share of prompt tokens that the prompts repeat of each other; `None` where that is unknown.
+    pub repeated: Option<f64>,
     /// Where answers went that are more than memory is to hold.
     pub spill: Option<Arc<Spill>>,
 }
@@ -100,6 +104,7 @@ impl Session {
                         scenario,
                         stock,
                         items,
+                        from: 0,
                         schedule: sending.schedule,
                         next: sending.next,
                         draws,
@@ -187,6 +192,7 @@ impl Session {
         Ok(Self {
             scenario: point.scenario,
             items: point.items,
+            from: used,
             schedule: point.schedule,
             next: point.next,
             ..self.clone()
@@ -299,7 +305,10 @@ impl Session {
             None => None,
         };
         let sent = self.items.len();
+        // Of users who ran out of time not every prompt was sent, and a few of many may repeat each other more than all do.
+        let begun = sent.min(driven.requests.len());
         Ok(Measured {
+            repeated: repeated_share_of(&self.stock, self.from, begun).await,
             ran_out: ran_out(&self.scenario, sent, self.next, &driven),
             client: calibrate::facts(&driven, None),
             telemetry,

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::base::ids::ContentHash;
 use crate::load::dataset::tokenizer::Tokenizer;
-use crate::load::dataset::{self, Caches, Prepared};
+use crate::load::dataset::{self, Caches, Prepared, Prompt, repeated_token_share};
 use crate::matrix::spec::scenario::Scenario;
 
 /// What a scenario sends, with the tokenizer that made it.
@@ -83,8 +83,8 @@ impl Library {
             &self.caches,
         )
         .map_err(|error| error.to_string())?;
-        let repeated = dataset::repeated_token_share(&prepared.prompts, &tokenizer)
-            .map_err(|error| error.to_string())?;
+        let repeated =
+            repeated_token_share(&prepared.prompts, &tokenizer).map_err(|error| error.to_string())?;
         Ok(Stock {
             prepared,
             tokenizer,
@@ -105,4 +105,19 @@ impl Library {
         open.insert(name.to_owned(), tokenizer.clone());
         Ok(tokenizer)
     }
+}
+
+/// The share that so many prompts of the data set repeat of each other, from the place that earlier points reached; `None` where it is unknown.
+pub(crate) async fn repeated_share_of(stock: &Arc<Stock>, from: usize, count: usize) -> Option<f64> {
+    let all = stock.prepared.prompts.len();
+    if count == all && from.checked_rem(all).unwrap_or(0) == 0 {
+        return stock.repeated;
+    }
+    let stock = Arc::clone(stock);
+    let counting = tokio::task::spawn_blocking(move || {
+        let prompts = stock.prepared.prompts.iter().cycle().skip(from).take(count);
+        let prompts: Vec<Prompt> = prompts.cloned().collect();
+        repeated_token_share(&prompts, &stock.tokenizer).ok().flatten()
+    });
+    counting.await.expect("counting what repeats does not panic")
 }

@@ -21,3 +21,4 @@ mod sharegpt;
 #[path = "../support/skip.rs"]
 mod skip;
 mod vllm;
+mod warm;

@@ -11,7 +11,7 @@ use crate::commands::{Outcome, print};
 use crate::exit::Exit;
 use crate::judge::search::{Hunt, Next};
 use crate::matrix::spec::search::Search;
-use crate::results::record::search::{Judged, Point, SearchEnding, SearchRecord};
+use crate::results::record::search::{Point, SearchEnding, SearchRecord};
 use crate::run::bench::Session;
 use crate::run::search::judged;
 use crate::run::server::Server;
@@ -145,10 +145,12 @@ async fn hunt(
             break;
         }
         let schedule = session.digests().1.clone();
-        let basis = ended(&wish, &session, known, &driving, stop, None).basis();
+        let ending = ended(&wish, &session, known, &driving, stop, None);
+        let (basis, caches) = (ending.basis(), ending.cache_warm());
         let measured = &driving.measured;
         let (requests, short) = (&measured.requests, measured.ran_out.as_ref());
-        let point = judged(search, value, schedule, requests, &basis, short);
+        let mut point = judged(search, value, schedule, requests, &basis, short);
+        point.caches.extend(caches);
         let mut told =
             json!({"by": search.by, "value": value, "target": search.target, "judged": point.judged});
         complain(&verdict(&point, search));
@@ -189,8 +191,12 @@ fn rests_on(record: &SearchRecord) -> String {
     few.unwrap_or_default()
 }
 
-/// Whether a point holds, in these words; one whose prompts ran out neither holds nor fails.
-fn word(judged: &Judged, holds: &'static str, fails: &'static str) -> &'static str {
+/// Whether a point holds, in these words; one whose prompts ran out, or were in the server's cache, neither holds nor fails.
+fn word(point: &Point, holds: &'static str, fails: &'static str) -> &'static str {
+    let judged = &point.judged;
+    if point.is_warm() {
+        return "met a warm cache";
+    }
     match (judged.holds, judged.ran_out_s, judged.peak_concurrency) {
         (true, ..) => holds,
         (false, Some(_), _) => "ran out of prompts",
@@ -217,7 +223,7 @@ fn verdict(point: &Point, search: &Search) -> String {
         "{} {}{due} {}: {unreached}{} of {} requests are good, {:.2} % against {} %\n",
         search.by.name(),
         point.value,
-        word(judged, "holds", "does not hold"),
+        word(point, "holds", "does not hold"),
         judged.good,
         judged.requests,
         judged.attainment * 100.0,
@@ -259,7 +265,7 @@ fn table(record: &SearchRecord) -> String {
             judged.good,
             judged.attainment * 100.0,
             format!("{low:.2} to {high:.2} %"),
-            word(judged, "yes", "no")
+            word(point, "yes", "no")
         );
     }
     text

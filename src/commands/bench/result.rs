@@ -9,16 +9,18 @@ use super::wish::Wish;
 use crate::base::clock;
 use crate::cli;
 use crate::judge::metrics::{self, Basis, CacheHits, Metric, Set, SteadyState};
-use crate::judge::validity::Responses;
+use crate::judge::validity::{self, Met, Responses};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::validity::Bounds;
 use crate::report::bench_line::{BenchLine, Details};
 use crate::report::console::{self, Facts, Layout};
 use crate::report::plot::plot;
+use crate::report::tables::told;
 use crate::report::vllm_json::VllmResult;
 use crate::results::record::cell::Figures;
 use crate::results::record::client::Calibration;
 use crate::results::record::request::Request;
+use crate::results::record::validity::Reason;
 use crate::run::bench::{Measured, Session};
 
 /// A bench that has ended.
@@ -259,12 +261,25 @@ impl Ended<'_> {
             is_simulated: self.is_simulated,
             bounds: &Bounds::default(),
         }));
+        notes.extend(self.cache_warm().iter().map(told));
         notes.extend(notes::surroundings(
             &self.measured.client,
             requests,
             self.measured.telemetry.as_ref(),
         ));
         notes
+    }
+
+    /// That the server had the prompts in its cache, where it tells so.
+    pub(super) fn cache_warm(&self) -> Option<Reason> {
+        validity::cache_warm(&Met {
+            protocol: self.wish.backend.protocol(),
+            scenario: &self.wish.scenario,
+            bounds: &Bounds::default(),
+            repeated: self.measured.repeated,
+            proof: None,
+            requests: &self.measured.requests,
+        })
     }
 
     fn details(&self) -> Details<'_> {

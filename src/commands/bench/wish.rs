@@ -326,6 +326,7 @@ fn limits(args: &BenchArgs) -> Limits {
         drain: given.drain.unwrap_or(usual.drain),
         excess_tokens: given.excess_tokens.unwrap_or(usual.excess_tokens),
         error_share: given.max_failed,
+        warmup: u32::from(!args.course.disable_warmup && args.course.warmup_requests != Some(0)),
         abort_error_share: given.abort_error_share,
         ..usual
     }

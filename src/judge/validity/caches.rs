@@ -1,7 +1,7 @@
 //! Were the prompts new to the engine?
 
 use super::{Evidence, found, percent};
-use crate::matrix::plan::{Launch, Protocol};
+use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::cell::{ResetProof, UniquePrefix};
@@ -9,14 +9,17 @@ use crate::results::record::request::Request;
 use crate::results::record::search::SearchRecord;
 use crate::results::record::validity::{Code, Reason, Verdict};
 
-/// Tokens of each prompt that a chat template gives to all of them.
+/// Tokens of each prompt that a chat template gives to all of them, unless the server counts more beyond ours.
 const TEMPLATE: f64 = 64.0;
+
+/// The same of other prompts: the token with which a text begins, for a cache that keeps single tokens.
+const BEGIN: f64 = 1.0;
 
 /// One load on an engine: what is known of the caches that it met.
 #[derive(Clone, Copy, Debug)]
 pub struct Met<'a> {
-    /// The engine.
-    pub launch: &'a Launch,
+    /// How requests were written.
+    pub protocol: Protocol,
     /// What was sent.
     pub scenario: &'a Scenario,
     /// From where on it is doubted.
@@ -25,10 +28,16 @@ pub struct Met<'a> {
     pub repeated: Option<f64>,
     /// What was done about the caches before it, and what the engine counted.
     pub proof: Option<&'a ResetProof>,
-    /// Whether nothing like its prompts was sent on this start before.
-    pub is_unseen: bool,
     /// A record of each request.
     pub requests: &'a [Request],
+}
+
+impl Met<'_> {
+    /// The share of prompt tokens that may come from the cache. What prompts share among themselves is no warm cache; where that share is
+    /// unknown, nothing is judged.
+    fn bound(&self) -> Option<f64> {
+        Some(self.repeated? + self.bounds.warm)
+    }
 }
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
@@ -38,15 +47,15 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         return;
     }
     let proof = evidence.summary.reset.as_ref();
-    reasons.extend(caches(&Met {
-        launch: evidence.launch,
+    let met = Met {
+        protocol: evidence.launch.contact.dialect.protocol,
         scenario: &evidence.cell.scenario,
         bounds: evidence.bounds,
         repeated: evidence.summary.prompts_repeated,
         proof,
-        is_unseen: proof.is_some_and(|proof| proof.is_fresh_start),
         requests: evidence.requests,
-    }));
+    };
+    reasons.extend(caches(&met, proof.is_some_and(|proof| proof.is_fresh_start)));
 }
 
 /// What was found at the points of a search, one reason for each code: the worst of its points, and how many there are.
@@ -76,29 +85,17 @@ fn of_points(record: &SearchRecord, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// What speaks against the caches that a load met.
-pub fn caches(met: &Met<'_>) -> Vec<Reason> {
-    let mut reasons = Vec::new();
-    // What prompts share among themselves is no warm cache; where that share is unknown, nothing is judged.
-    let Some(repeated) = met.repeated else {
+/// What speaks against the caches that a load met. `is_unseen`: nothing like its prompts was sent on this start before.
+pub fn caches(met: &Met<'_>, is_unseen: bool) -> Vec<Reason> {
+    let hits = warm_share(met);
+    let mut reasons: Vec<Reason> = warm(met, hits.as_ref()).into_iter().collect();
+    let Some(bound) = met.bound() else {
         return reasons;
     };
-    let bound = repeated + met.bounds.warm;
     let proof = met.proof;
-    let hits = warm_share(met);
-    if let Some((share, told)) = &hits
-        && *share > bound
-    {
-        let told_bound = format!(
-            "{}, since the prompts themselves repeat {}",
-            percent(bound),
-            percent(repeated)
-        );
-        reasons.push(found(Code::CacheWarm, told.clone(), Some(told_bound)));
-    }
     // What begins as nothing before it did is in no cache, whether anybody counts or not.
     let is_new = prefix(proof).is_some_and(|prefix| prefix.kept == 0);
-    if met.is_unseen || is_new {
+    if is_unseen || is_new {
         return reasons;
     }
     let refused = proof.filter(|proof| proof.possible && proof.success != Some(true));
@@ -130,6 +127,30 @@ pub fn caches(met: &Met<'_>) -> Vec<Reason> {
     reasons
 }
 
+/// That a load on a server of which nobody has a recipe found its prompts in the cache, by what the server tells; `None` where it did not, or
+/// where that is unknown.
+pub fn cache_warm(met: &Met<'_>) -> Option<Reason> {
+    let reason = warm(met, warm_share(met).as_ref())?;
+    Some(Reason {
+        advice: "Send other prompts (another `--seed`), or have the caches emptied before the load (`--flush-cache`), or start the \
+                 server anew or without its prefix cache."
+            .to_owned(),
+        ..reason
+    })
+}
+
+fn warm(met: &Met<'_>, hits: Option<&(f64, String)>) -> Option<Reason> {
+    let (bound, (share, told)) = (met.bound()?, hits?);
+    let told_bound = || {
+        format!(
+            "{}, since the prompts themselves repeat {}",
+            percent(bound),
+            percent(met.repeated.unwrap_or_default())
+        )
+    };
+    (*share > bound).then(|| found(Code::CacheWarm, told.clone(), Some(told_bound())))
+}
+
 /// What the prompts began with in the place of their own tokens.
 fn prefix(proof: Option<&ResetProof>) -> Option<&UniquePrefix> {
     proof?.unique_prefix.as_ref()
@@ -138,24 +159,21 @@ fn prefix(proof: Option<&ResetProof>) -> Option<&UniquePrefix> {
 /// The share of prompt tokens that came from the cache, and who says so. Of a chat template's own tokens nobody expects otherwise.
 fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
     let proof = met.proof;
-    let is_chat = met.launch.contact.dialect.protocol == Protocol::Chat
+    let is_chat = met.protocol == Protocol::Chat
         || met.scenario.workload.apply_chat_template
         || met.scenario.workload.dataset.is_templated();
-    let template = if is_chat {
-        TEMPLATE * met.requests.len() as f64
-    } else {
-        0.0
-    };
+    let template = if is_chat { TEMPLATE } else { BEGIN } * met.requests.len() as f64;
     // All prompts have it, so that an engine that keeps single tokens finds it for each but the first.
     let prefix = prefix(proof).map_or(0.0, |prefix| f64::from(prefix.tokens));
-    let common = template + prefix * met.requests.len() as f64 + warmed_up(met);
+    let begun = prefix * met.requests.len() as f64 + warmed_up(met);
     let ours: f64 = met
         .requests
         .iter()
         .map(|request| f64::from(request.prompt_sent()))
         .sum();
-    // An engine that cuts prompts into more tokens than we do may do so in what they repeat.
-    let surplus = |counted: f64| if is_chat { 0.0 } else { (counted - ours).max(0.0) };
+    // An engine that cuts prompts into more tokens than we do may do so in what they repeat, and tools and other words that a template says
+    // to each request are among them.
+    let common = |counted: f64| begun + template.max(counted - ours);
     let counted = proof.and_then(|proof| {
         let (hits, queries) = (proof.hits_in_window?, proof.queries_in_window?);
         let told = || {
@@ -164,14 +182,14 @@ fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
                 percent(hits / queries)
             )
         };
-        (queries > 0.0).then(|| ((hits - common - surplus(queries)).max(0.0) / queries, told()))
+        (queries > 0.0).then(|| ((hits - common(queries)).max(0.0) / queries, told()))
     });
     let reported = met
         .requests
         .iter()
         .filter_map(|request| request.usage?.prompt)
         .map(f64::from);
-    let answered = warm_in_answers(met, common + surplus(reported.sum()));
+    let answered = warm_in_answers(met, common(reported.sum()));
     // Of two that contradict each other the worse is believed.
     match (counted, answered) {
         (Some(counted), Some(answered)) if answered.0 > counted.0 => Some(answered),

@@ -15,7 +15,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use caches::{Met, caches};
+pub use caches::{Met, cache_warm, caches};
 pub use responses::{Responses, answers};
 pub use table::{Entry, TABLE, described, entry};
 

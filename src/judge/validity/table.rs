@@ -189,7 +189,7 @@ pub const TABLE: &[Entry] = &[
         only: &[],
         means: "Prompts that should be new to the engine were found in its prefix cache.",
         mend: "See that the caches are emptied before each cell (the reset may need a switch of the engine), have the recipe ask for `unique_prefixes`, or turn prefix caching off in the engine's arguments.",
-        bound: "`warm`: 0.05 of the prompt tokens above the share that the prompts repeat of each other; of a chat template's own 64 tokens, and of the prompt that warms up, nobody expects otherwise; of the engine's counters and what answers report, the worse counts; each point of a search is judged by itself, and a warm one ends it",
+        bound: "`warm`: 0.05 of the prompt tokens above the share that the prompts repeat of each other; of the first token, of a chat template's tokens (64, or as many as the server counts beyond ours), and of the prompt that warms up, nobody expects otherwise; of the engine's counters and what answers report, the worse counts; each point of a search is judged by itself, and a warm one ends it",
         source: "prefix hits near zero where the workload says cold",
         brings: &[WindowShort, NeverSteady],
     },

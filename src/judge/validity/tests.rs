@@ -311,15 +311,14 @@ fn codes_of_caches(cached: u32, hits: f64) -> Vec<Code> {
     });
     let proof = serde_json::from_value(proof).unwrap();
     let met = Met {
-        launch: &plan.launches[0],
+        protocol: Protocol::Completions,
         scenario: &plan.cells[0].scenario,
         bounds: &Bounds::default(),
         repeated: Some(0.0),
         proof: Some(&proof),
-        is_unseen: true,
         requests: &vec![request; 8],
     };
-    caches(&met).iter().map(|reason| reason.code).collect()
+    caches(&met, true).iter().map(|reason| reason.code).collect()
 }
 
 #[test]

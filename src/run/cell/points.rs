@@ -7,11 +7,10 @@ use crate::judge::metrics::{Basis, Metric};
 use crate::judge::search::{Hunt, Next};
 use crate::judge::validity::{self, Met};
 use crate::load::Driven;
-use crate::load::dataset::{Prompt, repeated_token_share};
 use crate::matrix::spec::search::Search;
 use crate::results::record::cell::{Definitions, FailureClass, Phase, ResetProof};
 use crate::results::record::search::SearchEnding;
-use crate::run::prompts::Stock;
+use crate::run::prompts::{Stock, repeated_share_of};
 use crate::run::sampling::Span;
 use crate::run::search::{judged, load_at};
 use crate::run::stop::Stop;
@@ -100,15 +99,16 @@ impl Course<'_> {
             let (telemetry, _) = ready.sampling.after(span, true).await;
             self.count_hits(telemetry.engine.as_ref());
             let mut point = judged(search, value, point.schedule, &requests, &basis, short.as_ref());
-            point.caches = validity::caches(&Met {
-                launch: self.launch,
+            let met = Met {
+                protocol,
                 scenario: &self.cell.scenario,
                 bounds,
                 repeated,
                 proof: self.summary.reset.as_ref(),
-                is_unseen: is_fresh && (is_first || are_apart && used <= stock.prepared.prompts.len()),
                 requests: &requests,
-            });
+            };
+            let is_unseen = is_fresh && (is_first || are_apart && used <= stock.prepared.prompts.len());
+            point.caches = validity::caches(&met, is_unseen);
             if best.is_none() || point.judged.holds && !point.is_warm() {
                 driven.requests = requests;
                 best = Some((driven, self.summary.reset.clone()));
@@ -152,15 +152,4 @@ impl Course<'_> {
             is_new || (proof.possible && proof.success == Some(true))
         })
     }
-}
-
-/// The share that so many prompts of the data set repeat of each other, from the place that earlier points reached; `None` where it is unknown.
-async fn repeated_share_of(stock: &Arc<Stock>, from: usize, count: usize) -> Option<f64> {
-    let stock = Arc::clone(stock);
-    let counting = tokio::task::spawn_blocking(move || {
-        let prompts = stock.prepared.prompts.iter().cycle().skip(from).take(count);
-        let prompts: Vec<Prompt> = prompts.cloned().collect();
-        repeated_token_share(&prompts, &stock.tokenizer).ok().flatten()
-    });
-    counting.await.expect("counting what repeats does not panic")
 }
