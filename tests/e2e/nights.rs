@@ -321,6 +321,44 @@ fn a_second_night_is_sent_away_and_a_killed_one_leaves_the_next_its_place() {
     bench.leaves_no_process();
 }
 
+#[test]
+fn a_history_that_is_a_pipe_or_a_link_is_refused_before_anything_is_measured() {
+    let bench = Bench::of(&small(5, 4));
+    let folder = bench.results().join("nightly");
+    fs::create_dir_all(&folder).expect("a folder can be made");
+    let history = folder.join("history-t.jsonl");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &history,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RWXU,
+        0,
+    )
+    .expect("a pipe can be made");
+    let refused = |why: &str| {
+        nightly(&bench, &GATE)
+            .exits(4)
+            .says("history-t.jsonl`: ")
+            .says(why)
+            .says("nothing was started");
+        let entries = fs::read_dir(bench.results()).expect("there are results");
+        assert_eq!(entries.count(), 1, "there is the folder of nights alone");
+    };
+    refused("it is no file");
+    bench.call(&["history", "t"]).exits(2).says("it is no plain file");
+    // Another matrix has none, and names are looked for in all of them.
+    bench
+        .call(&["history", "other"])
+        .exits(2)
+        .says("there is no night of `other`");
+    fs::remove_file(&history).expect("it can be removed");
+    let elsewhere = bench.path().join("elsewhere");
+    fs::write(&elsewhere, "").expect("a file can be written");
+    std::os::unix::fs::symlink(&elsewhere, &history).expect("a link can be made");
+    refused("it is a link");
+    assert_eq!(fs::read_to_string(&elsewhere).expect("it is there"), "");
+}
+
 /// The machine's facts of the baseline, changed.
 fn change_machine(bench: &Bench, fact: &str, value: &str) {
     let file = bench.matrix().with_file_name("m.baseline.json");

@@ -167,7 +167,7 @@ fn overlaps(error: StoreError) -> Refusal {
             "error: another night goes on{}\n  = help: wait until it is over; two at once would measure each other\n",
             pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
         ),
-        other => format!("error: {other}\n"),
+        other => format!("error: {other}\nnothing was started\n"),
     })
 }
 

@@ -10,7 +10,7 @@
 //! ```
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -40,15 +40,20 @@ impl Nights {
     /// Takes the nights of a matrix below `root`.
     ///
     /// # Errors
-    /// Another night goes on, or the disk refuses.
+    /// Another night goes on, the history is a link or no plain file, or the disk refuses.
     pub fn take(root: &Path, matrix: &str) -> Result<Self> {
         let folder = root.join(layout::NIGHTLY);
         fs::create_dir_all(&folder).tried("make the folder", &folder)?;
-        Ok(Self {
+        let nights = Self {
             _lock: Lock::take(&folder)?,
             folder,
             matrix: matrix.to_owned(),
-        })
+        };
+        let path = history_file(&nights.folder, &nights.matrix);
+        match open_file(OpenOptions::new().read(true).append(true), &path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).tried("open", &path),
+            Ok(_) | Err(_) => Ok(nights),
+        }
     }
 
     /// Puts a night into the history, in the place of an entry of the same run; it is on disk on return.
@@ -57,7 +62,7 @@ impl Nights {
     /// The disk refuses.
     pub fn record(&self, night: &Night) -> Result<PathBuf> {
         let path = history_file(&self.folder, &self.matrix);
-        let text = fs::read(&path).unwrap_or_default();
+        let text = contents(&path)?;
         // What a killed process left of a last line goes.
         let whole = text
             .iter()
@@ -136,6 +141,19 @@ fn history_file(folder: &Path, matrix: &str) -> PathBuf {
     ))
 }
 
+/// What a history holds; nothing where there is none.
+fn contents(path: &Path) -> Result<Vec<u8>> {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        reader::open_plain(path)?.read_to_end(&mut text)?;
+        Ok(text)
+    };
+    match read() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.tried("read", path),
+    }
+}
+
 /// Every night of a matrix below `root`, the oldest first, with what was passed over. A run counts once, as its last entry tells it and at
 /// the time of its first: files of older versions have an entry for each time that a run was resumed.
 ///
@@ -143,10 +161,7 @@ fn history_file(folder: &Path, matrix: &str) -> PathBuf {
 /// The disk refuses, or a newer `matrix` wrote a night.
 pub fn history(root: &Path, matrix: &str) -> Result<(Vec<Night>, Vec<String>)> {
     let path = history_file(&root.join(layout::NIGHTLY), matrix);
-    let text = match fs::read(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        read => read.tried("read", &path)?,
-    };
+    let text = contents(&path)?;
     // A last line that was torn may end within a letter.
     let text = String::from_utf8_lossy(&text);
     let (mut nights, mut doubts): (Vec<Night>, Vec<String>) = Default::default();
@@ -188,7 +203,7 @@ pub fn matrices(root: &Path) -> Vec<String> {
         .flatten();
     let told = entries.filter_map(|entry| {
         let is_history = entry.file_name().to_string_lossy().starts_with("history-");
-        let text = is_history.then(|| fs::read(entry.path()).ok()).flatten()?;
+        let text = is_history.then(|| contents(&entry.path()).ok()).flatten()?;
         let first = text.split(|byte| *byte == b'\n').next()?;
         Some(serde_json::from_slice::<Named>(first).ok()?.matrix)
     });
@@ -368,6 +383,39 @@ mod tests {
         assert_eq!(doubts, [] as [String; 0]);
         assert_eq!(matrices(root.path()), ["größe"]);
         assert_eq!(matrices(&root.path().join("elsewhere")), [] as [String; 0]);
+    }
+
+    #[test]
+    fn a_history_that_is_a_link_or_no_plain_file_is_refused_and_waited_for_by_nobody() {
+        let root = tempfile::tempdir().unwrap();
+        let path = Nights::take(root.path(), "größe")
+            .unwrap()
+            .record(&night("one"))
+            .unwrap();
+        let elsewhere = root.path().join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        let refused = || {
+            let error = Nights::take(root.path(), "größe").unwrap_err();
+            assert!(matches!(error, StoreError::Disk { .. }), "{error}");
+        };
+        refused();
+        assert_eq!(history(root.path(), "größe").unwrap().0, [night("one")]);
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        refused();
+        history(root.path(), "größe").unwrap_err();
+        assert_eq!(matrices(root.path()), [] as [String; 0]);
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        refused();
     }
 
     #[test]
