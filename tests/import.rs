@@ -459,6 +459,28 @@ fn files_that_hold_nothing_are_all_named_and_nothing_is_written() {
 }
 
 #[test]
+fn a_name_that_is_no_runs_is_refused_before_anything_is_read() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for name in ["nightly", "Nightly", "../outside", ".hidden"] {
+        let ran = matrix(&["import", "absent", "--name", name], folder.path());
+        assert_eq!(ran.code, Some(2), "{name}: {}", ran.stderr);
+        let said = format!("`{name}` cannot be the name of a run");
+        assert!(ran.stderr.contains(&said), "{name}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("absent"), "{name}: {}", ran.stderr);
+    }
+    assert!(!folder.path().join("results").exists());
+    let import = |name| matrix(&["import", &fixture("vllm.json"), "--name", name], folder.path());
+    assert_eq!(import("nightly-2").code, Some(0));
+    let again = import("nightly-2");
+    assert_eq!(again.code, Some(2), "{}", again.stderr);
+    assert!(
+        again.stderr.contains("choose another `--name`"),
+        "{}",
+        again.stderr
+    );
+}
+
+#[test]
 fn imported_names_break_out_of_no_report_and_steer_no_terminal() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let evil = "ev|il`<script>alert(1)</script>\u{1b}[31m\u{202e}";

@@ -24,6 +24,9 @@ use crate::results::store::{Beginning, Run, Store, StoreError};
 /// # Errors
 /// A file that cannot be read or holds no results; a run of that name; a disk that refuses.
 pub fn execute(args: &ImportArgs) -> Outcome {
+    if let Some(name) = &args.name {
+        Store::check_new(&args.results, &RunId::new(name)).map_err(refused)?;
+    }
     let readings = read(args)?;
     let name = args.name.as_deref().unwrap_or("imported");
     let keep = match args.figures_only {
@@ -38,13 +41,6 @@ pub fn execute(args: &ImportArgs) -> Outcome {
     let run = match &args.name {
         Some(name) => RunId::new(name),
         None => Store::new_run_id(&args.results, name, &redactor),
-    };
-    let refused = |error: StoreError| match error {
-        StoreError::Exists { path } => Refusal::usage(format!(
-            "error: `{}` exists; a run is never overwritten: choose another `--name`, or leave it out\n",
-            path.display()
-        )),
-        other => Refusal::unwritable(other.into()),
     };
     let store = Store::create(&args.results, &run, redactor).map_err(refused)?;
     let machine = Machine {
@@ -72,6 +68,20 @@ pub fn execute(args: &ImportArgs) -> Outcome {
             let _ = fs::remove_dir_all(store.folder());
             Err(Refusal::unwritable(error))
         }
+    }
+}
+
+/// Why a run of that name cannot be written.
+fn refused(error: StoreError) -> Refusal {
+    match error {
+        StoreError::Exists { path } => Refusal::usage(format!(
+            "error: `{}` exists; a run is never overwritten: choose another `--name`, or leave it out\n",
+            path.display()
+        )),
+        StoreError::Name { .. } => {
+            Refusal::usage(format!("error: `--name`: {error}\nnothing was imported\n"))
+        }
+        other => Refusal::unwritable(other.into()),
     }
 }
 

@@ -166,6 +166,11 @@ pub fn is_plain(name: &str) -> bool {
             .all(|letter| letter.is_alphanumeric() || matches!(letter, '.' | '-' | '_' | ' ' | '+'))
 }
 
+/// Whether a text can be the name of a run's folder: plain, and not that of the nights beside the runs, also where case does not count.
+pub fn is_run_name(name: &str) -> bool {
+    is_plain(name) && !name.eq_ignore_ascii_case(NIGHTLY)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

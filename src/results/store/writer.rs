@@ -90,6 +90,18 @@ impl Store {
         }
     }
 
+    /// Refuses what cannot be the name of a new run below `root`.
+    ///
+    /// # Errors
+    /// A run of that name exists, its name would leave `root`, or is one of the store's own.
+    pub fn check_new(root: &Path, run: &RunId) -> Result<()> {
+        let folder = folder_of(root, run)?;
+        match folder.exists() {
+            true => Err(StoreError::Exists { path: folder }),
+            false => Ok(()),
+        }
+    }
+
     /// A name for a new run of a matrix below `root`: `<matrix>-<UTC stamp>`, with a number where that is taken.
     pub fn new_run_id(root: &Path, matrix: &str, redactor: &Redactor) -> RunId {
         let name = format!("{}-{}", layout::slug(matrix, redactor), clock::stamp());
@@ -494,7 +506,7 @@ impl Store {
 }
 
 fn folder_of(root: &Path, run: &RunId) -> Result<PathBuf> {
-    if !layout::is_plain(run.as_str()) {
+    if !layout::is_run_name(run.as_str()) {
         return Err(StoreError::Name {
             name: run.to_string(),
             what: "a run",
