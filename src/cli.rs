@@ -504,6 +504,11 @@ pub fn report_command(run: &Path) -> String {
     format!("matrix report {}", word(&run.to_string_lossy()))
 }
 
+/// The command line that runs the matrix in a file.
+pub fn run_command(matrix: &Path) -> String {
+    format!("matrix run {}", word(&matrix.to_string_lossy()))
+}
+
 fn resumed(args: &[String], run: &str) -> String {
     let mut words = vec!["matrix".to_owned()];
     let mut args = args.iter().peekable();

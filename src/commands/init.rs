@@ -1,14 +1,14 @@
 //! `matrix init`: a first matrix, with the recipes, data and schemas it needs.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
 
-use crate::cli::{InitArgs, SchemaKind};
+use crate::cli::{self, InitArgs, SchemaKind};
 use crate::commands::{Outcome, Refusal, print, schema, shipped};
 use crate::exit::Exit;
+use crate::results::store::atomic;
 
 /// Writes the shipped files into a folder; what exists is left alone.
 ///
@@ -32,8 +32,8 @@ pub fn execute(args: &InitArgs) -> Outcome {
         said.push_str(&format!("{word} {}\n", file.display()));
     }
     said.push_str(&format!(
-        "try it: matrix run {}\n",
-        args.dir.join("matrices/demo.yaml").display()
+        "try it: {}\n",
+        cli::run_command(&args.dir.join("matrices/demo.yaml"))
     ));
     print(&said);
     Ok(Exit::Done)
@@ -43,13 +43,6 @@ fn write_new(file: &Path, text: &str) -> anyhow::Result<bool> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
     }
-    match fs::File::create_new(file) {
-        Ok(mut new) => {
-            new.write_all(text.as_bytes())
-                .with_context(|| format!("cannot write {}", file.display()))?;
-            Ok(true)
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(error).with_context(|| format!("cannot write {}", file.display())),
-    }
+    // What is there counts as finished the next time.
+    atomic::write_new(file, text.as_bytes()).with_context(|| format!("cannot write {}", file.display()))
 }

@@ -223,3 +223,35 @@ fn a_file_in_the_place_of_a_folder_is_a_wrong_flag() {
         .exits(2)
         .says("cannot make the folder");
 }
+
+/// What was cut off is no file that the next `init` would take for finished.
+#[test]
+fn a_disk_that_takes_no_whole_file_leaves_none_that_is_cut_off() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], SHORT));
+    // As on a full disk: a write beyond the limit fails once it is partly done.
+    let limited = ["sh", "-c", "trap '' XFSZ; ulimit -f 2; exec \"$@\"", "sh"];
+    let ran = bench.wrapped(&limited, &["init", "my files"]).output();
+    Ran::from(ran.expect("the binary runs"))
+        .exits(6)
+        .says("cannot write my files/");
+    bench.call(&["init", "whole"]).exits(0);
+    let same = |path: &str| {
+        let read = |folder: &str| fs::read(bench.path().join(folder).join(path)).ok();
+        (read("my files"), read("whole"))
+    };
+    let again = bench
+        .call(&["init", "my files"])
+        .exits(0)
+        .shows("try it: matrix run 'my files/matrices/demo.yaml'");
+    let paths = again
+        .stdout
+        .lines()
+        .filter_map(|line| line.split_once(" my files/"));
+    let mut count = 0;
+    for (_, path) in paths {
+        let (limited, whole) = same(path);
+        assert!(limited.is_some() && limited == whole, "{path}");
+        count += 1;
+    }
+    assert!(count > 10, "{}", again.stdout);
+}

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
+use tempfile::{NamedTempFile, PersistError};
+
 use crate::base::unfinished;
 
 /// How the names of files begin that are not whole yet.
@@ -38,8 +40,29 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_with(path, |file| file.write_all(bytes))
 }
 
+/// Puts `bytes` at `path`, whole or not at all, where nothing is yet; `false` where something is, which stays.
+pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    if path.symlink_metadata().is_ok() {
+        return Ok(false);
+    }
+    let put = |file: NamedTempFile| file.persist_noclobber(path);
+    match place(path, |file| file.write_all(bytes), put) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        written => written.map(|()| true),
+    }
+}
+
 /// Like [`write()`], for content that is made while it is written.
 pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    place(path, fill, |file| file.persist(path))
+}
+
+/// Fills a file of another name in the folder of `path`, and has `put` give it its own.
+fn place(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+    put: impl FnOnce(NamedTempFile) -> Result<File, PersistError>,
+) -> io::Result<()> {
     #[cfg(test)]
     trace::note(path)?;
     let _writing = WRITING.read().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +75,7 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -
     unfinished::hold(file.as_file());
     fill(file.as_file_mut())?;
     file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
+    put(file).map_err(|error| error.error)?;
     sync_folder(folder)
 }
 
@@ -132,6 +155,16 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         write(&path, b"new").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_new_file_takes_the_place_of_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        assert!(write_new(&path, b"one").unwrap());
+        assert!(!write_new(&path, b"two").unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"one");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]
