@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::judge::validity::{self, Entry, Evidence};
 use crate::matrix::plan::Measurement;
 use crate::matrix::spec::select::Selector;
+use crate::matrix::spec::source::nearest;
 use crate::report;
 use crate::results::record::cell::Summary;
 use crate::results::record::validity::{Code, Validity};
@@ -42,11 +43,11 @@ pub fn execute(args: &ExplainArgs) -> Outcome {
         return Ok(Exit::Done);
     }
     let usage = |error: store::StoreError| Refusal::usage(format!("error: {error}\n"));
-    let run = named(args)?;
+    let run = named(args).map_err(|refusal| with_code(refusal, args))?;
     for doubt in &run.doubts {
         complain(&format!("warning: {}\n", report::plain(doubt)));
     }
-    let chosen = chosen(args, &run)?;
+    let chosen = chosen(args, &run).map_err(|refusal| with_code(refusal, args))?;
     let mut judged = Vec::new();
     for summary in chosen {
         judged.push((summary, judgement(&run, summary).map_err(usage)?));
@@ -89,6 +90,23 @@ pub fn execute(args: &ExplainArgs) -> Outcome {
 /// The code of that name.
 fn code_named(name: &str) -> Option<Code> {
     Code::ALL.iter().copied().find(|code| code.name() == name)
+}
+
+/// A refusal of what names no cell, with the code that was meant, if one is near enough.
+fn with_code(refusal: Refusal, args: &ExplainArgs) -> Refusal {
+    // With a run the argument names cells.
+    let asked = args.cell.as_deref().filter(|_| args.run.is_none());
+    let codes = Code::ALL.iter().map(|code| code.name());
+    match asked.and_then(|asked| nearest(asked, codes)) {
+        None => refusal,
+        Some(code) => Refusal {
+            message: format!(
+                "{}  = help: did you mean the code `{code}`? `matrix explain --codes` prints them all\n",
+                refusal.message
+            ),
+            ..refusal
+        },
+    }
 }
 
 /// The names of the codes that may come with one.

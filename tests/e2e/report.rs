@@ -255,3 +255,21 @@ fn a_disk_that_takes_no_whole_file_leaves_none_that_is_cut_off() {
     }
     assert!(count > 10, "{}", again.stdout);
 }
+
+#[test]
+fn a_code_that_is_misspelt_is_answered_with_the_nearest() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], SHORT));
+    let meant = "did you mean the code `host-busy`?";
+    let misspelt = |more: &[&str]| {
+        let args = [&["explain", "host-bussy"][..], more].concat();
+        bench.call(&args).exits(2)
+    };
+    misspelt(&[]).says("there is no run").says(meant);
+    bench.run(&[]).exits(0);
+    misspelt(&[]).says("no measured cell").says(meant);
+    let run = bench.run_folder();
+    let of_run = misspelt(&["--run", &run.display().to_string()]);
+    assert!(!of_run.stderr.contains("the code"), "{}", of_run.stderr);
+    let far = bench.call(&["explain", "engine=zzz,scenario=none"]).exits(2);
+    assert!(!far.stderr.contains("the code"), "{}", far.stderr);
+}
