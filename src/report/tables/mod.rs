@@ -340,6 +340,7 @@ pub(crate) fn status(shown: &Shown<'_>) -> String {
     let all = shown.summaries.len();
     let done = shown.done().count();
     let is_invalid = shown.verdict() == Verdict::Invalid;
+    let counted = shown.counted().count();
     match (done, all) {
         (_, 0) => "not measured".to_owned(),
         (1, 1) if is_invalid => "invalid".to_owned(),
@@ -349,6 +350,9 @@ pub(crate) fn status(shown: &Shown<'_>) -> String {
             .last()
             .map_or_else(String::new, |summary| ended(summary)),
         (done, all) if done == all && is_invalid => format!("invalid, n={all}"),
+        (done, all) if done == all && counted < all => {
+            format!("done, n={counted}, {} invalid", all - counted)
+        }
         (done, all) if done == all => format!("done, n={all}"),
         (done, all) => format!("{done} of {all} done"),
     }

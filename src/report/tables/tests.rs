@@ -503,3 +503,18 @@ fn a_rough_value_is_marked_in_the_first_table_too() {
         table.notes
     );
 }
+
+#[test]
+fn the_number_beside_a_status_is_that_of_the_measurements_that_count() {
+    let mut case = Case::new("a", "bf16", 1, 4000.0).again(4100.0).again(4200.0);
+    assert_eq!(status(&case.shown()), "done, n=3");
+    case.summaries[1].validity = Some(Validity {
+        verdict: Verdict::Invalid,
+        reasons: Vec::new(),
+    });
+    assert_eq!(status(&case.shown()), "done, n=2, 1 invalid");
+    for summary in &mut case.summaries {
+        summary.validity.get_or_insert_default().verdict = Verdict::Invalid;
+    }
+    assert_eq!(status(&case.shown()), "invalid, n=3");
+}
