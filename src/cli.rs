@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rustix::process::geteuid;
 
+use crate::base::ids::RunId;
 use crate::base::own;
 use crate::matrix::spec::gpus::GpuList;
 use crate::matrix::spec::select::Selector;
@@ -507,6 +508,11 @@ pub fn report_command(run: &Path) -> String {
 /// The command line that runs the matrix in a file.
 pub fn run_command(matrix: &Path) -> String {
     format!("matrix run {}", word(&matrix.to_string_lossy()))
+}
+
+/// The command line that goes on with a run of the matrix in a file.
+pub fn resume_of(matrix: &Path, run: &RunId) -> String {
+    format!("{} --resume {}", run_command(matrix), word(run.as_str()))
 }
 
 fn resumed(args: &[String], run: &str) -> String {

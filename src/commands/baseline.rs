@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::clock;
 use crate::base::ids::CellKey;
+use crate::cli;
 use crate::cli::compare::{BaselineAction, BaselineArgs, BaselineMove};
 use crate::commands::compare::{gates, noise_of, of_run};
 use crate::commands::{Outcome, Refusal, print, read, refused};
@@ -11,10 +12,11 @@ use crate::exit::Exit;
 use crate::judge::compare::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
 use crate::judge::compare::stored;
 use crate::matrix::plan::arms::BASELINE;
-use crate::matrix::plan::{Launch, Plan};
+use crate::matrix::plan::{Launch, Plan, Start};
+use crate::report;
 use crate::results::record::FORMAT;
-use crate::results::record::side::{Accepted, Baseline, Noise, Side, SideCell};
-use crate::results::store::{self, StoreError};
+use crate::results::record::side::{Accepted, Baseline, Excluded, Noise, Side, SideCell};
+use crate::results::store::{self, Run, StoreError};
 
 /// Sets, shows or moves a baseline.
 ///
@@ -133,10 +135,8 @@ fn to(
         .retain(|_, cell| cell.refused().is_none() && !is_twin(cell));
     crate::commands::complain(&refusals.concat());
     if !plan.paired {
-        crate::commands::complain(&too_few_starts(
-            &side,
-            noise_of(&moved.places.cache(), &side).as_ref(),
-        ));
+        let few = too_few_starts(&side, noise_of(&moved.places.cache(), &side).as_ref());
+        crate::commands::complain(&few.map_or_else(String::new, |few| few.told(&run, &moved.matrix)));
     }
     if side.cells.is_empty() {
         return Err(Refusal::usage(format!(
@@ -168,8 +168,61 @@ fn to(
     Ok(Exit::Done)
 }
 
-/// A note on the cells of a baseline that have too few starts for any verdict; empty where none has.
-fn too_few_starts(side: &Side, noise: Option<&Noise>) -> String {
+/// Cells of a baseline that have too few starts for any verdict.
+struct TooFewStarts<'a> {
+    /// How many of how many cells.
+    few: usize,
+    all: usize,
+    /// The first of them, with its starts that count.
+    first: &'a CellKey,
+    starts: usize,
+    /// The fewest starts that its verdicts take.
+    least: usize,
+    /// Why the first of its measurements does not count that does not.
+    excluded: Option<&'a Excluded>,
+    /// Whether the noise of the host is known for all of them.
+    is_noise_known: bool,
+}
+
+impl TooFewStarts<'_> {
+    /// What nights do with such a baseline, and what helps.
+    fn told(&self, run: &Run, matrix: &Path) -> String {
+        let Self {
+            few, first, starts, ..
+        } = self;
+        let needed = match self.is_noise_known {
+            true => "three starts",
+            false => {
+                "five starts (three where the noise of this host is known, which `matrix noise` measures)"
+            }
+        };
+        let is_of_first = |start: &&Start| start.cells.iter().any(|measured| measured.cell == **first);
+        let planned = run.plan.starts.iter().filter(is_of_first).count();
+        let help = match planned >= self.least && planned > *starts {
+            true => format!(
+                "{} of the {planned} starts that were planned {} not count{}; `{} --failed` measures again what failed or is invalid, and `--retry-invalid` does so at once",
+                planned - starts,
+                if planned - starts == 1 { "does" } else { "do" },
+                self.excluded.map_or_else(String::new, |excluded| format!(
+                    " ({})",
+                    report::plain(&excluded.reason)
+                )),
+                cli::resume_of(matrix, &run.about.run),
+            ),
+            false => "measure with `repeats: { starts: 5 }`".to_owned(),
+        };
+        format!(
+            "note: {few} of {} too few starts that count, such as {first} with {starts}: of such a cell a night judges nothing but suspects, by fresh starts (exit code 5 where it judges nothing), until the baseline has {needed} of a cell; {help}\n",
+            match self.all {
+                1 => "1 cell has".to_owned(),
+                all => format!("{all} cells have"),
+            }
+        )
+    }
+}
+
+/// The cells of a baseline that have too few starts for any verdict; `None` where none has.
+fn too_few_starts<'a>(side: &'a Side, noise: Option<&Noise>) -> Option<TooFewStarts<'a>> {
     let lacks = |key: &CellKey, cell: &SideCell| {
         let of_gate = |gate: &String| {
             let is_known = noise
@@ -181,29 +234,24 @@ fn too_few_starts(side: &Side, noise: Option<&Noise>) -> String {
                 STARTS_NOISE_UNKNOWN
             };
             let starts = cell.starts(gate).len();
-            (starts < least).then_some((starts, is_known))
+            (starts < least).then_some((starts, least, is_known))
         };
         cell.gates.iter().filter_map(of_gate).min()
     };
     let cells = side.cells.iter();
-    let few: Vec<(&CellKey, (usize, bool))> = cells
+    let few: Vec<(&CellKey, (usize, usize, bool))> = cells
         .filter_map(|(key, cell)| Some((key, lacks(key, cell)?)))
         .collect();
-    let Some((first, (starts, _))) = few.first() else {
-        return String::new();
-    };
-    let needed = match few.iter().all(|(_, (_, is_known))| *is_known) {
-        true => "three starts",
-        false => "five starts (three where the noise of this host is known, which `matrix noise` measures)",
-    };
-    format!(
-        "note: {} of {} too few starts that count, such as {first} with {starts}: nights will not be judged (exit code 5) until the baseline has {needed} of a cell; measure with `repeats: {{ starts: 5 }}`\n",
-        few.len(),
-        match side.cells.len() {
-            1 => "1 cell has".to_owned(),
-            all => format!("{all} cells have"),
-        }
-    )
+    let (first, (starts, least, _)) = *few.first()?;
+    Some(TooFewStarts {
+        few: few.len(),
+        all: side.cells.len(),
+        first,
+        starts,
+        least,
+        excluded: side.cells[first].excluded.first(),
+        is_noise_known: few.iter().all(|(_, (.., is_known))| *is_known),
+    })
 }
 
 fn shown(path: &Path, baseline: &Baseline) -> String {

@@ -506,7 +506,7 @@ fn a_run_of_noise_is_not_the_newest_of_its_matrix() {
         .call(&["baseline", "set", "matrices/m.yaml", "--reason", "first"])
         .exits(0)
         .shows(&format!("cells of `{own}`"))
-        .says("nights will not be judged (exit code 5) until the baseline has five starts");
+        .says("(exit code 5 where it judges nothing), until the baseline has five starts");
     quiet(&bench);
     let accept = |run: &str| {
         let args = ["baseline", "accept", "matrices/m.yaml", run, "--reason", "noise"];

@@ -405,6 +405,48 @@ fn a_new_host_name_hides_no_loss_and_a_power_limit_gives_no_verdict() {
     bench.leaves_no_process();
 }
 
+/// Makes the first measurement of a start invalid.
+fn spoil(run: &Path, start: u32) {
+    let folders = fs::read_dir(run.join("cells")).expect("the run has cells");
+    let folder = folders
+        .map(|folder| folder.expect("it can be read").path())
+        .find(|folder| folder.to_string_lossy().ends_with(&format!("-s{start}-r1")))
+        .expect("the start has a measurement");
+    let path = folder.join("summary.json");
+    let text = fs::read_to_string(&path).expect("it has a summary");
+    let mut summary: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    summary["validity"]["verdict"] = "invalid".into();
+    fs::write(&path, summary.to_string()).expect("a file can be written");
+}
+
+#[test]
+fn a_start_that_does_not_count_is_told_with_what_measures_it_again() {
+    let set = |bench: &Bench| {
+        let set = ["baseline", "set", "matrices/m.yaml", "--reason", "test"];
+        bench.call(&[&set[..], &GATE[..]].concat()).exits(0)
+    };
+    let five = Bench::of(&small(5, 10).replace("starts: 3", "starts: 5"));
+    five.run(&[]).exits(0);
+    let run = five.run_folder();
+    spoil(&run, 3);
+    let name = run.file_name().expect("it has a name").to_string_lossy();
+    let told = set(&five)
+        .says("1 of 1 cell has too few starts that count")
+        .says(" with 4: of such a cell a night judges nothing but suspects, by fresh starts")
+        .says("1 of the 5 starts that were planned does not count")
+        .says(&format!(
+            "`matrix run matrices/m.yaml --resume {name} --failed` measures again"
+        ))
+        .says("`--retry-invalid`");
+    assert!(!told.stderr.contains("measure with `repeats"), "{}", told.stderr);
+    five.call(&["report", "t"]).exits(0).shows("done, n=4, 1 invalid");
+    let three = Bench::of(&small(5, 10));
+    three.run(&[]).exits(0);
+    set(&three)
+        .says(" with 3: ")
+        .says("measure with `repeats: { starts: 5 }`");
+}
+
 #[test]
 fn a_goodput_of_another_slo_is_not_judged_at_night() {
     let of_slo = |ttft: &str| {
