@@ -115,6 +115,14 @@ pub struct Places {
     pub cache: Option<PathBuf>,
 }
 
+impl Cli {
+    /// The command line that this process was given; one that cannot be read is told on the standard streams, and ends the process.
+    pub fn read() -> Self {
+        let args: Vec<_> = std::env::args_os().collect();
+        Self::try_parse_from(&args).unwrap_or_else(|error| bench::foreign::with_tips(error, &args).exit())
+    }
+}
+
 impl Command {
     /// Whether signals are handled for it; what serves or becomes another program takes them as they come.
     pub const fn catches_signals(&self) -> bool {

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use matrix::cli::Cli;
 use matrix::commands;
 
@@ -11,7 +10,7 @@ use matrix::commands;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     commands::log::start(&cli.log);
     let outcome = match cli.command.catches_signals() {
         true => commands::supervised(cli),

@@ -4,6 +4,7 @@
 //! "unexpected argument", and none is ignored. Where absence and the default differ for a refusal, the flag is an `Option`.
 
 mod arrivals;
+pub(super) mod foreign;
 mod limits;
 mod pictures;
 mod rows;

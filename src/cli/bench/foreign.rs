@@ -1,0 +1,175 @@
+//! Flags and backends as `vllm bench serve` and other tools call them, and what they are called here.
+
+use std::ffi::OsString;
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory};
+
+use crate::cli::Cli;
+use crate::matrix::spec::source::nearest;
+
+/// Flags of other tools, and what does the same here.
+const FLAGS: [(&str, &[&str]); 12] = [
+    ("--input-len", &["--random-input-len"]),
+    ("--output-len", &["--random-output-len"]),
+    ("--max-tokens", &["--random-output-len"]),
+    ("--range-ratio", &["--random-range-ratio"]),
+    ("--num-requests", &["--num-prompts"]),
+    ("--concurrency", &["--max-concurrency"]),
+    ("--rate", &["--request-rate"]),
+    ("--save-result", &["--output-file", "--vllm-json"]),
+    ("--result-dir", &["--output-file", "--vllm-json"]),
+    ("--result-filename", &["--output-file", "--vllm-json"]),
+    ("--endpoint", &["--backend", "--base-url"]),
+    ("--url", &["--base-url"]),
+];
+
+/// Backends of other tools, and which of ours send the same requests.
+const BACKENDS: [(&str, &str); 2] = [("openai", "vllm"), ("openai-chat", "vllm-chat")];
+
+/// The error with tips on what `matrix bench` calls the flag or backend that it does not know. Only flags that the help shows are named.
+pub(in crate::cli) fn with_tips(error: clap::Error, args: &[OsString]) -> clap::Error {
+    let is_bench = args
+        .iter()
+        .skip(1)
+        .find(|arg| !arg.to_string_lossy().starts_with('-'))
+        .is_some_and(|command| command == "bench");
+    match (is_bench, error.kind()) {
+        (true, ErrorKind::UnknownArgument) => with_flags(error),
+        (true, ErrorKind::InvalidValue) => with_backend(error),
+        _ => error,
+    }
+}
+
+fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn with_flags(mut error: clap::Error) -> clap::Error {
+    let Some(asked) = text(&error, ContextKind::InvalidArg).filter(|asked| asked.starts_with("--")) else {
+        return error;
+    };
+    let all = Cli::command();
+    let shown = shown(&all);
+    let known = FLAGS.iter().find(|(theirs, _)| *theirs == asked);
+    let own: Vec<String> = match known {
+        Some((_, ours)) => ours.iter().map(|flag| (*flag).to_owned()).collect(),
+        None => nearest(&asked, shown.iter().map(String::as_str))
+            .map(str::to_owned)
+            .into_iter()
+            .collect(),
+    };
+    let suggested = text(&error, ContextKind::SuggestedArg);
+    if known.is_none() && suggested.is_some_and(|suggested| shown.contains(&suggested)) {
+        return error;
+    }
+    error.remove(ContextKind::SuggestedArg);
+    // It is that of the flag that was suggested.
+    let usage = all.find_subcommand("bench").cloned();
+    if let Some(bench) = usage {
+        let usage = bench.bin_name("matrix bench").render_usage();
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    }
+    if !own.is_empty() {
+        let flags: Vec<String> = own.iter().map(|flag| format!("'{flag}'")).collect();
+        let tip = format!("`matrix bench` has {} for that", flags.join(" or "));
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![StyledStr::from(tip)]),
+        );
+    }
+    error
+}
+
+fn with_backend(mut error: clap::Error) -> clap::Error {
+    let is_backend = text(&error, ContextKind::InvalidArg).is_some_and(|flag| flag.starts_with("--backend"));
+    let asked = text(&error, ContextKind::InvalidValue);
+    let ours = BACKENDS
+        .iter()
+        .find(|(theirs, _)| is_backend && asked.as_deref() == Some(*theirs));
+    if let Some((theirs, ours)) = ours {
+        error.remove(ContextKind::SuggestedValue);
+        let tip = format!("the requests of '{theirs}' are those of '{ours}'");
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![StyledStr::from(tip)]),
+        );
+    }
+    error
+}
+
+/// The flags that the help of `matrix bench` shows.
+fn shown(all: &Command) -> Vec<String> {
+    let bench = all.find_subcommand("bench");
+    let args = bench.into_iter().flat_map(Command::get_arguments);
+    args.filter(|arg| !arg.is_hide_set())
+        .filter_map(|arg| Some(format!("--{}", arg.get_long()?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn told(args: &[&str]) -> String {
+        let args: Vec<OsString> = ["matrix", "bench"]
+            .iter()
+            .chain(args)
+            .map(OsString::from)
+            .collect();
+        let error = Cli::try_parse_from(&args).expect_err("the flag is unknown");
+        with_tips(error, &args).to_string()
+    }
+
+    #[test]
+    fn flags_of_other_tools_are_answered_with_ours_which_the_help_shows() {
+        let all = Cli::command();
+        let shown = shown(&all);
+        for (theirs, ours) in FLAGS {
+            let told = told(&[theirs, "1"]);
+            assert!(
+                told.contains(&format!("unexpected argument '{theirs}'")),
+                "{told}"
+            );
+            for flag in ours {
+                assert!(told.contains(&format!("'{flag}'")), "{told}");
+                assert!(shown.iter().any(|known| known == flag), "{flag}");
+            }
+            assert!(
+                !told.contains("similar") && told.contains("Usage: matrix bench"),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_tip_names_a_hidden_flag_and_a_slip_is_answered_with_the_flag_that_was_meant() {
+        for unknown in ["--rust-clients", "--rust-worker-thread-count"] {
+            let told = told(&[unknown]);
+            assert!(
+                !told.contains("'--rust-client'") && !told.contains("'--rust-worker-threads'"),
+                "{told}"
+            );
+        }
+        assert!(told(&["--num-promts", "1"]).contains("'--num-prompts'"));
+        assert!(told(&["--result-rate", "1"]).contains("'--request-rate'"));
+    }
+
+    #[test]
+    fn backends_of_other_tools_are_answered_with_ours() {
+        for (theirs, ours) in BACKENDS {
+            let told = told(&["--backend", theirs]);
+            assert!(
+                told.contains(&format!("'{theirs}' are those of '{ours}'")),
+                "{told}"
+            );
+        }
+        assert!(!told(&["--backend", "other"]).contains("are those of"));
+    }
+}
