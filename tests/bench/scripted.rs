@@ -266,7 +266,11 @@ fn answers_that_are_not_what_was_asked_for_are_named() {
 /// Twenty requests for 32 tokens each that may end early, to a server whose every other answer ends otherwise: what was said.
 fn ended(words_of_others: usize, end: &Value) -> Ran {
     let turn = |place: usize| {
-        let count = if place.is_multiple_of(2) { 20 } else { words_of_others };
+        let count = if place.is_multiple_of(2) {
+            20
+        } else {
+            words_of_others
+        };
         let mut events = words(count);
         events[count - 1] = text(&format!(" {place}"));
         events.push(match place % 2 {
