@@ -23,6 +23,8 @@ mod tests;
 mod throughput;
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -147,21 +149,23 @@ pub fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definitions, F
     ])
 }
 
-/// The figures of these sets, at the same time, as each reads all events several times.
+/// The figures of these sets, as many at the same time as there are cores: each reads all events several times, and holds many of them.
 pub fn sets_of<const N: usize>(requests: &[Request], basis: &Basis, sets: [Set; N]) -> [Figures; N] {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let made: [OnceLock<Figures>; N] = [const { OnceLock::new() }; N];
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(place) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|place| *place < N) {
+            made[place].get_or_init(|| figures_of(requests, basis, sets[place]));
+        }
+    };
     thread::scope(|scope| {
-        let started = sets.map(|set| {
-            let figures = move || figures_of(requests, basis, set);
-            (set, thread::Builder::new().spawn_scoped(scope, figures))
-        });
-        started.map(|(set, started)| match started {
-            Ok(figures) => figures
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            // No thread could be started.
-            Err(_) => figures_of(requests, basis, set),
-        })
-    })
+        // Where no more threads can be started, those that there are do all.
+        let start = |_: &usize| thread::Builder::new().spawn_scoped(scope, work).is_ok();
+        let _started = (1..cores.min(N)).take_while(start).count();
+        work();
+    });
+    made.map(|figures| figures.into_inner().unwrap_or_default())
 }
 
 fn figures_of(requests: &[Request], basis: &Basis, set: Set) -> Figures {
