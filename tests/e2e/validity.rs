@@ -71,12 +71,12 @@ fn what_an_engine_does_wrong_is_found() {
     let load = "  - random-1k-1k: { prompts: 12, input_len: 48, output_len: 24, concurrency: 4 }\n";
     let bench = planted(
         &[
-            ("errors", "vllm", "--http-error-every, 3"),
-            ("short", "vllm", "--early-end, 50%"),
-            ("chunks", "vllm", "--merge-chunks, 4"),
-            ("renamed", "vllm", "--rename-after, 4"),
-            ("restarted", "vllm", "--forget-metrics-after, 4"),
-            ("good", "vllm", "\"--seed=2\""),
+            ("errors", "vllm", "--http-error-every, 3, --step=8ms"),
+            ("short", "vllm", "--early-end, 50%, --step=8ms"),
+            ("chunks", "vllm", "--merge-chunks, 4, --step=8ms"),
+            ("renamed", "vllm", "--rename-after, 4, --step=8ms"),
+            ("restarted", "vllm", "--forget-metrics-after, 4, --step=8ms"),
+            ("good", "vllm", "\"--seed=2\", --step=8ms"),
         ],
         load,
     );
