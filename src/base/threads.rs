@@ -105,6 +105,18 @@ fn pids_max() -> Option<u64> {
         .min()
 }
 
+/// Does the same work on as many threads as there are cores, on `most` of them at most; where no more can be started, those that there are
+/// do all.
+pub fn on_all_cores(most: usize, work: impl Fn() + Sync) {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let work = &work;
+    thread::scope(|scope| {
+        let start = |_: &usize| thread::Builder::new().spawn_scoped(scope, work).is_ok();
+        let _started = (1..cores.min(most)).take_while(start).count();
+        work();
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
+use crate::base::threads;
 use crate::load::dataset::tokenizer::{CleanUp, Tokenizer};
 use crate::load::dataset::words::Words;
 use crate::load::dataset::{Content, Prompt};
@@ -208,8 +208,7 @@ pub(super) fn on_all_cores<M>(
     means: impl Fn() -> M + Sync,
     work: impl Fn(&mut Request, &mut M) + Sync,
 ) {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let others = cores.min(requests.len()).saturating_sub(1);
+    let count = requests.len();
     let left = Mutex::new(requests.iter_mut());
     let all = || {
         let mut means = means();
@@ -221,12 +220,7 @@ pub(super) fn on_all_cores<M>(
             }
         }
     };
-    thread::scope(|scope| {
-        // Where no more threads can be started, those that there are do all.
-        let start = |_: &usize| thread::Builder::new().spawn_scoped(scope, all).is_ok();
-        let _started = (0..others).take_while(start).count();
-        all();
-    });
+    threads::on_all_cores(count, all);
 }
 
 fn count_output(request: &mut Request, words: &mut Words<'_>) {

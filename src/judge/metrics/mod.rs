@@ -25,7 +25,6 @@ mod throughput;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
 
 pub use cache::{CacheHits, CacheTiers, cache_hits};
@@ -40,6 +39,7 @@ pub use stats::{Statistics, percentile};
 pub use steady::{SteadyState, steady_state};
 pub use throughput::{Rates, rates};
 
+use crate::base::threads::on_all_cores;
 use crate::matrix::plan::{Cell, Launch, Protocol};
 use crate::matrix::spec::scenario::Slo;
 use crate::matrix::spec::workload::Profile;
@@ -151,7 +151,6 @@ pub fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definitions, F
 
 /// The figures of these sets, as many at the same time as there are cores: each reads all events several times, and holds many of them.
 pub fn sets_of<const N: usize>(requests: &[Request], basis: &Basis, sets: [Set; N]) -> [Figures; N] {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
     let made: [OnceLock<Figures>; N] = [const { OnceLock::new() }; N];
     let next = AtomicUsize::new(0);
     let work = || {
@@ -159,12 +158,7 @@ pub fn sets_of<const N: usize>(requests: &[Request], basis: &Basis, sets: [Set; 
             made[place].get_or_init(|| figures_of(requests, basis, sets[place]));
         }
     };
-    thread::scope(|scope| {
-        // Where no more threads can be started, those that there are do all.
-        let start = |_: &usize| thread::Builder::new().spawn_scoped(scope, work).is_ok();
-        let _started = (1..cores.min(N)).take_while(start).count();
-        work();
-    });
+    on_all_cores(N, work);
     made.map(|figures| figures.into_inner().unwrap_or_default())
 }
 
