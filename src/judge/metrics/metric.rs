@@ -128,6 +128,14 @@ pub enum Better {
 }
 
 impl Metric {
+    /// Whether it counts requests or tokens, so that it is a whole number.
+    pub const fn is_count(self) -> bool {
+        matches!(
+            self,
+            Self::Completed | Self::Failed | Self::Tokens(_) | Self::PeakConcurrency
+        )
+    }
+
     /// Every figure, in the order of reports.
     pub fn all() -> impl Iterator<Item = Self> {
         let counts = [Self::Duration, Self::Due, Self::Completed, Self::Failed];

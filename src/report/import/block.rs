@@ -266,11 +266,7 @@ impl Block {
             }
         };
         let decimals = value.split_once('.').map_or(0, |(_, digits)| digits.len());
-        let is_count = matches!(
-            metric,
-            Metric::Completed | Metric::Failed | Metric::Tokens(_) | Metric::PeakConcurrency
-        );
-        let half = match is_count {
+        let half = match metric.is_count() {
             true => 0.0,
             false => 0.5 * scale * 0.1_f64.powi(i32::try_from(decimals).unwrap_or(0)),
         };

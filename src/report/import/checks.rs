@@ -66,6 +66,16 @@ struct Range {
 }
 
 impl Range {
+    /// Where the figure of a metric lies that is told as `value`.
+    fn of_metric(metric: Metric, printed: Printed, value: f64) -> Self {
+        // Files for programs may be rounded too.
+        let half = match printed.half == 0.0 && !metric.is_count() {
+            true => half_digit(value),
+            false => printed.half,
+        };
+        Self::of(Printed { half, ..printed }, value)
+    }
+
     fn of(printed: Printed, value: f64) -> Self {
         // Digits that are all written may still differ in the last one of a sum.
         let slack = printed.half * (1.0 + 1e-6) + value.abs() * 1e-9;
@@ -106,6 +116,23 @@ impl Range {
     }
 }
 
+/// Half of the last digit that a number is written with; a whole one is taken to have one decimal.
+fn half_digit(value: f64) -> f64 {
+    let written = value.to_string();
+    let decimals = written.split_once('.').map_or(1, |(_, digits)| digits.len());
+    0.5 * 0.1_f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX))
+}
+
+/// Two numbers with the fewest decimals that tell them apart, at least two.
+fn told_apart(one: f64, other: f64) -> [String; 2] {
+    let with = |decimals: usize| [one, other].map(|value| format!("{value:.decimals$}"));
+    let enough = (2..16).find(|decimals| {
+        let [one, other] = with(*decimals);
+        one != other
+    });
+    with(enough.unwrap_or(2))
+}
+
 struct Checks<'a> {
     found: &'a Found,
     warnings: Vec<Warning>,
@@ -118,7 +145,7 @@ const fn time(statistic: Statistic, sample: Sample) -> Metric {
 impl Checks<'_> {
     fn printed(&self, metric: Metric) -> Option<(Range, u32)> {
         let printed = *self.found.figures.get(&metric)?;
-        Some((Range::of(printed, printed.value?), printed.line))
+        Some((Range::of_metric(metric, printed, printed.value?), printed.line))
     }
 
     fn range(&self, metric: Metric) -> Option<Range> {
@@ -134,13 +161,13 @@ impl Checks<'_> {
         if let (Some((printed, line)), Some(computed)) = (self.printed(metric), computed)
             && !printed.meets(computed)
         {
-            let (said, label) = (printed.middle(), metric.label());
+            let label = metric.label();
             let unit = metric.unit().symbol();
-            let come = computed.middle();
+            let [said, come] = told_apart(printed.middle(), computed.middle());
             self.warn(
                 line,
                 About::Figures,
-                format!("{label} is {said:.2} {unit}, and {from} come to {come:.2}"),
+                format!("{label} is {said} {unit}, and {from} come to {come}"),
             );
         }
     }
@@ -150,12 +177,11 @@ impl Checks<'_> {
         if let (Some((low, line)), Some(high)) = (self.printed(lower), self.range(upper))
             && low.low > high.high
         {
+            let [above, below] = told_apart(low.middle(), high.middle());
             let says = format!(
-                "{} is {:.2} {unit}, above {} with {:.2} {unit}",
+                "{} is {above} {unit}, above {} with {below} {unit}",
                 lower.label(),
-                low.middle(),
                 upper.label(),
-                high.middle(),
                 unit = lower.unit().symbol(),
             );
             self.warn(line, About::Figures, says);
@@ -633,5 +659,29 @@ mod tests {
         assert!(exact.over(duration).unwrap().meets(range));
         let off = Range::of(printed, 23.64);
         assert!(!exact.over(duration).unwrap().meets(off));
+    }
+
+    #[test]
+    fn a_number_for_programs_is_as_exact_as_its_digits_and_a_count_is_exact() {
+        let printed = Printed {
+            value: None,
+            half: 0.0,
+            line: 1,
+        };
+        let width = |metric, value| {
+            let range = Range::of_metric(metric, printed, value);
+            range.high - range.low
+        };
+        assert!((width(Metric::Duration, 27.35) - 0.01).abs() < 1e-6);
+        assert!((width(Metric::Duration, 27.0) - 0.1).abs() < 1e-5);
+        assert!(width(Metric::Duration, 1e-7) < 1e-6);
+        assert!(width(Metric::Duration, 27.351_234_567_891_23) < 1e-7);
+        assert!(width(Metric::Completed, 200.0) < 1e-6);
+    }
+
+    #[test]
+    fn numbers_that_differ_are_written_differently() {
+        assert_eq!(told_apart(7.31, 8.0), ["7.31", "8.00"]);
+        assert_eq!(told_apart(7.3126, 7.3131), ["7.3126", "7.3131"]);
     }
 }

@@ -133,7 +133,7 @@ struct Found {
 struct Printed {
     /// Its value; `None` where it printed as no number.
     value: Option<f64>,
-    /// Half of its last digit; 0 where it was written with all digits.
+    /// Half of its last digit; 0 in formats that programs read, which have all digits unless somebody rounded them.
     half: f64,
     /// Its line.
     line: u32,

@@ -713,11 +713,11 @@ fn figures_that_no_measurement_has_together_are_told() {
         ),
         (
             serde_json::json!({"median_ttft_ms": 20.0, "std_ttft_ms": 1.0}),
-            "a standard deviation of 1.00 ms allows 1.00 ms between them",
+            "a standard deviation of 1.00 ms allows 1.05 ms between them",
         ),
         (
             serde_json::json!({"std_ttft_ms": 0.0}),
-            "a standard deviation of 0.00 ms allows 0.00 ms",
+            "a standard deviation of 0.00 ms allows 0.05 ms",
         ),
         (
             serde_json::json!({"mean_ttft_ms": 700.0, "median_ttft_ms": 680.0}),
@@ -725,7 +725,7 @@ fn figures_that_no_measurement_has_together_are_told() {
         ),
         (
             serde_json::json!({"mean_ttft_ms": 9000.0, "std_ttft_ms": null}),
-            "with no value above 200000.00 ms the mean is",
+            "with no value above 200050.00 ms the mean is",
         ),
         (
             serde_json::json!({"p50_ttft_ms": 200.0}),
@@ -765,6 +765,33 @@ fn figures_that_no_measurement_has_together_are_told() {
         block("300.00").contains("peak output throughput is 300.00 tok/s"),
         "{}",
         block("300.00")
+    );
+}
+
+/// Digits that somebody rounded, and one of them changed.
+#[test]
+fn rounded_figures_of_vllm_contradict_nothing_that_they_print_as() {
+    let rounded = |throughput: f64| {
+        let object = serde_json::json!({
+            "endpoint_type": "vllm", "backend": "vllm", "model_id": "a/b", "num_prompts": 200, "request_rate": 8.0,
+            "burstiness": 1.0, "max_concurrency": null, "duration": 27.35, "completed": 200, "failed": 0,
+            "total_input_tokens": 204_800, "total_output_tokens": 25_600, "request_throughput": throughput,
+            "output_throughput": 936.01, "total_token_throughput": 8424.13, "mean_ttft_ms": 48.21,
+            "median_ttft_ms": 44.9, "p99_ttft_ms": 91.3, "mean_tpot_ms": 8.42, "median_tpot_ms": 8.4,
+            "p99_tpot_ms": 9.2, "mean_itl_ms": 8.41, "median_itl_ms": 8.2, "p99_itl_ms": 14.8,
+        });
+        imported("v.json", &object.to_string()).warnings
+    };
+    assert_eq!(rounded(7.3126), [] as [String; 0]);
+    let told = rounded(7.3226);
+    assert!(
+        told.len() == 1 && told[0].contains("is 7.32 req/s, and requests / duration come to 7.31"),
+        "{told:?}"
+    );
+    let told = rounded(7.3146);
+    assert!(
+        told.len() == 1 && told[0].contains("is 7.315 req/s, and requests / duration come to 7.313"),
+        "{told:?}"
     );
 }
 
