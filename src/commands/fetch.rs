@@ -8,6 +8,7 @@ use anyhow::Context;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use reqwest::redirect::Policy;
 
+use crate::base::text::printable;
 use crate::cli::{self, FetchArgs, FetchedDataset};
 use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
 use crate::exit::Exit;
@@ -75,7 +76,7 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
         }
     }
     if wanted.is_empty() && traces.is_empty() {
-        print("nothing is missing\n");
+        say("nothing is missing\n");
         return Ok(Exit::Done);
     }
     let mut failed = String::new();
@@ -88,9 +89,9 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
         }));
         bar.finish_and_clear();
         match fetched {
-            Ok(Fetched::Kept(path)) => print(&format!("kept    {name}: {}\n", path.display())),
+            Ok(Fetched::Kept(path)) => say(&format!("kept    {name}: {}\n", path.display())),
             Ok(Fetched::Downloaded { path, bytes }) => {
-                print(&format!(
+                say(&format!(
                     "fetched {name} ({}): {}\n",
                     HumanBytes(bytes),
                     path.display()
@@ -102,7 +103,7 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
     }
     for trace in traces {
         match runtime.block_on(fetch_trace(&hub.http, trace)) {
-            Ok(line) => print(&line),
+            Ok(line) => say(&line),
             Err(error) => failed.push_str(&format!("error: {error:#}\n")),
         }
     }
@@ -131,6 +132,11 @@ fn hub(args: &FetchArgs, home: std::path::PathBuf) -> anyhow::Result<Hub> {
         http: client(Policy::limited(10))?,
         direct: client(Policy::none())?,
     })
+}
+
+/// Prints a line with names from outside.
+fn say(line: &str) {
+    print(&printable(line));
 }
 
 /// What was asked for by name.

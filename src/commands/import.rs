@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
-use crate::base::text::counted;
+use crate::base::text::{counted, printable};
 use crate::cli::{self, ImportArgs, VERSION};
 use crate::commands::{Outcome, Refusal, bytes_of, complain, print, report};
 use crate::exit::Exit;
@@ -60,7 +60,7 @@ pub fn execute(args: &ImportArgs) -> Outcome {
     };
     match fill(&store, &beginning, &imports, &files) {
         Ok(told) => {
-            print(&told);
+            print(&printable(&told));
             Ok(Exit::Done)
         }
         Err(error) => {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
+use crate::base::text::printable;
 use crate::cli::{self, InitArgs, SchemaKind};
 use crate::commands::{Outcome, Refusal, print, schema, shipped};
 use crate::exit::Exit;
@@ -35,7 +36,7 @@ pub fn execute(args: &InitArgs) -> Outcome {
         "try it: {}\n",
         cli::run_command(&args.dir.join("matrices/demo.yaml"))
     ));
-    print(&said);
+    print(&printable(&said));
     Ok(Exit::Done)
 }
 

@@ -286,11 +286,11 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// Writes to stderr; a terminal that went away is no reason to stop measuring.
+/// Writes to stderr, without control characters of names and other texts from outside; a terminal that went away is no reason to stop measuring.
 pub(crate) fn complain(text: &str) {
     let _ = std::io::stderr()
         .lock()
-        .write_all(secrets().redact(text).as_bytes());
+        .write_all(colored(&secrets().redact(text)).as_bytes());
 }
 
 /// All mistakes drawn in the order of their places, with a last line that counts them.
