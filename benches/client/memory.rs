@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::Server;
+use crate::{Server, verdict};
 
 /// What a load came to.
 struct Row {
@@ -45,9 +45,10 @@ pub fn bench(is_quick: bool) {
         };
         let row = row(load, false);
         println!(
-            "memory, {tokens} tokens over {streams} streams: peak {:.0} MiB (at most {bound}), {} completed, {} tokens; after the load \
+            "memory, {tokens} tokens over {streams} streams: peak {:.0} MiB (at most {bound}) {}, {} completed, {} tokens; after the load \
              {:.2} s, {:.2} s per million tokens",
             row.peak_mib,
+            verdict(row.peak_mib <= bound),
             row.completed,
             row.tokens,
             row.after_s,
@@ -74,10 +75,11 @@ pub fn bench(is_quick: bool) {
             },
             is_kept,
         );
+        let above = row.peak_mib - base.peak_mib;
         println!(
-            "memory, {prompts} prompts of 4000 tokens, {}: {:.0} MiB above the loaded tokenizer (at most 300), {} completed",
+            "memory, {prompts} prompts of 4000 tokens, {}: {above:.0} MiB above the loaded tokenizer (at most 300) {}, {} completed",
             if is_kept { "kept from before" } else { "drawn" },
-            row.peak_mib - base.peak_mib,
+            verdict(above <= 300.0),
             row.completed
         );
     }

@@ -12,6 +12,9 @@ use crate::results::record::validity::{Code, Reason, Verdict};
 
 /// Below this many arrivals a rate is an accident: one request that is late by a moment lowers it.
 const FEW_ARRIVALS: usize = 20;
+/// As few, and by what share of the rate, a draw is told to be off.
+const DRAWN_ARRIVALS: usize = 8;
+const DRAWN_OFF: f64 = 0.1;
 
 /// What calibration found may be exceeded by this factor before it counts: the engine runs on the same machine then.
 const CALIBRATED: f64 = 3.0;
@@ -230,6 +233,7 @@ fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
     let arrival = evidence.summary.arrival(&evidence.cell.scenario);
     let lag = evidence.summary.client.and_then(|client| client.send_lag);
+    reasons.extend(rate_drawn(evidence.requests, &arrival));
     reasons.extend(rate_reached(
         evidence.requests,
         &arrival,
@@ -243,6 +247,26 @@ pub(super) fn rate_of(requests: &[Request], scenario: &Scenario, bounds: &Bounds
     is_paced(scenario, &scenario.arrival, requests)
         .then(|| rate_reached(requests, &scenario.arrival, None, bounds))
         .flatten()
+}
+
+/// What is to be said of arrivals whose draw came to another rate than that of the load, which tables name.
+fn rate_drawn(requests: &[Request], arrival: &Arrival) -> Option<Reason> {
+    if requests.len() < DRAWN_ARRIVALS || arrival.pace.is_some() || arrival.rate.is_infinite() {
+        return None;
+    }
+    let Rates { due, .. } = metrics::rates(requests)?;
+    ((due / arrival.rate.per_second() - 1.0).abs() > DRAWN_OFF).then(|| {
+        let measured = format!(
+            "the {} arrivals that were drawn came at {due:.2}/s, and {}/s was asked for",
+            requests.len(),
+            arrival.rate
+        );
+        found(
+            Code::RateDrawn,
+            measured,
+            Some(format!("{:.0} %", 100.0 * DRAWN_OFF)),
+        )
+    })
 }
 
 /// What is to be said of requests that fell due at a rate and were sent at a lower one.
@@ -299,6 +323,31 @@ fn rate_reached(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_draw_that_comes_at_another_rate_is_noted() {
+        let arrival: Arrival =
+            serde_json::from_value(serde_json::json!({"rate": 4.0, "concurrency": null})).unwrap();
+        let drawn = |gap_ms: u64, count: u64| {
+            let request = |place: u64| {
+                let due_ns = place * gap_ms * 1_000_000;
+                serde_json::from_value(serde_json::json!({
+                    "index": place, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": due_ns, "sent_ns": due_ns, "end_ns": due_ns,
+                    "chunks": [],
+                }))
+                .unwrap()
+            };
+            rate_drawn(&(0..count).map(request).collect::<Vec<_>>(), &arrival)
+        };
+        let reason = drawn(143, 21).expect("it came at seven a second");
+        assert_eq!(reason.weight, Verdict::Valid);
+        assert!(
+            reason.measured.contains("came at 6.99/s, and 4/s was asked for"),
+            "{reason:?}"
+        );
+        assert_eq!(drawn(250, 21), None);
+        assert_eq!(drawn(143, 7), None);
+    }
 
     #[test]
     fn one_late_request_is_an_accident_a_few_are_suspect_and_the_neighbour_is_named() {

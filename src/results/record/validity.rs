@@ -198,6 +198,8 @@ pub enum Code {
     ClientSharesCpus,
     /// Requests were not sent at the rate that was asked for.
     RateNotReached,
+    /// The arrivals that were drawn came at another rate than was asked for.
+    RateDrawn,
     /// More requests failed than the scenario allows.
     Errors,
     /// Answers ended before the length that was asked for.
@@ -319,6 +321,7 @@ impl Code {
         Self::ClientSaturated,
         Self::ClientSharesCpus,
         Self::RateNotReached,
+        Self::RateDrawn,
         Self::Errors,
         Self::OutputShort,
         Self::OutputLong,
@@ -371,6 +374,7 @@ impl Code {
             Self::ClientSaturated => "client-saturated",
             Self::ClientSharesCpus => "client-shares-cpus",
             Self::RateNotReached => "rate-not-reached",
+            Self::RateDrawn => "rate-drawn",
             Self::Errors => "errors",
             Self::OutputShort => "output-short",
             Self::OutputLong => "output-long",
