@@ -65,7 +65,7 @@ pub fn execute(args: &ImportArgs) -> Outcome {
         }
         Err(error) => {
             // Half a run is none, and its name is free for the next try.
-            let _ = fs::remove_dir_all(store.folder());
+            store.discard();
             Err(Refusal::unwritable(error))
         }
     }

@@ -31,7 +31,7 @@ use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
-use crate::results::store::{self, Beginning, Store};
+use crate::results::store::{self, Beginning, Store, StoreError};
 use crate::run::calibrate::Wanted;
 use crate::run::claim::Claim;
 use crate::run::select::{self, Wish};
@@ -245,18 +245,36 @@ pub(super) fn measure(
     let store = Arc::clone(&began.store);
     began.measure().map_err(|error| {
         let why = redactor.redact(&causes(&error)).into_owned();
-        if store.discard_unbegun() {
-            return Refusal::stuck(format!(
-                "error: {why}\nnothing was measured, and the run's folder is removed\n  = help: begin again once {} has room for it\n",
-                args.results.display()
-            ));
-        }
-        Refusal::stuck(format!(
-            "error: {why}\nthe run was started and cannot go on; what was measured is saved in {}\n  = help: go on with: {}\n",
-            store.folder().display(),
-            cli::resume_command(store.run().as_str())
-        ))
+        stuck(args, &store, &why)
     })
+}
+
+/// The refusal of a run that was begun and cannot go on.
+fn stuck(args: &RunArgs, store: &Store, why: &str) -> Refusal {
+    let resume = cli::resume_command(store.run().as_str());
+    let moved = store.check_place().map_err(|moved| (moved.to_string(), moved));
+    if let Err((what, StoreError::Moved { path, now })) = moved {
+        return Refusal::stuck(match now {
+            Some(now) => format!(
+                "error: {what}\nthe run was started and cannot go on; what was measured before is saved in {}\n  = help: move it back to {}, then go on with: {resume}\n",
+                now.display(),
+                path.display(),
+            ),
+            None => format!(
+                "error: {what}\nthe run was started and cannot go on; nothing of it is left\n  = help: begin again\n"
+            ),
+        });
+    }
+    if store.discard_unbegun() {
+        return Refusal::stuck(format!(
+            "error: {why}\nnothing was measured, and the run's folder is removed\n  = help: begin again once {} has room for it\n",
+            args.results.display()
+        ));
+    }
+    Refusal::stuck(format!(
+        "error: {why}\nthe run was started and cannot go on; what was measured is saved in {}\n  = help: go on with: {resume}\n",
+        store.folder().display(),
+    ))
 }
 
 /// A run whose folder is there.
@@ -523,9 +541,7 @@ async fn fit(plan: &Plan, host: &Host, places: preflight::Places<'_>) -> Result<
         1 => "1 finding".to_owned(),
         n => format!("{n} findings"),
     };
-    message.push_str(&format!(
-        "the machine is not fit ({count}); nothing was started\n"
-    ));
+    message.push_str(&format!("the machine is not fit ({count}); nothing was started\n"));
     Err(Refusal::unfit(host.redactor.redact(&message)))
 }
 
@@ -616,7 +632,7 @@ fn agree(args: &RunArgs, store: &Store, whole: &Plan) -> Result<(), Refusal> {
     }
 }
 
-fn unfit(error: store::StoreError) -> Refusal {
+fn unfit(error: StoreError) -> Refusal {
     Refusal::unfit(format!("error: {error}\n"))
 }
 

@@ -268,3 +268,39 @@ fn results_are_appended_as_cells_end_and_not_written_anew() {
     let lines = fs::read_to_string(bench.run_folder().join("results.jsonl")).expect("there are results");
     assert_eq!(lines.lines().count(), 4);
 }
+
+#[test]
+fn a_run_whose_folder_is_moved_stops_loses_no_row_and_goes_on_once_it_is_back() {
+    const CELLS: &str =
+        "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 50, concurrency: [1, 2, 4] }\n";
+    let engine = &sims(&[("a", "vllm", "--itl, 5ms, --ttft, 5ms")], CELLS).replace("--preset, fast, ", "");
+    for resumed in [false, true] {
+        let bench = Bench::of(engine);
+        let mut args = vec!["run", "matrices/m.yaml", "--no-calibration"];
+        if resumed {
+            bench.run(&["--only", "concurrency=1"]).exits(0);
+            args.push("--resume");
+        }
+        let ended = |count: usize| bench.journal().matches("cell-ended").count() >= count;
+        let before = usize::from(resumed);
+        let run = bench.begin(&args);
+        bench.until("a measurement that ended", || ended(before + 1));
+        let folder = bench.run_folder();
+        let moved = bench.path().join("moved");
+        fs::rename(&folder, &moved).expect("a folder can be moved");
+        let ran = Ran::from(run.wait_with_output().expect("it ends")).exits(6);
+        let ran = ran
+            .says("was moved to `")
+            .says("help: move it back to results/")
+            .says("--resume t-");
+        assert!(!ran.stderr.contains("removed"), "{}", ran.stderr);
+        let left = fs::read_dir(bench.results()).expect("there are results").count();
+        assert_eq!(left, 0, "no folder was made");
+        fs::rename(&moved, &folder).expect("it can be moved back");
+        let kept = bench.finished().summaries.len();
+        assert!((before + 1..3).contains(&kept), "{kept}");
+        bench.run(&["--resume"]).exits(0);
+        assert_eq!(bench.finished().summaries.len(), 3);
+        bench.leaves_no_process();
+    }
+}

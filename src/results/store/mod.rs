@@ -36,6 +36,7 @@ mod lock;
 mod log;
 pub mod nightly;
 pub mod partial;
+mod place;
 mod reader;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -128,6 +129,14 @@ pub enum StoreError {
         /// What it was to name.
         what: &'static str,
     },
+    /// The folder of the run is not where it was when it was opened.
+    #[error("the folder of the run, `{}`, was {} while the run was under way", path.display(), moved(now.as_deref()))]
+    Moved {
+        /// Where it was.
+        path: PathBuf,
+        /// Where it is now; `None` where it was removed.
+        now: Option<PathBuf>,
+    },
     /// The disk refused.
     #[error("cannot {doing} `{}`: {source}", path.display())]
     Disk {
@@ -145,6 +154,13 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 
 fn meant(near: Option<&str>) -> String {
     near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
+fn moved(now: Option<&Path>) -> String {
+    now.map_or_else(
+        || "removed".to_owned(),
+        |now| format!("moved to `{}`", now.display()),
+    )
 }
 
 fn by(pid: Option<u32>) -> String {

@@ -1,6 +1,6 @@
 //! Records of a measurement that is under way, written as requests end: a crash loses about a second of them.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -27,7 +27,7 @@ impl Store {
     /// The disk refuses.
     pub fn keep_partial(&self, measurement: &Measurement, records: Receiver<Request>) -> Result<()> {
         let folder = self.cell_dir(measurement);
-        fs::create_dir_all(&folder).tried("make the folder", &folder)?;
+        self.make(&folder)?;
         let path = folder.join(layout::PARTIAL);
         if path.exists() {
             set_aside(&path)?;
@@ -135,6 +135,7 @@ pub fn reached(folder: &Path) -> Result<Reached> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::sync::mpsc::sync_channel;
 
     use super::*;

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::clean::{Form, json};
 use super::lock::{self, Lock};
 use super::log::Log;
+use super::place::Place;
 use super::{Journal, Result, StoreError, Tried, atomic, layout, reader};
 use crate::base::clock;
 use crate::base::ids::{LaunchId, RunId};
@@ -34,7 +35,7 @@ pub(super) const LEVEL: i32 = 3;
 #[derive(Debug)]
 pub struct Store {
     run: RunId,
-    folder: PathBuf,
+    place: Place,
     redactor: Redactor,
     _lock: Lock,
 }
@@ -143,7 +144,7 @@ impl Store {
         let folder = folder_of(root, run)?;
         reader::about(&folder)?;
         let store = Self::locked(run, folder, redactor)?;
-        for folder in [store.folder.clone(), store.folder.join(layout::RECIPES)] {
+        for folder in [store.folder().to_owned(), store.folder().join(layout::RECIPES)] {
             if folder.is_dir() {
                 atomic::sweep(&folder).tried("sweep", &folder)?;
             }
@@ -152,12 +153,27 @@ impl Store {
     }
 
     fn locked(run: &RunId, folder: PathBuf, redactor: Redactor) -> Result<Self> {
+        let place = Place::open(folder)?;
+        let lock = Lock::take(place.path())?;
+        place.check()?;
         Ok(Self {
             run: run.clone(),
-            _lock: Lock::take(&folder)?,
-            folder,
+            place,
             redactor,
+            _lock: lock,
         })
+    }
+
+    /// Checks that the run's folder is still where it was when it was opened.
+    ///
+    /// # Errors
+    /// It was moved or removed meanwhile; nothing is written any more.
+    pub fn check_place(&self) -> Result<()> {
+        self.place.check()
+    }
+
+    pub(super) fn make(&self, folder: &Path) -> Result<()> {
+        self.place.make(folder)
     }
 
     /// The run's name.
@@ -171,7 +187,7 @@ impl Store {
 
     /// The run's folder.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.place.path()
     }
 
     /// Writes what the run begins with, `run.json` last. In a run that goes on, what differs is kept as `.old-<n>`, and
@@ -186,20 +202,21 @@ impl Store {
             plan,
             machine,
         } = beginning;
-        self.renew(&self.folder.join(layout::MATRIX), &self.redactor.redact(source))?;
-        let folder = self.folder.join(layout::RECIPES);
-        make(&folder)?;
+        self.check_place()?;
+        self.renew(&self.folder().join(layout::MATRIX), &self.redactor.redact(source))?;
+        let folder = self.folder().join(layout::RECIPES);
+        self.make(&folder)?;
         for (name, text) in *recipes {
             let path = folder.join(format!("{}.yaml", layout::slug(name, &self.redactor)));
             self.renew(&path, &self.redactor.redact(text))?;
         }
-        make(&self.folder.join(layout::LAUNCHES))?;
-        make(&self.folder.join(layout::CELLS))?;
+        self.make(&self.folder().join(layout::LAUNCHES))?;
+        self.make(&self.folder().join(layout::CELLS))?;
         let changed = self.set_changed_aside(plan)?;
-        self.renew(&self.folder.join(layout::PLAN), &self.pretty(*plan))?;
-        self.renew(&self.folder.join(layout::MACHINE), &self.pretty(*machine))?;
+        self.renew(&self.folder().join(layout::PLAN), &self.pretty(*plan))?;
+        self.renew(&self.folder().join(layout::MACHINE), &self.pretty(*machine))?;
         self.journal()?;
-        let path = self.folder.join(layout::RUN);
+        let path = self.folder().join(layout::RUN);
         if !path.exists() {
             let about = About {
                 format: FORMAT,
@@ -216,8 +233,13 @@ impl Store {
 
     /// Removes the folder of a run that could not be begun: half a beginning is no run, and nothing can go on with it. `false` where it was begun.
     pub fn discard_unbegun(&self) -> bool {
-        let is_begun = !matches!(self.folder.join(layout::RUN).try_exists(), Ok(false));
-        !is_begun && fs::remove_dir_all(&self.folder).is_ok()
+        let is_begun = !matches!(self.folder().join(layout::RUN).try_exists(), Ok(false));
+        !is_begun && self.discard()
+    }
+
+    /// Removes the run's folder; `false` where it is not there any more, or the disk refuses.
+    pub fn discard(&self) -> bool {
+        self.check_place().is_ok() && fs::remove_dir_all(self.folder()).is_ok()
     }
 
     /// Keeps what the client is worth on this machine; an earlier one of the run is kept as `.old-<n>`.
@@ -225,7 +247,11 @@ impl Store {
     /// # Errors
     /// The disk refuses.
     pub fn write_calibration(&self, calibration: &Calibration) -> Result<()> {
-        self.renew(&self.folder.join(layout::CALIBRATION), &self.pretty(calibration))
+        self.check_place()?;
+        self.renew(
+            &self.folder().join(layout::CALIBRATION),
+            &self.pretty(calibration),
+        )
     }
 
     /// The journal, at its end.
@@ -233,7 +259,8 @@ impl Store {
     /// # Errors
     /// The disk refuses.
     pub fn journal(&self) -> Result<Journal> {
-        Journal::open(self.folder.join(layout::JOURNAL), self.redactor.clone())
+        self.check_place()?;
+        Journal::open(self.folder().join(layout::JOURNAL), self.redactor.clone())
     }
 
     /// Our own log.
@@ -241,7 +268,8 @@ impl Store {
     /// # Errors
     /// The disk refuses.
     pub fn log(&self) -> Result<Log> {
-        Log::open(&self.folder.join(layout::LOG), &self.redactor)
+        self.check_place()?;
+        Log::open(&self.folder().join(layout::LOG), &self.redactor)
     }
 
     /// A new log for what an engine says after its start; that of an earlier try is kept aside.
@@ -262,10 +290,10 @@ impl Store {
 
     fn launch_log(&self, launch: &LaunchId, start: u32, name: &str) -> Result<Log> {
         let folder = self
-            .folder
+            .folder()
             .join(layout::LAUNCHES)
             .join(layout::launch(launch, start, &self.redactor));
-        fs::create_dir_all(&folder).tried("make the folder", &folder)?;
+        self.make(&folder)?;
         let path = folder.join(name);
         if path.exists() {
             let number = free_number(&path);
@@ -283,7 +311,7 @@ impl Store {
 
     /// The folder of a measurement. Whatever lies in it before the measurement ends is lost when it is written.
     pub fn cell_dir(&self, measurement: &Measurement) -> PathBuf {
-        self.folder
+        self.folder()
             .join(layout::CELLS)
             .join(layout::cell(measurement, &self.redactor))
     }
@@ -300,6 +328,7 @@ impl Store {
         seconds: &[Second],
         said: impl Into<Said<'s>>,
     ) -> Result<()> {
+        self.check_place()?;
         let said = said.into();
         let folder = self.cell_dir(&Measurement {
             cell: summary.cell.clone(),
@@ -311,7 +340,7 @@ impl Store {
         } else if folder.exists() {
             clear(&folder)?;
         }
-        fs::create_dir_all(&folder).tried("make the folder", &folder)?;
+        self.make(&folder)?;
         let is_ours = summary.imported.is_none();
         // Of what another tool measured nobody knows the requests, nor what the engine said.
         if is_ours {
@@ -335,7 +364,7 @@ impl Store {
         if partial.exists() {
             fs::remove_file(&partial).tried("remove", &partial)?;
         }
-        let cells = self.folder.join(layout::CELLS);
+        let cells = self.folder().join(layout::CELLS);
         atomic::sync_folder(&cells).tried("sync", &cells)
     }
 
@@ -344,6 +373,7 @@ impl Store {
     /// # Errors
     /// The disk refuses.
     pub fn amend_cell(&self, summary: &Summary, post_mortem: Option<&PostMortem>) -> Result<()> {
+        self.check_place()?;
         let folder = self.cell_dir(&summary.measurement());
         if let Some(post_mortem) = post_mortem {
             put(
@@ -442,11 +472,12 @@ impl Store {
     /// # Errors
     /// The disk refuses.
     pub fn write_results(&self, lines: &[serde_json::Value]) -> Result<()> {
+        self.check_place()?;
         let text: String = lines
             .iter()
             .map(|line| json(line, Form::Line, &self.redactor))
             .collect();
-        put(&self.folder.join(layout::RESULTS), &text)
+        put(&self.folder().join(layout::RESULTS), &text)
     }
 
     /// Appends a line to `results.jsonl`. What a crash leaves of it goes when the run goes on and the file is written anew.
@@ -454,7 +485,8 @@ impl Store {
     /// # Errors
     /// The disk refuses.
     pub fn append_result(&self, line: &serde_json::Value) -> Result<()> {
-        let path = self.folder.join(layout::RESULTS);
+        self.check_place()?;
+        let path = self.folder().join(layout::RESULTS);
         let text = json(line, Form::Line, &self.redactor);
         let file = open_file(fs::OpenOptions::new().create(true).append(true), &path);
         file.and_then(|mut file| file.write_all(text.as_bytes()))
@@ -481,7 +513,8 @@ impl Store {
                 what: "a report",
             });
         }
-        let path = self.folder.join(&*self.redactor.redact(name));
+        self.check_place()?;
+        let path = self.folder().join(&*self.redactor.redact(name));
         put(&path, &self.redactor.redact(text))?;
         Ok(path)
     }
@@ -549,10 +582,6 @@ fn clear(folder: &Path) -> Result<()> {
         removed.tried("remove the unfinished", &path)?;
     }
     Ok(())
-}
-
-fn make(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).tried("make the folder", folder)
 }
 
 fn put(path: &Path, text: &str) -> Result<()> {

@@ -79,6 +79,46 @@ fn a_run_is_never_overwritten() {
 }
 
 #[test]
+fn nothing_is_written_or_removed_where_the_folder_was_moved_away() {
+    let root = tempfile::tempdir().unwrap();
+    let store = begun(root.path(), "r", &plan(), none());
+    let (path, moved) = (root.path().join("r"), root.path().join("moved"));
+    fs::rename(&path, &moved).unwrap();
+    let before = files(&moved);
+    let cell = plan().starts[0].cells[0].clone();
+    let launch = plan().launches[0].id.clone();
+    let refused = || {
+        let measured = summary(&plan().cells[0]);
+        [
+            store.write_cell(&measured, &requests(), &seconds(), "").err(),
+            store.amend_cell(&measured, None).err(),
+            store
+                .keep_partial(&cell, std::sync::mpsc::sync_channel(1).1)
+                .err(),
+            store.engine_log(&launch, 1).err(),
+            store.install_log(&launch, 1).err(),
+            store.journal().err(),
+            store.log().err(),
+            store.write_results(&[]).err(),
+            store.append_result(&serde_json::Value::Null).err(),
+            store.write_report("report.md", "").err(),
+        ]
+    };
+    let all_moved = || {
+        let errors = refused();
+        let is_moved = |error: &Option<StoreError>| matches!(error, Some(StoreError::Moved { .. }));
+        assert!(errors.iter().all(is_moved), "{errors:?}");
+        assert!(!store.discard_unbegun());
+    };
+    all_moved();
+    assert!(!path.exists());
+    // A folder that somebody else made under the name is not the run's.
+    fs::create_dir(&path).unwrap();
+    all_moved();
+    assert_eq!((files(&path), files(&moved)), (Vec::new(), before));
+}
+
+#[test]
 fn a_new_run_gets_a_free_name() {
     let root = tempfile::tempdir().unwrap();
     let mut names = std::collections::BTreeSet::new();

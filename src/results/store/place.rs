@@ -1,0 +1,129 @@
+//! The folder of a run as it was opened, which is known again whatever happens to its name.
+
+use std::fs::{self, File, Metadata};
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::{Result, StoreError, Tried};
+
+/// A folder that is open, with the path by which it was opened.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    opened: File,
+}
+
+impl Place {
+    /// Opens a folder that is there.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub(super) fn open(path: PathBuf) -> Result<Self> {
+        let opened = File::open(&path).tried("open", &path)?;
+        Ok(Self { path, opened })
+    }
+
+    /// The path by which it was opened.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Checks that the path still leads to the folder that was opened.
+    ///
+    /// # Errors
+    /// It was moved or removed.
+    pub(super) fn check(&self) -> Result<()> {
+        let is_same = match (fs::metadata(&self.path), self.opened.metadata()) {
+            // Some network file systems number a folder anew; then its name decides.
+            (Ok(named), Ok(opened)) => identity(&named) == identity(&opened) || self.has_its_name(),
+            (Err(error), _) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+            // What the disk refuses here it refuses whoever writes, who says so.
+            (Ok(_), Err(_)) => true,
+        };
+        match is_same {
+            true => Ok(()),
+            false => Err(StoreError::Moved {
+                path: self.path.clone(),
+                now: self.present_path(),
+            }),
+        }
+    }
+
+    /// Makes a folder below this one, and those between them, but never this one.
+    ///
+    /// # Errors
+    /// This one was moved or removed, or the disk refuses.
+    pub(super) fn make(&self, folder: &Path) -> Result<()> {
+        self.check()?;
+        let below = folder.strip_prefix(&self.path).expect("it lies below this one");
+        let mut path = self.path.clone();
+        for part in below {
+            path.push(part);
+            match fs::create_dir(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {}
+                made => made.tried("make the folder", &path)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn has_its_name(&self) -> bool {
+        let named = fs::canonicalize(&self.path).ok();
+        named.is_some() && named == self.present_path()
+    }
+
+    /// Where the folder that was opened is now; `None` where it was removed.
+    fn present_path(&self) -> Option<PathBuf> {
+        let path = fs::read_link(format!("/proc/self/fd/{}", self.opened.as_raw_fd())).ok()?;
+        path.is_dir().then_some(path)
+    }
+}
+
+fn identity(about: &Metadata) -> (u64, u64) {
+    (about.dev(), about.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_was_moved_or_removed_is_never_made_again() {
+        let root = tempfile::tempdir().unwrap();
+        let [path, moved] = ["run", "moved"].map(|name| root.path().join(name));
+        fs::create_dir(&path).unwrap();
+        let place = Place::open(path.clone()).unwrap();
+        place.make(&path.join("cells/one")).unwrap();
+        place.make(&path.join("cells/one")).unwrap();
+        fs::rename(&path, &moved).unwrap();
+        let now = |place: &Place| match place.make(&path.join("cells/two")) {
+            Err(StoreError::Moved { now, .. }) => now,
+            other => panic!("{other:?}"),
+        };
+        let real = fs::canonicalize(&moved).unwrap();
+        assert_eq!(now(&place), Some(real.clone()));
+        assert!(!path.exists());
+        // Another one of that name is not taken for it.
+        fs::create_dir(&path).unwrap();
+        assert_eq!(now(&place), Some(real));
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+        fs::remove_dir(&path).unwrap();
+        fs::rename(&moved, &path).unwrap();
+        place.make(&path.join("cells/two")).unwrap();
+        fs::remove_dir_all(&path).unwrap();
+        assert_eq!(now(&place), None);
+    }
+
+    #[test]
+    fn a_link_to_the_folder_leads_to_it() {
+        let root = tempfile::tempdir().unwrap();
+        let [path, link] = ["run", "link"].map(|name| root.path().join(name));
+        fs::create_dir(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let place = Place::open(link.clone()).unwrap();
+        place.make(&link.join("cells")).unwrap();
+        assert!(path.join("cells").is_dir());
+    }
+}
