@@ -73,7 +73,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         return Ok(Exit::Interrupted);
     }
     let measured = measured
-        .map_err(|reason| Refusal::unfit(format!("error: the client cannot be calibrated: {reason}\n")))?;
+        .map_err(|reason| Refusal::unfit(format!("error: the client cannot be calibrated: {reason}\n  = help: measure again when nothing else keeps this host busy; an earlier calibration stays as it is\n")))?;
     let Some(measured) = measured else {
         return Ok(Exit::Interrupted);
     };

@@ -4,7 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::harness::{Bench, sims};
+use rustix::process::{Pid, Signal, kill_process};
+
+use matrix::base::clock;
+
+use crate::harness::{Bench, Ran, sims};
 
 #[test]
 fn the_client_is_measured_and_the_result_kept_with_the_machine() {
@@ -85,6 +89,50 @@ fn a_calibration_that_is_killed_leaves_no_folder_once_the_next_command_cleaned()
         bench.call(command).exits(0);
         assert_eq!(left(), [] as [String; 0], "after {command:?}");
     }
+    bench.leaves_no_process();
+}
+
+#[test]
+fn a_point_in_which_the_client_was_stopped_is_measured_again_and_never_kept() {
+    let bench = Bench::of("");
+    let args = |tokens| ["calibrate", "--streams", "4", "--gaps", "20", "--tokens", tokens];
+    let kept = bench.path().join("cache/calibration.json");
+    let begin = |tokens| {
+        let child = bench.begin(&args(tokens));
+        let is_engine = |line: &String| line.contains("--truth");
+        bench.until("the simulated engine", || bench.survivors().iter().any(is_engine));
+        std::thread::sleep(Duration::from_secs(1));
+        child
+    };
+    let pause = |child: &std::process::Child| {
+        let id = Pid::from_raw(i32::try_from(child.id()).expect("ids are small")).expect("it has one");
+        kill_process(id, Signal::STOP).expect("it lives");
+        std::thread::sleep(Duration::from_millis(600));
+        kill_process(id, Signal::CONT).expect("it lives");
+    };
+    let stopped = begin("100");
+    let began = clock::now();
+    pause(&stopped);
+    Ran::from(stopped.wait_with_output().expect("it ends")).exits(0);
+    // A point takes 2.2 s.
+    assert!(clock::now().since(began) > Duration::from_millis(3300));
+    let before = fs::read_to_string(&kept).expect("it is kept");
+    let told: serde_json::Value = serde_json::from_str(&before).expect("it is JSON");
+    for what in ["ttft_ms", "itl_ms"] {
+        let p99 = told["points"][0][what]["p99"].as_f64().expect("it is a number");
+        assert!(p99 < 290.0, "{told}");
+    }
+    // Each try of 1.2 s is disturbed.
+    let mut disturbed = begin("50");
+    while disturbed.try_wait().expect("it can be asked").is_none() {
+        pause(&disturbed);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    Ran::from(disturbed.wait_with_output().expect("it ended"))
+        .exits(4)
+        .says("the client was stopped, or had no processor, in each of 3 measurements of 4 streams")
+        .says("an earlier calibration stays as it is");
+    assert_eq!(fs::read_to_string(&kept).expect("it is kept"), before);
     bench.leaves_no_process();
 }
 
