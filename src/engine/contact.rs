@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::redirect::Policy;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
@@ -43,13 +44,18 @@ pub fn http_client() -> Client {
         .expect("a client without trusted certificates needs nothing from the host")
 }
 
-/// The client for what lies beyond this host, such as a webhook: it uses the proxies that the environment names.
+/// The client for what lies beyond this host, such as a webhook: it uses the proxies that the environment names. A redirect is
+/// not followed: who answers it would get an address that is a secret, and no body.
 ///
 /// # Errors
 /// A proxy that cannot be understood.
 pub fn proxied_client() -> Result<Client, reqwest::Error> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = || Client::builder().connect_timeout(Duration::from_secs(5));
+    let builder = || {
+        Client::builder()
+            .redirect(Policy::none())
+            .connect_timeout(Duration::from_secs(5))
+    };
     builder()
         .build()
         .or_else(|_| builder().tls_certs_only([]).build())

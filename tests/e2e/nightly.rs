@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::mpsc;
@@ -91,6 +91,32 @@ pub fn newest(bench: &Bench) -> PathBuf {
     runs.pop().expect("there is a run")
 }
 
+/// The body of the request that comes.
+pub fn read_post(stream: &mut TcpStream) -> String {
+    let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let count = stream.read(&mut piece).expect("a request comes");
+        bytes.extend_from_slice(&piece[..count]);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let length = head
+            .lines()
+            .filter_map(|line| {
+                line.to_lowercase()
+                    .strip_prefix("content-length:")
+                    .map(str::to_owned)
+            })
+            .next()
+            .and_then(|length| length.trim().parse::<usize>().ok())
+            .expect("it has a length");
+        if body.len() >= length {
+            return body.to_owned();
+        }
+    }
+}
+
 /// A receiver of webhooks: what was posted, one body each.
 pub fn receiver() -> (String, mpsc::Receiver<serde_json::Value>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
@@ -105,28 +131,7 @@ pub fn receiver() -> (String, mpsc::Receiver<serde_json::Value>) {
             stream
                 .set_read_timeout(Some(Duration::from_secs(5)))
                 .expect("it can wait");
-            let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
-            let body = loop {
-                let count = stream.read(&mut piece).expect("a request comes");
-                bytes.extend_from_slice(&piece[..count]);
-                let text = String::from_utf8_lossy(&bytes).into_owned();
-                let Some((head, body)) = text.split_once("\r\n\r\n") else {
-                    continue;
-                };
-                let length = head
-                    .lines()
-                    .filter_map(|line| {
-                        line.to_lowercase()
-                            .strip_prefix("content-length:")
-                            .map(str::to_owned)
-                    })
-                    .next()
-                    .and_then(|length| length.trim().parse::<usize>().ok())
-                    .expect("it has a length");
-                if body.len() >= length {
-                    break body.to_owned();
-                }
-            };
+            let body = read_post(&mut stream);
             stream
                 .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
                 .expect("an answer goes");

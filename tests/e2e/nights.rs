@@ -1,6 +1,8 @@
 //! What bounds nights: time for confirmations, room on the disk, one night at a time; and noise measured to a target.
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use matrix::base::clock;
 
 use crate::harness::{Bench, Ran, repository};
-use crate::nightly::{GATE, LENIENT, newest, nightly, quiet, receiver};
+use crate::nightly::{GATE, LENIENT, newest, nightly, quiet, read_post, receiver};
 
 /// One cell of two starts, over in a moment; `itl` in milliseconds, `tokens` of every answer.
 fn small(itl: u32, tokens: u32) -> String {
@@ -193,6 +195,31 @@ fn a_cell_that_failed_or_was_not_measured_is_told_everywhere() {
         "{page}"
     );
     bench.leaves_no_process();
+}
+
+#[test]
+fn a_webhook_that_redirects_has_not_taken_the_message_and_its_words_are_not_printed() {
+    // Where it leads to would get the secret address; the words beside the status are the server's own.
+    let (target, posted) = receiver();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it has an address");
+    for (status, said) in [
+        ("302", "status 302, and redirects are not followed"),
+        ("403", "status 403"),
+    ] {
+        let bench =
+            Bench::of(&dying(&["bad"])).variable("MATRIX_WEBHOOK", &format!("http://{address}/hook/s3cr3t"));
+        let night = bench.begin(&["nightly", "matrices/m.yaml", "--no-calibration"]);
+        let (mut stream, _) = listener.accept().expect("the webhook is called");
+        read_post(&mut stream);
+        let answer =
+            format!("HTTP/1.1 {status} no/hook/s3cr3t\r\nlocation: {target}\r\ncontent-length: 0\r\n\r\n");
+        stream.write_all(answer.as_bytes()).expect("an answer goes");
+        let ran = Ran::from(night.wait_with_output().expect("it ends")).exits(3);
+        let ran = ran.says("the webhook did not take the message").says(said);
+        assert!(!ran.stderr.contains("s3cr3t"), "{}", ran.stderr);
+    }
+    assert!(posted.try_recv().is_err(), "nobody followed");
 }
 
 #[test]

@@ -132,7 +132,7 @@ pub(super) fn notify(args: &NightlyArgs, nights: &Nights, night: &Night) {
         && let Err(why) = send(url, &told::message(night, over))
     {
         complain(&format!(
-            "warning: the webhook was not reached, the next night tries again: {why}\n"
+            "warning: the webhook did not take the message, the next night tries again: {why}\n"
         ));
         return;
     }
@@ -151,7 +151,12 @@ fn send(url: &str, message: &serde_json::Value) -> Result<(), String> {
     runtime.block_on(async {
         let client = engine::proxied_client().map_err(told)?;
         let sent = client.post(url).timeout(WEBHOOK).json(message).send();
-        let answer = sent.await.map_err(told)?;
-        answer.error_for_status().map(|_| ()).map_err(told)
+        let status = sent.await.map_err(told)?.status();
+        // The words beside the status are the server's own, and may repeat the address.
+        match status.as_u16() {
+            200..300 => Ok(()),
+            code @ 300..400 => Err(format!("status {code}, and redirects are not followed")),
+            code => Err(format!("status {code}")),
+        }
     })
 }
