@@ -22,7 +22,7 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MATRIX_
 /// Benchmarks LLM serving engines: a YAML matrix of engines, models and scenarios in, comparable tables out.
 ///
 /// Exit codes: 0 done, 1 something got worse, 2 wrong flags or files (nothing was started), 3 a cell failed or stayed invalid,
-/// 4 the machine is not fit (nothing was started), 5 nothing could be judged, 6 it was started and cannot go on (what was measured is
+/// 4 preflight failed (nothing was started), 5 nothing could be judged, 6 it was started and cannot go on (what was measured is
 /// saved), 130 interrupted (what was measured is saved).
 #[derive(Debug, Parser)]
 #[command(name = "matrix", version = VERSION, max_term_width = 110)]

@@ -11,7 +11,7 @@ pub enum Exit {
     Usage,
     /// A cell failed or stayed invalid.
     CellFailed,
-    /// The machine is not fit; nothing was started.
+    /// Preflight failed: the machine or a server is not ready; nothing was started.
     Unfit,
     /// There was something to judge, and nothing of it could be.
     NotJudged,

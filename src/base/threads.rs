@@ -12,6 +12,9 @@ use tokio::runtime::Runtime;
 /// Threads that a run needs beside those of its runtime and of its tokenizer: loads, telemetry, logs, blocking calls.
 const FURTHER: usize = 16;
 
+/// What a process gets that has as many open files as it may have.
+const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
+
 /// How long a thread for blocking calls stays: as long as any run.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -77,6 +80,10 @@ fn advice(error: &io::Error) -> String {
         "the most memory of a process, `ulimit -v`{}",
         is(memory.map(|bytes| bytes / 1024))
     );
+    if error.raw_os_error() == Some(EMFILE) {
+        let files = set(limits.as_ref().map(|limits| limits.max_open_files.soft_limit));
+        return format!("raise the most open files of a process, `ulimit -n`{}", is(files));
+    }
     match (error.kind(), memory) {
         (io::ErrorKind::OutOfMemory, _) => format!("raise {space}, or free memory"),
         (_, Some(_)) => format!("raise {space}, or {threads}"),
@@ -135,5 +142,10 @@ mod tests {
         }
         let memory = NoThread::from(io::Error::from_raw_os_error(12)).to_string();
         assert!(memory.contains("`ulimit -v`"), "{memory}");
+        let files = NoThread::from(io::Error::from_raw_os_error(24)).to_string();
+        assert!(
+            files.contains("`ulimit -n` (it is ") && !files.contains("`ulimit -u`"),
+            "{files}"
+        );
     }
 }

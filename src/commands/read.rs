@@ -154,8 +154,8 @@ fn exact_lengths(matrix: &Matrix) -> impl Iterator<Item = String> {
         let dataset = entry.dataset.or_else(|| standard?.dataset);
         (dataset?.draws_lengths() && !is_said).then(|| {
             format!(
-                "warning: the scenario `{name}` now sends exactly the lengths that it gives; until now they were the most, and drawn from 1 \
-                 up to them, as `range_ratio: 0` still does. `range_ratio: 1` leaves this warning out"
+                "warning: the lengths of the scenario `{name}` are exact; earlier versions drew 1 up to them (`range_ratio: 0`); \
+                 `range_ratio: 1` leaves this warning out"
             )
         })
     })

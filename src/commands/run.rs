@@ -52,7 +52,7 @@ const QUICK_TOKENS: u32 = 16;
 /// Runs a matrix.
 ///
 /// # Errors
-/// Mistakes in the files, a machine that is not fit, a disk that refuses.
+/// Mistakes in the files, a failed preflight, a disk that refuses.
 pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     let measured = measure(args, colors, &|_| (), &Further::AsAsked, USUAL_BOUND)?;
     if !args.json {
@@ -427,7 +427,7 @@ fn allowed_gpus(flag: Option<&GpuList>, plan: &Plan, machine: &Machine) -> Resul
     }
     select::allowed(machine, wish.as_ref()).map_err(|reason| {
         Refusal::unfit(format!(
-            "error: {reason}\n  = help: `nvidia-smi -L` lists the GPUs of this host\nthe machine is not fit; nothing was started\n"
+            "error: {reason}\n  = help: `nvidia-smi -L` lists the GPUs of this host\npreflight failed; nothing was started\n"
         ))
     })
 }
@@ -442,7 +442,7 @@ fn claim(plan: &Plan, host: &Host, allowed: &[u32]) -> Result<Option<Claim>, Ref
     Claim::take(allowed, folder.as_deref()).map(Some).map_err(|error| {
         Refusal::unfit(format!(
             "error: {error}\n  = help: wait until it is over, or stop it; two runs at once would measure each other\n\
-             the machine is not fit; nothing was started\n"
+             preflight failed; nothing was started\n"
         ))
     })
 }
@@ -541,7 +541,7 @@ async fn fit(plan: &Plan, host: &Host, places: preflight::Places<'_>) -> Result<
         1 => "1 finding".to_owned(),
         n => format!("{n} findings"),
     };
-    message.push_str(&format!("the machine is not fit ({count}); nothing was started\n"));
+    message.push_str(&format!("preflight failed ({count}); nothing was started\n"));
     Err(Refusal::unfit(host.redactor.redact(&message)))
 }
 

@@ -28,8 +28,12 @@ const FLAGS: [(&str, &[&str]); 12] = [
 /// Backends of other tools, and which of ours send the same requests.
 const BACKENDS: [(&str, &str); 2] = [("openai", "vllm"), ("openai-chat", "vllm-chat")];
 
-/// The error with tips on what `matrix bench` calls the flag or backend that it does not know. Only flags that the help shows are named.
+/// The error with tips on which command was meant, and what `matrix bench` calls the flag or backend that it does not know. Only flags that
+/// the help shows are named.
 pub(in crate::cli) fn with_tips(error: clap::Error, args: &[OsString]) -> clap::Error {
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        return with_command(error);
+    }
     let is_bench = args
         .iter()
         .skip(1)
@@ -40,6 +44,20 @@ pub(in crate::cli) fn with_tips(error: clap::Error, args: &[OsString]) -> clap::
         (true, ErrorKind::InvalidValue) => with_backend(error),
         _ => error,
     }
+}
+
+/// The error with the command that was meant, where the parser sees none.
+fn with_command(mut error: clap::Error) -> clap::Error {
+    let all = Cli::command();
+    let names = all.get_subcommands().filter(|command| !command.is_hide_set());
+    let asked = text(&error, ContextKind::InvalidSubcommand).unwrap_or_default();
+    if error.get(ContextKind::SuggestedSubcommand).is_none()
+        && let Some(near) = nearest(&asked, names.map(Command::get_name))
+    {
+        let near = ContextValue::Strings(vec![near.to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, near);
+    }
+    error
 }
 
 fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
@@ -146,6 +164,19 @@ mod tests {
                 "{told}"
             );
         }
+    }
+
+    #[test]
+    fn a_command_with_two_letters_swapped_is_answered_with_the_one_that_was_meant() {
+        let told = |command: &str| {
+            let args = ["matrix", command].map(OsString::from);
+            let error = Cli::try_parse_from(&args).expect_err("the command is unknown");
+            with_tips(error, &args).to_string()
+        };
+        for (slip, command) in [("rnu", "run"), ("benhc", "bench"), ("pln", "plan")] {
+            assert!(told(slip).contains(&format!("'{command}'")), "{}", told(slip));
+        }
+        assert!(!told("zzzzzz").contains("tip"), "{}", told("zzzzzz"));
     }
 
     #[test]

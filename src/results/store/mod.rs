@@ -119,6 +119,14 @@ pub enum StoreError {
         /// What is wrong with it.
         why: String,
     },
+    /// The file of a baseline does not hold one.
+    #[error("the baseline `{}` cannot be understood: {why}; restore it from a copy, or remove it and make it anew with `matrix baseline set`", path.display())]
+    BrokenBaseline {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A name that would leave the folder it belongs in, or replace a file of the store.
     #[error(
         "`{name}` cannot be the name of {what}; use letters, digits, `.`, `-` and `_`, and no name of the store's own"

@@ -219,6 +219,7 @@ pub fn matrices(root: &Path) -> Vec<String> {
 pub fn baseline(path: &Path) -> Result<Option<Baseline>> {
     let baseline: Baseline = match reader::json(path, "") {
         Err(StoreError::Missing { .. }) => return Ok(None),
+        Err(StoreError::Broken { path, why }) => return Err(StoreError::BrokenBaseline { path, why }),
         read => read?,
     };
     if baseline.format > FORMAT {
