@@ -14,7 +14,7 @@ use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
 use crate::exit::Exit;
 use crate::load::dataset::tokenizer::Tokenizer;
 use crate::load::dataset::{self, Caches};
-use crate::load::hub::{Fetched, Hub, Kind, Wanted};
+use crate::load::hub::{Fetched, Hub, HubError, Kind, Wanted};
 use crate::matrix::plan::Plan;
 use crate::matrix::spec::rows::MooncakeTrace;
 use crate::matrix::spec::workload::Dataset;
@@ -80,7 +80,7 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
         return Ok(Exit::Done);
     }
     let mut failed = String::new();
-    for file in &wanted {
+    for (index, file) in wanted.iter().enumerate() {
         let name = format!("{}/{}", file.repository, file.file);
         let bar = bar(&name);
         let fetched = runtime.block_on(hub.fetch(file, |have, all| {
@@ -98,7 +98,13 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
                 ));
             }
             Ok(Fetched::Absent) => {}
-            Err(error) => failed.push_str(&format!("error: {error}\n")),
+            Err(error) => {
+                failed.push_str(&format!("error: {error}\n"));
+                if matches!(error, HubError::Unreachable { .. }) {
+                    failed.push_str(&untried(wanted.len() - index - 1));
+                    break;
+                }
+            }
         }
     }
     for trace in traces {
@@ -111,6 +117,15 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
         Ok(Exit::Done)
     } else {
         Err(Refusal::unfit(failed))
+    }
+}
+
+/// What is said of files that are not tried, after one for which no connection was made.
+fn untried(files: usize) -> String {
+    match files {
+        0 => String::new(),
+        1 => "1 more file of the hub was not tried\n".to_owned(),
+        n => format!("{n} more files of the hub were not tried\n"),
     }
 }
 

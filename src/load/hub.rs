@@ -112,7 +112,17 @@ pub enum HubError {
         /// The file.
         file: String,
     },
-    /// The hub cannot be reached, or broke off too often.
+    /// No connection to the hub: no other file will come either.
+    #[error("cannot fetch `{file}` of `{repository}`: {reason}")]
+    Unreachable {
+        /// The repository.
+        repository: String,
+        /// The file.
+        file: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The hub broke off too often, or is none.
     #[error("cannot fetch `{file}` of `{repository}`: {reason}")]
     Broken {
         /// The repository.
@@ -213,7 +223,7 @@ impl Hub {
             .authorized(self.http.get(url))
             .send()
             .await
-            .map_err(|error| broken(&all, &words(&error)))?;
+            .map_err(|error| unsent(&all, &error))?;
         let status = answer.status();
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Err(HubError::Refused {
@@ -246,10 +256,7 @@ impl Hub {
 
     async fn facts(&self, wanted: &Wanted) -> Result<Option<Facts>, HubError> {
         let request = self.authorized(self.direct.head(self.url(wanted)));
-        let answer = request
-            .send()
-            .await
-            .map_err(|error| broken(wanted, &words(&error)))?;
+        let answer = request.send().await.map_err(|error| unsent(wanted, &error))?;
         match answer.status() {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 return Err(HubError::Refused {
@@ -484,6 +491,18 @@ fn disk(path: &Path, source: io::Error) -> HubError {
     HubError::Disk {
         path: path.to_path_buf(),
         source,
+    }
+}
+
+/// A request for a file that got no answer.
+fn unsent(wanted: &Wanted, error: &reqwest::Error) -> HubError {
+    match error.is_connect() {
+        true => HubError::Unreachable {
+            repository: wanted.repository.clone(),
+            file: wanted.file.clone(),
+            reason: words(error),
+        },
+        false => broken(wanted, &words(error)),
     }
 }
 
