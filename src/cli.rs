@@ -546,7 +546,7 @@ fn resumed(args: &[String], run: &str) -> String {
 }
 
 /// A word as a shell reads it.
-fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:@%+~".contains(letter);
     match !text.is_empty() && text.chars().all(is_plain) {
         true => text.to_owned(),

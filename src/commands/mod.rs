@@ -30,7 +30,7 @@ pub mod sim;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::base::secrets::{Redactor, secret_of};
 use crate::base::text::colored;
@@ -95,7 +95,7 @@ impl Refusal {
         self
     }
 
-    /// A machine that is not fit.
+    /// A failed preflight.
     pub fn unfit(message: impl Into<String>) -> Self {
         Self {
             exit: Exit::Unfit,
@@ -134,8 +134,21 @@ fn causes(error: &anyhow::Error) -> String {
 /// As [`execute`].
 pub fn supervised(cli: Cli) -> Outcome {
     match crate::run::stop::supervise(|| execute(cli)) {
-        Ok(done) => done.unwrap_or(Ok(Exit::Interrupted)),
+        Ok(Some(done)) => done,
+        Ok(None) => interrupted(),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// The outcome of a command that a signal ended.
+fn interrupted() -> Outcome {
+    let message = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    match message.is_empty() {
+        true => Ok(Exit::Interrupted),
+        false => Err(Refusal {
+            exit: Exit::Interrupted,
+            message: colored(&secrets().redact(&message)),
+        }),
     }
 }
 
@@ -253,6 +266,18 @@ impl From<PullWish> for engine::Pull {
 /// Why stdout could not be written, the first time that it could not.
 static UNWRITTEN: OnceLock<String> = OnceLock::new();
 
+/// What is said if a signal ends the command now; nothing where it is empty.
+static UNFINISHED: Mutex<String> = Mutex::new(String::new());
+
+/// Does some work; `message` is said where a signal ends the command before it is done.
+pub(crate) fn unless_finished<T>(message: String, work: impl FnOnce() -> T) -> T {
+    let set = |message| *UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner) = message;
+    set(message);
+    let done = work();
+    set(String::new());
+    done
+}
+
 /// The secrets of this command, which nothing that it writes may hold.
 static SECRETS: OnceLock<Redactor> = OnceLock::new();
 
@@ -313,4 +338,18 @@ pub(crate) fn refused(mistakes: &[Mistake], sources: &[Source], color: bool) -> 
         "{}\n{count}\n",
         source::draw(mistakes, sources, color).trim_end()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_before_some_work_is_done_says_what_is_missing_and_none_afterwards() {
+        let ended = unless_finished("write it with: matrix report r\n".to_owned(), interrupted);
+        let refusal = ended.expect_err("the work is not done");
+        assert_eq!(refusal.exit, Exit::Interrupted);
+        assert!(refusal.message.contains("matrix report r"), "{}", refusal.message);
+        assert!(matches!(interrupted(), Ok(Exit::Interrupted)));
+    }
 }

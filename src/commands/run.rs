@@ -18,7 +18,7 @@ use crate::commands::again::{self, Further, Plans, Round, remaining};
 use crate::commands::plan::{minutes, select as keep_selected};
 use crate::commands::{
     Colors, Outcome, Read, Refusal, causes, complain, flags, log, print, read, refused, report,
-    secrets_of_environment, whereabouts,
+    secrets_of_environment, unless_finished, whereabouts,
 };
 use crate::engine;
 use crate::exit::Exit;
@@ -349,11 +349,14 @@ impl Begun<'_> {
         let conducted = runtime.block_on(conduct(&store, &host, &events, &stop, work, &mut grow));
         progress.finish();
         let unstopped = conducted?;
-        let finished = store
-            .finished(&plans.chosen)
-            .context("cannot read what is finished")?;
-        let tables = report::write(&store, args.only.as_ref(), &args.places.cache(), bound, colors)
-            .context("the measurements are saved, the tables are not")?;
+        let (finished, tables) = unless_finished(unwritten(store.folder()), || {
+            let finished = store
+                .finished(&plans.chosen)
+                .context("cannot read what is finished")?;
+            let tables = report::write(&store, args.only.as_ref(), &args.places.cache(), bound, colors)
+                .context("the measurements are saved, the tables are not")?;
+            anyhow::Ok((finished, tables))
+        })?;
         let count = Count::of(finished.values(), measurements(&plans.chosen.starts));
         Ok(Measured {
             run: store.run().clone(),
@@ -363,6 +366,15 @@ impl Begun<'_> {
             exit: verdict(&stop, count, unstopped),
         })
     }
+}
+
+/// What is said where a signal ends the command before the report of a run is written.
+fn unwritten(folder: &Path) -> String {
+    format!(
+        "stopped while the report was written; the measurements are saved\n  = help: write it with: {} --out {}\n",
+        cli::report_command(folder),
+        cli::word(&folder.to_string_lossy())
+    )
 }
 
 /// Puts GPUs that are only pretended in the place of the machine's own, if that is asked for.
