@@ -2,7 +2,7 @@
 //!
 //! Source: spec/bench-serving.md 11, traps T1, T2 and T5.
 
-use crate::judge::metrics::{Metric, Sample, Statistic, divides_gaps};
+use crate::judge::metrics::{Count, Metric, Sample, Statistic, divides_gaps};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::workload::Profile;
 
@@ -69,6 +69,19 @@ pub fn traps(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// The prompt tokens that the server counts and those of the data set, where both are known.
+pub fn counted_prompts(figure: &dyn Fn(Metric) -> Option<f64>) -> Option<(f64, f64)> {
+    let reported = figure(Metric::Tokens(Count::InputReported))?;
+    Some((reported, figure(Metric::Tokens(Count::Input))?))
+}
+
+/// That the two differ, in words.
+pub fn prompts_told((reported, input): (f64, f64)) -> String {
+    format!(
+        "the server counts {reported} prompt tokens and the data set {input}; throughput follows the data set"
+    )
 }
 
 #[cfg(test)]

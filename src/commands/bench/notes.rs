@@ -13,7 +13,7 @@ use crate::matrix::plan::Protocol;
 use crate::matrix::spec::validity::Bounds;
 use crate::matrix::spec::workload::Profile;
 use crate::report::tables::told;
-use crate::report::traps::{Itl, traps};
+use crate::report::traps::{Itl, counted_prompts, prompts_told, traps};
 use crate::results::record::cell::Figures;
 use crate::results::record::client::{Calibration, ClientFacts};
 use crate::results::record::request::{Class, Request};
@@ -181,15 +181,11 @@ pub(super) fn doubts(
             line - token
         ));
     }
-    let reported = of_matrix(Metric::Tokens(Count::InputReported));
-    let input = of_matrix(Metric::Tokens(Count::Input));
-    if let (Some(reported), Some(input)) = (reported, input)
-        && reported != input
-    {
-        notes.push(format!(
-            "the server counts {reported} prompt tokens and the data set {input}; throughput follows the data set"
-        ));
-    }
+    notes.extend(
+        counted_prompts(&of_matrix)
+            .filter(|(reported, input)| reported != input)
+            .map(prompts_told),
+    );
     if let Some(lag) = lag.filter(|lag| lag.p99 > LATE) {
         notes.push(format!(
             "this client sent late: {:.1} ms on average, {:.1} ms at the 99th percentile",

@@ -9,9 +9,10 @@ use crate::base::text::counted;
 use crate::judge::compare::certainty::Outlook;
 use crate::judge::compare::gates::Load;
 use crate::judge::compare::percentile;
-use crate::judge::metrics;
-use crate::report::traps::{Itl, traps};
+use crate::judge::metrics::{self, Count, Metric};
+use crate::report::traps::{Itl, counted_prompts, prompts_told, traps};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::prompt::are_apart;
 use crate::results::record::validity::{Code, Reason, Verdict};
 
 /// What must be said of rows: why they failed, what they were warned of, whether they are simulated.
@@ -52,6 +53,7 @@ pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
             ));
         }
     }
+    notes.extend(named.iter().filter_map(other_prompts));
     notes.extend(unique_prefixes(named));
     notes.extend(attached(named));
     if named.iter().any(|(_, shown)| shown.counted().count() > 1) {
@@ -202,19 +204,34 @@ pub(super) fn rough_explained() -> String {
     )
 }
 
+/// That the server of a row counts other prompt tokens than were sent, by more than a few of each prompt: a chat template may add them. Nothing
+/// is said where that was found already, and of the simulated engine, which has no tokenizer; pictures have no known count.
+fn other_prompts((name, shown): &(String, &Shown<'_>)) -> Option<String> {
+    let is_found = |reason: &Reason| reason.code == Code::PromptTokensDisagree;
+    let is_simulated = shown.origin() != Origin::Measured || shown.launch.engine.simulated;
+    if is_simulated || shown.counted().flat_map(doubts).any(is_found) {
+        return None;
+    }
+    let figure = |metric| median(shown, metric);
+    let vision = figure(Metric::Tokens(Count::InputVision)).unwrap_or(0.0);
+    let prompts = figure(Metric::Completed)?;
+    counted_prompts(&figure)
+        .filter(|(reported, input)| vision <= 0.0 && are_apart(*reported, *input, prompts))
+        .map(|counts| format!("{name}: {}", prompts_told(counts)))
+}
+
+/// The median of a figure over the measurements of a row. Figures of other definitions are other figures, and imports say themselves what is
+/// wrong with them.
+fn median(shown: &Shown<'_>, metric: Metric) -> Option<f64> {
+    let of = |summary: &Summary| metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric);
+    let values: Vec<f64> = shown.counted().filter_map(of).collect();
+    metrics::Statistics::of(&values).map(|statistics| statistics.median)
+}
+
 /// What must be said of rows that show latencies.
 pub(super) fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     let told = |(name, shown): &(String, &Shown<'_>)| {
-        // Figures of other definitions are other figures, and imports say themselves what is wrong with them.
-        let of =
-            |summary: &Summary, metric| metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric);
-        let figure = |metric| {
-            let values: Vec<f64> = shown
-                .counted()
-                .filter_map(|summary| of(summary, metric))
-                .collect();
-            metrics::Statistics::of(&values).map(|statistics| statistics.median)
-        };
+        let figure = |metric| median(shown, metric);
         let told = traps(&figure, Itl::Token).into_iter();
         told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
     };

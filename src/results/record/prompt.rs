@@ -17,6 +17,11 @@ const JOINED_TOKENS: f64 = 2.0;
 /// The share of a prompt by which the server's count may differ for it to be the figure.
 const SHARE: f64 = 0.02;
 
+/// Whether a server counts so many more or fewer tokens in so many prompts that it is no BOS token and no other split.
+pub fn are_apart(reported: f64, sent: f64, prompts: f64) -> bool {
+    (reported - sent).abs() > (SHARE * sent).max(FEW_TOKENS * prompts)
+}
+
 /// A prompt as it was sent and as the server counts it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CountedPrompt {
