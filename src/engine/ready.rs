@@ -59,6 +59,8 @@ pub enum NoToken {
     Yet(String),
     /// It refuses the request for what it holds: another try of the same comes to the same.
     Refused(String),
+    /// It answers in a way that cannot be measured: another try comes to the same.
+    Unusable(String),
     /// It does not know what is asked for, which some engines say until they have loaded it.
     Unknown(String),
 }
@@ -66,7 +68,9 @@ pub enum NoToken {
 impl NoToken {
     fn reason(self) -> String {
         match self {
-            Self::Yet(reason) | Self::Refused(reason) | Self::Unknown(reason) => reason,
+            Self::Yet(reason) | Self::Refused(reason) | Self::Unusable(reason) | Self::Unknown(reason) => {
+                reason
+            }
         }
     }
 }
@@ -144,6 +148,14 @@ pub enum NotReady {
         /// Its last words.
         tail: Vec<String>,
     },
+    /// Its answers cannot be measured.
+    #[error("the engine is healthy and its answers cannot be measured: {reason}")]
+    Unusable {
+        /// Why, with what to do about it.
+        reason: String,
+        /// Its last words.
+        tail: Vec<String>,
+    },
     /// It says that it is healthy and gives no token.
     #[error(
         "the engine says it is healthy (`{health}` answers 200), yet gave no token within {limit}: {reason}; if it only needs longer, \
@@ -172,7 +184,7 @@ impl NotReady {
             Self::Ended { class, .. } => return *class,
             Self::Stalled { omen, .. } | Self::Late { omen, .. } => omen.as_deref(),
             Self::Fatal { omen, .. } => Some(&**omen),
-            Self::Refused { .. } => return FailureClass::Spec,
+            Self::Refused { .. } | Self::Unusable { .. } => return FailureClass::Spec,
             Self::Liar { .. } => None,
         };
         omen.map_or(FailureClass::Engine, Omen::class)
@@ -186,6 +198,7 @@ impl NotReady {
             | Self::Stalled { .. }
             | Self::Late { .. }
             | Self::Refused { .. }
+            | Self::Unusable { .. }
             | Self::Liar { .. } => None,
         }
     }
@@ -198,6 +211,7 @@ impl NotReady {
             | Self::Stalled { tail, .. }
             | Self::Late { tail, .. }
             | Self::Refused { tail, .. }
+            | Self::Unusable { tail, .. }
             | Self::Liar { tail, .. } => tail,
         }
     }
@@ -351,7 +365,7 @@ where
         let left = deadline.saturating_duration_since(Instant::now());
         match timeout(left, probe()).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(refused @ NoToken::Refused(_))) => return Err(refused),
+            Ok(Err(lasting @ (NoToken::Refused(_) | NoToken::Unusable(_)))) => return Err(lasting),
             Ok(Err(NoToken::Unknown(reason))) if unknown + 1 == UNKNOWN => {
                 return Err(NoToken::Refused(reason));
             }
@@ -460,6 +474,7 @@ impl Watch<'_> {
         let tail = self.log.tail();
         match wrong {
             NoToken::Refused(reason) => NotReady::Refused { reason, tail },
+            NoToken::Unusable(reason) => NotReady::Unusable { reason, tail },
             wrong => NotReady::Liar {
                 health: self.launch.contact.health.clone(),
                 limit: self.launch.patience.probe,
@@ -504,6 +519,8 @@ mod tests {
             || Err(NoToken::Unknown("404".to_owned())),
         );
         assert_eq!(tried(&|_| refused()).await, (refused(), 1));
+        let unusable = || Err(NoToken::Unusable("compressed".to_owned()));
+        assert_eq!(tried(&|_| unusable()).await, (unusable(), 1));
         assert_eq!(
             tried(&|_| unknown()).await,
             (Err(NoToken::Refused("404".to_owned())), UNKNOWN)

@@ -23,6 +23,7 @@ use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::live::{Course, Haul, Live};
+pub(super) use self::trace::COMPRESSED;
 use self::trace::Trace;
 use crate::base::clock::{self, Moment};
 use crate::load::client::{Connection, Route, Stamp};

@@ -13,7 +13,7 @@ use crate::base::clock;
 use crate::base::units::Span;
 use crate::load::client::{self, Route, RouteError};
 use crate::load::dataset::Content;
-use crate::load::exchange::{Answer, Bounds, Exchange};
+use crate::load::exchange::{Answer, Bounds, COMPRESSED, Exchange};
 use crate::load::protocol::{self, Ask, Decoder, EncodeError};
 use crate::load::target::Target;
 use crate::matrix::spec::scenario::Limits;
@@ -84,6 +84,17 @@ pub enum ProbeError {
         /// How long it was waited for.
         limit: Span,
         /// How far it came.
+        message: String,
+    },
+    /// The answer is compressed, though nobody asked for that: so will be the next.
+    #[error(
+        "{address} failed the first request: {message}, and its events cannot be timed; turn compression off at the server, or at the proxy \
+         before it"
+    )]
+    Compressed {
+        /// The engine's address.
+        address: String,
+        /// What was said.
         message: String,
     },
     /// The answer broke off, was garbled, or held an error.
@@ -170,6 +181,9 @@ fn judge(target: &Target, limit: Duration, answer: Answer) -> Result<ProbeAnswer
             limit: Span(limit),
             message,
         },
+        (Class::Garbled, Some(200)) if message.starts_with(COMPRESSED) => {
+            ProbeError::Compressed { address, message }
+        }
         (class, _) => ProbeError::Broken {
             address,
             class,
@@ -205,6 +219,12 @@ mod tests {
         let server = Server::saying(acts).await;
         let target = server::target(server.port, Protocol::Chat);
         probe(&target, Duration::from_millis(200)).await
+    }
+
+    fn compressed(status: &str) -> Vec<u8> {
+        let answer = String::from_utf8(plain(status, "")).unwrap();
+        let encoded = answer.replacen("\r\n", "\r\nContent-Encoding: gzip\r\n", 1);
+        encoded.into_bytes()
     }
 
     fn told(probed: Result<ProbeAnswer, ProbeError>) -> String {
@@ -244,6 +264,9 @@ mod tests {
             (vec![Act::Hang], "Timeout", "200ms"),
             (vec![Act::Write(begun(&[])), Act::Hang], "Timeout", "200ms"),
             (vec![Act::Write(stream(&[error]))], "Broken", "oom"),
+            (vec![Act::Write(compressed("200 OK"))], "Compressed", "`gzip`"),
+            // A proxy's own page, until the server behind it is there.
+            (vec![Act::Write(compressed("502 Bad Gateway"))], "Status", "502"),
         ] {
             let told = told(probed(acts).await);
             assert!(told.starts_with(variant) && told.contains(words), "{told}");

@@ -717,6 +717,7 @@ fn no_token(error: &ProbeError, launch: &Launch) -> NoToken {
                 false => "check the key in `headers:` of the engine",
             }
         )),
+        ProbeError::Compressed { .. } => NoToken::Unusable(words),
         ProbeError::Status { status: 404, .. } | ProbeError::WrongModel { .. } => NoToken::Unknown(words),
         _ => NoToken::Yet(words),
     }

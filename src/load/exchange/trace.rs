@@ -16,6 +16,8 @@ use crate::results::record::request::{Class, Failure};
 pub(super) const BLOCK: usize = 32 << 10;
 /// How much of an answer with another status than 200 is kept.
 const ERROR_LIMIT: usize = 64 << 10;
+/// How the words begin that tell of an answer that is compressed.
+pub(in crate::load) const COMPRESSED: &str = "the answer is compressed";
 
 /// The lines of an answer: what control needs to know of all, and the bytes of those that were not yet parsed.
 #[derive(Default)]
@@ -217,7 +219,7 @@ impl Trace {
             None | Some("" | "identity") => Ok(()),
             Some(encoding) => Err(failed(
                 Class::Garbled,
-                format!("the answer is compressed (`{encoding}`), which was not asked for"),
+                format!("{COMPRESSED} (`{encoding}`), which was not asked for"),
             )),
         }
     }
