@@ -9,6 +9,7 @@ use super::{Evidence, found, percent};
 use crate::judge::metrics::{self, Metric};
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
+use crate::results::record::chunks::{AT_ONCE_NS, Chunks};
 use crate::results::record::request::{Request, by_class, is_same_model};
 use crate::results::record::search::SearchEnding;
 use crate::results::record::telemetry::{EngineWindow, Source};
@@ -23,6 +24,19 @@ const AGREED: f64 = 1.25;
 
 /// So many events may arrive together on average: an engine and its client are not always awake when a token is there.
 const TOGETHER: f64 = 2.0;
+
+/// Events that follow one another within this share of the mean time between events come at nearly the same moment.
+const NEARLY: f64 = 0.05;
+
+/// The share of an answer's moments that may hold several events: more of them are flushes, and the median time between events is theirs.
+/// A stall of engine or host gathers many events at few moments.
+const FLUSHED: f64 = 1.0 / 3.0;
+
+/// An answer of fewer moments, without its first and its last, may hold several events at some by accident.
+const FEW_MOMENTS: usize = 8;
+
+/// So many answers are held to be in flushes by accident.
+const FEW_ANSWERS: usize = 8;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     errors(evidence, reasons);
@@ -258,30 +272,32 @@ fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
     // Our own count of a text is no count of the tokens in its events.
     let is_reported = |request: &Request| reported_tokens(request).is_some();
-    if !evidence.completed().all(is_reported) {
-        return;
-    }
+    let are_reported = evidence.completed().all(is_reported);
     let bound = evidence.bounds.tokens_per_chunk;
-    let per_event = evidence.figure(Metric::TokensPerChunk);
-    let per_event = per_event.filter(|tokens| *tokens > bound);
-    let (came, measured, bound) = match (per_event, together(evidence)) {
-        (Some(tokens), _) => (tokens, format!("{tokens:.2} tokens per event"), bound),
-        (None, Some(events)) => (
-            events,
-            format!("{events:.1} events arrive together, as from a proxy that gathers them"),
-            TOGETHER,
+    let per_event = evidence
+        .figure(Metric::TokensPerChunk)
+        .filter(|tokens| are_reported && *tokens > bound);
+    let (came, measured, bound) = match per_event {
+        Some(tokens) => (
+            tokens,
+            format!("{tokens:.2} tokens per event"),
+            format!("{bound}"),
         ),
-        (None, None) => return,
+        None => match together(evidence) {
+            Some(found) => found,
+            None => return,
+        },
     };
     // Tokens that were accepted together come together, and that is how the engine works; more than these were gathered.
     if made_together(evidence).is_some_and(|tokens| came <= tokens * evidence.bounds.tokens_per_chunk) {
         return;
     }
-    reasons.push(found(Code::ChunkedTokens, measured, Some(format!("{bound}"))));
+    reasons.push(found(Code::ChunkedTokens, measured, Some(bound)));
 }
 
-/// How many events of an answer arrive at one moment on average, where that is more than usual and not because the client looked late.
-fn together(evidence: &Evidence<'_>) -> Option<f64> {
+/// How many events of an answer arrive at one moment on average, in words and with the bound, where these are more than usual or most answers
+/// come in flushes, and not because the client looked late.
+fn together(evidence: &Evidence<'_>) -> Option<(f64, String, String)> {
     let (mut answers, mut events, mut arrivals, mut waited_ms) = (0, 0, 0, 0.0);
     for request in evidence.completed().filter(|request| !request.chunks.is_empty()) {
         let moments = request.chunks.moments();
@@ -293,8 +309,51 @@ fn together(evidence: &Evidence<'_>) -> Option<f64> {
     let waits = arrivals.checked_sub(answers).filter(|waits| *waits > 0)?;
     let late = evidence.summary.client.and_then(|client| client.late);
     let is_late = late.is_some_and(|late| late.p90_ms > waited_ms / waits as f64 / 2.0);
+    if is_late {
+        return None;
+    }
     let events = events as f64 / arrivals as f64;
-    (events > TOGETHER && !is_late).then_some(events)
+    if events > TOGETHER {
+        let measured = format!("{events:.1} events arrive together, as from a proxy that gathers them");
+        return Some((events, measured, format!("{TOGETHER}")));
+    }
+    let completed = evidence.completed();
+    let (flushed, judged) = flushed(completed.map(|request| &request.chunks))?;
+    Some((
+        events,
+        format!(
+            "{flushed} of {judged} answers arrive in flushes, as from a proxy that gathers events: {events:.2} events at a moment on average"
+        ),
+        format!(
+            "several events at {} of the moments, in half of the answers",
+            percent(FLUSHED)
+        ),
+    ))
+}
+
+/// How many answers came in flushes, and of how many it can be said; `None` unless most of these did.
+pub(super) fn flushed<'c>(answers: impl Iterator<Item = &'c Chunks>) -> Option<(usize, usize)> {
+    let shares: Vec<f64> = answers.filter_map(several).collect();
+    let flushed = shares.iter().filter(|share| **share > FLUSHED).count();
+    (shares.len() >= FEW_ANSWERS && 2 * flushed > shares.len()).then_some((flushed, shares.len()))
+}
+
+/// The share of an answer's moments that hold several events, without the first and the last one: there two come together from any server.
+fn several(chunks: &Chunks) -> Option<f64> {
+    let (first, last) = (chunks.first()?, chunks.last()?);
+    let gaps = chunks.len().checked_sub(1).filter(|gaps| *gaps > FEW_MOMENTS)?;
+    let mean = last.at_ns.saturating_sub(first.at_ns) as f64 / gaps as f64;
+    let nearly = AT_ONCE_NS.max((NEARLY * mean) as u64);
+    let mut moments = vec![1usize];
+    for (before, next) in chunks.pairs() {
+        match next.at_ns.saturating_sub(before.at_ns) > nearly {
+            true => moments.push(1),
+            false => *moments.last_mut()? += 1,
+        }
+    }
+    let inner = moments.get(1..moments.len() - 1)?;
+    let several = inner.iter().filter(|events| **events > 1).count();
+    (inner.len() >= FEW_MOMENTS).then(|| several as f64 / inner.len() as f64)
 }
 
 /// The tokens that an engine accepted at a time, by its counters; infinite where it tells only that it accepted some.

@@ -17,7 +17,7 @@ const PACKED: usize = 6;
 const RESERVED: usize = 4096;
 
 /// Events that follow one another no faster than this arrive at different moments.
-const AT_ONCE_NS: u64 = 50_000;
+pub const AT_ONCE_NS: u64 = 50_000;
 
 /// Events in order of arrival. A clone of those of an answer that is over shares them.
 #[derive(Clone, Default)]
