@@ -26,7 +26,7 @@ pub const WORDS: [&str; 16] = [
 pub struct Asked {
     /// Its number, from 1 on; those that probe and warm up count too.
     pub number: u64,
-    /// The ids of its prompt; none of a prompt that is text.
+    /// The ids of its prompt; of a chat those of its last message, and none of another prompt that is text.
     pub ids: Vec<u32>,
     /// How many tokens it asks for.
     pub output: u32,
@@ -35,16 +35,18 @@ pub struct Asked {
 impl Asked {
     /// The text of its prompt, by the tokenizer of the shipped data.
     pub fn text(&self) -> String {
-        static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
-        let open = || {
-            let data = repository().join("matrices");
-            Tokenizer::open("data/tokenizer.json", &data, &Caches::default()).expect("it is shipped")
-        };
-        let text = TOKENIZER
-            .get_or_init(open)
-            .decode(&self.ids, CleanUp::AsConfigured);
+        let text = tokenizer().decode(&self.ids, CleanUp::AsConfigured);
         text.expect("ids have a text")
     }
+}
+
+/// The tokenizer of the shipped data.
+fn tokenizer() -> &'static Tokenizer {
+    static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
+    TOKENIZER.get_or_init(|| {
+        let data = repository().join("matrices");
+        Tokenizer::open("data/tokenizer.json", &data, &Caches::default()).expect("it is shipped")
+    })
 }
 
 /// An event of an answer.
@@ -75,6 +77,8 @@ pub struct Answer {
     pub finish: &'static str,
     /// The model that it names.
     pub model: &'static str,
+    /// How it says that it is encoded.
+    pub encoding: Option<&'static str>,
 }
 
 impl Answer {
@@ -102,6 +106,7 @@ impl Answer {
             usage: true,
             finish: "length",
             model: "m",
+            encoding: None,
         }
     }
 
@@ -210,12 +215,12 @@ fn serve(mut stream: TcpStream, conduct: &Conduct, requests: &AtomicU64) -> std:
             plain(&mut stream, 200, "application/json", &models.to_string())
         }
         ("/metrics", Some(metrics)) => plain(&mut stream, 200, "text/plain", &metrics(count)),
-        ("/v1/completions", _) => {
+        ("/v1/completions" | "/v1/chat/completions", _) => {
             let number = 1 + requests.fetch_add(1, Ordering::Relaxed);
             let asked = read(&body, number);
             let mut answer = Answer::honest(&asked, conduct.ttft, conduct.itl);
             (conduct.answer)(&asked, &mut answer);
-            send(&mut stream, &answer)
+            send(&mut stream, &answer, path.contains("chat"))
         }
         _ => plain(&mut stream, 404, "text/plain", "not here"),
     }
@@ -223,13 +228,20 @@ fn serve(mut stream: TcpStream, conduct: &Conduct, requests: &AtomicU64) -> std:
 
 fn read(body: &[u8], number: u64) -> Asked {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
-    let ids = body["prompt"].as_array().map_or_else(Vec::new, |ids| {
-        ids.iter().filter_map(|id| id.as_u64()?.try_into().ok()).collect()
-    });
+    let messages = body["messages"].as_array();
+    let said = messages.and_then(|messages| messages.last()?["content"].as_str());
+    let ids = match (said, body["prompt"].as_array()) {
+        (Some(said), _) => tokenizer().encode(said, false).unwrap_or_default(),
+        (None, Some(ids)) => ids.iter().filter_map(|id| id.as_u64()?.try_into().ok()).collect(),
+        (None, None) => Vec::new(),
+    };
     Asked {
         number,
         ids,
-        output: body["max_tokens"].as_u64().unwrap_or(16) as u32,
+        output: ["max_tokens", "max_completion_tokens"]
+            .iter()
+            .find_map(|name| body[name].as_u64())
+            .unwrap_or(16) as u32,
     }
 }
 
@@ -241,7 +253,7 @@ fn plain(stream: &mut TcpStream, status: u16, kind: &str, body: &str) -> std::io
     )
 }
 
-fn send(stream: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
+fn send(stream: &mut TcpStream, answer: &Answer, is_chat: bool) -> std::io::Result<()> {
     if answer.status != 200 {
         return plain(
             stream,
@@ -250,7 +262,13 @@ fn send(stream: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
             r#"{"error":{"message":"busy"}}"#,
         );
     }
-    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")?;
+    let encoding = answer.encoding.map_or_else(String::new, |encoding| {
+        format!("Content-Encoding: {encoding}\r\n")
+    });
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{encoding}Connection: close\r\n\r\n"
+    )?;
     let (began, mut due) = (clock::now(), Duration::ZERO);
     let mut waiting = String::new();
     let last = answer.events.len().saturating_sub(1);
@@ -261,7 +279,10 @@ fn send(stream: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
             std::thread::sleep(due.saturating_sub(clock::now().since(began)));
         }
         let finish = (index == last).then_some(answer.finish);
-        let choice = json!({"index": 0, "text": event.text, "finish_reason": finish});
+        let choice = match is_chat {
+            true => json!({"index": 0, "delta": {"content": event.text}, "finish_reason": finish}),
+            false => json!({"index": 0, "text": event.text, "finish_reason": finish}),
+        };
         waiting += &format!(
             "data: {}\n\n",
             json!({"model": answer.model, "choices": [choice]})

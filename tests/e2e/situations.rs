@@ -156,6 +156,10 @@ fn situations() -> Vec<Situation> {
             }
             answer.events[3].after = pace * 12;
         }),
+        // Words of its own for each prompt, as quickly.
+        lies("begins-with-three", "first-event-ahead", MARKED, |_, answer| {
+            answer.events[3].after = Duration::from_millis(200);
+        }),
         lies(
             "sends-every-token-twice",
             "tokens-disagree",
@@ -189,6 +193,15 @@ fn situations() -> Vec<Situation> {
                     Duration::from_millis(200)
                 } else {
                     Duration::ZERO
+                };
+            }
+        }),
+        // A proxy that flushes every 4 ms: 1.8 events at a moment.
+        lies("flushes-in-twos", "chunked-tokens", MARKED, |_, answer| {
+            for (index, event) in answer.events.iter_mut().enumerate().skip(1) {
+                event.after = match index % 9 {
+                    2 | 4 | 6 | 8 => Duration::ZERO,
+                    _ => Duration::from_millis(4),
                 };
             }
         }),
@@ -418,6 +431,56 @@ fn servers_that_lie_are_named_and_win_nothing() {
         found.join("\n"),
         ran.stdout
     );
+}
+
+/// A chat template may add tokens, so that many more than were sent are no fault; the row tells how many.
+#[test]
+fn a_server_that_counts_more_prompt_tokens_of_a_chat_is_noted() {
+    let more = Conduct {
+        answer: |_, answer| answer.prompt += 240,
+        ..Conduct::at(5, 1)
+    };
+    let few = Conduct {
+        answer: |_, answer| answer.prompt += 4,
+        ..Conduct::at(5, 1)
+    };
+    let (more, few) = (Fake::start(more), Fake::start(few));
+    let bench = Bench::of(&format!(
+        "name: t\nengines:\n  - attach: {{ as: more, variant: chat, url: \"{}\" }}\n  - attach: {{ as: few, variant: chat, url: \"{}\" }}\n\
+         models:\n  - m: {{ tokenizer: data/tokenizer.json }}\nscenarios:\n  - load: {{ dataset: random, prompts: 8, input_len: 60, \
+         output_len: 20, concurrency: 4 }}\ndatasets: {{ sharegpt: data/conversations.json }}\n{BOUNDS}",
+        more.url(),
+        few.url()
+    ));
+    let ran = bench.run(&[]).exits(0);
+    let notes: Vec<&str> = ran
+        .stdout
+        .lines()
+        .filter(|line| line.contains("the server counts"))
+        .collect();
+    assert!(!notes.is_empty(), "{}", ran.stdout);
+    for note in notes {
+        assert!(note.contains("more") && !note.contains("few"), "{note}");
+        assert!(note.contains("prompt tokens and the data set 480;"), "{note}");
+    }
+    assert!(!ran.stdout.contains("prompt-tokens-disagree"), "{}", ran.stdout);
+}
+
+/// Every answer of a server that compresses is compressed, so that nothing is waited for.
+#[test]
+fn a_server_whose_answers_are_compressed_is_not_waited_for() {
+    let fake = Fake::start(Conduct {
+        answer: |_, answer| answer.encoding = Some("gzip"),
+        ..Conduct::at(5, 1)
+    });
+    let bench = Bench::of(&format!(
+        "name: t\nengines:\n  - attach: {{ as: a, url: \"{}\", patience: {{ probe: 2m }} }}\nmodels:\n  - m: {{ tokenizer: data/tokenizer.json }}\n\
+         scenarios:\n{LOAD}datasets: {{ sharegpt: data/conversations.json }}\n{BOUNDS}",
+        fake.url()
+    ));
+    let ran = bench.run(&[]).exits(3).says("its answers cannot be measured");
+    let ran = ran.says("compressed (`gzip`)").says("turn compression off");
+    assert!(!ran.stderr.contains("patience"), "{}", ran.stderr);
 }
 
 /// A server that keeps whole answers and counts no hits: sent the same prompts again, it answers at once. Its starts are repeats, nobody

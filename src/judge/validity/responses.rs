@@ -58,6 +58,9 @@ const AHEAD: f64 = 3.0;
 /// How many times the mean gap it is between the name of a tool and its first arguments: parsers of tool calls keep back the tokens between.
 const BEHIND_NAME: f64 = 16.0;
 
+/// How many times longer than usual the wait behind several first events is, where these come ahead of the others.
+const AHEAD_OF_SEVERAL: f64 = 5.0;
+
 /// So many first events may be the same in answers of a model that read different prompts.
 const OWN_BEGINNING: usize = 8;
 
@@ -259,8 +262,9 @@ fn events(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     ));
 }
 
-/// That most answers begin with an event that comes well ahead of the next one: TTFT is its moment. White space or a word that does not
-/// depend on the prompt is none of the model's; of other words that is not known.
+/// That most answers begin with an event, or with the same number of them, that comes well ahead of the next one: TTFT is its moment. White
+/// space or a word that does not depend on the prompt is none of the model's; of another first word that is not known, as an engine may hand
+/// the request on behind it. Behind two words or more no engine waits.
 fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
     let firsts = Firsts::of(responses);
     let judged: Vec<(&Request, Beginning)> = responses
@@ -275,7 +279,8 @@ fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
         }
     }
     // What is canned has one length; waits at any place are those of a busy engine.
-    let ahead = places.into_values().max_by_key(Vec::len).unwrap_or_default();
+    let most_frequent = places.into_iter().max_by_key(|(_, requests)| requests.len());
+    let (place, ahead) = most_frequent.unwrap_or_default();
     if ahead.len() < FEW_ANSWERS || 2 * ahead.len() <= judged.len() {
         return long_beginnings(responses);
     }
@@ -283,11 +288,13 @@ fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
         2 * ahead.iter().filter(|request| is_its(request)).count() > ahead.len()
     };
     let (what, weight) = if most(|request| request.blank_events > 0) {
-        ("white space alone", Verdict::Suspect)
+        ("white space alone".to_owned(), Verdict::Suspect)
     } else if most(|request| request.common_events > 0) {
-        ("the same event whatever the prompt", Verdict::Suspect)
+        ("the same event whatever the prompt".to_owned(), Verdict::Suspect)
+    } else if place > 1 {
+        (format!("{place} events"), Verdict::Suspect)
     } else {
-        ("an event", Verdict::Valid)
+        ("an event".to_owned(), Verdict::Valid)
     };
     let mut reason = found(
         Code::FirstEventAhead,
@@ -390,12 +397,21 @@ enum Beginning {
 impl Beginning {
     /// `None` of answers too short to say.
     fn of(request: &Request, firsts: &Firsts) -> Option<Self> {
-        let blanks = request.blank_events as usize;
         let (moments, kinds): (Vec<u64>, Vec<ChunkKind>) = request
             .chunks
             .iter()
             .map(|chunk| (chunk.at_ns, chunk.kind))
             .unzip();
+        let of_first = Self::of_first(request, &moments, &kinds, firsts)?;
+        let is_open = of_first == Self::Usual && request.blank_events == 0;
+        let of_several = || Self::of_several(request.sent_ns?, &moments, &kinds, firsts);
+        let several = if is_open { of_several() } else { None };
+        Some(several.unwrap_or(of_first))
+    }
+
+    /// The same of the first event, or of those that nearly all answers begin with.
+    fn of_first(request: &Request, moments: &[u64], kinds: &[ChunkKind], firsts: &Firsts) -> Option<Self> {
+        let blanks = request.blank_events as usize;
         let gap = |at: usize| moments[at].saturating_sub(moments[at - 1]);
         // Of events that nearly all answers begin with, the model's own begin behind the longest wait.
         let lead = match (blanks, request.common_events as usize) {
@@ -431,6 +447,37 @@ impl Beginning {
         Some(match is_held_up {
             true => Self::HeldUp,
             false => Self::Ahead(if blanks > 0 { 1 } else { lead }),
+        })
+    }
+
+    /// That two first events or more, whatever their words, came in less than half of the wait behind them, which is longer than TTFT and far
+    /// longer than the others; `None` where they did not. Where several events come together, the waits between these groups
+    /// are the usual ones.
+    fn of_several(sent: u64, moments: &[u64], kinds: &[ChunkKind], firsts: &Firsts) -> Option<Self> {
+        let gap = |at: usize| moments[at].saturating_sub(moments[at - 1]);
+        // More events follow than came before.
+        let most = OWN_BEGINNING.min(moments.len().checked_sub(1)? / 2);
+        let lead = (1..=most).max_by_key(|at| gap(*at)).filter(|lead| *lead > 1)?;
+        let (first, begin, own) = (moments[0], moments[lead - 1], moments[lead]);
+        let mut gaps: Vec<u64> = (lead + 1..moments.len()).map(gap).collect();
+        let mean = gaps.iter().sum::<u64>() as f64 / gaps.len().max(1) as f64;
+        gaps.retain(|gap| 2.0 * *gap as f64 >= mean);
+        gaps.sort_unstable();
+        let usual = mean.max(*gaps.get(gaps.len() / 2)? as f64);
+        // Parsers keep back what stands between thoughts, text and calls of tools.
+        let is_one_kind = kinds[lead - 1] == kinds[lead] && kinds[lead] != ChunkKind::Tool;
+        let times = if is_one_kind {
+            AHEAD_OF_SEVERAL
+        } else {
+            BEHIND_NAME
+        };
+        let late = (times * usual) as u64;
+        let wait = own.saturating_sub(begin);
+        let is_ahead =
+            wait > late && wait > first.saturating_sub(sent) && 2 * begin.saturating_sub(first) < wait;
+        is_ahead.then(|| match firsts.hold_up(begin, own, late) {
+            true => Self::HeldUp,
+            false => Self::Ahead(lead),
         })
     }
 }

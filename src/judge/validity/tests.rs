@@ -437,6 +437,77 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
     assert_eq!(beginning(&newline), None, "of the model's own");
 }
 
+/// Two words or more that come before the prompt was read, and what real engines do.
+#[test]
+fn several_events_ahead_of_the_model_are_found_whatever_their_words() {
+    let rest = |begin: &[u64], from: u64| -> Vec<u64> {
+        let rest = (0..20).map(|nth| from + 10 * nth);
+        begin.iter().copied().chain(rest).collect()
+    };
+    let of = |begin: &[u64], from: u64| beginning(&streams(20, 500, &rest(begin, from)));
+    assert_eq!(of(&[3, 3, 3], 203), Some(Verdict::Suspect), "at once");
+    assert_eq!(of(&[3, 13, 23], 223), Some(Verdict::Suspect), "at the usual pace");
+    assert_eq!(of(&[3, 4], 100), Some(Verdict::Suspect), "two");
+    assert_eq!(
+        of(&[3], 203),
+        Some(Verdict::Valid),
+        "one, as of an engine that hands on"
+    );
+    assert_eq!(of(&[150, 160, 170], 230), None, "not longer than TTFT");
+    assert_eq!(of(&[3, 13, 23], 63), None, "not far longer than usual");
+    assert_eq!(of(&[3, 28, 53, 78], 153), None, "slow from the beginning");
+    // Eight tokens at a time, from a scheduler of several steps.
+    let at_a_time: Vec<u64> = (0..40).map(|nth| 30 + 120 * ((nth + 5) / 8)).collect();
+    assert_eq!(beginning(&streams(20, 500, &at_a_time)), None);
+    // An engine reads a prompt while others answer: in closed loops at the same place of each answer, if they are as long.
+    let held: Vec<Request> = (0..20)
+        .flat_map(|nth| {
+            let at = 140 * nth;
+            let moments = rest(&[at + 120, at + 130], at + 262);
+            streams(1, 0, &moments)
+        })
+        .map(|mut request| {
+            let first = request.chunks.first().map_or(0, |chunk| chunk.at_ns);
+            request.sent_ns = Some(first - 110_000_000);
+            request
+        })
+        .collect();
+    assert_eq!(beginning(&held), None);
+    // Waits behind two, three or four words.
+    let busy: Vec<Request> = (0..21)
+        .flat_map(|nth| streams(1, 0, &rest(&[3, 4, 5, 6][..2 + nth % 3], 203)))
+        .collect();
+    assert_eq!(beginning(&busy), None);
+}
+
+#[test]
+fn answers_in_flushes_are_found_and_stalls_and_pairs_are_not() {
+    let flushed = |count: u64, at: &dyn Fn(u64) -> u64| {
+        let at: Vec<u64> = (0..60).map(at).collect();
+        let answers = streams(count, 500, &at);
+        answers::flushed(answers.iter().map(|request| &request.chunks))
+    };
+    let every = |flush: u64, token: u64| move |nth: u64| (100 + token * nth).div_ceil(flush) * flush;
+    assert_eq!(flushed(20, &every(20, 11)), Some((20, 20)));
+    assert_eq!(flushed(20, &every(40, 22)), Some((20, 20)));
+    assert_eq!(flushed(20, &every(14, 10)), Some((20, 20)));
+    assert_eq!(flushed(20, &every(10, 11)), None, "each by itself");
+    assert_eq!(flushed(7, &every(20, 11)), None, "few answers");
+    assert_eq!(flushed(20, &|nth| 100 + 10 * nth), None);
+    assert_eq!(
+        flushed(20, &|nth| 100 + 10 * nth.clamp(1, 58)),
+        None,
+        "pairs at both ends"
+    );
+    assert_eq!(
+        flushed(20, &|nth| 100 + 10 * (nth - nth % 5 / 4)),
+        None,
+        "one of four"
+    );
+    let stalled = |nth| 100 + 10 * if (10..40).contains(&nth) { 40 } else { nth };
+    assert_eq!(flushed(20, &stalled), None, "one long stall");
+}
+
 #[test]
 fn names_of_tools_and_long_beginnings_ahead_of_the_model_are_found() {
     // The name of a tool at once, and its arguments once the prompt was read; a parser keeps a few tokens back.
