@@ -64,6 +64,8 @@ struct Condition {
     is_shared: bool,
     /// Nights in the history.
     history: usize,
+    /// Whether one night of the history was broken: all cells at twice their usual level.
+    is_broken: bool,
     /// Starts that the noise was measured with.
     noise: Option<usize>,
     /// What some cells of the candidate lost.
@@ -80,6 +82,7 @@ const PLAIN: Condition = Condition {
     offset: 0.01,
     is_shared: true,
     history: HISTORY,
+    is_broken: false,
     noise: None,
     loss: 0.0,
     fresh: Fresh::Alternated,
@@ -151,8 +154,11 @@ impl Condition {
         let offsets = self.offsets(dice);
         let baseline = self.night(dice, &offsets, STARTS);
         let past: Vec<Vec<Vec<f64>>> = (0..self.history)
-            .map(|_| {
-                let offsets = self.offsets(dice);
+            .map(|night| {
+                let mut offsets = self.offsets(dice);
+                if self.is_broken && night == self.history / 2 {
+                    offsets.iter_mut().for_each(|offset| *offset += 2f64.ln());
+                }
                 self.night(dice, &offsets, STARTS)
             })
             .collect();
@@ -321,6 +327,10 @@ fn nights_that_differ_by_up_to_one_percent_seldom_cry_wolf_and_find_a_loss_of_fi
             shape: Shape::SlowStarts,
             offset: 0.005,
             noise: Some(10),
+            ..PLAIN
+        },
+        Condition {
+            is_broken: true,
             ..PLAIN
         },
     ];

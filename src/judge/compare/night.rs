@@ -175,7 +175,9 @@ fn since(answer: &Answer, asked: &Asked, between: Between) -> Option<(f64, f64)>
         baseline, candidate, ..
     } = &asked.question;
     let precision = answer.estimate?.precision?;
-    let past = asked.past.iter().filter(|night| night.series == 0);
+    let past = between::usual(&asked.past)
+        .into_iter()
+        .filter(|night| night.series == 0);
     let nights: Vec<&[f64]> = [baseline.logs.as_slice()]
         .into_iter()
         .chain(past.map(|night| night.logs.as_slice()))
