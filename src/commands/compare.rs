@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::judge::compare::cells::{self, Comparison, Terms};
 use crate::judge::compare::decision::{self, Gap};
 use crate::judge::compare::verdict::Verdict;
-use crate::judge::compare::{arms, machines, question, side};
+use crate::judge::compare::{arms, machines, question, side, stored};
 use crate::judge::metrics::{Flow, Metric};
 use crate::report::{self, Format, Table, verdicts};
 use crate::results::record::side::{Cause, Noise, Side};
@@ -254,7 +254,15 @@ pub(super) fn gates(names: &[String]) -> Result<Vec<Metric>, Refusal> {
             )),
         }
     };
-    names.iter().map(gate).collect()
+    let mut gates = Vec::new();
+    for name in names {
+        let metric = gate(name)?;
+        // A figure that is named twice is one test.
+        if !gates.contains(&metric) {
+            gates.push(metric);
+        }
+    }
+    Ok(gates)
 }
 
 /// The side of that name: a baseline's file, a run's folder or name, a matrix's newest run.
@@ -281,7 +289,14 @@ pub(super) fn of_run(run: &Run, gates: &[Metric]) -> Side {
 
 /// The noise that is kept with the machine that measured `side`.
 pub(super) fn noise_of(cache: &Path, side: &Side) -> Option<Noise> {
-    store::nightly::noise(cache).filter(|noise| machines::shares_noise(&noise.machine, &side.machine))
+    let noise = store::nightly::noise(cache)?;
+    if !machines::shares_noise(&noise.machine, &side.machine) {
+        return None;
+    }
+    for doubt in stored::doubts(&noise) {
+        complain(&format!("warning: {doubt}\n"));
+    }
+    Some(noise)
 }
 
 #[cfg(test)]

@@ -439,3 +439,52 @@ fn what_several_cells_are_suspect_of_is_one_line_for_each_code_and_side() {
         told.json
     );
 }
+
+/// What `matrix compare` of one cell with five starts says with these arguments, and its stderr.
+fn compared_with(noise: &Value, args: &[&str]) -> (Value, String) {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let write = |name: &str, value: &Value| {
+        fs::write(folder.path().join(name), value.to_string()).expect("a file can be written");
+    };
+    for name in ["one.json", "two.json"] {
+        write(
+            name,
+            &json!({ "format": 1, "accepted": [], "side": alone("1", &LEVEL) }),
+        );
+    }
+    fs::create_dir(folder.path().join("cache")).expect("a folder can be made");
+    write("cache/noise.json", noise);
+    let ended = Command::new(crate::binary::matrix())
+        .args([
+            "compare", "one.json", "two.json", "--cache", "cache", "--format", "json",
+        ])
+        .args(args)
+        .current_dir(folder.path())
+        .output()
+        .expect("the binary runs");
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    (
+        serde_json::from_slice(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {told}")),
+        told,
+    )
+}
+
+#[test]
+fn noise_that_no_measurement_gives_is_named_and_not_used() {
+    let mut edited = noise(&key("1"), 0.01, 16);
+    edited["cells"][key("1")][FIGURE]["df"] = json!(1e9);
+    edited["cells"][key("1")][FIGURE]["bound_share"] = json!(0.012);
+    let (json, told) = compared_with(&edited, &[]);
+    assert!(
+        told.contains("1000000000 degrees of freedom of 16 starts") && told.contains("matrix noise"),
+        "{told}"
+    );
+    assert_eq!(json["rows"][0]["is_noise_known"], json!(false), "{json}");
+}
+
+#[test]
+fn a_figure_that_is_named_twice_is_one_test() {
+    let noise = noise(&key("1"), 0.01, 16);
+    let (json, told) = compared_with(&noise, &["--gate", FIGURE, "--gate", "output_throughput"]);
+    assert_eq!(json["rows"].as_array().map(Vec::len), Some(1), "{json} {told}");
+}

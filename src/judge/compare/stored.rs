@@ -2,11 +2,14 @@
 
 use super::decision::KnownNoise;
 use crate::base::ids::CellKey;
+use crate::base::text::counted;
 use crate::matrix::spec::select::{self, AxisValues};
 use crate::results::record::side::{Noise, Varies};
 
 /// Axes that a cell shares with another one whose noise is taken for its own.
 const LOAD: [&str; 2] = ["model", "scenario"];
+/// The most that starts can differ by, as a standard deviation of logarithms: a factor of 150.
+const MOST_SHARE: f64 = 5.0;
 
 /// What is known of the noise of a figure of a cell: as it was measured of this cell in whatever version; else of other cells of the same
 /// model and scenario; else of all cells of this host.
@@ -49,14 +52,49 @@ fn pooled<'a>(all: impl Iterator<Item = &'a Varies>) -> Option<KnownNoise> {
     })
 }
 
-/// The upper confidence bound of the noise of one cell: as it is stored, or by the starts that a file of before knows.
+/// The upper confidence bound of the noise of one cell: as it is stored, or by the starts that a file of before knows. `None` of figures that no
+/// measurement gives.
 pub fn bound(varies: &Varies) -> Option<KnownNoise> {
-    let df = varies.df.unwrap_or_else(|| f64::from(varies.starts) - 1.0);
+    let df = degrees(varies);
     let is_known = df > 0.0;
-    is_known.then(|| match varies.bound_share {
+    (is_known && doubt(varies).is_none()).then(|| match varies.bound_share {
         Some(sigma) => KnownNoise { sigma, df },
         None => KnownNoise::measured(varies.start_share, df),
     })
+}
+
+/// The stored figures that no measurement gives and that are not used, in words.
+pub fn doubts(noise: &Noise) -> Vec<String> {
+    let cells = noise.cells.iter();
+    let figures =
+        cells.flat_map(|(key, figures)| figures.iter().map(move |(figure, varies)| (key, figure, varies)));
+    figures
+        .filter_map(|(key, figure, varies)| {
+            let why = doubt(varies)?;
+            Some(format!(
+                "stored noise of `{figure}` of `{key}` is not used: {why}; measure it again (`matrix noise`)"
+            ))
+        })
+        .collect()
+}
+
+fn degrees(varies: &Varies) -> f64 {
+    varies.df.unwrap_or_else(|| f64::from(varies.starts) - 1.0)
+}
+
+/// Why stored noise cannot come of a measurement.
+fn doubt(varies: &Varies) -> Option<String> {
+    let (df, starts) = (degrees(varies), varies.starts);
+    if df.is_nan() || df >= f64::from(starts.max(1)) {
+        return Some(format!(
+            "{df} degrees of freedom of {}",
+            counted(starts as usize, "start", "starts")
+        ));
+    }
+    let shares = [Some(varies.start_share), varies.bound_share];
+    let is_share = |share: &f64| (0.0..=MOST_SHARE).contains(share);
+    let wrong = shares.into_iter().flatten().find(|share| !is_share(share))?;
+    Some(format!("{wrong} is no standard deviation of starts"))
 }
 
 #[cfg(test)]
@@ -111,5 +149,25 @@ mod tests {
             ((0.0001 + 0.0009 + 0.0025) / 3.0_f64).sqrt(),
         );
         assert_eq!(known(&noise, &CellKey::new("engine=x"), "median_e2e_ms"), None);
+    }
+
+    #[test]
+    fn noise_that_no_measurement_gives_is_not_used() {
+        let key = CellKey::new("engine=x,model=a,scenario=s");
+        let with = |edit: &dyn Fn(&mut Varies)| {
+            let mut noise = noise(&[(key.as_str(), 0.01)]);
+            edit(noise.cells.get_mut(&key).unwrap().get_mut(FIGURE).unwrap());
+            (known(&noise, &key, FIGURE), doubts(&noise))
+        };
+        assert!(matches!(with(&|_| ()), (Some(_), doubts) if doubts.is_empty()));
+        for edit in [
+            &(|varies: &mut Varies| varies.df = Some(1e9)) as &dyn Fn(&mut Varies),
+            &|varies| varies.df = Some(10.0),
+            &|varies| varies.bound_share = Some(1e200),
+            &|varies| varies.start_share = -0.01,
+        ] {
+            let (known, doubts) = with(edit);
+            assert_eq!((known, doubts.len()), (None, 1), "{doubts:?}");
+        }
     }
 }

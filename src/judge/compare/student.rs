@@ -99,8 +99,11 @@ pub fn quantile(freedom: f64, chance: f64) -> f64 {
     distribution(freedom).inverse_cdf(chance)
 }
 
+/// Beyond so many degrees of freedom Student's t is normal to four digits, and its quantiles cost ever more.
+const MOST_FREEDOM: f64 = 1e4;
+
 fn distribution(freedom: f64) -> StudentsT {
-    StudentsT::new(0.0, 1.0, freedom).expect("degrees of freedom are above zero")
+    StudentsT::new(0.0, 1.0, freedom.min(MOST_FREEDOM)).expect("degrees of freedom are above zero")
 }
 
 /// The variance of a sample of at least two values: divided by n − 1.
