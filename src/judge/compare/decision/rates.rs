@@ -459,6 +459,7 @@ fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
                 // Three starts that vary three times as much as the noise that is known may be alike by luck, and nothing else tells of it: beyond
                 // the promise, and bounded here.
                 let (rate, promised) = match (noise, scale > 1.0 && of_candidate == 3) {
+                    (Some(_), true) if starts == 3 => (0.12, 0.88),
                     (Some(_), true) => (0.1, 0.9),
                     _ => (0.05, 0.93),
                 };
