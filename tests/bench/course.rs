@@ -147,7 +147,11 @@ fn each_request_gets_a_line_when_it_begins_and_one_when_it_ends() {
 
 #[test]
 fn the_load_is_drawn_over_time_before_the_block() {
-    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    // Slow enough that all ten are under way together on a busy machine.
+    let (sim, desk) = (
+        Sim::start("vllm", &["--ttft", "200ms", "--itl", "1ms"]),
+        Desk::new(),
+    );
     let ran = desk.random("vllm", sim.port, &["--plot-throughput"]).exits(0);
     let place = |text: &str| ran.stdout.find(text).expect("it is printed");
     assert!(place("Output tokens per second") < place("Concurrent requests per second"));

@@ -19,7 +19,13 @@ const SMALL: &str = "window: 0s, tail: 0, steady: 0.0";
 const LAG: &str = "send_lag: 20s, other_cpus: 1.0, stolen: 1.0, swap: 1000GiB";
 
 /// What may stand beside anything on these engines and machines.
-const INFORMATIONAL: [Code; 3] = [Code::Simulated, Code::ClientSharesCpus, Code::BoundsLoosened];
+const INFORMATIONAL: [Code; 4] = [
+    Code::Simulated,
+    Code::ClientSharesCpus,
+    Code::BoundsLoosened,
+    // Few arrivals are drawn.
+    Code::RateDrawn,
+];
 
 /// What was found in a cell.
 fn codes(summary: &Summary) -> BTreeSet<Code> {
