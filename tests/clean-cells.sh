@@ -1,6 +1,6 @@
 #!/bin/bash
 # Measures simulated engines with which nothing is wrong, cell after cell, and prints every finding with its evidence. Findings that are true
-# of any machine and of short cells are counted only: `simulated`, `few-samples`, `window-short`, `client-shares-cpus`. Of all others at
+# of any machine and of short cells are counted only: `simulated`, `few-samples`, `window-short`, `rate-drawn`, `client-shares-cpus`. Of all others at
 # most one may come; what came is to be looked at, for it may be true: a host that is not quiet is `host-busy`.
 #
 #     tests/clean-cells.sh [CELLS [SEED]]     300 and 1; takes about 4 s for each cell
@@ -59,7 +59,7 @@ while [ "$done_cells" -lt "$cells_wanted" ]; do
   done_cells=$((done_cells + $(ls "$run"/cells/*/summary.json | wc -l)))
   seed=$((seed + 1))
 done
-judge "simulated few-samples window-short client-shares-cpus ${ALLOW:-}" "${runs[@]}"
+judge "simulated few-samples window-short rate-drawn client-shares-cpus ${ALLOW:-}" "${runs[@]}"
 took=$(($(date +%s) - began))
 echo "-- $took s; other processes used $(awk -v a="$before" -v b="$(others_s)" -v s="$took" 'BEGIN { printf "%.2f", (b - a) / s }') of $(nproc) processors on average"
 echo "-- $others other findings in $cells cells"
