@@ -95,4 +95,6 @@ planted "starts after the first stage tell nothing" "$decision" 's/all.value.max
   a_slow_start_after_the_first_stage
 planted "noise alone tells the variance" "$decision" 's/Some(if own.value > borrowed.value {/Some(if own.value > 1e9 * borrowed.value {/' \
   cells_that_are_unlike
+planted "stored noise counts in full, whatever the starts show" "$from/decision/noise.rs" 's/(2.0 \* ratios.sf(own.value \/ stored.value)).min(1.0)/1.0/' \
+  noise_that_the_starts_contradict
 exit "$missed"
