@@ -117,9 +117,8 @@ pub fn inside() {
                     .map(|one| of(one, since_first, share))
                     .collect::<Vec<_>>()
             });
-            let off: Vec<f64> = raw.iter().zip(&ours).map(|(raw, ours)| ours - raw).collect();
+            let mut off: Vec<f64> = raw.iter().zip(&ours).map(|(raw, ours)| ours - raw).collect();
             let [raw, ours, middle] = [raw, ours, off.clone()].map(|all| median(all.into_iter()));
-            let mut off = off;
             off.sort_by(f64::total_cmp);
             let [from, to] = INTERVAL.map(|place| off[place]);
             format!(

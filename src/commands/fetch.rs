@@ -120,7 +120,7 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
     }
 }
 
-/// What is said of files that are not tried, after one for which no connection was made.
+/// The line that counts the files not tried after a failed connection.
 fn untried(files: usize) -> String {
     match files {
         0 => String::new(),
@@ -149,7 +149,7 @@ fn hub(args: &FetchArgs, home: std::path::PathBuf) -> anyhow::Result<Hub> {
     })
 }
 
-/// Prints a line with names from outside.
+/// Prints a line that contains names from outside.
 fn say(line: &str) {
     print(&printable(line));
 }

@@ -266,10 +266,10 @@ impl From<PullWish> for engine::Pull {
 /// Why stdout could not be written, the first time that it could not.
 static UNWRITTEN: OnceLock<String> = OnceLock::new();
 
-/// What is said if a signal ends the command now; nothing where it is empty.
+/// The message if a signal ends the command now; empty: none.
 static UNFINISHED: Mutex<String> = Mutex::new(String::new());
 
-/// Does some work; `message` is said where a signal ends the command before it is done.
+/// Does some work; a signal that ends the command before the work is done prints `message`.
 pub(crate) fn unless_finished<T>(message: String, work: impl FnOnce() -> T) -> T {
     let set = |message| *UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner) = message;
     set(message);

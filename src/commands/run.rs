@@ -368,7 +368,7 @@ impl Begun<'_> {
     }
 }
 
-/// What is said where a signal ends the command before the report of a run is written.
+/// The message if a signal ends the command before the report of a run is written.
 fn unwritten(folder: &Path) -> String {
     format!(
         "stopped while the report was written; the measurements are saved\n  = help: write it with: {} --out {}\n",

@@ -86,7 +86,7 @@ pub enum ProbeError {
         /// How far it came.
         message: String,
     },
-    /// The answer is compressed, though nobody asked for that: so will be the next.
+    /// The answer is compressed although the request did not allow it; the next one would be too.
     #[error(
         "{address} failed the first request: {message}, and its events cannot be timed; turn compression off at the server, or at the proxy \
          before it"

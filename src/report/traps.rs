@@ -77,8 +77,8 @@ pub fn counted_prompts(figure: &dyn Fn(Metric) -> Option<f64>) -> Option<(f64, f
     Some((reported, figure(Metric::Tokens(Count::Input))?))
 }
 
-/// That the two differ, in words.
-pub fn prompts_told((reported, input): (f64, f64)) -> String {
+/// The note that the two differ.
+pub fn prompt_count_note((reported, input): (f64, f64)) -> String {
     format!(
         "the server counts {reported} prompt tokens and the data set {input}; throughput follows the data set"
     )

@@ -30,7 +30,7 @@ const FLOOD: u32 = 1000;
 const NAME: &str = "calibration";
 /// What the simulated engine keeps to, ms.
 const TTFT_MS: u32 = 200;
-/// The simulated engine's flag by which it tells the moments of what it answered.
+/// The simulated engine's flag that makes it record the moments of its answers.
 const TRUTH: &str = "--truth";
 /// The times between tokens that are tried before a run, ms.
 pub const GAPS_MS: [u32; 3] = [20, 5, 1];
@@ -162,8 +162,8 @@ struct Yardstick<'a> {
     running: Running,
     target: Target,
     host: &'a Host,
-    /// Whether it tells the moments of what it answered.
-    is_truthful: bool,
+    /// Whether it records the moments of its answers.
+    has_truth: bool,
 }
 
 impl<'a> Yardstick<'a> {
@@ -209,7 +209,7 @@ impl<'a> Yardstick<'a> {
             },
             running,
             host,
-            is_truthful: flags.iter().any(|flag| flag == TRUTH),
+            has_truth: flags.iter().any(|flag| flag == TRUTH),
         };
         let ready = async || Ok(());
         let readiness = engine::ready(&mut this.running, &launch, &host.http, ready, || None, |_| {}).await;
@@ -317,7 +317,7 @@ impl<'a> Yardstick<'a> {
     async fn drive_undisturbed(&self, streams: u32, tokens: u32, stop: &Stop) -> Result<Driven, String> {
         let mut longest = Duration::ZERO;
         for _ in 0..TRIES {
-            if self.is_truthful {
+            if self.has_truth {
                 self.truth(reqwest::Method::DELETE).await?;
             }
             let driven = self.drive(streams, tokens, stop).await?;

@@ -219,7 +219,7 @@ fn a_webhook_that_redirects_has_not_taken_the_message_and_its_words_are_not_prin
         let ran = ran.says("the webhook did not take the message").says(said);
         assert!(!ran.stderr.contains("s3cr3t"), "{}", ran.stderr);
     }
-    assert!(posted.try_recv().is_err(), "nobody followed");
+    assert!(posted.try_recv().is_err(), "the redirect was followed");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::matrix::plan::Protocol;
 use crate::matrix::spec::validity::Bounds;
 use crate::matrix::spec::workload::Profile;
 use crate::report::tables::told;
-use crate::report::traps::{Itl, counted_prompts, prompts_told, traps};
+use crate::report::traps::{Itl, counted_prompts, prompt_count_note, traps};
 use crate::results::record::cell::Figures;
 use crate::results::record::client::{Calibration, ClientFacts};
 use crate::results::record::request::{Class, Request};
@@ -184,7 +184,7 @@ pub(super) fn doubts(
     notes.extend(
         counted_prompts(&of_matrix)
             .filter(|(reported, input)| reported != input)
-            .map(prompts_told),
+            .map(prompt_count_note),
     );
     if let Some(lag) = lag.filter(|lag| lag.p99 > LATE) {
         notes.push(format!(

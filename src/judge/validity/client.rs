@@ -12,9 +12,10 @@ use crate::results::record::validity::{Code, Reason, Verdict};
 
 /// Below this many arrivals a rate is an accident: one request that is late by a moment lowers it.
 const FEW_ARRIVALS: usize = 20;
-/// As few, and by what share of the rate, a draw is told to be off.
-const DRAWN_ARRIVALS: usize = 8;
-const DRAWN_OFF: f64 = 0.1;
+/// The fewest arrivals whose drawn rate is compared with the requested one.
+const FEWEST_DRAWN: usize = 8;
+/// The share of the requested rate by which the drawn rate may differ without a note.
+const DRAWN_RATE_TOLERANCE: f64 = 0.1;
 
 /// What calibration found may be exceeded by this factor before it counts: the engine runs on the same machine then.
 const CALIBRATED: f64 = 3.0;
@@ -233,9 +234,13 @@ fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
     let arrival = evidence.summary.arrival(&evidence.cell.scenario);
     let lag = evidence.summary.client.and_then(|client| client.send_lag);
-    reasons.extend(rate_drawn(evidence.requests, &arrival));
+    let Some(rates) = metrics::rates(evidence.requests) else {
+        return;
+    };
+    reasons.extend(rate_drawn(evidence.requests, &rates, &arrival));
     reasons.extend(rate_reached(
         evidence.requests,
+        &rates,
         &arrival,
         lag.as_ref(),
         evidence.bounds,
@@ -245,17 +250,25 @@ fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 /// Whether the rate was reached that a load asked for, of which nothing but its requests is known.
 pub(super) fn rate_of(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Option<Reason> {
     is_paced(scenario, &scenario.arrival, requests)
-        .then(|| rate_reached(requests, &scenario.arrival, None, bounds))
+        .then(|| {
+            rate_reached(
+                requests,
+                &metrics::rates(requests)?,
+                &scenario.arrival,
+                None,
+                bounds,
+            )
+        })
         .flatten()
 }
 
-/// What is to be said of arrivals whose draw came to another rate than that of the load, which tables name.
-fn rate_drawn(requests: &[Request], arrival: &Arrival) -> Option<Reason> {
-    if requests.len() < DRAWN_ARRIVALS || arrival.pace.is_some() || arrival.rate.is_infinite() {
+/// The note that the drawn arrivals came at another rate than the requested one, which labels the row.
+fn rate_drawn(requests: &[Request], rates: &Rates, arrival: &Arrival) -> Option<Reason> {
+    if requests.len() < FEWEST_DRAWN || arrival.pace.is_some() || arrival.rate.is_infinite() {
         return None;
     }
-    let Rates { due, .. } = metrics::rates(requests)?;
-    ((due / arrival.rate.per_second() - 1.0).abs() > DRAWN_OFF).then(|| {
+    let due = rates.due;
+    ((due / arrival.rate.per_second() - 1.0).abs() > DRAWN_RATE_TOLERANCE).then(|| {
         let measured = format!(
             "the {} arrivals that were drawn came at {due:.2}/s, and {}/s was asked for",
             requests.len(),
@@ -264,7 +277,7 @@ fn rate_drawn(requests: &[Request], arrival: &Arrival) -> Option<Reason> {
         found(
             Code::RateDrawn,
             measured,
-            Some(format!("{:.0} %", 100.0 * DRAWN_OFF)),
+            Some(format!("{:.0} %", 100.0 * DRAWN_RATE_TOLERANCE)),
         )
     })
 }
@@ -272,6 +285,7 @@ fn rate_drawn(requests: &[Request], arrival: &Arrival) -> Option<Reason> {
 /// What is to be said of requests that fell due at a rate and were sent at a lower one.
 fn rate_reached(
     requests: &[Request],
+    rates: &Rates,
     arrival: &Arrival,
     lag: Option<&SendLag>,
     bounds: &Bounds,
@@ -279,7 +293,7 @@ fn rate_reached(
     if requests.len() < FEW_ARRIVALS {
         return None;
     }
-    let Rates { due, sent } = metrics::rates(requests)?;
+    let Rates { due, sent } = *rates;
     let bound = due * (1.0 - bounds.rate);
     if sent >= bound {
         return None;
@@ -337,7 +351,8 @@ mod tests {
                 }))
                 .unwrap()
             };
-            rate_drawn(&(0..count).map(request).collect::<Vec<_>>(), &arrival)
+            let requests: Vec<Request> = (0..count).map(request).collect();
+            rate_drawn(&requests, &metrics::rates(&requests)?, &arrival)
         };
         let reason = drawn(143, 21).expect("it came at seven a second");
         assert_eq!(reason.weight, Verdict::Valid);
@@ -440,7 +455,14 @@ mod tests {
             fifth_ms: None,
         };
         let judged = |count: u64, text: &str, lag: Option<&SendLag>| {
-            rate_reached(&requests(count), &arrival(text), lag, &Bounds::default())
+            let requests = requests(count);
+            rate_reached(
+                &requests,
+                &metrics::rates(&requests)?,
+                &arrival(text),
+                lag,
+                &Bounds::default(),
+            )
         };
         let open = r#"{"rate": 8.0, "concurrency": null}"#;
         assert_eq!(judged(19, open, None), None);

@@ -16,7 +16,7 @@ use crate::results::record::request::{Class, Failure};
 pub(super) const BLOCK: usize = 32 << 10;
 /// How much of an answer with another status than 200 is kept.
 const ERROR_LIMIT: usize = 64 << 10;
-/// How the words begin that tell of an answer that is compressed.
+/// How the message of a compressed answer begins.
 pub(in crate::load) const COMPRESSED: &str = "the answer is compressed";
 
 /// The lines of an answer: what control needs to know of all, and the bytes of those that were not yet parsed.

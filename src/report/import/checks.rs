@@ -66,7 +66,7 @@ struct Range {
 }
 
 impl Range {
-    /// Where the figure of a metric lies that is told as `value`.
+    /// The range of a metric's figure that is printed as `value`.
     fn of_metric(metric: Metric, printed: Printed, value: f64) -> Self {
         // Files for programs may be rounded too.
         let half = match printed.half == 0.0 && !metric.is_count() {
@@ -123,8 +123,8 @@ fn half_digit(value: f64) -> f64 {
     0.5 * 0.1_f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX))
 }
 
-/// Two numbers with the fewest decimals that tell them apart, at least two.
-fn told_apart(one: f64, other: f64) -> [String; 2] {
+/// Two numbers with the fewest decimals at which they differ, at least two.
+fn with_differing_digits(one: f64, other: f64) -> [String; 2] {
     let with = |decimals: usize| [one, other].map(|value| format!("{value:.decimals$}"));
     let enough = (2..16).find(|decimals| {
         let [one, other] = with(*decimals);
@@ -163,7 +163,7 @@ impl Checks<'_> {
         {
             let label = metric.label();
             let unit = metric.unit().symbol();
-            let [said, come] = told_apart(printed.middle(), computed.middle());
+            let [said, come] = with_differing_digits(printed.middle(), computed.middle());
             self.warn(
                 line,
                 About::Figures,
@@ -177,7 +177,7 @@ impl Checks<'_> {
         if let (Some((low, line)), Some(high)) = (self.printed(lower), self.range(upper))
             && low.low > high.high
         {
-            let [above, below] = told_apart(low.middle(), high.middle());
+            let [above, below] = with_differing_digits(low.middle(), high.middle());
             let says = format!(
                 "{} is {above} {unit}, above {} with {below} {unit}",
                 lower.label(),
@@ -681,7 +681,7 @@ mod tests {
 
     #[test]
     fn numbers_that_differ_are_written_differently() {
-        assert_eq!(told_apart(7.31, 8.0), ["7.31", "8.00"]);
-        assert_eq!(told_apart(7.3126, 7.3131), ["7.3126", "7.3131"]);
+        assert_eq!(with_differing_digits(7.31, 8.0), ["7.31", "8.00"]);
+        assert_eq!(with_differing_digits(7.3126, 7.3131), ["7.3126", "7.3131"]);
     }
 }

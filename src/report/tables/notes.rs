@@ -10,7 +10,7 @@ use crate::judge::compare::certainty::Outlook;
 use crate::judge::compare::gates::Load;
 use crate::judge::compare::percentile;
 use crate::judge::metrics::{self, Count, Metric};
-use crate::report::traps::{Itl, counted_prompts, prompts_told, traps};
+use crate::report::traps::{Itl, counted_prompts, prompt_count_note, traps};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::prompt::are_apart;
 use crate::results::record::validity::{Code, Reason, Verdict};
@@ -205,7 +205,7 @@ pub(super) fn rough_explained() -> String {
 }
 
 /// That the server of a row counts other prompt tokens than were sent, by more than a few of each prompt: a chat template may add them. Nothing
-/// is said where that was found already, and of the simulated engine, which has no tokenizer; pictures have no known count.
+/// is printed where that was found already, or for the simulated engine, which has no tokenizer; pictures have no known count.
 fn other_prompts((name, shown): &(String, &Shown<'_>)) -> Option<String> {
     let is_found = |reason: &Reason| reason.code == Code::PromptTokensDisagree;
     let is_simulated = shown.origin() != Origin::Measured || shown.launch.engine.simulated;
@@ -217,7 +217,7 @@ fn other_prompts((name, shown): &(String, &Shown<'_>)) -> Option<String> {
     let prompts = figure(Metric::Completed)?;
     counted_prompts(&figure)
         .filter(|(reported, input)| vision <= 0.0 && are_apart(*reported, *input, prompts))
-        .map(|counts| format!("{name}: {}", prompts_told(counts)))
+        .map(|counts| format!("{name}: {}", prompt_count_note(counts)))
 }
 
 /// The median of a figure over the measurements of a row. Figures of other definitions are other figures, and imports say themselves what is

@@ -39,7 +39,7 @@ impl Place {
             // Some network file systems number a folder anew; then its name decides.
             (Ok(named), Ok(opened)) => identity(&named) == identity(&opened) || self.has_its_name(),
             (Err(error), _) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
-            // What the disk refuses here it refuses whoever writes, who says so.
+            // The next write reports what the disk refuses.
             (Ok(_), Err(_)) => true,
         };
         match is_same {
