@@ -87,16 +87,23 @@ fn told_of(
     )
 }
 
-/// Loads beyond what moments can be told apart in, through `matrix bench`: it must say so.
+/// Loads beyond what moments can be told apart in, through `matrix bench`: it must say so. A load that this machine's server does not bring
+/// beyond that rate shows nothing; at least one must.
 pub fn flooded() {
+    let mut shown = 0;
     for (name, burst) in [("one write per event", 0), ("64 KiB writes", 64 << 10)] {
         for streams in [64, 512, 2048] {
-            flooded_by(name, burst, streams);
+            shown += usize::from(flooded_by(name, burst, streams));
         }
     }
+    println!(
+        "flooded, loads beyond {MOST_EVENTS_PER_S} events/s: {shown} of 6 {}",
+        verdict(shown > 0)
+    );
 }
 
-fn flooded_by(name: &str, burst: usize, streams: usize) {
+/// Whether the load was beyond the rate.
+fn flooded_by(name: &str, burst: usize, streams: usize) -> bool {
     let server = Server::flood(burst);
     let folder = tempfile::tempdir().expect("a folder can be made");
     let repository = env!("CARGO_MANIFEST_DIR");
@@ -154,9 +161,15 @@ fn flooded_by(name: &str, burst: usize, streams: usize) {
         .as_f64()
         .unwrap_or_default();
     let is_said = said.contains("client-late");
+    let is_beyond = rate > MOST_EVENTS_PER_S;
     println!(
         "flooded, {name}, `matrix bench` with {streams} streams at {rate:.0} events/s: {}: {}",
         if is_said { "client-late" } else { "nothing said" },
-        verdict(is_said && rate > MOST_EVENTS_PER_S)
+        if is_beyond {
+            verdict(is_said)
+        } else {
+            "not beyond the rate, shows nothing"
+        }
     );
+    is_beyond
 }
