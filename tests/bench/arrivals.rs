@@ -5,15 +5,17 @@ use serde_json::Value;
 use crate::harness::{Desk, Sim};
 use crate::recorder::Recorder;
 
-/// Four requests run at once, eight steps of 20 ms each: 25 requests a second, and whoever finds all four taken waits.
-const CAPACITY: [&str; 6] = [
-    "--max-running",
-    "4",
-    "--step",
-    "20ms",
-    "--no-prefix-cache",
-    "--step-per-sequence=0ms",
-];
+/// Four requests run at once, of eight steps each: with steps of 20 ms 25 requests a second, and whoever finds all four taken waits.
+fn engine(step: &str) -> [&str; 6] {
+    [
+        "--max-running",
+        "4",
+        "--step",
+        step,
+        "--no-prefix-cache",
+        "--step-per-sequence=0ms",
+    ]
+}
 
 fn ours(line: &serde_json::Map<String, Value>) -> &Value {
     &line["matrix"]
@@ -142,8 +144,7 @@ fn points_whose_data_set_has_no_other_prompts_say_so() {
 #[test]
 fn a_search_for_a_rate_counts_the_wait_for_a_slot() {
     // Two at once of 120 ms each are 16.7 requests a second: a busy machine still reaches 10, and none reaches 20.
-    let engine = CAPACITY.map(|word| if word == "20ms" { "15ms" } else { word });
-    let (sim, desk) = (Sim::start("vllm", &engine), Desk::new());
+    let (sim, desk) = (Sim::start("vllm", &engine("15ms")), Desk::new());
     let more = [
         "--num-prompts",
         "200",
@@ -233,7 +234,7 @@ fn a_ramp_and_stages_send_at_their_rates() {
 
 #[test]
 fn a_search_for_a_concurrency_finds_how_many_run_at_once() {
-    let (sim, desk) = (Sim::start("vllm", &CAPACITY), Desk::new());
+    let (sim, desk) = (Sim::start("vllm", &engine("20ms")), Desk::new());
     let more = [
         "--num-prompts",
         "200",
@@ -278,7 +279,7 @@ fn a_search_for_a_concurrency_finds_how_many_run_at_once() {
 
 #[test]
 fn a_search_for_a_rate_finds_the_capacity() {
-    let (sim, desk) = (Sim::start("vllm", &CAPACITY), Desk::new());
+    let (sim, desk) = (Sim::start("vllm", &engine("20ms")), Desk::new());
     let more = [
         "--num-prompts",
         "400",
@@ -340,7 +341,7 @@ fn a_bound_outside_of_the_range_is_said_not_to_be_bracketed() {
 
 #[test]
 fn a_search_by_seconds_does_not_count_what_nobody_came_to() {
-    let (sim, desk) = (Sim::start("vllm", &CAPACITY), Desk::new());
+    let (sim, desk) = (Sim::start("vllm", &engine("20ms")), Desk::new());
     let more = [
         "--num-prompts",
         "500",
@@ -370,7 +371,7 @@ fn a_search_by_seconds_does_not_count_what_nobody_came_to() {
 
 #[test]
 fn the_steady_state_has_a_block_and_a_line() {
-    let (sim, desk) = (Sim::start("vllm", &CAPACITY), Desk::new());
+    let (sim, desk) = (Sim::start("vllm", &engine("20ms")), Desk::new());
     let more = [
         "--max-concurrency",
         "4",
