@@ -265,6 +265,8 @@ fn stuck(args: &RunArgs, store: &Store, why: &str) -> Refusal {
             ),
         });
     }
+    // Where this fails too, what the run holds is still there and named below.
+    let _ = store.restore_about();
     if store.discard_unbegun() {
         return Refusal::stuck(format!(
             "error: {why}\nnothing was measured, and the run's folder is removed\n  = help: begin again once {} has room for it\n",
@@ -350,6 +352,7 @@ impl Begun<'_> {
         progress.finish();
         let unstopped = conducted?;
         let (finished, tables) = unless_finished(unwritten(store.folder()), || {
+            store.restore_about().context("cannot write `run.json` again")?;
             let finished = store
                 .finished(&plans.chosen)
                 .context("cannot read what is finished")?;
@@ -564,10 +567,14 @@ fn resumed(args: &RunArgs, matrix: &str) -> Result<Option<RunId>, Refusal> {
         return Ok(None);
     };
     let run = if resume == "latest" {
-        let latest = store::latest(root, matrix).map_err(unfit)?;
+        let all = store::list(root).map_err(unfit)?;
+        let mut own = all
+            .into_iter()
+            .filter(|listed| store::is_own_folder(&listed.folder));
+        let latest = own.find(|listed| listed.about.matrix == matrix);
         latest.map(|listed| listed.about.run).ok_or_else(|| {
             Refusal::usage(format!(
-                "error: no run of `{matrix}` in {} to resume\n  = help: leave `--resume` out to begin one\n",
+                "error: this user has no run of `{matrix}` in {} to resume\n  = help: leave `--resume` out to begin one\n",
                 root.display()
             ))
         })?
@@ -579,6 +586,13 @@ fn resumed(args: &RunArgs, matrix: &str) -> Result<Option<RunId>, Refusal> {
     };
     let folder = root.join(run.as_str());
     let about = store::about(&folder).map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+    // Files of two users in one run lock both out of it.
+    if !store::is_own_folder(&folder) {
+        return Err(Refusal::usage(format!(
+            "error: the run `{run}` in {} belongs to another user, who could not go on with it after this\n  = help: go on as that user, or copy the run into a results folder of your own (`--results`)\n",
+            root.display()
+        )));
+    }
     if about.matrix == noise_name(matrix) {
         return Err(Refusal::usage(format!(
             "error: the run `{run}` measures noise, and no other command goes on with it\n  = help: go on with `matrix noise {} --resume {run}`, or name a run of `{matrix}`\n",

@@ -229,7 +229,10 @@ fn a_selection_that_fits_nothing_is_refused_before_anything_starts() {
         .run(&["--only", "engine!=a"])
         .exits(2)
         .says("`--only engine!=a` fits none");
-    bench.run(&["--resume"]).exits(2).says("no run of `t`");
+    bench
+        .run(&["--resume"])
+        .exits(2)
+        .says("this user has no run of `t`");
     assert!(!bench.results().exists() || fs::read_dir(bench.results()).expect("readable").next().is_none());
 }
 
@@ -303,4 +306,63 @@ fn a_run_whose_folder_is_moved_stops_loses_no_row_and_goes_on_once_it_is_back() 
         assert_eq!(bench.finished().summaries.len(), 3);
         bench.leaves_no_process();
     }
+}
+
+#[test]
+fn a_run_whose_about_file_is_deleted_meanwhile_keeps_what_it_measured_and_gets_it_back() {
+    let slow = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 100, warmup: 0 }\n";
+    let bench =
+        Bench::of(&sims(&[("a", "vllm", "--itl, 10ms, --ttft, 10ms")], slow).replace("--preset, fast, ", ""));
+    let child = bench.begin(&[
+        "run",
+        "matrices/m.yaml",
+        "--no-calibration",
+        "--retry-invalid",
+        "0",
+    ]);
+    bench.until_journal("cell-began");
+    let folder = bench.run_folder();
+    let about = fs::read(folder.join("run.json")).expect("the run has begun");
+    fs::remove_file(folder.join("run.json")).expect("it can be removed");
+    fs::write(folder.join("my-notes.txt"), "mine").expect("a file can be written");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(bench.finished().summaries.len(), 1);
+    assert_eq!(
+        fs::read(folder.join("run.json")).expect("it is there again"),
+        about
+    );
+    assert_eq!(
+        fs::read_to_string(folder.join("my-notes.txt")).expect("it is untouched"),
+        "mine"
+    );
+}
+
+#[test]
+fn a_run_of_another_user_is_not_gone_on_with() {
+    let bench = Bench::of(&sims(&[("a", "vllm", "")], SMALL));
+    bench.run(&["--only", "scenario=random-1k-1k"]).exits(0);
+    let folder = bench.run_folder();
+    if std::os::unix::fs::chown(&folder, Some(65_534), None).is_err() {
+        crate::skip::skip("only root gives files away");
+        return;
+    }
+    let run = folder
+        .file_name()
+        .expect("it has a name")
+        .to_string_lossy()
+        .into_owned();
+    bench
+        .run(&["--resume"])
+        .exits(2)
+        .says("this user has no run of `t`");
+    bench
+        .run(&["--resume", &run])
+        .exits(2)
+        .says("belongs to another user");
+    assert_eq!(bench.finished().summaries.len(), 1);
 }

@@ -52,6 +52,7 @@ pub use clean::redacted;
 pub use journal::{Journal, Line};
 pub use lock::writer_of;
 pub use log::Log;
+pub use nightly::is_own_folder;
 pub use reader::{Listed, Run, Unfinished, about, latest, list, plan};
 pub use writer::{Beginning, Said, Store};
 
@@ -120,7 +121,7 @@ pub enum StoreError {
         why: String,
     },
     /// The file of a baseline does not hold one.
-    #[error("the baseline `{}` cannot be understood: {why}; restore it from a copy, or remove it and make it anew with `matrix baseline set`", path.display())]
+    #[error("`{}` cannot be read as a baseline: {why}; name a run or a file that `matrix baseline set` wrote, or restore that from a copy", path.display())]
     BrokenBaseline {
         /// The file.
         path: PathBuf,

@@ -307,7 +307,7 @@ pub fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) -> Resu
 }
 
 /// Whether a path is a folder itself, and no link to one, that belongs to this user.
-fn is_own_folder(path: &Path) -> bool {
+pub fn is_own_folder(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|about| about.is_dir() && about.uid() == rustix::process::geteuid().as_raw())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -37,6 +38,8 @@ pub struct Store {
     run: RunId,
     place: Place,
     redactor: Redactor,
+    /// What `run.json` holds, from when the run was begun or taken up again.
+    about: OnceLock<About>,
     _lock: Lock,
 }
 
@@ -142,8 +145,9 @@ impl Store {
     /// There is no such run, another process writes it, it has a newer format, or the disk refuses.
     pub fn open(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
         let folder = folder_of(root, run)?;
-        reader::about(&folder)?;
+        let about = reader::about(&folder)?;
         let store = Self::locked(run, folder, redactor)?;
+        let _ = store.about.set(about);
         for folder in [store.folder().to_owned(), store.folder().join(layout::RECIPES)] {
             if folder.is_dir() {
                 atomic::sweep(&folder).tried("sweep", &folder)?;
@@ -160,6 +164,7 @@ impl Store {
             run: run.clone(),
             place,
             redactor,
+            about: OnceLock::new(),
             _lock: lock,
         })
     }
@@ -216,24 +221,41 @@ impl Store {
         self.renew(&self.folder().join(layout::PLAN), &self.pretty(*plan))?;
         self.renew(&self.folder().join(layout::MACHINE), &self.pretty(*machine))?;
         self.journal()?;
+        let about = || About {
+            format: FORMAT,
+            run: self.run.clone(),
+            matrix: plan.matrix.clone(),
+            tool: machine.tool.clone(),
+            began: clock::timestamp(),
+            files: layout::described(),
+        };
         let path = self.folder().join(layout::RUN);
         if !path.exists() {
-            let about = About {
-                format: FORMAT,
-                run: self.run.clone(),
-                matrix: plan.matrix.clone(),
-                tool: machine.tool.clone(),
-                began: clock::timestamp(),
-                files: layout::described(),
-            };
-            put(&path, &self.pretty(&about))?;
+            put(&path, &self.pretty(self.about.get().unwrap_or(&about())))?;
         }
+        self.about
+            .get_or_init(|| reader::about(self.folder()).unwrap_or_else(|_| about()));
         Ok(changed)
+    }
+
+    /// Writes `run.json` again where something removed it while the run was under way, such as a job that deletes old files: without it the folder is
+    /// no run.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn restore_about(&self) -> Result<()> {
+        self.check_place()?;
+        let path = self.folder().join(layout::RUN);
+        match self.about.get() {
+            Some(about) if !path.exists() => put(&path, &self.pretty(about)),
+            _ => Ok(()),
+        }
     }
 
     /// Removes the folder of a run that could not be begun: half a beginning is no run, and nothing can go on with it. `false` where it was begun.
     pub fn discard_unbegun(&self) -> bool {
-        let is_begun = !matches!(self.folder().join(layout::RUN).try_exists(), Ok(false));
+        let is_begun =
+            self.about.get().is_some() || !matches!(self.folder().join(layout::RUN).try_exists(), Ok(false));
         !is_begun && self.discard()
     }
 
