@@ -118,20 +118,18 @@ pub fn pairs<'a>(
             .iter()
             .filter(move |(_, cell)| cell.axes.get(axis).is_some_and(|own| *own == value))
     };
-    let mut found = Vec::new();
+    let mut found: Vec<(&CellKey, &CellKey)> = Vec::new();
     for (first, one) in of(values[0]) {
-        let partners: Vec<&CellKey> = of(values[1])
-            .filter(|(_, two)| rest(two) == rest(one))
-            .map(|(key, _)| key)
-            .collect();
-        match partners.as_slice() {
-            [] => {}
-            [second] => found.push((first, *second)),
-            [second, third, ..] => {
-                return Err(format!(
-                    "{first} could be compared with {second} and with {third}"
-                ));
+        for (second, _) in of(values[1]).filter(|(_, two)| rest(two) == rest(one)) {
+            let other = found.iter().find_map(|pair| match *pair {
+                (own, other) if own == first => Some((first, other, second)),
+                (other, own) if own == second => Some((second, other, first)),
+                _ => None,
+            });
+            if let Some((cell, one, other)) = other {
+                return Err(format!("{cell} could be compared with {one} and with {other}"));
             }
+            found.push((first, second));
         }
     }
     Ok(found)

@@ -289,11 +289,17 @@ fn chances_of_starts(cells: &[Option<Shifts>]) -> Vec<f64> {
 /// What is said of starts without a good request, where none of the baseline's was like that, or beyond chance fewer. `None` where so few requests are good
 /// that a start may be without one by chance among `cells`.
 fn without_goodput(one: &SideCell, two: &SideCell, cells: usize) -> Option<Lost> {
-    let name = Metric::Goodput.name();
-    let is_gating = one.gates.contains(&name) && two.gates.contains(&name);
-    if !is_gating || one.limits.get(SLO) != two.limits.get(SLO) {
+    let is_gating = |metric: &Metric| {
+        let name = metric.name();
+        one.gates.contains(&name) && two.gates.contains(&name)
+    };
+    let metric = [Metric::Goodput, Metric::Attainment]
+        .into_iter()
+        .find(is_gating)?;
+    if one.limits.get(SLO) != two.limits.get(SLO) {
         return None;
     }
+    let name = metric.name();
     let (before, after) = (one.starts(&name), two.starts(&name));
     let none = |starts: &[f64]| starts.iter().filter(|goodput| **goodput == 0.0).count();
     let lost = [none(&before), none(&after)];
@@ -305,7 +311,7 @@ fn without_goodput(one: &SideCell, two: &SideCell, cells: usize) -> Option<Lost>
     let is_regression = is_loss([lost[0], tries[0]], [lost[1], tries[1]])?;
     // The start of the baseline that has the fewest good ones, against one that has none.
     let throughput = one.starts(&Metric::Throughput(Flow::Requests).name());
-    let half = resolution::least(Metric::Goodput, &throughput, one.requests.map(f64::from))?;
+    let half = resolution::least(metric, &throughput, one.requests.map(f64::from))?;
     let fewest = before
         .iter()
         .copied()
@@ -317,8 +323,12 @@ fn without_goodput(one: &SideCell, two: &SideCell, cells: usize) -> Option<Lost>
     let looks = (cells * after.len()) as f64;
     (by_chance * looks <= ALPHA).then(|| Lost {
         text: format!(
-            "goodput 0 on {} of {} starts, baseline {} of {}",
-            lost[1], tries[1], lost[0], tries[0]
+            "{} 0 on {} of {} starts, baseline {} of {}",
+            metric.label(),
+            lost[1],
+            tries[1],
+            lost[0],
+            tries[0]
         ),
         is_regression,
     })

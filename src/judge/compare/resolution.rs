@@ -21,13 +21,18 @@ pub fn of<'a>(summaries: impl Iterator<Item = &'a Summary>, definitions: Definit
     shares.fold(0.0, f64::max)
 }
 
-/// What half a request would be: a goodput below that is one of no request at all, of which there is no logarithm. Throughputs are those of the starts,
-/// in requests per second; `None` of other metrics, and where nothing was completed.
+/// What half a request would be: a goodput or an attainment below that is one of no request at all, of which there is no logarithm. Throughputs are those
+/// of the starts, in requests per second; `None` of other metrics, and where nothing was completed.
 pub fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) -> Option<f64> {
-    let known: Vec<f64> = throughput.iter().copied().filter(|rate| *rate > 0.0).collect();
     let completed = completed.filter(|completed| *completed > 0.0)?;
-    let is_counted = metric == Metric::Goodput && !known.is_empty();
-    is_counted.then(|| 0.5 * known.iter().sum::<f64>() / known.len() as f64 / completed)
+    let known: Vec<f64> = throughput.iter().copied().filter(|rate| *rate > 0.0).collect();
+    match metric {
+        Metric::Goodput if !known.is_empty() => {
+            Some(0.5 * known.iter().sum::<f64>() / known.len() as f64 / completed)
+        }
+        Metric::Attainment => Some(0.5 / completed),
+        _ => None,
+    }
 }
 
 /// What half a request more or less on each start is, as a variance of logarithms: `least` is the value of half a request. `None` of figures that are no

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::arms;
 use super::cells::{self, Comparison, Terms};
 use super::decision::{Gap, Outcome};
 use super::fingerprint::Kind;
@@ -412,4 +413,57 @@ fn a_cell_that_was_not_measured_is_not_judged_differs_in_nothing_and_has_not_fai
         (found.rows[0].word(), found.rows[0].refused),
         ("failed", Some(Cause::Failed))
     );
+}
+
+#[test]
+fn arms_whose_cells_fit_several_are_refused_whichever_is_the_baseline() {
+    let cells = BTreeMap::from([
+        cell("engine=a,version=1,model=m", &[1.0]),
+        cell("engine=a,version=2,model=m", &[1.0]),
+        cell("engine=b,version=7,model=m", &[1.0]),
+        cell("engine=b,version=7,model=n", &[1.0]),
+    ]);
+    for values in [["a", "b"], ["b", "a"]] {
+        let refused = arms::pairs(&cells, "engine", values).unwrap_err();
+        assert_eq!(
+            refused,
+            "engine=b,version=7,model=m could be compared with engine=a,version=1,model=m and with engine=a,version=2,model=m"
+        );
+    }
+    let one: BTreeMap<_, _> = cells
+        .into_iter()
+        .filter(|(key, _)| !key.as_str().contains("version=2"))
+        .collect();
+    assert_eq!(arms::pairs(&one, "engine", ["a", "b"]).unwrap().len(), 1);
+}
+
+#[test]
+fn an_attainment_that_falls_to_zero_is_a_loss_as_a_goodput_is() {
+    let name = "slo_attainment_share";
+    let with = |starts: &[f64]| {
+        let (key, mut cell) = cell("model=a", &[]);
+        cell.gates = vec![name.to_owned()];
+        cell.requests = Some(24);
+        cell.figures = BTreeMap::from([(name.to_owned(), starts.iter().map(|value| vec![*value]).collect())]);
+        side([(key, cell)])
+    };
+    let found = judged(&with(&[0.958; 5]), &with(&[0.0; 5]));
+    assert_eq!(
+        found.rows[0].verdict(),
+        Some(Verdict::Worse),
+        "{:?}",
+        found.rows[0].answer
+    );
+    assert!(
+        found
+            .failures
+            .iter()
+            .any(|failure| failure.text.contains("SLO attainment 0 on 5 of 5 starts"))
+    );
+    // One start that fell to zero leaves the cell judged.
+    let one = judged(
+        &with(&[0.15, 0.17, 0.13, 0.15, 0.16]),
+        &with(&[0.16, 0.0, 0.15, 0.13, 0.16]),
+    );
+    assert!(one.rows[0].verdict().is_some(), "{:?}", one.rows[0].answer);
 }

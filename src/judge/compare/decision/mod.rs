@@ -528,7 +528,12 @@ fn estimate(question: &Question, variance: Option<Variance>, own: Option<Varianc
         return None;
     }
     let log_change = student::mean(second) - student::mean(first);
-    let resolution = question.baseline.resolution.ln_1p() + question.candidate.resolution.ln_1p();
+    let [coarse, fine] = {
+        let [one, other] = [&question.baseline, &question.candidate].map(|side| side.resolution.ln_1p());
+        [one.max(other), one.min(other)]
+    };
+    // The steps of a search grow with what was found, so that neighbours on its grid are as far apart as the coarser side's whole step.
+    let resolution = if fine > 0.0 { 2.0 * coarse } else { coarse };
     let precision = variance.map(|variance| {
         let squared = variance.value * (1.0 / first.len() as f64 + 1.0 / second.len() as f64);
         let (squared, df) = with_between(squared, variance.df, question.between);

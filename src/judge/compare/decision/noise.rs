@@ -3,7 +3,7 @@
 use statrs::distribution::{ChiSquared, ContinuousCDF, FisherSnedecor};
 
 use super::super::student;
-use super::{LEAST_SIGMA, Question, Variance, most_variance};
+use super::{Design, LEAST_SIGMA, Question, Variance, most_variance};
 
 /// With this confidence the standard deviation lies below [`KnownNoise::sigma`].
 pub const NOISE_LEVEL: f64 = 0.8;
@@ -88,7 +88,7 @@ pub(super) fn of_today(
         Some(Variance {
             value: (stored.value * raised).min(most.max(stored.value)),
             // What is raised by today's starts says little beside them where few of them carry the error.
-            df: stored.df * own.map_or(1.0, |own| agreement(own, stored))
+            df: stored.df * own.map_or(1.0, |own| agreement(own, stored, question.design()))
                 / if question.is_uneven() {
                     raised * raised
                 } else {
@@ -100,12 +100,13 @@ pub(super) fn of_today(
 }
 
 /// The weight of stored noise beside the starts of a question, from 0 to 1: twice the probability that they vary as much if the noise is right. Noise
-/// that they contradict must not narrow their interval. Too few starts for a verdict of their own need the noise in full.
+/// that they contradict must not narrow their interval. Too few starts for a verdict of their own need the noise in full; rounds,
+/// which have half the degrees of freedom of as many starts on two sides, would be overruled by it.
 ///
 /// Source: the F test of two variances, with its p-value as the weight of earlier data as in T. Haddad and others, "Incorporation of stochastic
 /// engineering models as prior information in Bayesian medical device trials", 2017.
-fn agreement(own: Variance, stored: Variance) -> f64 {
-    if own.df < SUFFICIENT_DF {
+fn agreement(own: Variance, stored: Variance, design: Design) -> f64 {
+    if design == Design::Separate && own.df < SUFFICIENT_DF {
         return 1.0;
     }
     let ratios = FisherSnedecor::new(own.df, stored.df).expect("degrees of freedom are above zero");
@@ -127,11 +128,15 @@ mod tests {
     #[test]
     fn noise_counts_for_less_the_more_the_starts_contradict_it() {
         let variance = |value, df| Variance { value, df };
-        let of = |value| agreement(variance(value, 8.0), variance(1.0, 9.0));
+        let of = |value| agreement(variance(value, 8.0), variance(1.0, 9.0), Design::Separate);
         assert_eq!((of(0.1), of(0.9)), (1.0, 1.0));
         // F of 8 and 9 degrees of freedom exceeds 3.2296 with a chance of 5 %.
         assert!((of(3.2296) - 0.1).abs() < 1e-4, "{}", of(3.2296));
         assert!(of(100.0) < 1e-6);
+        // Five rounds have half the degrees of freedom of five starts on each side, and are judged alone just as well.
+        let few = |value, design| agreement(variance(value, 4.0), variance(1.0, 9.0), design);
+        assert_eq!(few(100.0, Design::Separate), 1.0);
+        assert!(few(100.0, Design::Rounds) < 1e-6);
     }
 
     #[test]

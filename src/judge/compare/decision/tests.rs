@@ -327,3 +327,18 @@ fn one_figure_that_collapses_hides_no_certain_loss_of_another() {
     let answers = decide(&[question(&quiet, &quiet), goodput], &terms);
     assert_eq!(answers[0].word(), "same", "{}", answers[0].reason());
 }
+
+#[test]
+fn neighbours_on_the_grid_of_a_search_are_no_change_however_coarse_it_is() {
+    // Found and failing: 64 of 68 against 60 of 64, 64 of 72 against 56 of 64.
+    for (baseline, candidate) in [((64.0, 68.0), (60.0, 64.0)), ((64.0, 72.0), (56.0, 64.0))] {
+        let side = |(found, fails_at): (f64, f64)| Sample {
+            resolution: (fails_at / found).sqrt() - 1.0,
+            ..sample(&[found; 5])
+        };
+        let mut found = question(&LEVEL, &LEVEL);
+        (found.baseline, found.candidate) = (side(baseline), side(candidate));
+        let answer = alone(found);
+        assert_eq!(answer.word(), "unclear", "{}", answer.reason());
+    }
+}
