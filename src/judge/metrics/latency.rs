@@ -6,6 +6,7 @@ use super::parts::{Sample, Statistic};
 use super::stats::Statistics;
 use super::{Count, Faults, Sheet};
 use crate::matrix::spec::workload::Profile;
+use crate::results::record::chunks::Moments;
 use crate::results::record::request::Request;
 
 const COMPAT_CLASSIC: [Statistic; 4] = [Statistic::Mean, Statistic::Median, Statistic::Std, Statistic::P99];
@@ -97,8 +98,14 @@ const AT_ONCE_TOKENS: f64 = 8.0;
 /// The largest share of an answer that may come at one moment, where that is more tokens.
 const AT_ONCE_SHARE: f64 = 0.2;
 
+/// A large part may be late, and not gathered, in an answer that came at so many other moments at least.
+const OTHER_MOMENTS: usize = 8;
+/// It is late where the pause before it lasted for this share, at least, of the time that its tokens take at the pace of the others.
+const PAUSE_SHARE: f64 = 0.5;
+
 /// Whether an answer of several tokens arrived at one moment, or in so few parts that the times between its tokens are those of whatever
-/// gathered them, and nothing is known of how they were made.
+/// gathered them, and nothing is known of how they were made. One large part after a pause of the server, the network or the client is not
+/// gathered: its tokens came late, which TPOT tells.
 pub fn is_gathered(request: &Request) -> bool {
     let chunks = &request.chunks;
     let tokens = request.visible_tokens().unwrap_or(0);
@@ -111,7 +118,21 @@ pub fn is_gathered(request: &Request) -> bool {
         all => moments.largest as f64 / all as f64,
     };
     let most = AT_ONCE_TOKENS.max(AT_ONCE_SHARE * f64::from(tokens));
-    moments.count == 1 || f64::from(tokens) * largest > most
+    if moments.count == 1 {
+        return true;
+    }
+    if f64::from(tokens) * largest <= most {
+        return false;
+    }
+    let second = moments.second_largest as f64 / moments.bytes as f64;
+    f64::from(tokens) * second > most || !is_after_pause(&moments)
+}
+
+/// Whether the largest part of an answer came after a pause that explains its size.
+fn is_after_pause(moments: &Moments) -> bool {
+    let is_streamed = moments.count > OTHER_MOMENTS && moments.before_largest_ns > 0;
+    let pace = moments.largest_at_pace_ns().filter(|_| is_streamed);
+    pace.is_some_and(|pace_ns| moments.before_largest_ns as f64 >= PAUSE_SHARE * pace_ns)
 }
 
 /// So many answers in a hundred may arrive at one moment before figures of the times between tokens stand on too few.

@@ -7,7 +7,7 @@ use crate::results::record::request::Class;
 /// A figure that a cell can have. Its name is stable: reports, comparisons and scripts find it by that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Metric {
-    /// Length of the measurement.
+    /// Length of the measurement: under the definitions of `matrix` to the last end of a completed request.
     Duration,
     /// Requests that fell due.
     Due,

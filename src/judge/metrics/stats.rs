@@ -200,7 +200,9 @@ enum First {
 }
 
 fn first_pass(mut values: impl Iterator<Item = f64>, most: usize) -> First {
-    let held: Vec<f64> = values.by_ref().take(most + 1).collect();
+    // Growing would hold the values twice; room that is not written to takes no memory.
+    let mut held = Vec::with_capacity(most + 1);
+    held.extend(values.by_ref().take(most + 1));
     if held.len() <= most {
         return First::Held(held);
     }

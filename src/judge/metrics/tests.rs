@@ -798,6 +798,44 @@ fn failures_stay_in_the_denominator_of_attainment() {
     assert_eq!(get(&figures, "failed_reset_requests"), Some(1.0));
 }
 
+/// One of 190 requests is lost and times out long after all others: no work, and no working time.
+#[test]
+fn a_lost_request_that_times_out_late_leaves_rates_as_they_are() {
+    let mut requests: Vec<Request> = (0..190)
+        .map(|index| Request {
+            counted_tokens: Some(2),
+            ..answered(index, f64::from(index % 19) * 500.0, &[100.0, 200.0], 1000.0)
+        })
+        .collect();
+    let basis = Basis {
+        slo: Some(slo(600, 500, 3000)),
+        ..basis(Protocol::Completions)
+    };
+    let sound = figures_of(&requests, &basis, Definitions::Matrix);
+    requests[7] = failed(answered(7, 3500.0, &[], 16_500.0), Class::TimeoutBeforeFirst);
+    let figures = figures_of(&requests, &basis, Definitions::Matrix);
+    assert_eq!(get(&figures, "duration_s"), Some(10.0));
+    assert_eq!(get(&figures, "duration_s"), get(&sound, "duration_s"));
+    for (name, expected) in [
+        ("request_throughput_req_s", 18.9),
+        ("output_throughput_tok_s", 37.8),
+        ("goodput_req_s", 18.9),
+        // The lost one was under way for 6.5 s of the window.
+        ("mean_concurrency_requests", (189.0 + 6.5) / 10.0),
+    ] {
+        let value = get(&figures, name).unwrap();
+        assert!((value - expected).abs() < 1e-9, "{name}: {value}");
+    }
+    // bench_serving waits for it too.
+    for definitions in [Definitions::Classic, Definitions::Current] {
+        let copied = figures_of(&requests, &basis, definitions);
+        assert_eq!(get(&copied, "duration_s"), Some(20.0));
+    }
+    // Where none completed, there is only the last end of all.
+    let lost = figures_of(&requests[7..8], &basis, Definitions::Matrix);
+    assert_eq!(get(&lost, "duration_s"), Some(16.5));
+}
+
 #[test]
 fn every_percentile_lies_in_its_interval() {
     let requests: Vec<Request> = (0..4).flat_map(|_| golden()).collect();
@@ -1211,4 +1249,79 @@ fn an_answer_that_came_at_one_moment_tells_no_times_between_tokens() {
     // An answer of one token cannot miss a target of TPOT.
     let figures = figures_of(&[streamed(&[240.0], 1)], &basis, Definitions::Matrix);
     assert_eq!(get(&figures, "slo_attainment_share"), Some(1.0));
+}
+
+/// An answer of one token every 10 ms, of which a pause holds back those that were made meanwhile.
+fn paused(tokens: u32, from_ms: f64, pause_ms: f64) -> Request {
+    let moments = (0..tokens).map(|token| {
+        let made = 100.0 + 10.0 * f64::from(token);
+        match (from_ms..from_ms + pause_ms).contains(&made) {
+            true => from_ms + pause_ms,
+            false => made,
+        }
+    });
+    streamed(&moments.collect::<Vec<f64>>(), tokens)
+}
+
+#[test]
+fn a_pause_in_the_middle_of_an_answer_is_no_gathering() {
+    let basis = Basis {
+        slo: Some(slo(600, 12, 3000)),
+        ..basis(Protocol::Completions)
+    };
+    for pause_ms in [80.0, 100.0, 150.0] {
+        let request = paused(32, 201.0, pause_ms);
+        assert!(!is_gathered(&request), "{pause_ms} ms");
+        let figures = figures_of(&[request], &basis, Definitions::Matrix);
+        assert_eq!(get(&figures, "mean_tpot_ms"), Some(10.0), "{pause_ms} ms");
+        assert_eq!(get(&figures, "slo_attainment_share"), Some(1.0), "{pause_ms} ms");
+        assert!(get(&figures, "goodput_req_s").is_some(), "{pause_ms} ms");
+        assert!(get(&figures, "mean_itl_ms").is_some(), "{pause_ms} ms");
+    }
+    // Tokens that are accepted four at a time.
+    let mut accepted: Vec<f64> = (0..48).map(|token| 100.0 + 40.0 * f64::from(token / 4)).collect();
+    accepted[20..32].fill(380.0);
+    assert!(!is_gathered(&streamed(&accepted, 48)));
+}
+
+#[test]
+fn a_large_part_that_no_pause_explains_is_gathered() {
+    // 20 of 40 tokens after a gap of 30 ms, the others one every 10 ms.
+    let early: Vec<f64> = (0..40)
+        .map(|token: u32| match token {
+            0..10 => 100.0 + 10.0 * f64::from(token),
+            10..30 => 220.0,
+            _ => 220.0 + 10.0 * f64::from(token - 29),
+        })
+        .collect();
+    assert!(is_gathered(&streamed(&early, 40)));
+    // One token early, some one by one, and too few of these to tell a pace.
+    let few: Vec<f64> = (0..40)
+        .map(|token: u32| {
+            if token < 7 {
+                100.0 + 10.0 * f64::from(token)
+            } else {
+                500.0
+            }
+        })
+        .collect();
+    assert!(is_gathered(&streamed(&few, 40)));
+    // Two large parts: what came first was held back, whatever pause follows.
+    let two: Vec<f64> = (0..60)
+        .map(|token: u32| match token {
+            0..20 => 100.0,
+            20..30 => 100.0 + f64::from(token - 19),
+            _ => 140.0,
+        })
+        .collect();
+    assert!(is_gathered(&streamed(&two, 60)));
+    // Two of three parts of equal size after a pause each.
+    let thrice: Vec<f64> = (0..60)
+        .map(|token: u32| match token {
+            0..20 => 100.0 + f64::from(token),
+            20..40 => 150.0,
+            _ => 190.0,
+        })
+        .collect();
+    assert!(is_gathered(&streamed(&thrice, 60)));
 }

@@ -9,9 +9,10 @@ use super::{Basis, Sheet};
 use crate::matrix::spec::workload::Profile;
 use crate::results::record::request::{Class, Request};
 
-/// Counts and rates under the definitions of `matrix`. The window reaches from the first due moment to the last end.
+/// Counts and rates under the definitions of `matrix`, over the window of [`Window::of`].
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
-    let window = window_s(requests);
+    let span = Window::of(requests);
+    let window = span.and_then(Window::seconds);
     sheet.put(Metric::Duration, window);
     counts(sheet, requests);
     let (input, output) = latency::tokens(sheet, requests);
@@ -34,7 +35,10 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
         );
     }
     sheet.put(Metric::PerUser, per_user(requests, output));
-    sheet.put(Metric::MeanConcurrency, mean_concurrency(requests, window));
+    sheet.put(
+        Metric::MeanConcurrency,
+        span.and_then(|span| mean_concurrency(requests, span)),
+    );
     latency::tokens_per_chunk(sheet, requests);
 }
 
@@ -79,12 +83,36 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>], profile: Profile
     }
 }
 
-/// Seconds from the first due moment to the last end; `None` where nothing took any time.
+/// The time that rates are computed over under the definitions of `matrix`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Window {
+    start_ns: u64,
+    end_ns: u64,
+}
+
+impl Window {
+    /// From the first due moment to the last end of a completed request. A failed request is no work, so the wait for it is no working time: one
+    /// request that is lost and times out late would otherwise halve every rate. Where no request completed, to the last end of all.
+    fn of(requests: &[Request]) -> Option<Self> {
+        let start_ns = requests.iter().map(|request| request.due_ns).min()?;
+        let completed = requests.iter().filter(|request| request.is_completed());
+        let end_ns = completed
+            .map(|request| request.end_ns)
+            .max()
+            .or_else(|| requests.iter().map(|request| request.end_ns).max())?;
+        Some(Self { start_ns, end_ns })
+    }
+
+    /// Its length; `None` where nothing took any time.
+    fn seconds(self) -> Option<f64> {
+        let length = self.end_ns.saturating_sub(self.start_ns);
+        (length > 0).then(|| length as f64 / 1e9)
+    }
+}
+
+/// Seconds that rates are computed over ([`Window::of`]); `None` where nothing took any time.
 pub(super) fn window_s(requests: &[Request]) -> Option<f64> {
-    let first = requests.iter().map(|request| request.due_ns).min()?;
-    let last = requests.iter().map(|request| request.end_ns).max()?;
-    let window = last.saturating_sub(first);
-    (window > 0).then(|| window as f64 / 1e9)
+    Window::of(requests)?.seconds()
 }
 
 /// Requests per second at which they fell due and at which they were sent.
@@ -152,13 +180,16 @@ fn per_user(requests: &[Request], output: Option<u64>) -> Option<f64> {
     (waited_ms > 0.0).then_some(output? as f64 / (waited_ms / 1e3))
 }
 
-/// Time that requests were under way, whatever became of them, over the window.
+/// Time within the window that requests were under way, whatever became of them, over its length.
 ///
 /// Source: spec/bench-serving.md 7.3, with failed requests counted, since the engine carried them too.
-fn mean_concurrency(requests: &[Request], window: Option<f64>) -> Option<f64> {
+fn mean_concurrency(requests: &[Request], window: Window) -> Option<f64> {
     let spent: Vec<f64> = requests
         .iter()
-        .filter_map(|request| Some(request.end_ns.saturating_sub(request.sent_ns?) as f64 / 1e9))
+        .filter_map(|request| {
+            let end = request.end_ns.min(window.end_ns);
+            Some(end.saturating_sub(request.sent_ns?) as f64 / 1e9)
+        })
         .collect();
-    Some(stats::sum(&spent) / window?)
+    Some(stats::sum(&spent) / window.seconds()?)
 }

@@ -88,10 +88,18 @@ pub struct Moments {
     pub waited_ns: u64,
     /// Bytes that all of them brought.
     pub bytes: u64,
-    /// The most that one of them brought.
+    /// Bytes that the first one brought.
+    pub first_bytes: u64,
+    /// The most that one of them brought, the earliest of equals.
     pub largest: u64,
-    /// What the last one brought so far.
+    /// The time before that one; 0 if it is the first.
+    pub before_largest_ns: u64,
+    /// The most that another one brought.
+    pub second_largest: u64,
+    /// What the last one brought so far, and the time before it.
     latest: u64,
+    before_latest_ns: u64,
+    latest_is_largest: bool,
 }
 
 impl Moments {
@@ -99,14 +107,38 @@ impl Moments {
         let gap = before.map(|before| chunk.at_ns.saturating_sub(before.at_ns));
         let is_new = gap.is_none_or(|gap| gap > AT_ONCE_NS);
         self.count += usize::from(is_new);
-        self.waited_ns = self.waited_ns.saturating_add(gap.filter(|_| is_new).unwrap_or(0));
+        if is_new {
+            (self.latest, self.latest_is_largest) = (0, false);
+            self.before_latest_ns = gap.unwrap_or(0);
+            self.waited_ns = self.waited_ns.saturating_add(self.before_latest_ns);
+        }
+        let bytes = u64::from(chunk.bytes);
         if self.count == 1 {
             self.first += 1;
             self.first_end_ns = chunk.at_ns;
+            self.first_bytes += bytes;
         }
-        self.latest = if is_new { 0 } else { self.latest } + u64::from(chunk.bytes);
-        self.largest = self.largest.max(self.latest);
-        self.bytes += u64::from(chunk.bytes);
+        self.bytes += bytes;
+        self.latest += bytes;
+        if self.latest_is_largest {
+            self.largest = self.latest;
+        } else if self.latest > self.largest {
+            self.second_largest = self.largest;
+            self.largest = self.latest;
+            self.before_largest_ns = self.before_latest_ns;
+            self.latest_is_largest = true;
+        } else {
+            self.second_largest = self.second_largest.max(self.latest);
+        }
+    }
+
+    /// How long the bytes of the largest moment would have taken at the pace of the others, ns: that of what came after a wait, the first moment
+    /// left out. `None` where nothing else came after a wait.
+    pub fn largest_at_pace_ns(&self) -> Option<f64> {
+        let is_first = self.before_largest_ns == 0;
+        let others = self.bytes - self.largest - if is_first { 0 } else { self.first_bytes };
+        let waited = self.waited_ns.saturating_sub(self.before_largest_ns);
+        (others > 0 && waited > 0).then(|| self.largest as f64 * waited as f64 / others as f64)
     }
 }
 
@@ -554,6 +586,51 @@ mod tests {
             })
             .collect();
         assert!(chunks.events.bytes.len() <= 6010, "{}", chunks.events.bytes.len());
+    }
+
+    #[test]
+    fn the_largest_moment_is_known_with_the_time_before_it() {
+        let moments = |events: &[(u64, u32)]| {
+            let events = events.iter().map(|(at_ms, bytes)| Chunk {
+                at_ns: at_ms * 1_000_000,
+                kind: ChunkKind::Answer,
+                tokens: None,
+                bytes: *bytes,
+            });
+            events.collect::<Chunks>().moments()
+        };
+        // One byte every 10 ms; then three events after 40 ms, and a pair at the end.
+        let late = moments(&[
+            (5, 1),
+            (15, 1),
+            (25, 1),
+            (65, 2),
+            (65, 1),
+            (65, 1),
+            (75, 1),
+            (85, 2),
+            (85, 1),
+        ]);
+        assert_eq!(
+            (
+                late.count,
+                late.bytes,
+                late.largest,
+                late.second_largest,
+                late.first_bytes
+            ),
+            (6, 11, 4, 3, 1)
+        );
+        assert_eq!((late.before_largest_ns, late.waited_ns), (40_000_000, 80_000_000));
+        // Six bytes of the others came within 40 ms.
+        let paced = late.largest_at_pace_ns().unwrap();
+        assert!((paced - 4.0 * 40e6 / 6.0).abs() < 1.0, "{paced}");
+        let first = moments(&[(5, 3), (5, 3), (15, 1), (25, 1)]);
+        assert_eq!(
+            (first.largest, first.second_largest, first.before_largest_ns),
+            (6, 1, 0)
+        );
+        assert_eq!(moments(&[(5, 9)]).largest_at_pace_ns(), None);
     }
 
     #[test]
