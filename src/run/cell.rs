@@ -21,6 +21,7 @@ use crate::results::record::FORMAT;
 use crate::results::record::cell::{
     Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, ResetProof, Summary, UniquePrefix,
 };
+use crate::results::record::client::ClientFacts;
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::End;
 use crate::results::record::request::{Request, failures};
@@ -77,6 +78,8 @@ struct Course<'a> {
     sink: Option<Sink>,
     /// Where answers go that are more than memory is to hold.
     spill: Option<Arc<Spill>>,
+    /// What the client did during the points of a search whose requests are not those of the cell.
+    other_points: Vec<ClientFacts>,
 }
 
 /// How many requests a load is expected to send: its prompts, or fewer where its duration ends it first.
@@ -224,6 +227,7 @@ impl<'a> Course<'a> {
             unique_prefix: None,
             sink: None,
             spill: None,
+            other_points: Vec::new(),
         }
     }
 
@@ -486,7 +490,11 @@ impl<'a> Course<'a> {
                 "{missed} records were kept in memory alone while the load ran: the disk was too slow"
             ));
         }
-        let client = calibrate::facts(&driven, self.job.calibration);
+        // Every point decided where a search went.
+        let client = std::mem::take(&mut self.other_points).into_iter().fold(
+            calibrate::facts(&driven, self.job.calibration),
+            ClientFacts::worst,
+        );
         let mut requests = driven.requests;
         requests = count_tokens(requests, stock).await;
         let basis = Basis {

@@ -1,10 +1,15 @@
 //! A scenario that searches, one whose rate changes, and what they leave on disk.
 
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
 use matrix::judge::metrics::{self, Metric};
 use matrix::matrix::spec::search::By;
 use matrix::results::record::cell::Definitions;
 use matrix::results::record::search::SearchEnding;
 use matrix::results::record::validity::{Code, Verdict};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Bench, sims, summary};
 
@@ -330,4 +335,49 @@ fn a_rate_whose_prompts_ran_out_neither_holds_nor_fails() {
         "{}",
         record.says()
     );
+}
+
+/// A client that is stopped during a point which the search does not choose marks the row all the same: that point decides where the search goes.
+#[test]
+fn a_client_that_was_stopped_during_another_point_marks_the_search() {
+    let matrix = sims(
+        &[("a", "vllm", "--step, 40ms")],
+        "  - random-1k-1k: { prompts: 40, input_len: 16, output_len: 10, warmup: 0, slo: { ttft: 20s }, search: { by: concurrency, from: 1, to: 2, prompts: 16, target: 0.5 } }\n",
+    );
+    let bench = Bench::of(&matrix);
+    let child = bench.begin(&["run", "matrices/m.yaml", "--no-calibration"]);
+    // The first point takes six seconds, in which records are written.
+    let writes = || {
+        let cells = fs::read_dir(bench.results()).into_iter().flatten().flatten();
+        let cells = cells.flat_map(|run| {
+            fs::read_dir(run.path().join("cells"))
+                .into_iter()
+                .flatten()
+                .flatten()
+        });
+        let mut partial = cells.map(|cell| cell.path().join("requests.partial.jsonl.zst"));
+        partial.any(|partial| partial.exists())
+    };
+    bench.until("records of the first point", writes);
+    thread::sleep(Duration::from_millis(500));
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::STOP).expect("the child lives");
+    thread::sleep(Duration::from_millis(600));
+    kill_process(pid, Signal::CONT).expect("the child lives");
+    child.wait_with_output().expect("it ends");
+    let run = bench.finished();
+    let search = summary(&run, "a", "random-1k-1k");
+    let record = search.search.as_ref().expect("the search is recorded");
+    assert_eq!(record.found, Some(2.0), "{}", record.says());
+    let late = search.client.and_then(|client| client.late).expect("it is known");
+    assert!(late.pauses >= 1 && late.longest_pause_s >= 0.5, "{late:?}");
+    let reasons = &search.validity.as_ref().expect("it is judged").reasons;
+    assert!(
+        reasons
+            .iter()
+            .any(|reason| reason.code == Code::ClientLate
+                && reason.measured.starts_with("the client was stopped")),
+        "{reasons:#?}"
+    );
+    bench.leaves_no_process();
 }

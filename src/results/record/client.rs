@@ -66,7 +66,8 @@ pub struct Flood {
     pub is_limit: bool,
 }
 
-/// What the client did during one measurement, and how far its figures can be trusted.
+/// What the client did during one measurement, and how far its figures can be trusted. Of a search the worst over all points
+/// ([`ClientFacts::worst`]).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientFacts {
     /// How late requests were sent by our own fault, ms; `None` if none was sent.
@@ -116,6 +117,51 @@ impl ClientFacts {
         let late = self.late.map_or(0.0, |late| late.p99_ms);
         calibrated.map(|errors| errors.map(|error| error.max(late)))
     }
+
+    /// The worst of this load and another one of the same search: what happens often is summed, everything else is the larger of both. A point that
+    /// is measured by a client in trouble decides where the search goes, whichever point it chooses. The threads and the calibrated error are
+    /// those of this load, whose figures are reported.
+    #[must_use]
+    pub fn worst(self, other: Self) -> Self {
+        Self {
+            send_lag: either(self.send_lag, other.send_lag, SendLag::worst),
+            cpu_share: either(self.cpu_share, other.cpu_share, f64::max),
+            threads: self.threads,
+            loop_lag_max_ms: either(self.loop_lag_max_ms, other.loop_lag_max_ms, f64::max),
+            clock_jumps: self.clock_jumps.saturating_add(other.clock_jumps),
+            late: either(self.late, other.late, Late::worst),
+            left_open: self.left_open.saturating_add(other.left_open),
+            error: self.error,
+        }
+    }
+}
+
+/// What both come to, or the one that is there.
+fn either<T>(one: Option<T>, other: Option<T>, both: impl Fn(T, T) -> T) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(both(one, other)),
+        (one, other) => one.or(other),
+    }
+}
+
+impl Late {
+    fn worst(self, other: Self) -> Self {
+        Self {
+            p90_ms: self.p90_ms.max(other.p90_ms),
+            p99_ms: self.p99_ms.max(other.p99_ms),
+            max_ms: self.max_ms.max(other.max_ms),
+            events_per_s: self.events_per_s.max(other.events_per_s),
+            pauses: self.pauses.saturating_add(other.pauses),
+            longest_pause_s: self.longest_pause_s.max(other.longest_pause_s),
+        }
+    }
+}
+
+impl SendLag {
+    /// The load in which 99 of 100 requests were sent later: its latest requests tell whether that was an accident, so that all are of one load.
+    fn worst(self, other: Self) -> Self {
+        if other.p99_ms > self.p99_ms { other } else { self }
+    }
 }
 
 /// How late requests were sent, ms.
@@ -133,4 +179,60 @@ pub struct SendLag {
     /// The fifth latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fifth_ms: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(p99_ms: f64, pauses: u32, longest_pause_s: f64, cpu_share: f64) -> ClientFacts {
+        ClientFacts {
+            send_lag: Some(SendLag {
+                mean_ms: 0.1,
+                p99_ms,
+                max_ms: 2.0 * p99_ms,
+                second_ms: Some(p99_ms),
+                fifth_ms: None,
+            }),
+            cpu_share: Some(cpu_share),
+            threads: 1,
+            loop_lag_max_ms: None,
+            clock_jumps: pauses,
+            late: Some(Late {
+                p90_ms: 0.1,
+                p99_ms,
+                max_ms: p99_ms,
+                events_per_s: 100.0 * cpu_share,
+                pauses,
+                longest_pause_s,
+            }),
+            left_open: 1,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn the_worst_of_two_loads_has_all_pauses_and_the_larger_of_everything_else() {
+        let chosen = facts(1.0, 1, 0.4, 0.8);
+        let stopped = ClientFacts {
+            threads: 2,
+            loop_lag_max_ms: Some(3.0),
+            ..facts(7.0, 2, 2.3, 0.2)
+        };
+        let worst = chosen.worst(stopped);
+        let late = worst.late.unwrap();
+        assert_eq!((late.pauses, late.longest_pause_s, late.p99_ms), (3, 2.3, 7.0));
+        assert_eq!((late.p90_ms, late.events_per_s), (0.1, 80.0));
+        assert_eq!(worst.send_lag, stopped.send_lag);
+        assert_eq!((worst.cpu_share, worst.loop_lag_max_ms), (Some(0.8), Some(3.0)));
+        assert_eq!((worst.threads, worst.clock_jumps, worst.left_open), (1, 3, 2));
+        // What one of them does not know, the other one may.
+        let unknown = ClientFacts {
+            send_lag: None,
+            late: None,
+            ..chosen
+        };
+        assert_eq!(unknown.worst(stopped).late, stopped.late);
+        assert_eq!(chosen.worst(unknown).send_lag, chosen.send_lag);
+    }
 }

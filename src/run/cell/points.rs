@@ -9,7 +9,9 @@ use crate::judge::validity::{self, Met};
 use crate::load::Driven;
 use crate::matrix::spec::search::Search;
 use crate::results::record::cell::{Definitions, FailureClass, Phase, ResetProof};
+use crate::results::record::client::ClientFacts;
 use crate::results::record::search::SearchEnding;
+use crate::run::calibrate;
 use crate::run::prompts::{Stock, repeated_share_of};
 use crate::run::sampling::Span;
 use crate::run::search::{judged, load_at};
@@ -32,7 +34,7 @@ impl Course<'_> {
         let mut hunt = Hunt::new(search.clone());
         let mut used = 0;
         // The best point so far; the first one as long as none holds.
-        let mut best: Option<(Driven, Option<ResetProof>)> = None;
+        let mut best: Option<(Driven, Option<ResetProof>, ClientFacts)> = None;
         // From the start of the first point to the end of the last.
         let mut whole: Option<Span> = None;
         ready.sampling.before().await;
@@ -83,6 +85,7 @@ impl Course<'_> {
             let span = span_of(&driven);
             let begun = whole.map_or(span.zero, |whole| whole.zero);
             whole = Some(Span { zero: begun, ..span });
+            let mut client = calibrate::facts(&driven, self.job.calibration);
             let requests = count_tokens(std::mem::take(&mut driven.requests), stock).await;
             if let Some(cut) = cut {
                 self.end_phase(Phase::Measure);
@@ -109,10 +112,17 @@ impl Course<'_> {
             };
             let is_unseen = is_fresh && (is_first || are_apart && used <= stock.prepared.prompts.len());
             point.caches = validity::caches(&met, is_unseen);
+            // That a rate was not reached is said of the point itself.
+            if point.judged.unreached.is_some() {
+                client.send_lag = None;
+            }
             if best.is_none() || point.judged.holds && !point.is_warm() {
                 driven.requests = requests;
-                best = Some((driven, self.summary.reset.clone()));
+                let before = best.replace((driven, self.summary.reset.clone(), client));
+                self.other_points.extend(before.map(|(.., client)| client));
                 self.summary.schedule_hash = Some(point.schedule_hash.clone());
+            } else {
+                self.other_points.push(client);
             }
             hunt.take(point);
         }
@@ -133,7 +143,7 @@ impl Course<'_> {
         }
         let found = (Metric::Found(search.by).name(), record.found);
         self.summary.search = Some(record);
-        let (driven, reset) = best.expect("a search without objection tries at least one point");
+        let (driven, reset, _) = best.expect("a search without objection tries at least one point");
         self.summary.reset = reset;
         let mut measured = self.ended(driven, None, None, stock).await;
         let figures = measured.summary.figures.entry(Definitions::Matrix).or_default();
