@@ -219,7 +219,8 @@ pub(super) fn has_rate(evidence: &Evidence<'_>) -> bool {
     is_paced(scenario, &evidence.summary.arrival(scenario), evidence.requests)
 }
 
-fn is_paced(scenario: &Scenario, arrival: &Arrival, requests: &[Request]) -> bool {
+/// Whether requests fell due at a rate, and not as earlier answers ended.
+pub(super) fn is_paced(scenario: &Scenario, arrival: &Arrival, requests: &[Request]) -> bool {
     if !(arrival.is_paced() || scenario.workload.is_replayed()) {
         return false;
     }

@@ -105,8 +105,8 @@ pub fn of_surroundings(
     reasons
 }
 
-/// What speaks against the answers of a server of which nobody has a recipe, and against the rate of a load on it, the worst first. Notes are
-/// left out.
+/// What speaks against the answers of a server of which nobody has a recipe, and against the rate and the steady state of a load on it, the worst
+/// first. Notes are left out.
 pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
     let mut reasons = responses::of_responses(responses);
     if responses.protocol != Protocol::Embeddings {
@@ -120,6 +120,12 @@ pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
     reasons.extend(client::rate_of(
         responses.requests,
         responses.scenario,
+        responses.bounds,
+    ));
+    reasons.extend(course::of_load(
+        responses.requests,
+        responses.scenario,
+        &responses.scenario.arrival,
         responses.bounds,
     ));
     reasons.extend(answers::named(

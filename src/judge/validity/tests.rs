@@ -610,3 +610,54 @@ fn tokens_made_together_are_as_many_as_the_counters_tell() {
     assert_eq!(together(&[("spec_accepted_tokens", 5.0)]), Some(f64::INFINITY));
     assert_eq!(together(&[("spec_accepted_tokens", 0.0)]), None);
 }
+
+/// A load on a server without a recipe: the codes of its steady state that `matrix bench` reports.
+#[test]
+fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let mut plan: crate::matrix::plan::Plan = serde_json::from_str(plan).unwrap();
+    let scenario = &mut plan.cells[0].scenario;
+    let mut codes = |requests: &[Request], arrival: serde_json::Value| -> Vec<Code> {
+        scenario.arrival = serde_json::from_value(arrival).unwrap();
+        let reasons = of_responses(&Responses {
+            requests,
+            scenario,
+            model: "m",
+            listed: &[],
+            protocol: Protocol::Completions,
+            is_simulated: false,
+            bounds: &Bounds::default(),
+        });
+        let of_load = reasons.iter().map(|reason| reason.code);
+        of_load
+            .filter(|code| [Code::NeverSteady, Code::QueueGrowing].contains(code))
+            .collect()
+    };
+    let events: Vec<u64> = (1..=10).map(|nth| 90 * nth).collect();
+    // Ten requests a second, of which five are answered.
+    let mut queued = streams(100, 100, &events);
+    for (nth, request) in (0u64..).zip(&mut queued) {
+        request.end_ns = 1_000_000_000 + nth * 200_000_000;
+    }
+    assert_eq!(
+        codes(&queued, serde_json::json!({ "rate": 10, "concurrency": null })),
+        [Code::QueueGrowing]
+    );
+    // One request after another; the later half takes three times as long.
+    let closed: Vec<Request> = (0..120u64)
+        .flat_map(|nth| {
+            let pace = if nth < 60 { 1 } else { 3 };
+            let begin = 1000 * if nth < 60 { nth } else { 60 + 3 * (nth - 60) };
+            let at: Vec<u64> = events.iter().map(|at| begin + pace * at).collect();
+            let mut answer = streams(1, 0, &at);
+            answer[0].due_ns = begin * 1_000_000;
+            answer[0].sent_ns = Some(begin * 1_000_000);
+            answer[0].end_ns = (begin + pace * 1000) * 1_000_000;
+            answer
+        })
+        .collect();
+    assert_eq!(
+        codes(&closed, serde_json::json!({ "rate": "inf", "concurrency": 1 })),
+        [Code::NeverSteady]
+    );
+}
