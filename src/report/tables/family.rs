@@ -258,8 +258,11 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
         }
         Some(ratio)
     };
-    let with = |said: Vec<String>| match ratio() {
-        Some(ratio) => Held::Ratio(ratio, said),
+    let with = |mut said: Vec<String>| match ratio() {
+        Some(ratio) => {
+            said.extend(of_common_rounds(&ratio, reference, one));
+            Held::Ratio(ratio, said)
+        }
         None => Held::Refused(vec![format!("{} is not known", group.metric().label())], None),
     };
     match comparability {
@@ -268,6 +271,24 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
         Comparability::PerGpuOnly(said) => Held::Refused(said, per_gpu(one, reference, group.metric())),
         Comparability::Not(said) => Held::Refused(said, None),
     }
+}
+
+/// That a ratio is of fewer starts than the values beside it: of two engines that alternated, only rounds in which both count tell how they differ.
+fn of_common_rounds(ratio: &Ratio, reference: &Shown<'_>, one: &Shown<'_>) -> Option<String> {
+    if reference.launch.is_attached() || one.launch.is_attached() {
+        return None;
+    }
+    let starts = [reference, one].map(|shown| {
+        let starts: BTreeSet<u32> = shown.counted().map(|summary| summary.start).collect();
+        starts.len()
+    });
+    let common = ratio.starts[0].min(ratio.starts[1]);
+    (common < starts[0].max(starts[1]) && ratio.starts[0] == ratio.starts[1]).then(|| {
+        format!(
+            "the ratio is of the {common} rounds in which both count, the values are of all {} and {} starts",
+            starts[0], starts[1]
+        )
+    })
 }
 
 /// Why a row has not won against another one although its figures are better: one of its starts or more is suspect, or half of the starts of
