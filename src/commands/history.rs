@@ -66,7 +66,7 @@ pub fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
 }
 
 /// The name of a matrix, which is given as it is or by the matrix's file.
-fn name(told: &str, colors: Colors) -> Result<String, Refusal> {
+pub(super) fn name(told: &str, colors: Colors) -> Result<String, Refusal> {
     let path = Path::new(told);
     if !path.is_file() {
         return Ok(told.to_owned());

@@ -9,6 +9,7 @@ use anyhow::Context;
 use crate::base::ids::CellKey;
 use crate::cli::{self, ReportArgs, ReportFormat};
 use crate::commands::again::certainties;
+use crate::commands::history;
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::judge::compare::certainty::Certainty;
@@ -39,7 +40,7 @@ const WRITTEN: [ReportFormat; 4] = [
 /// A folder that is no run; a reference that no run has; a folder that cannot be written.
 pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     let read = |name: &String| {
-        let run = store::nightly::named(&args.results, name);
+        let run = store::nightly::named(&args.results, &history::name(name, colors)?);
         run.map_err(|error| Refusal::usage(format!("error: {error}\n")))
     };
     let runs: Vec<Run> = args.runs.iter().map(read).collect::<Result<_, _>>()?;

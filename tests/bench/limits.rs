@@ -123,6 +123,8 @@ fn flags_without_effect_are_refused() {
         &["--burstiness", "0.5"][..],
         &["--spacing", "constant"],
         &["--sharegpt-context-len", "100"],
+        &["--sharegpt-output-len", "100"],
+        &["--profile-activities", "CPU"],
         &["--drain", "1s"],
     ] {
         let ran = Desk::new().random("vllm", 9, more);

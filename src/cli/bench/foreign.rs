@@ -10,7 +10,7 @@ use crate::cli::Cli;
 use crate::matrix::spec::source::nearest;
 
 /// Flags of other tools, and what does the same here.
-const FLAGS: [(&str, &[&str]); 12] = [
+const FLAGS: [(&str, &[&str]); 16] = [
     ("--input-len", &["--random-input-len"]),
     ("--output-len", &["--random-output-len"]),
     ("--max-tokens", &["--random-output-len"]),
@@ -23,6 +23,23 @@ const FLAGS: [(&str, &[&str]); 12] = [
     ("--result-filename", &["--output-file", "--vllm-json"]),
     ("--endpoint", &["--backend", "--base-url"]),
     ("--url", &["--base-url"]),
+    ("--num-warmups", &["--warmup-requests"]),
+    ("--label", &["--tag"]),
+    ("--metadata", &["--tag"]),
+    ("--api-key", &["--header"]),
+];
+
+/// Flags of other tools that ask for what is so without one, and why.
+const NEEDLESS: [(&str, &str); 3] = [
+    (
+        "--ignore-eos",
+        "answers go on to the length that is asked for unless '--disable-ignore-eos' is given",
+    ),
+    (
+        "--trust-remote-code",
+        "no code of a model is run; '--tokenizer' takes a `tokenizer.json` or its folder",
+    ),
+    ("--random-batch-size", "every request holds one prompt"),
 ];
 
 /// Backends of other tools, and which of ours send the same requests.
@@ -74,7 +91,9 @@ fn with_flags(mut error: clap::Error) -> clap::Error {
     let all = Cli::command();
     let shown = shown(&all);
     let known = FLAGS.iter().find(|(theirs, _)| *theirs == asked);
+    let needless = NEEDLESS.iter().find(|(theirs, _)| *theirs == asked);
     let own: Vec<String> = match known {
+        _ if needless.is_some() => Vec::new(),
         Some((_, ours)) => ours.iter().map(|flag| (*flag).to_owned()).collect(),
         None => nearest(&asked, shown.iter().map(String::as_str))
             .map(str::to_owned)
@@ -82,7 +101,8 @@ fn with_flags(mut error: clap::Error) -> clap::Error {
             .collect(),
     };
     let suggested = text(&error, ContextKind::SuggestedArg);
-    if known.is_none() && suggested.is_some_and(|suggested| shown.contains(&suggested)) {
+    if known.is_none() && needless.is_none() && suggested.is_some_and(|suggested| shown.contains(&suggested))
+    {
         return error;
     }
     error.remove(ContextKind::SuggestedArg);
@@ -92,9 +112,12 @@ fn with_flags(mut error: clap::Error) -> clap::Error {
         let usage = bench.bin_name("matrix bench").render_usage();
         error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
     }
-    if !own.is_empty() {
+    let tip = needless.map(|(_, why)| format!("leave it out: {why}"));
+    let tip = tip.or_else(|| {
         let flags: Vec<String> = own.iter().map(|flag| format!("'{flag}'")).collect();
-        let tip = format!("`matrix bench` has {} for that", flags.join(" or "));
+        (!own.is_empty()).then(|| format!("`matrix bench` has {} for that", flags.join(" or ")))
+    });
+    if let Some(tip) = tip {
         error.insert(
             ContextKind::Suggested,
             ContextValue::StyledStrs(vec![StyledStr::from(tip)]),
@@ -163,6 +186,14 @@ mod tests {
                 !told.contains("similar") && told.contains("Usage: matrix bench"),
                 "{told}"
             );
+        }
+    }
+
+    #[test]
+    fn a_flag_that_asks_for_what_is_so_anyway_is_answered_with_that() {
+        for (theirs, why) in NEEDLESS {
+            let told = told(&[theirs]);
+            assert!(told.contains(why) && !told.contains("similar"), "{told}");
         }
     }
 

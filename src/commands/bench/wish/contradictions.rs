@@ -1,7 +1,7 @@
 //! Flags that cannot stand together, and flags that would have no effect.
 
 use super::course;
-use crate::cli::bench::{Backend, BenchArgs, DatasetName, Rules};
+use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, Rules};
 use crate::matrix::plan::Protocol;
 
 /// A flag that is wrong if the first is so, and why.
@@ -90,7 +90,8 @@ fn course_and_profiler(args: &BenchArgs) -> Vec<Doubt> {
         || profiler.profile_stages.is_some()
         || profiler.profile_output_dir.is_some()
         || profiler.profile_prefix.is_some()
-        || profiler.pd_separated;
+        || profiler.pd_separated
+        || profiler.profile_activities != [Activity::Cpu, Activity::Gpu];
     vec![
         (
             !(timeout.is_finite() && timeout > 0.0),
@@ -124,6 +125,16 @@ fn limits(args: &BenchArgs) -> Vec<Doubt> {
         dataset.dataset_name,
         DatasetName::Sharegpt | DatasetName::Custom | DatasetName::LongbenchV2
     );
+    let has_lengths = matches!(
+        dataset.dataset_name,
+        DatasetName::Random
+            | DatasetName::RandomIds
+            | DatasetName::Image
+            | DatasetName::Mmmu
+            | DatasetName::GeneratedSharedPrefix
+            | DatasetName::SpeedBench
+            | DatasetName::Mooncake
+    );
     vec![
         no_gaps(args.arrival.spacing.is_some(), "spacing"),
         // One that cannot be is said to be so, and no more.
@@ -132,6 +143,10 @@ fn limits(args: &BenchArgs) -> Vec<Doubt> {
             dataset.sharegpt_context_len.is_some() && !has_context,
             "`--sharegpt-context-len` has no effect on this data set, only on `sharegpt`, `custom` and `longbench_v2`; leave it out"
                 .to_owned(),
+        ),
+        (
+            dataset.sharegpt_output_len.is_some() && has_lengths,
+            "`--sharegpt-output-len` has no effect on this data set, which has a length of its own; leave it out".to_owned(),
         ),
         (
             limits.drain.is_some() && limits.duration.is_none() && args.search.search_seconds.is_none(),
