@@ -19,7 +19,7 @@ Verdicts. The unit is the start of an engine, and all gating metrics of all cell
 smallest loss that these starts could have shown. Not judged: fewer than five starts on a side (three where `matrix noise` measured this host), or sides that are \
 not comparable (another GPU, driver, power limit, precision or load). Noise never widens the bound.\n\n\
 Simulated (tests/montecarlo.sh, 24 metrics, 5 starts a side): a false `better` or `worse` in at most 5.6 % of runs of equal builds, a loss of 5 % called `same` in \
-at most 0.2 %; at a noise of 1 % a loss of 5 % is found in at least 95 %, and equal builds are `same` in at least 67 % where the noise is known.\n\n\
+at most 0.2 %; at a noise of 1 % a loss of 5 % is found in at least 94 %, and equal builds are `same` in at least 65 % where the noise is known.\n\n\
 Exit codes: 0 nothing got worse, 1 a metric or the reliability got worse, 3 a cell is missing, failed or invalid, 5 nothing could be judged.")]
 pub struct CompareArgs {
     /// What it is held against: the folder of a run, its name, a matrix's name for its newest run, or a baseline's file.

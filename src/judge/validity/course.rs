@@ -124,10 +124,12 @@ fn never_steady(
     (!measured.is_empty()).then(|| found(Code::NeverSteady, measured.join("; "), Some(allowed.join("; "))))
 }
 
-/// From the first request sent to the last one's end, in seconds.
+/// From the first request sent to the last end of a completed one, or of any where none was completed, in seconds: as throughput has it.
 pub(super) fn window(requests: &[Request]) -> Option<f64> {
     let from = requests.iter().filter_map(|request| request.sent_ns).min()?;
-    let to = requests.iter().map(|request| request.end_ns).max()?;
+    let completed = requests.iter().filter(|request| request.is_completed());
+    let to = completed.map(|request| request.end_ns).max();
+    let to = to.or_else(|| requests.iter().map(|request| request.end_ns).max())?;
     Some(to.saturating_sub(from) as f64 / 1e9)
 }
 
@@ -352,6 +354,7 @@ mod tests {
 
     use super::*;
     use crate::results::record::chunks::Chunks;
+    use crate::results::record::request::{Class, Failure};
 
     /// A seeded generator.
     struct Draws(Mt64);
@@ -407,6 +410,18 @@ mod tests {
             arrivals: [40.0; 4],
             last_halves: [last - half, last + half],
         }
+    }
+
+    #[test]
+    fn a_lost_request_lengthens_no_window() {
+        let mut load = requests_of(&[(0.0, 2.0, vec![1.0, 2.0]), (0.5, 60.0, vec![])]);
+        load[1].failure = Some(Failure {
+            class: Class::TimeoutBeforeFirst,
+            message: String::new(),
+        });
+        assert_eq!(window(&load), Some(2.0));
+        load.remove(0);
+        assert_eq!(window(&load), Some(59.5), "nothing was completed");
     }
 
     /// Sixty requests at 20 a second of an engine that keeps up, as a run of clean cells met them.
