@@ -31,6 +31,9 @@ const LATE_CHANCE: f64 = 4.0;
 /// The factor between the event rates of the first and the last third of a closed loop from which on the rate was not steady.
 const DRIFT: f64 = 1.5;
 
+/// In a shorter third a moment without a processor decides.
+const SHORTEST_THIRD_NS: u64 = 1_000_000_000;
+
 /// Standard deviations within which these rates may differ because answers differ.
 const DRIFT_CHANCE: f64 = 3.0;
 
@@ -215,8 +218,15 @@ fn drift(requests: &[Request], slots: usize) -> Option<(f64, f64)> {
     if third < FEWEST_ANSWERS.max(ANSWERS_PER_SLOT.saturating_mul(slots)) {
         return None;
     }
-    let first = output(&answers, from, inside[third - 1])?;
-    let last = output(&answers, inside[inside.len() - third - 1], to)?;
+    let (of_first, of_last) = ((from, inside[third - 1]), (inside[inside.len() - third - 1], to));
+    if [of_first, of_last]
+        .iter()
+        .any(|(from, to)| to - from < SHORTEST_THIRD_NS)
+    {
+        return None;
+    }
+    let first = output(&answers, of_first.0, of_first.1)?;
+    let last = output(&answers, of_last.0, of_last.1)?;
     let difference = (last.rate / first.rate).ln().abs();
     let is_chance = difference <= DRIFT_CHANCE * (first.variance + last.variance).sqrt();
     let is_enough = first.events.min(last.events) >= FEWEST_EVENTS;
@@ -630,6 +640,9 @@ mod tests {
         // Six requests on each slot hold no three thirds of two each beside the first and the last wave.
         let few = requests_of(&closed_loop(&[(32, 0.005); 48], 8, |now| 1.0 + now));
         assert_eq!(drift(&few, 8), None);
+        // What lasts for a tenth of a second may be a moment without a processor.
+        let short = requests_of(&closed_loop(&[(32, 0.0001); 240], 8, |now| 1.0 + 50.0 * now));
+        assert_eq!(drift(&short, 8), None);
         // Prompts of rounds grow.
         let mut rounds = of(&|now| 1.0 + now / 8.0);
         assert!(drift(&rounds, 8).is_some());

@@ -445,7 +445,7 @@ pub const TABLE: &[Entry] = &[
         only: &[],
         means: "Throughput never stayed the same for long, or in a closed loop it was another one at the end than at the beginning.",
         mend: "Send more requests, or look at the course over time in the report for what changed.",
-        bound: "`steady`: 0.3 of the time within a quarter of its own mean; at a rate also within what random arrivals explain (two standard deviations). In a closed loop also a factor of 1.5 between the event rates of the first and the last third at full concurrency, and more than differences between answers explain (three standard errors); first and last wave are left out, and a third needs two answers on each slot, 8 answers and 100 events; `steady: 0` turns both off",
+        bound: "`steady`: 0.3 of the time within a quarter of its own mean; at a rate also within what random arrivals explain (two standard deviations). In a closed loop also a factor of 1.5 between the event rates of the first and the last third at full concurrency (of a second or longer), and more than differences between answers explain (three standard errors); first and last wave are left out, and a third needs two answers on each slot, 8 answers and 100 events; `steady: 0` turns both off",
         source: "tenths of the window, at least two of them alike; the mean of a rate that falls or rises depends on how long it was measured",
         brings: &[],
     },
