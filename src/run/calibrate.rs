@@ -42,8 +42,8 @@ const FLOOD_TOKENS: u32 = 400_000;
 const TRUTH_WITHIN: Duration = Duration::from_secs(2);
 /// The most streams that are tried before a run.
 const MOST: u32 = 1024;
-/// How often a load is tried in which the client was stopped.
-const TRIES: u32 = 3;
+/// How often a load is tried in which the client was stopped: a host that is busy for a second or two is no reason to give up.
+const TRIES: u32 = 8;
 /// Streams of a flood.
 const FLOOD_STREAMS: u32 = 64;
 

@@ -122,15 +122,15 @@ fn a_point_in_which_the_client_was_stopped_is_measured_again_and_never_kept() {
         let p99 = told["points"][0][what]["p99"].as_f64().expect("it is a number");
         assert!(p99 < 290.0, "{told}");
     }
-    // Each try of 1.2 s is disturbed.
-    let mut disturbed = begin("50");
+    // Each try of 0.7 s is disturbed.
+    let mut disturbed = begin("25");
     while disturbed.try_wait().expect("it can be asked").is_none() {
         pause(&disturbed);
         std::thread::sleep(Duration::from_millis(300));
     }
     Ran::from(disturbed.wait_with_output().expect("it ended"))
         .exits(4)
-        .says("the client was stopped, or had no processor, in each of 3 measurements of 4 streams")
+        .says("the client was stopped, or had no processor, in each of 8 measurements of 4 streams")
         .says("an earlier calibration stays as it is");
     assert_eq!(fs::read_to_string(&kept).expect("it is kept"), before);
     bench.leaves_no_process();
