@@ -29,7 +29,7 @@ pub(super) struct Times {
 
 impl Times {
     /// TTFT and E2E from the moment of sending to the first and to the last event that carried output. TPOT is the time after the
-    /// events of the first moment, shared out over the tokens that came in it; it has no meaning where none came later.
+    /// first part of the answer ([`first_part`]), shared out over the tokens that came in it; it has no meaning where none came later.
     ///
     /// Source: spec/bench-serving.md 7.2 with traps T6, T7, T8 and T16 mended.
     pub(super) fn of(request: &Request) -> Self {
@@ -54,17 +54,50 @@ impl Times {
         };
         let ttft = millis(sent, first.at_ns);
         let e2e = millis(sent, last.at_ns);
-        let moments = request.chunks.moments();
-        let tpot = tokens_after(request, moments.first)
+        let (events, end_ns) = first_part(request, sent);
+        let tpot = tokens_after(request, events)
             .filter(|_| !is_gathered(request))
             .filter(|tokens| *tokens > 0)
-            .map(|tokens| millis(moments.first_end_ns, last.at_ns) / f64::from(tokens));
+            .map(|tokens| millis(end_ns, last.at_ns) / f64::from(tokens));
         Self {
             ttft: Some(ttft),
             e2e: Some(e2e),
             tpot,
         }
     }
+}
+
+/// Events of a first part that was held back follow one another so many times as fast, at least, as those of the rest.
+const HELD_PACE: f64 = 4.0;
+/// The silence before a part that was held back lasted for this share, at least, of the time that its events take at the pace of the rest.
+const HELD_SILENCE: f64 = 0.8;
+
+/// The first events of an answer that tell nothing of the time between its tokens, and when the last of them arrived: those of the first
+/// moment. Where a proxy held the beginning back and then passed it on event by event, all of that: more than
+/// [`AT_ONCE_TOKENS`] events, much faster than the rest, after a silence in which they can have been made at the pace of the rest.
+fn first_part(request: &Request, sent: u64) -> (usize, u64) {
+    let chunks = &request.chunks;
+    let moments = chunks.moments();
+    let mut part = (moments.first, moments.first_end_ns);
+    let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else {
+        return part;
+    };
+    let silence_ns = first.at_ns.saturating_sub(sent) as f64;
+    let is_held = |events: usize, pace_ns: f64| silence_ns >= HELD_SILENCE * events as f64 * pace_ns;
+    let mean_ns = last.at_ns.saturating_sub(first.at_ns) as f64 / chunks.len() as f64;
+    // The rest is slower than all of it: most answers need no look at each event.
+    if !is_held(AT_ONCE_TOKENS as usize, mean_ns) {
+        return part;
+    }
+    for (before, chunk) in chunks.iter().enumerate().skip(AT_ONCE_TOKENS as usize) {
+        let (events, later) = (before + 1, chunks.len() - before - 1);
+        let pace_ns = last.at_ns.saturating_sub(chunk.at_ns) as f64 / later as f64;
+        let within_ns = chunk.at_ns.saturating_sub(first.at_ns) as f64;
+        if later > 0 && within_ns * HELD_PACE <= pace_ns * before as f64 && is_held(events, pace_ns) {
+            part = (events, chunk.at_ns);
+        }
+    }
+    part
 }
 
 /// By less than this factor more or fewer tokens than events, each event is taken to hold one.
@@ -86,7 +119,8 @@ fn tokens_after(request: &Request, events: usize) -> Option<u32> {
             let events = u32::try_from(events).unwrap_or(u32::MAX);
             // The later events hold a token each at least.
             let later = u32::try_from(request.chunks.len()).unwrap_or(u32::MAX) - events;
-            let counted = request.counted_first.unwrap_or(events);
+            let is_moment = events as usize == request.chunks.moments().first;
+            let counted = request.counted_first.filter(|_| is_moment).unwrap_or(events);
             counted.clamp(events, tokens.saturating_sub(later).max(events))
         }
     };

@@ -1284,6 +1284,57 @@ fn a_pause_in_the_middle_of_an_answer_is_no_gathering() {
     assert!(!is_gathered(&streamed(&accepted, 48)));
 }
 
+/// An answer of one token every 10 ms, held back and passed on in parts of so many tokens, an event every `apart_ms`; what is not
+/// of a part comes as it is made.
+fn replayed(tokens: u32, parts: &[u32], apart_ms: f64) -> Request {
+    let made = |token: u32| 100.0 + 10.0 * f64::from(token);
+    let mut moments: Vec<f64> = (0..tokens).map(made).collect();
+    let mut from = 0;
+    for part in parts {
+        let whole = made(from + part - 1);
+        for token in 0..*part {
+            moments[(from + token) as usize] = whole + apart_ms * f64::from(token);
+        }
+        from += part;
+    }
+    // What was made meanwhile waits for the events before it.
+    for token in 1..moments.len() {
+        moments[token] = moments[token].max(moments[token - 1]);
+    }
+    streamed(&moments, tokens)
+}
+
+#[test]
+fn a_beginning_that_was_held_back_makes_no_token_faster() {
+    let tpot = |request: Request| {
+        let figures = figures_of(&[request], &basis(Protocol::Completions), Definitions::Matrix);
+        get(&figures, "mean_tpot_ms").unwrap()
+    };
+    for apart_ms in [0.1, 0.6, 1.5] {
+        for parts in [&[50][..], &[40, 60], &[25; 4], &[64, 36], &[10; 10], &[12]] {
+            // Passing events on takes time too.
+            let told = tpot(replayed(100, parts, apart_ms));
+            assert!(
+                (8.5..=11.5).contains(&told),
+                "{parts:?} {apart_ms} ms apart: {told}"
+            );
+        }
+    }
+    // What begins fast because nobody else is there yet had no time to be held back; nor is a pause later on a beginning.
+    let filling = |ttft: f64, fast: u32| {
+        let moments = (0..100).scan(ttft, |at, token| {
+            let now = *at;
+            *at += if token < fast { 2.0 } else { 10.0 };
+            Some(now)
+        });
+        streamed(&moments.collect::<Vec<f64>>(), 100)
+    };
+    assert!((tpot(filling(120.0, 20)) - (20.0 * 2.0 + 79.0 * 10.0) / 99.0).abs() < 1e-9);
+    let mut moments: Vec<f64> = (0..100).map(|token| 60.0 + f64::from(token)).collect();
+    moments[40..].iter_mut().for_each(|at| *at += 100.0);
+    assert!((tpot(streamed(&moments, 100)) - 199.0 / 99.0).abs() < 1e-9);
+}
+
 #[test]
 fn a_large_part_that_no_pause_explains_is_gathered() {
     // 20 of 40 tokens after a gap of 30 ms, the others one every 10 ms.
