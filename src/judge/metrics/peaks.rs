@@ -15,7 +15,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 const PARTS: [u64; 5] = [250, 100, 50, 20, 10];
 const MOST_PARTS: u64 = 1_000_000;
 /// About so many arrivals are in memory at a time.
-const TOGETHER: usize = 1 << 20;
+const TOGETHER: usize = 1 << 17;
 
 /// Peaks under the definitions of `matrix`.
 ///

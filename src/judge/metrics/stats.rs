@@ -3,6 +3,7 @@
 //! Nothing here knows what a value means; an empty sample has no statistic.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Below this many values numpy adds from left to right.
 const UNROLLED: usize = 8;
@@ -40,7 +41,7 @@ impl Statistics {
 
     fn within<I: Iterator<Item = f64>>(values: impl Fn() -> I, most: usize) -> Option<Self> {
         let (n, mut ranks) = match first_pass(values(), most) {
-            First::Held(values) => return Self::of_held(values),
+            First::Held(mut held) => return Self::of_held(held.values()),
             First::Counted(n, ranks) => (n, ranks),
         };
         ranks.ask(told_places(n));
@@ -58,12 +59,12 @@ impl Statistics {
 
     /// The statistics of a sample; `None` if it is empty.
     pub fn of(values: &[f64]) -> Option<Self> {
-        Self::of_held(values.to_vec())
+        Self::of_held(&mut values.to_vec())
     }
 
-    fn of_held(values: Vec<f64>) -> Option<Self> {
-        let (mean, n) = (mean(&values)?, values.len());
-        let std = deviation(&values, mean);
+    fn of_held(values: &mut [f64]) -> Option<Self> {
+        let (mean, n) = (mean(values)?, values.len());
+        let std = deviation(values, mean);
         Some(Self::at(&selected(values, told_places(n)), n, mean, std))
     }
 
@@ -136,9 +137,12 @@ pub fn percentiles_of_each<I: Iterator<Item = f64>>(
 ) -> Option<Vec<f64>> {
     let asked = |n: usize| percents.iter().flat_map(|q| around(n, *q)).collect();
     let (n, found) = match first_pass(values(), TOGETHER) {
-        First::Held(values) if values.is_empty() => return None,
-        First::Held(values) => {
+        First::Held(mut held) => {
+            let values = held.values();
             let n = values.len();
+            if n == 0 {
+                return None;
+            }
             (n, selected(values, asked(n)))
         }
         First::Counted(n, mut ranks) => {
@@ -164,8 +168,8 @@ fn told_places(n: usize) -> BTreeSet<usize> {
 }
 
 /// The values at some places of the values as they would be sorted.
-fn selected(mut values: Vec<f64>, places: BTreeSet<usize>) -> BTreeMap<usize, f64> {
-    let (mut rest, mut before) = (&mut values[..], 0);
+fn selected(values: &mut [f64], places: BTreeSet<usize>) -> BTreeMap<usize, f64> {
+    let (mut rest, mut before) = (values, 0);
     let mut found = BTreeMap::new();
     for place in places {
         let (_, value, after) = rest.select_nth_unstable_by(place - before, f64::total_cmp);
@@ -191,24 +195,58 @@ fn between(n: usize, q: f64, at: impl Fn(usize) -> f64) -> f64 {
     }
 }
 
+/// Where the values of a large sample are held: of several threads that compute figures at the same time, one holds such a sample.
+static LARGE: Mutex<Vec<f64>> = Mutex::new(Vec::new());
+/// A sample of so many values is large.
+const MANY: usize = 1 << 16;
+
+/// Values in memory.
+enum Held {
+    Few(Vec<f64>),
+    Many(MutexGuard<'static, Vec<f64>>),
+}
+
+impl Held {
+    fn of(mut values: impl Iterator<Item = f64>, most: usize) -> Self {
+        let few: Vec<f64> = values.by_ref().take(most.min(MANY)).collect();
+        if few.len() < MANY {
+            return Self::Few(few);
+        }
+        let mut many = LARGE.lock().unwrap_or_else(PoisonError::into_inner);
+        many.clear();
+        // Growing would hold the values twice; room that is not written to takes no memory.
+        many.reserve_exact(most);
+        many.extend(few);
+        let left = most - many.len();
+        many.extend(values.take(left));
+        Self::Many(many)
+    }
+
+    fn values(&mut self) -> &mut [f64] {
+        match self {
+            Self::Few(values) => values,
+            Self::Many(values) => values,
+        }
+    }
+}
+
 /// What the first pass over values came to.
 enum First {
     /// All of them.
-    Held(Vec<f64>),
+    Held(Held),
     /// How many there are, which are too many to be held, and how they begin.
     Counted(usize, Ranks),
 }
 
 fn first_pass(mut values: impl Iterator<Item = f64>, most: usize) -> First {
-    // Growing would hold the values twice; room that is not written to takes no memory.
-    let mut held = Vec::with_capacity(most + 1);
-    held.extend(values.by_ref().take(most + 1));
-    if held.len() <= most {
+    let mut held = Held::of(values.by_ref(), most + 1);
+    let mut n = held.values().len();
+    if n <= most {
         return First::Held(held);
     }
     let mut ranks = Ranks::new(most);
-    let mut n = held.len();
-    held.into_iter().for_each(|value| ranks.see(value));
+    held.values().iter().for_each(|value| ranks.see(*value));
+    drop(held);
     for value in values {
         ranks.see(value);
         n += 1;
