@@ -390,9 +390,9 @@ enum Machinery {
 }
 
 impl Machinery {
-    fn ready(shared: &Arc<Shared>) -> Result<Self, DriveError> {
+    fn ready(shared: &Arc<Shared>, requests: usize) -> Result<Self, DriveError> {
         if shared.route.is_plain() {
-            return Ok(Self::Plain(Box::new(plain::Loop::new(shared)?)));
+            return Ok(Self::Plain(Box::new(plain::Loop::new(shared, requests)?)));
         }
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         note_wakes(&mut runtime);
@@ -471,7 +471,10 @@ impl Worker {
         let (say_end, end) = oneshot::channel();
         let (shared, stop) = (Arc::clone(shared), stop.clone());
         let work = move || {
-            let prepared = prepare(share, &shared).and_then(|jobs| Ok((jobs, Machinery::ready(&shared)?)));
+            let prepared = prepare(share, &shared).and_then(|jobs| {
+                let machinery = Machinery::ready(&shared, jobs.len())?;
+                Ok((jobs, machinery))
+            });
             let (jobs, machinery) = match prepared {
                 Ok(prepared) => prepared,
                 Err(error) => return drop(say_ready.send(Err(error))),

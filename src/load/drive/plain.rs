@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,13 +43,17 @@ const PLENTY: usize = 128 << 10;
 const MOST_EXPECTED: u32 = 4096;
 /// How many sockets are looked at before due times are looked at again.
 const SOCKETS: usize = 256;
-/// How many sockets that connect or take a body are served at a time.
-const PREPARE: usize = 64;
+/// How many sockets that connect or take a body are served at a time: no more than are begun, or the last to begin would wait for all others.
+const PREPARE: usize = BURST;
+/// Room is made ahead for so many streams at most: the first write to a page of memory costs as much as a call to the kernel.
+const ROOMS: usize = CONNECTS;
 /// The places of the bell and of the sockets that connect or take a body, among the sockets.
 const BELL: u64 = u64::MAX;
 const PREPARING: u64 = u64::MAX - 1;
 
 type Taking = Pin<Box<dyn Future<Output = Slot> + Send>>;
+/// Where a stream will lie.
+type Room = Box<MaybeUninit<Stream>>;
 
 /// A request under way.
 struct Stream {
@@ -61,6 +66,8 @@ struct Stream {
     is_connecting: bool,
     /// Whether its connection or its body is not yet with the kernel.
     is_preparing: bool,
+    /// Whether the loop is told when something arrives.
+    is_heard: bool,
 }
 
 /// An event loop.
@@ -70,12 +77,14 @@ pub(super) struct Loop {
     preparing: rustix::fd::OwnedFd,
     bell: Arc<Bell>,
     reading: Reading,
+    /// Room for the first streams.
+    rooms: Vec<Room>,
     shared: Arc<Shared>,
 }
 
 impl Loop {
-    /// Makes ready, so that nothing is left to do when the measurement begins.
-    pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, DriveError> {
+    /// Makes ready for so many requests, so that nothing is left to do when the measurement begins.
+    pub(super) fn new(shared: &Arc<Shared>, requests: usize) -> Result<Self, DriveError> {
         let make = || -> io::Result<_> {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             let bell = Arc::new(Bell::new()?);
@@ -92,6 +101,9 @@ impl Loop {
             preparing,
             bell,
             reading: Reading::new(),
+            rooms: (0..requests.min(ROOMS))
+                .map(|_| Box::new(MaybeUninit::zeroed()))
+                .collect(),
             shared: Arc::clone(shared),
         })
     }
@@ -132,6 +144,7 @@ impl Loop {
             running: 0,
             connecting: 0,
             connects: CONNECTS,
+            stands_at_once: true,
             preparing: 0,
             unconnected: VecDeque::new(),
             rounds: VecDeque::new(),
@@ -180,6 +193,8 @@ struct Round {
     /// Connections in the making, and how many there may be.
     connecting: usize,
     connects: usize,
+    /// Whether every connection so far stood as soon as it was asked for, as those to this host do.
+    stands_at_once: bool,
     /// Streams whose connection or body is not yet with the kernel.
     preparing: usize,
     /// Requests that have a slot and wait until fewer connections are in the making.
@@ -232,6 +247,9 @@ impl Round {
             }
             let now = clock::now();
             if is_behind && now < self.next_look {
+                if self.preparing > 0 {
+                    self.prepare(Duration::ZERO);
+                }
                 continue;
             }
             let until = [

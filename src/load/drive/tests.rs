@@ -111,7 +111,7 @@ fn is_in_order(request: &Request) -> bool {
 async fn a_connection_that_cannot_be_watched_is_no_timeout() {
     let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
     let (jobs, shared) = prepared(load(server.port, &[0, 0])).await;
-    let mut events = plain::Loop::new(&shared).unwrap();
+    let mut events = plain::Loop::new(&shared, 1).unwrap();
     events.deafen();
     let (sent, _) = events.send(jobs, clock::now(), &CancellationToken::new());
     assert_eq!(sent.len(), 2);

@@ -96,12 +96,16 @@ impl Live {
         self.socket.as_ref()
     }
 
-    /// Begins to connect, and writes at once where the connection stands at once, as it does to this host.
-    pub(in crate::load) fn connect(&mut self, to: SocketAddr) -> Result<(), Box<Answer>> {
+    /// Begins to connect, and writes at once where the connection is expected to stand at once.
+    pub(in crate::load) fn connect(
+        &mut self,
+        to: SocketAddr,
+        stands_at_once: bool,
+    ) -> Result<(), Box<Answer>> {
         let ending = match Socket::connect(to) {
             Ok(socket) => {
                 self.socket = Some(socket);
-                self.write().err()
+                if stands_at_once { self.write().err() } else { None }
             }
             Err(error) => Some(unconnected(error)),
         };

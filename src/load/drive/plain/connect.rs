@@ -1,12 +1,15 @@
 //! From a slot to a request that is with the kernel: how many connections may be in the making, and what waits for them.
 //!
 //! A request counts as sent when its connection is asked for: what it waits before is our delay, and shows in the lag. Sockets that
-//! still connect or take a body have an epoll of their own, so that they are served even while the loop pauses.
+//! still connect or take a body have an epoll of their own, so that they are served even while the loop pauses. Requests that are due
+//! together are sent one after the other: what can wait until the connection stands is left until then.
 
+use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::epoll;
+use rustix::fd::OwnedFd;
 
 use super::pause::Gap;
 use super::{MOST_EXPECTED, PREPARE, Round, Stream, wait_for};
@@ -56,14 +59,15 @@ impl Round {
         decoder.expect(job.asked_tokens.min(MOST_EXPECTED) as usize);
         let mut live = Live::begin(request, decoder, bounds, self.zero);
         let (place, sent) = (job.place, live.sent());
-        let connected = live.connect(shared.route.next());
+        let connected = live.connect(shared.route.next(), self.stands_at_once);
         let first = bounds.first_byte.min(bounds.request);
         if first < bounds.request {
             self.firsts.push_back((sent.plus(first), place));
         }
         self.lasts.push_back((sent.plus(bounds.request), place));
         let is_connecting = connected.is_ok() && !live.is_connected();
-        let stream = self.streams[place].insert(Box::new(Stream {
+        let room = self.inner.rooms.pop().unwrap_or_else(Box::new_uninit);
+        let stream = Stream {
             live,
             job,
             ready,
@@ -71,29 +75,50 @@ impl Round {
             is_connecting,
             gap: Gap::default(),
             is_preparing: false,
-        }));
+            is_heard: false,
+        };
+        let stream = self.streams[place].insert(Box::write(room, stream));
         self.running += 1;
         if let Err(answer) = connected {
             return self.end(place, *answer);
         }
         if is_connecting {
+            self.stands_at_once = false;
             self.connecting += 1;
             self.retries.push_back((sent.plus(RETRY), place));
         }
-        let added = stream.live.socket().map(|socket| {
-            let data = epoll::EventData::new_u64(place as u64);
-            if stream.live.is_writing() {
-                stream.is_preparing = true;
-                let interest = epoll::EventFlags::OUT | epoll::EventFlags::ET;
-                epoll::add(&self.inner.preparing, socket, data, interest)?;
-            }
-            let interest = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-            epoll::add(&self.inner.epoll, socket, data, interest)
-        });
+        stream.is_preparing = stream.live.is_writing();
         self.preparing += usize::from(stream.is_preparing);
-        if let Some(Err(error)) = added {
-            // Out of memory or of watches (`fs.epoll.max_user_watches`): nothing would ever be heard of it.
-            let answer = stream.live.unwatched(error.into());
+        let mut watched = Ok(());
+        if stream.is_preparing {
+            let interest = epoll::EventFlags::OUT | epoll::EventFlags::ET;
+            watched = watch(&self.inner.preparing, &stream.live, place, interest);
+        }
+        match watched {
+            Ok(()) => self.hear(place),
+            Err(error) => self.unwatched(place, error),
+        }
+    }
+
+    /// Listens to a stream whose connection stands.
+    fn hear(&mut self, place: usize) {
+        let Some(stream) = self.streams[place].as_mut() else {
+            return;
+        };
+        if stream.is_heard || !stream.live.is_connected() {
+            return;
+        }
+        stream.is_heard = true;
+        let interest = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        if let Err(error) = watch(&self.inner.epoll, &stream.live, place, interest) {
+            self.unwatched(place, error);
+        }
+    }
+
+    /// Ends what would never be heard of: the kernel is out of memory or of watches (`fs.epoll.max_user_watches`).
+    fn unwatched(&mut self, place: usize, error: io::Error) {
+        if let Some(stream) = &mut self.streams[place] {
+            let answer = stream.live.unwatched(error);
             self.end(place, *answer);
         }
     }
@@ -117,8 +142,9 @@ impl Round {
             stream.is_preparing = false;
             self.preparing -= 1;
         }
-        if let Err(answer) = written {
-            self.end(place, *answer);
+        match written {
+            Ok(()) => self.hear(place),
+            Err(answer) => self.end(place, *answer),
         }
     }
 
@@ -142,6 +168,15 @@ impl Round {
             self.connects = FEW_CONNECTS;
         }
     }
+}
+
+/// Has the kernel say when the socket of a stream is ready for something.
+fn watch(epoll: &OwnedFd, live: &Live, place: usize, interest: epoll::EventFlags) -> io::Result<()> {
+    let Some(socket) = live.socket() else {
+        return Ok(());
+    };
+    epoll::add(epoll, socket, epoll::EventData::new_u64(place as u64), interest)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -176,7 +211,7 @@ mod tests {
         });
         let (jobs, shared) = prepared(load).await;
         let zero = clock::now();
-        let mut round = Loop::new(&shared)
+        let mut round = Loop::new(&shared, 1)
             .unwrap()
             .round(jobs, zero, &CancellationToken::new());
         round.next_look = zero.plus(PAUSE);
