@@ -38,6 +38,7 @@ pub fn of_run(
     summaries: &[Summary],
     gates: &[Metric],
 ) -> Side {
+    let mut of_cells = Summary::by_cell(summaries);
     Side {
         run: about.run.clone(),
         matrix: about.matrix.clone(),
@@ -48,10 +49,7 @@ pub fn of_run(
             .cells
             .iter()
             .map(|cell| {
-                let of_cell: Vec<&Summary> = summaries
-                    .iter()
-                    .filter(|summary| summary.cell == cell.key)
-                    .collect();
+                let of_cell = of_cells.remove(&cell.key).unwrap_or_default();
                 (cell.key.clone(), side_cell(plan, cell, &of_cell, gates))
             })
             .collect(),

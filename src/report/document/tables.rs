@@ -1,7 +1,7 @@
 //! The tables that the formats for people draw: all of them, in the order of reading.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::comparisons::Standings;
 use super::legend;
@@ -141,8 +141,7 @@ fn validity(shown: &[Shown<'_>]) -> Option<Table> {
         column("cells", Align::Left, 1),
     ];
     let mut findings: BTreeMap<_, Vec<(String, &Reason)>> = BTreeMap::new();
-    for one in shown {
-        let name = name(one, shown);
+    for (one, name) in shown.iter().zip(names(shown)) {
         for summary in &one.summaries {
             for reason in summary.validity.iter().flat_map(|validity| &validity.reasons) {
                 let key = (Reverse(reason.weight), reason.code, reason.advice.as_str());
@@ -183,26 +182,28 @@ fn finding(found: &[(String, &Reason)]) -> Row {
 
 /// The first few of some texts, each once, and how many more there are.
 fn few<'a>(texts: impl Iterator<Item = &'a str>) -> String {
-    let mut different: Vec<&str> = Vec::new();
-    for text in texts {
-        if !different.contains(&text) {
-            different.push(text);
-        }
-    }
+    let mut seen = HashSet::new();
+    let different: Vec<&str> = texts.filter(|text| seen.insert(*text)).collect();
     let more = match different.len().saturating_sub(NAMED) {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    different.truncate(NAMED);
-    different.join("; ") + &more
+    different[..different.len().min(NAMED)].join("; ") + &more
 }
 
-/// What a cell is called away from its neighbours: in words where these tell it from all others, else by its key.
-fn name(one: &Shown<'_>, shown: &[Shown<'_>]) -> String {
+/// What cells are called away from their neighbours: in words where these tell one from all others, else by its key.
+fn names(shown: &[Shown<'_>]) -> Vec<String> {
     let words = |one: &Shown<'_>| format!("{} · {} · {}", one.engine(), one.launch.model, one.scenario());
-    let own = words(one);
-    match shown.iter().filter(|other| words(other) == own).count() {
-        1 => own,
-        _ => one.name(),
+    let words: Vec<String> = shown.iter().map(words).collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for words in &words {
+        *counts.entry(words).or_default() += 1;
     }
+    let named = shown.iter().zip(&words);
+    named
+        .map(|(one, words)| match counts[words.as_str()] {
+            1 => words.clone(),
+            _ => one.name(),
+        })
+        .collect()
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::judge::metrics::{self, Flow, Metric};
-use crate::report::tables::{Shown, lacks};
+use crate::report::tables::{Shown, grouped, lacks};
 use crate::results::record::imported::Unknown;
 use crate::results::record::validity::Verdict;
 
@@ -37,14 +37,8 @@ pub struct Operating {
 }
 
 pub(super) fn tradeoffs(shown: &[Shown<'_>]) -> Vec<Tradeoff> {
-    let mut groups: Vec<(String, Vec<&Shown<'_>>)> = Vec::new();
-    for one in shown {
-        let title = format!("{} · {}", one.launch.model, one.cell.scenario.name);
-        match groups.iter_mut().find(|(known, _)| *known == title) {
-            Some((_, group)) => group.push(one),
-            None => groups.push((title, vec![one])),
-        }
-    }
+    let title = |one: &Shown<'_>| format!("{} · {}", one.launch.model, one.cell.scenario.name);
+    let groups = grouped(shown.iter().map(|one| (title(one), one)));
     let tradeoff = |(title, group): (String, Vec<&Shown<'_>>)| {
         let is_per_gpu = group
             .iter()

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::console::{self, Facts, Layout};
 use super::document::machine_facts;
 use super::markdown::{anchor, draw, escaped, fenced, list};
-use super::tables::{self, engine_results};
+use super::tables::{self, engine_results, grouped};
 use super::traffic::Traffic;
 use super::traps::{Itl, traps};
 use super::{Shown, Value};
@@ -24,15 +24,7 @@ use crate::results::record::request::by_class;
 
 /// The cells of each engine and version, in the order of first appearance, under the name of the engine.
 pub fn by_engine<'a>(shown: &[Shown<'a>]) -> Vec<(String, Vec<Shown<'a>>)> {
-    let mut groups: Vec<(String, Vec<Shown<'a>>)> = Vec::new();
-    for one in shown {
-        let engine = one.engine();
-        match groups.iter_mut().find(|(known, _)| *known == engine) {
-            Some((_, group)) => group.push(one.clone()),
-            None => groups.push((engine, vec![one.clone()])),
-        }
-    }
-    groups
+    grouped(shown.iter().map(|one| (one.engine(), one.clone())))
 }
 
 /// The report in Markdown; `shown` holds the cells of one engine in one version, as [`by_engine`] groups them.

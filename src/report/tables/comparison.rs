@@ -5,8 +5,8 @@ use super::columns::Measured;
 use super::family::Group;
 use super::ratio::{Held, better};
 use super::{
-    DEFINITIONS, Mark, Row, Shown, Table, Value, certain, columns, misread, notes, queue_bound, rough,
-    told_apart, units,
+    DEFINITIONS, Mark, Row, Shown, Table, Value, certain, columns, grouped, misread, notes, queue_bound,
+    rough, told_apart, units,
 };
 use crate::judge::metrics::{Better, Metric};
 use crate::report::Column;
@@ -22,15 +22,8 @@ pub fn comparison(groups: &[Group<'_, '_>]) -> Vec<Table> {
 
 /// The cells that stand side by side, under the model and scenario that they share, in the order of first appearance.
 pub fn groups<'s, 'a>(shown: &'s [Shown<'a>]) -> Vec<(String, Vec<&'s Shown<'a>>)> {
-    let mut groups: Vec<(String, Vec<&Shown<'a>>)> = Vec::new();
-    for one in shown {
-        let title = format!("{} · {}", one.launch.model, one.scenario());
-        match groups.iter_mut().find(|(known, _)| *known == title) {
-            Some((_, group)) => group.push(one),
-            None => groups.push((title, vec![one])),
-        }
-    }
-    groups
+    let title = |one: &Shown<'_>| format!("{} · {}", one.launch.model, one.scenario());
+    grouped(shown.iter().map(|one| (title(one), one)))
 }
 
 fn table(of: &Group<'_, '_>) -> Table {

@@ -22,7 +22,7 @@ use notes::{certain, misread, notes, queue_bound, rough};
 pub use overview::{engine_results, overview};
 pub use ratio::{Held, Ratio, Standing};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Mark, Row, Table, Value};
 use crate::base::ids::{CellKey, ContentHash};
@@ -34,6 +34,20 @@ use crate::results::record::imported::Unknown;
 use crate::results::record::machine::Machine;
 use crate::results::record::side::Noise;
 use crate::results::record::validity::{Family, Verdict};
+
+/// What has the same name together, in the order of first appearance.
+pub(crate) fn grouped<T>(named: impl Iterator<Item = (String, T)>) -> Vec<(String, Vec<T>)> {
+    let mut groups: Vec<(String, Vec<T>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (name, one) in named {
+        let place = *places.entry(name.clone()).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some((_, group)) => group.push(one),
+            None => groups.push((name, vec![one])),
+        }
+    }
+    groups
+}
 
 /// One cell with every measurement of it.
 #[derive(Clone, Debug)]
@@ -88,15 +102,13 @@ impl<'a> Shown<'a> {
             Some(versions) if versions.len() == 1 => versions.first().copied(),
             _ => None,
         };
+        let mut of_cells = Summary::by_cell(summaries);
         let shown = plan.cells.iter().map(|cell| Self {
             run,
             machine,
             launch: plan.launch(&cell.launch),
             cell,
-            summaries: summaries
-                .iter()
-                .filter(|summary| summary.cell == cell.key)
-                .collect(),
+            summaries: of_cells.remove(&cell.key).unwrap_or_default(),
             elsewhere: only(plan.launch(&cell.launch)),
             certainty: None,
             plan: Some(plan),

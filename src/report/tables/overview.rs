@@ -1,22 +1,16 @@
 //! The results of each engine, and a row for every cell at the end of a run.
 
 use super::columns;
-use super::{DEFINITIONS, Row, Shown, Table, Value, certain, misread, notes, queue_bound, units, value_of};
+use super::{
+    DEFINITIONS, Row, Shown, Table, Value, certain, grouped, misread, notes, queue_bound, units, value_of,
+};
 use crate::judge::metrics::Metric;
 use crate::results::record::cell::Summary;
 use crate::results::record::request::by_class;
 
 /// A table for each engine and version: a row for each of its cells.
 pub fn engine_results(shown: &[Shown<'_>]) -> Vec<Table> {
-    let mut groups: Vec<(String, Vec<&Shown<'_>>)> = Vec::new();
-    for one in shown {
-        let engine = one.engine();
-        match groups.iter_mut().find(|(known, _)| *known == engine) {
-            Some((_, group)) => group.push(one),
-            None => groups.push((engine, vec![one])),
-        }
-    }
-    groups
+    grouped(shown.iter().map(|one| (one.engine(), one)))
         .into_iter()
         .map(|(engine, group)| results(engine, &group))
         .collect()

@@ -128,6 +128,15 @@ const RATES: [[&str; 2]; 3] = [
 const ROUNDING: f64 = 1e-6;
 
 impl Summary {
+    /// All of each cell.
+    pub fn by_cell(summaries: &[Self]) -> BTreeMap<&CellKey, Vec<&Self>> {
+        let mut cells: BTreeMap<&CellKey, Vec<&Self>> = BTreeMap::new();
+        for summary in summaries {
+            cells.entry(&summary.cell).or_default().push(summary);
+        }
+        cells
+    }
+
     /// Whether its figures are worth nothing.
     pub fn is_invalid(&self) -> bool {
         let mut reasons = self.validity.iter().flat_map(|validity| &validity.reasons);
