@@ -732,7 +732,7 @@ pub(super) async fn count_chunks(mut requests: Vec<Request>, stock: &Arc<Stock>)
     let counting = tokio::task::spawn_blocking(move || {
         let words = || Words::new(&stock.tokenizer);
         answers::on_all_cores(&mut requests, words, |request, words| {
-            request.counted_chunks = answers::count_chunks(request, words);
+            request.counted_chunks = answers::count_chunks(request, words).map(Into::into);
         });
         requests
     });

@@ -19,7 +19,7 @@ pub(super) struct Answer<'r> {
     /// Between tokens or events.
     pub(super) itl: Gaps<'r>,
     /// Tokens of the text before each of these, counted by itself; `None` where nobody counted.
-    pub(super) itl_tokens: Option<Vec<u32>>,
+    pub(super) itl_tokens: Option<GapTokens<'r>>,
     /// Output tokens, as it believes them to be.
     pub(super) output: u32,
     /// Prompt tokens of the data set.
@@ -71,6 +71,20 @@ impl Gaps<'_> {
     }
 }
 
+/// How many tokens the text before each gap's end has by itself, which is read anew each time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct GapTokens<'r>(&'r Request, Profile);
+
+impl GapTokens<'_> {
+    /// All of them.
+    pub(super) fn read(&self) -> Vec<u32> {
+        let counts = self.0.counted_chunks.iter().flat_map(|counts| counts.iter());
+        let read = self.0.chunks.iter().zip(counts);
+        let read = read.filter(|(chunk, _)| is_read(chunk.kind, self.1));
+        read.skip(1).map(|(_, count)| *count).collect()
+    }
+}
+
 /// The events of a request that a profile reads.
 fn read(request: &Request, profile: Profile) -> impl Iterator<Item = Chunk> + '_ {
     request
@@ -113,7 +127,10 @@ fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Ans
         ttft: first.map_or(0.0, |first| seconds(sent, first.at_ns)),
         latency: seconds(sent, last_line),
         itl,
-        itl_tokens: gap_tokens(request, profile),
+        itl_tokens: request
+            .counted_chunks
+            .is_some()
+            .then_some(GapTokens(request, profile)),
         output: output_tokens(request, first.is_none(), protocol, profile),
         prompt: prompt(request.prompt_tokens),
         vision: prompt(request.vision_tokens),
@@ -180,14 +197,6 @@ fn native_gaps(mut chunks: impl Iterator<Item = Chunk>) -> Option<Vec<f64>> {
         (before, known) = (chunk.at_ns, tokens);
     }
     Some(gaps)
-}
-
-/// How many tokens the text before each gap's end has by itself.
-fn gap_tokens(request: &Request, profile: Profile) -> Option<Vec<u32>> {
-    let counts = request.counted_chunks.as_ref()?;
-    let read = request.chunks.iter().zip(counts);
-    let read = read.filter(|(chunk, _)| is_read(chunk.kind, profile));
-    Some(read.skip(1).map(|(_, count)| *count).collect())
 }
 
 /// Source: spec/bench-serving.md 2.2 to 2.7 and 12.1: the requested length unless usage is read where the protocol has it.

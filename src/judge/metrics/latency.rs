@@ -309,13 +309,13 @@ pub(super) enum Gaps {
 fn divided(answer: &Answer<'_>, faults: Faults) -> Option<Vec<f64>> {
     let itl = answer.itl.read();
     let tokens = match &answer.itl_tokens {
-        Some(tokens) => tokens.as_slice(),
-        None if itl.is_empty() => &[],
+        Some(tokens) => tokens.read(),
+        None if itl.is_empty() => Vec::new(),
         None => return None,
     };
     let mut gaps = Vec::new();
     let mut carried = 0.0;
-    for (gap, &tokens) in itl.iter().zip(tokens) {
+    for (gap, tokens) in itl.iter().zip(tokens) {
         match (tokens, faults) {
             (0, Faults::Copied) => return None,
             (0, Faults::Mended) => carried += gap,

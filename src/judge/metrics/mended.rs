@@ -20,11 +20,10 @@ pub(super) fn figures(requests: &[Request], basis: &Basis, profile: Profile) -> 
 
 /// The completed requests as the profile should have read them.
 pub(super) fn sound(requests: &[Request], protocol: Protocol) -> Vec<Request> {
-    requests
-        .iter()
-        .filter(|request| request.is_completed())
-        .map(|request| mend(request, protocol))
-        .collect()
+    let completed = requests.iter().filter(|request| request.is_completed());
+    let mut sound = Vec::with_capacity(requests.len());
+    sound.extend(completed.map(|request| mend(request, protocol)));
+    sound
 }
 
 /// Output tokens that were generated, as far as anybody knows: what the server reports, at the end or in an event; the number of

@@ -149,7 +149,7 @@ fn most_within(requests: &[&Request], together: usize) -> u64 {
     let all = || requests.iter().flat_map(|request| arrivals(request));
     let count: usize = requests.iter().map(|request| request.chunks.len()).sum();
     if count <= together {
-        return most_of(all().collect(), |_| true);
+        return most_of(gathered(all(), count), |_| true);
     }
     let (first, last) = all().fold((u64::MAX, 0), |(first, last), (at, _)| {
         (first.min(at), last.max(at))
@@ -189,10 +189,17 @@ fn most_within(requests: &[&Request], together: usize) -> u64 {
                 }
             }
         }
-        let held = all().filter(|(at, _)| wanted[part_of(*at)]).collect();
+        let held = gathered(all().filter(|(at, _)| wanted[part_of(*at)]), held);
         peak = peak.max(most_of(held, |at| ends[part_of(at)]));
     }
     peak
+}
+
+/// So many arrivals: a vector that grows is held twice.
+fn gathered(arrivals: impl Iterator<Item = (u64, u64)>, count: usize) -> Vec<(u64, u64)> {
+    let mut gathered = Vec::with_capacity(count);
+    gathered.extend(arrivals);
+    gathered
 }
 
 /// The most tokens within a second that ends with an arrival at such a moment.

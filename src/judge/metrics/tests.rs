@@ -596,7 +596,7 @@ fn prompts_of_conversations_count_for_us_and_are_0_for_bench_serving() {
 /// The example of spec/bench-serving.md 7.2: gaps 0.2 and 0.4 with chunks of 2 and 3 tokens.
 fn speculated() -> (Request, Basis) {
     let mut request = answered(0, 0.0, &[100.0, 300.0, 700.0], 750.0);
-    request.counted_chunks = Some(vec![7, 2, 3]);
+    request.counted_chunks = Some(vec![7, 2, 3].into());
     let basis = Basis {
         backend: "sglang-oai-chat".to_owned(),
         accept_length: Some(2.5),
@@ -646,7 +646,7 @@ fn gaps_of_a_speculating_server_are_divided_by_the_tokens_of_their_texts() {
 #[test]
 fn a_text_without_a_token_breaks_the_division_unless_that_is_mended() {
     let (mut request, basis) = speculated();
-    request.counted_chunks = Some(vec![7, 0, 3]);
+    request.counted_chunks = Some(vec![7, 0, 3].into());
     let requests = [request];
     let figures = figures_of(&requests, &basis, Definitions::Current);
     assert_eq!(get(&figures, "mean_itl_ms"), None);

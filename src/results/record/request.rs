@@ -4,6 +4,8 @@
 //! every figure is derived from them.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +69,7 @@ pub struct Request {
     /// Tokens of each chunk's text by itself as our tokenizer counts them, 0 for a piece of a tool call; only where a figure
     /// divides by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted_chunks: Option<Vec<u32>>,
+    pub counted_chunks: Option<TokenCounts>,
     /// Tokens of the prompt's text as our tokenizer counts them, where the server's count lies apart from `prompt_tokens`; of a
     /// round those of everything that was said and answered before, and of what is said next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,6 +119,31 @@ const fn is_false(flag: &bool) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
 const fn is_zero(count: &u32) -> bool {
     *count == 0
+}
+
+/// Numbers of tokens, one for each event. A clone shares them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<u32>", into = "Vec<u32>")]
+pub struct TokenCounts(Arc<[u32]>);
+
+impl From<Vec<u32>> for TokenCounts {
+    fn from(counts: Vec<u32>) -> Self {
+        Self(counts.into())
+    }
+}
+
+impl From<TokenCounts> for Vec<u32> {
+    fn from(counts: TokenCounts) -> Self {
+        counts.0.to_vec()
+    }
+}
+
+impl Deref for TokenCounts {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        &self.0
+    }
 }
 
 impl Request {
