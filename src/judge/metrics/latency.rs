@@ -69,8 +69,9 @@ impl Times {
 
 /// Events of a first part that was held back follow one another so many times as fast, at least, as those of the rest.
 const HELD_PACE: f64 = 4.0;
-/// The silence before a part that was held back lasted for this share, at least, of the time that its events take at the pace of the rest.
-const HELD_SILENCE: f64 = 0.8;
+/// The silence before a part that was held back lasted for this share, at least, of the time that its events take at the pace of the rest. With
+/// the part go, at that pace, up to a third as many events that follow it.
+const HELD_SILENCE: f64 = 0.7;
 
 /// The first events of an answer that tell nothing of the time between its tokens, and when the last of them arrived: those of the first
 /// moment. Where a proxy held the beginning back and then passed it on event by event, all of that: more than
@@ -78,26 +79,28 @@ const HELD_SILENCE: f64 = 0.8;
 fn first_part(request: &Request, sent: u64) -> (usize, u64) {
     let chunks = &request.chunks;
     let moments = chunks.moments();
-    let mut part = (moments.first, moments.first_end_ns);
+    let moment = (moments.first, moments.first_end_ns);
     let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else {
-        return part;
+        return moment;
     };
     let silence_ns = first.at_ns.saturating_sub(sent) as f64;
-    let is_held = |events: usize, pace_ns: f64| silence_ns >= HELD_SILENCE * events as f64 * pace_ns;
+    let can_be_made = |events: usize, pace_ns: f64| silence_ns >= HELD_SILENCE * events as f64 * pace_ns;
     let mean_ns = last.at_ns.saturating_sub(first.at_ns) as f64 / chunks.len() as f64;
     // The rest is slower than all of it: most answers need no look at each event.
-    if !is_held(AT_ONCE_TOKENS as usize, mean_ns) {
-        return part;
+    if !can_be_made(AT_ONCE_TOKENS as usize, mean_ns) {
+        return moment;
     }
+    let mut fast = None;
     for (before, chunk) in chunks.iter().enumerate().skip(AT_ONCE_TOKENS as usize) {
-        let (events, later) = (before + 1, chunks.len() - before - 1);
+        let later = chunks.len() - before - 1;
         let pace_ns = last.at_ns.saturating_sub(chunk.at_ns) as f64 / later as f64;
         let within_ns = chunk.at_ns.saturating_sub(first.at_ns) as f64;
-        if later > 0 && within_ns * HELD_PACE <= pace_ns * before as f64 && is_held(events, pace_ns) {
-            part = (events, chunk.at_ns);
+        if later > 0 && within_ns * HELD_PACE <= pace_ns * before as f64 {
+            fast = Some((before + 1, chunk.at_ns, pace_ns));
         }
     }
-    part
+    fast.filter(|(events, _, pace_ns)| can_be_made(*events, *pace_ns))
+        .map_or(moment, |(events, end_ns, _)| (events, end_ns))
 }
 
 /// By less than this factor more or fewer tokens than events, each event is taken to hold one.

@@ -1286,8 +1286,8 @@ fn a_pause_in_the_middle_of_an_answer_is_no_gathering() {
 
 /// An answer of one token every 10 ms, held back and passed on in parts of so many tokens, an event every `apart_ms`; what is not
 /// of a part comes as it is made.
-fn replayed(tokens: u32, parts: &[u32], apart_ms: f64) -> Request {
-    let made = |token: u32| 100.0 + 10.0 * f64::from(token);
+fn replayed(tokens: u32, ttft_ms: f64, parts: &[u32], apart_ms: f64) -> Request {
+    let made = |token: u32| ttft_ms + 10.0 * f64::from(token);
     let mut moments: Vec<f64> = (0..tokens).map(made).collect();
     let mut from = 0;
     for part in parts {
@@ -1310,10 +1310,10 @@ fn a_beginning_that_was_held_back_makes_no_token_faster() {
         let figures = figures_of(&[request], &basis(Protocol::Completions), Definitions::Matrix);
         get(&figures, "mean_tpot_ms").unwrap()
     };
-    for apart_ms in [0.1, 0.6, 1.5] {
+    for (ttft_ms, apart_ms) in [(100.0, 0.1), (10.0, 0.1), (100.0, 0.6), (10.0, 0.6), (100.0, 1.5)] {
         for parts in [&[50][..], &[40, 60], &[25; 4], &[64, 36], &[10; 10], &[12]] {
             // Passing events on takes time too.
-            let told = tpot(replayed(100, parts, apart_ms));
+            let told = tpot(replayed(100, ttft_ms, parts, apart_ms));
             assert!(
                 (8.5..=11.5).contains(&told),
                 "{parts:?} {apart_ms} ms apart: {told}"
