@@ -1,6 +1,8 @@
 //! A row for every figure of every cell, for spreadsheets and data frames.
 
-use super::document::{CellFacts, Document, Figure, label, unit};
+use std::collections::HashMap;
+
+use super::document::{CellFacts, Comparison, Document, Figure, Placed, label, unit};
 use super::plain;
 use crate::judge::metrics::{Better, Metric};
 use crate::results::record::cell::Definitions;
@@ -50,8 +52,13 @@ const COLUMNS: [&str; 35] = [
 /// Text that a spreadsheet would take for a formula begins with `'`.
 pub fn draw(document: &Document) -> String {
     let mut text = line(COLUMNS.map(str::to_owned).into());
+    let placed = document.comparisons.iter().flat_map(|comparison| {
+        let rows = comparison.rows.iter();
+        rows.map(move |row| (row.cell, (comparison, row)))
+    });
+    let placed: HashMap<usize, (&Comparison, &Placed)> = placed.collect();
     for (at, cell) in document.cells.iter().enumerate() {
-        let known = known(document, cell, at);
+        let known = known(cell, placed.get(&at).copied());
         let mut has_figures = false;
         for (definitions, figures) in &cell.figures {
             for (name, figure) in figures {
@@ -71,7 +78,7 @@ pub fn draw(document: &Document) -> String {
 }
 
 /// What every row of a cell begins with.
-fn known(document: &Document, cell: &CellFacts, at: usize) -> Vec<String> {
+fn known(cell: &CellFacts, placed: Option<(&Comparison, &Placed)>) -> Vec<String> {
     let mut findings: Vec<&str> = cell
         .measurements
         .iter()
@@ -80,10 +87,6 @@ fn known(document: &Document, cell: &CellFacts, at: usize) -> Vec<String> {
         .collect();
     findings.sort_unstable();
     findings.dedup();
-    let placed = document.comparisons.iter().find_map(|comparison| {
-        let row = comparison.rows.iter().find(|row| row.cell == at)?;
-        Some((comparison, row))
-    });
     let ratio = placed.and_then(|(_, row)| row.ratio.as_ref());
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let whole = |value: Option<u32>| value.map_or_else(String::new, |value| value.to_string());
