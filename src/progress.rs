@@ -123,7 +123,9 @@ impl State {
             Event::Stopping { now: false } => self.line(
                 "stopping: the cell under way is saved and its engine stopped; once more kills at once",
             ),
-            Event::Stopping { now: true } => self.line("killing everything that was started"),
+            Event::Stopping { now: true } => self.line(
+                "killing everything that was started; its shared memory is freed by the next run or `matrix clean`",
+            ),
             Event::RunEnded {
                 done,
                 failed,

@@ -13,6 +13,7 @@ use crate::matrix::spec::matrix::{Matrix, engine_name};
 use crate::matrix::spec::repeats::Order;
 use crate::matrix::spec::source::{self, Mistake, Source};
 use crate::matrix::spec::standard;
+use crate::matrix::spec::workload::Dataset;
 
 /// A plan with everything that was read for it.
 pub(crate) struct Read {
@@ -144,21 +145,33 @@ fn one_server(matrix: &Matrix) -> Vec<String> {
         .collect()
 }
 
+/// Scenarios that a warning names; of more, the number is enough.
+const NAMED: usize = 4;
+
 /// Scenarios that drew lengths before a length meant exactly that.
-fn exact_lengths(matrix: &Matrix) -> impl Iterator<Item = String> {
-    matrix.scenarios.iter().filter_map(|named| {
-        let (name, entry) = (&named.name.value, &named.value);
-        let standard = standard::named(name);
+fn exact_lengths(matrix: &Matrix) -> Option<String> {
+    let drew = matrix.scenarios.iter().filter(|named| {
+        let entry = &named.value;
+        let standard = standard::named(&named.name.value);
         let is_said = entry.range_ratio.is_some()
-            || standard.as_ref().is_some_and(|standard| standard.range_ratio.is_some());
+            || standard
+                .as_ref()
+                .is_some_and(|standard| standard.range_ratio.is_some());
         let dataset = entry.dataset.or_else(|| standard?.dataset);
-        (dataset?.draws_lengths() && !is_said).then(|| {
-            format!(
-                "warning: the lengths of the scenario `{name}` are exact; earlier versions drew 1 up to them (`range_ratio: 0`); \
-                 `range_ratio: 1` leaves this warning out"
-            )
-        })
-    })
+        dataset.is_some_and(Dataset::draws_lengths) && !is_said
+    });
+    let names: Vec<&str> = drew.map(|named| named.name.value.as_str()).collect();
+    let named = names.len().min(NAMED);
+    let scenarios = match names.len() - named {
+        0 if named == 0 => return None,
+        0 => source::listed(names),
+        more => format!("`{}` and {more} more", names[..named].join("`, `")),
+    };
+    let scenarios = format!("scenario{} {scenarios}", if named == 1 { "" } else { "s" });
+    Some(format!(
+        "warning: the lengths of the {scenarios} are exact; earlier versions drew 1 up to them (`range_ratio: 0`); `range_ratio: 1` leaves this \
+         warning out"
+    ))
 }
 
 /// The recipes that the matrix names. Where one of them is unknown all others are there too, to find the nearest.

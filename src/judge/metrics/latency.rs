@@ -67,40 +67,58 @@ impl Times {
     }
 }
 
-/// Events of a first part that was held back follow one another so many times as fast, at least, as those of the rest.
-const HELD_PACE: f64 = 4.0;
-/// The silence before a part that was held back lasted for this share, at least, of the time that its events take at the pace of the rest. With
-/// the part go, at that pace, up to a third as many events that follow it.
+/// Events of a beginning that was held back follow one another so many times as fast, on average, as those at the end of the answer, and each
+/// of them [`HELD_GAP`] times as fast at least. An engine whose batch fills meanwhile slows down by less.
+const HELD_PACE: f64 = 6.0;
+const HELD_GAP: f64 = 3.0;
+/// The silence before a beginning that was held back lasted for this share, at least, of the time that its events take at the pace of the end.
 const HELD_SILENCE: f64 = 0.7;
 
 /// The first events of an answer that tell nothing of the time between its tokens, and when the last of them arrived: those of the first
-/// moment. Where a proxy held the beginning back and then passed it on event by event, all of that: more than
-/// [`AT_ONCE_TOKENS`] events, much faster than the rest, after a silence in which they can have been made at the pace of the rest.
+/// moment, or of a beginning that was held back.
 fn first_part(request: &Request, sent: u64) -> (usize, u64) {
+    let moments = request.chunks.moments();
+    held_back(request, sent).unwrap_or((moments.first, moments.first_end_ns))
+}
+
+/// Whether the beginning of an answer was held back, as by a proxy, and then passed on event by event.
+pub fn is_held_back(request: &Request) -> bool {
+    request
+        .sent_ns
+        .is_some_and(|sent| held_back(request, sent).is_some())
+}
+
+/// The events of a beginning that was held back, and when the last of them arrived: more than [`AT_ONCE_TOKENS`], much faster than those at
+/// the end of the answer, after a silence in which they can have been made at the pace of the end. That pace is the median gap of the last
+/// quarter, so that a pause of the server is none. What is held back in several parts cannot be told from an engine that pauses.
+fn held_back(request: &Request, sent: u64) -> Option<(usize, u64)> {
+    const FEW: usize = AT_ONCE_TOKENS as usize;
     let chunks = &request.chunks;
-    let moments = chunks.moments();
-    let moment = (moments.first, moments.first_end_ns);
-    let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else {
-        return moment;
-    };
+    let (first, last) = (chunks.first()?, chunks.last()?);
+    let gaps = chunks.len().checked_sub(1).filter(|gaps| *gaps > FEW)?;
+    let mean_ns = last.at_ns.saturating_sub(first.at_ns) as f64 / gaps as f64;
+    let begun_ns = chunks.iter().nth(FEW)?.at_ns.saturating_sub(first.at_ns) as f64;
+    // Most answers need no look at each event: they begin about as fast as they go on.
+    if 2.0 * begun_ns > mean_ns * FEW as f64 {
+        return None;
+    }
+    let pairs = chunks.pairs();
+    let waits: Vec<u64> = pairs
+        .map(|(one, next)| next.at_ns.saturating_sub(one.at_ns))
+        .collect();
+    let mut end = waits[gaps - gaps.div_ceil(4)..].to_vec();
+    let middle = end.len() / 2;
+    let pace_ns = *end.select_nth_unstable(middle).1 as f64;
+    let held = waits
+        .iter()
+        .take_while(|wait| **wait as f64 * HELD_GAP <= pace_ns)
+        .count();
+    let within_ns = waits[..held].iter().sum::<u64>();
     let silence_ns = first.at_ns.saturating_sub(sent) as f64;
-    let can_be_made = |events: usize, pace_ns: f64| silence_ns >= HELD_SILENCE * events as f64 * pace_ns;
-    let mean_ns = last.at_ns.saturating_sub(first.at_ns) as f64 / chunks.len() as f64;
-    // The rest is slower than all of it: most answers need no look at each event.
-    if !can_be_made(AT_ONCE_TOKENS as usize, mean_ns) {
-        return moment;
-    }
-    let mut fast = None;
-    for (before, chunk) in chunks.iter().enumerate().skip(AT_ONCE_TOKENS as usize) {
-        let later = chunks.len() - before - 1;
-        let pace_ns = last.at_ns.saturating_sub(chunk.at_ns) as f64 / later as f64;
-        let within_ns = chunk.at_ns.saturating_sub(first.at_ns) as f64;
-        if later > 0 && within_ns * HELD_PACE <= pace_ns * before as f64 {
-            fast = Some((before + 1, chunk.at_ns, pace_ns));
-        }
-    }
-    fast.filter(|(events, _, pace_ns)| can_be_made(*events, *pace_ns))
-        .map_or(moment, |(events, end_ns, _)| (events, end_ns))
+    let is_held = held >= FEW
+        && within_ns as f64 * HELD_PACE <= pace_ns * held as f64
+        && silence_ns >= HELD_SILENCE * (held + 1) as f64 * pace_ns;
+    is_held.then_some((held + 1, first.at_ns + within_ns))
 }
 
 /// By less than this factor more or fewer tokens than events, each event is taken to hold one.

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use cache::{CacheHits, CacheTiers, cache_hits};
 pub use intervals::{intervals, order_interval};
-pub use latency::is_gathered;
+pub use latency::{is_gathered, is_held_back};
 pub use mended::{Held, generated_tokens, held};
 pub use metric::{Better, Metric, Unit};
 pub use parts::{Count, Flow, Sample, Statistic, Target};

@@ -1284,55 +1284,62 @@ fn a_pause_in_the_middle_of_an_answer_is_no_gathering() {
     assert!(!is_gathered(&streamed(&accepted, 48)));
 }
 
-/// An answer of one token every 10 ms, held back and passed on in parts of so many tokens, an event every `apart_ms`; what is not
-/// of a part comes as it is made.
-fn replayed(tokens: u32, ttft_ms: f64, parts: &[u32], apart_ms: f64) -> Request {
+/// An answer of one token every 10 ms, of which so many are held back and then passed on every `apart_ms`.
+fn replayed(tokens: u32, ttft_ms: f64, held: u32, apart_ms: f64) -> Request {
     let made = |token: u32| ttft_ms + 10.0 * f64::from(token);
-    let mut moments: Vec<f64> = (0..tokens).map(made).collect();
-    let mut from = 0;
-    for part in parts {
-        let whole = made(from + part - 1);
-        for token in 0..*part {
-            moments[(from + token) as usize] = whole + apart_ms * f64::from(token);
-        }
-        from += part;
-    }
-    // What was made meanwhile waits for the events before it.
-    for token in 1..moments.len() {
-        moments[token] = moments[token].max(moments[token - 1]);
-    }
-    streamed(&moments, tokens)
+    let mut at = 0.0f64;
+    let moments = (0..tokens).map(|token| {
+        at = match token {
+            token if token < held => made(held - 1) + apart_ms * f64::from(token),
+            token => made(token).max(at),
+        };
+        at
+    });
+    streamed(&moments.collect::<Vec<f64>>(), tokens)
 }
 
 #[test]
 fn a_beginning_that_was_held_back_makes_no_token_faster() {
-    let tpot = |request: Request| {
-        let figures = figures_of(&[request], &basis(Protocol::Completions), Definitions::Matrix);
-        get(&figures, "mean_tpot_ms").unwrap()
-    };
     for (ttft_ms, apart_ms) in [(100.0, 0.1), (10.0, 0.1), (100.0, 0.6), (10.0, 0.6), (100.0, 1.5)] {
-        for parts in [&[50][..], &[40, 60], &[25; 4], &[64, 36], &[10; 10], &[12]] {
-            // Passing events on takes time too.
-            let told = tpot(replayed(100, ttft_ms, parts, apart_ms));
+        for held in [9, 12, 40, 50, 64] {
+            let told = tpot_of(replayed(100, ttft_ms, held, apart_ms));
             assert!(
-                (8.5..=11.5).contains(&told),
-                "{parts:?} {apart_ms} ms apart: {told}"
+                (9.8..=10.1).contains(&told),
+                "{held}, {apart_ms} ms apart: {told}"
             );
         }
     }
-    // What begins fast because nobody else is there yet had no time to be held back; nor is a pause later on a beginning.
-    let filling = |ttft: f64, fast: u32| {
-        let moments = (0..100).scan(ttft, |at, token| {
-            let now = *at;
-            *at += if token < fast { 2.0 } else { 10.0 };
-            Some(now)
+}
+
+fn tpot_of(request: Request) -> f64 {
+    let figures = figures_of(&[request], &basis(Protocol::Completions), Definitions::Matrix);
+    get(&figures, "mean_tpot_ms").unwrap()
+}
+
+/// After a long wait in a queue, with prefills of others in between, or with a batch that fills.
+#[test]
+fn an_engine_that_pauses_or_slows_down_keeps_its_time_per_token() {
+    let answer = |gap: &dyn Fn(u32) -> f64| {
+        let moments = (1..100).scan(2000.0, |at, token| {
+            *at += gap(token);
+            Some(*at)
         });
-        streamed(&moments.collect::<Vec<f64>>(), 100)
+        std::iter::once(2000.0).chain(moments).collect::<Vec<f64>>()
     };
-    assert!((tpot(filling(120.0, 20)) - (20.0 * 2.0 + 79.0 * 10.0) / 99.0).abs() < 1e-9);
-    let mut moments: Vec<f64> = (0..100).map(|token| 60.0 + f64::from(token)).collect();
-    moments[40..].iter_mut().for_each(|at| *at += 100.0);
-    assert!((tpot(streamed(&moments, 100)) - 199.0 / 99.0).abs() < 1e-9);
+    let gaps: [&dyn Fn(u32) -> f64; 6] = [
+        &|token| if token == 60 { 500.0 } else { 12.0 },
+        &|token| if token % 25 == 0 { 400.0 } else { 12.0 },
+        &|token| if token == 98 { 3000.0 } else { 2.0 },
+        &|token| if token < 20 { 2.0 } else { 10.0 },
+        &|token| if token % 4 == 0 { 40.0 } else { 0.1 },
+        &|token| if token % 3 == 1 { 10.0 } else { 30.0 },
+    ];
+    for (nth, gap) in gaps.into_iter().enumerate() {
+        let moments = answer(gap);
+        let truth = (moments[99] - moments[0]) / 99.0;
+        let told = tpot_of(streamed(&moments, 100));
+        assert!((told / truth - 1.0).abs() < 1e-9, "{nth}: {told} for {truth}");
+    }
 }
 
 #[test]

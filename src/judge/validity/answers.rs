@@ -265,8 +265,25 @@ pub(super) fn gathered(requests: &[Request], scenario: &Scenario) -> Option<Reas
     Some(reason)
 }
 
+/// That the beginnings of most answers were held back and then passed on event by event.
+pub(super) fn held_back(requests: &[Request]) -> Option<Reason> {
+    let completed = || requests.iter().filter(|request| request.is_completed());
+    let held = completed()
+        .filter(|request| metrics::is_held_back(request))
+        .count();
+    let all = completed().count();
+    (all >= FEW_ANSWERS && 2 * held > all).then(|| {
+        found(
+            Code::ChunkedTokens,
+            format!("the beginning of {held} of {all} answers was held back and then passed on fast"),
+            Some("half of the answers".to_owned()),
+        )
+    })
+}
+
 fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    if let Some(reason) = gathered(evidence.requests, &evidence.cell.scenario) {
+    let gathered = gathered(evidence.requests, &evidence.cell.scenario);
+    if let Some(reason) = gathered.or_else(|| held_back(evidence.requests)) {
         reasons.push(reason);
         return;
     }

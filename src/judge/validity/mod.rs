@@ -115,7 +115,8 @@ pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
             responses.scenario,
             responses.bounds,
         ));
-        reasons.extend(answers::gathered(responses.requests, responses.scenario));
+        let gathered = answers::gathered(responses.requests, responses.scenario);
+        reasons.extend(gathered.or_else(|| answers::held_back(responses.requests)));
     }
     reasons.extend(client::rate_of(
         responses.requests,
