@@ -29,7 +29,7 @@ pub(super) struct Times {
 
 impl Times {
     /// TTFT and E2E from the moment of sending to the first and to the last event that carried output. TPOT is the time after the
-    /// first part of the answer ([`first_part`]), shared out over the tokens that came in it; it has no meaning where none came later.
+    /// events of the first moment, shared out over the tokens that came in it; it has no meaning where none came later.
     ///
     /// Source: spec/bench-serving.md 7.2 with traps T6, T7, T8 and T16 mended.
     pub(super) fn of(request: &Request) -> Self {
@@ -54,11 +54,11 @@ impl Times {
         };
         let ttft = millis(sent, first.at_ns);
         let e2e = millis(sent, last.at_ns);
-        let (events, end_ns) = first_part(request, sent);
-        let tpot = tokens_after(request, events)
+        let moments = request.chunks.moments();
+        let tpot = tokens_after(request, moments.first)
             .filter(|_| !is_gathered(request))
             .filter(|tokens| *tokens > 0)
-            .map(|tokens| millis(end_ns, last.at_ns) / f64::from(tokens));
+            .map(|tokens| millis(moments.first_end_ns, last.at_ns) / f64::from(tokens));
         Self {
             ttft: Some(ttft),
             e2e: Some(e2e),
@@ -68,39 +68,31 @@ impl Times {
 }
 
 /// Events of a beginning that was held back follow one another so many times as fast, on average, as those at the end of the answer, and each
-/// of them [`HELD_GAP`] times as fast at least. An engine whose batch fills meanwhile slows down by less.
+/// of them [`HELD_GAP`] times as fast at least.
 const HELD_PACE: f64 = 6.0;
 const HELD_GAP: f64 = 3.0;
 /// The silence before a beginning that was held back lasted for this share, at least, of the time that its events take at the pace of the end.
 const HELD_SILENCE: f64 = 0.7;
 
-/// The first events of an answer that tell nothing of the time between its tokens, and when the last of them arrived: those of the first
-/// moment, or of a beginning that was held back.
-fn first_part(request: &Request, sent: u64) -> (usize, u64) {
-    let moments = request.chunks.moments();
-    held_back(request, sent).unwrap_or((moments.first, moments.first_end_ns))
-}
-
-/// Whether the beginning of an answer was held back, as by a proxy, and then passed on event by event.
+/// Whether the beginning of an answer seems to have been held back, as by a proxy, and then passed on event by event: more than
+/// [`AT_ONCE_TOKENS`] events, much faster than those at the end of the answer, after a silence in which they can have been made at the pace of
+/// the end. That pace is the median gap of the last quarter, so that a pause of the server is none. Of one answer nobody can tell: an
+/// engine is slower at its end too while it reads the prompts of others. What is held back in several parts looks like an engine that pauses.
 pub fn is_held_back(request: &Request) -> bool {
-    request
-        .sent_ns
-        .is_some_and(|sent| held_back(request, sent).is_some())
-}
-
-/// The events of a beginning that was held back, and when the last of them arrived: more than [`AT_ONCE_TOKENS`], much faster than those at
-/// the end of the answer, after a silence in which they can have been made at the pace of the end. That pace is the median gap of the last
-/// quarter, so that a pause of the server is none. What is held back in several parts cannot be told from an engine that pauses.
-fn held_back(request: &Request, sent: u64) -> Option<(usize, u64)> {
     const FEW: usize = AT_ONCE_TOKENS as usize;
     let chunks = &request.chunks;
-    let (first, last) = (chunks.first()?, chunks.last()?);
-    let gaps = chunks.len().checked_sub(1).filter(|gaps| *gaps > FEW)?;
+    let ends = request.sent_ns.zip(chunks.first()).zip(chunks.last());
+    let Some(((sent, first), last)) = ends else {
+        return false;
+    };
+    let Some(gaps) = chunks.len().checked_sub(1).filter(|gaps| *gaps > FEW) else {
+        return false;
+    };
     let mean_ns = last.at_ns.saturating_sub(first.at_ns) as f64 / gaps as f64;
-    let begun_ns = chunks.iter().nth(FEW)?.at_ns.saturating_sub(first.at_ns) as f64;
+    let begun = chunks.iter().nth(FEW).map_or(u64::MAX, |chunk| chunk.at_ns);
     // Most answers need no look at each event: they begin about as fast as they go on.
-    if 2.0 * begun_ns > mean_ns * FEW as f64 {
-        return None;
+    if 2.0 * begun.saturating_sub(first.at_ns) as f64 > mean_ns * FEW as f64 {
+        return false;
     }
     let pairs = chunks.pairs();
     let waits: Vec<u64> = pairs
@@ -113,12 +105,11 @@ fn held_back(request: &Request, sent: u64) -> Option<(usize, u64)> {
         .iter()
         .take_while(|wait| **wait as f64 * HELD_GAP <= pace_ns)
         .count();
-    let within_ns = waits[..held].iter().sum::<u64>();
+    let within_ns = waits[..held].iter().sum::<u64>() as f64;
     let silence_ns = first.at_ns.saturating_sub(sent) as f64;
-    let is_held = held >= FEW
-        && within_ns as f64 * HELD_PACE <= pace_ns * held as f64
-        && silence_ns >= HELD_SILENCE * (held + 1) as f64 * pace_ns;
-    is_held.then_some((held + 1, first.at_ns + within_ns))
+    held >= FEW
+        && within_ns * HELD_PACE <= pace_ns * held as f64
+        && silence_ns >= HELD_SILENCE * (held + 1) as f64 * pace_ns
 }
 
 /// By less than this factor more or fewer tokens than events, each event is taken to hold one.
@@ -140,8 +131,7 @@ fn tokens_after(request: &Request, events: usize) -> Option<u32> {
             let events = u32::try_from(events).unwrap_or(u32::MAX);
             // The later events hold a token each at least.
             let later = u32::try_from(request.chunks.len()).unwrap_or(u32::MAX) - events;
-            let is_moment = events as usize == request.chunks.moments().first;
-            let counted = request.counted_first.filter(|_| is_moment).unwrap_or(events);
+            let counted = request.counted_first.unwrap_or(events);
             counted.clamp(events, tokens.saturating_sub(later).max(events))
         }
     };

@@ -252,38 +252,45 @@ pub(super) fn gathered(requests: &[Request], scenario: &Scenario) -> Option<Reas
     if gathered == 0 || 2 * gathered <= long {
         return None;
     }
-    let mut reason = found(
-        Code::ChunkedTokens,
+    Some(untimed(
         format!(
             "{gathered} of {long} answers arrived at one moment or in a few large parts, so that nothing is known of the times between their tokens"
         ),
+        scenario,
+    ))
+}
+
+/// A finding for half of the answers that concerns all that is known of the times between tokens.
+fn untimed(measured: String, scenario: &Scenario) -> Reason {
+    let mut reason = found(
+        Code::ChunkedTokens,
+        measured,
         Some("half of the answers".to_owned()),
     );
     reason.only.push(Family::Tpot);
     let has_target = scenario.slo.as_ref().is_some_and(|slo| slo.tpot.is_some());
     reason.only.extend(has_target.then_some(Family::Goodput));
-    Some(reason)
+    reason
 }
 
-/// That the beginnings of most answers were held back and then passed on event by event.
-pub(super) fn held_back(requests: &[Request]) -> Option<Reason> {
+/// That the beginnings of most answers were held back and then passed on event by event: their TPOT shares out less time than their tokens took.
+pub(super) fn held_back(requests: &[Request], scenario: &Scenario) -> Option<Reason> {
     let completed = || requests.iter().filter(|request| request.is_completed());
     let held = completed()
         .filter(|request| metrics::is_held_back(request))
         .count();
     let all = completed().count();
     (all >= FEW_ANSWERS && 2 * held > all).then(|| {
-        found(
-            Code::ChunkedTokens,
+        untimed(
             format!("the beginning of {held} of {all} answers was held back and then passed on fast"),
-            Some("half of the answers".to_owned()),
+            scenario,
         )
     })
 }
 
 fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let gathered = gathered(evidence.requests, &evidence.cell.scenario);
-    if let Some(reason) = gathered.or_else(|| held_back(evidence.requests)) {
+    if let Some(reason) = gathered.or_else(|| held_back(evidence.requests, &evidence.cell.scenario)) {
         reasons.push(reason);
         return;
     }

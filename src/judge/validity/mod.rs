@@ -116,7 +116,7 @@ pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
             responses.bounds,
         ));
         let gathered = answers::gathered(responses.requests, responses.scenario);
-        reasons.extend(gathered.or_else(|| answers::held_back(responses.requests)));
+        reasons.extend(gathered.or_else(|| answers::held_back(responses.requests, responses.scenario)));
     }
     reasons.extend(client::rate_of(
         responses.requests,

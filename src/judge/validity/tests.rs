@@ -2,6 +2,7 @@ use super::*;
 use crate::matrix::spec::scenario::Slo;
 use crate::results::record::telemetry::EngineWindow;
 use crate::results::record::telemetry::{Gpu, GpuWindow, HostWindow, Range, Source, SourceFacts};
+use crate::results::record::validity::Family;
 
 #[test]
 fn every_code_has_one_row_in_the_table_and_the_document_is_that_table() {
@@ -506,6 +507,28 @@ fn answers_in_flushes_are_found_and_stalls_and_pairs_are_not() {
     );
     let stalled = |nth| 100 + 10 * if (10..40).contains(&nth) { 40 } else { nth };
     assert_eq!(flushed(20, &stalled), None, "one long stall");
+}
+
+/// An engine slows down at the end of some answers; a proxy holds most of them back.
+#[test]
+fn beginnings_that_were_held_back_are_found_where_most_answers_have_one() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::matrix::plan::Plan = serde_json::from_str(plan).unwrap();
+    let live: Vec<u64> = (0..60).map(|token| 100 + 10 * token).collect();
+    let mut late = live.clone();
+    (0..24).for_each(|token| late[token] = live[24] - 24 + token as u64);
+    let of = |held: u64, others: u64| {
+        let mut all = streams(held, 500, &late);
+        all.extend(streams(others, 500, &live));
+        answers::held_back(&all, &plan.cells[0].scenario)
+    };
+    let found = of(12, 8).expect("most are held back");
+    assert_eq!(
+        (found.code, &found.only[..]),
+        (Code::ChunkedTokens, &[Family::Itl, Family::Tpot][..])
+    );
+    assert!(found.measured.contains("12 of 20 answers"), "{}", found.measured);
+    assert!(of(10, 10).is_none() && of(7, 0).is_none() && of(0, 20).is_none());
 }
 
 #[test]
