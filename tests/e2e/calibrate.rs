@@ -99,7 +99,6 @@ fn a_point_in_which_the_client_was_stopped_is_measured_again_and_never_kept() {
         let child = bench.begin(&args(tokens));
         let is_engine = |line: &String| line.contains("--truth");
         bench.until("the simulated engine", || bench.survivors().iter().any(is_engine));
-        std::thread::sleep(Duration::from_secs(2));
         child
     };
     let pause = |child: &std::process::Child, millis: u64| {
@@ -110,6 +109,7 @@ fn a_point_in_which_the_client_was_stopped_is_measured_again_and_never_kept() {
     };
     // A point takes 4.2 s.
     let stopped = begin("200");
+    std::thread::sleep(Duration::from_secs(2));
     pause(&stopped, 600);
     Ran::from(stopped.wait_with_output().expect("it ends"))
         .exits(0)
