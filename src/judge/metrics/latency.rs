@@ -75,7 +75,7 @@ const HELD_GAP: f64 = 3.0;
 const HELD_SILENCE: f64 = 0.7;
 
 /// Whether the beginning of an answer seems to have been held back, as by a proxy, and then passed on event by event: more than
-/// [`AT_ONCE_TOKENS`] events, much faster than those at the end of the answer, after a silence in which they can have been made at the pace of
+/// eight events, much faster than those at the end of the answer, after a silence in which they can have been made at the pace of
 /// the end. That pace is the median gap of the last quarter, so that a pause of the server is none. Of one answer nobody can tell: an
 /// engine is slower at its end too while it reads the prompts of others. What is held back in several parts looks like an engine that pauses.
 pub fn is_held_back(request: &Request) -> bool {
