@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::load::client::Stamp;
+use crate::results::record::client::MOST_EVENTS_PER_S;
 
 /// A client that did nothing for so long was stopped, or had no processor.
 pub(super) const PAUSE: Duration = Duration::from_millis(300);
@@ -69,11 +70,23 @@ impl Late {
         if events == 0 {
             return;
         }
-        let span = usize::try_from(at.as_millis() / SPAN.as_millis()).unwrap_or(usize::MAX);
+        let span = span(at);
         if self.spans.len() <= span {
             self.spans.resize(span + 1, 0);
         }
         self.spans[span] += events;
+    }
+
+    /// Whether more events come at that time, or came just before it, than one client can tell the moments of.
+    pub(super) fn is_flooded(&self, at: Duration) -> bool {
+        let most = u128::from(MOST_EVENTS_PER_S) * SPAN.as_millis() / 1000;
+        let is_beyond = |span: usize| {
+            self.spans
+                .get(span)
+                .is_some_and(|events| u128::from(*events) > most)
+        };
+        let span = span(at);
+        is_beyond(span) || span.checked_sub(1).is_some_and(is_beyond)
     }
 
     /// Takes in a time during which the client did nothing, if it is one.
@@ -140,6 +153,11 @@ impl Late {
     }
 }
 
+/// The span that a time since the start lies in.
+fn span(at: Duration) -> usize {
+    usize::try_from(at.as_millis() / SPAN.as_millis()).unwrap_or(usize::MAX)
+}
+
 fn class(off: Duration) -> usize {
     let nanos = u64::try_from(off.as_nanos()).unwrap_or(u64::MAX).max(1);
     let doublings = nanos.ilog2();
@@ -191,6 +209,17 @@ mod tests {
             let off = Duration::from_nanos(nanos);
             assert!(upper(class(off)) >= off && upper(class(off)) <= off * 5 / 4 + micros(1));
         }
+    }
+
+    #[test]
+    fn a_flood_lasts_to_the_end_of_the_next_span() {
+        let mut late = Late::default();
+        let at = Duration::from_millis;
+        late.count(37_500, at(100));
+        assert!(!late.is_flooded(at(200)), "150,000 in a second are none");
+        late.count(1, at(200));
+        assert!(late.is_flooded(at(249)) && late.is_flooded(at(499)));
+        assert!(!late.is_flooded(at(500)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::judge::metrics::{self, Metric, Rates, Sample, Statistic};
 use crate::matrix::spec::arrival::Arrival;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
-use crate::results::record::client::{ClientFacts, SendLag};
+use crate::results::record::client::{ClientFacts, MOST_EVENTS_PER_S, SendLag};
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::{HostWindow, Telemetry};
 use crate::results::record::validity::{Code, Reason, Verdict};
@@ -22,9 +22,6 @@ const CALIBRATED: f64 = 3.0;
 
 /// Events that follow one another faster come in bursts, whose gaps say nothing.
 const LEAST_GAP_MS: f64 = 0.05;
-
-/// The most events in a second whose moments one client can tell.
-const MOST_EVENTS_PER_S: f64 = 150_000.0;
 
 /// Reads may be late by this part of what sending may: moments of arrival are finer than those of sending.
 const LATE_READS: f64 = 1.0 / 40.0;
@@ -130,13 +127,13 @@ pub(super) fn read_late(
             ),
             format!("{:.2} ms", bound(gap)),
         )
-    } else if late.events_per_s > MOST_EVENTS_PER_S {
+    } else if late.events_per_s > f64::from(MOST_EVENTS_PER_S) {
         (
             format!(
                 "one of ten events came at {:.0} events/s or more",
                 late.events_per_s
             ),
-            format!("{MOST_EVENTS_PER_S:.0} events/s of one client"),
+            format!("{MOST_EVENTS_PER_S} events/s of one client"),
         )
     } else {
         return;

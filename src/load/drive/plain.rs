@@ -458,13 +458,15 @@ impl Round {
             .progress
             .events
             .fetch_add(haul.events, Ordering::Relaxed);
-        self.inner.reading.late.count(haul.events, began.since(self.zero));
+        let since_start = began.since(self.zero);
+        self.inner.reading.late.count(haul.events, since_start);
         let is_whole = events.len() < SOCKETS && self.again.is_empty();
         if is_whole {
             self.inner.reading.looked = looked;
         }
         let typical = self.typical.filter(|_| self.waiting.is_some());
-        let pause = self.gaps.pause(self.running, typical);
+        let is_flooded = self.inner.reading.late.is_flooded(since_start);
+        let pause = self.gaps.pause(self.running, typical, is_flooded);
         let pause = pause.filter(|_| self.naps && is_whole && haul.bytes < PLENTY);
         self.next_look = pause.map_or(began, |pause| began.plus(pause));
         if haul.bytes > 0 {

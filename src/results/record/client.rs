@@ -20,6 +20,9 @@ pub struct Calibration {
     pub flood: Option<Flood>,
 }
 
+/// The most events in a second whose moments one client can tell.
+pub const MOST_EVENTS_PER_S: u32 = 150_000;
+
 /// The client at one number of streams, which all begin at once and get tokens at fixed times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {

@@ -1,6 +1,7 @@
 //! How long the loop may pause between two looks at its sockets.
 //!
-//! Of segments that wait unread the kernel keeps the last moment alone, so that a look must come before the next event of any stream.
+//! Of segments that wait unread the kernel keeps the last moment alone, so that a look must come before the next event of any stream. In a flood,
+//! whose moments nobody can tell and which is judged so, many looks would only take time from whoever sends it.
 
 use std::time::Duration;
 
@@ -77,11 +78,20 @@ impl Gaps {
 
     /// The pause with so many streams; `typical` is what an answer takes where a request waits for a slot. None where none is worth it, or
     /// nothing is known yet.
-    pub(super) fn pause(&self, streams: usize, typical: Option<Duration>) -> Option<Duration> {
+    pub(super) fn pause(
+        &self,
+        streams: usize,
+        typical: Option<Duration>,
+        is_flooded: bool,
+    ) -> Option<Duration> {
         let streams = u32::try_from(streams).unwrap_or(u32::MAX);
-        let pause = (self.shortest_tenth? / PER_GAP)
-            .min(LONGEST)
-            .min(PER_STREAM.saturating_mul(streams));
+        let part_of_gap = self.shortest_tenth? / PER_GAP;
+        let pause = if is_flooded {
+            LONGEST
+        } else {
+            part_of_gap.min(LONGEST)
+        };
+        let pause = pause.min(PER_STREAM.saturating_mul(streams));
         let pause = typical.map_or(pause, |typical| pause.min(typical / PER_ANSWER));
         (pause >= SHORTEST).then_some(pause)
     }
@@ -109,31 +119,33 @@ mod tests {
 
     #[test]
     fn a_pause_is_a_quarter_of_the_shortest_tenth_of_the_gaps_and_a_millisecond_at_most() {
-        let one = |gap| of([micros(gap); 300]).pause(1000, None);
+        let one = |gap| of([micros(gap); 300]).pause(1000, None, false);
         assert_eq!(one(500), Some(micros(125)));
         assert_eq!(one(2000), Some(micros(500)));
         assert_eq!(one(20_000), Some(micros(1000)));
         assert_eq!(one(100), None, "it is not worth its timer");
+        let flood = of([micros(100); 300]).pause(1000, None, true);
+        assert_eq!(flood, Some(micros(1000)));
         let mixed =
             |fast: usize| of((0..200).map(|place| micros(if place % 100 < fast { 400 } else { 20_000 })));
-        assert_eq!(mixed(5).pause(1000, None), Some(micros(1000)));
-        assert_eq!(mixed(20).pause(1000, None), Some(micros(100)));
+        assert_eq!(mixed(5).pause(1000, None, false), Some(micros(1000)));
+        assert_eq!(mixed(20).pause(1000, None, false), Some(micros(100)));
     }
 
     #[test]
     fn few_streams_and_slots_that_are_waited_for_shorten_it_and_nothing_known_means_none() {
         let slow = of([micros(20_000); 10]);
-        assert_eq!(slow.pause(4, None), Some(micros(64)));
-        assert_eq!(slow.pause(2, None), None);
-        assert_eq!(slow.pause(1000, Some(micros(200_000))), Some(micros(200)));
-        assert_eq!(Gaps::new().pause(1000, None), None);
+        assert_eq!(slow.pause(4, None, false), Some(micros(64)));
+        assert_eq!(slow.pause(2, None, false), None);
+        assert_eq!(slow.pause(1000, Some(micros(200_000)), false), Some(micros(200)));
+        assert_eq!(Gaps::new().pause(1000, None, false), None);
     }
 
     #[test]
     fn old_gaps_are_forgotten() {
         let mut gaps = of([micros(400); 300]);
         (0..GAPS + FRESH).for_each(|_| gaps.take(micros(8000)));
-        assert_eq!(gaps.pause(1000, None), Some(micros(1000)));
+        assert_eq!(gaps.pause(1000, None, false), Some(micros(1000)));
         assert_eq!(gaps.wait(), micros(2000));
     }
 
