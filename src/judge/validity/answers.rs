@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::responses::{most_report_more, reported_tokens, some_report_more};
-use super::{Evidence, found, percent};
-use crate::judge::metrics::{self, Metric};
+use super::{Evidence, found, percent, untimed};
+use crate::judge::metrics::Metric;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::chunks::{AT_ONCE_NS, Chunks};
 use crate::results::record::request::{Request, by_class, is_same_model};
 use crate::results::record::search::SearchEnding;
 use crate::results::record::telemetry::{EngineWindow, Source};
-use crate::results::record::validity::{Code, Family, Reason, Verdict};
+use crate::results::record::validity::{Code, Reason, Verdict};
 
 /// Below this many output tokens a difference in counts is an accident.
 const FEW_TOKENS: f64 = 100.0;
@@ -35,7 +35,7 @@ const FLUSHED: f64 = 1.0 / 3.0;
 /// An answer of fewer moments, without its first and its last, may hold several events at some by accident.
 const FEW_MOMENTS: usize = 8;
 
-/// So many answers are held to be in flushes by accident.
+/// So many answers may be in flushes by accident.
 const FEW_ANSWERS: usize = 8;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
@@ -74,19 +74,16 @@ fn errors(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// Whether the engine's own metrics were read on both sides of the window. Those of a search are of all its points together.
-fn was_heard(evidence: &Evidence<'_>) -> bool {
-    if evidence.summary.search.is_some() {
-        return false;
-    }
-    let sources = evidence
-        .summary
-        .telemetry
-        .iter()
-        .flat_map(|telemetry| &telemetry.sources);
-    sources
-        .filter(|facts| facts.source == Source::Engine)
-        .all(|facts| facts.is_bracketed && facts.trouble.is_none())
+/// The engine by its own metrics, where these were read on both sides of the window and no counter fell. Those of a search are of all its points
+/// together.
+fn heard<'e>(evidence: &Evidence<'e>) -> Option<&'e EngineWindow> {
+    let telemetry = evidence.summary.telemetry.as_ref()?;
+    let mut sources = telemetry.sources.iter();
+    let is_heard = evidence.summary.search.is_none()
+        && sources
+            .all(|facts| facts.source != Source::Engine || facts.is_bracketed && facts.trouble.is_none());
+    let engine = telemetry.engine.as_ref();
+    engine.filter(|engine| is_heard && engine.reset.is_empty())
 }
 
 /// What answers report, what the engine's counters say, what our tokenizer counts.
@@ -97,12 +94,8 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         .filter_map(|request| request.usage?.completion)
         .map(f64::from)
         .sum();
-    let counter = evidence
-        .summary
-        .telemetry
-        .as_ref()
-        .and_then(|telemetry| telemetry.engine.as_ref())
-        .filter(|engine| engine.reset.is_empty() && was_heard(evidence) && reported >= FEW_TOKENS)
+    let counter = heard(evidence)
+        .filter(|_| reported >= FEW_TOKENS)
         .and_then(|engine| engine.grown.get("generation_tokens"));
     // Of a failed request the engine knows more than its answers tell.
     let all_ended = evidence.requests.iter().all(|request| request.is_completed());
@@ -131,9 +124,8 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 /// That the engine's own counter saw far fewer prompt tokens than were sent, though its answers report them all. What prompts repeat of each other
 /// and what caches held may be missing, as some engines count what they compute.
 fn counted_prompts(evidence: &Evidence<'_>) -> Option<Reason> {
-    let engine = evidence.summary.telemetry.as_ref()?.engine.as_ref()?;
-    let is_told = engine.reset.is_empty() && was_heard(evidence);
-    let counter = engine.grown.get("prompt_tokens").filter(|_| is_told)?;
+    let engine = heard(evidence)?;
+    let counter = engine.grown.get("prompt_tokens")?;
     if !evidence.requests.iter().all(Request::is_completed) {
         return None;
     }
@@ -241,56 +233,9 @@ fn textless(requests: &[Request]) -> Option<Reason> {
     })
 }
 
-/// That most answers of several tokens arrived at one moment or in a few large parts: nothing is known of the times between their tokens.
-pub(super) fn gathered(requests: &[Request], scenario: &Scenario) -> Option<Reason> {
-    let completed = || requests.iter().filter(|request| request.is_completed());
-    let gathered = completed()
-        .filter(|request| metrics::is_gathered(request))
-        .count();
-    let is_long = |request: &&Request| request.visible_tokens().unwrap_or(0) > 1 || request.chunks.len() > 1;
-    let long = completed().filter(is_long).count();
-    if gathered == 0 || 2 * gathered <= long {
-        return None;
-    }
-    Some(untimed(
-        format!(
-            "{gathered} of {long} answers arrived at one moment or in a few large parts, so that nothing is known of the times between their tokens"
-        ),
-        scenario,
-    ))
-}
-
-/// A finding for half of the answers that concerns all that is known of the times between tokens.
-fn untimed(measured: String, scenario: &Scenario) -> Reason {
-    let mut reason = found(
-        Code::ChunkedTokens,
-        measured,
-        Some("half of the answers".to_owned()),
-    );
-    reason.only.push(Family::Tpot);
-    let has_target = scenario.slo.as_ref().is_some_and(|slo| slo.tpot.is_some());
-    reason.only.extend(has_target.then_some(Family::Goodput));
-    reason
-}
-
-/// That the beginnings of most answers were held back and then passed on event by event: their TPOT shares out less time than their tokens took.
-pub(super) fn held_back(requests: &[Request], scenario: &Scenario) -> Option<Reason> {
-    let completed = || requests.iter().filter(|request| request.is_completed());
-    let held = completed()
-        .filter(|request| metrics::is_held_back(request))
-        .count();
-    let all = completed().count();
-    (all >= FEW_ANSWERS && 2 * held > all).then(|| {
-        untimed(
-            format!("the beginning of {held} of {all} answers was held back and then passed on fast"),
-            scenario,
-        )
-    })
-}
-
 fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    let gathered = gathered(evidence.requests, &evidence.cell.scenario);
-    if let Some(reason) = gathered.or_else(|| held_back(evidence.requests, &evidence.cell.scenario)) {
+    let scenario = &evidence.cell.scenario;
+    if let Some(reason) = untimed::of(evidence.requests, heard(evidence), scenario) {
         reasons.push(reason);
         return;
     }

@@ -14,6 +14,7 @@ mod responses;
 mod table;
 #[cfg(test)]
 mod tests;
+mod untimed;
 
 pub use caches::{Met, cache_warm, caches};
 pub use responses::{Responses, answers};
@@ -115,8 +116,7 @@ pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
             responses.scenario,
             responses.bounds,
         ));
-        let gathered = answers::gathered(responses.requests, responses.scenario);
-        reasons.extend(gathered.or_else(|| answers::held_back(responses.requests, responses.scenario)));
+        reasons.extend(untimed::of(responses.requests, None, responses.scenario));
     }
     reasons.extend(client::rate_of(
         responses.requests,

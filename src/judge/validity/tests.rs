@@ -520,7 +520,7 @@ fn beginnings_that_were_held_back_are_found_where_most_answers_have_one() {
     let of = |held: u64, others: u64| {
         let mut all = streams(held, 500, &late);
         all.extend(streams(others, 500, &live));
-        answers::held_back(&all, &plan.cells[0].scenario)
+        untimed::of(&all, None, &plan.cells[0].scenario)
     };
     let found = of(12, 8).expect("most are held back");
     assert_eq!(
@@ -529,6 +529,100 @@ fn beginnings_that_were_held_back_are_found_where_most_answers_have_one() {
     );
     assert!(found.measured.contains("12 of 20 answers"), "{}", found.measured);
     assert!(of(10, 10).is_none() && of(7, 0).is_none() && of(0, 20).is_none());
+}
+
+/// Twenty answers: of so many prompt and output tokens, the first after so many ms, the others so many ms apart.
+fn answers_of(answer: impl Fn(u64) -> (u64, u64, f64, f64)) -> Vec<Request> {
+    let of = |nth: u64| {
+        let (prompt, tokens, ttft_ms, gap_ms) = answer(nth);
+        let sent = nth * 500_000_000;
+        let at = |token: u64| sent + ((ttft_ms + gap_ms * token as f64) * 1e6) as u64;
+        let chunks: Vec<_> = (0..tokens)
+            .map(|token| serde_json::json!([at(token), "a", null, 1]))
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "index": nth, "prompt_tokens": prompt, "asked_tokens": tokens, "due_ns": sent, "sent_ns": sent,
+            "end_ns": at(tokens), "chunks": chunks, "counted_tokens": tokens,
+        }))
+        .unwrap()
+    };
+    (0..20).map(of).collect()
+}
+
+/// A share of 1 and evenly spread numbers that look random.
+fn drawn(nth: u64, seed: u64) -> f64 {
+    ((nth + 1) * seed % 23) as f64 / 22.0
+}
+
+#[test]
+fn answers_that_were_held_back_to_their_ends_are_found_by_their_lengths() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::matrix::plan::Plan = serde_json::from_str(plan).unwrap();
+    let of = |answer: &dyn Fn(u64) -> (u64, u64, f64, f64)| {
+        let found = untimed::of(&answers_of(answer), None, &plan.cells[0].scenario);
+        found.map(|reason| reason.measured)
+    };
+    let length = |nth| 10 + (100.0 * drawn(nth, 7)) as u64;
+    let prompt = |nth| 100 + (900.0 * drawn(nth, 5)) as u64;
+    for replay_ms in [0.2, 2.0] {
+        let held = of(&|nth| {
+            let prefill = 20.0 + 0.1 * prompt(nth) as f64;
+            let made = length(nth) as f64 * (12.0 + drawn(nth, 9));
+            (prompt(nth), length(nth), prefill + made, replay_ms)
+        });
+        let measured = held.expect("it grows with the length");
+        assert!(measured.contains("20 of 20 answers") && measured.contains(" ms with each output token"));
+    }
+    let alike = of(&|nth| (prompt(nth), 64, 800.0 + 9.0 * drawn(nth, 9), 0.2));
+    assert_eq!(alike, None, "lengths that are alike tell nothing");
+    // Engines that stream, whose answers are short beside the wait for the first event.
+    let long_prompts = of(&|nth| (prompt(nth), length(nth), 5000.0 + 9.0 * prompt(nth) as f64, 10.0));
+    assert_eq!(long_prompts, None);
+    let grows_alike = of(&|nth| {
+        let tokens = prompt(nth) / 10 + nth % 3;
+        (prompt(nth), tokens, 9.0 * prompt(nth) as f64, 2.0)
+    });
+    assert_eq!(grows_alike, None, "long prompts have long answers");
+    let quadratic = of(&|nth| {
+        let tokens = 5 + prompt(nth).pow(2) / 10_000 + nth % 3;
+        (
+            prompt(nth),
+            tokens,
+            0.01 * (prompt(nth) as f64).powi(2) + 200.0,
+            0.5,
+        )
+    });
+    assert_eq!(quadratic, None, "attention");
+    let sorted_queue = of(&|nth| (100, 5 + 2 * nth + nth % 2, 900.0 * (nth + 1) as f64, 2.0));
+    assert_eq!(
+        sorted_queue, None,
+        "a queue that grows while answers become longer"
+    );
+}
+
+#[test]
+fn answers_that_the_engine_took_longer_to_make_were_held_back() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::matrix::plan::Plan = serde_json::from_str(plan).unwrap();
+    let requests = answers_of(|_| (100, 50, 650.0, 0.5));
+    let of = |ttft_s: f64, e2e_s: f64, count: f64| {
+        let engine = EngineWindow {
+            means: [("ttft_s", ttft_s), ("e2e_s", e2e_s)]
+                .map(|(name, mean)| (name.to_owned(), mean))
+                .into(),
+            grown: [("requests".to_owned(), count)].into(),
+            ..EngineWindow::default()
+        };
+        untimed::of(&requests, Some(&engine), &plan.cells[0].scenario)
+    };
+    let found = of(0.05, 0.65, 20.0).expect("600 ms are not 24.5");
+    assert!(
+        found
+            .measured
+            .starts_with("600.0 ms from the first token to the last")
+    );
+    assert!(of(0.62, 0.65, 20.0).is_none(), "nearly the same");
+    assert!(of(0.05, 0.65, 40.0).is_none(), "requests of others");
 }
 
 #[test]
