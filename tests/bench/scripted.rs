@@ -15,7 +15,7 @@ fn serve(lines: &[String]) -> u16 {
     serve_in_turn(&[lines.to_vec()])
 }
 
-/// The same with other lines in turn.
+/// The same with other lines in turn. A line `wait 40` sends nothing for 40 ms.
 pub fn serve_in_turn(answers: &[Vec<String>]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = listener.local_addr().expect("it has one").port();
@@ -57,8 +57,11 @@ fn answer(mut stream: TcpStream, answers: &[Vec<String>], turn: &AtomicUsize) ->
         .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
         .ok()?;
     for line in &answers[turn.fetch_add(1, Ordering::Relaxed) % answers.len()] {
-        std::thread::sleep(Duration::from_millis(5));
-        stream.write_all(format!("{line}\n\n").as_bytes()).ok()?;
+        let wait_ms = line.strip_prefix("wait ").and_then(|span| span.parse().ok());
+        std::thread::sleep(Duration::from_millis(wait_ms.unwrap_or(5)));
+        if wait_ms.is_none() {
+            stream.write_all(format!("{line}\n\n").as_bytes()).ok()?;
+        }
     }
     Some(())
 }
@@ -261,6 +264,38 @@ fn answers_that_are_not_what_was_asked_for_are_named() {
     for code in ["output-", "tokens-disagree", "answers-degenerate"] {
         assert!(!honest.stderr.contains(code), "{}", honest.stderr);
     }
+}
+
+/// Twenty requests at once for answers of 2 to 11 tokens, which come after a wait of their own, an event each 5 ms: what was said.
+fn waited(wait_ms: fn(usize) -> usize) -> Ran {
+    let turn = |place: usize| {
+        let count = 2 + place % 10;
+        let mut events = words(count);
+        events[count - 1] = text(&format!(" {place}"));
+        events.push(json!({"choices": [{"text": "", "finish_reason": "length"}]}));
+        events.push(json!({"choices": [], "usage": {"prompt_tokens": 32, "completion_tokens": count}}));
+        let wait = format!("wait {}", wait_ms(count));
+        [wait].into_iter().chain(stream(&events)).collect()
+    };
+    let turns: Vec<Vec<String>> = (0..20).map(turn).collect();
+    let more = [
+        "--random-output-len",
+        "11",
+        "--num-prompts",
+        "20",
+        "--warmup-requests",
+        "0",
+        "--disable-tqdm",
+    ];
+    Desk::new().random("vllm", serve_in_turn(&turns), &more)
+}
+
+/// A gateway that replays whole answers shows by their lengths what their first events waited for.
+#[test]
+fn whole_answers_that_were_held_back_are_told_from_slow_prefills() {
+    waited(|tokens| 200 * tokens).says("grows by");
+    let prefill = waited(|_| 1000);
+    assert!(!prefill.stderr.contains("chunked-tokens"), "{}", prefill.stderr);
 }
 
 /// Twenty requests for 32 tokens each that may end early, to a server whose every other answer ends otherwise: what was said.

@@ -79,11 +79,15 @@ fn errors(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 fn heard<'e>(evidence: &Evidence<'e>) -> Option<&'e EngineWindow> {
     let telemetry = evidence.summary.telemetry.as_ref()?;
     let mut sources = telemetry.sources.iter();
-    let is_heard = evidence.summary.search.is_none()
-        && sources
-            .all(|facts| facts.source != Source::Engine || facts.is_bracketed && facts.trouble.is_none());
+    let is_heard =
+        sources.all(|facts| facts.source != Source::Engine || facts.is_bracketed && facts.trouble.is_none());
     let engine = telemetry.engine.as_ref();
     engine.filter(|engine| is_heard && engine.reset.is_empty())
+}
+
+/// The same, where it is of the requests that were kept.
+fn heard_alone<'e>(evidence: &Evidence<'e>) -> Option<&'e EngineWindow> {
+    heard(evidence).filter(|_| evidence.summary.search.is_none())
 }
 
 /// What answers report, what the engine's counters say, what our tokenizer counts.
@@ -94,7 +98,7 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         .filter_map(|request| request.usage?.completion)
         .map(f64::from)
         .sum();
-    let counter = heard(evidence)
+    let counter = heard_alone(evidence)
         .filter(|_| reported >= FEW_TOKENS)
         .and_then(|engine| engine.grown.get("generation_tokens"));
     // Of a failed request the engine knows more than its answers tell.
@@ -124,7 +128,7 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 /// That the engine's own counter saw far fewer prompt tokens than were sent, though its answers report them all. What prompts repeat of each other
 /// and what caches held may be missing, as some engines count what they compute.
 fn counted_prompts(evidence: &Evidence<'_>) -> Option<Reason> {
-    let engine = heard(evidence)?;
+    let engine = heard_alone(evidence)?;
     let counter = engine.grown.get("prompt_tokens")?;
     if !evidence.requests.iter().all(Request::is_completed) {
         return None;

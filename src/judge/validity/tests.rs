@@ -601,28 +601,33 @@ fn answers_that_were_held_back_to_their_ends_are_found_by_their_lengths() {
 }
 
 #[test]
-fn answers_that_the_engine_took_longer_to_make_were_held_back() {
+fn answers_that_come_faster_than_the_engine_makes_tokens_were_held_back() {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let plan: crate::matrix::plan::Plan = serde_json::from_str(plan).unwrap();
-    let requests = answers_of(|_| (100, 50, 650.0, 0.5));
-    let of = |ttft_s: f64, e2e_s: f64, count: f64| {
+    let scenario = plan.cells[0].scenario.clone();
+    let mut search = scenario.clone();
+    search.search = Some(serde_json::from_value(serde_json::json!({"by": "rate"})).unwrap());
+    let of = |tokens: u64, gap_ms: f64, itl_s: f64, scenario| {
         let engine = EngineWindow {
-            means: [("ttft_s", ttft_s), ("e2e_s", e2e_s)]
-                .map(|(name, mean)| (name.to_owned(), mean))
-                .into(),
-            grown: [("requests".to_owned(), count)].into(),
+            means: [("itl_s".to_owned(), itl_s)].into(),
             ..EngineWindow::default()
         };
-        untimed::of(&requests, Some(&engine), &plan.cells[0].scenario)
+        let requests = answers_of(|_| (100, tokens, 650.0, gap_ms));
+        untimed::of(&requests, Some(&engine), scenario).map(|reason| reason.measured)
     };
-    let found = of(0.05, 0.65, 20.0).expect("600 ms are not 24.5");
-    assert!(
-        found
-            .measured
-            .starts_with("600.0 ms from the first token to the last")
+    let found = of(50, 0.5, 0.012, &scenario).expect("12 ms are not 0.5");
+    assert!(found.starts_with("12.00 ms between tokens by the engine's metrics, and 0.50 ms"));
+    assert!(of(50, 0.5, 0.012, &search).is_some(), "in a search too");
+    assert!(of(50, 5.0, 0.012, &scenario).is_some());
+    assert_eq!(
+        of(50, 5.0, 0.012, &search),
+        None,
+        "points beyond what it can serve"
     );
-    assert!(of(0.62, 0.65, 20.0).is_none(), "nearly the same");
-    assert!(of(0.05, 0.65, 40.0).is_none(), "requests of others");
+    assert_eq!(of(50, 7.0, 0.012, &scenario), None, "not twice");
+    assert_eq!(of(50, 48.0, 0.012, &scenario), None, "four tokens an event");
+    assert_eq!(of(4, 0.5, 0.003, &scenario), None, "7.5 ms of an answer");
+    assert_eq!(of(1, 0.0, 0.012, &scenario), None, "one token");
 }
 
 #[test]

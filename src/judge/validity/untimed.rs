@@ -17,7 +17,7 @@ pub(super) fn of(requests: &[Request], engine: Option<&EngineWindow>, scenario: 
     let (measured, bound) = gathered(&completed)
         .or_else(|| beginnings(&completed))
         .or_else(|| wholes(&completed))
-        .or_else(|| engine.and_then(|engine| decoded(&completed, requests.len(), engine)))?;
+        .or_else(|| engine.and_then(|engine| paced(&completed, engine, scenario.search.is_some())))?;
     let mut reason = found(Code::ChunkedTokens, measured, Some(bound));
     reason.only.push(Family::Tpot);
     let has_target = scenario.slo.as_ref().is_some_and(|slo| slo.tpot.is_some());
@@ -66,7 +66,7 @@ fn beginnings(completed: &[&Request]) -> Option<Finding> {
 /// An answer that was held back to its end, and then passed on event by event, takes this share of its time after its first event at most.
 const LATE_SHARE: f64 = 0.25;
 /// So many such answers show by their lengths what their first events waited for.
-const FEW_LENGTHS: usize = 16;
+const FEW_LENGTHS: usize = 20;
 /// How closely the wait for the first event follows the number of output tokens, at least (correlation).
 const FOLLOWS: f64 = 0.9;
 /// By how many times more one further token delays the first event than it delays the last one after it.
@@ -101,18 +101,29 @@ impl Late {
 
 /// That most answers were held back until they were whole, or nearly: their events come after a wait that grows with the number of output tokens.
 /// The prompt is the same work however long the answer becomes, so that the first event of an engine that streams does not wait for it. What the
-/// length of the prompt and the moment of sending explain (a long prompt, a queue that grows) is taken out of both before they are compared.
+/// length of the prompt, the moment of sending and the place in the order of sending explain (a long prompt, a queue) is taken out of both before
+/// they are compared.
 fn wholes(completed: &[&Request]) -> Option<Finding> {
-    let late: Vec<Late> = completed.iter().filter_map(|request| Late::of(request)).collect();
+    let mut late: Vec<Late> = completed.iter().filter_map(|request| Late::of(request)).collect();
     if late.len() < FEW_LENGTHS || 2 * late.len() <= completed.len() {
         return None;
     }
+    late.sort_by(|one, next| one.sent_ms.total_cmp(&next.sent_ms));
     let column = |value: fn(&Late) -> f64| late.iter().map(value).collect::<Vec<f64>>();
+    let places = |power: i32| {
+        let all = late.len() as f64;
+        (0..late.len())
+            .map(|place| (place as f64 / all).powi(power))
+            .collect::<Vec<f64>>()
+    };
     let other = [
         column(|_| 1.0),
         column(|late| late.prompt),
         column(|late| late.prompt * late.prompt),
         column(|late| late.sent_ms),
+        places(1),
+        places(2),
+        places(3),
     ];
     let [tokens, waits] = unexplained(&other, [column(|late| late.tokens), column(|late| late.ttft_ms)])?;
     let (varied, both, waited) = (dot(&tokens, &tokens), dot(&tokens, &waits), dot(&waits, &waits));
@@ -139,9 +150,12 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
 
 /// A column of which no more than this share is left when others were taken out depends on them.
 const NOTHING: f64 = 1e-6;
+/// Of the variance of lengths so much is left at least, where they tell anything.
+const VARIED: f64 = 0.2;
 
-/// What linear combinations of the other columns leave of two (by Gram and Schmidt); `None` where they leave nothing of one.
-fn unexplained(others: &[Vec<f64>], mut columns: [Vec<f64>; 2]) -> Option<[Vec<f64>; 2]> {
+/// What linear combinations of the other columns, the first of which is constant, leave of two (by Gram and Schmidt); `None` where they leave
+/// too little of the first or nothing of the second.
+fn unexplained(others: &[Vec<f64>], [lengths, waits]: [Vec<f64>; 2]) -> Option<[Vec<f64>; 2]> {
     let without = |mut column: Vec<f64>, basis: &[Vec<f64>]| {
         let before = dot(&column, &column);
         for unit in basis {
@@ -161,34 +175,41 @@ fn unexplained(others: &[Vec<f64>], mut columns: [Vec<f64>; 2]) -> Option<[Vec<f
             basis.push(column);
         }
     }
-    for column in &mut columns {
-        *column = without(std::mem::take(column), &basis)?.0;
-    }
-    Some(columns)
+    let constant = basis.get(..1)?;
+    let (_, variance) = without(lengths.clone(), constant)?;
+    let (lengths, varied) = without(lengths, &basis)?;
+    let (waits, _) = without(waits, &basis)?;
+    (varied >= VARIED * variance).then_some([lengths, waits])
 }
 
-/// By how many times longer the engine took from its first token to its last than answers took to arrive, and for how long at least, ms.
-const DECODED: f64 = 2.0;
-const DECODED_MS: f64 = 10.0;
-/// By which share the engine's requests and ours may differ in number.
-const OTHERS: f64 = 0.1;
+/// The engine's own time between tokens is so many times ours at least, and by so much longer over an answer, ms.
+const SLOWER: f64 = 2.0;
+const SLOWER_MS: f64 = 10.0;
+/// The same in a search, whose metrics are those of all its points: engines are slower beyond what they can serve.
+const SLOWER_IN_SEARCH: f64 = 4.0;
 
-/// That answers took far less time to arrive than the engine, by its own metrics, took to make them after their first token.
-fn decoded(completed: &[&Request], sent: usize, engine: &EngineWindow) -> Option<Finding> {
-    let mean = |name: &str| engine.means.get(name).map(|seconds| seconds * 1e3);
-    let made_ms = mean("e2e_s")? - mean("ttft_s")?;
-    let spans = completed.iter().filter_map(|request| {
-        let (first, last) = (request.chunks.first()?, request.chunks.last()?);
-        Some(last.at_ns.saturating_sub(first.at_ns) as f64 / 1e6)
-    });
+/// That events follow one another far faster than the engine, by its own metrics, makes tokens. An event holds a token at least, so that the
+/// events of an engine that streams are never faster than its tokens. Means tell it whoever else was served, and whatever failed.
+fn paced(completed: &[&Request], engine: &EngineWindow, is_search: bool) -> Option<Finding> {
+    let own_ms = engine.means.get("itl_s")? * 1e3;
+    let (mut span_ms, mut gaps) = (0.0, 0);
+    for request in completed {
+        if let (Some(first), Some(last)) = (request.chunks.first(), request.chunks.last()) {
+            span_ms += last.at_ns.saturating_sub(first.at_ns) as f64 / 1e6;
+            gaps += request.chunks.len() - 1;
+        }
+    }
     let all = completed.len();
-    let came_ms = spans.sum::<f64>() / all as f64;
-    let requests = engine.grown.get("requests").copied().unwrap_or(all as f64);
-    let are_ours = all == sent && (requests - all as f64).abs() <= OTHERS * all as f64;
-    (all >= FEW_ANSWERS && are_ours && made_ms >= DECODED * came_ms && made_ms - came_ms >= DECODED_MS).then(|| {
+    if all < FEW_ANSWERS || gaps == 0 {
+        return None;
+    }
+    let gap_ms = span_ms / gaps as f64;
+    let factor = if is_search { SLOWER_IN_SEARCH } else { SLOWER };
+    let longer_ms = (own_ms - gap_ms) * gaps as f64 / all as f64;
+    (own_ms >= factor * gap_ms && longer_ms >= SLOWER_MS).then(|| {
         let measured = format!(
-            "{made_ms:.1} ms from the first token to the last by the engine's metrics, and {came_ms:.1} ms here: answers were held back"
+            "{own_ms:.2} ms between tokens by the engine's metrics, and {gap_ms:.2} ms between events here: answers were held back"
         );
-        (measured, format!("factor {DECODED}"))
+        (measured, format!("factor {factor}"))
     })
 }
