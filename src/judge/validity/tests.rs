@@ -628,6 +628,19 @@ fn answers_that_come_faster_than_the_engine_makes_tokens_were_held_back() {
     assert_eq!(of(50, 48.0, 0.012, &scenario), None, "four tokens an event");
     assert_eq!(of(4, 0.5, 0.003, &scenario), None, "7.5 ms of an answer");
     assert_eq!(of(1, 0.0, 0.012, &scenario), None, "one token");
+    // The mean over answers of an engine whose short answers have slow tokens.
+    let mixed = answers_of(|nth| {
+        if nth % 5 == 0 {
+            (100, 100, 50.0, 10.0)
+        } else {
+            (100, 3, 50.0, 60.0)
+        }
+    });
+    let engine = EngineWindow {
+        means: [("itl_s".to_owned(), 0.05)].into(),
+        ..EngineWindow::default()
+    };
+    assert!(untimed::of(&mixed, Some(&engine), &scenario).is_none());
 }
 
 #[test]

@@ -186,26 +186,34 @@ fn unexplained(others: &[Vec<f64>], [lengths, waits]: [Vec<f64>; 2]) -> Option<[
 const SLOWER: f64 = 2.0;
 const SLOWER_MS: f64 = 10.0;
 /// The same in a search, whose metrics are those of all its points: engines are slower beyond what they can serve.
-const SLOWER_IN_SEARCH: f64 = 4.0;
+const SLOWER_IN_SEARCH: f64 = 10.0;
 
 /// That events follow one another far faster than the engine, by its own metrics, makes tokens. An event holds a token at least, so that the
-/// events of an engine that streams are never faster than its tokens. Means tell it whoever else was served, and whatever failed.
+/// events of an engine that streams are never faster than its tokens. Means tell it whoever else was served, and whatever failed. Some engines
+/// take the mean over tokens, some over answers: the slower of ours counts.
 fn paced(completed: &[&Request], engine: &EngineWindow, is_search: bool) -> Option<Finding> {
     let own_ms = engine.means.get("itl_s")? * 1e3;
-    let (mut span_ms, mut gaps) = (0.0, 0);
+    let (mut spans_ms, mut gaps, mut means_ms, mut several) = (0.0, 0.0, 0.0, 0);
     for request in completed {
-        if let (Some(first), Some(last)) = (request.chunks.first(), request.chunks.last()) {
-            span_ms += last.at_ns.saturating_sub(first.at_ns) as f64 / 1e6;
-            gaps += request.chunks.len() - 1;
+        let span = request.chunks.first().zip(request.chunks.last());
+        let span_ms = span.map_or(0.0, |(first, last)| {
+            last.at_ns.saturating_sub(first.at_ns) as f64 / 1e6
+        });
+        let between = request.chunks.len().saturating_sub(1) as f64;
+        if between > 0.0 {
+            spans_ms += span_ms;
+            gaps += between;
+            means_ms += span_ms / between;
+            several += 1;
         }
     }
     let all = completed.len();
-    if all < FEW_ANSWERS || gaps == 0 {
+    if all < FEW_ANSWERS || several == 0 {
         return None;
     }
-    let gap_ms = span_ms / gaps as f64;
+    let gap_ms = f64::max(spans_ms / gaps, means_ms / f64::from(several));
     let factor = if is_search { SLOWER_IN_SEARCH } else { SLOWER };
-    let longer_ms = (own_ms - gap_ms) * gaps as f64 / all as f64;
+    let longer_ms = (own_ms - gap_ms) * gaps / all as f64;
     (own_ms >= factor * gap_ms && longer_ms >= SLOWER_MS).then(|| {
         let measured = format!(
             "{own_ms:.2} ms between tokens by the engine's metrics, and {gap_ms:.2} ms between events here: answers were held back"
