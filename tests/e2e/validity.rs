@@ -310,14 +310,15 @@ fn a_measurement_that_is_short_thin_or_never_steady_is_found() {
         "  - ramped: { dataset: random-ids, prompts: 240, input_len: 8, output_len: 12, range_ratio: 0, ramp: { from: 5, to: 400, curve: exponential } }\n",
     ]
     .concat();
-    let with = |bounds: &str| bounded(&sims(&[("a", "vllm", "\"--step=1ms\"")], &scenarios), bounds);
-    let bench = with("window: 0s, steady: 0.0");
+    // The few answers of a thin load must not become one moment where this host stalls.
+    let with = |step: &str, bounds: &str| bounded(&sims(&[("a", "vllm", step)], &scenarios), bounds);
+    let bench = with("\"--step=30ms\"", "window: 0s, steady: 0.0");
     bench.run(&["--only", "scenario=thin"]).exits(0);
     finds(summary(&bench.finished(), "a", "thin"), Code::FewSamples);
-    let bench = with("tail: 0");
+    let bench = with("\"--step=30ms\"", "tail: 0");
     bench.run(&["--only", "scenario=thin"]).exits(0);
     finds(summary(&bench.finished(), "a", "thin"), Code::WindowShort);
-    let bench = with("tail: 0, window: 0s");
+    let bench = with("\"--step=1ms\"", "tail: 0, window: 0s");
     bench.run(&["--only", "scenario=ramped"]).exits(0);
     finds(summary(&bench.finished(), "a", "ramped"), Code::NeverSteady);
 }
@@ -527,7 +528,10 @@ fn what_gpus_go_through_is_found() {
 fn memory_that_the_last_engine_left_is_found() {
     let stub = Stub::of("gpus 1\npower 100\nhold 3000 from=gone\n");
     let matrix = sims(
-        &[("a", "vllm", ""), ("b", "vllm", "\"--seed=2\"")],
+        &[
+            ("a", "vllm", "\"--step=30ms\""),
+            ("b", "vllm", "\"--seed=2\", --step=30ms"),
+        ],
         "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 16 }\n",
     )
     .replace("as: a,", "as: a, devices: gpu, patience: { stop: 1s },")
