@@ -266,6 +266,38 @@ fn answers_that_are_not_what_was_asked_for_are_named() {
     }
 }
 
+/// What a bench found against its load stays with it: in its line, and in a run into which line and log are imported, in either order.
+#[test]
+fn what_was_found_is_imported_whichever_file_is_read_first() {
+    let half = [text(" river"), text(" stone"), text(" light")];
+    let desk = Desk::new();
+    let ran = desk.random(
+        "vllm",
+        serve(&stream(&half)),
+        &["--warmup-requests", "0", "--disable-tqdm"],
+    );
+    let validity = &desk.lines()[0]["matrix"]["validity"];
+    assert_eq!(validity["verdict"], "invalid", "{validity:#}");
+    std::fs::write(desk.path().join("bench.log"), &ran.stdout).expect("a file can be written");
+    for (name, files) in [
+        ("log", ["bench.log", "out.jsonl"]),
+        ("line", ["out.jsonl", "bench.log"]),
+    ] {
+        let matrix = |args: &[&str]| {
+            let mut command = std::process::Command::new(crate::binary::matrix());
+            let output = command.args(args).current_dir(desk.path()).output();
+            Ran::from(output.expect("the binary runs"))
+        };
+        let imported = matrix(&[&["import", "--name", name], &files[..]].concat());
+        assert_eq!(imported.code, Some(0), "{}", imported.stderr);
+        let report = matrix(&["report", &format!("results/{name}"), "--format", "csv"]);
+        let rows: Vec<&str> = report.stdout.lines().skip(1).collect();
+        let is_invalid = |row: &&str| row.contains(",invalid,") && row.contains("output-short");
+        let told = format!("{name}: {}{}", report.stdout, report.stderr);
+        assert!(!rows.is_empty() && rows.iter().all(is_invalid), "{told}");
+    }
+}
+
 /// Twenty requests at once for answers of 2 to 11 tokens, which come after a wait of their own, an event each 5 ms: what was said.
 fn waited(wait_ms: fn(usize) -> usize) -> Ran {
     let turn = |place: usize| {

@@ -221,7 +221,8 @@ fn tell(ended: &Ended<'_>) -> Outcome {
         print(&console::steady_block(steady));
     }
     print(&ended.more(&figures));
-    let notes = ended.notes(&figures);
+    let reasons = ended.reasons();
+    let notes = ended.notes(&figures, &reasons);
     let failures = notes::failures(&ended.measured.requests);
     let mut said = failures.join("");
     for note in &notes {
@@ -242,12 +243,12 @@ fn tell(ended: &Ended<'_>) -> Outcome {
         };
         header + &classic_csv::row(&wish.asked, &figures.block)
     } else {
-        format!("{}\n", ended.line(&figures, &notes))
+        format!("{}\n", ended.line(&figures, &notes, &reasons))
     };
     outputs::append(&path, &line)
         .map_err(|refusal| refusal.beside(&format!("the line that is not in it:\n{line}")))?;
     if let Some(path) = &wish.output.vllm_json {
-        outputs::write(path, &ended.vllm(&figures, &notes))?;
+        outputs::write(path, &ended.vllm(&figures, &notes, &reasons))?;
     }
     let steady_file = wish.steady.as_ref().and_then(|steady| steady.file.as_ref());
     if let (Some(steady), Some(path)) = (&steady, steady_file) {

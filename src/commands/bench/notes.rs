@@ -6,18 +6,17 @@ use std::time::Duration;
 use super::result::Sheets;
 use crate::base::text::is_control;
 use crate::judge::metrics::{self, Basis, Count, Flow, Metric, Sample, Statistic};
-use crate::judge::validity::Responses;
 use crate::judge::{client, validity};
 use crate::load::{Lag, Stamp};
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::validity::Bounds;
 use crate::matrix::spec::workload::Profile;
-use crate::report::tables::told;
 use crate::report::traps::{Itl, counted_prompts, prompt_count_note, traps};
 use crate::results::record::cell::Figures;
 use crate::results::record::client::{Calibration, ClientFacts};
 use crate::results::record::request::{Class, Request};
 use crate::results::record::telemetry::Telemetry;
+use crate::results::record::validity::Reason;
 
 /// A client that sends later than this measures itself.
 const LATE: Duration = Duration::from_millis(10);
@@ -223,21 +222,14 @@ pub(super) fn doubts(
     notes
 }
 
-/// What the client and the machine went through that speaks against the figures, in the words that a run has for it.
+/// What the client and the machine went through that speaks against the figures.
 pub(super) fn surroundings(
     facts: &ClientFacts,
     requests: &[Request],
     telemetry: Option<&Telemetry>,
-) -> Vec<String> {
+) -> Vec<Reason> {
     let gap_ms = client::mean_gap_ms(requests);
-    let reasons = validity::of_surroundings(facts, gap_ms, telemetry, &Bounds::default());
-    reasons.iter().map(told).chain(client::left_open(facts)).collect()
-}
-
-/// What speaks against the server's answers, in the words that a run has for it.
-pub(super) fn responses(responses: &Responses<'_>) -> Vec<String> {
-    let reasons = validity::of_responses(responses);
-    reasons.iter().map(told).collect()
+    validity::of_surroundings(facts, gap_ms, telemetry, &Bounds::default())
 }
 
 /// What the server's devices took, and what came out for it.

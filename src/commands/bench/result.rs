@@ -8,6 +8,7 @@ use super::notes;
 use super::wish::Wish;
 use crate::base::clock;
 use crate::cli;
+use crate::judge::client;
 use crate::judge::metrics::{self, Basis, CacheHits, Metric, Set, SteadyState};
 use crate::judge::validity::{self, Met, Responses};
 use crate::matrix::plan::Protocol;
@@ -20,7 +21,7 @@ use crate::report::vllm_json::VllmResult;
 use crate::results::record::cell::Figures;
 use crate::results::record::client::Calibration;
 use crate::results::record::request::Request;
-use crate::results::record::validity::Reason;
+use crate::results::record::validity::{Reason, Validity};
 use crate::run::bench::{Measured, Session};
 
 /// A bench that has ended.
@@ -215,7 +216,7 @@ impl Ended<'_> {
     }
 
     /// What must be said about the figures.
-    pub(super) fn notes(&self, sheets: &Sheets) -> Vec<String> {
+    pub(super) fn notes(&self, sheets: &Sheets, reasons: &[Reason]) -> Vec<String> {
         let mut notes = Vec::new();
         if self.wish.steady.is_some() && self.steady().is_none() {
             notes.push("there is no steady state: no request was ever under way".to_owned());
@@ -252,7 +253,15 @@ impl Ended<'_> {
             sheets,
             self.measured.lag,
         ));
-        notes.extend(notes::responses(&Responses {
+        notes.extend(reasons.iter().map(told));
+        notes.extend(client::left_open(&self.measured.client));
+        notes
+    }
+
+    /// What speaks against the figures, by the codes that a run has for it.
+    pub(super) fn reasons(&self) -> Vec<Reason> {
+        let requests = &self.measured.requests;
+        let mut reasons = validity::of_responses(&Responses {
             requests,
             scenario: &self.wish.scenario,
             model: self.model,
@@ -260,14 +269,11 @@ impl Ended<'_> {
             protocol: self.wish.backend.protocol(),
             is_simulated: self.is_simulated,
             bounds: &Bounds::default(),
-        }));
-        notes.extend(self.cache_warm().iter().map(told));
-        notes.extend(notes::surroundings(
-            &self.measured.client,
-            requests,
-            self.measured.telemetry.as_ref(),
-        ));
-        notes
+        });
+        reasons.extend(self.cache_warm());
+        let telemetry = self.measured.telemetry.as_ref();
+        reasons.extend(notes::surroundings(&self.measured.client, requests, telemetry));
+        reasons
     }
 
     /// That the server had the prompts in its cache, where it tells so.
@@ -292,8 +298,8 @@ impl Ended<'_> {
     }
 
     /// The line, without its line break.
-    pub(super) fn line(&self, sheets: &Sheets, notes: &[String]) -> String {
-        let ours = self.ours(sheets, notes);
+    pub(super) fn line(&self, sheets: &Sheets, notes: &[String], reasons: &[Reason]) -> String {
+        let ours = self.ours(sheets, notes, reasons);
         let cache = self.cache();
         // Scripts format this number, and a load below one second has none; the block and a note tell it as it is.
         let mut peaked = sheets.block.clone();
@@ -318,9 +324,9 @@ impl Ended<'_> {
     }
 
     /// vLLM's object.
-    pub(super) fn vllm(&self, sheets: &Sheets, notes: &[String]) -> String {
+    pub(super) fn vllm(&self, sheets: &Sheets, notes: &[String], reasons: &[Reason]) -> String {
         let date = clock::local_stamp();
-        let ours = self.ours(sheets, notes);
+        let ours = self.ours(sheets, notes, reasons);
         let result = VllmResult {
             date: &date,
             backend: &self.wish.asked.backend,
@@ -340,7 +346,7 @@ impl Ended<'_> {
     }
 
     /// What other tools do not tell.
-    fn ours(&self, sheets: &Sheets, notes: &[String]) -> Value {
+    fn ours(&self, sheets: &Sheets, notes: &[String], reasons: &[Reason]) -> Value {
         let mut failures: BTreeMap<&str, u32> = BTreeMap::new();
         for failure in self
             .measured
@@ -382,6 +388,7 @@ impl Ended<'_> {
             "telemetry": self.measured.telemetry,
             "faults": figures,
             "notes": notes,
+            "validity": Validity::of(reasons.to_vec()),
             "simulated": self.is_simulated,
             "arrival": self.session.arrival(),
             "steady_state": self.steady(),

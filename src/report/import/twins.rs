@@ -83,5 +83,12 @@ fn join(one: &mut Found, other: Found, file: &str) {
             }
         }
     }
+    // What one file says against the measurement is true of it, whichever was read first.
+    one.is_simulated |= other.is_simulated;
+    for reason in other.reasons {
+        if !one.reasons.contains(&reason) {
+            one.reasons.push(reason);
+        }
+    }
     one.warnings.push(Warning::new(line, About::Rest, says));
 }
