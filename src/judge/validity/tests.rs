@@ -598,6 +598,11 @@ fn answers_that_were_held_back_to_their_ends_are_found_by_their_lengths() {
         sorted_queue, None,
         "a queue that grows while answers become longer"
     );
+    let sorted_burst = of(&|nth| {
+        let wait_ms = 900 + 30 * nth * nth * nth;
+        (100, 5 + nth * nth / 4, wait_ms as f64, 2.0)
+    });
+    assert_eq!(sorted_burst, None, "a burst whose later answers are longer");
 }
 
 #[test]
@@ -620,7 +625,7 @@ fn answers_that_come_faster_than_the_engine_makes_tokens_were_held_back() {
     assert!(of(50, 0.5, 0.012, &search).is_some(), "in a search too");
     assert!(of(50, 5.0, 0.012, &scenario).is_some());
     assert_eq!(
-        of(50, 5.0, 0.012, &search),
+        of(50, 2.0, 0.012, &search),
         None,
         "points beyond what it can serve"
     );

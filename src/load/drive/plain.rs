@@ -2,7 +2,7 @@
 //!
 //! Nearly all the cost of tokens that arrive one by one is wake-ups and system calls. Since the kernel says when bytes
 //! arrived, the loop need not hurry: with many streams it looks at its sockets at most about a thousand times a second, and
-//! at least four times in the gap between two events of one stream, and takes what has gathered. What is due to be sent is sent on
+//! at least four times in the gap between two events of one stream (in floods less often), and takes what has gathered. What is due to be sent is sent on
 //! time all the same. Where the kernel gives no moments, it looks at once, as ever. It decides nothing that [`super::send`] does not decide for encrypted connections in the same way.
 
 use std::collections::{HashMap, VecDeque};
