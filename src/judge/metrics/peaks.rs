@@ -12,10 +12,10 @@ use crate::results::record::request::Request;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Into how many parts a second is divided: as many as come to no more than so many over the whole time.
-const PARTS: [u64; 5] = [250, 100, 50, 20, 10];
-const MOST_PARTS: u64 = 1_000_000;
+const PARTS: [u64; 8] = [10_000, 2000, 500, 250, 100, 50, 20, 10];
+const MOST_PARTS: u64 = 500_000;
 /// About so many arrivals are in memory at a time.
-const TOGETHER: usize = 1 << 17;
+const TOGETHER: usize = 1 << 18;
 
 /// Peaks under the definitions of `matrix`.
 ///
@@ -143,20 +143,28 @@ fn arrivals(request: &Request) -> impl Iterator<Item = (u64, u64)> + '_ {
 
 /// The most tokens within any one second, with about `together` arrivals in memory at a time.
 ///
-/// What came in each short part of the time bounds what can have come in a second that ends in it. Where the bounds are highest the
-/// arrivals are looked at one by one, and so on until no other part can beat what was found.
+/// What came in each short part of the time bounds what can have come in a second that ends in it, and only the arrivals of its first and its
+/// last part need a look. Where the bounds are highest this is done, and so on until no other part can beat what was found.
 fn most_within(requests: &[&Request], together: usize) -> u64 {
-    let all = || requests.iter().flat_map(|request| arrivals(request));
-    let count: usize = requests.iter().map(|request| request.chunks.len()).sum();
-    if count <= together {
-        return most_of(gathered(all(), count), |_| true);
-    }
-    let (first, last) = all().fold((u64::MAX, 0), |(first, last), (at, _)| {
-        (first.min(at), last.max(at))
-    });
-    let fits = |parts: &&u64| (last - first) / SECOND_NS * **parts <= MOST_PARTS;
+    // Arrivals are in order; a clock that went back is not waited for.
+    let first = requests.iter().filter_map(|request| request.chunks.first());
+    let last = requests.iter().filter_map(|request| request.chunks.last());
+    let Some((first, last)) = first
+        .map(|chunk| chunk.at_ns)
+        .min()
+        .zip(last.map(|chunk| chunk.at_ns).max())
+    else {
+        return 0;
+    };
+    let last = last.max(first) - first;
+    let all = || {
+        let arrivals = requests.iter().flat_map(|request| arrivals(request));
+        arrivals.map(move |(at, tokens)| (at.saturating_sub(first).min(last), tokens))
+    };
+    let fits = |parts: &&u64| last / SECOND_NS * **parts <= MOST_PARTS;
     let parts = *PARTS.iter().find(fits).unwrap_or(&1);
-    let part_of = |at: u64| ((at - first) / (SECOND_NS / parts)) as usize;
+    let part_ns = SECOND_NS / parts;
+    let part_of = |at: u64| (at / part_ns) as usize;
     let parts = parts as usize;
     let mut came = vec![(0u64, 0usize); part_of(last) + 1];
     for (at, tokens) in all() {
@@ -173,49 +181,47 @@ fn most_within(requests: &[&Request], together: usize) -> u64 {
     });
     let mut bounds: Vec<(u64, usize)> = bounds.collect();
     bounds.sort_unstable_by(|one, other| other.cmp(one));
-    let (mut peak, mut next) = (0, 0);
-    while bounds.get(next).is_some_and(|(bound, _)| *bound > peak) {
-        let (mut ends, mut wanted) = (vec![false; came.len()], vec![false; came.len()]);
-        let mut held = 0;
-        while held < together
-            && let Some((bound, part)) = bounds.get(next).copied()
-            && bound > peak
+    let (mut peak, mut bounds) = (0, bounds.into_iter().peekable());
+    let mut wanted = vec![false; came.len()];
+    while bounds.peek().is_some_and(|(bound, _)| *bound > peak) {
+        wanted.fill(false);
+        let (mut ends, mut count) = (Vec::new(), 0);
+        while count < together
+            && let Some((bound, end)) = bounds.next_if(|(bound, _)| *bound > peak)
         {
-            next += 1;
-            ends[part] = true;
-            for part in part.saturating_sub(parts)..=part {
+            ends.push((bound, end));
+            for part in std::iter::once(end).chain(end.checked_sub(parts)) {
                 if !std::mem::replace(&mut wanted[part], true) {
-                    held += came[part].1;
+                    count += came[part].1;
                 }
             }
         }
-        let held = gathered(all().filter(|(at, _)| wanted[part_of(*at)]), held);
-        peak = peak.max(most_of(held, |at| ends[part_of(at)]));
+        // A vector that grows is held twice.
+        let mut held = Vec::with_capacity(count);
+        held.extend(all().filter(|(at, _)| wanted[part_of(*at)]));
+        held.sort_unstable_by_key(|(at, _)| *at);
+        let of = |part: usize| {
+            let begins = |part: usize| held.partition_point(|(at, _)| part_of(*at) < part);
+            &held[begins(part)..begins(part + 1)]
+        };
+        for (bound, end) in ends {
+            let begin = end.checked_sub(parts).map_or(&[][..], of);
+            peak = peak.max(most_of(bound - came[end].0, begin, of(end)));
+        }
     }
     peak
 }
 
-/// So many arrivals: a vector that grows is held twice.
-fn gathered(arrivals: impl Iterator<Item = (u64, u64)>, count: usize) -> Vec<(u64, u64)> {
-    let mut gathered = Vec::with_capacity(count);
-    gathered.extend(arrivals);
-    gathered
-}
-
-/// The most tokens within a second that ends with an arrival at such a moment.
-fn most_of(mut arrivals: Vec<(u64, u64)>, is_end: impl Fn(u64) -> bool) -> u64 {
+/// The most tokens within a second that begins in one part and ends in another, where so many came in the first part and all between them.
+fn most_of(before: u64, begin: &[(u64, u64)], end: &[(u64, u64)]) -> u64 {
+    let (mut within, mut peak, mut begin) = (before, 0, begin.iter().peekable());
     // Arrivals of one moment may come in any order: the sum within a second that ends at it is told after each, and only grows.
-    arrivals.sort_unstable_by_key(|(at, _)| *at);
-    let (mut oldest, mut within, mut peak) = (0, 0, 0);
-    for &(at, tokens) in &arrivals {
+    for &(at, tokens) in end {
         within += tokens;
-        while at - arrivals[oldest].0 >= SECOND_NS {
-            within -= arrivals[oldest].1;
-            oldest += 1;
+        while let Some((_, gone)) = begin.next_if(|(begun, _)| at - begun >= SECOND_NS) {
+            within -= gone;
         }
-        if is_end(at) {
-            peak = peak.max(within);
-        }
+        peak = peak.max(within);
     }
     peak
 }
@@ -275,22 +281,30 @@ mod tests {
     #[test]
     fn the_busiest_second_is_found_whatever_is_in_memory_together() {
         let mut draws = crate::load::dataset::rng::Python::new(3);
-        for crowd in [0.0, 0.5] {
+        // The steps of the last ones are tenths of a second: seconds end in the very moment in which others begin.
+        for (crowd, step) in [(0.0, 1.0), (0.5, 1.0), (0.0, 1e8)] {
             let requests: Vec<Request> = (0..40)
                 .map(|_| {
                     let mut at = 0.0;
                     let chunks: Vec<(u64, u32)> = (0..100)
                         .map(|place| {
                             at += draws.random() * if place < 50 { 0.1 } else { 0.1 - 0.19 * crowd };
-                            ((at * 1e9) as u64, 1 + place % 3)
+                            ((at * 1e9 / step).round() as u64 * step as u64, 1 + place % 3)
                         })
                         .collect();
                     request(0, 20 * SECOND_NS, &chunks)
                 })
                 .collect();
             let requests: Vec<&Request> = requests.iter().collect();
-            let everywhere = most_within(&requests, usize::MAX);
-            for together in [1, 100, 1000] {
+            let all: Vec<(u64, u64)> = requests.iter().flat_map(|request| arrivals(request)).collect();
+            let until = |end: u64| {
+                let within = all
+                    .iter()
+                    .filter(move |(at, _)| *at <= end && end - at < SECOND_NS);
+                within.map(|(_, tokens)| tokens).sum::<u64>()
+            };
+            let everywhere = all.iter().map(|(end, _)| until(*end)).max().unwrap();
+            for together in [1, 100, 1000, usize::MAX] {
                 assert_eq!(most_within(&requests, together), everywhere, "{together}");
             }
         }

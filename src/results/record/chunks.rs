@@ -247,6 +247,8 @@ impl Chunks {
             before: None,
             nth: 0,
             text: 0,
+            ready: [NOTHING; TOGETHER],
+            left: 0,
         }
     }
 
@@ -318,6 +320,15 @@ fn text_of(chunk: Chunk) -> usize {
     }
 }
 
+/// So many events are unpacked together.
+const TOGETHER: usize = 32;
+const NOTHING: Chunk = Chunk {
+    at_ns: 0,
+    kind: ChunkKind::Answer,
+    tokens: None,
+    bytes: 0,
+};
+
 /// Reads events one after another.
 #[derive(Debug)]
 pub struct Iter<'c> {
@@ -329,18 +340,21 @@ pub struct Iter<'c> {
     buffer: Vec<u8>,
     is_read: bool,
     before: Option<Chunk>,
+    /// How many were unpacked, and bytes of text in them.
     nth: usize,
-    /// Bytes of text so far.
     text: usize,
+    /// The last of these, and how many of them are still to be given out.
+    ready: [Chunk; TOGETHER],
+    left: usize,
 }
 
-impl Iterator for Iter<'_> {
-    type Item = Chunk;
-
-    fn next(&mut self) -> Option<Chunk> {
+impl Iter<'_> {
+    /// Unpacks more events, to the end of those that are ready; how many.
+    fn unpack(&mut self) -> usize {
         let packed = &self.chunks.events.bytes;
+        let elsewhere = packed.blocks();
+        let mut count = 0;
         loop {
-            let elsewhere = packed.blocks();
             if self.block < elsewhere && !self.is_read {
                 packed.read(self.block, &mut self.buffer);
                 self.is_read = true;
@@ -350,22 +364,39 @@ impl Iterator for Iter<'_> {
             } else {
                 packed.here()
             };
-            if let Some((chunk, length)) = unpack(&block[self.at..], self.before) {
-                self.at += length;
+            let mut rest = &block[self.at..];
+            while count < TOGETHER
+                && let Some(chunk) = unpack(&mut rest, self.before)
+            {
                 self.before = Some(chunk);
-                self.nth += 1;
                 self.text += text_of(chunk);
-                return Some(self.chunks.seen(chunk, self.nth - 1, self.text));
+                self.ready[count] = self.chunks.seen(chunk, self.nth, self.text);
+                (self.nth, count) = (self.nth + 1, count + 1);
             }
-            if self.block == elsewhere {
-                return None;
+            self.at = block.len() - rest.len();
+            if count == TOGETHER || self.block == elsewhere {
+                self.ready[..count].reverse();
+                return count;
             }
             (self.block, self.at, self.is_read) = (self.block + 1, 0, false);
         }
     }
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Chunk;
+
+    #[inline]
+    fn next(&mut self) -> Option<Chunk> {
+        if self.left == 0 {
+            self.left = self.unpack();
+        }
+        self.left = self.left.checked_sub(1)?;
+        Some(self.ready[self.left])
+    }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.chunks.len().saturating_sub(self.nth);
+        let left = self.chunks.len().saturating_sub(self.nth) + self.left;
         (0, Some(left))
     }
 }
@@ -475,7 +506,9 @@ fn pack(bytes: &mut Vec<u8>, chunk: Chunk, before: Option<Chunk>) {
     }
 }
 
-fn unpack(bytes: &[u8], before: Option<Chunk>) -> Option<(Chunk, usize)> {
+/// Takes an event off the front; `None`, and nothing taken, where it does not end.
+#[inline]
+fn unpack(bytes: &mut &[u8], before: Option<Chunk>) -> Option<Chunk> {
     let (at_ns, tokens, length) =
         before.map_or((0, None, 0), |before| (before.at_ns, before.tokens, before.bytes));
     let (first, mut rest) = bytes.split_first()?;
@@ -493,13 +526,13 @@ fn unpack(bytes: &[u8], before: Option<Chunk>) -> Option<(Chunk, usize)> {
         0 => length,
         _ => u32::try_from(take(&mut rest)?).ok()?,
     };
-    let chunk = Chunk {
+    *bytes = rest;
+    Some(Chunk {
         at_ns,
         kind: KINDS[usize::from(first & 3)],
         tokens,
         bytes: length,
-    };
-    Some((chunk, bytes.len() - rest.len()))
+    })
 }
 
 /// A number in groups of seven bits, the low ones first.
@@ -511,7 +544,28 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
+#[inline]
 fn take(bytes: &mut &[u8]) -> Option<u64> {
+    // Most numbers end within eight bytes, of which all groups are put together at once.
+    let Some(next) = bytes.first_chunk() else {
+        return take_long(bytes);
+    };
+    let next = u64::from_le_bytes(*next);
+    let ends = !next & 0x8080_8080_8080_8080;
+    if ends == 0 {
+        return take_long(bytes);
+    }
+    *bytes = &bytes[ends.trailing_zeros() as usize / 8 + 1..];
+    // Everything up to the first end.
+    let groups = next & (ends ^ (ends - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
+    let pairs = groups & 0x007f_007f_007f_007f | (groups & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    Some(fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4)
+}
+
+/// The same for a number of any length, a group at a time.
+#[cold]
+fn take_long(bytes: &mut &[u8]) -> Option<u64> {
     let (mut number, mut shift) = (0u64, 0);
     loop {
         let (byte, rest) = bytes.split_first()?;
@@ -548,6 +602,27 @@ mod tests {
                 tokens,
                 bytes,
             })
+    }
+
+    #[test]
+    fn numbers_of_any_length_are_read_with_and_without_others_after_them() {
+        for bits in 0..64 {
+            for number in [
+                (1u64 << bits) - 1,
+                1 << bits,
+                0xa5a5_a5a5_a5a5_a5a5 >> bits,
+                u64::MAX >> bits,
+            ] {
+                for after in [0, 1, 7, 20] {
+                    let mut bytes = Vec::new();
+                    put(&mut bytes, number);
+                    bytes.extend(vec![0xff; after]);
+                    let mut rest = &bytes[..];
+                    assert_eq!((take(&mut rest), rest.len()), (Some(number), after));
+                }
+            }
+        }
+        assert_eq!(take(&mut &[0x80; 9][..]), None, "it does not end");
     }
 
     proptest! {
