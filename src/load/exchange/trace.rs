@@ -38,7 +38,8 @@ struct Lines {
 }
 
 impl Lines {
-    fn keep(&mut self, line: Line<'_>, at: Moment, decoder: &mut Decoder, zero: Moment) {
+    /// Takes a line. Where `at_once`, it is parsed now, and the next that differs from it in its text alone need not be.
+    fn keep(&mut self, line: Line<'_>, at: Moment, decoder: &mut Decoder, zero: Moment, at_once: bool) {
         self.last = Some(at);
         let (kind, line) = match line {
             Line::Done => {
@@ -57,8 +58,13 @@ impl Lines {
             LineKind::Plain => self.plain_bytes += line.len(),
         }
         // Lines are read in order: one that is known must not overtake those that wait.
-        if self.marks.is_empty() && kind == LineKind::Event && decoder.push_known(line, nanos(at, zero)) {
-            return;
+        if self.marks.is_empty() {
+            if kind == LineKind::Event && decoder.push_known(line, nanos(at, zero)) {
+                return;
+            }
+            if at_once {
+                return decoder.push(kind, line, nanos(at, zero));
+            }
         }
         self.bytes.extend_from_slice(line);
         self.marks.push((self.bytes.len(), at, kind));
@@ -226,13 +232,15 @@ impl Trace {
 
     fn scan(&mut self, body: &[u8], at: Moment) -> Result<(), Ending> {
         let mut rest = body;
+        // Parsing delays no moment that the kernel takes.
+        let at_once = self.stamp == Some(Stamp::Kernel);
         // What follows `[DONE]` belongs to no answer.
         while !self.lines.is_done {
             let line = self.scanner.next(&mut rest);
             let Some(line) = line.map_err(|huge| failed(Class::HugeLine, huge))? else {
                 break;
             };
-            self.lines.keep(line, at, &mut self.decoder, self.zero);
+            self.lines.keep(line, at, &mut self.decoder, self.zero, at_once);
             if self.lines.plain_bytes > self.bounds.line_bytes {
                 let limit = self.bounds.line_bytes;
                 let message = format!("an answer that is no stream of events exceeds {limit} bytes");
@@ -265,7 +273,7 @@ impl Trace {
             && let Some(line) = self.scanner.finish()
         {
             self.lines
-                .keep(line, self.last_read, &mut self.decoder, self.zero);
+                .keep(line, self.last_read, &mut self.decoder, self.zero, false);
         }
         self.lines.fold(&mut self.decoder, self.zero);
         let status = self.status();
