@@ -163,6 +163,11 @@ impl<'a> Course<'a> {
             stop,
             ..
         } = self.order;
+        // Models may come to a server that runs: which it lists is held against the first measurement's list.
+        self.reference.get_or_insert_with(|| EngineFacts {
+            models: Vec::new(),
+            ..store::redacted(ready.facts.clone(), &job.host.redactor)
+        });
         let mut log_from = 0;
         let mut unverified = Vec::new();
         let (mut failed, mut is_spent, mut kept) = (None, false, Ok(()));
@@ -258,16 +263,18 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Notes what an engine tells of itself otherwise than at the first finished measurement of its launch.
+    /// Notes what an engine tells of itself otherwise than before the first finished measurement of its launch.
     fn check_engine(&mut self, summary: &mut Summary) {
         if summary.ending != Ending::Done {
             return;
         }
         // What was read from disk lacks secrets.
         let told = store::redacted(summary.engine.clone(), &self.order.job.host.redactor);
-        match &self.reference {
-            Some(reference) => summary.engine_changes = engine_change::changes(reference, &told),
-            None => self.reference = Some(told),
+        if let Some(reference) = &mut self.reference {
+            summary.engine_changes = engine_change::changes(reference, &told);
+            if reference.models.is_empty() {
+                reference.models = told.models;
+            }
         }
     }
 

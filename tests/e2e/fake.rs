@@ -131,6 +131,8 @@ pub struct Conduct {
     pub answer: fn(&Asked, &mut Answer),
     /// The model that it lists once it has read so many requests.
     pub model: fn(u64) -> &'static str,
+    /// The longest sequence of tokens that it tells of then.
+    pub length: fn(u64) -> u32,
     /// Its metrics, once it has answered so many requests; none where it has no such page.
     pub metrics: Option<fn(u64) -> String>,
 }
@@ -143,6 +145,7 @@ impl Conduct {
             itl: Duration::from_millis(itl),
             answer: |_, _| {},
             model: |_| "m",
+            length: |_| 4096,
             metrics: None,
         }
     }
@@ -210,8 +213,8 @@ fn serve(mut stream: TcpStream, conduct: &Conduct, requests: &AtomicU64) -> std:
     match (path, conduct.metrics) {
         ("/health", _) => plain(&mut stream, 200, "text/plain", "ok"),
         ("/v1/models", _) => {
-            let models =
-                json!({"object": "list", "data": [{"id": (conduct.model)(count), "object": "model"}]});
+            let model = json!({"id": (conduct.model)(count), "object": "model", "max_model_len": (conduct.length)(count)});
+            let models = json!({"object": "list", "data": [model]});
             plain(&mut stream, 200, "application/json", &models.to_string())
         }
         ("/metrics", Some(metrics)) => plain(&mut stream, 200, "text/plain", &metrics(count)),

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use matrix::results::record::validity::{Code, Verdict};
 use serde_json::Value;
 
 use crate::fake::{Answer, Asked, Conduct, Fake, WORDS};
@@ -229,6 +231,20 @@ fn situations() -> Vec<Situation> {
                 event.text = WORDS[word % WORDS.len()].to_owned();
             }
         }),
+        // A third of the prompts are near enough to one that was answered before.
+        lies(
+            "answers-from-a-cache",
+            "answers-degenerate",
+            MARKED,
+            |asked, answer| {
+                if asked.number % 3 == 0 {
+                    for (place, event) in answer.events.iter_mut().enumerate() {
+                        event.text = WORDS[place * place % 31 % WORDS.len()].to_owned();
+                        event.after /= 2;
+                    }
+                }
+            },
+        ),
         // Three of four answers come from another model, and quickly.
         lies("falls-back", "wrong-model", INVALID, |asked, answer| {
             if asked.number % 4 != 0 {
@@ -247,6 +263,15 @@ fn situations() -> Vec<Situation> {
             may_have_ratio: false,
             conduct: Conduct {
                 model: |requests| if requests > 8 { "m-small" } else { "m" },
+                ..Conduct::at(5, 1)
+            },
+        },
+        Situation {
+            name: "is-replaced",
+            code: "engine-changed",
+            may_have_ratio: false,
+            conduct: Conduct {
+                length: |requests| if requests > 8 { 8192 } else { 4096 },
                 ..Conduct::at(5, 1)
             },
         },
@@ -527,4 +552,44 @@ fn a_server_that_keeps_its_answers_is_unproven() {
     assert_eq!(row["is_best"], false, "{row:#}");
     assert_ne!(row["ratio"]["standing"], "better", "{row:#}");
     assert!(ran.stdout.contains(" keeping [suspect]"), "{}", ran.stdout);
+}
+
+/// A load balancer asks the page of another server each time: nothing began anew, and what the pages count is no evidence.
+#[test]
+fn pages_of_several_servers_in_turn_are_no_restart() {
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    let fake = Fake::start(Conduct {
+        metrics: Some(|requests| {
+            let other = ASKED.fetch_add(1, Ordering::Relaxed) % 2;
+            format!(
+                "vllm:generation_tokens_total {}\n",
+                100_000 * other + 31 * requests
+            )
+        }),
+        ..Conduct::at(20, 24)
+    });
+    let bench = Bench::of(&format!(
+        "name: t\nengines:\n  - attach: {{ as: balanced, url: \"{}\" }}\nmodels:\n  - m: {{ tokenizer: data/tokenizer.json }}\nscenarios:\n{}datasets: {{ sharegpt: data/conversations.json }}\n{BOUNDS}",
+        fake.url(),
+        LOAD.replace("concurrency: 8", "concurrency: 2")
+    ));
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    assert_eq!(run.summaries.len(), 1);
+    for summary in &run.summaries {
+        let validity = summary.validity.as_ref().expect("it was judged");
+        let mixed = validity
+            .reasons
+            .iter()
+            .find(|reason| reason.code == Code::MetricsMixed);
+        let mixed = mixed.unwrap_or_else(|| panic!("{validity:?}"));
+        assert_eq!(mixed.weight, Verdict::Valid);
+        assert!(mixed.measured.contains("generation_tokens"), "{mixed:?}");
+        assert!(
+            !validity
+                .reasons
+                .iter()
+                .any(|reason| reason.code == Code::EngineRestarted)
+        );
+    }
 }

@@ -247,6 +247,8 @@ mod tests {
             clock_mhz: None,
             capped_share: None,
             one_token_share: None,
+            loop_share: None,
+            canned_share: None,
             tokens_per_counted: None,
             tokens_per_event: None,
             attached: false,

@@ -25,6 +25,9 @@ const TOKENS: u64 = 1_000;
 /// The fewest answers of which a share is told.
 const ANSWERS: u32 = 8;
 
+/// The same of kinds of which sound engines give many, so that the shares of few answers differ by chance.
+const MANY_ANSWERS: u32 = 100;
+
 /// What is known of a cell's measurements together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Conditions {
@@ -34,6 +37,10 @@ pub struct Conditions {
     pub capped_share: Option<f64>,
     /// The share of answers that are one token over and over.
     pub one_token_share: Option<f64>,
+    /// The share of answers that are a loop of a few tokens.
+    pub loop_share: Option<f64>,
+    /// The share of answers that are the same text as that to another prompt.
+    pub canned_share: Option<f64>,
     /// Output tokens by the server's count for each one of ours.
     pub tokens_per_counted: Option<f64>,
     /// Output tokens by the server's count in an event.
@@ -64,10 +71,12 @@ impl Conditions {
             let is_busy = gpu.busy_samples > 0;
             is_busy.then(|| gpu.throttled.get("power").copied().unwrap_or(0.0))
         };
-        let (mut one_token, mut read) = (0, 0);
+        let [mut one_token, mut loops, mut canned, mut read] = [0; 4];
         let [mut reported, mut counted, mut events] = [0; 3];
         for answers in summaries.iter().filter_map(|summary| summary.answers.as_ref()) {
             one_token += answers.one_token;
+            loops += answers.loops;
+            canned += answers.canned;
             read += answers.read;
             reported += answers.reported_tokens;
             counted += answers.counted_tokens;
@@ -77,12 +86,15 @@ impl Conditions {
             let is_known = reported.min(counted) >= TOKENS && other > 0;
             is_known.then(|| reported as f64 / other as f64)
         };
+        let share = |count, least| (read >= least).then(|| f64::from(count) / f64::from(read));
         Self {
             clock_mhz: mean(gpus().filter_map(|gpu| gpu.busy_clock_mhz)),
             capped_share: mean(gpus().filter_map(capped)),
             tokens_per_counted: per(counted),
             tokens_per_event: per(events),
-            one_token_share: (read >= ANSWERS).then(|| f64::from(one_token) / f64::from(read)),
+            one_token_share: share(one_token, ANSWERS),
+            loop_share: share(loops, MANY_ANSWERS),
+            canned_share: share(canned, MANY_ANSWERS),
         }
     }
 
@@ -110,6 +122,18 @@ impl Conditions {
                 "answers that are one token over and over",
                 self.one_token_share,
                 other.one_token_share,
+                true,
+            ),
+            (
+                "answers that are a loop of a few tokens",
+                self.loop_share,
+                other.loop_share,
+                true,
+            ),
+            (
+                "answers that are the same text for different prompts",
+                self.canned_share,
+                other.canned_share,
                 true,
             ),
         ];
@@ -183,6 +207,27 @@ mod tests {
                 "answers that are one token over and over"
             ]
         );
+    }
+
+    #[test]
+    fn answers_that_repeat_on_one_side_alone_differ() {
+        let of = |read, loops, canned| {
+            let mut summary =
+                crate::results::store::testing::summary(&crate::results::store::testing::plan().cells[0]);
+            summary.answers = Some(crate::results::record::cell::Answers {
+                read,
+                loops,
+                canned,
+                ..Default::default()
+            });
+            Conditions::of(&[&summary])
+        };
+        let differing = |one: Conditions, other: Conditions| one.differing(&other).len();
+        let usual = of(120, 24, 0);
+        assert_eq!(differing(usual, of(120, 30, 20)), 0);
+        assert_eq!(differing(usual, of(120, 60, 0)), 1, "loops");
+        assert_eq!(differing(usual, of(120, 24, 40)), 1, "the same texts");
+        assert_eq!(differing(usual, of(20, 16, 16)), 0, "few answers");
     }
 
     #[test]

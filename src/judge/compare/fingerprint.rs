@@ -220,6 +220,8 @@ const fn conditions(cell: &SideCell) -> Conditions {
         clock_mhz: cell.clock_mhz,
         capped_share: cell.capped_share,
         one_token_share: cell.one_token_share,
+        loop_share: cell.loop_share,
+        canned_share: cell.canned_share,
         tokens_per_counted: cell.tokens_per_counted,
         tokens_per_event: cell.tokens_per_event,
     }

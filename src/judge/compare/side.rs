@@ -116,6 +116,8 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         clock_mhz: conditions.clock_mhz,
         capped_share: conditions.capped_share,
         one_token_share: conditions.one_token_share,
+        loop_share: conditions.loop_share,
+        canned_share: conditions.canned_share,
         tokens_per_counted: conditions.tokens_per_counted,
         tokens_per_event: conditions.tokens_per_event,
         devices: launch.gpus().unwrap_or(0),

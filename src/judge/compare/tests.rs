@@ -29,6 +29,8 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
         clock_mhz: None,
         capped_share: None,
         one_token_share: None,
+        loop_share: None,
+        canned_share: None,
         tokens_per_counted: None,
         tokens_per_event: None,
         attached: false,

@@ -94,6 +94,15 @@ fn engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reas
         ));
         return;
     }
+    if !engine.mixed.is_empty() {
+        let measured = format!("counters fell and rose again: {}", engine.mixed.join(", "));
+        reasons.push(found(
+            Code::MetricsMixed,
+            measured,
+            Some("counters only grow".to_owned()),
+        ));
+        return;
+    }
     // Those of a search are of all its points together.
     if evidence.summary.search.is_some() {
         return;

@@ -762,6 +762,15 @@ fn unknown_ends(responses: &Responses<'_>) -> Option<Reason> {
 /// Whether an answer is one of a kind.
 type IsIts = fn(&Request) -> bool;
 
+/// When a small share of answers of a kind is named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    /// In each case.
+    Always,
+    /// Where their tokens come faster than those of the others.
+    IfQuick,
+}
+
 /// Weights that went to NaN, or a kernel that returns nothing, answer with one token all the time, and quickly; a server that sends the
 /// prompt back computes nothing at all.
 fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
@@ -769,18 +778,17 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     let is_one_token: IsIts = |request| request.uniform.is_some_and(|share| share >= ONE_TOKEN);
     let is_echo: IsIts = |request| request.uniform.is_some() && request.echoes_prompt;
     // Short ones may rightly be the same: a class, a refusal.
-    let canned = || responses.completed().filter(|request| request.is_canned);
-    let is_long = |request: &&Request| request.counted_tokens.is_some_and(|tokens| tokens >= LONG);
-    let weight_of_canned = match 2 * canned().filter(is_long).count() >= canned().count() {
-        true => Verdict::Invalid,
-        false => Verdict::Suspect,
-    };
-    // Where single answers are told apart, a small share of them is named too.
-    let kinds: [(_, _, Option<IsIts>, _, _, _); 4] = [
+    let is_long: IsIts =
+        |request| request.is_canned && request.counted_tokens.is_some_and(|tokens| tokens >= LONG);
+    let canned = responses.completed().filter(|request| request.is_canned);
+    let long = responses.completed().filter(|request| is_long(request));
+    let are_long = 2 * long.count() >= canned.count();
+    // Of a kind that has a sign a small share is named too: in each case, or where these answers are quick.
+    let kinds: [(_, _, Option<(IsIts, Named)>, _, _, _); 4] = [
         (
             answers.one_token_share(),
             answers.one_token,
-            Some(is_one_token),
+            Some((is_one_token, Named::Always)),
             "are one token over and over",
             format!(", {} of each", percent(ONE_TOKEN)),
             Verdict::Invalid,
@@ -788,7 +796,7 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
         (
             answers.echo_share(),
             answers.echoes,
-            Some(is_echo),
+            Some((is_echo, Named::Always)),
             "begin with their own prompt",
             String::new(),
             Verdict::Invalid,
@@ -796,10 +804,14 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
         (
             answers.canned_share(),
             answers.canned,
-            None,
+            are_long.then_some((is_long, Named::IfQuick)),
             "are the same text for different prompts",
             String::new(),
-            weight_of_canned,
+            if are_long {
+                Verdict::Invalid
+            } else {
+                Verdict::Suspect
+            },
         ),
         // A small model that may not end comes to this too.
         (
@@ -821,9 +833,11 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
         let bound = format!("{} of the answers{of_each}", percent(bound));
         let mut reason = found(Code::AnswersDegenerate, measured, Some(bound));
         reason.weight = weight;
-        if let Some(is_its) = is_its.filter(|_| share < NONSENSE) {
-            let pace = pace(responses, is_its);
-            let quick = pace.filter(|pace| *pace < QUICK);
+        if let Some((is_its, named)) = is_its.filter(|_| share < NONSENSE) {
+            let quick = pace(responses, is_its).filter(|pace| *pace < QUICK);
+            if quick.is_none() && named == Named::IfQuick {
+                continue;
+            }
             reason.weight = if quick.is_some() {
                 Verdict::Suspect
             } else {

@@ -18,6 +18,15 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
         kv_full_share: full_share(samples, end),
         ..EngineWindow::default()
     };
+    window.mixed = names(samples)
+        .into_iter()
+        .filter(|name| name_of_times(name).is_some() || kind(name) == Some(Kind::Counter))
+        .filter(|name| series(name).takes_turns())
+        .collect();
+    if !window.mixed.is_empty() {
+        window.kv_full_share = None;
+        return Some(window);
+    }
     for name in names(samples) {
         if let Some(times) = name_of_times(&name) {
             let counted = format!("{times}_count");

@@ -46,6 +46,18 @@ impl Series {
         self.0.windows(2).any(|pair| pair[1].1 < pair[0].1)
     }
 
+    /// Whether a counter fell and rose above all that it had been at least twice: it is several counters that are read in turn. One that
+    /// began anew does so once.
+    pub(super) fn takes_turns(&self) -> bool {
+        let (mut most, mut is_below, mut rises) = (f64::NEG_INFINITY, false, 0);
+        for (_, value) in &self.0 {
+            rises += u32::from(is_below && *value >= most);
+            is_below = *value < most;
+            most = most.max(*value);
+        }
+        rises > 1
+    }
+
     /// Value times seconds from 0 to `end`: `None` where it was not told for too long.
     pub(super) fn integral(&self, end: f64) -> Option<f64> {
         let corners = self.corners(end);

@@ -229,6 +229,28 @@ fn an_engine_is_told_by_differences_and_a_fall_is_a_reset() {
         (anew.reset, anew.grown.len()),
         (vec!["generation_tokens".to_owned()], 0)
     );
+    let in_turn = |pages: [f64; 6]| {
+        let samples: Vec<Sample> = pages
+            .into_iter()
+            .enumerate()
+            .map(|(second, value)| {
+                engine(
+                    2.0 * second as f64 - 0.1,
+                    &[("generation_tokens", value), ("prefix_hits", 3.0)],
+                )
+            })
+            .collect();
+        telemetry(&samples, Vec::new(), &about(9.0, &[])).engine.unwrap()
+    };
+    let two = in_turn([500.0, 100.0, 500.0, 300.0, 700.0, 500.0]);
+    assert_eq!(two.mixed, ["generation_tokens"], "pages of two servers");
+    assert_eq!((two.reset.len(), two.grown.len()), (0, 0));
+    let anew = in_turn([500.0, 700.0, 0.0, 600.0, 1200.0, 1800.0]);
+    assert_eq!(
+        (anew.mixed.len(), anew.reset.len()),
+        (0, 1),
+        "one server that began anew"
+    );
     let running = told("running", [0.0, 4.0, 0.0]).gauges["running"];
     assert_eq!(running.max, 4.0);
     assert!(running.mean > 1.5 && running.mean < 2.5);

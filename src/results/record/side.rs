@@ -82,6 +82,12 @@ pub struct SideCell {
     /// The share of answers that are one token over and over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_token_share: Option<f64>,
+    /// The share of answers that are a loop of a few tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loop_share: Option<f64>,
+    /// The share of answers that are the same text as that to another prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canned_share: Option<f64>,
     /// Output tokens by the server's count for each one of ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_counted: Option<f64>,

@@ -168,6 +168,10 @@ pub struct EngineWindow {
     pub kv_full_share: Option<f64>,
     /// Counters that fell: the engine began anew.
     pub reset: Vec<String>,
+    /// Counters that fell and rose above what they had been, again and again: several servers tell in turn, and nothing that was counted is
+    /// known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mixed: Vec<String>,
 }
 
 /// The host over the window.

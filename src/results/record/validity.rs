@@ -254,7 +254,9 @@ pub enum Code {
     NumaRemote,
     /// The engine began anew within the window.
     EngineRestarted,
-    /// The engine tells of itself otherwise than at an earlier measurement of the run.
+    /// The engine's page of metrics is that of several servers in turn.
+    MetricsMixed,
+    /// The engine tells of itself otherwise than earlier in the run.
     EngineChanged,
     /// The engine says that it serves another model.
     WrongModel,
@@ -349,6 +351,7 @@ impl Code {
         Self::PcieDowntrained,
         Self::NumaRemote,
         Self::EngineRestarted,
+        Self::MetricsMixed,
         Self::EngineChanged,
         Self::WrongModel,
         Self::WrongPrecision,
@@ -402,6 +405,7 @@ impl Code {
             Self::PcieDowntrained => "pcie-downtrained",
             Self::NumaRemote => "numa-remote",
             Self::EngineRestarted => "engine-restarted",
+            Self::MetricsMixed => "metrics-mixed",
             Self::EngineChanged => "engine-changed",
             Self::WrongModel => "wrong-model",
             Self::WrongPrecision => "wrong-precision",
