@@ -468,7 +468,9 @@ impl Round {
         let is_flooded = self.inner.reading.late.is_flooded(since_start);
         let pause = self.gaps.pause(self.running, typical, is_flooded);
         let pause = pause.filter(|_| self.naps && is_whole && haul.bytes < PLENTY);
-        self.next_look = pause.map_or(began, |pause| began.plus(pause));
+        // In a flood a look takes as long as a pause, and one that counts from its beginning would leave the sender little time.
+        let from = if is_flooded { clock::now() } else { began };
+        self.next_look = pause.map_or(began, |pause| from.plus(pause));
         if haul.bytes > 0 {
             self.longest_pass = self.longest_pass.max(clock::now().since(began));
         }
