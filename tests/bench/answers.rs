@@ -183,6 +183,32 @@ fn a_report_of_no_tokens_is_held_against_the_text() {
     );
 }
 
+/// Some servers send a usage of zeros with each event, or repeat the first one; the last one counts.
+#[test]
+fn counts_within_an_answer_that_its_end_contradicts_are_none() {
+    for within in [0, 1] {
+        let event = |word: &str| {
+            let usage = json!({"prompt_tokens": 4, "completion_tokens": within, "total_tokens": 4 + within});
+            let event =
+                json!({"choices": [{"index": 0, "text": word, "finish_reason": null}], "usage": usage});
+            format!("data: {event}")
+        };
+        let end = json!({
+            "choices": [{"index": 0, "text": "", "finish_reason": "length"}],
+            "usage": {"prompt_tokens": 4, "completion_tokens": 4, "total_tokens": 8},
+        });
+        let mut lines: Vec<String> = [" one", " two", " three", " four"].map(event).to_vec();
+        lines.extend([format!("data: {end}"), "data: [DONE]".to_owned()]);
+        let (ran, line) = bench(
+            "vllm",
+            serve([streamed(&lines), b"0\r\n\r\n".to_vec()].concat(), false),
+            &[],
+        );
+        assert_eq!(line["total_output_tokens"], 16, "{within}: {}", ran.stderr);
+        assert_eq!(line["matrix"]["figures"]["output_tokens"], 16.0, "{within}");
+    }
+}
+
 #[test]
 fn a_redirect_and_the_words_of_a_refusal_are_told() {
     let location = "Location: http://127.0.0.1:9/elsewhere\r\n";

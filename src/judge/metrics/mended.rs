@@ -79,10 +79,16 @@ fn mend(request: &Request, protocol: Protocol) -> Request {
     let tokens = generated_tokens(request);
     // `/generate` of a server that does not count in every event: then each event is a gap, as elsewhere.
     let spread = protocol == Protocol::SglangNative && !request.chunks.are_counted();
+    // Counts within an answer that its last count contradicts are none: some servers send a usage of zeros with each event.
+    let is_contradicted =
+        protocol != Protocol::SglangNative && request.chunks.last_tokens().is_some_and(|last| last != tokens);
     let mut usage = request.usage.unwrap_or_default();
     usage.completion = Some(tokens);
     Request {
-        chunks: request.chunks.as_answers(spread),
+        chunks: match is_contradicted {
+            true => request.chunks.as_uncounted_answers(),
+            false => request.chunks.as_answers(spread),
+        },
         asked_tokens: tokens,
         usage: Some(usage),
         failure: None,

@@ -170,6 +170,11 @@ fn figures_of(requests: &[Request], basis: &Basis, set: Set) -> Figures {
     }
 }
 
+/// TPOT of a request under the definitions of `matrix`, in milliseconds, where it has one.
+pub fn tpot_ms(request: &Request) -> Option<f64> {
+    latency::Times::of(request).tpot
+}
+
 /// A figure by its metric.
 pub fn figure(figures: &Figures, metric: Metric) -> Option<f64> {
     figures.get(&metric.name()).copied().flatten()

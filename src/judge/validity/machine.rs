@@ -95,7 +95,7 @@ fn engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reas
         return;
     }
     if !engine.mixed.is_empty() {
-        let measured = format!("counters fell and rose again: {}", engine.mixed.join(", "));
+        let measured = format!("counters fell, and not to zero: {}", engine.mixed.join(", "));
         reasons.push(found(
             Code::MetricsMixed,
             measured,

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{found, percent};
+use crate::judge::metrics;
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
@@ -26,6 +27,9 @@ const REPEATED: f64 = 0.05;
 
 /// Answers that are one token and whose tokens take less than this share of the time of those of the others were not computed as those were.
 const QUICK: f64 = 0.8;
+
+/// Fewer answers that are quick by chance are not named.
+const FEW: usize = 5;
 
 /// The share of prompts or answers that may lie outside of a bound.
 const STRAY: f64 = 0.01;
@@ -804,7 +808,7 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
         (
             answers.canned_share(),
             answers.canned,
-            are_long.then_some((is_long, Named::IfQuick)),
+            Some((is_long, Named::IfQuick)),
             "are the same text for different prompts",
             String::new(),
             if are_long {
@@ -829,13 +833,17 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
             continue;
         };
         let bound = if share >= NONSENSE { NONSENSE } else { REPEATED };
+        let few = |is_its: IsIts| {
+            let its = responses.completed().filter(|request| is_its(request)).count();
+            its < FEW || (its as f64) < REPEATED * f64::from(answers.read)
+        };
         let measured = format!("{count} of {} answers ({}) {what}", answers.read, percent(share));
         let bound = format!("{} of the answers{of_each}", percent(bound));
         let mut reason = found(Code::AnswersDegenerate, measured, Some(bound));
         reason.weight = weight;
         if let Some((is_its, named)) = is_its.filter(|_| share < NONSENSE) {
             let quick = pace(responses, is_its).filter(|pace| *pace < QUICK);
-            if quick.is_none() && named == Named::IfQuick {
+            if named == Named::IfQuick && (quick.is_none() || few(is_its)) {
                 continue;
             }
             reason.weight = if quick.is_some() {
@@ -855,20 +863,21 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// The median time of a token of some answers, relative to that of all others; `None` without either.
+/// The time of a token of the quickest quarter of some answers, relative to that of all others; `None` without either. A cache gives out again
+/// what it has seen, so that half of the answers that are alike may have been computed.
 fn pace(responses: &Responses<'_>, is_its: IsIts) -> Option<f64> {
-    let of_token = |request: &Request| {
-        let (first, last) = (request.chunks.first()?, request.chunks.last()?);
-        let further = reported_tokens(request)?
-            .checked_sub(1)
-            .filter(|count| *count > 0)?;
-        Some(last.at_ns.saturating_sub(first.at_ns) as f64 / f64::from(further))
+    // An answer that came at one moment has no TPOT.
+    let whole = |request: &Request| {
+        let took = request.chunks.last()?.at_ns.saturating_sub(request.sent_ns?);
+        let tokens = reported_tokens(request).filter(|tokens| *tokens > 0)?;
+        Some(took as f64 / 1e6 / f64::from(tokens))
     };
-    let median = |wanted: bool| {
+    let of_token = |request: &Request| metrics::tpot_ms(request).or_else(|| whole(request));
+    let quarter = |wanted: bool| {
         let chosen = responses.completed().filter(|request| is_its(request) == wanted);
         let mut times: Vec<f64> = chosen.filter_map(of_token).collect();
         times.sort_by(f64::total_cmp);
-        times.get(times.len() / 2).copied()
+        times.get(times.len() / 4).copied()
     };
-    Some(median(true)? / median(false).filter(|time| *time > 0.0)?)
+    Some(quarter(true)? / quarter(false).filter(|time| *time > 0.0)?)
 }

@@ -801,3 +801,68 @@ fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
         [Code::NeverSteady]
     );
 }
+
+/// What is found of a hundred answers that are the same text for different prompts, or not: each of so many tokens, so many in an event.
+fn degenerate_of(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(String, Verdict)> {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::matrix::plan::Plan = serde_json::from_str(plan).unwrap();
+    let of = |nth: u64| {
+        let (is_canned, tokens, token_ms, in_event) = answer(nth);
+        let sent = nth * 500_000_000;
+        let events = tokens.div_ceil(in_event);
+        let at = |event: u64| sent + ((20.0 + token_ms * (event * in_event) as f64) * 1e6) as u64;
+        let chunks: Vec<_> = (0..events)
+            .map(|event| serde_json::json!([at(event), "a", ((event + 1) * in_event).min(tokens), 4]))
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "index": nth, "prompt_tokens": 100, "asked_tokens": tokens, "due_ns": sent, "sent_ns": sent, "end_ns": at(events),
+            "chunks": chunks, "counted_tokens": tokens, "uniform": 0.1, "is_canned": is_canned, "finish": "length",
+            "usage": { "prompt": 100, "completion": tokens },
+        }))
+        .unwrap()
+    };
+    let requests: Vec<Request> = (0..100).map(of).collect();
+    let mut scenario = plan.cells[0].scenario.clone();
+    scenario.stop_at_eos = true;
+    let reasons = of_responses(&Responses {
+        requests: &requests,
+        scenario: &scenario,
+        model: "m",
+        listed: &[],
+        protocol: Protocol::Completions,
+        is_simulated: false,
+        bounds: &Bounds::default(),
+    });
+    let found = reasons
+        .into_iter()
+        .find(|reason| reason.code == Code::AnswersDegenerate);
+    found.map(|reason| (reason.measured, reason.weight))
+}
+
+#[test]
+fn answers_from_a_cache_are_found_by_their_pace_and_honest_ones_that_are_alike_are_not() {
+    // Of each pair one was computed, and given out again at once.
+    let from_cache =
+        degenerate_of(|nth| (nth < 20, 40, if nth % 2 == 0 && nth < 20 { 0.5 } else { 10.0 }, 1));
+    let (measured, weight) = from_cache.expect("ten of a hundred are quick");
+    assert!(
+        measured.contains("20 of 100") && weight == Verdict::Suspect,
+        "{measured}"
+    );
+    // All of an answer at one moment.
+    let at_once = degenerate_of(|nth| (nth < 20, 40, if nth < 20 { 0.0 } else { 10.0 }, 1));
+    assert!(at_once.is_some());
+    // Beside classes and refusals that are short.
+    let beside = degenerate_of(|nth| match nth {
+        0..13 => (true, 40, 0.5, 1),
+        13..45 => (true, 8, 10.0, 1),
+        _ => (false, 40, 10.0, 1),
+    });
+    assert!(beside.is_some());
+    for in_event in [1, 4, 8, 16] {
+        let refusals = degenerate_of(|nth| (nth < 20, if nth < 20 { 18 } else { 120 }, 10.0, in_event));
+        assert_eq!(refusals, None, "{in_event} tokens in an event");
+    }
+    let few = degenerate_of(|nth| (nth < 4, 40, if nth < 4 { 0.5 } else { 10.0 }, 1));
+    assert_eq!(few, None);
+}

@@ -18,12 +18,11 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
         kv_full_share: full_share(samples, end),
         ..EngineWindow::default()
     };
-    window.mixed = names(samples)
-        .into_iter()
-        .filter(|name| name_of_times(name).is_some() || kind(name) == Some(Kind::Counter))
-        .filter(|name| series(name).takes_turns())
-        .collect();
-    if !window.mixed.is_empty() {
+    let is_counter = |name: &String| name_of_times(name).is_some() || kind(name) == Some(Kind::Counter);
+    let mut fell = names(samples);
+    fell.retain(|name| is_counter(name) && series(name).falls());
+    if !fell.is_empty() && fell.iter().all(|name| series(name).takes_turns()) {
+        window.mixed = fell.into_iter().collect();
         window.kv_full_share = None;
         return Some(window);
     }

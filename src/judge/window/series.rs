@@ -46,16 +46,19 @@ impl Series {
         self.0.windows(2).any(|pair| pair[1].1 < pair[0].1)
     }
 
-    /// Whether a counter fell and rose above all that it had been at least twice: it is several counters that are read in turn. One that
-    /// began anew does so once.
+    /// Whether a counter that falls is several that are read in turn: it fell to more than half of what it had been, or came back from less
+    /// than half at once, twice. One that began anew begins at zero, and grows from there.
     pub(super) fn takes_turns(&self) -> bool {
-        let (mut most, mut is_below, mut rises) = (f64::NEG_INFINITY, false, 0);
+        let (mut most, mut before, mut returns) = (0.0, 0.0, 0);
         for (_, value) in &self.0 {
-            rises += u32::from(is_below && *value >= most);
-            is_below = *value < most;
-            most = most.max(*value);
+            if *value < before && *value > most / 2.0 {
+                return true;
+            }
+            returns += u32::from(before < most / 2.0 && *value >= most);
+            most = value.max(most);
+            before = *value;
         }
-        rises > 1
+        returns > 1
     }
 
     /// Value times seconds from 0 to `end`: `None` where it was not told for too long.

@@ -245,12 +245,30 @@ fn an_engine_is_told_by_differences_and_a_fall_is_a_reset() {
     let two = in_turn([500.0, 100.0, 500.0, 300.0, 700.0, 500.0]);
     assert_eq!(two.mixed, ["generation_tokens"], "pages of two servers");
     assert_eq!((two.reset.len(), two.grown.len()), (0, 0));
-    let anew = in_turn([500.0, 700.0, 0.0, 600.0, 1200.0, 1800.0]);
+    let alike = in_turn([500.0, 700.0, 900.0, 1100.0, 1300.0, 1280.0]);
     assert_eq!(
-        (anew.mixed.len(), anew.reset.len()),
-        (0, 1),
-        "one server that began anew"
+        (alike.mixed.len(), alike.reset.len()),
+        (1, 0),
+        "two of the same load"
     );
+    let unlike = in_turn([9500.0, 100.0, 9700.0, 300.0, 9900.0, 500.0]);
+    assert_eq!(
+        (unlike.mixed.len(), unlike.reset.len()),
+        (1, 0),
+        "a new one and an old one"
+    );
+    for anew in [
+        [500.0, 700.0, 0.0, 600.0, 1200.0, 1800.0],
+        [500.0, 700.0, 0.0, 300.0, 600.0, 900.0],
+        [100.0, 10.0, 80.0, 150.0, 10.0, 200.0],
+    ] {
+        let window = in_turn(anew);
+        assert_eq!(
+            (window.mixed.len(), window.reset.len()),
+            (0, 1),
+            "{anew:?}: it began anew"
+        );
+    }
     let running = told("running", [0.0, 4.0, 0.0]).gauges["running"];
     assert_eq!(running.max, 4.0);
     assert!(running.mean > 1.5 && running.mean < 2.5);

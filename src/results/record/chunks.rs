@@ -152,6 +152,8 @@ enum View {
     Answers,
     /// The same, and each as one more token.
     Spread,
+    /// The same as answers, without what they tell of tokens.
+    Uncounted,
 }
 
 impl Chunks {
@@ -217,7 +219,11 @@ impl Chunks {
 
     /// Whether each tells how many tokens there are so far.
     pub fn are_counted(&self) -> bool {
-        self.view == View::Spread || self.events.counted == self.events.length
+        match self.view {
+            View::Spread => true,
+            View::Uncounted => self.is_empty(),
+            View::Recorded | View::Answers => self.events.counted == self.events.length,
+        }
     }
 
     /// How many tokens there are by the last event that tells.
@@ -225,6 +231,7 @@ impl Chunks {
         match self.view {
             View::Spread => self.last().and_then(|chunk| chunk.tokens),
             View::Recorded | View::Answers => self.events.last_tokens,
+            View::Uncounted => None,
         }
     }
 
@@ -277,6 +284,15 @@ impl Chunks {
         Self { view, ..self.clone() }
     }
 
+    /// The same events with tool calls and thoughts as answers, and without the counts that they bring.
+    #[must_use]
+    pub fn as_uncounted_answers(&self) -> Self {
+        Self {
+            view: View::Uncounted,
+            ..self.clone()
+        }
+    }
+
     /// Changes each of them.
     #[cfg(test)]
     pub(crate) fn edit(&mut self, change: impl Fn(usize, &mut Chunk)) {
@@ -306,6 +322,7 @@ impl View {
             tokens: match self {
                 Self::Spread => u32::try_from(nth + 1).ok(),
                 Self::Recorded | Self::Answers => chunk.tokens,
+                Self::Uncounted => None,
             },
             ..chunk
         }
