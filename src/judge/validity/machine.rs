@@ -95,12 +95,18 @@ fn engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reas
         return;
     }
     if !engine.mixed.is_empty() {
-        let measured = format!("counters fell, and not to zero: {}", engine.mixed.join(", "));
-        reasons.push(found(
+        let (how, weight) = match engine.is_in_turn {
+            true => ("fell and came back", Verdict::Valid),
+            false => ("fell, and not to zero", Verdict::Suspect),
+        };
+        let measured = format!("counters {how}: {}", engine.mixed.join(", "));
+        let mut reason = found(
             Code::MetricsMixed,
             measured,
             Some("counters only grow".to_owned()),
-        ));
+        );
+        reason.weight = weight;
+        reasons.push(reason);
         return;
     }
     // Those of a search are of all its points together.

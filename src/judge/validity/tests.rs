@@ -863,6 +863,12 @@ fn answers_from_a_cache_are_found_by_their_pace_and_honest_ones_that_are_alike_a
         let refusals = degenerate_of(|nth| (nth < 20, if nth < 20 { 18 } else { 120 }, 10.0, in_event));
         assert_eq!(refusals, None, "{in_event} tokens in an event");
     }
+    // Boilerplate is drafted better: three tokens in an event, and two in those of other answers.
+    let drafted = degenerate_of(|nth| match nth < 20 {
+        true => (true, 24, 10.0 / 3.0, 3),
+        false => (false, 120, 5.0, 2),
+    });
+    assert_eq!(drafted, None);
     let few = degenerate_of(|nth| (nth < 4, 40, if nth < 4 { 0.5 } else { 10.0 }, 1));
     assert_eq!(few, None);
 }

@@ -1,6 +1,6 @@
 //! The engine by its own metrics over the window.
 
-use crate::judge::window::series::{Series, is_within, names};
+use crate::judge::window::series::{Fall, Series, is_within, names};
 use crate::matrix::spec::metrics::{Kind, kind};
 use crate::results::record::telemetry::{EngineWindow, Sample};
 
@@ -19,10 +19,14 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
         ..EngineWindow::default()
     };
     let is_counter = |name: &String| name_of_times(name).is_some() || kind(name) == Some(Kind::Counter);
-    let mut fell = names(samples);
-    fell.retain(|name| is_counter(name) && series(name).falls());
-    if !fell.is_empty() && fell.iter().all(|name| series(name).takes_turns()) {
-        window.mixed = fell.into_iter().collect();
+    let fell = names(samples).into_iter().filter(is_counter);
+    let fell: Vec<(String, Fall)> = fell
+        .filter_map(|name| Some((name.clone(), series(&name).fall()?)))
+        .collect();
+    let any = |what: Fall| fell.iter().any(|(_, fall)| *fall == what);
+    if any(Fall::InTurn) || !fell.is_empty() && !any(Fall::Anew) {
+        window.is_in_turn = any(Fall::InTurn);
+        window.mixed = fell.into_iter().map(|(name, _)| name).collect();
         window.kv_full_share = None;
         return Some(window);
     }

@@ -9,6 +9,17 @@ use crate::results::record::telemetry::{Range, Sample};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Series(Vec<(f64, f64)>);
 
+/// Why a counter fell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fall {
+    /// It came back to all that it had been at least twice, from more than half of that or at once: several counters are read in turn.
+    InTurn,
+    /// It fell to less than half of what it had been.
+    Anew,
+    /// It fell by less: several counters, or one part of a sum began anew.
+    Unclear,
+}
+
 impl Series {
     /// The samples that tell a name.
     pub(super) fn of<'s>(samples: impl IntoIterator<Item = &'s Sample>, name: &str) -> Self {
@@ -46,19 +57,30 @@ impl Series {
         self.0.windows(2).any(|pair| pair[1].1 < pair[0].1)
     }
 
-    /// Whether a counter that falls is several that are read in turn: it fell to more than half of what it had been, or came back from less
-    /// than half at once, twice. One that began anew begins at zero, and grows from there.
-    pub(super) fn takes_turns(&self) -> bool {
-        let (mut most, mut before, mut returns) = (0.0, 0.0, 0);
+    /// What a counter that fell may be: one that began anew begins at zero, and grows from there.
+    pub(super) fn fall(&self) -> Option<Fall> {
+        let (mut most, mut lowest, mut before, mut returns) = (0.0f64, f64::INFINITY, 0.0, 0);
+        let (mut falls, mut is_deep) = (false, false);
         for (_, value) in &self.0 {
-            if *value < before && *value > most / 2.0 {
-                return true;
+            falls |= *value < before;
+            is_deep |= *value < before && *value <= most / 2.0;
+            let is_at_once = before < most / 2.0;
+            if before < most && *value >= most && (is_at_once || lowest > most / 2.0) {
+                returns += 1;
             }
-            returns += u32::from(before < most / 2.0 && *value >= most);
+            lowest = if *value >= most {
+                *value
+            } else {
+                lowest.min(*value)
+            };
             most = value.max(most);
             before = *value;
         }
-        returns > 1
+        falls.then_some(match (returns > 1, is_deep) {
+            (true, _) => Fall::InTurn,
+            (false, true) => Fall::Anew,
+            (false, false) => Fall::Unclear,
+        })
     }
 
     /// Value times seconds from 0 to `end`: `None` where it was not told for too long.

@@ -245,16 +245,22 @@ fn an_engine_is_told_by_differences_and_a_fall_is_a_reset() {
     let two = in_turn([500.0, 100.0, 500.0, 300.0, 700.0, 500.0]);
     assert_eq!(two.mixed, ["generation_tokens"], "pages of two servers");
     assert_eq!((two.reset.len(), two.grown.len()), (0, 0));
-    let alike = in_turn([500.0, 700.0, 900.0, 1100.0, 1300.0, 1280.0]);
-    assert_eq!(
-        (alike.mixed.len(), alike.reset.len()),
-        (1, 0),
-        "two of the same load"
-    );
+    let alike = in_turn([500.0, 700.0, 690.0, 900.0, 880.0, 1280.0]);
+    assert!(alike.is_in_turn, "two of the same load");
+    for unclear in [
+        [500.0, 700.0, 900.0, 1100.0, 1300.0, 1280.0],
+        [2000.0, 2100.0, 1600.0, 1900.0, 2200.0, 2500.0],
+    ] {
+        let window = in_turn(unclear);
+        assert_eq!((window.mixed.len(), window.reset.len()), (1, 0), "{unclear:?}");
+        assert!(
+            !window.is_in_turn,
+            "{unclear:?}: one of several workers may have begun anew"
+        );
+    }
     let unlike = in_turn([9500.0, 100.0, 9700.0, 300.0, 9900.0, 500.0]);
-    assert_eq!(
-        (unlike.mixed.len(), unlike.reset.len()),
-        (1, 0),
+    assert!(
+        unlike.is_in_turn && unlike.reset.is_empty(),
         "a new one and an old one"
     );
     for anew in [

@@ -168,10 +168,13 @@ pub struct EngineWindow {
     pub kv_full_share: Option<f64>,
     /// Counters that fell: the engine began anew.
     pub reset: Vec<String>,
-    /// Counters that fell and rose above what they had been, again and again: several servers tell in turn, and nothing that was counted is
-    /// known.
+    /// Counters that fell, and not to where one begins, so that nothing that was counted is known: several servers tell in turn, or a part of
+    /// one began anew.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mixed: Vec<String>,
+    /// Whether they came back again and again, so that it is several servers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_in_turn: bool,
 }
 
 /// The host over the window.
