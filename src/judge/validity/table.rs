@@ -393,7 +393,7 @@ pub const TABLE: &[Entry] = &[
         code: EngineChanged,
         weight: Invalid,
         only: &[],
-        means: "The engine tells of itself otherwise than before or at an earlier measurement of this run: another server answered, or another build of it.",
+        means: "The engine tells of itself otherwise than earlier in this run: another server answered, or another build of it.",
         mend: "Begin a new run, without `--resume`, for the server as it is now: figures of two servers have no mean.",
         bound: "what was told before the first measurement of the same launch, and the list of models after it; where only that list differs, suspect",
         source: "version, model and settings, asked before the first and after every measurement; what only one of both tells, and lists of more than 16 models, are not compared",

@@ -254,7 +254,7 @@ pub enum Code {
     NumaRemote,
     /// The engine began anew within the window.
     EngineRestarted,
-    /// The engine's page of metrics is that of several servers in turn.
+    /// The counters of the engine's page of metrics fell, and not to where one begins.
     MetricsMixed,
     /// The engine tells of itself otherwise than earlier in the run.
     EngineChanged,
