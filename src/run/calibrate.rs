@@ -324,6 +324,10 @@ impl<'a> Yardstick<'a> {
             if driven.lateness.pauses == 0 {
                 return Ok(driven);
             }
+            if self.has_truth {
+                // What it tells only now would be taken for a part of the next load.
+                self.truths(driven.requests.len()).await?;
+            }
             let pause = driven.lateness.longest_pause;
             longest = longest.max(pause);
             tracing::warn!(
