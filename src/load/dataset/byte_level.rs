@@ -62,8 +62,9 @@ impl Spelling {
     }
 
     fn text(&self, ids: &[u32]) -> String {
-        let mut bytes = Vec::with_capacity(ids.len() * 5);
-        for (from, to) in ids.iter().filter_map(|id| self.places[*id as usize]) {
+        let places = || ids.iter().filter_map(|id| self.places[*id as usize]);
+        let mut bytes = Vec::with_capacity(places().map(|(from, to)| (to - from) as usize).sum());
+        for (from, to) in places() {
             bytes.extend_from_slice(&self.bytes[from as usize..to as usize]);
         }
         String::from_utf8(bytes)

@@ -12,8 +12,11 @@ use std::thread;
 use super::Item;
 use super::send::{Job, Shared, composed};
 
-/// So many bytes of bodies are made ahead; in tests few, so that they are made both ways.
-pub(super) const AHEAD: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
+/// So many bytes of bodies are made before the load begins, as many requests may be due at once then; in tests few, so that bodies are
+/// made both ways.
+pub(super) const BEFORE: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
+/// So many more are made ahead while it runs.
+const AHEAD: usize = BEFORE / 2;
 
 /// The bodies of a share that were not made before the load began.
 pub(super) struct Bodies {
@@ -25,10 +28,13 @@ pub(super) struct Bodies {
 impl Bodies {
     /// Begins to make those of the jobs that have none.
     pub(super) fn of(jobs: &VecDeque<Job>, shared: &Arc<Shared>) -> Self {
-        let items: Vec<(usize, Item)> = jobs
-            .iter()
-            .filter_map(|job| Some((job.place, (**job.item.as_ref()?).clone())))
-            .collect();
+        let later = || {
+            jobs.iter()
+                .filter_map(|job| Some((job.place, Arc::clone(job.item.as_ref()?))))
+        };
+        // What grows while it is filled takes twice its room for a moment.
+        let mut items = Vec::with_capacity(later().count());
+        items.extend(later());
         // Room is made at once for as many as the channel may hold.
         let mean = jobs.iter().map(|job| job.length).sum::<usize>() / jobs.len().max(1);
         let room = (AHEAD / mean.max(1)).max(1).min(items.len());
@@ -59,7 +65,12 @@ impl Bodies {
     }
 }
 
-fn make(items: &[(usize, Item)], shared: &Shared, next: &AtomicUsize, made: &SyncSender<(usize, Vec<u8>)>) {
+fn make(
+    items: &[(usize, Arc<Item>)],
+    shared: &Shared,
+    next: &AtomicUsize,
+    made: &SyncSender<(usize, Vec<u8>)>,
+) {
     for (place, item) in items {
         if *place < next.load(Ordering::Relaxed) {
             continue;

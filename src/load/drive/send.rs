@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::bodies::{AHEAD, Bodies};
+use super::bodies::{BEFORE, Bodies};
 use super::slots::{Slot, Slots};
 use super::talk::Talk;
 use super::{DriveError, Driven, Item, Load, Progress};
@@ -93,7 +93,7 @@ pub(super) struct Job {
     pub(super) due: Duration,
     pub(super) bytes: Vec<u8>,
     /// What the bytes are made of when its turn comes, where memory is not to hold them until then, and how many they are.
-    pub(super) item: Option<Box<Item>>,
+    pub(super) item: Option<Arc<Item>>,
     pub(super) length: usize,
     /// The conversation that it belongs to.
     pub(super) talk: Option<Box<Talk>>,
@@ -139,9 +139,9 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
             let talk = Talk::begin(&item);
             let length = bytes.len();
             // Each is made once, so that one that cannot be is known now.
-            let (bytes, later) = match held + length <= AHEAD {
+            let (bytes, later) = match held + length <= BEFORE {
                 true => (bytes, None),
-                false => (Vec::new(), Some(Box::new(item.clone()))),
+                false => (Vec::new(), Some(Arc::new(item.clone()))),
             };
             held += bytes.len();
             Ok(Job {
