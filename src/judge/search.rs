@@ -182,6 +182,7 @@ impl Hunt {
                 Next::Over(ending) => ending,
                 Next::Try(_) => SearchEnding::Stopped,
             },
+            reported: None,
         }
     }
 }

@@ -128,7 +128,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     };
     for row in &comparison.rows {
         let cell = labels.name(&row.cell);
-        if row.verdict() != Some(Verdict::Same) {
+        if row.verdict() != Some(Verdict::Same) || row.is_attached {
             say(cell.clone(), format!("{}: {}", row.word(), row.reason()));
         }
         for left in &row.left_out {
@@ -158,7 +158,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     }
     notes.extend(labels.left_out.clone());
     notes.push(format!(
-        "a start of the engine is one observation, a value the geometric mean of its starts; change: candidate relative to baseline with its {:.0} % \
+        "a start of the engine (of a running server, a repeat) is one observation, a value the geometric mean of these; change: candidate relative to baseline with its {:.0} % \
          interval; worse, better: beyond the practical bound of {:.1} % and beyond chance among all metrics; same: the {:.0} % interval lies within \
          the bound; can show: the smallest loss that these starts show nine times of ten",
         LEVEL * 100.0,

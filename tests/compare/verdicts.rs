@@ -120,6 +120,27 @@ fn a_loss_on_a_noisy_host_is_never_called_the_same() {
     }
 }
 
+/// Also where nothing differs: five repeats on one start are no five starts.
+#[test]
+fn every_verdict_on_running_servers_says_that_it_is_of_these() {
+    let steady = [100.0, 100.2, 99.8, 100.1, 99.9];
+    for (share, verdict) in [(1.001, "same"), (0.8, "worse")] {
+        let values = steady.map(|value| share * value);
+        let attached = |version: &str, values: &[f64]| {
+            let mut side = alone(version, values);
+            side["cells"][key(version)]["attached"] = json!(true);
+            side
+        };
+        let told = compared(&attached("1", &steady), &attached("1", &values), None);
+        assert_eq!(told.verdict(), verdict, "{}", told.text);
+        assert!(
+            told.text.contains("for these two running servers only"),
+            "{}",
+            told.text
+        );
+    }
+}
+
 #[test]
 fn two_starts_a_side_are_not_judged_however_much_they_agree() {
     for (first, second) in [

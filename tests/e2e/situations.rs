@@ -298,6 +298,16 @@ fn situations() -> Vec<Situation> {
                 ..Conduct::at(5, 1)
             },
         },
+        // Prompts of others, whose answers are a token each.
+        Situation {
+            name: "reads-for-others-too",
+            code: "tokens-disagree",
+            may_have_ratio: true,
+            conduct: Conduct {
+                metrics: Some(|requests| format!("vllm:prompt_tokens_total {}\n", 1000 * requests)),
+                ..Conduct::at(5, 1)
+            },
+        },
         Situation {
             name: "counts-an-eighth-of-the-prompts",
             code: "prompt-tokens-disagree",
@@ -552,6 +562,50 @@ fn a_server_that_keeps_its_answers_is_unproven() {
     assert_eq!(row["is_best"], false, "{row:#}");
     assert_ne!(row["ratio"]["standing"], "better", "{row:#}");
     assert!(ran.stdout.contains(" keeping [suspect]"), "{}", ran.stdout);
+}
+
+/// What the engine's counters tell is told beside failed requests, and of the points of a search too.
+#[test]
+fn counters_are_held_against_answers_beside_failures_and_in_searches() {
+    let failing = Conduct {
+        answer: |asked, answer| {
+            if asked.number % 10 == 5 {
+                answer.status = 503;
+            }
+        },
+        ..Conduct::at(5, 1)
+    };
+    let cutting = Conduct {
+        metrics: Some(|requests| format!("vllm:prompt_tokens_total {}\n", 4 * requests)),
+        ..failing
+    };
+    let shared = Conduct {
+        metrics: Some(|requests| format!("vllm:generation_tokens_total {}\n", 100 * requests)),
+        ..failing
+    };
+    let (cutting, shared) = (Fake::start(cutting), Fake::start(shared));
+    let search = "  - capacity: { dataset: random-ids, prompts: 64, input_len: 64, output_len: 40, range_ratio: 0.5, tokenize_prompt: true, \
+                  error_share: 0.5, slo: { ttft: 500ms }, search: { by: concurrency, from: 1, to: 2, target: 0.5, prompts: 20 } }\n";
+    let bench = Bench::of(&format!(
+        "name: t\nengines:\n  - attach: {{ as: cutting, url: \"{}\" }}\n  - attach: {{ as: shared, url: \"{}\" }}\nmodels:\n  - m: {{ tokenizer: \
+         data/tokenizer.json }}\nscenarios:\n{}{search}datasets: {{ sharegpt: data/conversations.json }}\n{BOUNDS}",
+        cutting.url(),
+        shared.url(),
+        LOAD.replace("concurrency: 8", "concurrency: 8, error_share: 0.5")
+    ));
+    let ran = bench.run(&[]);
+    let run = bench.finished();
+    assert_eq!(run.summaries.len(), 4, "{}", ran.stdout);
+    for summary in &run.summaries {
+        let code = match summary.launch.to_string().contains("cutting") {
+            true => Code::PromptTokensDisagree,
+            false => Code::TokensDisagree,
+        };
+        let validity = summary.validity.as_ref().expect("it was judged");
+        let told = validity.reasons.iter().find(|reason| reason.code == code);
+        let told = told.unwrap_or_else(|| panic!("{}: {validity:?}", summary.cell));
+        assert!(told.measured.contains("by the engine's counter"), "{told:?}");
+    }
 }
 
 /// A load balancer asks the page of another server each time: nothing began anew, and what the pages count is no evidence.

@@ -4,19 +4,17 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::counters::{FEW_TOKENS, heard};
 use super::responses::{most_report_more, reported_tokens, some_report_more};
-use super::{Evidence, found, percent, untimed};
+use super::{Evidence, counters, found, percent, untimed};
 use crate::judge::metrics::Metric;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
 use crate::results::record::chunks::{AT_ONCE_NS, Chunks};
 use crate::results::record::request::{Request, by_class, is_same_model};
 use crate::results::record::search::SearchEnding;
-use crate::results::record::telemetry::{EngineWindow, Source};
+use crate::results::record::telemetry::EngineWindow;
 use crate::results::record::validity::{Code, Reason, Verdict};
-
-/// Below this many output tokens a difference in counts is an accident.
-const FEW_TOKENS: f64 = 100.0;
 
 /// By which factor the engine's count may lie apart from both our count of the text and the events, which agree then that fewer or more
 /// tokens came.
@@ -74,85 +72,20 @@ fn errors(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// The engine by its own metrics, where these were read on both sides of the window and no counter fell. Those of a search are of all its points
-/// together.
-fn heard<'e>(evidence: &Evidence<'e>) -> Option<&'e EngineWindow> {
-    let telemetry = evidence.summary.telemetry.as_ref()?;
-    let mut sources = telemetry.sources.iter();
-    let is_heard =
-        sources.all(|facts| facts.source != Source::Engine || facts.is_bracketed && facts.trouble.is_none());
-    let engine = telemetry.engine.as_ref();
-    engine.filter(|engine| is_heard && engine.reset.is_empty())
-}
-
-/// The same, where it is of the requests that were kept.
-fn heard_alone<'e>(evidence: &Evidence<'e>) -> Option<&'e EngineWindow> {
-    heard(evidence).filter(|_| evidence.summary.search.is_none())
-}
-
 /// What answers report, what the engine's counters say, what our tokenizer counts.
 fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    let reported: f64 = evidence
-        .requests
-        .iter()
-        .filter_map(|request| request.usage?.completion)
-        .map(f64::from)
-        .sum();
-    let counter = heard_alone(evidence)
-        .filter(|_| reported >= FEW_TOKENS)
-        .and_then(|engine| engine.grown.get("generation_tokens"));
-    // Of a failed request the engine knows more than its answers tell.
-    let all_ended = evidence.requests.iter().all(|request| request.is_completed());
-    if let Some(counter) = counter.filter(|_| all_ended) {
-        let apart = (counter - reported).abs() / reported;
-        if apart > evidence.bounds.tokens {
-            reasons.push(found(
-                Code::TokensDisagree,
-                format!(
-                    "{reported} output tokens in answers, {counter} by the engine's counter ({})",
-                    percent(apart)
-                ),
-                Some(percent(evidence.bounds.tokens)),
-            ));
+    if let Some(reason) = counters::judge(evidence) {
+        let is_of_outputs = reason.code == Code::TokensDisagree;
+        reasons.push(reason);
+        if is_of_outputs {
             return;
         }
     }
-    reasons.extend(counted_prompts(evidence));
     reasons.extend(of_text(
         evidence.requests,
         &evidence.cell.scenario,
         evidence.bounds,
     ));
-}
-
-/// That the engine's own counter saw far fewer prompt tokens than were sent, though its answers report them all. What prompts repeat of each other
-/// and what caches held may be missing, as some engines count what they compute.
-fn counted_prompts(evidence: &Evidence<'_>) -> Option<Reason> {
-    let engine = heard_alone(evidence)?;
-    let counter = engine.grown.get("prompt_tokens")?;
-    if !evidence.requests.iter().all(Request::is_completed) {
-        return None;
-    }
-    let sent = evidence.requests.iter().map(|request| {
-        let reported = request.usage.and_then(|usage| usage.prompt);
-        f64::from(reported.unwrap_or_else(|| request.prompt_sent()))
-    });
-    let sent: f64 = sent.sum();
-    let cached = engine
-        .grown
-        .get("cached_tokens")
-        .or_else(|| engine.grown.get("prefix_hits"))
-        .copied()
-        .unwrap_or(0.0);
-    let repeated = evidence.summary.prompts_repeated?;
-    let least = sent * (1.0 - repeated - evidence.bounds.warm.max(evidence.bounds.prompt_tokens)) - cached;
-    (sent >= FEW_TOKENS && *counter < least).then(|| {
-        found(
-            Code::PromptTokensDisagree,
-            format!("{sent} prompt tokens in answers, {counter} by the engine's counter"),
-            Some(format!("{least:.0}, without what caches held and prompts repeat")),
-        )
-    })
 }
 
 /// What answers report against what our tokenizer counts of their text, and the events that they came in.

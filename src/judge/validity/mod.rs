@@ -7,6 +7,7 @@
 mod answers;
 mod caches;
 mod client;
+mod counters;
 mod course;
 mod host;
 mod machine;
@@ -17,6 +18,7 @@ mod tests;
 mod untimed;
 
 pub use caches::{Met, cache_warm, caches};
+pub use counters::reported;
 pub use responses::{Responses, answers};
 pub use table::{Entry, TABLE, described, entry};
 

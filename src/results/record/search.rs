@@ -27,6 +27,45 @@ pub struct SearchRecord {
     pub fails_at: Option<f64>,
     /// What ended the search.
     pub ending: SearchEnding,
+    /// What the answers of all points report of their tokens, where the engine's counters are of all points.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported: Option<ReportedTokens>,
+}
+
+/// What answers report of their tokens, to be held against what the engine counts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReportedTokens {
+    /// Output tokens.
+    pub output: f64,
+    /// The most output tokens that requests which were sent and failed may have come to beyond that.
+    pub output_unfinished: f64,
+    /// Prompt tokens of completed requests.
+    pub prompt: f64,
+    /// Prompt tokens of requests which were sent and failed.
+    pub prompt_unfinished: f64,
+    /// How many prompt tokens the prompts repeat of each other; absent where that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_repeated: Option<f64>,
+    /// Whether every completed answer reports its prompt, and is the only one to it.
+    pub is_prompt_exact: bool,
+    /// The most tokens of one request, prompt and answer.
+    pub longest: f64,
+}
+
+impl ReportedTokens {
+    /// Adds those of another load.
+    pub fn add(&mut self, other: &Self) {
+        self.output += other.output;
+        self.output_unfinished += other.output_unfinished;
+        self.prompt += other.prompt;
+        self.prompt_unfinished += other.prompt_unfinished;
+        self.prompt_repeated = self
+            .prompt_repeated
+            .zip(other.prompt_repeated)
+            .map(|(ours, theirs)| ours + theirs);
+        self.is_prompt_exact &= other.is_prompt_exact;
+        self.longest = self.longest.max(other.longest);
+    }
 }
 
 /// What ended a search.

@@ -10,7 +10,7 @@ use crate::load::Driven;
 use crate::matrix::spec::search::Search;
 use crate::results::record::cell::{Definitions, FailureClass, Phase, ResetProof};
 use crate::results::record::client::ClientFacts;
-use crate::results::record::search::SearchEnding;
+use crate::results::record::search::{ReportedTokens, SearchEnding};
 use crate::run::calibrate;
 use crate::run::prompts::{Stock, repeated_share_of};
 use crate::run::sampling::Span;
@@ -37,6 +37,7 @@ impl Course<'_> {
         let mut best: Option<(Driven, Option<ResetProof>, ClientFacts)> = None;
         // From the start of the first point to the end of the last.
         let mut whole: Option<Span> = None;
+        let mut reported: Option<ReportedTokens> = None;
         ready.sampling.before().await;
         while let Next::Try(value) = hunt.next() {
             if best.is_some() {
@@ -99,6 +100,11 @@ impl Course<'_> {
             // Of these prompts alone: a few of many may repeat each other more than all do.
             let repeated = repeated_share_of(stock, used, sent).await;
             used += sent;
+            let of_point = validity::reported(&requests, repeated);
+            match &mut reported {
+                Some(all) => all.add(&of_point),
+                none => *none = Some(of_point),
+            }
             let (telemetry, _) = ready.sampling.after(span, true).await;
             self.count_hits(telemetry.engine.as_ref());
             let mut point = judged(search, value, point.schedule, &requests, &basis, short.as_ref());
@@ -130,7 +136,8 @@ impl Course<'_> {
         if let Some(whole) = whole {
             self.sampled(ready, whole, true).await;
         }
-        let record = hunt.record();
+        let mut record = hunt.record();
+        record.reported = reported;
         self.summary.warnings.dedup();
         if used > stock.prepared.prompts.len() && !self.empties_caches() {
             self.summary.warnings.push(format!(
