@@ -9,6 +9,7 @@ use procfs::process::Process;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::base::clock::{self, Moment};
 use crate::base::threads::NoThread;
 use crate::engine;
 use crate::results::record::event::Event;
@@ -17,6 +18,9 @@ use crate::run::Events;
 
 /// How long after an engine ended a signal may come that was sent to both: who stops a cgroup signals its processes in any order.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
+
+/// Signals so soon after one are that one: `timeout` sends one to its child and then to the child's process group.
+const ONE_SIGNAL: Duration = Duration::from_millis(100);
 
 /// How long after the second signal processes that still live are killed, whatever else is under way.
 const KILLED: Duration = Duration::from_millis(700);
@@ -118,6 +122,7 @@ struct Caught {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
     hangup: Option<Signal>,
+    last: Option<Moment>,
 }
 
 impl Caught {
@@ -134,10 +139,22 @@ impl Caught {
             interrupt: catch(SignalKind::interrupt())?,
             terminate: catch(SignalKind::terminate())?,
             hangup: catch(SignalKind::hangup())?,
+            last: None,
         })
     }
 
     async fn next(&mut self) {
+        loop {
+            self.any().await;
+            let now = clock::now();
+            if self.last.is_none_or(|last| now.since(last) >= ONE_SIGNAL) {
+                self.last = Some(now);
+                return;
+            }
+        }
+    }
+
+    async fn any(&mut self) {
         async fn one(signal: &mut Option<Signal>) {
             match signal {
                 Some(signal) => {

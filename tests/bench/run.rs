@@ -475,6 +475,9 @@ fn one_signal_shows_what_was_measured() {
     std::thread::sleep(Duration::from_millis(1600));
     let pid = Pid::from_raw(i32::try_from(child.id()).expect("process ids are small")).expect("it has an id");
     kill_process(pid, Signal::INT).expect("it lives");
+    // `timeout` sends its signal to the process and to its group.
+    std::thread::sleep(Duration::from_millis(5));
+    kill_process(pid, Signal::INT).expect("it lives");
     out.read_to_end(&mut seen).expect("it ends");
     let mut said = String::new();
     child

@@ -1,7 +1,7 @@
 //! The files that a bench writes.
 
-use std::fs;
-use std::io::{self, BufWriter, Write as _};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::wish::Wish;
@@ -70,8 +70,24 @@ pub(super) fn is_csv(wish: &Wish, path: &Path) -> bool {
 /// # Errors
 /// As [`write`].
 pub(super) fn append(path: &Path, text: &str) -> Result<(), Refusal> {
-    let written = open(path).and_then(|mut file| file.write_all(secrets().redact(text).as_bytes()));
+    let text = format!("{}{}", break_of(path), secrets().redact(text));
+    let written = open(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| cannot("append to", path, &error))
+}
+
+/// What ends the last line of a file that was cut off in it, as by a full disk.
+fn break_of(path: &Path) -> &'static str {
+    let is_cut = || -> io::Result<bool> {
+        let mut last = [b'\n'];
+        if fs::metadata(path)?.is_file() {
+            let mut file = File::open(path)?;
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+        }
+        Ok(last != *b"\n")
+    };
+    // An empty file has no last byte.
+    if is_cut().unwrap_or(false) { "\n" } else { "" }
 }
 
 /// Appends lines that are too many for one write; another bench into the same file waits meanwhile.
@@ -84,6 +100,7 @@ pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> 
         // Devices and pipes have no locks.
         let _ = file.lock();
         let mut file = BufWriter::with_capacity(1 << 20, file);
+        file.write_all(break_of(path).as_bytes())?;
         for line in lines {
             file.write_all(secrets().redact(&line).as_bytes())?;
         }
@@ -102,4 +119,27 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), Refusal> {
 
 fn cannot(what: &str, path: &Path, error: &io::Error) -> Refusal {
     Refusal::stuck(format!("error: cannot {what} `{}`: {error}\n", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_not_appended_to_one_that_was_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.jsonl");
+        for (before, after) in [
+            ("", "{}\n"),
+            ("{\"a\":1}\n", "{\"a\":1}\n{}\n"),
+            ("{\"a\"", "{\"a\"\n{}\n"),
+        ] {
+            fs::write(&path, before).unwrap();
+            append(&path, "{}\n").unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), after);
+            fs::write(&path, before).unwrap();
+            append_lines(&path, ["{}\n".to_owned()].into_iter()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), after);
+        }
+    }
 }
