@@ -128,7 +128,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     };
     for row in &comparison.rows {
         let cell = labels.name(&row.cell);
-        if row.verdict() != Some(Verdict::Same) || row.is_attached {
+        if row.verdict() != Some(Verdict::Same) || row.attached.contains(&true) {
             say(cell.clone(), format!("{}: {}", row.word(), row.reason()));
         }
         for left in &row.left_out {
@@ -179,7 +179,9 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
                 .to_owned(),
         );
     }
-    if comparison.rows.iter().any(|row| row.noise.is_none()) {
+    // Of two running servers it decides nothing.
+    let may_use_noise = |row: &Judged| row.attached != [true; 2] && row.noise.is_none();
+    if comparison.rows.iter().any(may_use_noise) {
         notes.push(
             "where noise is missing, that of this host is not known: measure it with `matrix noise`, and three starts per side are enough"
                 .to_owned(),

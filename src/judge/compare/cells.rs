@@ -103,18 +103,23 @@ pub struct Row {
     pub left_out: Vec<String>,
     /// Measurements of either side that count and are suspect in this figure.
     pub suspect: Vec<Suspicion>,
-    /// Whether a side is a server that somebody else started: what is said is said of that server, and of no other start.
-    pub is_attached: bool,
+    /// Whether the baseline's side and the candidate's are servers that somebody else started: what is said is said of these, and of no
+    /// other start.
+    pub attached: [bool; 2],
 }
 
 impl Row {
     /// The reason, as a sentence for people.
     pub fn reason(&self) -> String {
         let reason = self.answer.reason_of(self.change_of_zero());
-        match self.is_attached && self.verdict().is_some() {
-            true => format!("{reason}; for these two running servers only, whose measurements are repeats"),
-            false => reason,
-        }
+        let of_whom = match self.attached {
+            _ if self.verdict().is_none() => return reason,
+            [false, false] => return reason,
+            [true, true] => "these two running servers",
+            [true, false] => "the running server of the baseline",
+            [false, true] => "the running server of the candidate",
+        };
+        format!("{reason}; for {of_whom} only, whose measurements are repeats")
     }
 
     /// The change of a figure that is zero on one side, of which the estimate only tells what half a request would be.
@@ -343,7 +348,7 @@ fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question,
             .filter_map(|cell| cell.refused())
             .map(|(cause, _)| cause)
             .find(|cause| *cause != Cause::NotMeasured),
-        is_attached: one.attached || two.attached,
+        attached: [one.attached, two.attached],
         left_out: left_out(BASELINE, one).chain(left_out(CANDIDATE, two)).collect(),
         suspect: [suspect(BASELINE, one, metric), suspect(CANDIDATE, two, metric)].concat(),
     }

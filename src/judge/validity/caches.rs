@@ -32,11 +32,42 @@ pub struct Met<'a> {
     pub requests: &'a [Request],
 }
 
-impl Met<'_> {
+impl<'a> Met<'a> {
+    /// That of a measurement which is no search.
+    pub(super) fn of(evidence: &Evidence<'a>) -> Self {
+        Self {
+            protocol: evidence.launch.contact.dialect.protocol,
+            scenario: &evidence.cell.scenario,
+            bounds: evidence.bounds,
+            repeated: evidence.summary.prompts_repeated,
+            proof: evidence.summary.reset.as_ref(),
+            requests: evidence.requests,
+        }
+    }
+
     /// The share of prompt tokens that may come from the cache. What prompts share among themselves is no warm cache; where that share is
     /// unknown, nothing is judged.
     fn bound(&self) -> Option<f64> {
         Some(self.repeated? + self.bounds.warm)
+    }
+
+    /// How many prompt tokens a cache may hold by our own doing, of so many that the engine counts: what a unique prefix or a chat template gives to
+    /// all prompts, and what warmed up.
+    pub(super) fn common(&self, counted: f64) -> f64 {
+        let is_chat = self.protocol == Protocol::Chat
+            || self.scenario.workload.apply_chat_template
+            || self.scenario.workload.dataset.is_templated();
+        let count = self.requests.len() as f64;
+        let template = if is_chat { TEMPLATE } else { BEGIN } * count;
+        // All prompts have it, so that an engine that keeps single tokens finds it for each but the first.
+        let prefix = prefix(self.proof).map_or(0.0, |prefix| f64::from(prefix.tokens));
+        let ours = self
+            .requests
+            .iter()
+            .map(|request| f64::from(request.prompt_sent()));
+        // An engine that cuts prompts into more tokens than we do may do so in what they repeat, and tools and other words that a template says
+        // to each request are among them.
+        prefix * count + warmed_up(self) + template.max(counted - ours.sum::<f64>())
     }
 }
 
@@ -47,15 +78,10 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         return;
     }
     let proof = evidence.summary.reset.as_ref();
-    let met = Met {
-        protocol: evidence.launch.contact.dialect.protocol,
-        scenario: &evidence.cell.scenario,
-        bounds: evidence.bounds,
-        repeated: evidence.summary.prompts_repeated,
-        proof,
-        requests: evidence.requests,
-    };
-    reasons.extend(caches(&met, proof.is_some_and(|proof| proof.is_fresh_start)));
+    reasons.extend(caches(
+        &Met::of(evidence),
+        proof.is_some_and(|proof| proof.is_fresh_start),
+    ));
 }
 
 /// What was found at the points of a search, one reason for each code: the worst of its points, and how many there are.
@@ -159,21 +185,6 @@ fn prefix(proof: Option<&ResetProof>) -> Option<&UniquePrefix> {
 /// The share of prompt tokens that came from the cache, and who says so. Of a chat template's own tokens nobody expects otherwise.
 fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
     let proof = met.proof;
-    let is_chat = met.protocol == Protocol::Chat
-        || met.scenario.workload.apply_chat_template
-        || met.scenario.workload.dataset.is_templated();
-    let template = if is_chat { TEMPLATE } else { BEGIN } * met.requests.len() as f64;
-    // All prompts have it, so that an engine that keeps single tokens finds it for each but the first.
-    let prefix = prefix(proof).map_or(0.0, |prefix| f64::from(prefix.tokens));
-    let begun = prefix * met.requests.len() as f64 + warmed_up(met);
-    let ours: f64 = met
-        .requests
-        .iter()
-        .map(|request| f64::from(request.prompt_sent()))
-        .sum();
-    // An engine that cuts prompts into more tokens than we do may do so in what they repeat, and tools and other words that a template says
-    // to each request are among them.
-    let common = |counted: f64| begun + template.max(counted - ours);
     let counted = proof.and_then(|proof| {
         let (hits, queries) = (proof.hits_in_window?, proof.queries_in_window?);
         let told = || {
@@ -182,14 +193,14 @@ fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
                 percent(hits / queries)
             )
         };
-        (queries > 0.0).then(|| ((hits - common(queries)).max(0.0) / queries, told()))
+        (queries > 0.0).then(|| ((hits - met.common(queries)).max(0.0) / queries, told()))
     });
     let reported = met
         .requests
         .iter()
         .filter_map(|request| request.usage?.prompt)
         .map(f64::from);
-    let answered = warm_in_answers(met, common(reported.sum()));
+    let answered = warm_in_answers(met, met.common(reported.sum()));
     // Of two that contradict each other the worse is believed.
     match (counted, answered) {
         (Some(counted), Some(answered)) if answered.0 > counted.0 => Some(answered),

@@ -1,8 +1,9 @@
 //! The tokens that answers report against those that the engine's own counters say.
 
+use super::caches::Met;
 use super::{Evidence, found, percent};
 use crate::matrix::spec::validity::Bounds;
-use crate::results::record::request::Request;
+use crate::results::record::request::{Class, Request, Usage};
 use crate::results::record::search::ReportedTokens;
 use crate::results::record::telemetry::{EngineWindow, Source};
 use crate::results::record::validity::{Code, Reason};
@@ -10,15 +11,18 @@ use crate::results::record::validity::{Code, Reason};
 /// Below this many tokens a difference in counts is an accident.
 pub(super) const FEW_TOKENS: f64 = 100.0;
 
-/// What the requests of one load report; `repeated` is the share of their prompt tokens that the prompts repeat of each other.
-pub fn reported(requests: &[Request], repeated: Option<f64>) -> ReportedTokens {
+/// The share of answers that may tell no prompt tokens.
+const UNTOLD: f64 = 0.01;
+
+/// What the requests of one load report.
+pub fn reported(met: &Met<'_>) -> ReportedTokens {
+    let requests = met.requests;
     let completed = || requests.iter().filter(|request| request.is_completed());
     let of_prompt = |request: &Request| request.usage.and_then(|usage| usage.prompt).map(f64::from);
     let ours = |request: &Request| f64::from(request.prompt_sent());
-    let is_several = |request: &Request| {
-        request
-            .limit_tokens
-            .is_some_and(|limit| limit > request.asked_tokens)
+    let told = |read: fn(Usage) -> Option<u32>| {
+        let counts = completed().filter_map(|request| read(request.usage?));
+        counts.map(f64::from).sum::<f64>()
     };
     let prompt: f64 = completed()
         .map(|request| of_prompt(request).unwrap_or_else(|| ours(request)))
@@ -30,23 +34,25 @@ pub fn reported(requests: &[Request], repeated: Option<f64>) -> ReportedTokens {
         let sent = requests.iter().filter(|request| request.sent_ns.is_some());
         sent.filter(|request| !request.is_completed())
     };
-    let output = |request: &Request| {
-        request
-            .usage
-            .and_then(|usage| usage.completion)
-            .map_or(0.0, f64::from)
-    };
     let most = |request: &Request| f64::from(request.limit_tokens.unwrap_or(request.asked_tokens));
+    let untold = completed().filter(|request| of_prompt(request).is_none()).count();
+    let is_several = |request: &Request| {
+        request
+            .limit_tokens
+            .is_some_and(|limit| limit > request.asked_tokens)
+    };
     ReportedTokens {
-        output: requests.iter().map(output).sum(),
+        output: told(|usage| usage.completion),
         output_unfinished: unfinished()
-            .map(|request| (most(request) - output(request)).max(0.0))
+            .filter(|request| !is_refused(request))
+            .map(most)
             .sum(),
         prompt,
         prompt_unfinished: unfinished().map(|request| around * ours(request)).sum(),
-        prompt_repeated: repeated.map(|share| share * prompt),
+        prompt_known: met.repeated.map(|share| share * prompt + met.common(prompt)),
+        prompt_cached: told(|usage| usage.cached),
         // Some engines count a prompt once for each choice of its answer.
-        is_prompt_exact: completed().all(|request| of_prompt(request).is_some() && !is_several(request)),
+        is_prompt_exact: untold as f64 <= UNTOLD * completed().count() as f64 && !completed().any(is_several),
         longest: requests
             .iter()
             .map(|request| ours(request) + most(request))
@@ -54,12 +60,18 @@ pub fn reported(requests: &[Request], repeated: Option<f64>) -> ReportedTokens {
     }
 }
 
+/// Whether nothing was made for a request: it was turned away.
+fn is_refused(request: &Request) -> bool {
+    let class = request.failure.as_ref().map(|failure| failure.class);
+    matches!(class, Some(Class::Connect | Class::Refused | Class::Status))
+}
+
 /// What the engine's counters say against the answers of a measurement, or of all points of a search.
 pub(super) fn judge(evidence: &Evidence<'_>) -> Option<Reason> {
     let engine = heard(evidence)?;
     let reported = match &evidence.summary.search {
         Some(search) => search.reported?,
-        None => reported(evidence.requests, evidence.summary.prompts_repeated),
+        None => reported(&Met::of(evidence)),
     };
     outputs(engine, &reported, evidence.bounds).or_else(|| prompts(engine, &reported, evidence.bounds))
 }
@@ -79,7 +91,7 @@ pub(super) fn heard<'e>(evidence: &Evidence<'e>) -> Option<&'e EngineWindow> {
 fn outputs(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) -> Option<Reason> {
     let counter = *engine.grown.get("generation_tokens")?;
     let (told, unfinished) = (reported.output, reported.output_unfinished);
-    // Of a request that failed it may have made every token that was asked for.
+    // Of a request that failed it may have made every token that was asked for, and counted none of them.
     let apart = (told - counter).max(counter - told - unfinished) / told;
     (told >= FEW_TOKENS && apart > bounds.tokens).then(|| {
         found(
@@ -95,7 +107,7 @@ fn outputs(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) ->
 }
 
 /// That the engine saw far fewer prompt tokens than were sent, though its answers report them all; or more, so that somebody else used it. What
-/// prompts repeat of each other and what caches held may be missing, as some engines count what they compute.
+/// prompts have in common and what caches held may be missing, as some engines (llama.cpp) count what they compute.
 fn prompts(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) -> Option<Reason> {
     let grown = |name: &str| engine.grown.get(name).copied();
     let counter = grown("prompt_tokens")?;
@@ -103,15 +115,18 @@ fn prompts(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) ->
     if told < FEW_TOKENS {
         return None;
     }
-    let cached = grown("cached_tokens").or(grown("prefix_hits")).unwrap_or(0.0);
+    let cached = grown("cached_tokens").or(grown("prefix_hits"));
+    let cached = cached.unwrap_or(0.0).max(reported.prompt_cached);
     let least = reported
-        .prompt_repeated
-        .map(|repeated| told - repeated - told * bounds.warm.max(bounds.prompt_tokens) - cached);
+        .prompt_known
+        .map(|known| told - known - told * bounds.warm.max(bounds.prompt_tokens) - cached);
     if let Some(least) = least.filter(|least| counter < *least) {
         return Some(found(
             Code::PromptTokensDisagree,
             format!("{told} prompt tokens in answers, {counter} by the engine's counter"),
-            Some(format!("{least:.0}, without what caches held and prompts repeat")),
+            Some(format!(
+                "{least:.0}, without what caches held and prompts have in common"
+            )),
         ));
     }
     // What was preempted is computed again, and counted again by some.
@@ -141,22 +156,49 @@ fn beside(unfinished: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::matrix::plan::{Plan, Protocol};
+    use crate::matrix::spec::scenario::Scenario;
+    use crate::results::record::cell::ResetProof;
 
     /// So many requests of 50 prompt and 40 output tokens, of which the last ones failed.
-    fn load(completed: usize, failed: usize) -> ReportedTokens {
-        let request = |rest: serde_json::Value| -> Request {
-            let mut request = serde_json::json!({
+    fn requests(completed: usize, failed: usize) -> Vec<Request> {
+        let request = |rest: Value| -> Request {
+            let mut request = json!({
                 "index": 0, "prompt_tokens": 50, "asked_tokens": 40, "due_ns": 0, "sent_ns": 1, "chunks": [], "end_ns": 2,
             });
             let fields = request.as_object_mut().unwrap();
             fields.extend(rest.as_object().unwrap().clone());
             serde_json::from_value(request).unwrap()
         };
-        let whole = request(serde_json::json!({"usage": {"prompt": 50, "completion": 40, "cached": null}}));
-        let lost = request(serde_json::json!({"failure": {"class": "status", "message": "503"}}));
-        let requests = [vec![whole; completed], vec![lost; failed]].concat();
-        reported(&requests, Some(0.0))
+        let whole = request(json!({"usage": {"prompt": 50, "completion": 40, "cached": null}}));
+        let lost = request(json!({"failure": {"class": "status", "message": "503"}}));
+        [vec![whole; completed], vec![lost; failed]].concat()
+    }
+
+    fn scenario() -> Scenario {
+        let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+        let plan: Plan = serde_json::from_str(plan).unwrap();
+        let mut scenario = plan.cells[0].scenario.clone();
+        scenario.limits.warmup = 0;
+        scenario
+    }
+
+    fn told(requests: &[Request], protocol: Protocol, proof: Option<&ResetProof>) -> ReportedTokens {
+        reported(&Met {
+            protocol,
+            scenario: &scenario(),
+            bounds: &Bounds::default(),
+            repeated: Some(0.0),
+            proof,
+            requests,
+        })
+    }
+
+    fn load(completed: usize, failed: usize) -> ReportedTokens {
+        told(&requests(completed, failed), Protocol::Completions, None)
     }
 
     fn judged(reported: &ReportedTokens, counters: &[(&str, f64)]) -> Option<Code> {
@@ -184,6 +226,17 @@ mod tests {
         }
     }
 
+    /// SGLang tells how many tokens there are with each event, and counts those of requests that end well.
+    #[test]
+    fn what_a_failed_request_reported_may_be_in_no_counter() {
+        let mut requests = requests(100, 1);
+        requests[100].usage = requests[0].usage;
+        let reported = told(&requests, Protocol::Completions, None);
+        for counter in [4000.0, 4040.0] {
+            assert_eq!(judged(&reported, &[("generation_tokens", counter)]), None);
+        }
+    }
+
     #[test]
     fn tokens_of_somebody_else_are_found_beside_a_failed_request() {
         for failed in [0, 1] {
@@ -205,6 +258,45 @@ mod tests {
                 Some(Code::PromptTokensDisagree)
             );
         }
+    }
+
+    /// A server that turns requests away at once may have made nothing for thousands of them.
+    #[test]
+    fn requests_that_were_turned_away_explain_no_tokens() {
+        let counters = [("generation_tokens", 4400.0)];
+        assert_eq!(judged(&load(100, 1000), &counters), Some(Code::TokensDisagree));
+        let mut cut = requests(100, 1000);
+        for request in &mut cut[100..] {
+            request.failure.as_mut().unwrap().class = Class::TimeoutBeforeFirst;
+        }
+        assert_eq!(judged(&told(&cut, Protocol::Completions, None), &counters), None);
+    }
+
+    /// llama.cpp counts the prompt tokens that it computes.
+    #[test]
+    fn what_all_prompts_begin_with_may_be_in_no_counter() {
+        let counted = |tokens: f64| [("prompt_tokens", tokens)];
+        let proof: ResetProof = serde_json::from_value(json!({
+            "is_fresh_start": false, "possible": false, "status": null, "success": null, "answer": null,
+            "hits_in_window": null, "queries_in_window": null, "unique_prefix": {"letters": "a b", "tokens": 8, "kept": 0},
+        }))
+        .unwrap();
+        let requests = requests(100, 0);
+        let of = |protocol, proof| told(&requests, protocol, proof);
+        let computed = counted(5000.0 - 8.0 * 100.0);
+        assert_eq!(judged(&of(Protocol::Completions, Some(&proof)), &computed), None);
+        let disagree = Some(Code::PromptTokensDisagree);
+        assert_eq!(judged(&of(Protocol::Completions, None), &computed), disagree);
+        let computed = counted(5000.0 - 25.0 * 100.0);
+        assert_eq!(judged(&of(Protocol::Chat, None), &computed), None);
+        let mut cached = requests.clone();
+        for request in &mut cached {
+            request.usage.as_mut().unwrap().cached = Some(25);
+        }
+        assert_eq!(
+            judged(&told(&cached, Protocol::Completions, None), &computed),
+            None
+        );
     }
 
     #[test]

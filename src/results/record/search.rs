@@ -35,17 +35,19 @@ pub struct SearchRecord {
 /// What answers report of their tokens, to be held against what the engine counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReportedTokens {
-    /// Output tokens.
+    /// Output tokens of completed requests.
     pub output: f64,
-    /// The most output tokens that requests which were sent and failed may have come to beyond that.
+    /// The most output tokens that requests which were sent, not turned away, and failed may have come to.
     pub output_unfinished: f64,
     /// Prompt tokens of completed requests.
     pub prompt: f64,
     /// Prompt tokens of requests which were sent and failed.
     pub prompt_unfinished: f64,
-    /// How many prompt tokens the prompts repeat of each other; absent where that is unknown.
+    /// How many prompt tokens the prompts have in common; absent where that is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prompt_repeated: Option<f64>,
+    pub prompt_known: Option<f64>,
+    /// Prompt tokens that came from a cache.
+    pub prompt_cached: f64,
     /// Whether every completed answer reports its prompt, and is the only one to it.
     pub is_prompt_exact: bool,
     /// The most tokens of one request, prompt and answer.
@@ -59,10 +61,11 @@ impl ReportedTokens {
         self.output_unfinished += other.output_unfinished;
         self.prompt += other.prompt;
         self.prompt_unfinished += other.prompt_unfinished;
-        self.prompt_repeated = self
-            .prompt_repeated
-            .zip(other.prompt_repeated)
+        self.prompt_known = self
+            .prompt_known
+            .zip(other.prompt_known)
             .map(|(ours, theirs)| ours + theirs);
+        self.prompt_cached += other.prompt_cached;
         self.is_prompt_exact &= other.is_prompt_exact;
         self.longest = self.longest.max(other.longest);
     }

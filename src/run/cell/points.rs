@@ -100,11 +100,6 @@ impl Course<'_> {
             // Of these prompts alone: a few of many may repeat each other more than all do.
             let repeated = repeated_share_of(stock, used, sent).await;
             used += sent;
-            let of_point = validity::reported(&requests, repeated);
-            match &mut reported {
-                Some(all) => all.add(&of_point),
-                none => *none = Some(of_point),
-            }
             let (telemetry, _) = ready.sampling.after(span, true).await;
             self.count_hits(telemetry.engine.as_ref());
             let mut point = judged(search, value, point.schedule, &requests, &basis, short.as_ref());
@@ -116,6 +111,11 @@ impl Course<'_> {
                 proof: self.summary.reset.as_ref(),
                 requests: &requests,
             };
+            let of_point = validity::reported(&met);
+            match &mut reported {
+                Some(all) => all.add(&of_point),
+                none => *none = Some(of_point),
+            }
             let is_unseen = is_fresh && (is_first || are_apart && used <= stock.prepared.prompts.len());
             point.caches = validity::caches(&met, is_unseen);
             // That a rate was not reached is said of the point itself.

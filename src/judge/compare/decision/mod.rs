@@ -629,7 +629,9 @@ impl Answer {
         if first.min(second) < least || self.estimate.and_then(|estimate| estimate.precision).is_none() {
             let noise = match least {
                 STARTS_NOISE_KNOWN => "",
-                _ => ", or three where the noise of this host is known (`matrix noise`)",
+                _ => {
+                    ", or three where the noise of this host is known (`matrix noise`), which is of starts and not of running servers"
+                }
             };
             return Some(Gap::TooFewStarts(format!(
                 "n = {first} and {}; a verdict needs {} on each side{noise}",
