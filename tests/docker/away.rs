@@ -176,6 +176,7 @@ fn a_second_signal_while_the_daemon_hangs_names_the_container_that_it_could_not_
     for times in 1..=2 {
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it lives");
         until_journal(&bench, "\"stopping\"", times);
+        std::thread::sleep(Duration::from_millis(300));
     }
     let ran = end(child).exits(130);
     gate.hang(false);

@@ -99,7 +99,7 @@ fn a_run_that_is_interrupted_twice_leaves_the_container_to_the_next_one_and_says
     let owner = child.id();
     for _ in 0..2 {
         kill_process(Pid::from_child(&child), Signal::INT).expect("it lives");
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(300));
     }
     let ran = end(child).exits(130);
     assert!(

@@ -283,7 +283,8 @@ impl<'a> Field<'a> {
             Attack::InterruptTwice => {
                 let own = i32::try_from(child.id()).expect("ids are small");
                 signal(own, Signal::INT);
-                let between = Duration::from_secs_f64(self.draws.random() * 1.5);
+                // Within 0.1 s it would be the same signal.
+                let between = Duration::from_secs_f64(0.15 + self.draws.random() * 1.5);
                 if let Some(code) = ends_within(child, between) {
                     return Some(code);
                 }
