@@ -36,6 +36,7 @@ fn file(machine: Facts, starts: &[f64]) -> String {
         canned_share: None,
         tokens_per_counted: None,
         tokens_per_event: None,
+        vision_tokens: None,
         attached: false,
         devices: 1,
         requests: Some(1000),

@@ -264,7 +264,7 @@ impl Ended<'_> {
         let mut reasons = validity::of_responses(&Responses {
             requests,
             scenario: &self.wish.scenario,
-            model: self.model,
+            names: &[self.session.model(), self.model],
             listed: &[],
             protocol: self.wish.backend.protocol(),
             is_simulated: self.is_simulated,

@@ -251,6 +251,7 @@ mod tests {
             canned_share: None,
             tokens_per_counted: None,
             tokens_per_event: None,
+            vision_tokens: None,
             attached: false,
             devices: 1,
             requests: Some(100),

@@ -19,6 +19,9 @@ const BY_TEXT: f64 = 0.05;
 /// The same where each token has an event on both sides and the text alone says otherwise: other answers split otherwise.
 const AGAINST_EVENTS: f64 = 0.1;
 
+/// Numbers of tokens for the same pictures this factor apart are different: engines put a few of their own around them.
+const PICTURES: f64 = 1.1;
+
 /// The fewest tokens on each side of which that is said.
 const TOKENS: u64 = 1_000;
 
@@ -45,6 +48,8 @@ pub struct Conditions {
     pub tokens_per_counted: Option<f64>,
     /// Output tokens by the server's count in an event.
     pub tokens_per_event: Option<f64>,
+    /// Tokens of a prompt that stand for pictures, by the server's count.
+    pub vision_tokens: Option<f64>,
 }
 
 /// One condition in which two sides differ.
@@ -72,7 +77,8 @@ impl Conditions {
             is_busy.then(|| gpu.throttled.get("power").copied().unwrap_or(0.0))
         };
         let [mut one_token, mut loops, mut canned, mut read] = [0; 4];
-        let [mut reported, mut counted, mut events] = [0; 3];
+        let [mut reported, mut counted, mut events, mut vision] = [0; 4];
+        let mut prompts = 0;
         for answers in summaries.iter().filter_map(|summary| summary.answers.as_ref()) {
             one_token += answers.one_token;
             loops += answers.loops;
@@ -81,6 +87,8 @@ impl Conditions {
             reported += answers.reported_tokens;
             counted += answers.counted_tokens;
             events += answers.events;
+            vision += answers.vision_tokens;
+            prompts += answers.prompts_reported;
         }
         let per = |other: u64| {
             let is_known = reported.min(counted) >= TOKENS && other > 0;
@@ -92,6 +100,7 @@ impl Conditions {
             capped_share: mean(gpus().filter_map(capped)),
             tokens_per_counted: per(counted),
             tokens_per_event: per(events),
+            vision_tokens: (prompts >= ANSWERS).then(|| vision as f64 / f64::from(prompts)),
             one_token_share: share(one_token, ANSWERS),
             loop_share: share(loops, MANY_ANSWERS),
             canned_share: share(canned, MANY_ANSWERS),
@@ -151,7 +160,19 @@ impl Conditions {
             }
         }
         found.extend(self.counts(other));
+        found.extend(self.pictures(other));
         found
+    }
+
+    /// That one side counts more tokens for the same pictures than the other does.
+    fn pictures(&self, other: &Self) -> Option<Differs> {
+        let (before, after) = self.vision_tokens.zip(other.vision_tokens)?;
+        (before.max(after) > PICTURES * before.min(after)).then(|| Differs {
+            what: "prompt tokens that stand for pictures",
+            before: format!("{before:.1}"),
+            after: format!("{after:.1}"),
+            is_of_answers: true,
+        })
     }
 
     /// That one side reports more output tokens for the same text than the other does.
@@ -207,6 +228,18 @@ mod tests {
                 "answers that are one token over and over"
             ]
         );
+    }
+
+    #[test]
+    fn pictures_that_one_side_reads_at_another_size_differ() {
+        let of = |vision_tokens| Conditions {
+            vision_tokens,
+            ..Conditions::default()
+        };
+        let differ = |before, after| !of(before).differing(&of(after)).is_empty();
+        assert!(!differ(Some(256.0), Some(258.0)) && !differ(Some(0.0), Some(0.0)));
+        assert!(!differ(Some(256.0), None));
+        assert!(differ(Some(256.0), Some(64.0)) && differ(Some(0.0), Some(256.0)));
     }
 
     #[test]

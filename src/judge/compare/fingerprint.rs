@@ -224,6 +224,7 @@ const fn conditions(cell: &SideCell) -> Conditions {
         canned_share: cell.canned_share,
         tokens_per_counted: cell.tokens_per_counted,
         tokens_per_event: cell.tokens_per_event,
+        vision_tokens: cell.vision_tokens,
     }
 }
 

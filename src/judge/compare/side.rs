@@ -120,6 +120,7 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         canned_share: conditions.canned_share,
         tokens_per_counted: conditions.tokens_per_counted,
         tokens_per_event: conditions.tokens_per_event,
+        vision_tokens: conditions.vision_tokens,
         devices: launch.gpus().unwrap_or(0),
         attached: launch.is_attached(),
         requests: counted.iter().filter_map(completed).min(),

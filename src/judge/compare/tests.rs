@@ -33,6 +33,7 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
         canned_share: None,
         tokens_per_counted: None,
         tokens_per_event: None,
+        vision_tokens: None,
         attached: false,
         devices: 1,
         requests: Some(100),

@@ -312,10 +312,10 @@ pub(super) fn named(requests: &[Request], ours: &[&str], listed: &[String]) -> O
         strange += usize::from(names.peek().is_some());
         names.for_each(|name| *others.entry(name.as_str()).or_default() += 1);
     }
-    if strange == 0 {
-        return None;
-    }
     let all = completed().count();
+    if strange == 0 {
+        return named_as_base(completed(), ours.first()?);
+    }
     let names: Vec<String> = others.keys().map(|name| format!("`{name}`")).collect();
     let mut reason = found(
         Code::WrongModel,
@@ -338,6 +338,24 @@ pub(super) fn named(requests: &[Request], ours: &[&str], listed: &[String]) -> O
         }
     }
     Some(reason)
+}
+
+/// That answers name the served model, where this is none that was asked for: their requests asked for an adapter or for another model. A server may
+/// have used it, and name what it belongs to.
+fn named_as_base<'r>(completed: impl Iterator<Item = &'r Request>, served: &str) -> Option<Reason> {
+    let is_served = |name: &String| is_same_model(served, name);
+    let (based, all) = completed.fold((0, 0), |(based, all), request| {
+        (based + u32::from(request.models.iter().any(is_served)), all + 1)
+    });
+    (based > 0).then(|| {
+        let mut reason = found(
+            Code::WrongModel,
+            format!("{based} of {all} answers name `{served}`, and their requests asked for another model or adapter"),
+            Some("the one that was asked for".to_owned()),
+        );
+        reason.weight = Verdict::Suspect;
+        reason
+    })
 }
 
 /// What the engine says it serves, when the measurement was over.

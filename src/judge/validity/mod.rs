@@ -70,7 +70,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
     reasons.extend(responses::of_responses(&Responses {
         requests: evidence.requests,
         scenario: &evidence.cell.scenario,
-        model: &evidence.launch.served,
+        names: &[&evidence.launch.served],
         listed: &evidence.summary.engine.models,
         protocol: evidence.launch.contact.dialect.protocol,
         is_simulated: evidence.summary.origin == Origin::Simulated,
@@ -133,7 +133,7 @@ pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
     ));
     reasons.extend(answers::named(
         responses.requests,
-        &[responses.model],
+        responses.names,
         responses.listed,
     ));
     reasons.retain(|reason| reason.weight > Verdict::Valid);

@@ -10,6 +10,7 @@ use crate::judge::metrics;
 use crate::matrix::plan::Protocol;
 use crate::matrix::spec::scenario::Scenario;
 use crate::matrix::spec::validity::Bounds;
+use crate::matrix::spec::workload::Dataset;
 use crate::results::record::cell::Answers;
 use crate::results::record::prompt::{CountedPrompt, FEW_TOKENS, TEMPLATE_TOKENS};
 use crate::results::record::request::{ChunkKind, Request, is_known_end, is_limit_end};
@@ -33,6 +34,9 @@ const FEW: usize = 5;
 
 /// The share of prompts or answers that may lie outside of a bound.
 const STRAY: f64 = 0.01;
+
+/// Fewer prompt tokens than these stand for no picture that was looked at.
+const PICTURE_TOKENS: u32 = 4;
 
 /// Without usage an answer ended early if our counts come to less than this share of what was asked for. Text splits again into a
 /// few percent more or fewer tokens than made it.
@@ -113,8 +117,8 @@ pub struct Responses<'a> {
     pub requests: &'a [Request],
     /// What was sent.
     pub scenario: &'a Scenario,
-    /// The model that was asked for.
-    pub model: &'a str,
+    /// Names of the model, first that which requests ask for.
+    pub names: &'a [&'a str],
     /// The models that the server lists, where it was asked.
     pub listed: &'a [String],
     /// How the server is spoken to.
@@ -503,6 +507,10 @@ pub fn answers(requests: &[Request]) -> Answers {
             answers.counted_tokens += tokens.own as u64;
             answers.events += tokens.events as u64;
         }
+        if request.usage.is_some_and(|usage| usage.prompt.is_some()) {
+            answers.prompts_reported += 1;
+            answers.vision_tokens += u64::from(request.vision_tokens);
+        }
         if let Some(prompt) = counted_prompt(request) {
             answers.prompts += 1;
             answers.prompt_tokens += u64::from(prompt.sent);
@@ -533,8 +541,36 @@ fn counted_prompt(request: &Request) -> Option<CountedPrompt> {
     })
 }
 
+/// That pictures add next to nothing to the prompts that the server counts: it may not have looked at them.
+fn pictures(responses: &Responses<'_>) -> Option<Reason> {
+    if !matches!(
+        responses.scenario.workload.dataset,
+        Dataset::Image | Dataset::Mmmu
+    ) {
+        return None;
+    }
+    let told = responses
+        .completed()
+        .filter(|request| request.usage.is_some_and(|usage| usage.prompt.is_some()));
+    let tokens: Vec<u32> = told.map(|request| request.vision_tokens).collect();
+    let few = tokens.iter().filter(|tokens| **tokens < PICTURE_TOKENS).count();
+    (few as f64 > STRAY * tokens.len() as f64).then(|| {
+        let mut reason = found(
+            Code::PromptTokensDisagree,
+            format!(
+                "in {few} of {} prompts with pictures fewer than {PICTURE_TOKENS} tokens stand for these, by the server's count",
+                tokens.len()
+            ),
+            Some(format!("{PICTURE_TOKENS} tokens")),
+        );
+        reason.weight = Verdict::Suspect;
+        reason
+    })
+}
+
 /// An engine that reads less than it was sent is fast for another reason than the one that is looked for.
 fn prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
+    reasons.extend(pictures(responses).filter(|_| !responses.is_simulated));
     // The simulated engine has no tokenizer: of text it counts pieces.
     let is_text = !responses.scenario.workload.tokenize_prompt;
     if responses.is_simulated && is_text {

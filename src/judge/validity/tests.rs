@@ -1,5 +1,5 @@
 use super::*;
-use crate::matrix::spec::scenario::Slo;
+use crate::matrix::spec::scenario::{Scenario, Slo};
 use crate::results::record::telemetry::EngineWindow;
 use crate::results::record::telemetry::{Gpu, GpuWindow, HostWindow, Range, Source, SourceFacts};
 use crate::results::record::validity::Family;
@@ -294,6 +294,51 @@ fn answers_of_another_model_are_found_and_an_alias_is_a_note() {
         wrong(Verdict::Invalid),
         "a mixture"
     );
+    // What an answer names is kept only where it was not asked for: these requests asked for an adapter.
+    assert_eq!(judged(&[&[], &["m"]], &["m", "adapter"]), wrong(Verdict::Suspect));
+    assert_eq!(judged(&[&["m"], &["tiny"]], &["m"]), wrong(Verdict::Invalid));
+}
+
+#[test]
+fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::matrix::plan::Plan = serde_json::from_str(plan).unwrap();
+    let codes = |requests: &[Request], scenario: &Scenario| -> Vec<Code> {
+        let reasons = of_responses(&Responses {
+            requests,
+            scenario,
+            names: &["m"],
+            listed: &[],
+            protocol: Protocol::Chat,
+            is_simulated: false,
+            bounds: &Bounds::default(),
+        });
+        let wanted = [Code::ChunkedTokens, Code::PromptTokensDisagree];
+        let found = reasons.into_iter().filter(|reason| wanted.contains(&reason.code));
+        found
+            .map(|reason| {
+                assert_eq!(reason.weight, Verdict::Suspect);
+                reason.code
+            })
+            .collect()
+    };
+    let mut answers = streams(20, 100, &[90, 180, 270]);
+    for answer in &mut answers {
+        answer.usage =
+            serde_json::from_value(serde_json::json!({"prompt": 1, "completion": 3, "cached": null}))
+                .unwrap();
+    }
+    let mut scenario = plan.cells[0].scenario.clone();
+    assert_eq!(codes(&answers, &scenario), []);
+    scenario.body.insert("n".to_owned(), 4.into());
+    assert_eq!(codes(&answers, &scenario), [Code::ChunkedTokens]);
+    scenario.body.clear();
+    scenario.workload.dataset = crate::matrix::spec::workload::Dataset::Image;
+    assert_eq!(codes(&answers, &scenario), [Code::PromptTokensDisagree]);
+    for answer in &mut answers {
+        answer.vision_tokens = 64;
+    }
+    assert_eq!(codes(&answers, &scenario), []);
 }
 
 /// Prompts of 100 tokens whose answers report so many of them cached, to an engine whose counters tell so many hits.
@@ -361,7 +406,7 @@ fn beginning_for(requests: &[Request], slo: Option<Slo>) -> Option<Verdict> {
     let reasons = responses::of_responses(&Responses {
         requests,
         scenario,
-        model: "m",
+        names: &["m"],
         listed: &[],
         protocol: Protocol::Completions,
         is_simulated: false,
@@ -762,7 +807,7 @@ fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
         let reasons = of_responses(&Responses {
             requests,
             scenario,
-            model: "m",
+            names: &["m"],
             listed: &[],
             protocol: Protocol::Completions,
             is_simulated: false,
@@ -827,7 +872,7 @@ fn degenerate_of(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(Strin
     let reasons = of_responses(&Responses {
         requests: &requests,
         scenario: &scenario,
-        model: "m",
+        names: &["m"],
         listed: &[],
         protocol: Protocol::Completions,
         is_simulated: false,

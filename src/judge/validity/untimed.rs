@@ -14,7 +14,8 @@ const FEW_ANSWERS: usize = 8;
 /// were read.
 pub(super) fn of(requests: &[Request], engine: Option<&EngineWindow>, scenario: &Scenario) -> Option<Reason> {
     let completed: Vec<&Request> = requests.iter().filter(|request| request.is_completed()).collect();
-    let (measured, bound) = gathered(&completed)
+    let (measured, bound) = choices(scenario)
+        .or_else(|| gathered(&completed))
         .or_else(|| beginnings(&completed))
         .or_else(|| wholes(&completed))
         .or_else(|| engine.and_then(|engine| paced(&completed, engine, scenario.search.is_some())))?;
@@ -30,6 +31,17 @@ type Finding = (String, String);
 
 fn half() -> String {
     "half of the answers".to_owned()
+}
+
+/// That requests ask for several choices, whose tokens come in one stream: nobody waits for as short a time as between two of these.
+fn choices(scenario: &Scenario) -> Option<Finding> {
+    let choices = scenario.body.get("n").and_then(serde_json::Value::as_u64)?;
+    (choices > 1).then(|| {
+        (
+            format!("each request asks for {choices} choices, whose tokens come in one stream"),
+            "one choice".to_owned(),
+        )
+    })
 }
 
 /// That most answers of several tokens arrived at one moment or in a few large parts: nothing is known of the times between their tokens.

@@ -225,6 +225,12 @@ pub struct Answers {
     /// The events that they came in.
     #[serde(default)]
     pub events: u64,
+    /// Completed answers whose prompt the server counted.
+    #[serde(default)]
+    pub prompts_reported: u32,
+    /// Tokens of these prompts that stand for pictures.
+    #[serde(default)]
+    pub vision_tokens: u64,
 }
 
 impl Answers {

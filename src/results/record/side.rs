@@ -94,6 +94,9 @@ pub struct SideCell {
     /// Output tokens by the server's count in an event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_event: Option<f64>,
+    /// Tokens of a prompt that stand for pictures, by the server's count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vision_tokens: Option<f64>,
     /// Devices of the engine; 0 where it computes on none, and of an attached server of which nobody knows.
     pub devices: u32,
     /// Whether someone else started the server: what stands here as starts are repeats on it.
