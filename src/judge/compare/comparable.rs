@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::conditions::Conditions;
+use super::conditions::{Conditions, Of};
 use super::side::machine_facts;
 use super::{machines, settings};
 use crate::base::ids::ContentHash;
@@ -718,10 +718,13 @@ fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
 /// Clocks, power limits and answers that differ more than figures may bear.
 fn conditions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let differing = Conditions::of(one.summaries).differing(&Conditions::of(other.summaries));
-    let words = differing.into_iter();
-    said.environment.extend(
-        words.map(|differs| format!("{} {} against {}", differs.what, differs.before, differs.after)),
-    );
+    for differs in differing {
+        let words = format!("{} {} against {}", differs.what, differs.before, differs.after);
+        match differs.of {
+            Of::Prompts => said.apart.push(words),
+            Of::Machine | Of::Answers => said.environment.push(words),
+        }
+    }
 }
 
 /// Where an engine came from.

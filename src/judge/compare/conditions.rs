@@ -61,8 +61,19 @@ pub struct Differs {
     pub before: String,
     /// On the second side.
     pub after: String,
-    /// Whether it is the answers that differ, and not the machine.
-    pub is_of_answers: bool,
+    /// Of what it is a condition.
+    pub of: Of,
+}
+
+/// Of what a condition is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// The machine.
+    Machine,
+    /// The answers.
+    Answers,
+    /// The prompts as the server read them: figures of two sides that differ in it are of other work.
+    Prompts,
 }
 
 impl Conditions {
@@ -117,7 +128,7 @@ impl Conditions {
                 what: "clock of busy GPUs",
                 before: format!("{before:.0} MHz"),
                 after: format!("{after:.0} MHz"),
-                is_of_answers: false,
+                of: Of::Machine,
             });
         }
         let shares = [
@@ -125,28 +136,28 @@ impl Conditions {
                 "time at the power limit",
                 self.capped_share,
                 other.capped_share,
-                false,
+                Of::Machine,
             ),
             (
                 "answers that are one token over and over",
                 self.one_token_share,
                 other.one_token_share,
-                true,
+                Of::Answers,
             ),
             (
                 "answers that are a loop of a few tokens",
                 self.loop_share,
                 other.loop_share,
-                true,
+                Of::Answers,
             ),
             (
                 "answers that are the same text for different prompts",
                 self.canned_share,
                 other.canned_share,
-                true,
+                Of::Answers,
             ),
         ];
-        for (what, before, after, is_of_answers) in shares {
+        for (what, before, after, of) in shares {
             if let (Some(before), Some(after)) = (before, after)
                 && (after - before).abs() > SHARE
             {
@@ -155,7 +166,7 @@ impl Conditions {
                     what,
                     before: percent(before),
                     after: percent(after),
-                    is_of_answers,
+                    of,
                 });
             }
         }
@@ -171,7 +182,7 @@ impl Conditions {
             what: "prompt tokens that stand for pictures",
             before: format!("{before:.1}"),
             after: format!("{after:.1}"),
-            is_of_answers: true,
+            of: Of::Prompts,
         })
     }
 
@@ -191,7 +202,7 @@ impl Conditions {
             what: "output tokens by the server for each that we count in the text",
             before: format!("{before:.3}"),
             after: format!("{after:.3}"),
-            is_of_answers: true,
+            of: Of::Answers,
         })
     }
 }

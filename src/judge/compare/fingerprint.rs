@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::conditions::Conditions;
+use super::conditions::{Conditions, Of};
 use super::{comparable, machines, settings};
 use crate::base::ids::CellKey;
 use crate::results::record::side::{Facts, Side, SideCell};
@@ -100,9 +100,9 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     let mut found = Vec::new();
     let differing = conditions(first).differing(&conditions(second));
     found.extend(differing.into_iter().map(|differs| Difference {
-        kind: match differs.is_of_answers {
-            true => Kind::Load,
-            false => Kind::Environment,
+        kind: match differs.of {
+            Of::Answers | Of::Prompts => Kind::Load,
+            Of::Machine => Kind::Environment,
         },
         what: differs.what.to_owned(),
         before: differs.before,
