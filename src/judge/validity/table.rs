@@ -199,7 +199,7 @@ pub const TABLE: &[Entry] = &[
         only: &[],
         means: "Prompts that should be new to the engine were found in its prefix cache.",
         mend: "See that the caches are emptied before each cell (the reset may need a switch of the engine), have the recipe ask for `unique_prefixes` (or take `unique_prefixes: false` out of the matrix), or turn prefix caching off in the engine's arguments.",
-        bound: "`warm`: 0.05 of the prompt tokens above the share that the prompts repeat of each other; of the first token, of a chat template's tokens (64, or as many as the server counts beyond ours), and of the prompt that warms up, nobody expects otherwise; of the engine's counters and what answers report, the worse counts; each point of a search is judged by itself, and a warm one ends it",
+        bound: "`warm`: 0.05 of the prompt tokens above the share that the prompts repeat of each other; of the first token, of a chat template's tokens (64, or as many as the server counts beyond ours), and of the prompt that warms up, nobody expects otherwise; of the engine's counters and what answers report, the worse counts; each point of a search is judged by itself, and a warm one ends it. `matrix bench` asks no metrics and knows by `cached_tokens` in the answers alone: where a server does not tell them, the same command a second time is measured on a warm cache and nothing says so (`--seed`, `--flush-cache`)",
         source: "prefix hits near zero where the workload says cold",
         brings: &[WindowShort, NeverSteady],
     },
