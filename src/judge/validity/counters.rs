@@ -34,7 +34,7 @@ pub fn reported(met: &Met<'_>) -> ReportedTokens {
         let sent = requests.iter().filter(|request| request.sent_ns.is_some());
         sent.filter(|request| !request.is_completed())
     };
-    let most = |request: &Request| f64::from(request.limit_tokens.unwrap_or(request.asked_tokens));
+    let most = |request: &Request| f64::from(request.limit());
     let untold = completed().filter(|request| of_prompt(request).is_none()).count();
     let is_several = |request: &Request| {
         request

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::untimed::several_choices;
 use super::{found, percent};
 use crate::judge::metrics;
 use crate::matrix::plan::Protocol;
@@ -728,8 +729,7 @@ fn lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
 /// That the server ends answers at a limit of its own, below the one that was asked for, where answers may end by themselves: the work is less
 /// than was asked for. Of several choices in one answer only one may have come to the limit.
 fn own_limit(responses: &Responses<'_>) -> Option<Reason> {
-    let choices = responses.scenario.body.get("n").and_then(Value::as_u64);
-    if choices.is_some_and(|choices| choices > 1) {
+    if several_choices(responses.scenario).is_some() {
         return None;
     }
     let is_limited = |request: &&Request| {

@@ -35,13 +35,15 @@ fn half() -> String {
 
 /// That requests ask for several choices, whose tokens come in one stream: nobody waits for as short a time as between two of these.
 fn choices(scenario: &Scenario) -> Option<Finding> {
-    let choices = scenario.body.get("n").and_then(serde_json::Value::as_u64)?;
-    (choices > 1).then(|| {
-        (
-            format!("each request asks for {choices} choices, whose tokens come in one stream"),
-            "one choice".to_owned(),
-        )
-    })
+    let choices = several_choices(scenario)?;
+    let measured = format!("each request asks for {choices} choices, whose tokens come in one stream");
+    Some((measured, "one choice".to_owned()))
+}
+
+/// How many answers each request asks for, where these are several.
+pub(super) fn several_choices(scenario: &Scenario) -> Option<u64> {
+    let choices = scenario.body.get("n").and_then(serde_json::Value::as_u64);
+    choices.filter(|choices| *choices > 1)
 }
 
 /// That most answers of several tokens arrived at one moment or in a few large parts: nothing is known of the times between their tokens.
