@@ -253,3 +253,36 @@ fn one_server_under_two_names_is_said_to_be_one() {
         .exits(0)
         .says("`one` and `two` attach to one server");
 }
+
+/// Nobody declared a precision; one server reports that its weights are quantized, and is twice as fast.
+#[test]
+fn what_a_server_reports_of_its_precision_and_settings_is_held_against_the_other() {
+    let common = ["--preset", "fast", "--dialect", "sglang", "--step"];
+    let with = |more: &[&'static str]| Server::start(&[&common[..], more].concat());
+    let plain = with(&["8ms", "--max-model-len", "4096"]);
+    let quantized = with(&["4ms", "--quantization", "fp8", "--max-model-len", "4096"]);
+    let shorter = with(&["8ms", "--max-model-len", "2048"]);
+    let spread = with(&["8ms", "--tp", "2", "--max-model-len", "4096"]);
+    let servers = [
+        ("plain", &plain),
+        ("quantized", &quantized),
+        ("shorter", &shorter),
+        ("spread", &spread),
+    ];
+    let matrix = attached(&servers, LOAD).replace("url:", "variant: sglang, url:");
+    let bench = Bench::of(&matrix);
+    bench
+        .run(&[])
+        .exits(0)
+        .shows("precision fp8 against unknown")
+        .shows("context length 2048 against 4096")
+        .shows("GPUs for each copy of the model, as the server reports them, tp 2 pp 1 against tp 1 pp 1");
+    let run = bench.run_folder().display().to_string();
+    let arms = |arms: &str| bench.call(&["compare", &run, "--arms", arms]);
+    arms("engine=plain,quantized").shows("precision: unknown → fp8");
+    arms("engine=plain,spread").shows("tp 1 pp 1 → tp 2 pp 1");
+    arms("engine=plain,shorter").shows("context length");
+    for other in ["quantized", "spread"] {
+        arms(&format!("engine=plain,{other}")).shows("1 of 1 metrics not judged");
+    }
+}

@@ -125,11 +125,26 @@ pub fn asked(side: &Side<'_>) -> Facts {
     match &launch.precision {
         Some(precision) => tell("precision", precision.clone()),
         None => {
-            // The same checkpoint has the same one.
+            // The same checkpoint has the same one; of an attached server nobody knows the checkpoint but the server.
             tell("checkpoint", launch.checkpoint.clone());
-            tell("precision", "unknown".to_owned())
+            let reported = launch
+                .is_attached()
+                .then(|| settings::reported_precision(side.summaries));
+            tell(
+                "precision",
+                reported.flatten().unwrap_or_else(|| "unknown".to_owned()),
+            )
         }
     };
+    if launch.is_attached()
+        && launch.gpus().is_none()
+        && let Some(parallel) = settings::reported_parallel(side.summaries)
+    {
+        tell(
+            "GPUs for each copy of the model, as the server reports them,",
+            parallel,
+        );
+    }
     let length = match scenario.stop_at_eos {
         true => "as the model ends them",
         false => "as long as asked",
@@ -708,7 +723,18 @@ fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
             .extend(told.map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")));
     }
     let is_one_recipe = one.launch.engine.recipe == other.launch.engine.recipe;
-    let (ours, theirs) = (settings::settings(one.launch), settings::settings(other.launch));
+    let (ours, theirs) = (
+        settings::of(one.launch, one.summaries),
+        settings::of(other.launch, other.summaries),
+    );
+    if one.launch.is_attached() || other.launch.is_attached() {
+        said.beside.extend(
+            differing(&ours, &theirs).map(|(name, ours, theirs)| {
+                format!("{}{name} {ours} against {theirs}", settings::warned(name))
+            }),
+        );
+        return;
+    }
     // The precision tells checkpoints of one model apart already, and engines need checkpoints of their own.
     let told = settings::differing(&ours, &theirs, is_one_recipe).into_iter();
     said.beside

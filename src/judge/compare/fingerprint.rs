@@ -152,8 +152,12 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     }
     found.extend(of_engines(&first.engine, &second.engine));
     if !first.settings.is_empty() && !second.settings.is_empty() {
-        let told = settings::pairs(&first.settings, &second.settings).into_iter();
-        found.extend(told.map(|(name, before, after)| Difference {
+        // What an attached server does not report may be set all the same.
+        let told = match first.attached || second.attached {
+            true => comparable::differing(&first.settings, &second.settings).collect(),
+            false => settings::pairs(&first.settings, &second.settings),
+        };
+        found.extend(told.into_iter().map(|(name, before, after)| Difference {
             kind: Kind::Engine,
             what: match settings::is_lossless(name) {
                 true => name.to_owned(),

@@ -1,7 +1,12 @@
-//! Settings of an engine that its figures depend on, as values that can be compared: what its command, environment and image say.
+//! Settings of an engine that its figures depend on, as values that can be compared: what its command, environment and image say, or what an
+//! attached server reports of itself.
 
+use serde_json::Value;
+
+use crate::judge::validity::family_of_precision;
 use crate::matrix::plan::{Launch, Place};
 use crate::matrix::spec::text::Text;
+use crate::results::record::cell::{EngineFacts, Summary};
 use crate::results::record::side::Facts;
 
 /// What engines call the same setting: a name for people, and the flags of all engines.
@@ -92,12 +97,32 @@ const NOT_LOSSLESS: [&str; 4] = [
     "sparse attention",
 ];
 
+/// The same settings as servers report them: a name for people, and the keys of live configurations and lists of models.
+const REPORTED: [(&str, &[&str]); 9] = [
+    ("attention backend", &["attention_backend"]),
+    ("checkpoint", &["root", "model_path"]),
+    ("context length", &["context_length", "max_model_len"]),
+    ("dtype", &["dtype"]),
+    ("KV-cache dtype", &["kv_cache_dtype"]),
+    ("quantization", &["quantization"]),
+    ("requests in a batch", &["max_running_requests", "total_slots"]),
+    ("speculative decoding", &["speculative_algorithm"]),
+    ("tokens in a batch", &["chunked_prefill_size"]),
+];
+
 /// Where a setting is not given.
 pub const USUAL: &str = "not set";
 
+/// The settings of an engine: what it was started with, or what it reports where somebody else started it.
+pub fn of(launch: &Launch, summaries: &[&Summary]) -> Facts {
+    let mut facts = settings(launch);
+    facts.extend(reported(launch, summaries));
+    facts
+}
+
 /// Every argument, variable, image and checkpoint of a launch, by name. An argument that several engines have under different names has the
 /// common one. Of a server that somebody else started, and of an import, nothing is known.
-pub fn settings(launch: &Launch) -> Facts {
+fn settings(launch: &Launch) -> Facts {
     let mut facts = Facts::new();
     let (command, env): (&[Text], &[(String, Text)]) = match &launch.place {
         Place::Container(container) => {
@@ -128,6 +153,45 @@ pub fn settings(launch: &Launch) -> Facts {
     facts
 }
 
+/// The settings that an attached server reports; empty for engines that were started here, whose settings are known.
+fn reported(launch: &Launch, summaries: &[&Summary]) -> Facts {
+    if !launch.is_attached() {
+        return Facts::new();
+    }
+    let value = |keys: &[&str]| keys.iter().find_map(|key| reported_value(summaries, key));
+    REPORTED
+        .iter()
+        .filter_map(|(name, keys)| Some(((*name).to_owned(), value(keys)?)))
+        .collect()
+}
+
+/// The precision of the weights that a server reports: its quantization, else what the name of its checkpoint says.
+pub fn reported_precision(summaries: &[&Summary]) -> Option<String> {
+    let known = |name: &str| family_of_precision(name).map(str::to_owned);
+    if let Some(quantization) = reported_value(summaries, "quantization") {
+        return known(&quantization).or(Some(quantization));
+    }
+    let checkpoint = reported_value(summaries, "root").or_else(|| reported_value(summaries, "model_path"))?;
+    known(checkpoint.trim_end_matches('/').rsplit('/').next()?)
+}
+
+/// The number of GPUs that each copy of the model is spread over, as a server reports it.
+pub fn reported_parallel(summaries: &[&Summary]) -> Option<String> {
+    let tp = reported_value(summaries, "tp_size")?;
+    let pp = reported_value(summaries, "pp_size").unwrap_or_else(|| "1".to_owned());
+    Some(format!("tp {tp} pp {pp}"))
+}
+
+/// One value of the live configuration, or of what the list of models says of the model.
+fn reported_value(summaries: &[&Summary], key: &str) -> Option<String> {
+    let of = |facts: &EngineFacts| match facts.info.as_ref().and_then(|info| info.get(key)) {
+        Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
+        Some(Value::Number(number)) => Some(number.to_string()),
+        _ => facts.served.get(key).cloned(),
+    };
+    summaries.iter().find_map(|summary| of(&summary.engine))
+}
+
 /// What two launches are told to differ in: `ours` against `theirs`. Launches of one recipe differ in all that they are given; those of different
 /// engines only in what both call the same.
 pub fn differing(ours: &Facts, theirs: &Facts, is_one_recipe: bool) -> Vec<String> {
@@ -154,7 +218,7 @@ pub fn pairs<'a>(ours: &'a Facts, theirs: &'a Facts) -> Vec<(&'a str, &'a str, &
 }
 
 /// The mark of a setting that is not lossless.
-fn warned(name: &str) -> &'static str {
+pub fn warned(name: &str) -> &'static str {
     match NOT_LOSSLESS.contains(&name) {
         true => "not lossless: ",
         false => "",

@@ -110,7 +110,7 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         }),
         limits: comparable::limits(&cell.scenario),
         engine: engine_facts(summaries),
-        settings: settings::settings(launch),
+        settings: settings::of(launch, summaries),
         load: Some(comparable::load(&cell.scenario)),
         prompts: agreed(counted.iter().map(|summary| summary.prompts_hash.clone())),
         clock_mhz: conditions.clock_mhz,

@@ -370,7 +370,7 @@ fn served(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
     let told = facts.info.as_ref().and_then(precision_of);
     if let (Some(told), Some(asked)) = (told, &launch.precision)
-        && let (Some(a), Some(b)) = (family(&told), family(asked))
+        && let (Some(a), Some(b)) = (family_of_precision(&told), family_of_precision(asked))
         && a != b
     {
         reasons.push(found(Code::WrongPrecision, told, Some(asked.clone())));
@@ -388,7 +388,7 @@ fn precision_of(info: &Value) -> Option<String> {
 }
 
 /// The kind of number that a name of a precision stands for; `None` for names that we do not know.
-fn family(name: &str) -> Option<&'static str> {
+pub(crate) fn family_of_precision(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
     let has = |part: &str| name.contains(part);
     if has("fp8") || has("float8") || has("e4m3") {
@@ -411,7 +411,7 @@ fn family(name: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::family;
+    use super::family_of_precision;
 
     #[test]
     fn a_name_stands_for_a_kind_of_number_only_where_it_tells_one() {
@@ -427,7 +427,7 @@ mod tests {
             ("float8_e4m3fn", Some("fp8")),
             ("bfloat16", Some("16-bit")),
         ] {
-            assert_eq!(family(name), kind, "{name}");
+            assert_eq!(family_of_precision(name), kind, "{name}");
         }
     }
 }

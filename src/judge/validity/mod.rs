@@ -17,6 +17,7 @@ mod table;
 mod tests;
 mod untimed;
 
+pub(crate) use answers::family_of_precision;
 pub use caches::{Met, cache_warm, caches};
 pub use counters::reported;
 pub use responses::{Responses, answers};
