@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
-use matrix::load::dataset::rng::Python;
+use matrix::loadgen::dataset::rng::Python;
 use serde_json::{Value, json};
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;

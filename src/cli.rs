@@ -1,7 +1,7 @@
 //! The command line: every flag, default and environment variable is declared here and nowhere else.
 
 pub mod bench;
-pub mod compare;
+pub mod regression;
 pub mod sim;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -13,8 +13,8 @@ use rustix::process::geteuid;
 
 use crate::base::ids::RunId;
 use crate::base::own;
-use crate::matrix::spec::gpus::GpuList;
-use crate::matrix::spec::select::Selector;
+use crate::config::gpus::GpuList;
+use crate::config::select::Selector;
 
 /// The version with the git revision it was built from.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MATRIX_REVISION"), ")");
@@ -75,17 +75,17 @@ pub enum Command {
     /// Say why measurements are judged valid, suspect or invalid, with the evidence.
     Explain(ExplainArgs),
     /// Hold one run against another: better, same, worse or unclear, cell by cell.
-    Compare(compare::CompareArgs),
+    Compare(regression::CompareArgs),
     /// Measure how much the figures of this machine vary though nothing changes; comparisons use it from then on.
-    Noise(Box<compare::NoiseArgs>),
+    Noise(Box<regression::NoiseArgs>),
     /// Set, show or move what nights are held against.
-    Baseline(compare::BaselineArgs),
+    Baseline(regression::BaselineArgs),
     /// Run a matrix and hold it against its baseline; what seems worse is started afresh before anyone is told.
-    Nightly(Box<compare::NightlyArgs>),
+    Nightly(Box<regression::NightlyArgs>),
     /// Show the nights of a matrix, and where they changed.
-    History(compare::HistoryArgs),
+    History(regression::HistoryArgs),
     /// Find the first of several versions that is worse.
-    Bisect(Box<compare::BisectArgs>),
+    Bisect(Box<regression::BisectArgs>),
     /// Get the data sets and tokenizers that a matrix lacks from the model hub; everything else works offline.
     Fetch(FetchArgs),
     /// Remove the processes and containers that dead runs left behind.

@@ -1,16 +1,18 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
+pub mod analysis;
 pub mod base;
 pub mod cli;
 pub mod commands;
+pub mod config;
 pub mod engine;
 pub mod exit;
-pub mod judge;
-pub mod load;
-pub mod matrix;
+pub mod import;
+pub mod loadgen;
+pub mod plan;
 pub mod progress;
 pub mod report;
 pub mod results;
-pub mod run;
+pub mod runner;
 pub mod sim;
 pub mod telemetry;

@@ -8,12 +8,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use matrix::base::clock;
-use matrix::base::wire::response::{Part, Reader};
+use matrix::base::http1::response::{Part, Reader};
 use matrix::cli::variable;
-use matrix::load::dataset::rng::Python;
-use matrix::load::protocol::{Decoded, Decoder, LineKind};
-use matrix::load::sse::{Line, Scanner};
-use matrix::matrix::plan::Protocol;
+use matrix::loadgen::dataset::rng::Python;
+use matrix::loadgen::protocol::{Decoded, Decoder, LineKind};
+use matrix::loadgen::sse::{Line, Scanner};
+use matrix::plan::Protocol;
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::SglangNative, Protocol::Completions, Protocol::Chat];
 

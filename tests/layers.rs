@@ -4,48 +4,61 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A room (a path below `src`) and the rooms it may import. The longest room that a file lies in counts.
+/// A module (a path below `src`) and the modules it may import. The longest module that a file lies in counts.
 const TABLE: &[(&str, &[&str])] = &[
     ("base", &["base"]),
-    ("matrix/spec", &["base", "matrix"]),
-    ("matrix/plan", &["base", "matrix"]),
-    ("matrix", &["base", "matrix"]),
-    ("results/record", &["base", "matrix", "results/record"]),
-    ("results", &["base", "matrix", "results"]),
-    ("sim", &["base", "matrix", "sim"]),
-    ("engine", &["base", "matrix", "results", "engine"]),
-    ("load", &["base", "matrix", "results", "load"]),
-    ("telemetry", &["base", "matrix", "results", "telemetry"]),
-    ("progress", &["base", "matrix", "results"]),
-    ("judge", &["base", "matrix", "results/record", "judge"]),
-    ("report", &["base", "matrix", "results/record", "judge", "report"]),
+    // `config` names types of `plan` until both have one type for each concept (the redesign's step i).
+    ("config", &["base", "config", "plan"]),
+    ("plan", &["base", "config", "plan"]),
+    ("results/record", &["base", "config", "plan", "results/record"]),
+    ("results", &["base", "config", "plan", "results"]),
+    ("sim", &["base", "config", "sim"]),
+    ("engine", &["base", "config", "plan", "results", "engine"]),
+    ("loadgen", &["base", "config", "plan", "results", "loadgen"]),
+    ("telemetry", &["base", "config", "plan", "results", "telemetry"]),
+    ("progress", &["base", "config", "plan", "results"]),
     (
-        "run",
+        "analysis",
+        &["base", "config", "plan", "results/record", "analysis"],
+    ),
+    (
+        "report",
+        &["base", "config", "plan", "results/record", "analysis", "report"],
+    ),
+    (
+        "import",
+        &["base", "config", "plan", "results/record", "analysis", "import"],
+    ),
+    (
+        "runner",
         &[
             "base",
-            "matrix",
+            "config",
+            "plan",
             "results",
             "engine",
-            "load",
+            "loadgen",
             "telemetry",
-            "judge",
-            "run",
+            "analysis",
+            "runner",
         ],
     ),
     ("exit", &[]),
-    ("cli", &["base", "matrix", "sim", "cli"]),
+    ("cli", &["base", "config", "sim", "cli"]),
     (
         "commands",
         &[
             "base",
-            "matrix",
+            "config",
+            "plan",
             "results",
             "engine",
-            "load",
+            "loadgen",
             "telemetry",
-            "judge",
+            "analysis",
             "report",
-            "run",
+            "import",
+            "runner",
             "sim",
             "progress",
             "cli",
@@ -57,10 +70,14 @@ const TABLE: &[(&str, &[&str])] = &[
     ("lib", &[]),
 ];
 
-/// What a pure room may not touch, as it would stand in the code.
+/// What a pure module may not use, as it would stand in the code.
 const PURE: &[(&str, &[&str])] = &[
     (
-        "matrix",
+        "config",
+        &["base::clock", "std::fs", "std::net", "tokio", "reqwest"],
+    ),
+    (
+        "plan",
         &["base::clock", "std::fs", "std::net", "tokio", "reqwest"],
     ),
     (
@@ -68,7 +85,7 @@ const PURE: &[(&str, &[&str])] = &[
         &["base::clock", "std::fs", "std::net", "tokio", "reqwest"],
     ),
     (
-        "judge",
+        "analysis",
         &[
             "base::clock",
             "std::fs",
@@ -89,6 +106,17 @@ const PURE: &[(&str, &[&str])] = &[
             "results::store",
         ],
     ),
+    (
+        "import",
+        &[
+            "base::clock",
+            "std::fs",
+            "std::net",
+            "tokio",
+            "reqwest",
+            "results::store",
+        ],
+    ),
 ];
 
 #[test]
@@ -96,20 +124,21 @@ fn imports_point_down_the_table() {
     let mut wrong = Vec::new();
     for file in sources() {
         let inside = below_src(&file);
-        let room = room_of(&inside, TABLE).unwrap_or_else(|| panic!("{inside} lies in no room of the table"));
+        let module =
+            module_of(&inside, TABLE).unwrap_or_else(|| panic!("{inside} lies in no module of the table"));
         let text = code(&file);
         for path in imports(&text) {
             let path = path.replace("::", "/");
-            let allowed = room
+            let allowed = module
                 .1
                 .iter()
                 .any(|allowed| path == *allowed || path.starts_with(&format!("{allowed}/")));
-            // `results` alone (a whole wing) is not `results/record`, but its parts are told apart below.
+            // `results` alone is not `results/record`: a pure module may import the latter only.
             if !allowed {
                 wrong.push(format!(
                     "src/{inside} imports crate::{} (allowed: {:?})",
                     path.replace('/', "::"),
-                    room.1
+                    module.1
                 ));
             }
         }
@@ -118,11 +147,11 @@ fn imports_point_down_the_table() {
 }
 
 #[test]
-fn pure_rooms_touch_nothing() {
+fn pure_modules_touch_nothing() {
     let mut wrong = Vec::new();
     for file in sources() {
         let inside = below_src(&file);
-        let Some((_, banned)) = room_of(&inside, PURE) else {
+        let Some((_, banned)) = module_of(&inside, PURE) else {
             continue;
         };
         let text = code(&file);
@@ -148,7 +177,7 @@ fn only_the_container_executor_names_bollard() {
 }
 
 #[test]
-fn only_one_room_names_the_crate_of_nvidias_library() {
+fn only_one_module_names_the_crate_of_nvidias_library() {
     let naming: Vec<String> = sources()
         .iter()
         .filter(|file| code(file).contains("nvml_wrapper"))
@@ -161,11 +190,14 @@ fn only_one_room_names_the_crate_of_nvidias_library() {
 #[test]
 fn the_timed_path_knows_no_engine_by_name() {
     let names = ["vllm", "lmdeploy", "tensorrt", "llama.cpp"];
-    let rooms = ["load", "engine", "run"];
+    let modules = ["loadgen", "engine", "runner"];
     let mut wrong = Vec::new();
     for file in sources() {
         let inside = below_src(&file);
-        if !rooms.iter().any(|room| inside.starts_with(&format!("{room}/"))) {
+        if !modules
+            .iter()
+            .any(|module| inside.starts_with(&format!("{module}/")))
+        {
             continue;
         }
         let text = code(&file);
@@ -177,12 +209,12 @@ fn the_timed_path_knows_no_engine_by_name() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-fn room_of<'t>(inside: &str, table: &'t [(&str, &'t [&str])]) -> Option<(&'t str, &'t [&'t str])> {
-    let within = |room: &str| inside.starts_with(&format!("{room}/")) || inside == format!("{room}.rs");
+fn module_of<'t>(inside: &str, table: &'t [(&str, &'t [&str])]) -> Option<(&'t str, &'t [&'t str])> {
+    let within = |module: &str| inside.starts_with(&format!("{module}/")) || inside == format!("{module}.rs");
     table
         .iter()
-        .filter(|(room, _)| within(room))
-        .max_by_key(|(room, _)| room.len())
+        .filter(|(module, _)| within(module))
+        .max_by_key(|(module, _)| module.len())
         .copied()
 }
 
@@ -222,12 +254,12 @@ fn path_of(text: &str) -> String {
         .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'))
         .unwrap_or(text.len());
     let path = text[..end].trim_end_matches(':');
-    // Types and functions are not rooms.
-    let rooms: Vec<&str> = path
+    // Types and functions are not modules.
+    let modules: Vec<&str> = path
         .split("::")
         .take_while(|part| part.starts_with(|c: char| c.is_ascii_lowercase()))
         .collect();
-    rooms.join("::")
+    modules.join("::")
 }
 
 fn below_src(file: &Path) -> String {

@@ -9,7 +9,7 @@
 #   tests/montecarlo.sh --planted
 set -euo pipefail
 cd "$(dirname "$0")/.."
-from=src/judge/compare
+from=src/analysis/compare
 crate="$(mktemp -d)"
 trap 'rm -rf "$crate"' EXIT
 CARGO_TARGET_DIR="$(realpath -m "${CARGO_TARGET_DIR:-target}")/montecarlo"
@@ -19,11 +19,11 @@ export CARGO_TARGET_DIR
 fresh() {
   mkdir -p "$crate/$from" "$crate/src/base"
   cp src/base/text.rs "$crate/src/base/"
-  cp -r "$from"/{between,change,montecarlo,multiplicity,night,spread,student,verdict}.rs "$from/decision" "$crate/$from/"
+  cp -r "$from"/{between,change_point,montecarlo,multiple_testing,gate_policy,power,t_test,verdict}.rs "$from/decision" "$crate/$from/"
 }
 
 fresh
-for module in between change decision multiplicity night spread student verdict; do
+for module in between change_point decision multiple_testing gate_policy power t_test verdict; do
   echo "pub mod $module;"
 done >"$crate/$from/mod.rs"
 echo '#[cfg(test)] mod montecarlo;' >>"$crate/$from/mod.rs"
@@ -31,7 +31,7 @@ cat >"$crate/src/lib.rs" <<'RUST'
 pub mod base {
     pub mod text;
 }
-pub mod judge {
+pub mod analysis {
     pub mod compare;
     pub mod metrics {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ cd "$crate"
 
 if [ "${1:-}" != --planted ]; then
   export MATRIX_RUNS="${1:-2000}" MATRIX_NIGHTS="${2:-2000}"
-  cargo test --lib -- judge::compare::montecarlo judge::compare::decision::rates --nocapture --test-threads "${THREADS:-2}"
+  cargo test --lib -- analysis::compare::montecarlo analysis::compare::decision::rates --nocapture --test-threads "${THREADS:-2}"
   exit
 fi
 

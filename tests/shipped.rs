@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use matrix::matrix::plan::{Cell, Launch, Plan, command, expand};
-use matrix::matrix::spec::engine::{Recipe, Recipes};
-use matrix::matrix::spec::matrix::Matrix;
-use matrix::matrix::spec::source::{self, Source};
+use matrix::config::engine::{Recipe, Recipes};
+use matrix::config::matrix::Matrix;
+use matrix::config::yaml::{self, Source};
+use matrix::plan::{Cell, Launch, Plan, command, expand};
 use proptest::prelude::*;
 
 fn root() -> PathBuf {
@@ -32,12 +32,8 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> T {
         path.display().to_string(),
         std::fs::read_to_string(path).expect("the file is readable"),
     );
-    let (value, mistakes) = source::read::<T>(&source);
-    assert!(
-        mistakes.is_empty(),
-        "{}",
-        source::draw(&mistakes, &[source], false)
-    );
+    let (value, mistakes) = yaml::read::<T>(&source);
+    assert!(mistakes.is_empty(), "{}", yaml::draw(&mistakes, &[source], false));
     value.expect("a file without mistakes gives a value")
 }
 
@@ -162,7 +158,7 @@ fn every_variant_and_executor_of_every_recipe_gives_a_launch() {
                     "name: t\nengines:\n  - {name}: {{ {variant}executor: {}, url: \"http://127.0.0.1:1\" }}\nmodels: [some/model]\nscenarios: [sharegpt]\n",
                     executor.name()
                 );
-                let (matrix, mistakes) = source::read::<Matrix>(&Source::new("t.yaml", text.clone()));
+                let (matrix, mistakes) = yaml::read::<Matrix>(&Source::new("t.yaml", text.clone()));
                 assert!(mistakes.is_empty(), "{text}\n{mistakes:?}");
                 let plan = plan(&matrix.expect("it reads"), &recipes);
                 let launch = &plan.launches[0];
@@ -300,7 +296,7 @@ fn qwen3_is_the_published_reports() {
 #[test]
 fn a_newer_lmdeploy_is_not_asked_for_metrics() {
     let text = "name: t\nengines: [{lmdeploy: {version: 0.16.0}}]\nmodels: [m]\nscenarios: [sharegpt]\n";
-    let matrix = source::read::<Matrix>(&Source::new("t.yaml", text))
+    let matrix = yaml::read::<Matrix>(&Source::new("t.yaml", text))
         .0
         .expect("it reads");
     let plan = plan(&matrix, &recipes());
@@ -364,7 +360,7 @@ proptest! {
         keep in (1usize..=5, 1usize..=3, 1usize..=2),
     ) {
         let recipes = recipes();
-        let full: Matrix = source::read::<Matrix>(&Source::new("rich.yaml", RICH)).0.expect("it reads");
+        let full: Matrix = yaml::read::<Matrix>(&Source::new("rich.yaml", RICH)).0.expect("it reads");
         let all = rendered(&plan(&full, &recipes));
         let mut some = full.clone();
         some.engines.value = engines[..keep.0].iter().map(|at| full.engines[*at].clone()).collect();

@@ -41,7 +41,7 @@ pub fn bench(rounds: usize, is_quick: bool) {
             median(ours.iter().map(|one| one.late_p99)),
         );
         let rate = median(ours.iter().map(|one| one.events_per_s));
-        // As `judge::validity` has it.
+        // As `analysis::validity` has it.
         let is_late = late > (gap.as_secs_f64() * 500.0).max(0.25) || rate > MOST_EVENTS_PER_S;
         println!(
             "gaps, {streams} streams x {} ms ({:.0} of {:.0} events/s): {}; off by {late:.3} ms for 10 %, {late_p99:.3} ms for 1 %{}",

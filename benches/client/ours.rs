@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use matrix::base::clock::Moment;
-use matrix::load::{Address, Content, Headers, Item, Load, Scheme, Target, drive};
-use matrix::matrix::plan::{Dialect, Protocol, Usage};
-use matrix::matrix::spec::scenario::Limits;
+use matrix::config::scenario::Limits;
+use matrix::loadgen::{Address, Content, Headers, Item, Load, Scheme, Target, drive};
+use matrix::plan::{Dialect, Protocol, Usage};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Measured, Work, cpu_seconds, peak_memory};

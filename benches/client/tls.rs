@@ -13,8 +13,14 @@ use crate::flood::{ENDING, EVENTS, HEAD, framed, listen, pattern, tokens_asked};
 use crate::{Server, flooded_row};
 
 /// A certificate for `localhost`, signed by itself.
-pub const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/load/client/localhost.crt");
-const KEY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/load/client/localhost.key");
+pub const CERTIFICATE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/src/loadgen/connection/localhost.crt"
+);
+const KEY: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/src/loadgen/connection/localhost.key"
+);
 /// Its name.
 pub const HOST: &str = "localhost";
 

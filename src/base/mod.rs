@@ -3,6 +3,7 @@
 pub mod body;
 pub mod clock;
 pub mod date;
+pub mod http1;
 pub mod ids;
 pub mod own;
 pub mod secrets;
@@ -10,4 +11,3 @@ pub mod text;
 pub mod threads;
 pub mod unfinished;
 pub mod units;
-pub mod wire;

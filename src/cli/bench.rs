@@ -4,21 +4,21 @@
 //! "unexpected argument", and none is ignored. Where absence and the default differ for a refusal, the flag is an `Option`.
 
 mod arrivals;
+mod dataset_options;
 pub(super) mod foreign;
+mod images;
 mod limits;
-mod pictures;
-mod rows;
 
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
 pub(crate) use self::arrivals::{ArrivalArgs, Gaps, SearchArgs, SteadyArgs};
+pub(crate) use self::dataset_options::{GroupDistribution, MooncakeWorkload, SharedPrefixArgs, TraceArgs};
+pub(crate) use self::images::{Category, PictureArgs, SpeedBenchArgs};
 pub(crate) use self::limits::LimitArgs;
-pub(crate) use self::pictures::{Category, PictureArgs, SpeedBenchArgs};
-pub(crate) use self::rows::{GroupDistribution, MooncakeWorkload, SharedPrefixArgs, TraceArgs};
 use crate::base::units::RequestRate;
-use crate::matrix::spec::workload::Profile;
+use crate::config::workload::Profile;
 
 /// Send a load to a server that is running, and print the figures, as `sglang.bench_serving` does.
 ///
@@ -439,7 +439,7 @@ impl MissingArgs {
 }
 
 #[cfg(test)]
-mod table;
+mod python_flags;
 
 #[cfg(test)]
 mod tests {

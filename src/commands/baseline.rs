@@ -2,20 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::analysis::compare::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
+use crate::analysis::compare::stored;
 use crate::base::clock;
 use crate::base::ids::CellKey;
 use crate::cli;
-use crate::cli::compare::{BaselineAction, BaselineArgs, BaselineMove};
+use crate::cli::regression::{BaselineAction, BaselineArgs, BaselineMove};
 use crate::commands::compare::{gates, noise_of, of_run};
 use crate::commands::{Outcome, Refusal, print, read, refused};
 use crate::exit::Exit;
-use crate::judge::compare::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
-use crate::judge::compare::stored;
-use crate::matrix::plan::arms::BASELINE;
-use crate::matrix::plan::{Launch, Plan, Start};
+use crate::plan::arms::BASELINE;
+use crate::plan::{Launch, Plan, Start};
 use crate::report;
 use crate::results::record::FORMAT;
-use crate::results::record::side::{Accepted, Baseline, Excluded, Noise, Side, SideCell};
+use crate::results::record::cell_stats::{Accepted, Baseline, Excluded, Noise, Side, SideCell};
 use crate::results::store::{self, Run, StoreError};
 
 /// Sets, shows or moves a baseline.

@@ -4,23 +4,23 @@ use std::path::Path;
 
 use anyhow::Context;
 
+use crate::analysis::compare::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
+use crate::analysis::compare::pairwise::{Comparison, Row, Terms};
+use crate::analysis::compare::reliability::Failure;
+use crate::analysis::compare::verdict::Verdict;
+use crate::analysis::compare::{from_run, gates, machines, percentile, stored};
+use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::cli::RunArgs;
-use crate::cli::compare::BisectArgs;
-use crate::commands::again::Further;
+use crate::cli::regression::BisectArgs;
 use crate::commands::compare::{gates as named_gates, noise_of, of_arms, of_run};
 use crate::commands::plan::select;
+use crate::commands::rounds::Further;
 use crate::commands::run::{here, measure};
 use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
+use crate::config::select::{self, AxisValues};
 use crate::exit::Exit;
-use crate::judge::compare::cells::{Comparison, Row, Terms};
-use crate::judge::compare::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
-use crate::judge::compare::reliability::Failure;
-use crate::judge::compare::verdict::Verdict;
-use crate::judge::compare::{gates, machines, percentile, side, stored};
-use crate::judge::metrics::Metric;
-use crate::matrix::plan::{Cell, Plan};
-use crate::matrix::spec::select::{self, AxisValues};
+use crate::plan::{Cell, Plan};
 use crate::results::store::{self, Listed, Run};
 
 const VERSION: &str = "version";
@@ -160,7 +160,7 @@ fn enough(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u32, Refus
     let noise = store::nightly::noise(&args.run.places.cache());
     let least = match noise {
         Some(noise) if args.starts < STARTS_NOISE_UNKNOWN as u32 => {
-            let machine = side::machine_facts(&here()?);
+            let machine = from_run::machine_facts(&here()?);
             let is_of_here = machines::shares_noise(&noise.machine, &machine);
             let is_known = |cell: &Cell| {
                 let known = |gate: &Metric| stored::known(&noise, &cell.key, &gate.name());

@@ -14,9 +14,9 @@ use crate::engine;
 use crate::exit::Exit;
 use crate::report::{self, Format, calibration};
 use crate::results::store::{self, Store};
-use crate::run::calibrate::{Wanted, calibrate};
-use crate::run::stop::{Signals, Stop};
-use crate::run::{Events, Host};
+use crate::runner::calibrate::{Wanted, calibrate};
+use crate::runner::shutdown::{Signals, Stop};
+use crate::runner::{Events, Host};
 use crate::telemetry::machine;
 
 /// Measures the client, prints the table, and keeps the result with the machine.

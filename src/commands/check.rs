@@ -5,12 +5,12 @@
 use crate::base::secrets::hide_in_urls;
 use crate::base::text::{counted, line_start};
 use crate::cli::CheckArgs;
-use crate::commands::{Colors, Outcome, Refusal, complain, flags, print, read, refused};
+use crate::commands::{Colors, Outcome, Refusal, check_flags, complain, print, read, refused};
+use crate::config::yaml::{Mistake, Source};
 use crate::exit::Exit;
-use crate::load::dataset::Caches;
-use crate::matrix::plan::Plan;
-use crate::matrix::spec::source::{Mistake, Source};
-use crate::run::preflight;
+use crate::loadgen::dataset::Caches;
+use crate::plan::Plan;
+use crate::runner::preflight;
 
 /// Reads the matrix and says what is wrong, or what it comes to.
 ///
@@ -22,7 +22,7 @@ pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
             let plan = &read.plan;
             read.tell();
             let unknown = match args.ask_engines {
-                true => flags::unknown(&read, &args.places)?,
+                true => check_flags::unknown(&read, &args.places)?,
                 false => Vec::new(),
             };
             if !unknown.is_empty() {

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
+use crate::analysis::compare::decision::{self, Gap};
+use crate::analysis::compare::pairwise::{self, Comparison, Terms};
+use crate::analysis::compare::verdict::Verdict;
+use crate::analysis::compare::{arms, from_run, machines, question, stored};
+use crate::analysis::metrics::{Flow, Metric};
 use crate::base::ids::CellKey;
-use crate::cli::compare::{Arms, CompareArgs, CompareFormat};
+use crate::cli::regression::{Arms, CompareArgs, CompareFormat};
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
-use crate::judge::compare::cells::{self, Comparison, Terms};
-use crate::judge::compare::decision::{self, Gap};
-use crate::judge::compare::verdict::Verdict;
-use crate::judge::compare::{arms, machines, question, side, stored};
-use crate::judge::metrics::{Flow, Metric};
-use crate::report::{self, Format, Table, verdicts};
-use crate::results::record::side::{Cause, Noise, Side};
+use crate::report::{self, Format, Table, comparison};
+use crate::results::record::cell_stats::{Cause, Noise, Side};
 use crate::results::store::{self, Run, StoreError};
 
 /// Compares two sides.
@@ -33,7 +33,7 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
         }
     }
     let noise = noise_of(&args.places.cache(), &candidate);
-    let mut comparison = cells::compare(
+    let mut comparison = pairwise::compare(
         &baseline,
         &candidate,
         &Terms {
@@ -147,7 +147,7 @@ pub(super) fn of_arms(
         let (key, two) = second.cells.get_key_value(two)?;
         Some((key, first.cells.get(one)?, two))
     });
-    let ask: cells::Ask<'_> = &|key, [one, two], metric, noise| match partner(key) {
+    let ask: pairwise::Ask<'_> = &|key, [one, two], metric, noise| match partner(key) {
         Some(baseline) => {
             let arms = arms::Arms {
                 baseline: (baseline, one),
@@ -157,7 +157,7 @@ pub(super) fn of_arms(
         }
         None => question::of_cells(one, two, metric, noise),
     };
-    Ok(cells::compare_pairs(
+    Ok(pairwise::compare_pairs(
         &first,
         &second,
         matched.collect(),
@@ -174,11 +174,12 @@ fn show(
     colors: Colors,
 ) -> Result<(), Refusal> {
     if args.format == CompareFormat::Json {
-        let text = serde_json::to_string_pretty(&verdicts::json(comparison)).map_err(anyhow::Error::from)?;
+        let text =
+            serde_json::to_string_pretty(&comparison::json(comparison)).map_err(anyhow::Error::from)?;
         print(&format!("{text}\n"));
     } else {
-        print(&format!("{}\n", verdicts::headline(comparison)));
-        draw(&verdicts::tables(comparison, names), args.format, colors);
+        print(&format!("{}\n", comparison::headline(comparison)));
+        draw(&comparison::tables(comparison, names), args.format, colors);
     }
     Ok(())
 }
@@ -284,7 +285,7 @@ pub(super) fn named(root: &Path, name: &str, gates: &[Metric]) -> Result<Side, R
 
 /// A run as a side.
 pub(super) fn of_run(run: &Run, gates: &[Metric]) -> Side {
-    side::of_run(&run.about, &run.plan, &run.machine, &run.summaries, gates)
+    from_run::of_run(&run.about, &run.plan, &run.machine, &run.summaries, gates)
 }
 
 /// The noise that is kept with the machine that measured `side`.

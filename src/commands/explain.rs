@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
+use crate::analysis::validity::{self, Entry, Evidence};
 use crate::base::text::wrapped;
 use crate::cli::ExplainArgs;
 use crate::commands::report::terminal_width;
 use crate::commands::{Outcome, Refusal, complain, print};
+use crate::config::select::Selector;
+use crate::config::yaml::nearest;
 use crate::exit::Exit;
-use crate::judge::validity::{self, Entry, Evidence};
-use crate::matrix::plan::Measurement;
-use crate::matrix::spec::select::Selector;
-use crate::matrix::spec::source::nearest;
+use crate::plan::Measurement;
 use crate::report;
 use crate::results::record::cell::Summary;
 use crate::results::record::validity::{Code, Validity};

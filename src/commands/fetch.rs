@@ -11,13 +11,13 @@ use reqwest::redirect::Policy;
 use crate::base::text::printable;
 use crate::cli::{self, FetchArgs, FetchedDataset};
 use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
+use crate::config::dataset_options::MooncakeTrace;
+use crate::config::workload::Dataset;
 use crate::exit::Exit;
-use crate::load::dataset::tokenizer::Tokenizer;
-use crate::load::dataset::{self, Caches};
-use crate::load::hub::{Fetched, Hub, HubError, Kind, Wanted};
-use crate::matrix::plan::Plan;
-use crate::matrix::spec::rows::MooncakeTrace;
-use crate::matrix::spec::workload::Dataset;
+use crate::loadgen::dataset::tokenizer::Tokenizer;
+use crate::loadgen::dataset::{self, Caches};
+use crate::loadgen::hf_hub::{Fetched, Hub, HubError, Kind, Wanted};
+use crate::plan::Plan;
 
 /// The files that make a tokenizer, and whether a repository may lack one.
 const TOKENIZER: [(&str, bool); 6] = [

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::cli::compare::{HistoryArgs, HistoryFormat};
+use crate::cli::regression::{HistoryArgs, HistoryFormat};
 use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
+use crate::config::select::{self, Selector};
 use crate::exit::Exit;
-use crate::matrix::spec::select::{self, Selector};
 use crate::report::history::{self, History};
 use crate::report::{self, Format, html};
 use crate::results::record::night::Night;

@@ -13,7 +13,7 @@ use crate::base::text::{counted, printable};
 use crate::cli::{self, ImportArgs, VERSION};
 use crate::commands::{Outcome, Refusal, bytes_of, complain, print, report};
 use crate::exit::Exit;
-use crate::report::import::{self, Declared, Keep, Reading};
+use crate::import::{self, Declared, Keep, Reading};
 use crate::report::quiet;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;

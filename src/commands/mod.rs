@@ -1,26 +1,26 @@
 //! A file per subcommand: the only place that wires wings together and writes to stdout.
 
-mod again;
 pub mod baseline;
 pub mod bench;
 pub mod bisect;
 pub mod calibrate;
 pub mod check;
+mod check_flags;
 pub mod clean;
 pub mod compare;
 pub mod explain;
 pub mod fetch;
 mod files;
-mod flags;
 pub mod history;
 pub mod import;
+mod rounds;
 
 pub mod init;
+mod load_matrix;
 pub mod log;
 pub mod nightly;
 pub mod noise;
 pub mod plan;
-mod read;
 pub mod report;
 pub mod run;
 
@@ -36,10 +36,10 @@ use crate::base::secrets::{Redactor, secret_of};
 use crate::base::text::colored;
 use crate::base::threads::NoThread;
 use crate::cli::{Cli, Color, Command, PullWish, variable, variables};
+use crate::config::yaml::{self, Mistake, Source};
 use crate::engine;
 use crate::exit::Exit;
-use crate::matrix::spec::source::{self, Mistake, Source};
-pub(crate) use read::{Read, bytes_of, read};
+pub(crate) use load_matrix::{Read, bytes_of, read};
 
 /// What a subcommand ends with: an exit code, or a message and an exit code.
 pub type Outcome = Result<Exit, Refusal>;
@@ -133,7 +133,7 @@ fn causes(error: &anyhow::Error) -> String {
 /// # Errors
 /// As [`execute`].
 pub fn supervised(cli: Cli) -> Outcome {
-    match crate::run::stop::supervise(|| execute(cli)) {
+    match crate::runner::shutdown::supervise(|| execute(cli)) {
         Ok(Some(done)) => done,
         Ok(None) => interrupted(),
         Err(error) => Err(error.into()),
@@ -336,7 +336,7 @@ pub(crate) fn refused(mistakes: &[Mistake], sources: &[Source], color: bool) -> 
     };
     Refusal::usage(format!(
         "{}\n{count}\n",
-        source::draw(mistakes, sources, color).trim_end()
+        yaml::draw(mistakes, sources, color).trim_end()
     ))
 }
 

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 
+use crate::analysis::compare::decision::{KnownNoise, USUAL_BOUND};
+use crate::analysis::compare::power::{self, Demand};
+use crate::analysis::compare::{machines, stored, t_test, verdict};
 use crate::base::clock;
 use crate::base::ids::CellKey;
-use crate::cli::compare::NoiseArgs;
-use crate::commands::again::{Further, Wanted};
+use crate::cli::regression::NoiseArgs;
 use crate::commands::compare::{gates, of_run};
+use crate::commands::rounds::{Further, Wanted};
 use crate::commands::run::measure;
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
-use crate::judge::compare::decision::{KnownNoise, USUAL_BOUND};
-use crate::judge::compare::spread::{self, Demand};
-use crate::judge::compare::{machines, stored, student, verdict};
-use crate::report::{self, Format, verdicts};
-use crate::results::record::side::{Noise, Side, Varies};
+use crate::report::{self, Format, comparison};
+use crate::results::record::cell_stats::{Noise, Side, Varies};
 use crate::results::store::{self, Run};
 
 /// Starts on either side of the comparison that the smallest visible change is told for.
@@ -119,7 +119,7 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
                 .iter()
                 .map(move |(figure, varies)| (cell, figure.as_str(), varies, visible(varies)))
         });
-        print(&report::draw(&verdicts::noise(rows), format));
+        print(&report::draw(&comparison::noise(rows), format));
         print(&format!("kept in {}\n", path.display()));
     }
     Ok(measured.exit)
@@ -145,7 +145,7 @@ fn visible(varies: &Varies) -> f64 {
         alpha: 0.025,
         power: 0.9,
     };
-    spread::detectable(sigma, SIDES, SIDES, demand).exp_m1()
+    power::detectable(sigma, SIDES, SIDES, demand).exp_m1()
 }
 
 /// The figure with the largest of the smallest changes that can be seen; `None` where there is none.
@@ -159,7 +159,7 @@ fn widest(found: &Found) -> Option<(&CellKey, &str, f64)> {
 
 /// What the gating figures of each cell vary by. Starts belong to the arms A B B A by their number.
 fn varies(side: &Side) -> Found {
-    let of_cell = |cell: &crate::results::record::side::SideCell| -> BTreeMap<String, Varies> {
+    let of_cell = |cell: &crate::results::record::cell_stats::SideCell| -> BTreeMap<String, Varies> {
         cell.gates
             .iter()
             .filter_map(|gate| {
@@ -169,7 +169,7 @@ fn varies(side: &Side) -> Found {
                     .iter()
                     .map(|repeats| verdict::logs(repeats))
                     .collect::<Option<_>>()?;
-                let means: Vec<f64> = repeats.iter().map(|repeats| student::mean(repeats)).collect();
+                let means: Vec<f64> = repeats.iter().map(|repeats| t_test::mean(repeats)).collect();
                 if means.len() < 3 {
                     return None;
                 }
@@ -179,9 +179,9 @@ fn varies(side: &Side) -> Found {
                     .partition(|(at, _)| matches!(at % 4, 0 | 3));
                 let arm =
                     |arm: Vec<(usize, &f64)>| arm.into_iter().map(|(_, log)| *log).collect::<Vec<f64>>();
-                let difference = student::difference(&arm(a), &arm(b))?;
-                let components = spread::components(&repeats);
-                let variance = student::variance(&means);
+                let difference = t_test::difference(&arm(a), &arm(b))?;
+                let components = power::components(&repeats);
+                let variance = t_test::variance(&means);
                 let bound = KnownNoise::of_starts(&means)?;
                 let varies = Varies {
                     at: clock::timestamp(),
@@ -228,7 +228,7 @@ mod tests {
             at: String::new(),
             starts: u32::try_from(logs.len()).expect("they are few"),
             per_start: 1,
-            start_share: student::variance(logs).sqrt(),
+            start_share: t_test::variance(logs).sqrt(),
             bound_share: Some(bound.sigma),
             df: Some(bound.df),
             between_share: 0.0,

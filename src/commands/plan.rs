@@ -10,16 +10,16 @@ use crate::base::ids::CellKey;
 use crate::base::text::{counted, line_start, one_line, printable};
 use crate::cli::{self, PlanArgs};
 use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
+use crate::config::repeats::Order;
+use crate::config::select::{self, Selector};
+use crate::config::yaml::nearest;
 use crate::engine;
 use crate::exit::Exit;
-use crate::load::dataset::Caches;
-use crate::matrix::plan::command::{self, Given};
-use crate::matrix::plan::{Attach, Cell, Launch, Loads, Place, Plan, Start};
-use crate::matrix::spec::repeats::Order;
-use crate::matrix::spec::select::{self, Selector};
-use crate::matrix::spec::source::nearest;
+use crate::loadgen::dataset::Caches;
+use crate::plan::command::{self, Given};
+use crate::plan::{Attach, Cell, Launch, Loads, Place, Plan, Start};
 use crate::results::store;
-use crate::run::preflight;
+use crate::runner::preflight;
 
 /// Prints the plan.
 ///
@@ -182,7 +182,7 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
 }
 
 /// That more starts are planned than the matrix asks for, and what these cost.
-fn raised(plan: &Plan, past: &BTreeMap<CellKey, store::history::Past>) -> String {
+fn raised(plan: &Plan, past: &BTreeMap<CellKey, store::durations::Past>) -> String {
     let until = plan.until.as_ref();
     let Some((stage, said)) = until.and_then(|until| Some((until.stage, until.raised_from?))) else {
         return String::new();
@@ -232,7 +232,7 @@ fn environments(plan: &Plan) -> String {
 }
 
 /// In which order engines are started that are started several times, and what either order costs.
-fn order(plan: &Plan, past: &BTreeMap<CellKey, store::history::Past>) -> String {
+fn order(plan: &Plan, past: &BTreeMap<CellKey, store::durations::Past>) -> String {
     let chosen = plan.order();
     let cost = |order: Order| {
         let Loads { starts, changes } = plan.loads(order);
@@ -271,7 +271,7 @@ fn order(plan: &Plan, past: &BTreeMap<CellKey, store::history::Past>) -> String 
 }
 
 /// Seconds until engines are ready, all starts together, by what they took last time; `None` where one of them was never started.
-fn loading(plan: &Plan, past: &BTreeMap<CellKey, store::history::Past>) -> Option<f64> {
+fn loading(plan: &Plan, past: &BTreeMap<CellKey, store::durations::Past>) -> Option<f64> {
     let of_start = |start: &Start| {
         let mut cells = start.cells.iter();
         cells.find_map(|measurement| past.get(&measurement.cell)?.launch_seconds)
@@ -280,8 +280,8 @@ fn loading(plan: &Plan, past: &BTreeMap<CellKey, store::history::Past>) -> Optio
 }
 
 /// How long each cell took last time. A history that cannot be read is no reason not to plan.
-fn past(plan: &Plan, results: &Path) -> BTreeMap<CellKey, store::history::Past> {
-    store::history::last_durations(results, &plan.matrix, &plan.cells).unwrap_or_default()
+fn past(plan: &Plan, results: &Path) -> BTreeMap<CellKey, store::durations::Past> {
+    store::durations::last_durations(results, &plan.matrix, &plan.cells).unwrap_or_default()
 }
 
 fn describe(launch: &Launch) -> String {

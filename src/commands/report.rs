@@ -6,24 +6,24 @@ use std::path::Path;
 
 use anyhow::Context;
 
+use crate::analysis::compare::from_run::machine_facts;
+use crate::analysis::compare::machines;
+use crate::analysis::compare::precision::Certainty;
+use crate::analysis::metrics;
 use crate::base::ids::CellKey;
 use crate::cli::{self, ReportArgs, ReportFormat};
-use crate::commands::again::certainties;
 use crate::commands::history;
+use crate::commands::rounds::certainties;
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
+use crate::config::select::Selector;
+use crate::config::yaml::nearest;
 use crate::exit::Exit;
-use crate::judge::compare::certainty::Certainty;
-use crate::judge::compare::machines;
-use crate::judge::compare::side::machine_facts;
-use crate::judge::metrics;
-use crate::matrix::plan::{Measurement, Plan};
-use crate::matrix::spec::select::Selector;
-use crate::matrix::spec::source::nearest;
+use crate::plan::{Measurement, Plan};
 use crate::report::document::{Document, Source, Trace};
 use crate::report::terminal::PAGE;
-use crate::report::{self, Shown, csv, overall};
+use crate::report::{self, Shown, csv, text};
 use crate::results::record::cell::Summary;
-use crate::results::record::side::Noise;
+use crate::results::record::cell_stats::Noise;
 use crate::results::store::{self, Run, Store, atomic};
 
 /// Every format that is written into a folder unless one is asked for.
@@ -166,7 +166,7 @@ pub(crate) fn append_result(plan: &Plan, store: &Store, measurement: &Measuremen
 
 fn line(plan: &Plan, summary: &Summary) -> anyhow::Result<serde_json::Value> {
     let cell = plan.cell(&summary.cell);
-    let line = report::jsonl::line(plan.launch(&cell.launch), cell, summary);
+    let line = report::bench_serving::jsonl::line(plan.launch(&cell.launch), cell, summary);
     serde_json::from_str(&line).context("a line of results is JSON")
 }
 
@@ -207,8 +207,8 @@ const fn file(format: ReportFormat) -> &'static str {
 
 fn text(document: &Document, format: ReportFormat, screen: Screen) -> String {
     match format {
-        ReportFormat::Terminal => overall::terminal(document, screen.width, screen.colors),
-        ReportFormat::Markdown => overall::markdown(document),
+        ReportFormat::Terminal => text::terminal(document, screen.width, screen.colors),
+        ReportFormat::Markdown => text::markdown(document),
         ReportFormat::Html => report::html::draw(document),
         ReportFormat::Csv => csv::draw(document),
         ReportFormat::Json => document.json(),

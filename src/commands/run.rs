@@ -9,34 +9,34 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use crate::analysis::compare::decision::USUAL_BOUND;
 use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::{self, Redactor};
 use crate::base::text::counted;
 use crate::base::threads;
 use crate::cli::{self, RunArgs};
-use crate::commands::again::{self, Further, Plans, Round, remaining};
 use crate::commands::plan::{minutes, select as keep_selected};
+use crate::commands::rounds::{self, Further, Plans, Round, remaining};
 use crate::commands::{
-    Colors, Outcome, Read, Refusal, causes, complain, flags, log, print, read, refused, report,
+    Colors, Outcome, Read, Refusal, causes, check_flags, complain, log, print, read, refused, report,
     secrets_of_environment, unless_finished, whereabouts,
 };
+use crate::config::gpus::GpuList;
 use crate::engine;
 use crate::exit::Exit;
-use crate::judge::compare::decision::USUAL_BOUND;
-use crate::matrix::plan::arms::noise_name;
-use crate::matrix::plan::{Launch, Measurement, Place, Plan, Start};
-use crate::matrix::spec::gpus::GpuList;
+use crate::plan::arms::noise_name;
+use crate::plan::{Launch, Measurement, Place, Plan, Start};
 use crate::progress::Progress;
 use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::store::{self, Beginning, Store, StoreError};
-use crate::run::calibrate::Wanted;
-use crate::run::claim::Claim;
-use crate::run::select::{self, Wish};
-use crate::run::stop::{Signals, Stop};
-use crate::run::{self, Events, Host, Job, Tally, preflight};
+use crate::runner::calibrate::Wanted;
+use crate::runner::gpu_lock::Claim;
+use crate::runner::gpu_selection::{self, Wish};
+use crate::runner::shutdown::{Signals, Stop};
+use crate::runner::{self, Events, Host, Job, Tally, preflight};
 use crate::telemetry::gpu::{Gpus, Places};
 use crate::telemetry::machine;
 
@@ -170,7 +170,7 @@ pub(super) fn measure(
     let resumed = resumed(args, &read.plan.matrix)?;
     let earlier = resumed
         .as_ref()
-        .and_then(|run| again::earlier(&args.results.join(run.as_str())));
+        .and_then(|run| rounds::earlier(&args.results.join(run.as_str())));
     further.prepare(&mut read.plan, earlier.as_ref());
     let secrets = secrets(&read.plan);
     for (name, _) in secrets.iter().filter(|(_, value)| !secrets::is_hidden(value)) {
@@ -184,7 +184,7 @@ pub(super) fn measure(
         keep_selected(&mut read.plan, only)?;
     }
     let runtime = threads::runtime()?;
-    let unknown = flags::unknown(&read, &args.places)?;
+    let unknown = check_flags::unknown(&read, &args.places)?;
     if !unknown.is_empty() {
         return Err(refused(&unknown, &read.sources, colors.stderr));
     }
@@ -214,9 +214,9 @@ pub(super) fn measure(
         matrix: &args.matrix,
         results: &args.results,
     };
-    let devices = runtime.block_on(select::chosen(&read.plan, &host, &allowed));
+    let devices = runtime.block_on(gpu_selection::chosen(&read.plan, &host, &allowed));
     if devices.len() < host.machine.gpus.len() {
-        select::hold_to_leased(&mut read.plan);
+        gpu_selection::hold_to_leased(&mut read.plan);
     }
     let host = Host { devices, ..host };
     if let Err(unfit) = runtime.block_on(fit(&read.plan, &host, places)) {
@@ -432,7 +432,7 @@ fn allowed_gpus(flag: Option<&GpuList>, plan: &Plan, machine: &Machine) -> Resul
             return Ok(Vec::new());
         };
         // Inside of a container the devices may be those that are named already, numbered anew.
-        return match select::allowed(machine, Some(&named(&list, "the environment"))) {
+        return match gpu_selection::allowed(machine, Some(&named(&list, "the environment"))) {
             Ok(allowed) => Ok(allowed),
             Err(reason) => {
                 complain(&format!("note: `{name}` is not followed: {reason}\n"));
@@ -440,7 +440,7 @@ fn allowed_gpus(flag: Option<&GpuList>, plan: &Plan, machine: &Machine) -> Resul
             }
         };
     }
-    select::allowed(machine, wish.as_ref()).map_err(|reason| {
+    gpu_selection::allowed(machine, wish.as_ref()).map_err(|reason| {
         Refusal::unfit(format!(
             "error: {reason}\n  = help: `nvidia-smi -L` lists the GPUs of this host\npreflight failed; nothing was started\n"
         ))
@@ -723,7 +723,7 @@ fn listeners(
     journal: Mutex<store::Journal>,
     redactor: &Redactor,
 ) -> (Events, Arc<Progress>) {
-    let past = store::history::last_durations(&args.results, &plan.matrix, &plan.cells).unwrap_or_default();
+    let past = store::durations::last_durations(&args.results, &plan.matrix, &plan.cells).unwrap_or_default();
     let expected: BTreeMap<CellKey, f64> = past.into_iter().map(|(key, past)| (key, past.seconds)).collect();
     let progress = Arc::new(Progress::new(expected));
     let mut events = Events::without_secrets(redactor.clone());
@@ -814,7 +814,7 @@ async fn conduct(
         loop {
             // A run that goes on may have nothing left to do of what was planned before.
             if calibrates && !todo.is_empty() {
-                let streams = run::calibrate::streams(&plan, &todo);
+                let streams = runner::calibrate::streams(&plan, &todo);
                 calibration = calibrate(host, store, events, streams, stop).await;
                 calibrates = false;
             }
@@ -827,7 +827,7 @@ async fn conduct(
                 retry_invalid,
                 calibration: calibration.as_ref(),
             };
-            let (tally, told) = run::run(&job, stop).await;
+            let (tally, told) = runner::run(&job, stop).await;
             ended.update(|all| all + tally);
             told?;
             let next = if stop.is_asked() { None } else { grow()? };
@@ -859,7 +859,7 @@ async fn conduct(
         minutes(crate::base::clock::now().since(began).as_secs_f64())
     );
     // The last that is said: it is left to whoever reads it.
-    let unstopped = run::orphans(host, events, stop).await;
+    let unstopped = runner::orphans(host, events, stop).await;
     told.map(|()| unstopped)
 }
 
@@ -877,11 +877,11 @@ async fn calibrate(
     }
     let wanted = Wanted {
         streams,
-        gaps_ms: run::calibrate::GAPS_MS.to_vec(),
+        gaps_ms: runner::calibrate::GAPS_MS.to_vec(),
         tokens: QUICK_TOKENS,
         flood: false,
     };
-    let measured = run::calibrate::calibrate(host, store, &wanted, stop).await;
+    let measured = runner::calibrate::calibrate(host, store, &wanted, stop).await;
     let warn = |message: String| events.tell(Event::Warning { message });
     let mut calibration = match measured {
         Ok(measured) => measured?,

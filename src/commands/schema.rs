@@ -4,9 +4,9 @@ use schemars::generate::SchemaSettings;
 
 use crate::cli::{SchemaArgs, SchemaKind};
 use crate::commands::{Outcome, print};
+use crate::config::engine::Recipe;
+use crate::config::matrix::Matrix;
 use crate::exit::Exit;
-use crate::matrix::spec::engine::Recipe;
-use crate::matrix::spec::matrix::Matrix;
 use crate::report::document::Document;
 
 /// Prints a schema.

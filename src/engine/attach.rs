@@ -7,9 +7,9 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::base::clock;
-use crate::engine::{Context, Devices, Endpoint, Executor, Lack, Log, Running, StartError, contact};
-use crate::matrix::plan::{Attach, Launch, Place};
-use crate::matrix::spec::text::Text;
+use crate::config::template::Text;
+use crate::engine::{Context, Devices, Endpoint, Executor, Lack, Log, Running, StartError, api};
+use crate::plan::{Attach, Launch, Place};
 
 /// An engine that someone else started.
 pub(super) struct Engine {
@@ -21,7 +21,7 @@ pub(super) struct Engine {
 
 pub(super) fn start(launch: &Launch, attach: &Attach, context: &Context) -> Result<Running, StartError> {
     let url = context.reveal(None, &attach.url, "`url:`")?;
-    let headers = contact::headers(launch, context)?;
+    let headers = api::headers(launch, context)?;
     let endpoint = endpoint(&url, headers).map_err(|reason| StartError::Url {
         url: attach.url.as_str().to_owned(),
         reason: reason.to_owned(),
@@ -87,7 +87,7 @@ pub async fn unreachable(
                 source,
             })
     };
-    let (Ok(url), Ok(headers)) = (reveal(&attach.url, "`url:`"), contact::revealed(launch, &reveal)) else {
+    let (Ok(url), Ok(headers)) = (reveal(&attach.url, "`url:`"), api::revealed(launch, &reveal)) else {
         return None;
     };
     let engine = &launch.engine.name;
@@ -109,7 +109,7 @@ pub async fn unreachable(
     let Err(answer) = answers(launch, &endpoint, http).await else {
         let keyless = keyless(launch, &endpoint, http).await;
         return match keyless {
-            None => contact::unserved(launch, &endpoint, http).await,
+            None => api::unserved(launch, &endpoint, http).await,
             lack => lack,
         };
     };
@@ -136,7 +136,7 @@ pub async fn unreachable(
 /// What a server lacks that answers its health check to anyone and the rest to those with a key.
 async fn keyless(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -> Option<Lack> {
     let path = launch.contact.models.as_deref().unwrap_or("/v1/models");
-    let status = contact::status(http, endpoint, path, PROBE).await.ok()?;
+    let status = api::status(http, endpoint, path, PROBE).await.ok()?;
     if !matches!(status, 401 | 403) {
         return None;
     }
@@ -161,7 +161,7 @@ async fn answers(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -
     let deadline = Instant::now() + PROBE;
     for path in paths(launch) {
         let left = deadline.saturating_duration_since(Instant::now());
-        match contact::status(http, endpoint, path, left).await {
+        match api::status(http, endpoint, path, left).await {
             // One that is loading, or failing, is waited for.
             Ok(200 | 500..) => return Ok(()),
             Ok(status) => told.push(format!("{} answers {status}", endpoint.url(path))),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     async fn lack(url: &str) -> Option<Lack> {
-        let http = contact::http_client();
+        let http = api::http_client();
         unreachable(&crate::engine::testing::attached(url), &|_| None, &http).await
     }
 
@@ -336,15 +336,8 @@ mod tests {
         let told = std::sync::Mutex::new(Vec::new());
         let hear = |progress: crate::engine::Progress| told.lock().unwrap().push(progress.last_line);
         let probe = || async { Ok(()) };
-        let late = crate::engine::ready(
-            &mut running,
-            &launch,
-            &contact::http_client(),
-            probe,
-            || None,
-            hear,
-        )
-        .await;
+        let late =
+            crate::engine::ready(&mut running, &launch, &api::http_client(), probe, || None, hear).await;
         assert!(late.is_err());
         let last = told.into_inner().unwrap().pop().unwrap();
         assert_eq!(last, format!("{url}/health answers 503; waits 1s at most"));

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::base::secrets::is_secret_name;
-use crate::matrix::plan::{Launch, Process};
-use crate::matrix::spec::engine::Environment;
+use crate::config::engine::Environment;
+use crate::plan::{Launch, Process};
 
 /// What every program expects.
 const BASIC: [&str; 9] = [

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::base::clock::{self, Moment};
 use crate::base::secrets::Redactor;
 use crate::base::text::is_control;
-use crate::matrix::plan::{Blame, DeadSign, Signs};
+use crate::plan::{Blame, DeadSign, Signs};
 use crate::results::record::cell::FailureClass;
 use crate::results::store;
 
@@ -375,7 +375,7 @@ fn without_colors(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::plan::PhaseSign;
+    use crate::plan::PhaseSign;
 
     fn log(signs: Signs) -> Log {
         Log::new(signs, &Redactor::new(["hunter2"]))

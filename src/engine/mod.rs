@@ -3,22 +3,22 @@
 //! An executor is a variant of [`Running`]'s place and owes four things: an endpoint, where the devices are, how to notice death,
 //! how to stop. Nothing here measures, decides what to start, or knows an engine by name.
 
+mod api;
 mod attach;
-mod belongs;
 mod cgroup;
-mod contact;
 mod docker;
 mod environment;
-mod flags;
-mod group;
-mod leftovers;
+mod help_check;
 mod log;
-mod marks;
+mod orphans;
+mod ownership;
 mod port;
 mod process;
-mod ready;
+mod process_group;
+mod readiness;
+mod root_processes;
+mod shared_memory;
 mod shim;
-mod shm;
 mod start_record;
 mod tree;
 mod venv;
@@ -32,26 +32,26 @@ use reqwest::header::HeaderMap;
 use crate::base::clock;
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
-use crate::matrix::plan::{Launch, Place};
-use crate::matrix::spec::text::{Text, Unfilled};
+use crate::config::template::{Text, Unfilled};
+use crate::plan::{Launch, Place};
 use crate::results::record::cell::{FailureClass, Phase};
 use crate::results::record::post_mortem::End;
 use crate::results::store;
 
+pub use api::{check_model, facts, http_client, info, lacks, proxied_client, reset_caches};
 pub use attach::unreachable;
-pub use belongs::{Listener, holder, is_here, listeners, still_answers};
-pub use contact::{check_model, facts, http_client, info, lacks, proxied_client, reset_caches};
 pub use docker::{
     Images, Lack, Orphans, Pull, Refused, Remaining, Wanted, Whereabouts, is_here as has_containers_here,
     lacks as container_lacks, pull_ahead,
 };
 pub use environment::described as environment_described;
-pub use flags::{Asking, Flags, UnknownFlag, check_flags};
-pub use leftovers::{Leftover, Swept, find, kill_own, sweep};
+pub use help_check::{Asking, Flags, UnknownFlag, check_flags};
 pub use log::{Log, Omen};
-pub use marks::Owner;
+pub use orphans::{Leftover, Swept, find, kill_own, sweep};
+pub use ownership::Owner;
 pub use port::free_port;
-pub use ready::{NoToken, NotReady, Progress, Readiness, ready};
+pub use readiness::{NoToken, NotReady, Progress, Readiness, ready};
+pub use root_processes::{Listener, holder, is_here, listeners, still_answers};
 pub use shim::{exec, supervise};
 pub use venv::VenvError;
 
@@ -182,9 +182,9 @@ pub struct Running {
     install_seconds: Option<f64>,
     executor: Executor,
     /// Its shared memory, where it shares this host's.
-    shm: Option<shm::Watch>,
+    shm: Option<shared_memory::Watch>,
     /// Tells of new shared memory while it starts.
-    alarm: Option<shm::Alarm>,
+    alarm: Option<shared_memory::Alarm>,
 }
 
 enum Executor {
@@ -260,7 +260,7 @@ pub async fn start(
     logs: Logs,
     tell: Tell<'_>,
 ) -> Result<Running, StartError> {
-    let (watch, alarm) = (shm::Watch::begin(), shm::Alarm::begin());
+    let (watch, alarm) = (shared_memory::Watch::begin(), shared_memory::Alarm::begin());
     let (running, shares_memory) = match &launch.place {
         Place::Process(process) => (process::start(launch, process, context, logs).await?, true),
         Place::Attach(attach) => (attach::start(launch, attach, context)?, false),
@@ -462,7 +462,7 @@ impl Running {
             Some(watch) => tokio::task::spawn_blocking(move || watch.free())
                 .await
                 .expect("removing files does not panic"),
-            None => shm::Freed::default(),
+            None => shared_memory::Freed::default(),
         };
         if let Some(record) = record {
             record.remove();

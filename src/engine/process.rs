@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::ids::RunId;
-use crate::engine::group::{Group, Order};
-use crate::engine::marks::Marks;
+use crate::engine::ownership::Marks;
+use crate::engine::process_group::{Group, Order};
 use crate::engine::start_record::StartRecord;
 use crate::engine::venv::{self, Made, Make};
 use crate::engine::{
-    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, contact, environment, port,
+    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, api, environment, port,
 };
-use crate::matrix::plan::{Launch, Process};
+use crate::plan::{Launch, Process};
 use crate::results::record::post_mortem::End;
 
 /// How long to wait for last words once a process has ended; descendants that live on keep its output open.
@@ -34,7 +34,7 @@ pub(super) async fn start(
     context: &Context,
     logs: Logs,
 ) -> Result<Running, StartError> {
-    let headers = contact::headers(launch, context)?;
+    let headers = api::headers(launch, context)?;
     let marks = marks(launch, &context.run, context.start)?;
     let made = match &process.venv {
         Some(asked) => Some(environment(launch, asked, context, &marks, logs.install).await?),
@@ -138,7 +138,7 @@ fn marks(launch: &Launch, run: &RunId, start: u32) -> Result<Marks, StartError> 
 /// The Python environment that the process runs in.
 async fn environment(
     launch: &Launch,
-    asked: &crate::matrix::plan::Venv,
+    asked: &crate::plan::Venv,
     context: &Context,
     marks: &Marks,
     log: crate::results::store::Log,

@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::engine::cgroup::Cgroup;
-use crate::engine::shm;
+use crate::engine::shared_memory;
 use crate::engine::tree::{self, Member};
 
 /// The subcommand that supervises.
@@ -130,7 +130,7 @@ struct Shim {
     others: [tokio::signal::unix::Signal; 3],
     cgroup: Option<Cgroup>,
     /// `matrix` may be killed before it has seen what was written.
-    shared: shm::Watch,
+    shared: shared_memory::Watch,
 }
 
 impl Shim {
@@ -144,7 +144,7 @@ impl Shim {
             signal(SignalKind::interrupt())?,
             signal(SignalKind::hangup())?,
         ];
-        let shared = shm::Watch::begin();
+        let shared = shared_memory::Watch::begin();
         let mut exec = Command::new("/proc/self/exe");
         exec.arg(EXEC).arg(std::process::id().to_string());
         if let Some(folder) = &cgroup {

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::own::{is_ours_alone, make_folder, open_file};
 use crate::engine::cgroup::Cgroup;
-use crate::engine::marks::{self, Marks, Owner, Seen};
-use crate::engine::shm;
+use crate::engine::ownership::{self, Marks, Owner, Seen};
+use crate::engine::shared_memory;
 use crate::engine::tree::{self, Member};
 
 /// How the name of a record ends that is being written.
@@ -47,7 +47,7 @@ struct Content {
     processes: Vec<Member>,
     /// The files in shared memory that it was seen to write.
     #[serde(default)]
-    shared: BTreeSet<shm::File>,
+    shared: BTreeSet<shared_memory::File>,
 }
 
 /// A process of a start whose owner is dead.
@@ -110,7 +110,7 @@ impl StartRecord {
     }
 
     /// Adds these files in shared memory.
-    pub(super) fn add_shared(&mut self, files: &BTreeSet<shm::File>) {
+    pub(super) fn add_shared(&mut self, files: &BTreeSet<shared_memory::File>) {
         if !files.is_subset(&self.content.shared) {
             self.content.shared.extend(files.iter().cloned());
             self.write();
@@ -125,7 +125,7 @@ impl StartRecord {
     /// Removes the record, once no process of the start lives, unless some of its shared memory or its cgroup is left.
     pub(super) fn remove(&self) {
         let cgroup = self.content.cgroup.as_deref().and_then(Cgroup::of);
-        if cgroup.is_none() && !self.content.shared.iter().any(shm::File::exists) {
+        if cgroup.is_none() && !self.content.shared.iter().any(shared_memory::File::exists) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -179,7 +179,7 @@ impl Abandoned {
     /// The live processes of the start, with their descendants.
     fn live(&self) -> Vec<Member> {
         let is_same =
-            |member: &&Member| marks::see_by_id(member.pid).is_some_and(|seen| seen.member() == **member);
+            |member: &&Member| ownership::see_by_id(member.pid).is_some_and(|seen| seen.member() == **member);
         let recorded = self.record.content.processes.iter().filter(is_same);
         let grouped = self.cgroup.iter().flat_map(Cgroup::members);
         let live: Vec<u32> = recorded
@@ -204,7 +204,7 @@ pub(super) fn orphans(cache: &Path) -> Vec<Orphan> {
             start: abandoned.record.content.start,
             owner: abandoned.owner,
         };
-        let seen = live.iter().filter_map(|member| marks::see_by_id(member.pid));
+        let seen = live.iter().filter_map(|member| ownership::see_by_id(member.pid));
         all.extend(seen.map(|seen| Orphan {
             marks: marks.clone(),
             seen,
@@ -255,7 +255,7 @@ pub(super) fn settle(cache: &Path) -> Settled {
         let Content {
             run, start, shared, ..
         } = &record.content;
-        let freed = shm::free_left(shared);
+        let freed = shared_memory::free_left(shared);
         if let Some(used) = freed.used_words() {
             all.remaining.push(format!("of run {run} ({start}) {used}"));
         }
@@ -320,7 +320,7 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let member = marks::see_by_id(pid).unwrap().member();
+        let member = ownership::see_by_id(pid).unwrap().member();
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         let this = Owner::this().unwrap().to_string();
         let (_, rest) = this.split_once(':').unwrap();

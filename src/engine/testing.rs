@@ -8,12 +8,12 @@ use std::time::Duration;
 use crate::base::ids::{LaunchId, RunId};
 use crate::base::secrets::Redactor;
 use crate::base::units::Span;
+use crate::config::template::Text;
 use crate::engine::{Context, Logs, Running, StartError, free_port, start};
-use crate::matrix::plan::{
+use crate::plan::{
     Attach, Blame, Contact, Container, DeadSign, Dialect, Engine, Launch, Parallel, Patience, PhaseSign,
     Place, Port, Process, Protocol, Reading, Reset, Signs, Usage,
 };
-use crate::matrix::spec::text::Text;
 use crate::results::store::Store;
 
 /// The secret that must be found nowhere.

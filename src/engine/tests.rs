@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::testing::{Bench, SECRET, SERVER, attached, command, process, python, shell};
 use super::*;
 use crate::base::units::Span;
-use crate::matrix::plan::Venv;
+use crate::plan::Venv;
 
 async fn until(mut what: impl FnMut() -> bool) {
     let waited = timeout(Duration::from_secs(20), async {

@@ -6,7 +6,7 @@ use procfs::process::{self, Process, Stat};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::marks::Seen;
+use crate::engine::ownership::Seen;
 
 /// A live process by its id and its start in clock ticks after the machine's, which name it for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -16,10 +16,10 @@ use crate::base::ids::ContentHash;
 use crate::base::secrets::Redactor;
 use crate::base::units::Span;
 use crate::engine::Log;
-use crate::engine::group::{Group, Order};
-use crate::engine::marks::Marks;
+use crate::engine::ownership::Marks;
 use crate::engine::process::find_program;
-use crate::matrix::plan::{Signs, Venv};
+use crate::engine::process_group::{Group, Order};
+use crate::plan::{Signs, Venv};
 use crate::results::record::cell::FailureClass;
 use crate::results::store;
 

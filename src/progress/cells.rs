@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::matrix::plan::Measurement;
+use crate::plan::Measurement;
 
 /// The cells of a run that were heard of.
 #[derive(Debug, Default)]

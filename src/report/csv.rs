@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::document::{CellFacts, Comparison, Document, Figure, Placed, label, unit};
 use super::plain;
-use crate::judge::metrics::{Better, Metric};
+use crate::analysis::metrics::{Better, Metric};
 use crate::results::record::cell::Definitions;
 
 /// The columns, in order.

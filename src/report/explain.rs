@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::analysis::metrics::{self, Metric, Sample, Statistic};
 use crate::base::text::wrapped;
-use crate::judge::metrics::{self, Metric, Sample, Statistic};
 use crate::report::plain;
 use crate::results::record::cell::{Definitions, Ending, ResetProof, Summary};
 use crate::results::record::client::ClientFacts;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::CellKey;
-use crate::matrix::spec::select::{self, AXES, AxisValues};
+use crate::config::select::{self, AXES, AxisValues};
 
 /// Axes that everybody looks for, whether they differ or not.
 const ALWAYS: [&str; 3] = ["engine", "model", "scenario"];

@@ -1,44 +1,41 @@
 //! Figures to documents: one table model that every format draws.
 //!
 //! [`document`] holds everything that a report shows, and is what `report.json` is made of; [`tables`] decides what stands beside what;
-//! [`overall`], [`csv`], [`terminal`] and [`markdown`] draw and compute nothing;
-//! [`console`], [`jsonl`] and [`bench_line`] write bench_serving's own forms, [`vllm_json`] the one of `vllm bench serve`; [`engine_report`] puts a whole document together; [`import`] reads what other tools wrote. Nothing here
-//! has an effect: every function gives text back.
+//! [`text`], [`csv`], [`terminal`] and [`markdown`] draw and compute nothing; [`bench_serving`] writes bench_serving's own forms, [`vllm_json`] the one
+//! of `vllm bench serve`; [`engine_report`] puts a whole document together. Nothing here has an effect: every function returns text.
 
-pub mod bench_line;
+pub mod bench_serving;
 pub mod calibration;
 pub mod chart;
-pub mod classic_csv;
-pub mod console;
+
 pub mod csv;
 pub mod document;
 pub mod engine_report;
 pub mod explain;
 pub mod history;
 pub mod html;
-pub mod import;
-pub mod jsonl;
+
+pub mod ascii_plot;
 mod labels;
 pub mod markdown;
-pub mod night;
-pub mod overall;
-pub mod plot;
-pub(crate) mod python;
+pub mod nightly;
+pub mod text;
+
 pub mod tables;
 pub mod terminal;
 #[cfg(test)]
 mod testing;
-pub mod traffic;
-pub mod traps;
-pub mod verdicts;
+
+pub mod caveats;
+pub mod comparison;
 pub mod vllm_json;
 
 use std::fmt;
 
 pub use tables::Shown;
 
+use crate::analysis::metrics::Better;
 use crate::base::text::is_control;
-use crate::judge::metrics::Better;
 use crate::results::record::validity::Family;
 
 /// What a missing value prints as.

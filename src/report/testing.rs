@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use super::Shown;
 use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::base::units::{RequestRate, Span};
-use crate::matrix::plan::{
+use crate::config::arrival::{Arrival, Spacing};
+use crate::config::scenario::{Limits, Scenario};
+use crate::config::template::Text;
+use crate::config::workload::{Dataset, Profile, Workload};
+use crate::plan::{
     Cell, Contact, Container, Dialect, Engine, Launch, Parallel, Patience, Place, Port, Protocol, Signs,
     Usage,
 };
-use crate::matrix::spec::arrival::{Arrival, Spacing};
-use crate::matrix::spec::scenario::{Limits, Scenario};
-use crate::matrix::spec::text::Text;
-use crate::matrix::spec::workload::{Dataset, Profile, Workload};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::{
     Definitions, Ending, EngineFacts, FailureClass, Figures, Origin, Phase, Summary,

@@ -4,13 +4,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::bench_line::Details;
-use super::jsonl::insert;
-use super::python;
-use super::traffic::Traffic;
+use super::bench_serving::bench_line::Details;
+use super::bench_serving::jsonl::insert;
+use super::bench_serving::python;
+use super::bench_serving::traffic::Traffic;
+use crate::analysis::metrics::{self, Count, Flow, Metric, Sample, Statistic, Statistics};
 use crate::base::units::RequestRate;
-use crate::judge::metrics::{self, Count, Flow, Metric, Sample, Statistic, Statistics};
-use crate::matrix::spec::arrival::{Pace, Spacing};
+use crate::config::arrival::{Pace, Spacing};
 use crate::results::record::cell::Figures;
 use crate::results::record::outsourced::Text;
 use crate::results::record::request::Request;
@@ -222,8 +222,8 @@ impl VllmResult<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::plan::Protocol;
-    use crate::matrix::spec::workload::Profile;
+    use crate::config::workload::Profile;
+    use crate::plan::Protocol;
     use crate::report::testing::request;
 
     #[test]

@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::base::clock::{self, Moment};
 use crate::sim::dialect::Finish;
-use crate::sim::driver::Order;
 use crate::sim::faults::DieAfter;
 use crate::sim::metrics::Metrics;
-use crate::sim::metronome::Metronome;
 use crate::sim::options::Options;
+use crate::sim::scheduler::Order;
+use crate::sim::timer::Metronome;
 
 /// One simulated engine while it is up.
 #[derive(Debug)]

@@ -13,26 +13,26 @@
 //!
 //! Everything drawn is fixed by a seed and the prompt, not by the order of arrival. Uses `base` only.
 
-mod answer;
 mod batching;
+mod connection;
 mod dialect;
-mod draw;
-mod driver;
 mod engine;
 mod faults;
+mod handler;
 mod metrics;
-mod metronome;
 mod options;
 mod power;
 mod presets;
+mod rng;
+mod scheduler;
 mod server;
-mod source;
 mod startup;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod text;
-mod wire;
+mod timer;
+mod token_source;
 
 pub use batching::CostModel;
 pub use faults::{DieAfter, Faults, HugeLine, Loading, LyingHealth};

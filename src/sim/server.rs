@@ -15,12 +15,12 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::sim::driver;
+use crate::sim::connection;
 use crate::sim::engine::Engine;
 use crate::sim::faults::DieAfter;
 use crate::sim::options::{Options, OptionsFault, Timing};
+use crate::sim::scheduler;
 use crate::sim::startup;
-use crate::sim::wire;
 
 /// Where the lines of the engine's log go, without line ends.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
@@ -130,7 +130,7 @@ fn start(options: Options, tasks: &TaskTracker) -> std::io::Result<Arc<Engine>> 
     };
     let (sender, orders) = mpsc::unbounded_channel();
     let engine = Arc::new(Engine::new(options, Some(sender))?);
-    tasks.spawn(driver::drive(cost, orders, Arc::clone(&engine)));
+    tasks.spawn(scheduler::drive(cost, orders, Arc::clone(&engine)));
     Ok(engine)
 }
 
@@ -192,7 +192,7 @@ async fn accept(listener: TcpListener, engine: &Arc<Engine>, tasks: &TaskTracker
         };
         match accepted {
             Ok((stream, _)) => {
-                tasks.spawn(wire::serve(stream, Arc::clone(engine)));
+                tasks.spawn(connection::serve(stream, Arc::clone(engine)));
             }
             // Out of file handles: those in use will be given back, and asking at once would only burn time.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,

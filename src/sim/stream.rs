@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::clock;
-use crate::base::wire::request::{LAST_CHUNK, ResponseBody, write_chunk, write_head};
+use crate::base::http1::request::{LAST_CHUNK, ResponseBody, write_chunk, write_head};
+use crate::sim::connection::{After, Reply, Request, Wire};
 use crate::sim::dialect::{Ask, Endpoint, Finish, Voice};
-use crate::sim::draw::{Draw, mix};
 use crate::sim::engine::{Engine, Exchange};
 use crate::sim::faults::{LyingHealth, Mishap};
 use crate::sim::options::Timing;
-use crate::sim::source::{Source, endless_gap};
-use crate::sim::wire::{After, Reply, Request, Wire};
+use crate::sim::rng::{Draw, mix};
+use crate::sim::token_source::{Source, endless_gap};
 
 /// Answers with server-sent events, each in a chunk and, unless told otherwise, a write of its own.
 pub(crate) async fn events(

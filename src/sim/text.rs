@@ -9,7 +9,7 @@
 //! Answers are words that common tokenizers hold as one token, so a client that counts tokens with one comes
 //! close; the `usage` that the server reports is the truth.
 
-use crate::sim::draw::{chain, mix};
+use crate::sim::rng::{chain, mix};
 
 const LETTERS_PER_PIECE: usize = 8;
 

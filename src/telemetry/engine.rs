@@ -7,10 +7,10 @@ use reqwest::Client;
 use reqwest::header::HeaderMap;
 
 use crate::base::body::{self, BodyError};
-use crate::matrix::spec::metrics::{Kind, kind};
+use crate::config::metrics::{Kind, kind};
 use crate::results::record::telemetry::{Source, Values};
+use crate::telemetry::probe::{Probe, Reading};
 use crate::telemetry::prometheus::Scrape;
-use crate::telemetry::source::{Probe, Reading};
 
 /// How long an engine may take to tell its metrics.
 const ANSWER: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! The kernel of the host: who kept its processors busy, and what else went on.
 
-mod client;
-mod kin;
+mod process_cpu;
+mod thread_cpu;
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use procfs::{Current, CurrentSI, KernelStats, LoadAverage, Meminfo};
 
 use crate::base::clock;
 use crate::results::record::telemetry::{Source, Values};
-use crate::telemetry::host::client::Threads;
-use crate::telemetry::host::kin::Kin;
-use crate::telemetry::source::{Probe, Reading};
+use crate::telemetry::host::process_cpu::Kin;
+use crate::telemetry::host::thread_cpu::Threads;
+use crate::telemetry::probe::{Probe, Reading};
 
 /// How often the host is asked.
 const PERIOD: Duration = Duration::from_millis(500);

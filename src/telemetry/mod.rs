@@ -3,12 +3,12 @@
 //! The machine as it is, what its kernel said; and sources that a sampler asks again and again: each engine's own metrics, the host, the
 //! devices (`gpu`).
 
+pub mod dmesg;
 pub mod engine;
 pub mod gpu;
 pub mod host;
-pub mod kernel;
 pub mod machine;
+pub mod probe;
+pub mod process_tree;
 pub mod prometheus;
 pub mod sampler;
-pub mod source;
-pub mod tree;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::base::clock::{self, Moment};
 use crate::results::record::telemetry::{Sample, Source, SourceFacts};
-use crate::telemetry::source::{Probe, Reading};
+use crate::telemetry::probe::{Probe, Reading};
 
 /// After this time a probe that was asked and has not answered is said to hang.
 const HANGS: Duration = Duration::from_secs(3);

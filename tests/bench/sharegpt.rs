@@ -9,9 +9,9 @@
 use std::path::Path;
 
 use matrix::cli::variable;
-use matrix::load::dataset::tokenizer::Tokenizer;
-use matrix::load::dataset::{Caches, prepare};
-use matrix::matrix::spec::workload::{Dataset, Profile, Workload};
+use matrix::config::workload::{Dataset, Profile, Workload};
+use matrix::loadgen::dataset::tokenizer::Tokenizer;
+use matrix::loadgen::dataset::{Caches, prepare};
 
 const FILE: &str = "MATRIX_SHAREGPT";
 const QWEN3: &str = "MATRIX_QWEN3_TOKENIZER";

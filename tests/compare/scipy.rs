@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use matrix::judge::compare::{multiplicity, spread, student};
-use matrix::judge::metrics;
+use matrix::analysis::compare::{multiple_testing, power, t_test};
+use matrix::analysis::metrics;
 use serde_json::{Value, json};
 
 use crate::harness::{SKIPPED, python, repository};
@@ -91,13 +91,13 @@ fn tests_intervals_and_adjustments_are_scipys() {
     for (at, (first, second)) in cases.iter().enumerate() {
         let theirs = &told["cases"][at];
         let name = format!("case {at}, {} against {}", first.len(), second.len());
-        let difference = student::difference(first, second).expect("they are enough");
+        let difference = t_test::difference(first, second).expect("they are enough");
         close(&format!("{name}: t"), difference.two_sided(), &theirs["t"]);
         let interval = difference.interval(0.95);
         close(&format!("{name}: t from"), interval.low, &theirs["t_interval"][0]);
         close(&format!("{name}: t to"), interval.high, &theirs["t_interval"][1]);
     }
-    let components = spread::components(&starts);
+    let components = power::components(&starts);
     close(
         "within",
         components.within.expect("there are repeats"),
@@ -108,7 +108,10 @@ fn tests_intervals_and_adjustments_are_scipys() {
         components.between.expect("there are starts"),
         &told["between"],
     );
-    for (at, ours) in multiplicity::holm_adjusted(&p, p.len()).into_iter().enumerate() {
+    for (at, ours) in multiple_testing::holm_adjusted(&p, p.len())
+        .into_iter()
+        .enumerate()
+    {
         close("Holm", ours, &told["holm"][at]);
     }
     for (at, asked) in percentiles.as_array().expect("it is a list").iter().enumerate() {
@@ -125,7 +128,7 @@ fn tests_intervals_and_adjustments_are_scipys() {
     {
         close(
             "quantile of t",
-            student::quantile(freedom, chance),
+            t_test::quantile(freedom, chance),
             &told["quantiles"][at],
         );
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use matrix::base::clock;
 use matrix::cli::variable;
-use matrix::load::dataset::rng::Python;
+use matrix::loadgen::dataset::rng::Python;
 use matrix::results::record::cell::Ending;
 use matrix::results::record::event::Event;
 use matrix::results::store::partial;

@@ -1,6 +1,6 @@
 //! Loads that end with their time: what never fell due is no failure, and what is under way has the time that it was given.
 
-use matrix::judge::metrics::{self, Metric};
+use matrix::analysis::metrics::{self, Metric};
 use matrix::results::record::cell::{Definitions, Ending, Summary};
 use matrix::results::record::request::Request;
 use matrix::results::record::validity::Verdict;

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use matrix::base::clock;
-use matrix::load::dataset::Caches;
-use matrix::load::dataset::tokenizer::{CleanUp, Tokenizer};
+use matrix::loadgen::dataset::Caches;
+use matrix::loadgen::dataset::tokenizer::{CleanUp, Tokenizer};
 use serde_json::{Value, json};
 
 use crate::harness::repository;

@@ -5,7 +5,7 @@ use std::fs;
 
 use matrix::base::ids::{CellKey, ContentHash, RunId};
 use matrix::results::record::cell::Origin;
-use matrix::results::record::side::{Baseline, Facts, Noise, Side, SideCell, Varies};
+use matrix::results::record::cell_stats::{Baseline, Facts, Noise, Side, SideCell, Varies};
 
 use crate::harness::{Bench, Ran, sims};
 

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use matrix::results::record::side::{Baseline, Noise, Varies};
+use matrix::results::record::cell_stats::{Baseline, Noise, Varies};
 
 use crate::harness::{Bench, Ran};
 

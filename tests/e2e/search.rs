@@ -4,8 +4,8 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use matrix::judge::metrics::{self, Metric};
-use matrix::matrix::spec::search::By;
+use matrix::analysis::metrics::{self, Metric};
+use matrix::config::search::By;
 use matrix::results::record::cell::Definitions;
 use matrix::results::record::search::SearchEnding;
 use matrix::results::record::validity::{Code, Verdict};

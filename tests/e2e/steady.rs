@@ -1,6 +1,6 @@
 //! The steady state of a closed loop whose requests are of one length and end in waves.
 
-use matrix::judge::metrics::{self, Metric};
+use matrix::analysis::metrics::{self, Metric};
 use matrix::results::record::cell::{Definitions, Summary};
 
 use crate::harness::Bench;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::Duration;
 
-use matrix::judge::validity::entry;
+use matrix::analysis::validity::entry;
 use matrix::results::record::cell::Summary;
 use matrix::results::record::validity::{Code, Reason, Verdict};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use matrix::analysis::aggregate::{self, About};
 use matrix::base::clock;
-use matrix::judge::window::{self, About};
 use matrix::results::record::telemetry::{EnergySource, Telemetry};
 use matrix::telemetry::gpu::{Gpus, Places, Processes};
 use matrix::telemetry::sampler::Sampler;
@@ -32,7 +32,7 @@ async fn watched(stub: &Stub, devices: &[u32], seconds: f64) -> Telemetry {
         idle_w: devices.iter().map(|device| (*device, 70.0)).collect(),
         ..About::default()
     };
-    window::telemetry(&samples, facts, &about)
+    aggregate::telemetry(&samples, facts, &about)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use matrix::base::clock;
 use matrix::results::record::machine::Machine;
 use matrix::results::record::telemetry::{Source, Values};
 use matrix::telemetry::gpu::{Gpus, Places, Processes};
-use matrix::telemetry::source::Probe;
+use matrix::telemetry::probe::Probe;
 
 use crate::stub::Stub;
 

@@ -75,7 +75,7 @@ CODE = {name: code(text) for name, text in FILES.items()}
 
 
 def module(file):
-    """The path of the module that a file holds, such as `judge::metrics`."""
+    """The path of the module that a file holds, such as `analysis::metrics`."""
     parts = file[: -len(".rs")].split("/")
     if parts[-1] in ("mod", "lib", "main"):
         parts = parts[:-1]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::base::units::RequestRate;
-use crate::matrix::spec::arrival::Curve;
-use crate::matrix::spec::search::By;
+use crate::config::arrival::Curve;
+use crate::config::search::By;
 
 /// How even the gaps between requests are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

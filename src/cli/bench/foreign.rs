@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};
 
 use crate::cli::Cli;
-use crate::matrix::spec::source::nearest;
+use crate::config::yaml::nearest;
 
 /// Flags of other tools, and what does the same here.
 const FLAGS: [(&str, &[&str]); 16] = [

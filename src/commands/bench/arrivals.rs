@@ -1,17 +1,17 @@
 //! What the flags ask of arrivals: one or several rates and concurrencies, a rate that changes, a search, the steady state.
 
-mod multi;
+mod rate_range;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::wish::Wish;
+use super::config::Wish;
 use crate::base::units::{RequestRate, Span};
 use crate::cli::bench::{BenchArgs, Gaps};
-use crate::matrix::spec::arrival::{Arrival, Burstiness, Pace, Ramp, Spacing, Stage};
-use crate::matrix::spec::search::{By, Search};
-use crate::report::traffic::Traffic;
+use crate::config::arrival::{Arrival, Burstiness, Pace, Ramp, Spacing, Stage};
+use crate::config::search::{By, Search};
+use crate::report::bench_serving::traffic::Traffic;
 
 /// What is told of the steady state.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +38,7 @@ pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
     let mut mistakes = Vec::new();
     let spacing = spacing(args).map_err(|why| mistakes.push(why));
     let pace = pace(args).map_err(|why| mistakes.push(why));
-    let rates = multi::rates(args).map_err(|why| mistakes.extend(why));
+    let rates = rate_range::rates(args).map_err(|why| mistakes.extend(why));
     let users: Vec<Option<NonZeroU32>> = match &args.course.max_concurrency {
         None => vec![None],
         Some(users) => users.iter().map(|users| NonZeroU32::new(*users)).collect(),

@@ -4,14 +4,14 @@
 //! the figures.
 
 mod arrivals;
-mod notes;
+mod config;
 mod outputs;
 mod partial;
-mod points;
 mod profile;
 mod requests;
 mod result;
-mod wish;
+mod sweep;
+mod warnings;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,28 +22,28 @@ use anyhow::Context;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use self::config::{Environment, Warmup, Wish};
 use self::result::Ended;
-use self::wish::{Environment, Warmup, Wish};
+use crate::analysis::metrics;
 use crate::base::{clock, threads};
 use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
 use crate::commands::{Outcome, Refusal, complain, hide_secrets, print, run};
+use crate::config::workload::Profile;
 use crate::engine;
 use crate::exit::Exit;
-use crate::judge::metrics;
-use crate::load::dataset::Caches;
-use crate::load::{Progress, Sink, Target};
-use crate::matrix::plan::Protocol;
-use crate::matrix::spec::workload::Profile;
+use crate::loadgen::dataset::Caches;
+use crate::loadgen::{Progress, Sink, Target};
+use crate::plan::Protocol;
 use crate::progress::bar::Bar;
-use crate::report::{bench_line, classic_csv, console};
+use crate::report::{bench_serving::bench_line, bench_serving::block, bench_serving::classic_csv};
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::request::{Class, Failure};
-use crate::run::bench::{Measured, Session, Tokenizers};
-use crate::run::server::{Server, accept_length};
-use crate::run::stop::{Signals, Stop};
-use crate::run::{Events, calibrate};
+use crate::runner::bench::{Measured, Session, Tokenizers};
+use crate::runner::server::{Server, accept_length};
+use crate::runner::shutdown::{Signals, Stop};
+use crate::runner::{Events, calibrate};
 use crate::telemetry::machine;
 
 /// A warm-up answer has at most so many tokens.
@@ -62,7 +62,7 @@ pub fn execute(args: &BenchArgs) -> Outcome {
         in_ci: cli::variable("SGLANG_IS_IN_CI"),
         profiler_dir: cli::variable("SGLANG_TORCH_PROFILER_DIR"),
     };
-    hide_secrets(wish::secrets(args, &environment));
+    hide_secrets(config::secrets(args, &environment));
     let wish = Wish::read(args, &environment).map_err(|mistakes| {
         let lines: String = mistakes
             .iter()
@@ -140,7 +140,7 @@ async fn bench(wish: &Wish, caches: Caches, calibration: Option<Calibration>, st
         calibration,
         is_simulated,
     };
-    points::measure(wish, &server, &session, &known, stop).await
+    sweep::measure(wish, &server, &session, &known, stop).await
 }
 
 /// What is known of both sides beside the load.
@@ -218,12 +218,12 @@ fn tell(ended: &Ended<'_>) -> Outcome {
     print(&ended.block(&figures));
     let steady = ended.steady();
     if let Some(steady) = &steady {
-        print(&console::steady_block(steady));
+        print(&block::steady_block(steady));
     }
     print(&ended.more(&figures));
     let reasons = ended.reasons();
     let notes = ended.notes(&figures, &reasons);
-    let failures = notes::failures(&ended.measured.requests);
+    let failures = warnings::failures(&ended.measured.requests);
     let mut said = failures.join("");
     for note in &notes {
         let _ = writeln!(said, "note: {note}");

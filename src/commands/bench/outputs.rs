@@ -4,11 +4,11 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::wish::Wish;
+use super::config::Wish;
 use crate::base::clock;
 use crate::commands::files::{self, open};
 use crate::commands::{Refusal, secrets};
-use crate::matrix::spec::workload::Profile;
+use crate::config::workload::Profile;
 
 /// Finds out before anything is sent whether every file can be written.
 ///

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::complain;
-use super::wish::Wish;
+use super::config::Wish;
 use crate::commands::secrets;
-use crate::load::Sink;
+use crate::loadgen::Sink;
 use crate::results::store::partial;
 
 /// Where records go while the load runs, if `--records` names a file. Without a disk that takes them there is only the end.

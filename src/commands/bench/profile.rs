@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::wish::{Profiled, Profiler};
+use super::config::{Profiled, Profiler};
 use super::{complain, say};
 use crate::base::clock;
-use crate::report::python::literal;
-use crate::run::server::Server;
+use crate::report::bench_serving::python::literal;
+use crate::runner::server::Server;
 
 /// One profiler: where it is, and what a worker is called.
 struct Worker {

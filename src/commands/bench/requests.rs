@@ -5,15 +5,15 @@
 
 use serde_json::{Map, Value, json};
 
+use super::config::Wish;
 use super::print;
-use super::wish::Wish;
+use crate::analysis::metrics;
 use crate::base::clock::{self, Moment};
 use crate::base::ids::ContentHash;
-use crate::judge::metrics;
-use crate::load::{Content, Item};
-use crate::report::python::literal;
+use crate::loadgen::{Content, Item};
+use crate::report::bench_serving::python::literal;
 use crate::results::record::request::Request;
-use crate::run::bench::Session;
+use crate::runner::bench::Session;
 
 /// Prints the lines of requests, whose moments are told from `zero`, if they were asked for.
 ///

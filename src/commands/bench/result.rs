@@ -4,25 +4,25 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::notes;
-use super::wish::Wish;
+use super::config::Wish;
+use super::warnings;
+use crate::analysis::calibration;
+use crate::analysis::metrics::{self, Basis, CacheHits, Metric, Set, SteadyState};
+use crate::analysis::validity::{self, Met, Responses};
 use crate::base::clock;
 use crate::cli;
-use crate::judge::client;
-use crate::judge::metrics::{self, Basis, CacheHits, Metric, Set, SteadyState};
-use crate::judge::validity::{self, Met, Responses};
-use crate::matrix::plan::Protocol;
-use crate::matrix::spec::validity::Bounds;
-use crate::report::bench_line::{BenchLine, Details};
-use crate::report::console::{self, Facts, Layout};
-use crate::report::plot::plot;
+use crate::config::validity::Bounds;
+use crate::plan::Protocol;
+use crate::report::ascii_plot::plot;
+use crate::report::bench_serving::bench_line::{BenchLine, Details};
+use crate::report::bench_serving::block::{self, Facts, Layout};
 use crate::report::tables::told;
 use crate::report::vllm_json::VllmResult;
 use crate::results::record::cell::Figures;
 use crate::results::record::client::Calibration;
 use crate::results::record::request::Request;
 use crate::results::record::validity::{Reason, Validity};
-use crate::run::bench::{Measured, Session};
+use crate::runner::bench::{Measured, Session};
 
 /// A bench that has ended.
 pub(super) struct Ended<'a> {
@@ -132,13 +132,13 @@ impl Ended<'_> {
             embeds: self.wish.backend.protocol() == Protocol::Embeddings,
             layout: Layout::Whole,
         };
-        console::block(self.wish.profile, &facts, &sheets.block)
+        block::block(self.wish.profile, &facts, &sheets.block)
     }
 
     /// How far the client's own moments may lie from the truth, if this machine was calibrated.
     pub(super) fn client_error(&self) -> Option<String> {
         let measured = &self.measured;
-        notes::client_error(
+        warnings::client_error(
             &measured.requests,
             &measured.client,
             measured.stamp,
@@ -148,7 +148,7 @@ impl Ended<'_> {
 
     /// What the server's devices took, if they are here and somebody tells.
     pub(super) fn energy(&self, sheets: &Sheets) -> Option<String> {
-        notes::energy(self.measured.telemetry.as_ref()?, &sheets.matrix)
+        warnings::energy(self.measured.telemetry.as_ref()?, &sheets.matrix)
     }
 
     /// The share of requests that failed.
@@ -195,7 +195,7 @@ impl Ended<'_> {
         }
         let requests = &self.measured.requests;
         let percentiles = metrics::percentiles(requests, &self.wish.output.percentiles);
-        console::more_block(
+        block::more_block(
             &sheets.matrix,
             &percentiles,
             self.wish.backend.protocol() == Protocol::Embeddings,
@@ -244,9 +244,9 @@ impl Ended<'_> {
         let (requests, basis) = (&self.measured.requests, self.basis());
         if !self.wish.output.compat_figures {
             let embeds = self.wish.backend.protocol() == Protocol::Embeddings;
-            notes.extend(notes::mended(requests, sheets, embeds));
+            notes.extend(warnings::mended(requests, sheets, embeds));
         }
-        notes.extend(notes::doubts(
+        notes.extend(warnings::doubts(
             requests,
             &basis,
             self.wish.profile,
@@ -254,7 +254,7 @@ impl Ended<'_> {
             self.measured.lag,
         ));
         notes.extend(reasons.iter().map(told));
-        notes.extend(client::left_open(&self.measured.client));
+        notes.extend(calibration::left_open(&self.measured.client));
         notes
     }
 
@@ -272,7 +272,7 @@ impl Ended<'_> {
         });
         reasons.extend(self.cache_warm());
         let telemetry = self.measured.telemetry.as_ref();
-        reasons.extend(notes::surroundings(&self.measured.client, requests, telemetry));
+        reasons.extend(warnings::surroundings(&self.measured.client, requests, telemetry));
         reasons
     }
 

@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 
+use crate::analysis::compare::arms::{self, Arms};
+use crate::analysis::compare::decision::Question;
+use crate::analysis::compare::environment_diff;
+use crate::analysis::compare::nightly_gate::{self, Fresh, Look, Suspected};
+use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::cli::RunArgs;
-use crate::cli::compare::NightlyArgs;
-use crate::commands::again::Further;
+use crate::cli::regression::NightlyArgs;
 use crate::commands::compare::of_run;
+use crate::commands::rounds::Further;
 use crate::commands::run::measure;
 use crate::commands::{Colors, Refusal, complain};
 use crate::exit::Exit;
-use crate::judge::compare::arms::{self, Arms};
-use crate::judge::compare::decision::Question;
-use crate::judge::compare::fingerprint;
-use crate::judge::compare::held::{self, Fresh, Look, Suspected};
-use crate::judge::metrics::Metric;
-use crate::matrix::plan::arms::baseline_of;
-use crate::matrix::plan::{Launch, Plan};
+use crate::plan::arms::baseline_of;
+use crate::plan::{Launch, Plan};
+use crate::results::record::cell_stats::{Baseline, Side, SideCell};
 use crate::results::record::night::Finding;
-use crate::results::record::side::{Baseline, Side, SideCell};
 use crate::results::store::Run;
 
 /// What confirmations start from.
@@ -139,7 +139,7 @@ impl Confirmation<'_> {
         candidates.cells.retain(|key, _| wanted.contains_key(key));
         Ok(Some(Started {
             fresh,
-            failures: held::failures(&candidates),
+            failures: nightly_gate::failures(&candidates),
         }))
     }
 
@@ -226,8 +226,11 @@ pub(super) fn other_build(kept: &SideCell, started: &SideCell) -> Option<String>
     if started.engine.is_empty() {
         return None;
     }
-    let differences = fingerprint::of_engines(&kept.engine, &started.engine);
-    let told: Vec<String> = differences.iter().map(fingerprint::Difference::told).collect();
+    let differences = environment_diff::of_engines(&kept.engine, &started.engine);
+    let told: Vec<String> = differences
+        .iter()
+        .map(environment_diff::Difference::told)
+        .collect();
     (!told.is_empty()).then(|| {
         format!(
             "the baseline's build is no longer what starts: {}",

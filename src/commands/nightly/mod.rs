@@ -1,29 +1,29 @@
 //! `matrix nightly`: a run, held against its baseline; suspects are started afresh before anybody is told.
 
 mod confirm;
+mod notify;
 mod paired;
-mod tell;
 
 use std::collections::BTreeMap;
 
 use anyhow::Context;
 
+use crate::analysis::compare::confirmation_budget::{Cost, Granted, Limits};
+use crate::analysis::compare::gate_policy::Policy;
+use crate::analysis::compare::nightly_gate::{self, Suspected};
 use crate::base::clock;
 use crate::base::ids::CellKey;
-use crate::cli::compare::NightlyArgs;
-use crate::commands::again::Further;
+use crate::cli::regression::NightlyArgs;
 use crate::commands::compare::{gates, noise_of, of_run};
+use crate::commands::rounds::Further;
 use crate::commands::run::measure;
 use crate::commands::{Colors, Outcome, Refusal, baseline, complain, print, read, refused};
 use crate::exit::Exit;
-use crate::judge::compare::fresh::{Cost, Granted, Limits};
-use crate::judge::compare::held::{self, Suspected};
-use crate::judge::compare::night::Policy;
-use crate::matrix::plan::{Plan, arms};
+use crate::plan::{Plan, arms};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::{Phase, PhaseTime};
+use crate::results::record::cell_stats::{Baseline, Side};
 use crate::results::record::night::{Finding, FindingKind, Judged, Night};
-use crate::results::record::side::{Baseline, Side};
 use crate::results::store::nightly::Nights;
 use crate::results::store::{self, Run, StoreError};
 use confirm::Confirmation;
@@ -40,9 +40,9 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     let file = baseline::file(&args.run.matrix, args.baseline.as_deref());
     let kept =
         store::nightly::baseline(&file).map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
-    tell::reachable(args)?;
+    notify::reachable(args)?;
     let nights = Nights::take(&args.run.results, &plan.matrix).map_err(overlaps)?;
-    tell::writable(args)?;
+    notify::writable(args)?;
     let beside = kept.as_ref().filter(|_| plan.paired);
     let change = |plan: &mut Plan| {
         if let Some(baseline) = beside {
@@ -65,7 +65,7 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
                 args.run.matrix.display(),
                 measured.folder.display()
             ));
-            held::failures(&tonight)
+            nightly_gate::failures(&tonight)
         }
         Some(baseline) => {
             let confirmation = Confirmation {
@@ -113,7 +113,7 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
         matrix: plan.matrix.clone(),
         baseline: kept.as_ref().map(|baseline| baseline.side.run.clone()),
         machine: tonight.machine.clone(),
-        cells: held::kept(&tonight),
+        cells: nightly_gate::kept(&tonight),
         judged: counted,
         findings,
     };
@@ -121,9 +121,9 @@ pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     let history = nights
         .record(&night)
         .context("the night is measured, and not in the history")?;
-    tell::notify(args, &nights, &night);
-    tell::publish(args, &night, &measured)?;
-    tell::chart(args, &night);
+    notify::notify(args, &nights, &night);
+    notify::publish(args, &night, &measured)?;
+    notify::chart(args, &night);
     forget(args, &night);
     if !args.run.json {
         print(&format!("history: {}\n", history.display()));
@@ -189,7 +189,7 @@ fn screened(confirmation: &Confirmation<'_>) -> Result<Option<(Vec<Finding>, Jud
     // A run that is resumed may be in the history already, and says nothing of other nights.
     past.retain(|earlier| earlier.run != night.about.run);
     let noise = noise_of(&args.run.places.cache(), tonight);
-    let look = held::look(&baseline.side, tonight, &past, noise.as_ref(), &policy);
+    let look = nightly_gate::look(&baseline.side, tonight, &past, noise.as_ref(), &policy);
     let of_suspects = look
         .suspects
         .iter()
@@ -212,7 +212,7 @@ fn screened(confirmation: &Confirmation<'_>) -> Result<Option<(Vec<Finding>, Jud
     let Some(started) = confirmation.start(&look, &wanted)? else {
         return Ok(None);
     };
-    let (decided, judged) = held::decide(&look, &started.fresh, &policy, &granted);
+    let (decided, judged) = nightly_gate::decide(&look, &started.fresh, &policy, &granted);
     let mut findings = look.findings;
     findings.extend(decided);
     findings.extend(started.failures);

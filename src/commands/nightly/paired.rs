@@ -1,14 +1,14 @@
 //! Nights on which the baseline is started in turn with every cell: no screen is needed, since both saw the same night.
 
+use crate::analysis::compare::arms::{self, Arms};
+use crate::analysis::compare::gate_policy::Policy;
+use crate::analysis::compare::nightly_gate::{self, Pairing};
 use crate::commands::compare::{noise_of, of_run};
 use crate::commands::nightly::confirm::{self, Confirmation};
-use crate::judge::compare::arms::{self, Arms};
-use crate::judge::compare::held::{self, Pairing};
-use crate::judge::compare::night::Policy;
-use crate::matrix::plan::Plan;
-use crate::matrix::plan::arms::baseline_of;
+use crate::plan::Plan;
+use crate::plan::arms::baseline_of;
+use crate::results::record::cell_stats::Baseline;
 use crate::results::record::night::{Finding, Judged};
-use crate::results::record::side::Baseline;
 
 /// Adds the baseline beside every cell whose baseline can be started.
 pub(super) fn add(plan: &mut Plan, baseline: &Baseline) {
@@ -58,7 +58,7 @@ pub(super) fn judge(confirmation: &Confirmation<'_>) -> (Vec<Finding>, Judged) {
             pairing.noise,
         ))
     };
-    held::paired(
+    nightly_gate::paired(
         &baseline.side,
         tonight,
         noise.as_ref(),

@@ -12,11 +12,11 @@ use rustix::process::Signal;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::engine::docker::address::Address;
-use crate::engine::docker::daemon::{Daemon, Refused};
+use crate::engine::docker::client::{Daemon, Refused};
 use crate::engine::docker::first_process::FirstProcess;
-use crate::engine::docker::orphans::{Orphan, Orphans};
-use crate::engine::marks::Marks;
+use crate::engine::docker::host::Address;
+use crate::engine::docker::unremoved::{Orphan, Orphans};
+use crate::engine::ownership::Marks;
 use crate::engine::start_record::StartRecord;
 
 /// A container to be created.

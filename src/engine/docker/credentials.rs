@@ -13,9 +13,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::engine::docker::address::Whereabouts;
 use crate::engine::docker::config::{self, ConfigFile, Login};
-use crate::engine::docker::name;
+use crate::engine::docker::host::Whereabouts;
+use crate::engine::docker::image_ref;
 
 /// How long a program that keeps passwords may take; it may ask somebody.
 const HELPER: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ const TOKEN: &str = "<token>";
 /// The login for the registry of an image; `None` where there is none. What is wrong comes in words that hold no secret.
 pub(super) async fn of(whereabouts: &Whereabouts, image: &str) -> Result<Option<DockerCredentials>, String> {
     let config = config::read(whereabouts.config.as_deref())?;
-    let registry = name::login(image);
+    let registry = image_ref::login(image);
     let found = match helper(&config, registry) {
         Some(helper) => ask(helper, registry, whereabouts.path.as_deref()).await?,
         None => login(&config, registry)?,

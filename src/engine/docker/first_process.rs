@@ -4,7 +4,7 @@ use procfs::process::Process;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::engine::{belongs, tree};
+use crate::engine::{root_processes, tree};
 
 /// A container's first process by this host's numbers. When it ends, the kernel ends everything else in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl FirstProcess {
             .ok()
             .and_then(|pid| Process::new(pid).and_then(|process| process.stat()).ok());
         stat.is_some_and(|stat| !tree::has_ended(&stat))
-            && belongs::is_of_container(self.pid, &self.container)
+            && root_processes::is_of_container(self.pid, &self.container)
     }
 
     /// Sends it a signal. One that has ended needs none.

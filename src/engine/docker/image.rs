@@ -11,9 +11,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::base::clock;
 use crate::engine::Tell;
-use crate::engine::docker::address::Whereabouts;
-use crate::engine::docker::daemon::{Daemon, Refused, is_missing};
-use crate::engine::docker::{credentials, errors, name, pull};
+use crate::engine::docker::client::{Daemon, Refused, is_missing};
+use crate::engine::docker::host::Whereabouts;
+use crate::engine::docker::{credentials, errors, image_ref, pull};
 use crate::results::store;
 
 /// The pauses before a registry that failed for a moment is asked again for a digest.
@@ -140,7 +140,7 @@ impl Images {
                     let _ = writeln!(log, "no login: {reason}");
                     None
                 });
-                let wanted = name::whole(&reference);
+                let wanted = image_ref::whole(&reference);
                 pull::pull(daemon, &wanted, login, &mut log, tell).await?;
                 pulled_seconds = Some(clock::now().since(began).as_secs_f64());
                 let seen = inspect(daemon, &wanted).await?;
@@ -164,7 +164,7 @@ impl Images {
     /// Gives an image that was pulled by its digest the name by which it was asked for, as `docker pull` would have: else the next
     /// run would not find it. A name that means something by now is left alone, unless it is always to mean the newest.
     async fn name(&self, daemon: &Daemon, image: &str, seen: &ImageInspect) {
-        let (Some(tag), Some(id)) = (name::tag(image), &seen.id) else {
+        let (Some(tag), Some(id)) = (image_ref::tag(image), &seen.id) else {
             return;
         };
         let is_taken = matches!(inspect(daemon, image).await, Ok(Some(_)));
@@ -172,7 +172,7 @@ impl Images {
             return;
         }
         let options = TagImageOptions {
-            repo: Some(name::repository(image).to_owned()),
+            repo: Some(image_ref::repository(image).to_owned()),
             tag: Some(tag),
         };
         // Without a name it is found by its digest all the same.
@@ -202,16 +202,19 @@ async fn ask_registry(
     };
     let mut pauses = PAUSES.iter();
     loop {
-        let wanted = name::whole(image);
+        let wanted = image_ref::whole(image);
         let asked = daemon.docker.inspect_registry_image(&wanted, login.clone());
         let asked = told_late(asked, || {
-            tell(format!("asking {} what `{image}` means…", name::registry(image)));
+            tell(format!(
+                "asking {} what `{image}` means…",
+                image_ref::registry(image)
+            ));
         });
         let mut refused = match asked.await {
             Ok(found) => {
                 let digest = found.descriptor.digest.unwrap_or_default();
                 if digest.starts_with("sha256:") {
-                    return Ok(name::by_digest(image, &digest));
+                    return Ok(image_ref::by_digest(image, &digest));
                 }
                 Refused::saying(
                     "ask the registry",
@@ -254,7 +257,7 @@ fn forbidden(image: &str) -> Refused {
 /// What an image is for ever: its digest in the registry that its name says, else in any, else its own id.
 fn digest(seen: &ImageInspect, image: &str) -> String {
     let named = seen.repo_digests.iter().flatten();
-    let own = format!("{}@", name::repository(image));
+    let own = format!("{}@", image_ref::repository(image));
     let ours = named.clone().find(|digest| digest.starts_with(&own));
     ours.or_else(|| named.clone().next())
         .or(seen.id.as_ref())

@@ -4,25 +4,25 @@
 //! A container never removes itself, so that its exit code and its last words can be read; it carries labels by which the next run
 //! finds it when this one is killed. Nothing here touches a container without our labels.
 
-mod address;
-mod body;
+mod client;
 mod config;
+mod create_body;
 mod creation;
 mod credentials;
-mod daemon;
 mod errors;
 mod first_process;
-mod fit;
-mod help;
+mod gpu_probe;
+mod help_output;
+mod host;
 mod image;
-mod inquest;
-mod left;
-mod name;
+mod image_ref;
+mod kill_events;
+mod lifecycle;
 mod orphans;
 mod own_container;
+mod preflight;
 mod pull;
-mod trial;
-mod watch;
+mod unremoved;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,27 +38,27 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::base::clock;
-use crate::engine::docker::address::Address;
+use crate::engine::docker::client::{Daemon, is_missing, words};
 use crate::engine::docker::creation::{Created, Creation};
-use crate::engine::docker::daemon::{Daemon, is_missing, words};
 use crate::engine::docker::first_process::FirstProcess;
+use crate::engine::docker::host::Address;
 use crate::engine::docker::image::Had;
-use crate::engine::docker::watch::{Exit, Life, Signs, Watched};
-use crate::engine::marks::Marks;
+use crate::engine::docker::lifecycle::{Exit, Life, Signs, Watched};
+use crate::engine::ownership::Marks;
 use crate::engine::start_record::{self, StartRecord};
 use crate::engine::{
-    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, Tell, contact, port,
+    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, Tell, api, port,
 };
-use crate::matrix::plan::{Container, Launch, Network, command};
+use crate::plan::{Container, Launch, Network, command};
 use crate::results::store;
 
-pub use address::Whereabouts;
-pub use daemon::Refused;
-pub use fit::{Lack, Wanted, lacks};
-pub(in crate::engine) use help::{Dry, help, image_at_hand};
+pub use client::Refused;
+pub(in crate::engine) use help_output::{Dry, help, image_at_hand};
+pub use host::Whereabouts;
 pub use image::{Images, Pull};
-pub(in crate::engine) use left::sweep;
-pub use orphans::{Orphans, Remaining};
+pub(in crate::engine) use orphans::sweep;
+pub use preflight::{Lack, Wanted, lacks};
+pub use unremoved::{Orphans, Remaining};
 
 /// How long to wait for last words once a container has ended: its log ends with it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -107,9 +107,9 @@ pub(super) async fn start(
     tell: Tell<'_>,
 ) -> Result<Running, StartError> {
     let refused = |refused: Refused| StartError::Container(Box::new(refused.redacted(&context.redactor)));
-    let headers = contact::headers(launch, context)?;
+    let headers = api::headers(launch, context)?;
     let marks = Marks::new(&context.run, &launch.id, context.start)?;
-    let mut body = body::body(launch, container, context, &marks)?;
+    let mut body = create_body::body(launch, container, context, &marks)?;
     let daemon = Daemon::connect(&context.whereabouts).await.map_err(refused)?;
     let image = context
         .images
@@ -167,7 +167,7 @@ pub(super) async fn start(
         first: created.first.clone(),
         signs: Arc::clone(&signs),
     };
-    let (following, life) = watch::follow(watched, writer);
+    let (following, life) = lifecycle::follow(watched, writer);
     let host = daemon.address.host();
     Ok(Running {
         endpoint: Endpoint {

@@ -1,182 +1,274 @@
-//! Containers of this run that could not be removed when they were to go, because the daemon did not answer. They are tried again before
-//! anything else is started, and at the end. Requests for a container that nobody waits for any more are among them.
+//! Containers that a `matrix` that was killed left, found by their labels. Those of live runs and of strangers are left alone. Where
+//! nobody named a daemon and the usual socket is not there, there are none; else a daemon that does not answer is told.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::CStr;
+use std::path::Path;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use bollard::Docker;
+use bollard::query_parameters::{InspectContainerOptions, ListContainersOptions, StopContainerOptions};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::engine::docker::address::Address;
-use crate::engine::docker::creation::Request;
-use crate::engine::docker::daemon::Daemon;
-use crate::engine::docker::first_process::FirstProcess;
-use crate::engine::docker::remove;
+use crate::base::date;
+use crate::engine::docker::client::{Daemon, words};
+use crate::engine::docker::create_body::{IMAGE, OWNER, OWNER_CONTAINER, RUN, START};
+use crate::engine::docker::host::Whereabouts;
+use crate::engine::docker::{REMOVED, own_container, remove};
+use crate::engine::orphans::Swept;
+use crate::engine::ownership::{Marks, Owner};
+use crate::engine::root_processes::is_of_container;
+use crate::engine::start_record::{self, Request};
+use crate::engine::{shared_memory, tree};
 
-/// How often it is looked whether the daemon has answered.
-const LOOK: Duration = Duration::from_millis(20);
+const SECONDS_OF_A_DAY: f64 = 86_400.0;
 
-/// A container of ours that is not known to be gone.
+/// How long a daemon may take to say what it has; one that hangs must not hold up a run of processes.
+const LIST: Duration = Duration::from_secs(10);
+
+/// How long a daemon may take to make a container that it was asked for; one that comes later is found the next time.
+const MADE: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether that is there.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A container that `matrix` created.
 #[derive(Clone, Debug)]
-pub(super) struct Orphan {
-    pub(super) address: Address,
-    pub(super) id: String,
-    pub(super) name: String,
-    /// Its first process, where that is of this host and was told.
-    pub(super) first: Option<FirstProcess>,
-    /// Whether it was seen to end.
-    pub(super) has_ended: bool,
-    /// Why it could not be removed.
-    pub(super) reason: String,
+struct LeftContainer {
+    id: String,
+    name: String,
+    /// Its image as it was named.
+    image: String,
+    /// The run it was created for.
+    run: String,
+    /// The launch and the start: `<launch>#<start>`.
+    start: String,
+    owner: Owner,
 }
 
-/// What is said of an orphan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remaining {
-    /// Its name, with its first process where that runs.
-    pub what: String,
-    /// Whether its engine may still run.
-    pub may_run: bool,
-    /// Why it could not be removed.
-    pub reason: String,
-    /// The command that removes it.
-    pub help: String,
+/// What is known of a container's owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judgement {
+    Dead,
+    Lives,
+    /// It is, or was, in another namespace of process ids, and no container tells of it.
+    Unknown,
 }
 
-/// The orphans of a run.
-#[derive(Debug, Default)]
-pub struct Orphans {
-    all: Mutex<Vec<Orphan>>,
-    /// Removed by whoever asked, once the daemon has answered.
-    requests: Mutex<Vec<Request>>,
-    /// Whoever removes them holds it, so that nobody meanwhile takes them for gone.
-    removing: tokio::sync::Mutex<()>,
+impl LeftContainer {
+    fn is_of(&self, marks: &Marks) -> bool {
+        (&self.run, &self.start, &self.owner) == (&marks.run, &marks.start, &marks.owner)
+    }
+
+    fn words(&self) -> String {
+        format!(
+            "container {} `{}` of run {} ({})",
+            self.name, self.image, self.run, self.start
+        )
+    }
 }
 
-impl Orphans {
-    pub(super) fn add(&self, orphan: Orphan) {
-        locked(&self.all).push(orphan);
-    }
-
-    pub(super) fn add_request(&self, request: Request) {
-        locked(&self.requests).push(request);
-    }
-
-    /// Tries again to remove every orphan, for `patience` each, and says which ones are still there.
-    pub async fn remove(&self, patience: Duration) -> Vec<Remaining> {
-        let _removing = self.removing.lock().await;
-        let mut remaining = self.answered(patience).await;
-        // They stay listed until they are gone: whoever asks may stop waiting.
-        let orphans = locked(&self.all).clone();
-        for mut orphan in orphans {
-            match orphan.remove(patience).await {
-                Ok(()) => locked(&self.all).retain(|other| other.id != orphan.id),
-                Err(reason) => {
-                    orphan.reason = reason;
-                    remaining.push(orphan.words());
-                }
-            }
-        }
-        remaining
-    }
-
-    /// Waits until the daemon has answered the requests, and says which it has not.
-    async fn answered(&self, patience: Duration) -> Vec<Remaining> {
-        let deadline = Instant::now() + patience;
-        loop {
-            let words: Vec<Remaining> = {
-                let mut requests = locked(&self.requests);
-                requests.retain(|request| !request.asking.is_finished());
-                requests.iter().map(Request::words).collect()
+/// Removes every container whose owner lives no more: its stop signal, after `grace` SIGKILL.
+///
+/// A daemon may still be making one that was asked for just before its owner died: those are waited for, as `cache`, where starts are
+/// recorded, tells of them.
+pub(in crate::engine) async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Path) -> Swept {
+    let (docker, containers) = match left(whereabouts, cache).await {
+        Ok(left) => left,
+        Err(reason) => {
+            return Swept {
+                unseen: whereabouts.is_expected().then_some(reason),
+                ..Swept::default()
             };
-            if words.is_empty() || Instant::now() >= deadline {
-                return words;
+        }
+    };
+    let mut swept = Swept::default();
+    let mut ending = JoinSet::new();
+    for (container, judgement) in containers {
+        match judgement {
+            Judgement::Lives => {}
+            Judgement::Dead => {
+                let docker = docker.clone();
+                ending.spawn(async move { end(&docker, &container, grace).await });
             }
-            sleep(LOOK).await;
-        }
-    }
-}
-
-fn locked<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
-    all.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Request {
-    fn words(&self) -> Remaining {
-        Remaining {
-            what: format!("container {}", self.name),
-            // It is created and not started.
-            may_run: false,
-            reason: format!(
-                "the container daemon at {} was asked for it and has not answered",
-                self.address
-            ),
-            help: format!("docker rm -f {}", self.name),
-        }
-    }
-}
-
-impl Orphan {
-    fn may_run(&self) -> bool {
-        !self.has_ended && self.first.as_ref().is_none_or(FirstProcess::is_alive)
-    }
-
-    async fn remove(&self, patience: Duration) -> Result<(), String> {
-        let deadline = Instant::now() + patience;
-        if let Some(first) = &self.first {
-            // Whether it is gone is looked at below.
-            let _ = first.signal(Signal::KILL);
-        }
-        let daemon = timeout(patience, Daemon::at(self.address.clone())).await;
-        match daemon {
-            Ok(Ok(daemon)) => remove(&daemon.docker, &self.id, deadline).await,
-            Ok(Err(refused)) => Err(refused.what()),
-            Err(_) => Err(format!(
-                "the container daemon at {} does not answer",
-                self.address
+            Judgement::Unknown => swept.notes.push(format!(
+                "whether anybody still needs the {} cannot be known, as it was started in another container; `docker rm -f {}` removes it",
+                container.words(),
+                container.name
             )),
         }
     }
-
-    fn words(&self) -> Remaining {
-        let may_run = self.may_run();
-        let pid = self.first.as_ref().filter(|_| may_run);
-        let pid = pid.map_or_else(String::new, |first| format!(" (pid {})", first.pid()));
-        Remaining {
-            what: format!("container {}{pid}", self.name),
-            may_run,
-            reason: self.reason.clone(),
-            help: format!("docker rm -f {}", self.name),
+    for ended in ending.join_all().await {
+        match ended {
+            Ok(words) => swept.removed.push(words),
+            Err(words) => swept.remaining.push(words),
         }
     }
+    swept.removed.sort();
+    swept
+}
+
+/// The daemon with all containers that carry labels of `matrix`; in words, why it cannot be asked.
+async fn left(
+    whereabouts: &Whereabouts,
+    cache: &Path,
+) -> Result<(Docker, Vec<(LeftContainer, Judgement)>), String> {
+    let late = |_| format!("the container daemon does not answer within {} s", LIST.as_secs());
+    let daemon = timeout(LIST, Daemon::connect(whereabouts)).await.map_err(late)?;
+    let daemon = daemon.map_err(|refused| refused.what())?;
+    let began = Instant::now();
+    loop {
+        let left = timeout(LIST, listed(&daemon)).await.map_err(late)??;
+        let is_there = |request: &Request| left.iter().any(|(container, _)| container.is_of(&request.marks));
+        let waited = began.elapsed();
+        let mut requests = start_record::requests(cache).into_iter();
+        if !requests.any(|request| !is_there(&request) && waited.max(request.age) < MADE) {
+            return Ok((daemon.docker, left));
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Ends and removes a container, and says which one it was; where that fails, with the reason.
+async fn end(docker: &Docker, left: &LeftContainer, grace: Duration) -> Result<String, String> {
+    let options = StopContainerOptions {
+        t: Some(i32::try_from(grace.as_secs()).unwrap_or(i32::MAX)),
+        ..StopContainerOptions::default()
+    };
+    let shared = written(docker, &left.id).await;
+    // One that never ran, or that has ended, cannot be stopped; it is removed all the same.
+    let _ = docker.stop_container(&left.id, Some(options)).await;
+    match remove(docker, &left.id, Instant::now() + REMOVED).await {
+        Ok(()) => Ok(left.words() + &shared_memory::free_left(&shared).words()),
+        Err(reason) => Err(format!("{}: {reason}", left.words())),
+    }
+}
+
+/// The files in this host's shared memory that a live container made: `matrix` may have been killed before it recorded them.
+async fn written(docker: &Docker, id: &str) -> BTreeSet<shared_memory::File> {
+    let seen = docker
+        .inspect_container(id, None::<InspectContainerOptions>)
+        .await;
+    let (pid, created) = seen.map_or((None, None), |seen| {
+        (seen.state.and_then(|state| state.pid), seen.created)
+    });
+    let pid = pid.and_then(|pid| u32::try_from(pid).ok());
+    // A process of that number is the container's only where the daemon is this host's.
+    let pid = pid.filter(|pid| is_of_container(*pid, id));
+    let since = created.and_then(|created| date::days(&created));
+    let (Some(pid), Some(since)) = (pid, since) else {
+        return BTreeSet::new();
+    };
+    let looking = tokio::task::spawn_blocking(move || {
+        shared_memory::written_since(since * SECONDS_OF_A_DAY, &tree::of(&[pid]))
+    });
+    looking.await.unwrap_or_default()
+}
+
+async fn listed(daemon: &Daemon) -> Result<Vec<(LeftContainer, Judgement)>, String> {
+    let options = ListContainersOptions {
+        all: true,
+        filters: Some(HashMap::from([("label".to_owned(), vec![OWNER.to_owned()])])),
+        ..ListContainersOptions::default()
+    };
+    let found = daemon.docker.list_containers(Some(options)).await;
+    let found = found.map_err(|error| words(&error))?;
+    let is_here = is_of_this_host(daemon).await;
+    let mut left = Vec::new();
+    for container in found {
+        let labels = container.labels.unwrap_or_default();
+        let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
+        let (Some(id), Some(owner)) = (container.id, Owner::parse(&label(OWNER))) else {
+            continue;
+        };
+        let judgement = judged(daemon, is_here, &owner, labels.get(OWNER_CONTAINER)).await;
+        let image = container.image_id.unwrap_or_default();
+        // An image that was made of an engine's container (`docker commit`) has its labels, and so has what is started from it.
+        if judgement != Judgement::Lives && inherits(&daemon.docker, &image, &owner).await {
+            continue;
+        }
+        let names = container.names.unwrap_or_default();
+        let container = LeftContainer {
+            name: names
+                .first()
+                .map_or_else(|| id.clone(), |name| name.trim_start_matches('/').to_owned()),
+            id,
+            // One of an earlier version has no such label.
+            image: labels.get(IMAGE).cloned().or(container.image).unwrap_or_default(),
+            run: label(RUN),
+            start: label(START),
+            owner,
+        };
+        left.push((container, judgement));
+    }
+    Ok(left)
+}
+
+/// Whether an owner lives: by its process, else by the container that it ran in.
+async fn judged(daemon: &Daemon, is_here: bool, owner: &Owner, container: Option<&String>) -> Judgement {
+    if is_dead(owner, is_here) {
+        return Judgement::Dead;
+    }
+    // One of another boot is of another host, which shares the daemon.
+    if owner.is_seen_from_here() || !owner.is_of_this_boot() {
+        return Judgement::Lives;
+    }
+    let Some(container) = container else {
+        return Judgement::Unknown;
+    };
+    match own_container::is_over(&daemon.docker, container).await {
+        true => Judgement::Dead,
+        false => Judgement::Lives,
+    }
+}
+
+/// Whether an owner surely lives no more. A daemon elsewhere may serve several hosts: another boot may then be another host.
+fn is_dead(owner: &Owner, is_here: bool) -> bool {
+    owner.is_dead() && (is_here || owner.is_of_this_boot())
+}
+
+/// Whether a daemon runs on this host. A local socket may be forwarded from another one, as ssh does it.
+async fn is_of_this_host(daemon: &Daemon) -> bool {
+    if !daemon.address.is_local() {
+        return false;
+    }
+    let Ok(about) = daemon.docker.info().await else {
+        return false;
+    };
+    let own = rustix::system::uname();
+    let is = |own: &CStr, its: Option<String>| its.is_some_and(|its| own.to_bytes() == its.as_bytes());
+    is(own.nodename(), about.name) && is(own.release(), about.kernel_version)
+}
+
+/// Whether a container has the label of its owner from its image.
+async fn inherits(docker: &Docker, image: &str, owner: &Owner) -> bool {
+    let Ok(image) = docker.inspect_image(image).await else {
+        return false;
+    };
+    let labels = image.config.and_then(|config| config.labels);
+    labels.is_some_and(|labels| labels.get(OWNER) == Some(&owner.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn orphan(has_ended: bool) -> Orphan {
-        Orphan {
-            address: Address::Unix("/no/such.sock".to_owned()),
-            id: "f".repeat(64),
-            name: "matrix-x".to_owned(),
-            first: None,
-            has_ended,
-            reason: String::new(),
-        }
+    #[test]
+    fn at_a_daemon_elsewhere_another_boot_may_be_another_host() {
+        let owner = Owner::parse("1:1:another-boot:[1]").unwrap();
+        assert!(is_dead(&owner, true));
+        assert!(!is_dead(&owner, false));
     }
 
     #[tokio::test]
-    async fn an_orphan_stays_until_a_daemon_says_that_it_is_gone() {
-        let orphans = Orphans::default();
-        orphans.add(orphan(false));
-        orphans.add(orphan(true));
-        for _ in 0..2 {
-            let remaining = orphans.remove(Duration::from_millis(50)).await;
-            let may_run: Vec<bool> = remaining.iter().map(|orphan| orphan.may_run).collect();
-            assert_eq!(may_run, [true, false], "{remaining:?}");
-            assert!(remaining[0].reason.contains("/no/such.sock"), "{remaining:?}");
-            assert_eq!(remaining[0].help, "docker rm -f matrix-x");
-        }
+    async fn a_daemon_that_was_named_and_is_not_there_is_told() {
+        let nowhere = Whereabouts::at("unix:///no/such/docker.sock");
+        let swept = sweep(Duration::ZERO, &nowhere, Path::new("/no/such/cache")).await;
+        let reason = swept.unseen.expect("it was named");
+        assert!(reason.contains("no container daemon is there"), "{reason}");
+        assert_eq!((swept.removed, swept.remaining), (Vec::new(), Vec::new()));
+        let usual = Whereabouts::default();
+        assert_eq!(usual.is_expected(), Path::new("/var/run/docker.sock").exists());
     }
 }

@@ -7,9 +7,9 @@ use std::fs;
 use bollard::Docker;
 use bollard::query_parameters::InspectContainerOptions;
 
-use crate::engine::docker::body::{OWNER, OWNER_CONTAINER, RUN, START};
-use crate::engine::docker::daemon::is_missing;
-use crate::engine::marks::Marks;
+use crate::engine::docker::client::is_missing;
+use crate::engine::docker::create_body::{OWNER, OWNER_CONTAINER, RUN, START};
+use crate::engine::ownership::Marks;
 
 /// Files that a container runtime mounts into every container, from a folder that is called by the container's id.
 const MOUNTED: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::base::clock;
 use crate::base::secrets::Redactor;
-use crate::engine::docker::daemon::{Daemon, Refused};
+use crate::engine::docker::client::{Daemon, Refused};
 use crate::engine::docker::errors;
 use crate::engine::{Progress, Tell};
 use crate::results::store;

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::traces::{self, Distribution, Series, Trace};
-use crate::judge::compare::certainty::Certainty;
-use crate::judge::metrics::Metric;
-use crate::matrix::plan::Measurement;
+use super::time_series::{self, Distribution, Series, Trace};
+use crate::analysis::compare::precision::Certainty;
+use crate::analysis::metrics::Metric;
+use crate::plan::Measurement;
 use crate::report::engine_report::command_of;
 use crate::report::tables::{Shown, lacks, mean_of_starts, status, verdict_of};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
-use crate::results::record::imported::Unknown;
+use crate::results::record::provenance::Unknown;
 use crate::results::record::validity::{Reason, Verdict};
 
 /// A cell with everything that was measured of it.
@@ -209,9 +209,9 @@ pub(super) fn cell(shown: &Shown<'_>, run: &str, traces: &BTreeMap<Measurement, 
         certainty: shown.certainty.map(certainty),
         measurements: shown.summaries.iter().map(|summary| measured(summary)).collect(),
         figures: figures(shown),
-        distributions: traces::distributions(shown, traces),
-        series: trace.map(traces::series).unwrap_or_default(),
-        window_s: middle.and_then(traces::window_s),
+        distributions: time_series::distributions(shown, traces),
+        series: trace.map(time_series::series).unwrap_or_default(),
+        window_s: middle.and_then(time_series::window_s),
     }
 }
 

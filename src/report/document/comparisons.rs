@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::judge::metrics::{Better, Metric};
+use crate::analysis::metrics::{Better, Metric};
 use crate::report::tables::{Group, Held, Ratio, Shown, Standing};
 use crate::results::record::validity::Verdict;
 

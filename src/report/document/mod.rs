@@ -10,7 +10,7 @@ mod legend;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod traces;
+mod time_series;
 mod tradeoffs;
 
 use std::collections::BTreeMap;
@@ -22,18 +22,18 @@ pub use cells::{CellFacts, CertaintyFacts, Figure, MeasurementFacts, label, unit
 pub use comparisons::{Comparison, MeanFacts, Placed, RatioFacts, Standings, Standpoint};
 pub use facts::{Fact, LeftOutFact, RunFacts, machine_facts};
 pub use tables::{Compared, Tables};
-pub use traces::{Distribution, Quantity, Series, Trace};
+pub use time_series::{Distribution, Quantity, Series, Trace};
 pub use tradeoffs::{Operating, Tradeoff};
 
 use super::Shown;
 use super::tables::compared;
+use crate::analysis::compare::precision::Certainty;
 use crate::base::ids::CellKey;
-use crate::judge::compare::certainty::Certainty;
-use crate::matrix::plan::{Measurement, Plan};
+use crate::plan::{Measurement, Plan};
 use crate::results::record::cell::Summary;
+use crate::results::record::cell_stats::Noise;
 use crate::results::record::machine::Machine;
 use crate::results::record::run::About;
-use crate::results::record::side::Noise;
 
 /// The version of the layout of `report.json`.
 pub const FORMAT: u32 = 1;

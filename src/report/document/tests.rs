@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::judge::compare::decision::USUAL_BOUND;
-use crate::judge::metrics::{self, Flow, Metric};
+use crate::analysis::compare::decision::USUAL_BOUND;
+use crate::analysis::metrics::{self, Flow, Metric};
 use crate::report::testing::{Case, request};
-use crate::report::{Value, csv, html, overall};
+use crate::report::{Value, csv, html, text};
 use crate::results::record::cell::Definitions;
 use crate::results::record::telemetry::{Sample, Source as Told};
 use crate::results::record::validity::{Code, Reason, Validity, Verdict};
@@ -172,7 +172,7 @@ fn the_document_of_a_small_run_is_what_it_was() {
     assert_eq!((standing.compared, standing.wins, standing.not_judged), (1, 0, 1));
     assert_eq!(standing.mean, None, "of one start");
     assert_eq!(document.standings[2].refused, 1);
-    insta::assert_snapshot!("overall", overall::markdown(&document));
+    insta::assert_snapshot!("overall", text::markdown(&document));
     let lines = csv::draw(&document);
     let lines: Vec<&str> = lines.lines().collect();
     let head: Vec<&str> = lines[0].split(',').collect();
@@ -324,7 +324,7 @@ fn what_explains_columns_and_a_finding_of_many_cells_stand_once() {
         around("d", "b", 1.0),
     ];
     let document = Made::of("one", cases).document();
-    let page = overall::markdown(&document);
+    let page = text::markdown(&document);
     assert_eq!(page.matches("- definitions: matrix").count(), 1, "{page}");
     let findings = document.tables.validity.as_ref().unwrap();
     assert_eq!(findings.rows.len(), 1);
@@ -353,7 +353,7 @@ fn every_mark_stands_in_the_first_table() {
     for (text, end) in texts[5..].iter().zip(ends) {
         assert!(text.ends_with(end), "{texts:?}");
     }
-    let in_markdown = overall::markdown(&document);
+    let in_markdown = text::markdown(&document);
     assert!(in_markdown.contains("≠ \\[invalid\\]"), "{in_markdown}");
 }
 
@@ -399,8 +399,8 @@ fn the_same_results_give_the_same_bytes_in_every_format() {
             document.json(),
             csv::draw(&document),
             html::draw(&document),
-            overall::markdown(&document),
-            overall::terminal(&document, 120, false),
+            text::markdown(&document),
+            text::terminal(&document, 120, false),
         ]
     };
     assert_eq!(drawn(), drawn());
@@ -417,7 +417,7 @@ fn hostile_text_stays_text_in_every_format() {
     assert_eq!(page.matches("</style").count(), 1);
     assert!(page.contains("&lt;script&gt;"));
     assert!(!page.contains('\u{1b}') && !page.contains('\u{202e}'));
-    let markdown = overall::markdown(&document);
+    let markdown = text::markdown(&document);
     assert!(!markdown.contains("<script") && !markdown.contains('\u{1b}'));
     assert!(!markdown.replace("\\](", "").contains("]("), "it is a link");
     let table: Vec<usize> = csv::draw(&document)
@@ -433,7 +433,7 @@ fn hostile_text_stays_text_in_every_format() {
     );
     let json: serde_json::Value = serde_json::from_str(&document.json()).unwrap();
     assert_eq!(json["cells"][0]["model"], HOSTILE);
-    let terminal = overall::terminal(&document, 120, false);
+    let terminal = text::terminal(&document, 120, false);
     assert!(!terminal.contains('\u{1b}') && !terminal.contains('\u{202e}'));
 }
 

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::judge::metrics::{self, Flow, Metric};
+use crate::analysis::metrics::{self, Flow, Metric};
 use crate::report::tables::{Shown, grouped, lacks};
-use crate::results::record::imported::Unknown;
+use crate::results::record::provenance::Unknown;
 use crate::results::record::validity::Verdict;
 
 /// The points of one model and workload.

@@ -2,24 +2,24 @@
 //!
 //! Everything in it comes from the plan and the records; what is not known is left out.
 
-mod again;
+mod reproduce;
 
 use std::collections::BTreeMap;
 
-use super::console::{self, Facts, Layout};
+use super::bench_serving::block::{self, Facts, Layout};
+use super::bench_serving::traffic::Traffic;
+use super::caveats::{Itl, traps};
 use super::document::machine_facts;
 use super::markdown::{anchor, draw, escaped, fenced, list};
 use super::tables::{self, engine_results, grouped};
-use super::traffic::Traffic;
-use super::traps::{Itl, traps};
 use super::{Shown, Value};
-use crate::judge::metrics::{Flow, Metric};
-use crate::matrix::plan::{Launch, Place, command};
-use crate::matrix::spec::workload::Profile;
+use crate::analysis::metrics::{Flow, Metric};
+use crate::config::workload::Profile;
+use crate::plan::{Launch, Place, command};
 use crate::results::record::cell::{Definitions, Ending, Figures, Origin, Summary};
 use crate::results::record::client::ClientFacts;
-use crate::results::record::imported::Unknown;
 use crate::results::record::machine::Machine;
+use crate::results::record::provenance::Unknown;
 use crate::results::record::request::by_class;
 
 /// The cells of each engine and version, in the order of first appearance, under the name of the engine.
@@ -43,10 +43,10 @@ pub fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
     if shown.iter().any(is_imported) {
         text.push_str("**Imported**: these figures were read from what another tool wrote; they are as good as that.\n\n");
     }
-    text.push_str(&again::when(shown));
+    text.push_str(&reproduce::when(shown));
     text.push_str(&getting(&launches));
     text.push_str(&serving(&launches));
-    let again = again::section(shown);
+    let again = reproduce::section(shown);
     text.push_str(&contents(&title, &launches, machine.is_some(), again.is_some()));
     if let Some(machine) = machine {
         text.push_str("## Machine\n\n");
@@ -204,7 +204,7 @@ fn contents(
     }
     headings.push((1, "Results".to_owned()));
     headings.extend(launches.iter().map(|(heading, _)| (1, heading.clone())));
-    headings.extend(has_again.then(|| (1, again::HEADING.to_owned())));
+    headings.extend(has_again.then(|| (1, reproduce::HEADING.to_owned())));
     let mut text = "## Table of Contents\n\n".to_owned();
     for (depth, heading) in headings {
         let indent = "  ".repeat(depth);
@@ -290,7 +290,7 @@ fn workload(shown: &Shown<'_>) -> String {
             },
         };
         let figures = summary.figures.get(&definitions).unwrap_or(&none);
-        let block = console::block(profile, &facts, figures);
+        let block = block::block(profile, &facts, figures);
         text.push_str(&fenced(block.trim_matches('\n'), "text"));
         text.push('\n');
     }
@@ -367,7 +367,7 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
             &launch.engine.backend,
             None,
         );
-        let figure = |metric| crate::judge::metrics::figure(figures, metric);
+        let figure = |metric| crate::analysis::metrics::figure(figures, metric);
         remarks.extend(
             traps(&figure, itl)
                 .into_iter()
@@ -404,7 +404,7 @@ fn of_measurement(summary: &Summary) -> Vec<String> {
         Ending::Skipped { reason } => remarks.push(format!("skipped: {reason}")),
         Ending::Interrupted => remarks.push("interrupted".to_owned()),
     }
-    remarks.extend(again::validity(summary));
+    remarks.extend(reproduce::validity(summary));
     let failures = by_class(summary.failures.iter().map(|(class, count)| (*class, *count)));
     if !failures.is_empty() {
         remarks.push(format!("failed requests: {failures}"));

@@ -1,19 +1,19 @@
 //! Nights in a row: every gating figure of every cell, where it changed, and what else did when.
 
-mod machines;
+mod export;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
-pub use machines::{csv, json};
+pub use export::{csv, json};
 
+use super::comparison::{numbers, percent, unit, words};
 use super::labels::Labels;
-use super::verdicts::{numbers, percent, unit, words};
-use super::{Mark, Row, Table, Value, plot};
+use super::{Mark, Row, Table, Value, ascii_plot};
+use crate::analysis::compare::time_series::{self, Event, Series, Step};
+use crate::analysis::compare::verdict::chance;
 use crate::base::date;
-use crate::judge::compare::series::{self, Event, Series, Step};
-use crate::judge::compare::verdict::chance;
 use crate::results::record::cell::Origin;
 use crate::results::record::night::{Finding, Night};
 
@@ -40,13 +40,13 @@ pub struct History<'a> {
 impl<'a> History<'a> {
     /// The history of these nights, with changes of at least `floor` as a share.
     pub fn of(matrix: &'a str, nights: &'a [Night], floor: f64) -> Self {
-        let series = series::all(nights, floor);
+        let series = time_series::all(nights, floor);
         Self {
             matrix,
             nights,
             labels: Labels::of(nights.iter().flat_map(|night| night.cells.keys())),
             series,
-            events: series::events(nights),
+            events: time_series::events(nights),
         }
     }
 }
@@ -112,7 +112,7 @@ pub fn figures(history: &History<'_>) -> Table {
                 level(series.nights.first().map(|night| night.value)),
                 level(series.nights.last().map(|night| night.value)),
                 Value::Count(series.changes.len() as u64),
-                Value::Text(plot::trend(recent)),
+                Value::Text(ascii_plot::trend(recent)),
             ],
             marks: match series.origin {
                 Some(Origin::Simulated) => vec![Mark::Simulated],

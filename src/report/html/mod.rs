@@ -4,12 +4,12 @@
 //! The templates escape every text by themselves; only what [`super::chart`] drew goes in as it is. `parts.html` is what pages share,
 //! between `head.html` and `foot.html`.
 
+mod charts;
+mod components;
+mod history_charts;
 mod nights;
-mod parts;
-mod pictures;
 #[cfg(test)]
 mod tests;
-mod trends;
 mod view;
 
 use base64::Engine as _;

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::parts::{Entry, FigureView, Key, TableView, called, figures, table};
-use super::trends;
-use crate::judge::compare::series::Series;
-use crate::matrix::spec::select::AxisValues;
+use super::components::{Entry, FigureView, Key, TableView, called, figures, table};
+use super::history_charts;
+use crate::analysis::compare::time_series::Series;
+use crate::config::select::AxisValues;
 use crate::report::history::{self, History, day};
 use crate::report::labels;
-use crate::report::{night, plain};
+use crate::report::{nightly, plain};
 use crate::results::record::cell::Origin;
 
 /// Series that are drawn: more would make the page too large to be sent around.
@@ -70,14 +70,14 @@ pub(super) fn view(history: &History<'_>) -> View {
                 "{}, run {}, {against}: {}.",
                 day(&last.at),
                 last.run,
-                night::headline(last)
+                nightly::headline(last)
             ))
         }),
         last_findings: last_findings
             .filter(|findings| !findings.rows.is_empty())
             .map(|findings| called(table(&findings), "What it found")),
         figures_table: called(table(&every), "Every gating figure"),
-        legend: trends::legend(),
+        legend: history_charts::legend(),
         left_out: history.series.len() - drawn.len(),
         groups,
         events,
@@ -154,7 +154,7 @@ fn figure(series: &Series, values: &AxisValues) -> Option<FigureView> {
         false => words.join(" · "),
     };
     let title = format!("{name}: {}", series.metric.label());
-    let mut figure = figures(vec![trends::picture(series, &title)?]).pop()?;
+    let mut figure = figures(vec![history_charts::picture(series, &title)?]).pop()?;
     figure.legend = Vec::new();
     figure.notes = series
         .changes

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::parts::{Entry, FigureView, TableView, called, figures, table};
-use super::pictures;
+use super::charts;
+use super::components::{Entry, FigureView, TableView, called, figures, table};
 use crate::report::document::{Document, Fact, LeftOutFact};
 use crate::report::plain;
 use crate::results::record::cell::Origin;
@@ -73,16 +73,16 @@ pub(super) fn view(document: &Document) -> View {
             title: plain(&comparison.title),
             table: called(table(&compared.figures), "Comparison"),
             latencies: called(table(&compared.latencies), "Latencies"),
-            figures: figures(pictures::of_comparison(document, comparison)),
+            figures: figures(charts::of_comparison(document, comparison)),
         })
         .collect();
     let with_course = || document.cells.iter().filter(|cell| !cell.series.is_empty());
-    let tradeoffs = figures(pictures::tradeoffs(document));
+    let tradeoffs = figures(charts::tradeoffs(document));
     let courses: Vec<Course> = with_course()
         .take(COURSES)
         .map(|cell| Course {
-            title: plain(&pictures::name_of(document, cell)),
-            figures: figures(pictures::over_time(cell)),
+            title: plain(&charts::name_of(document, cell)),
+            figures: figures(charts::over_time(cell)),
         })
         .collect();
     View {

@@ -1,11 +1,11 @@
 //! The columns that tables share, and how a cell fills them.
 
 use super::{Shown, Value, lacks, status, value_of};
-use crate::judge::compare::gates::Load;
-use crate::judge::compare::percentile;
-use crate::judge::metrics::{Flow, Metric, Sample, Statistic};
+use crate::analysis::compare::gates::Load;
+use crate::analysis::compare::percentile;
+use crate::analysis::metrics::{Flow, Metric, Sample, Statistic};
 use crate::report::{Align, Column};
-use crate::results::record::imported::Unknown;
+use crate::results::record::provenance::Unknown;
 use crate::results::record::search::SearchEnding;
 
 /// A column of a figure: its heading, digits after the point, and rank.

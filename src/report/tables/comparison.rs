@@ -1,21 +1,21 @@
 //! Engines side by side, one table for each model and scenario.
 
-use super::across::{is_striking, striking};
 use super::columns::Measured;
 use super::family::Group;
+use super::overview_matrix::{is_striking, striking};
 use super::ratio::{Held, better};
 use super::{
     DEFINITIONS, Mark, Row, Shown, Table, Value, certain, columns, grouped, misread, notes, queue_bound,
     rough, told_apart, units,
 };
-use crate::judge::metrics::{Better, Metric};
+use crate::analysis::metrics::{Better, Metric};
 use crate::report::Column;
 
 const BEST: &str = "[best]: better than every other row, by the decision rule of `matrix compare`";
 
 /// A table for each model and scenario.
 ///
-/// A ratio is given only where both cells are done and may stand side by side (`judge::compare::comparable`); a note says what differs.
+/// A ratio is given only where both cells are done and may stand side by side (`analysis::compare::comparable`); a note says what differs.
 pub fn comparison(groups: &[Group<'_, '_>]) -> Vec<Table> {
     groups.iter().map(table).collect()
 }

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ratio::{self, Held, Ratio, Standing};
 use super::{Shown, names};
-use crate::judge::compare::comparable::Comparability;
-use crate::judge::compare::decision::{self, Answer, Gap, Outcome};
-use crate::judge::compare::{side, verdict};
-use crate::judge::metrics::{Flow, Metric};
-use crate::matrix::plan::Place;
+use crate::analysis::compare::comparable::Comparability;
+use crate::analysis::compare::decision::{self, Answer, Gap, Outcome};
+use crate::analysis::compare::{from_run, verdict};
+use crate::analysis::metrics::{Flow, Metric};
+use crate::plan::Place;
 use crate::results::record::validity::{Code, Verdict};
 
 /// The cells of one model and scenario, each compared with the reference.
@@ -116,7 +116,7 @@ fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
 
 /// Why a row has not won by a metric although its figures are better: they are suspect, and those of the other row are not.
 fn suspect_in(winner: &Shown<'_>, loser: &Shown<'_>, metric: Metric) -> Option<String> {
-    let family = side::family(metric)?;
+    let family = from_run::family(metric)?;
     let codes = |shown: &Shown<'_>| -> BTreeSet<Code> {
         let reasons = shown.counted().flat_map(super::notes::doubts);
         let concerned = reasons.filter(|reason| reason.only.contains(&family));
@@ -378,9 +378,9 @@ fn best(group: &Group<'_, '_>, answers: &Answers) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::compare::decision::USUAL_BOUND;
+    use crate::analysis::metrics::{Sample, Statistic};
     use crate::base::units::RequestRate;
-    use crate::judge::compare::decision::USUAL_BOUND;
-    use crate::judge::metrics::{Sample, Statistic};
     use crate::report::testing::{Case, shown};
     use crate::results::record::cell::Definitions;
     use crate::results::record::machine::Machine;

@@ -3,7 +3,7 @@
 use super::columns::{self, Measured};
 use super::family::Group;
 use super::{Row, Shown, Table, Value, misread, rough, units};
-use crate::judge::metrics::{Metric, Sample, Statistic};
+use crate::analysis::metrics::{Metric, Sample, Statistic};
 
 /// What is shown of each sample, with the end of its heading and its rank.
 const STATISTICS: [(Statistic, &str, u8); 6] = [

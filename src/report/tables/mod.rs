@@ -2,17 +2,16 @@
 //!
 //! All figures in these tables follow the definitions `matrix`. A row is marked as the best one only where repeats show that it is.
 
-mod across;
 mod columns;
 mod comparison;
 mod family;
 mod latencies;
 mod notes;
 mod overview;
+mod overview_matrix;
 mod ratio;
 mod units;
 
-pub use across::across;
 pub(crate) use comparison::names;
 pub use comparison::{comparison, groups};
 pub use family::{Group, compared};
@@ -20,19 +19,20 @@ pub use latencies::latencies;
 pub(crate) use notes::{beside, doubts, told};
 use notes::{certain, misread, notes, queue_bound, rough};
 pub use overview::{engine_results, overview};
+pub use overview_matrix::across;
 pub use ratio::{Held, Ratio, Standing};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Mark, Row, Table, Value};
+use crate::analysis::compare::precision::Certainty;
+use crate::analysis::metrics::{self, Flow, Metric};
 use crate::base::ids::{CellKey, ContentHash};
-use crate::judge::compare::certainty::Certainty;
-use crate::judge::metrics::{self, Flow, Metric};
-use crate::matrix::plan::{Cell, Launch, Plan};
+use crate::plan::{Cell, Launch, Plan};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
-use crate::results::record::imported::Unknown;
+use crate::results::record::cell_stats::Noise;
 use crate::results::record::machine::Machine;
-use crate::results::record::side::Noise;
+use crate::results::record::provenance::Unknown;
 use crate::results::record::validity::{Family, Verdict};
 
 /// What has the same name together, in the order of first appearance.

@@ -4,13 +4,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::{Row, Shown, Value};
+use crate::analysis::compare::gates::Load;
+use crate::analysis::compare::percentile;
+use crate::analysis::compare::precision::Outlook;
+use crate::analysis::metrics::{self, Count, Metric};
 use crate::base::ids::LaunchId;
 use crate::base::text::counted;
-use crate::judge::compare::certainty::Outlook;
-use crate::judge::compare::gates::Load;
-use crate::judge::compare::percentile;
-use crate::judge::metrics::{self, Count, Metric};
-use crate::report::traps::{Itl, counted_prompts, prompt_count_note, traps};
+use crate::report::caveats::{Itl, counted_prompts, prompt_count_note, traps};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::prompt::are_apart;
 use crate::results::record::validity::{Code, Reason, Verdict};

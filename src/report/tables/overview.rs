@@ -4,7 +4,7 @@ use super::columns;
 use super::{
     DEFINITIONS, Row, Shown, Table, Value, certain, grouped, misread, notes, queue_bound, units, value_of,
 };
-use crate::judge::metrics::Metric;
+use crate::analysis::metrics::Metric;
 use crate::results::record::cell::Summary;
 use crate::results::record::request::by_class;
 

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use super::Shown;
-use crate::judge::compare::comparable::{self, Comparability, Side};
-use crate::judge::compare::decision::{Answer, Design, Gap, LEVEL, Outcome, Question, Sample};
-use crate::judge::compare::{gates, percentile, question, resolution, side, stored, verdict};
-use crate::judge::metrics::{self, Better, Flow, Metric};
+use crate::analysis::compare::comparable::{self, Comparability, Side};
+use crate::analysis::compare::decision::{Answer, Design, Gap, LEVEL, Outcome, Question, Sample};
+use crate::analysis::compare::{from_run, gates, percentile, question, resolution, stored, verdict};
+use crate::analysis::metrics::{self, Better, Flow, Metric};
 use crate::results::record::cell::{Definitions, Summary};
 
 /// A metric of a cell relative to that of the reference.
@@ -285,7 +285,7 @@ fn of_starts(
         launch: Some(format!("{}/{}", shown.run, shown.launch.id)),
         first_stage: shown.stage.map(|stage| {
             let counted: Vec<&Summary> = shown.counted().collect();
-            side::first_stage(&counted, stage) as usize
+            from_run::first_stage(&counted, stage) as usize
         }),
         resolution: resolution::of(shown.counted(), definitions, metric),
         counting: resolution::counting(metric, &sample.logs, least),

@@ -1,13 +1,13 @@
 use std::num::NonZeroU32;
 
 use super::*;
+use crate::analysis::compare::decision::USUAL_BOUND;
+use crate::analysis::compare::precision::{Known, Outlook};
+use crate::analysis::metrics::{Sample, Statistic};
 use crate::base::units::Span;
-use crate::judge::compare::certainty::{Known, Outlook};
-use crate::judge::compare::decision::USUAL_BOUND;
-use crate::judge::metrics::{Sample, Statistic};
-use crate::matrix::plan::{Attach, Place};
-use crate::matrix::spec::repeats::{HalfWidth, Until};
-use crate::matrix::spec::text::Text;
+use crate::config::repeats::{HalfWidth, Until};
+use crate::config::template::Text;
+use crate::plan::{Attach, Place};
 use crate::report::markdown;
 use crate::report::testing::{Case, shown};
 use crate::results::record::cell::Phase;

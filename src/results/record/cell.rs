@@ -6,13 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
-use crate::matrix::plan::Measurement;
-use crate::matrix::spec::arrival::Arrival;
-use crate::matrix::spec::scenario::Scenario;
+use crate::config::arrival::Arrival;
+use crate::config::scenario::Scenario;
+use crate::plan::Measurement;
 use crate::results::record::client::ClientFacts;
 use crate::results::record::engine_change::EngineChange;
-use crate::results::record::imported::Imported;
 use crate::results::record::post_mortem::Retry;
+use crate::results::record::provenance::Imported;
 use crate::results::record::request::Class;
 use crate::results::record::search::SearchRecord;
 use crate::results::record::telemetry::Telemetry;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{LaunchId, RunId};
-use crate::matrix::plan::Measurement;
+use crate::plan::Measurement;
 use crate::results::record::validity::{Code, Verdict};
 
 /// Something that happened.

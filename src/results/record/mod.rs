@@ -4,21 +4,21 @@
 //! does not need it. Older formats stay readable.
 
 pub mod cell;
+pub mod cell_stats;
 pub mod chunks;
 pub mod client;
 pub mod engine_change;
 pub mod event;
-pub mod imported;
+pub mod histogram;
 pub mod machine;
 pub mod night;
 pub mod outsourced;
 pub mod post_mortem;
 pub mod prompt;
+pub mod provenance;
 pub mod request;
 pub mod run;
 pub mod search;
-pub mod second;
-pub mod side;
 pub mod telemetry;
 pub mod validity;
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{CellKey, ContentHash, RunId};
 use crate::results::record::cell::Origin;
-use crate::results::record::side::Facts;
+use crate::results::record::cell_stats::Facts;
 
 /// One night: a line of the history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

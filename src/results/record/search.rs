@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::ContentHash;
-use crate::matrix::spec::search::By;
+use crate::config::search::By;
 use crate::results::record::cell::Figures;
 use crate::results::record::request::{Class, by_class};
 use crate::results::record::validity::{Reason, Verdict};

@@ -186,7 +186,7 @@ impl Reason {
     }
 }
 
-/// The stable name of a finding. What each means and does is told in the table of `judge::validity`.
+/// The stable name of a finding. What each means and does is told in the table of `analysis::validity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {

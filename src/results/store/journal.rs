@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::clean::{Form, json};
 use super::reader::open_plain;
+use super::redact_json::{Form, json};
 use super::{Result, Tried};
 use crate::base::clock;
 use crate::base::own::open_file;

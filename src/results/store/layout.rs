@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::base::ids::{ContentHash, LaunchId};
 use crate::base::secrets::Redactor;
-use crate::matrix::plan::Measurement;
+use crate::plan::Measurement;
 
 pub const RUN: &str = "run.json";
 pub const MATRIX: &str = "matrix.yaml";

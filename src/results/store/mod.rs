@@ -22,14 +22,13 @@
 //! Files come into being whole (another file in the same folder, fsync, rename, fsync of the folder); the journal is
 //! appended to and fsynced line by line, and a torn last line is forgiven. Everything passes through the [`Redactor`].
 //!
-//! [`Store`] writes, [`Run`] reads, [`history`] looks back. None of them judges, computes a figure or prints.
+//! [`Store`] writes, [`Run`] reads, [`durations`] looks back. None of them judges, computes a figure or prints.
 //!
 //! [`Redactor`]: crate::base::secrets::Redactor
 
 pub mod atomic;
 pub mod calibration;
-mod clean;
-pub mod history;
+pub mod durations;
 mod journal;
 mod layout;
 mod lock;
@@ -38,6 +37,7 @@ pub mod nightly;
 pub mod partial;
 mod place;
 mod reader;
+mod redact_json;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -48,12 +48,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use atomic::settle;
-pub use clean::redacted;
 pub use journal::{Journal, Line};
 pub use lock::writer_of;
 pub use log::Log;
 pub use nightly::is_own_folder;
 pub use reader::{Listed, Run, Unfinished, about, latest, list, plan};
+pub use redact_json::redacted;
 pub use writer::{Beginning, Said, Store};
 
 /// A name as a part of a file name: short, and of no other name.

@@ -22,11 +22,11 @@ use crate::base::clock;
 use crate::base::ids::RunId;
 use crate::base::own::open_file;
 use crate::base::secrets::Redactor;
-use crate::matrix::plan::arms::noise_name;
-use crate::matrix::spec::source::nearest;
+use crate::config::yaml::nearest;
+use crate::plan::arms::noise_name;
 use crate::results::record::FORMAT;
+use crate::results::record::cell_stats::{Baseline, Noise};
 use crate::results::record::night::Night;
-use crate::results::record::side::{Baseline, Noise};
 
 /// The folder of nights below the results, held by one night at a time.
 #[derive(Debug)]

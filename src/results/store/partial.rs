@@ -7,13 +7,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use super::clean::{Form, json};
+use super::redact_json::{Form, json};
 use super::writer::{LEVEL, set_aside};
 use super::{Result, Store, Tried, layout};
 use crate::base::clock;
 use crate::base::own::open_file;
 use crate::base::secrets::Redactor;
-use crate::matrix::plan::Measurement;
+use crate::plan::Measurement;
 use crate::results::record::request::Request;
 
 /// How long records may wait in memory.

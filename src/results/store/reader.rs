@@ -11,14 +11,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{Result, StoreError, Tried, journal, layout, partial};
-use crate::matrix::plan::{Measurement, Plan};
+use crate::plan::{Measurement, Plan};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::Summary;
 use crate::results::record::event::Event;
+use crate::results::record::histogram::Second;
 use crate::results::record::machine::Machine;
 use crate::results::record::request::Request;
 use crate::results::record::run::About;
-use crate::results::record::second::Second;
 use crate::results::record::telemetry::Sample;
 
 /// The longest line of compressed JSON that is read: far more than any request says.

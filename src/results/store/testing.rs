@@ -8,22 +8,22 @@ use super::{Beginning, Store};
 use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::base::secrets::Redactor;
 use crate::base::units::{RequestRate, Span};
-use crate::matrix::plan::{
+use crate::config::arrival::{Arrival, Spacing};
+use crate::config::scenario::{Limits, Scenario};
+use crate::config::template::Text;
+use crate::config::workload::{Dataset, Profile, Workload};
+use crate::plan::{
     Attach, Cell, Contact, Dialect, Engine, Launch, Measurement, Parallel, Patience, Place, Plan, Port,
     Protocol, Signs, Start, Usage,
 };
-use crate::matrix::spec::arrival::{Arrival, Spacing};
-use crate::matrix::spec::scenario::{Limits, Scenario};
-use crate::matrix::spec::text::Text;
-use crate::matrix::spec::workload::{Dataset, Profile, Workload};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::{
     Definitions, Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, ResetProof, Summary,
 };
 use crate::results::record::event::Event;
+use crate::results::record::histogram::Second;
 use crate::results::record::machine::Machine;
 use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Request, Usage as Counts};
-use crate::results::record::second::Second;
 
 /// The matrix's name.
 pub const MATRIX: &str = "small";

@@ -9,24 +9,24 @@ use std::sync::OnceLock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::clean::{Form, json};
 use super::lock::{self, Lock};
 use super::log::Log;
 use super::place::Place;
+use super::redact_json::{Form, json};
 use super::{Journal, Result, StoreError, Tried, atomic, layout, reader};
 use crate::base::clock;
 use crate::base::ids::{LaunchId, RunId};
 use crate::base::own::open_file;
 use crate::base::secrets::Redactor;
-use crate::matrix::plan::{Measurement, Plan};
+use crate::plan::{Measurement, Plan};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::client::Calibration;
+use crate::results::record::histogram::Second;
 use crate::results::record::machine::Machine;
 use crate::results::record::post_mortem::PostMortem;
 use crate::results::record::request::Request;
 use crate::results::record::run::About;
-use crate::results::record::second::Second;
 use crate::results::record::telemetry::Sample;
 
 /// How hard zstd tries: its own default, far faster than any engine answers.

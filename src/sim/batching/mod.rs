@@ -21,7 +21,7 @@ use blocks::Blocks;
 use sequence::Sequence;
 pub(crate) use sequence::Submission;
 
-use crate::sim::draw::Draw;
+use crate::sim::rng::Draw;
 
 /// What a step costs, and how much fits.
 #[derive(Clone, Debug, PartialEq)]

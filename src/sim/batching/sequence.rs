@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::sim::batching::blocks::BlockHash;
-use crate::sim::draw::chain;
+use crate::sim::rng::chain;
 use crate::sim::text;
 
 /// What a request asks of the batch.

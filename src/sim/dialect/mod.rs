@@ -1,10 +1,10 @@
 //! What each engine is asked and answers: bodies in, events and whole answers out. Pure: no socket, no clock.
 
-pub(crate) mod ask;
-mod voice;
+pub(crate) mod request;
+mod response;
 
-pub(crate) use ask::{Ask, Refusal};
-pub(crate) use voice::{Finish, Voice};
+pub(crate) use request::{Ask, Refusal};
+pub(crate) use response::{Finish, Voice};
 
 use crate::sim::options::Dialect;
 

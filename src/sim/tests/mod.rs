@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::base::wire::request::{ChunkedBody, RequestBody};
+use crate::base::http1::request::{ChunkedBody, RequestBody};
 use crate::sim::{Dialect, Options, SimError, serve};
 
 mod dialects;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
 use crate::telemetry::gpu::Look;
-use crate::telemetry::gpu::tool::{self, Program};
+use crate::telemetry::gpu::vendor_cli::{self, Program};
 
 /// What `rocm-smi` is asked for.
 const ROCM: &[&str] = &[
@@ -69,7 +69,7 @@ impl Amd {
     }
 }
 
-impl tool::Tool for Amd {
+impl vendor_cli::Tool for Amd {
     const SOURCE: Source = Source::Amd;
 
     fn looks(&self) -> Result<Vec<(u32, Look)>, String> {

@@ -7,7 +7,7 @@
 
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
 use crate::telemetry::gpu::Look;
-use crate::telemetry::gpu::tool::{self, Program};
+use crate::telemetry::gpu::vendor_cli::{self, Program};
 
 /// The tool.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl Ascend {
     }
 }
 
-impl tool::Tool for Ascend {
+impl vendor_cli::Tool for Ascend {
     const SOURCE: Source = Source::Ascend;
 
     fn looks(&self) -> Result<Vec<(u32, Look)>, String> {

@@ -6,7 +6,7 @@ mod ascend;
 #[cfg(feature = "nvml")]
 mod nvml;
 mod processes;
-mod tool;
+mod vendor_cli;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -15,8 +15,8 @@ use std::time::Duration;
 use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
 use crate::telemetry::machine;
-use crate::telemetry::source::Probe;
-use tool::Tool as _;
+use crate::telemetry::probe::Probe;
+use vendor_cli::Tool as _;
 
 pub use processes::Processes;
 

@@ -24,7 +24,7 @@ use crate::base::clock;
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
 use crate::telemetry::gpu::Look;
 use crate::telemetry::gpu::processes::{self, Processes, Seen};
-use crate::telemetry::source::{Probe, Reading};
+use crate::telemetry::probe::{Probe, Reading};
 
 /// How often what changes quickly is asked for.
 const OFTEN: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 
 use crate::results::record::telemetry::GpuProcess;
-use crate::telemetry::tree;
+use crate::telemetry::process_tree;
 
 /// The processes that were seen on each device of a launch, shared by the probes that look and the run that asks.
 #[derive(Clone, Debug, Default)]
@@ -130,7 +130,7 @@ impl State {
 /// Whether a process is one of `roots`, descends from one, or is in a group that one of them leads.
 fn descends(pid: u32, roots: &[u32]) -> bool {
     let mut at = Some(pid);
-    while let Some(seen) = at.and_then(tree::see) {
+    while let Some(seen) = at.and_then(process_tree::see) {
         if roots.contains(&seen.pid) || roots.contains(&seen.group) {
             return true;
         }
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn the_launchs_own_are_told_from_strangers_and_the_most_memory_is_kept() {
         let own = std::process::id();
-        let parent = tree::see(own).unwrap().parent;
+        let parent = process_tree::see(own).unwrap().parent;
         let processes = Processes::of(vec![own], Vec::new());
         let seen = processes.see(0, &[process(own, 10), process(parent, 7)]);
         assert_eq!((seen.foreign, seen.own_bytes), (1, Some(10)));

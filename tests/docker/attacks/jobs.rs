@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use matrix::load::dataset::rng::Python;
+use matrix::loadgen::dataset::rng::Python;
 
 use crate::daemon::{Daemon, folder};
 use crate::harness::Bench;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use matrix::base::clock;
 use matrix::cli::variable;
-use matrix::load::dataset::rng::Python;
+use matrix::loadgen::dataset::rng::Python;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::chaos::OwnDaemon;

@@ -10,7 +10,7 @@ use super::testing::{MATRIX, begin, begun, measure, measurement, plan, requests,
 use super::*;
 use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::base::secrets::Redactor;
-use crate::matrix::plan::Plan;
+use crate::plan::Plan;
 use crate::results::record::event::Event;
 
 fn none() -> Redactor {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::{changed, files, none};
 use crate::base::ids::{ContentHash, LaunchId, RunId};
-use crate::matrix::plan::Plan;
-use crate::results::store::history::{self, last_durations};
+use crate::plan::Plan;
+use crate::results::store::durations::{self, last_durations};
 use crate::results::store::testing::{MATRIX, begun, measure, measurement, plan, summary};
 use crate::results::store::{Run, Store, StoreError, latest, layout, list};
 
@@ -138,7 +138,7 @@ fn history_knows_what_a_cell_took_and_prefers_the_very_same_cell() {
 
     let key = &older.cells[0].key;
     let asked = |plan: &Plan| last_durations(root.path(), MATRIX, &plan.cells).unwrap();
-    let past = |seconds, run: &str, same| history::Past {
+    let past = |seconds, run: &str, same| durations::Past {
         seconds,
         launch_seconds: None,
         run: RunId::new(run),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::telemetry::gpu::Processes;
-use crate::telemetry::gpu::tool::Tool as _;
+use crate::telemetry::gpu::vendor_cli::Tool as _;
 
 const STATIC: &str = r#"WARNING: User is missing the following required groups: render
 {"gpu_data": [

@@ -1,0 +1,77 @@
+//! One device over the window.
+
+use crate::analysis::aggregate::About;
+use crate::analysis::aggregate::series::{Series, is_within, names};
+use crate::analysis::metrics::percentile;
+use crate::results::record::telemetry::{GpuWindow, Sample, Source};
+
+/// From this share of use on a device is busy.
+const BUSY: f64 = 0.1;
+
+/// What begins the names of reasons of throttling.
+const THROTTLED: &str = "throttled_";
+
+/// The energy counter, which has no range.
+const ENERGY: &str = "energy_j";
+
+/// The samples of a device by those who ask devices.
+pub(super) fn samples_of(samples: &[Sample], device: u32) -> impl Iterator<Item = &Sample> {
+    samples.iter().filter(move |sample| {
+        sample.device == Some(device) && matches!(sample.source, Source::Nvml | Source::Amd | Source::Ascend)
+    })
+}
+
+/// `None` where nobody told anything of it.
+pub(super) fn window(samples: &[Sample], device: u32, about: &About) -> Option<GpuWindow> {
+    let end = about.seconds;
+    let own: Vec<&Sample> = samples_of(samples, device).collect();
+    if own.is_empty() {
+        return None;
+    }
+    let series = |name: &str| Series::of(own.iter().copied(), name);
+    let ranges = names(&own)
+        .into_iter()
+        .filter(|name| name != ENERGY && !name.starts_with(THROTTLED))
+        .filter_map(|name| Some((name.clone(), series(&name).range(end)?)))
+        .collect();
+    let within: Vec<&Sample> = own
+        .iter()
+        .copied()
+        .filter(|sample| is_within(sample, end))
+        .collect();
+    let value = |sample: &Sample, name: &str| sample.values.get(name).copied();
+    let busy: Vec<&Sample> = within
+        .iter()
+        .copied()
+        .filter(|sample| value(sample, "gpu_util_share").is_some_and(|share| share >= BUSY))
+        .collect();
+    let clocks = busy.iter().filter_map(|sample| value(sample, "sm_clock_mhz"));
+    let mut clocks: Vec<f64> = clocks.collect();
+    clocks.sort_unstable_by(f64::total_cmp);
+    let throttled = names(&within).into_iter().filter_map(|name| {
+        let told: Vec<f64> = within.iter().filter_map(|sample| value(sample, &name)).collect();
+        let seen = told.iter().filter(|value| **value > 0.0).count();
+        let reason = name.strip_prefix(THROTTLED).filter(|_| seen > 0)?;
+        Some((reason.to_owned(), seen as f64 / told.len() as f64))
+    });
+    Some(GpuWindow {
+        rest_memory_bytes: None,
+        device,
+        ranges,
+        busy_samples: u32::try_from(busy.len()).unwrap_or(u32::MAX),
+        busy_clock_mhz: (!clocks.is_empty()).then(|| clocks.iter().sum::<f64>() / clocks.len() as f64),
+        clock_spread: spread(&clocks),
+        throttled: throttled.collect(),
+        foreign: about.foreign.get(&device).cloned().unwrap_or_default(),
+        counter_j: series(ENERGY).growth(end),
+        integral_j: series("power_w").integral(end),
+        idle_w: about.idle_w.get(&device).copied(),
+    })
+}
+
+/// (P95 - P5) / median, of ascending values.
+fn spread(clocks: &[f64]) -> Option<f64> {
+    let (_, rest) = clocks.split_first()?;
+    let median = percentile(clocks, 50.0);
+    (median > 0.0 && !rest.is_empty()).then(|| (percentile(clocks, 95.0) - percentile(clocks, 5.0)) / median)
+}

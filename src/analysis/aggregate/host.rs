@@ -1,0 +1,45 @@
+//! The host over the window.
+
+use crate::analysis::aggregate::series::{Series, names};
+use crate::results::record::telemetry::{HostWindow, Sample};
+
+/// `None` where the host told nothing.
+pub(super) fn window(samples: &[&Sample], end: f64) -> Option<HostWindow> {
+    let last = samples.last()?;
+    let series = |name: &str| Series::of(samples.iter().copied(), name);
+    let over = |name: &str| series(name).growth(end);
+    let busy = |name: &str| over(name).filter(|_| end > 0.0).map(|seconds| seconds / end);
+    // What is left over falls where ticks of the parts are counted a moment before those of the whole: it is no counter of its own.
+    let is_told = last.values.contains_key("other_cpu_s");
+    let others = || {
+        let engine = busy("engine_cpu_s").unwrap_or(0.0);
+        Some((busy("busy_cpu_s")? - busy("client_cpu_s")? - engine).max(0.0))
+    };
+    let other_cpus = is_told.then(others).flatten();
+    let mut window = HostWindow {
+        cpus: last.values.get("cpus").map_or(0, |cpus| *cpus as u32),
+        client_cpus: busy("client_cpu_s"),
+        engine_cpus: busy("engine_cpu_s"),
+        other_cpus,
+        shares_cpus: last.values.get("shares_cpus").map(|shares| *shares > 0.0),
+        client_wait_s: over("client_wait_s"),
+        stolen_cpus: busy("stolen_cpu_s"),
+        is_numa_remote: last.values.get("numa_remote").map(|is_remote| *is_remote > 0.0),
+        ..HostWindow::default()
+    };
+    for name in names(samples) {
+        let (name, curve) = match name.strip_suffix("_total") {
+            Some(stem) => (format!("{stem}_per_s"), series(&name).rate()),
+            // Processor time is told above, and what does not change is no curve.
+            None if name.ends_with("_s")
+                || ["cpus", "shares_cpus", "numa_remote"].contains(&name.as_str()) =>
+            {
+                continue;
+            }
+            None => (name.clone(), series(&name)),
+        };
+        let range = curve.range(end);
+        window.ranges.extend(range.map(|range| (name, range)));
+    }
+    Some(window)
+}

@@ -1,0 +1,180 @@
+//! One value over time: straight lines between samples.
+
+use std::collections::BTreeMap;
+
+use crate::analysis::aggregate::LONGEST_GAP_S;
+use crate::results::record::telemetry::{Range, Sample};
+
+/// Moments in seconds after the start of the window, ascending, with the value at each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Series(Vec<(f64, f64)>);
+
+/// Why a counter fell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fall {
+    /// It came back to all that it had been at least twice, from more than half of that or at once: several counters are read in turn.
+    InTurn,
+    /// It fell to less than half of what it had been.
+    Anew,
+    /// It fell by less: several counters, or one part of a sum began anew.
+    Unclear,
+}
+
+impl Series {
+    /// The samples that tell a name.
+    pub(super) fn of<'s>(samples: impl IntoIterator<Item = &'s Sample>, name: &str) -> Self {
+        let told = samples.into_iter();
+        let told = told.filter_map(|sample| Some((seconds(sample), *sample.values.get(name)?)));
+        Self(told.filter(|(_, value)| value.is_finite()).collect())
+    }
+
+    /// The value at a moment; `None` before the first sample and after the last.
+    pub(super) fn at(&self, moment: f64) -> Option<f64> {
+        let next = self.0.partition_point(|(at, _)| *at < moment);
+        let (after, value) = *self.0.get(next)?;
+        if after == moment {
+            return Some(value);
+        }
+        let (before, earlier) = *self.0.get(next.checked_sub(1)?)?;
+        Some(earlier + (value - earlier) * (moment - before) / (after - before))
+    }
+
+    /// How much a counter grew from 0 to `end`: `None` where a sample is missing at either side, or where it fell.
+    pub(super) fn growth(&self, end: f64) -> Option<f64> {
+        (!self.falls()).then_some(())?;
+        Some(self.at(end)? - self.at(0.0)?)
+    }
+
+    /// How much a counter grew from the last sample before the window to the very last one; `None` where that is not after its end.
+    pub(super) fn whole_growth(&self, window: f64) -> Option<f64> {
+        let start = self.0.iter().rev().find(|(at, _)| *at <= 0.0)?;
+        let (_, end) = self.0.last().filter(|(at, _)| *at >= window)?;
+        Some(end - start.1)
+    }
+
+    /// Whether a counter fell.
+    pub(super) fn falls(&self) -> bool {
+        self.0.windows(2).any(|pair| pair[1].1 < pair[0].1)
+    }
+
+    /// What a counter that fell may be: one that began anew begins at zero, and grows from there.
+    pub(super) fn fall(&self) -> Option<Fall> {
+        let (mut most, mut lowest, mut before, mut returns) = (0.0f64, f64::INFINITY, 0.0, 0);
+        let (mut falls, mut is_deep) = (false, false);
+        for (_, value) in &self.0 {
+            falls |= *value < before;
+            is_deep |= *value < before && *value <= most / 2.0;
+            let is_at_once = before < most / 2.0;
+            if before < most && *value >= most && (is_at_once || lowest > most / 2.0) {
+                returns += 1;
+            }
+            lowest = if *value >= most {
+                *value
+            } else {
+                lowest.min(*value)
+            };
+            most = value.max(most);
+            before = *value;
+        }
+        falls.then_some(match (returns > 1, is_deep) {
+            (true, _) => Fall::InTurn,
+            (false, true) => Fall::Anew,
+            (false, false) => Fall::Unclear,
+        })
+    }
+
+    /// Value times seconds from 0 to `end`: `None` where it was not told for too long.
+    pub(super) fn integral(&self, end: f64) -> Option<f64> {
+        let corners = self.corners(end);
+        let first = self.0.first()?.0;
+        let last = self.0.last()?.0;
+        let inner = corners.windows(2).map(|pair| pair[1].0 - pair[0].0);
+        let gap = inner.fold(first.max(end - last), f64::max);
+        (gap <= LONGEST_GAP_S).then(|| area(&corners))
+    }
+
+    /// Least, mean and most from 0 to `end`; what was last told is taken to hold on at either side.
+    pub(super) fn range(&self, end: f64) -> Option<Range> {
+        let corners = self.corners(end);
+        let (_, first) = *corners.first()?;
+        let least = |least: f64, (_, value): &(f64, f64)| least.min(*value);
+        let most = |most: f64, (_, value): &(f64, f64)| most.max(*value);
+        let (min, max) = (
+            corners.iter().fold(first, least),
+            corners.iter().fold(first, most),
+        );
+        let mean = match end > 0.0 {
+            true => area(&corners) / end,
+            false => first,
+        };
+        Some(Range {
+            min,
+            mean: mean.clamp(min, max),
+            max,
+        })
+    }
+
+    /// What a counter grew by each second, between its samples.
+    pub(super) fn rate(&self) -> Self {
+        let pairs = self
+            .0
+            .windows(2)
+            .filter(|pair| pair[1].0 > pair[0].0 && pair[1].1 >= pair[0].1);
+        let rates = pairs.flat_map(|pair| {
+            let rate = (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0);
+            [(pair[0].0, rate), (pair[1].0, rate)]
+        });
+        Self(rates.collect())
+    }
+
+    /// The curve from 0 to `end`, its ends included.
+    fn corners(&self, end: f64) -> Vec<(f64, f64)> {
+        let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else {
+            return Vec::new();
+        };
+        let edge = |moment: f64| {
+            let held = if moment < first.0 { first.1 } else { last.1 };
+            (moment, self.at(moment).unwrap_or(held))
+        };
+        let inner = self.0.iter().filter(|(at, _)| *at > 0.0 && *at < end);
+        let mut corners = vec![edge(0.0)];
+        corners.extend(inner);
+        corners.push(edge(end));
+        corners
+    }
+}
+
+/// The most of the sum of several curves at the samples from 0 to `end`, where all are told; `None` where no sample lies there.
+pub(super) fn peak(curves: &[Series], end: f64) -> Option<f64> {
+    let moments = curves.iter().flat_map(|curve| curve.0.iter().map(|(at, _)| *at));
+    let within = moments.filter(|at| (0.0..=end).contains(at));
+    let sums = within.filter_map(|at| curves.iter().map(|curve| curve.at(at)).sum::<Option<f64>>());
+    sums.fold(None, |most: Option<f64>, sum| {
+        Some(most.map_or(sum, |most| most.max(sum)))
+    })
+}
+
+/// When a sample was taken, in seconds after the start of the window.
+pub(super) fn seconds(sample: &Sample) -> f64 {
+    sample.at_ns as f64 / 1e9
+}
+
+/// Whether a sample was taken within the window.
+pub(super) fn is_within(sample: &Sample, end: f64) -> bool {
+    (0.0..=end).contains(&seconds(sample))
+}
+
+/// The names that samples tell.
+pub(super) fn names(samples: &[&Sample]) -> Vec<String> {
+    let names = samples.iter().flat_map(|sample| sample.values.keys());
+    let names: BTreeMap<&String, ()> = names.map(|name| (name, ())).collect();
+    names.into_keys().cloned().collect()
+}
+
+/// The area below a curve.
+fn area(corners: &[(f64, f64)]) -> f64 {
+    let parts = corners
+        .windows(2)
+        .map(|pair| (pair[1].0 - pair[0].0) * (pair[0].1 + pair[1].1) / 2.0);
+    parts.sum()
+}

@@ -1,0 +1,136 @@
+//! Two arms of one run: their cells are compared round by round where their launches alternated.
+
+use std::collections::BTreeMap;
+
+use super::decision::{Design, Gap, KnownNoise, Question, Sample};
+use super::from_run;
+use super::question;
+use super::resolution;
+use crate::analysis::metrics::Metric;
+use crate::base::ids::CellKey;
+use crate::plan::Plan;
+use crate::results::record::cell::Summary;
+use crate::results::record::cell_stats::SideCell;
+
+/// The two cells of a question, with what their sides hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Arms<'a> {
+    /// What is compared against.
+    pub baseline: (&'a CellKey, &'a SideCell),
+    /// What is judged.
+    pub candidate: (&'a CellKey, &'a SideCell),
+}
+
+/// The question whether a metric got better or worse from one arm to the other: by the rounds in which both arms have a start that counts; by
+/// all starts where the arms did not alternate.
+pub fn question(
+    plan: &Plan,
+    summaries: &[Summary],
+    arms: Arms<'_>,
+    metric: Metric,
+    noise: Option<KnownNoise>,
+) -> Question {
+    let Arms { baseline, candidate } = arms;
+    let whole = question::of_cells(baseline.1, candidate.1, metric, noise);
+    let least = question::least([baseline.1, candidate.1], metric);
+    let rounds = rounds(plan, summaries, [baseline.0, candidate.0], metric, least);
+    match (&whole.gap, rounds) {
+        (None | Some(Gap::NotComparable(_)), Some([first, second])) => Question {
+            baseline: Sample {
+                launch: whole.baseline.launch,
+                resolution: whole.baseline.resolution,
+                is_at_jump: whole.baseline.is_at_jump,
+                counting: whole.baseline.counting,
+                ..first
+            },
+            candidate: Sample {
+                launch: whole.candidate.launch,
+                resolution: whole.candidate.resolution,
+                is_at_jump: whole.candidate.is_at_jump,
+                counting: whole.candidate.counting,
+                ..second
+            },
+            design: Design::Rounds,
+            ..whole
+        },
+        _ => whole,
+    }
+}
+
+/// The starts of both cells that were made in one round and count, in the order of the rounds; `None` where the arms did not alternate. Values of zero
+/// are raised to `least`.
+fn rounds(
+    plan: &Plan,
+    summaries: &[Summary],
+    cells: [&CellKey; 2],
+    metric: Metric,
+    least: Option<f64>,
+) -> Option<[Sample; 2]> {
+    let launch = |key: &CellKey| {
+        let cell = plan.cells.iter().find(|cell| cell.key == *key)?;
+        Some(&cell.launch)
+    };
+    let made = plan.rounds(launch(cells[0])?, launch(cells[1])?);
+    if made.is_empty() {
+        return None;
+    }
+    let values = cells.map(|key| {
+        let of_cell: Vec<&Summary> = summaries
+            .iter()
+            .filter(|summary| summary.cell == *key && from_run::counts(summary))
+            .collect();
+        from_run::by_start(&of_cell, metric)
+    });
+    let mut both: [Vec<Vec<f64>>; 2] = [Vec::new(), Vec::new()];
+    for round in made {
+        let of = |side: usize| {
+            values[side]
+                .get(&round[side])
+                .filter(|repeats| !repeats.is_empty())
+        };
+        if let (Some(first), Some(second)) = (of(0), of(1)) {
+            both[0].push(first.clone());
+            both[1].push(second.clone());
+        }
+    }
+    let of = |side: usize| Sample::of_starts(&resolution::raised(&both[side], least));
+    Some([of(0)?, of(1)?])
+}
+
+/// The cells of one value of an axis, each with the one cell of the other value that is the same in all else that is asked. An axis that names
+/// the engine frees whatever only says how it is run.
+///
+/// # Errors
+/// A cell that fits several.
+pub fn pairs<'a>(
+    cells: &'a BTreeMap<CellKey, SideCell>,
+    axis: &str,
+    values: [&str; 2],
+) -> Result<Vec<(&'a CellKey, &'a CellKey)>, String> {
+    const OF_ENGINE: [&str; 6] = ["engine", "version", "executor", "variant", "args", "env"];
+    let is_free = |name: &str| name == axis || (axis == "engine" && OF_ENGINE.contains(&name));
+    let rest = |cell: &'a SideCell| -> BTreeMap<&'a String, &'a String> {
+        cell.axes.iter().filter(|(name, _)| !is_free(name)).collect()
+    };
+    let of = |value: &str| {
+        let value = value.to_owned();
+        cells
+            .iter()
+            .filter(move |(_, cell)| cell.axes.get(axis).is_some_and(|own| *own == value))
+    };
+    let mut found: Vec<(&CellKey, &CellKey)> = Vec::new();
+    for (first, one) in of(values[0]) {
+        for (second, _) in of(values[1]).filter(|(_, two)| rest(two) == rest(one)) {
+            let other = found.iter().find_map(|pair| match *pair {
+                (own, other) if own == first => Some((first, other, second)),
+                (other, own) if own == second => Some((second, other, first)),
+                _ => None,
+            });
+            if let Some((cell, one, other)) = other {
+                return Err(format!("{cell} could be compared with {one} and with {other}"));
+            }
+            found.push((first, second));
+        }
+    }
+    Ok(found)
+}

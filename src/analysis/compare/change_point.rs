@@ -1,0 +1,200 @@
+//! Where a series of nights changed its level.
+//!
+//! A change must win two votes: it is beyond the noise that follows from night to night, and beyond what the series has
+//! shown before. The first alone is fooled by series that wander or switch between levels, the second alone by a single bad night. A series
+//! that visits a second level for the first time cannot be told from one that changed.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::t_test::{mean, squares};
+
+/// The fewest nights of a level.
+const SHORTEST: usize = 4;
+/// The most nights that are looked at together.
+const WINDOW: usize = 30;
+/// The fewest nights before a change that may alarm.
+const KNOWN: usize = 8;
+/// The nights whose mean stands for the present level.
+const PRESENT: usize = 8;
+/// By how many standard deviations of the nights before a change the present level must lie beyond all of them, where nights know nothing
+/// of each other; where they do, a few nights show less of what the series can do.
+const MARGIN: f64 = 1.25;
+/// The most that a night is taken to remember of the one before.
+const LONGEST_MEMORY: f64 = 0.9;
+/// The chance of a change that is none, for one look at one series.
+const ALPHA: f64 = 0.000_03;
+
+/// A change of level.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// The first value of the new level, counted from 0.
+    pub at: usize,
+    /// The mean before, back to the change before that.
+    pub before: f64,
+    /// The mean after, up to the next change.
+    pub after: f64,
+    /// The chance of such a difference where there is none.
+    pub p: f64,
+}
+
+/// Every change of level in a series of logarithms, in order, of at least `floor` as a share.
+///
+/// Source: hierarchical divisive estimation with the energy statistic, D. S. Matteson and N. A. James, "A nonparametric approach for
+/// multiple change point analysis of multivariate data", 2014; significance by t instead of permutations as in "Hunter: using change point
+/// detection to hunt for performance regressions" (M. Fleming and others, 2023), with the variance of a series that remembers.
+pub fn changes(series: &[f64], floor: f64) -> Vec<Change> {
+    let mut found = Vec::new();
+    divide(series, 0, floor.ln_1p(), &mut found);
+    found.sort_by_key(|change| change.at);
+    found
+}
+
+fn divide(series: &[f64], offset: usize, least: f64, found: &mut Vec<Change>) {
+    let Some(at) = split(series) else { return };
+    let (left, right) = series.split_at(at);
+    let (before, after) = (mean(left), mean(right));
+    let p = significance(series, at);
+    if p > ALPHA || (after - before).abs() < least {
+        return;
+    }
+    found.push(Change {
+        at: offset + at,
+        before,
+        after,
+        p,
+    });
+    divide(left, offset, least, found);
+    divide(right, offset + at, least, found);
+}
+
+/// The change that the end of a series shows, where both votes are for it: its last nights lie beyond every single night before
+/// the change, by more than those vary. `floor` is the smallest change that counts, as a share.
+pub fn recent(series: &[f64], floor: f64) -> Option<Change> {
+    let window = &series[series.len().saturating_sub(WINDOW)..];
+    let offset = series.len() - window.len();
+    let change = changes(window, floor).pop()?;
+    let at = offset + change.at;
+    let (past, since) = series.split_at(at);
+    if past.len() < KNOWN {
+        return None;
+    }
+    if since.len() < PRESENT {
+        return None;
+    }
+    let present = mean(&since[since.len() - PRESENT..]);
+    let lowest = past.iter().copied().fold(f64::INFINITY, f64::min);
+    let highest = past.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let spread = (squares(past, mean(past)) / (past.len() - 1) as f64).sqrt();
+    let memory = memory(past);
+    let wandering = ((1.0 + memory) / (1.0 - memory)).sqrt();
+    let margin = (MARGIN * spread * wandering).max(floor.ln_1p() / 2.0);
+    let is_new = present < lowest - margin || present > highest + margin;
+    // A level that came and went is no present change.
+    let holds = (present - change.before).signum() == (change.after - change.before).signum();
+    (is_new && holds).then_some(Change { at, ..change })
+}
+
+/// How much a night remembers of the one before: the first autocorrelation, without what so few nights hide of it, from 0.
+///
+/// Source: M. G. Kendall, "Note on bias in the estimation of autocorrelation", 1954: E[r] = ρ − (1 + 3ρ)/n.
+fn memory(series: &[f64]) -> f64 {
+    let (n, mean) = (series.len() as f64, mean(series));
+    let all = squares(series, mean);
+    if all == 0.0 {
+        return 0.0;
+    }
+    let neighbours: f64 = series
+        .windows(2)
+        .map(|pair| (pair[0] - mean) * (pair[1] - mean))
+        .sum();
+    ((n * neighbours / all + 1.0) / (n - 3.0)).clamp(0.0, LONGEST_MEMORY)
+}
+
+/// The split into two levels that differ most; `None` where the series is too short for two.
+///
+/// Source: the energy statistic of G. J. Székely and M. L. Rizzo, n·m/(n+m) · (2·mean|x−y| − mean|x−x′| − mean|y−y′|).
+fn split(series: &[f64]) -> Option<usize> {
+    if series.len() < 2 * SHORTEST {
+        return None;
+    }
+    let distances =
+        |value: f64, others: &[f64]| others.iter().map(|other| (value - other).abs()).sum::<f64>();
+    let pairs = |values: &[f64]| -> f64 {
+        (0..values.len())
+            .map(|at| distances(values[at], &values[at + 1..]))
+            .sum()
+    };
+    let (left, right) = series.split_at(SHORTEST);
+    let (mut inside, mut outside) = (pairs(left), pairs(right));
+    let mut across: f64 = left.iter().map(|value| distances(*value, right)).sum();
+    let mut best: Option<(usize, f64)> = None;
+    for at in SHORTEST..=series.len() - SHORTEST {
+        let (n, m) = (at as f64, (series.len() - at) as f64);
+        let energy = n * m / (n + m)
+            * (2.0 * across / (n * m) - 2.0 * inside / (n * (n - 1.0)) - 2.0 * outside / (m * (m - 1.0)));
+        if best.is_none_or(|(_, most)| energy > most) {
+            best = Some((at, energy));
+        }
+        // The value at the border goes over to the left.
+        let to_left = distances(series[at], &series[..at]);
+        let to_right = distances(series[at], &series[at + 1..]);
+        across += to_right - to_left;
+        inside += to_left;
+        outside -= to_right;
+    }
+    best.map(|(at, _)| at)
+}
+
+/// The chance that two parts of one series differ so much: t with the variance of a mean of values that remember their neighbours.
+///
+/// Source: the long-run variance of an autoregression of order one, σ²·(1+ρ)/(1−ρ), J. D. Hamilton, "Time Series Analysis", 1994, section 7.2.
+/// Both are taken from the differences of neighbours, which neither a step nor a steady leak can inflate: for such a series their variance is
+/// 2σ²·(1−ρ) and their first autocorrelation −(1−ρ)/2.
+fn significance(series: &[f64], at: usize) -> f64 {
+    let mut steps: Vec<f64> = series.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    // The step at the border itself is what is asked about.
+    let asked = steps.remove(at - 1);
+    let drift = mean(&steps);
+    steps.iter_mut().for_each(|step| *step -= drift);
+    let variance = steps.iter().map(|step| step * step).sum::<f64>() / steps.len() as f64;
+    if variance == 0.0 {
+        return if asked == 0.0 { 1.0 } else { 0.0 };
+    }
+    let neighbours: f64 = steps.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>() / steps.len() as f64;
+    let memory = (1.0 + 2.0 * neighbours / variance).clamp(0.0, 0.95);
+    let long_run = variance * (1.0 + memory) / (2.0 * (1.0 - memory).powi(2));
+    let (left, right) = series.split_at(at);
+    let error = (long_run * (1.0 / left.len() as f64 + 1.0 / right.len() as f64)).sqrt();
+    let t = (mean(right) - mean(left)).abs() / error;
+    let freedom = (series.len() - 2) as f64;
+    StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |student| 2.0 * student.sf(t))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_found_where_it_is() {
+        let wobble = |at: usize| [0.004, -0.006, 0.001, 0.005, -0.004][at % 5];
+        let series: Vec<f64> = (0..26)
+            .map(|at| wobble(at) - if at >= 15 { 0.06 } else { 0.0 })
+            .collect();
+        let found = changes(&series, 0.02);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].at, 15);
+        assert_eq!(recent(&series, 0.02).unwrap().at, 15);
+        assert_eq!(changes(&series, 0.1), []);
+        assert_eq!(recent(&series[..17], 0.02), None, "two nights are no level");
+    }
+
+    #[test]
+    fn short_and_constant_series_have_no_change() {
+        assert_eq!(changes(&[], 0.02), []);
+        assert_eq!(changes(&[1.0; 7], 0.02), []);
+        assert_eq!(recent(&[1.0; 30], 0.02), None);
+        let mut step = vec![0.0; 20];
+        step[12..].fill(-0.1);
+        assert_eq!(recent(&step, 0.02).unwrap().at, 12);
+    }
+}

@@ -1,0 +1,170 @@
+//! How many fresh starts each suspect of a night gets, where time and patience are bounded.
+
+use std::collections::BTreeMap;
+
+use super::nightly_gate::Look;
+use crate::base::ids::{CellKey, LaunchId};
+
+/// What a fresh start of a cell takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    /// The launch, which its cells share.
+    pub launch: LaunchId,
+    /// Seconds until its engine is ready, of both sides where both are started.
+    pub launch_s: f64,
+    /// Seconds for the cell's measurements on one start, of both sides where both are started.
+    pub cell_s: f64,
+}
+
+/// What fresh starts may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits<'a> {
+    /// The most for one cell.
+    pub most: u32,
+    /// Seconds for all of them together; no bound where absent.
+    pub seconds: Option<f64>,
+    /// What a start of each cell takes, as far as it is known.
+    pub costs: &'a BTreeMap<CellKey, Cost>,
+}
+
+/// The fresh starts that a cell gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// How many would decide.
+    pub wanted: u32,
+    /// How many there are.
+    pub starts: u32,
+    /// Whether it was the time that allowed no more.
+    pub is_time: bool,
+}
+
+impl Granted {
+    /// Why there are fewer than wanted, where there are.
+    pub const fn short(self) -> Option<&'static str> {
+        match (self.starts < self.wanted, self.is_time) {
+            (false, _) => None,
+            (true, true) => Some("`--budget` has no room for more"),
+            (true, false) => Some("`--confirm` allows no more"),
+        }
+    }
+}
+
+impl Look {
+    /// How many fresh starts each cell gets: the most that one of its figures needs, as far as `limits` allow. The largest losses come first, so that
+    /// where time is short some are decided rather than none.
+    pub fn fresh_starts(&self, limits: &Limits<'_>) -> BTreeMap<CellKey, Granted> {
+        let mut cells: Vec<(&CellKey, u32, f64)> = Vec::new();
+        for suspect in &self.suspects {
+            match cells.iter_mut().find(|(cell, ..)| *cell == &suspect.cell) {
+                Some((_, starts, loss)) => {
+                    (*starts, *loss) = ((*starts).max(suspect.starts), loss.max(suspect.loss));
+                }
+                None => cells.push((&suspect.cell, suspect.starts, suspect.loss)),
+            }
+        }
+        cells.sort_by(|(a, _, one), (b, _, two)| two.total_cmp(one).then(a.cmp(b)));
+        let mut left = limits.seconds.unwrap_or(f64::INFINITY);
+        let mut started: BTreeMap<&LaunchId, u32> = BTreeMap::new();
+        let mut granted = BTreeMap::new();
+        for (cell, wanted, _) in cells {
+            let most = wanted.min(limits.most);
+            let Some(cost) = limits.costs.get(cell) else {
+                granted.insert(
+                    cell.clone(),
+                    Granted {
+                        wanted,
+                        starts: most,
+                        is_time: false,
+                    },
+                );
+                continue;
+            };
+            let already = started.entry(&cost.launch).or_default();
+            let seconds = |starts: u32| {
+                f64::from(starts) * cost.cell_s + f64::from(starts.saturating_sub(*already)) * cost.launch_s
+            };
+            let starts = (0..=most)
+                .rev()
+                .find(|starts| seconds(*starts) <= left)
+                .unwrap_or(0);
+            left -= seconds(starts);
+            *already = (*already).max(starts);
+            let is_time = starts < most;
+            granted.insert(
+                cell.clone(),
+                Granted {
+                    wanted,
+                    starts,
+                    is_time,
+                },
+            );
+        }
+        granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::nightly_gate::Suspected;
+    use super::*;
+
+    fn looked(suspects: &[(&str, u32, f64)]) -> Look {
+        let suspects = suspects
+            .iter()
+            .map(|(cell, starts, loss)| Suspected::of(cell, *starts, *loss));
+        Look {
+            suspects: suspects.collect(),
+            ..Look::default()
+        }
+    }
+
+    fn granted(look: &Look, most: u32, seconds: Option<f64>) -> Vec<(u32, Option<&'static str>)> {
+        let cost = |cell: &str, launch: &str| {
+            let cost = Cost {
+                launch: LaunchId::new(launch),
+                launch_s: 60.0,
+                cell_s: 10.0,
+            };
+            (CellKey::new(cell), cost)
+        };
+        let costs = BTreeMap::from([cost("a", "one"), cost("b", "one"), cost("c", "two")]);
+        let limits = Limits {
+            most,
+            seconds,
+            costs: &costs,
+        };
+        let granted = look.fresh_starts(&limits);
+        granted
+            .into_values()
+            .map(|granted| (granted.starts, granted.short()))
+            .collect()
+    }
+
+    #[test]
+    fn without_a_budget_each_gets_what_decides_and_no_more_than_is_allowed() {
+        let look = looked(&[("a", 5, 0.1), ("b", 3, 0.1), ("a", 4, 0.2)]);
+        assert_eq!(granted(&look, 16, None), [(5, None), (3, None)]);
+        let short = Some("`--confirm` allows no more");
+        assert_eq!(granted(&look, 4, None), [(4, short), (3, None)]);
+    }
+
+    #[test]
+    fn a_budget_goes_to_the_largest_loss_first_and_counts_a_shared_launch_once() {
+        let short = Some("`--budget` has no room for more");
+        // The start of an engine counts: three starts of `c` take 210 s, of `b` as many, and `a` then shares them for 10 s each.
+        let look = looked(&[("a", 3, 0.1), ("b", 3, 0.2), ("c", 3, 0.3)]);
+        assert_eq!(granted(&look, 16, Some(450.0)), [(3, None), (3, None), (3, None)]);
+        assert_eq!(
+            granted(&look, 16, Some(430.0)),
+            [(1, short), (3, None), (3, None)]
+        );
+        assert_eq!(
+            granted(&look, 16, Some(300.0)),
+            [(1, short), (1, short), (3, None)]
+        );
+        assert_eq!(
+            granted(&look, 16, Some(1.0)),
+            [(0, short), (0, short), (0, short)]
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! What an answer says to people: its word, its reason, what its starts could have shown and how many would decide.
+
+use super::super::t_test::{self, Interval};
+use super::super::verdict::{Verdict, chance, relative};
+use super::{
+    ALPHA, Answer, Design, EQUIVALENCE_LEVEL, Gap, MOST_STARTS, Outcome, POWER, STARTS_NOISE_KNOWN,
+    with_between,
+};
+use crate::analysis::metrics::Better;
+
+impl Outcome {
+    /// Why there is no verdict, where there is none.
+    pub const fn gap(&self) -> Option<&Gap> {
+        match self {
+            Self::Judged(_) => None,
+            Self::NotJudged(gap) => Some(gap),
+        }
+    }
+}
+
+impl Answer {
+    /// The verdict, where there is one.
+    pub const fn verdict(&self) -> Option<Verdict> {
+        match &self.outcome {
+            Outcome::Judged(verdict) => Some(*verdict),
+            Outcome::NotJudged(_) => None,
+        }
+    }
+
+    /// The same, or *unclear* where `other`, another answer to the same question, finds nothing.
+    pub(super) fn unless_by_chance(mut self, other: &Self) -> Self {
+        let is_found = |answer: &Self| matches!(answer.verdict(), Some(Verdict::Better | Verdict::Worse));
+        if !is_found(&self) || is_found(other) {
+            return self;
+        }
+        self.outcome = Outcome::Judged(Verdict::Unclear);
+        let chance = other.estimate.and_then(|estimate| estimate.precision?.adjusted_p);
+        if let Some(precision) = self
+            .estimate
+            .as_mut()
+            .and_then(|estimate| estimate.precision.as_mut())
+        {
+            precision.adjusted_p = [precision.adjusted_p, chance]
+                .into_iter()
+                .flatten()
+                .reduce(f64::max);
+        }
+        self
+    }
+
+    /// Whether the error holds everything by which two measurements that are apart in time differ: the sides alternated, or what runs differ
+    /// by is known.
+    pub const fn knows_drift(&self) -> bool {
+        matches!(self.design, Design::Rounds) || self.between.is_some()
+    }
+
+    /// The word for people.
+    pub const fn word(&self) -> &'static str {
+        match &self.outcome {
+            Outcome::Judged(verdict) => verdict.name(),
+            Outcome::NotJudged(_) => "not judged",
+        }
+    }
+
+    /// The smallest loss that these starts show with a chance of [`POWER`], as a share, among all questions of the family; `None` where
+    /// nothing tells.
+    pub fn visible_loss(&self) -> Option<f64> {
+        self.visible_loss_at(ALPHA / self.family.max(1) as f64 / 2.0)
+    }
+
+    /// The same where chance is `tail`, to the side of a loss, whatever the family.
+    pub fn visible_loss_at(&self, tail: f64) -> Option<f64> {
+        let reach = self.reach_at(self.starts, tail)?;
+        Some(match self.better {
+            Better::Higher => -relative(-reach),
+            Better::Lower => relative(reach),
+        })
+    }
+
+    /// Whether it is unclear and may be a loss as large as this share: its interval of 90 % holds that loss.
+    pub fn may_hide(&self, loss: f64) -> bool {
+        let interval = self
+            .estimate
+            .and_then(|estimate| estimate.interval(EQUIVALENCE_LEVEL));
+        let is_held = interval.is_none_or(|Interval { low, high }| match self.better {
+            Better::Higher => low <= -loss,
+            Better::Lower => high >= loss,
+        });
+        self.verdict() == Some(Verdict::Unclear) && is_held
+    }
+
+    /// How many starts on each side would decide, if the change is as large as it seems; `None` where more than [`MOST_STARTS`] would not, as
+    /// where the change lies close to the bound, and where it is decided.
+    pub fn starts_to_decide(&self) -> Option<usize> {
+        let estimate = self.estimate?;
+        if matches!(
+            self.verdict(),
+            Some(Verdict::Worse | Verdict::Same | Verdict::Better)
+        ) {
+            return None;
+        }
+        let decides = |starts: usize| {
+            let change = estimate.log_change.abs();
+            let Some((error, df)) = self.precise([starts, starts]) else {
+                return false;
+            };
+            let is_found = self.reach([starts, starts]).is_some_and(|reach| change >= reach);
+            let bound = if estimate.log_change > 0.0 {
+                self.bound.ln_1p()
+            } else {
+                -(-self.bound).ln_1p()
+            };
+            let reach = error * t_test::quantile(df, f64::midpoint(1.0, EQUIVALENCE_LEVEL));
+            // The interval has to end within the bound on either side.
+            let beyond = |change: f64| {
+                let room = (bound - change - estimate.resolution - reach) / error;
+                let outside = t_test::two_sided(room, df) / 2.0;
+                if room > 0.0 { outside } else { 1.0 - outside }
+            };
+            is_found || beyond(change) + beyond(-change) <= 1.0 - POWER
+        };
+        let fewest = self.starts[0].min(self.starts[1]).max(STARTS_NOISE_KNOWN);
+        let mut range = (fewest, MOST_STARTS);
+        if !decides(range.1) {
+            return None;
+        }
+        // More starts never decide less.
+        while range.0 < range.1 {
+            let middle = usize::midpoint(range.0, range.1);
+            range = if decides(middle) {
+                (range.0, middle)
+            } else {
+                (middle + 1, range.1)
+            };
+        }
+        Some(range.0)
+    }
+
+    /// The standard error of the difference of so many starts, and its degrees of freedom.
+    fn precise(&self, [first, second]: [usize; 2]) -> Option<(f64, f64)> {
+        let precision = self.estimate?.precision?;
+        let own = match self.design {
+            Design::Rounds => first.saturating_sub(1),
+            Design::Separate => (first + second).saturating_sub(2),
+        };
+        let df = own as f64 + precision.borrowed_df;
+        let squared = precision.sigma.powi(2) * (1.0 / first as f64 + 1.0 / second as f64);
+        (df > 0.0).then(|| {
+            let (squared, df) = with_between(squared, df, self.between);
+            (squared.sqrt(), df)
+        })
+    }
+
+    /// The difference of logarithms that so many starts show.
+    fn reach(&self, starts: [usize; 2]) -> Option<f64> {
+        self.reach_at(starts, ALPHA / self.family.max(1) as f64 / 2.0)
+    }
+
+    /// The same where chance to one side is `tail`.
+    fn reach_at(&self, starts: [usize; 2], tail: f64) -> Option<f64> {
+        let (error, df) = self.precise(starts)?;
+        let certain = error * t_test::quantile(df, 1.0 - tail) + self.estimate?.resolution;
+        Some(certain.max(self.bound.ln_1p()) + error * t_test::quantile(df, POWER))
+    }
+
+    /// The reason, as a sentence for people.
+    pub fn reason(&self) -> String {
+        self.reason_of(None)
+    }
+
+    /// The same with these words for the change, where it is no share.
+    pub fn reason_of(&self, change: Option<&str>) -> String {
+        let verdict = match &self.outcome {
+            Outcome::NotJudged(gap) => return gap.reason().to_owned(),
+            Outcome::Judged(verdict) => *verdict,
+        };
+        let Some((estimate, precision)) = self
+            .estimate
+            .and_then(|estimate| Some((estimate, estimate.precision?)))
+        else {
+            return String::new();
+        };
+        let bound = format!("the bound of {}", share(self.bound));
+        let between = |level: f64| {
+            let interval = estimate.interval(level);
+            interval.map_or_else(String::new, |Interval { low, high }| {
+                format!("{} to {}", percent(low), percent(high))
+            })
+        };
+        let change = change.map_or_else(|| percent(estimate.change()), str::to_owned);
+        let among = match self.family {
+            1 => String::new(),
+            family => format!(" among {family} tests"),
+        };
+        let p = match chance(precision.adjusted_p.unwrap_or(precision.p)) {
+            less if less.starts_with('<') => less,
+            p => format!("= {p}"),
+        };
+        match verdict {
+            Verdict::Worse | Verdict::Better => {
+                format!("{change} lies beyond {bound} and beyond chance (p {p}{among})")
+            }
+            Verdict::Same => format!(
+                "{} (90 % interval) lies within {bound}",
+                between(EQUIVALENCE_LEVEL)
+            ),
+            Verdict::Unclear if self.is_at_jump => format!(
+                "{change}, but requests of one start alone let the figure lie at least half as much again from it: many of them take far longer or shorter \
+                 than it says; look at the means and the other percentiles"
+            ),
+            Verdict::Unclear => {
+                let why = if estimate.change().abs() <= self.bound {
+                    format!(
+                        "{change} lies within {bound}, but its 90 % interval, {}, does not",
+                        between(EQUIVALENCE_LEVEL)
+                    )
+                } else {
+                    format!("{change} lies beyond {bound}, but not beyond chance (p {p}{among})")
+                };
+                format!("{why}; {}", self.outlook())
+            }
+        }
+    }
+
+    /// What the starts could have shown, and how many would decide.
+    fn outlook(&self) -> String {
+        let [first, second] = self.starts;
+        let visible = self.visible_loss().map_or_else(String::new, |loss| {
+            format!(
+                "{first} and {second} starts show a loss of {} nine times of ten",
+                share(loss)
+            )
+        });
+        let decide = self.starts_to_decide().map_or_else(
+            || {
+                format!(
+                    "more than {MOST_STARTS} starts per side would be needed to decide a change of this size"
+                )
+            },
+            |starts| {
+                format!("if the change is as large as it seems, about {starts} starts per side would decide")
+            },
+        );
+        format!("{visible}; {decide}")
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:+.1} %", share * 100.0)
+}
+
+fn share(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}

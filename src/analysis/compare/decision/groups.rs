@@ -1,0 +1,80 @@
+//! Which questions share starts: those that have a launch in common, on either side.
+
+use std::collections::BTreeMap;
+
+use super::Question;
+
+/// For each question the number of its group, from 0 without gaps. Two questions are in one group where their baselines or their candidates
+/// were measured on the same launch, or where a third one links them.
+pub fn of_launches(questions: &[Question]) -> Vec<usize> {
+    let mut parents: Vec<usize> = (0..questions.len()).collect();
+    let mut seen: BTreeMap<(usize, Option<&str>), usize> = BTreeMap::new();
+    for (at, question) in questions.iter().enumerate() {
+        for (side, sample) in [&question.baseline, &question.candidate].into_iter().enumerate() {
+            let first = *seen.entry((side, sample.launch.as_deref())).or_insert(at);
+            let (one, other) = (root(&mut parents, at), root(&mut parents, first));
+            parents[one.max(other)] = one.min(other);
+        }
+    }
+    let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
+    (0..questions.len())
+        .map(|at| {
+            let root = root(&mut parents, at);
+            let next = numbers.len();
+            *numbers.entry(root).or_insert(next)
+        })
+        .collect()
+}
+
+fn root(parents: &mut [usize], mut at: usize) -> usize {
+    while parents[at] != at {
+        parents[at] = parents[parents[at]];
+        at = parents[at];
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Design, Sample};
+    use super::*;
+    use crate::analysis::metrics::Better;
+
+    fn question(baseline: Option<&str>, candidate: Option<&str>) -> Question {
+        let sample = |launch: Option<&str>| Sample {
+            launch: launch.map(str::to_owned),
+            ..Sample::default()
+        };
+        Question {
+            better: Better::Higher,
+            baseline: sample(baseline),
+            candidate: sample(candidate),
+            design: Design::Separate,
+            noise: None,
+            between: None,
+            gap: None,
+        }
+    }
+
+    #[test]
+    fn questions_with_a_launch_in_common_are_one_group() {
+        let questions = [
+            question(Some("a"), Some("x")),
+            question(Some("b"), Some("y")),
+            question(Some("a"), Some("z")),
+            question(Some("c"), Some("y")),
+            question(Some("x"), Some("b")),
+        ];
+        assert_eq!(of_launches(&questions), [0, 1, 0, 1, 2]);
+    }
+
+    #[test]
+    fn questions_whose_launch_is_unknown_are_one_group() {
+        let questions = [
+            question(None, None),
+            question(None, None),
+            question(Some("a"), Some("a")),
+        ];
+        assert_eq!(of_launches(&questions), [0, 0, 1]);
+    }
+}

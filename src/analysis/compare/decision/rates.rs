@@ -1,0 +1,725 @@
+//! The error rates of [`super::decide`] on synthetic cells: false verdicts, missed losses, coverage and width of intervals.
+//!
+//! `MATRIX_RUNS` sets the number of runs per condition; `tests/montecarlo.sh` makes two thousand. Every test prints its rates.
+
+use super::super::power;
+use super::super::t_test;
+use super::super::verdict::Verdict;
+use super::synthetic::{Dice, Layout, SHAPES, Shape};
+use super::{Answer, Design, KnownNoise, LEVEL, Question, Sample, Terms, decide, decide_by_pairs};
+use crate::analysis::metrics::Better;
+
+/// Cells of a comparison.
+const CELLS: usize = 24;
+/// Starts that noise is measured with: what `matrix noise` makes unless told otherwise.
+const NOISE_STARTS: usize = 10;
+/// The starts of a candidate that is started again by a stopping rule which look at its spread.
+const STAGE: usize = 5;
+const SEED: u64 = 20_261_122;
+const BOUND: f64 = 0.02;
+
+fn runs() -> usize {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test is told its length by its surroundings"
+    )]
+    let told = std::env::var("MATRIX_RUNS").ok();
+    told.map_or(100, |text| text.parse().expect("MATRIX_RUNS is a number"))
+}
+
+/// The most of so many runs that may do what they should do with a chance of at most `rate`: two and a third standard deviations above,
+/// which are 123 of 2000 at 5 %.
+fn most(rate: f64, runs: usize) -> usize {
+    let n = runs as f64;
+    (rate * n + 2.36 * (rate * (1.0 - rate) * n).sqrt()) as usize
+}
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug)]
+struct Condition {
+    shape: Shape,
+    sigma: f64,
+    starts: usize,
+    /// Starts that the noise was measured with.
+    noise: Option<usize>,
+    layout: Layout,
+    /// The half width that both sides are started again for, after their first starts.
+    until: Option<f64>,
+    /// What the candidate of every cell lost.
+    loss: f64,
+    /// How the standard deviations of cells differ: each is multiplied by between one over this and this.
+    unlike: f64,
+    /// The standard deviation at the time when noise was measured, relative to today's.
+    stale: f64,
+    /// The standard deviation of what both sides of one round share; they are then compared round by round.
+    drift: Option<f64>,
+    /// The starts of the candidate where it has others than the baseline, and its standard deviation relative to the baseline's.
+    candidate: Option<(usize, f64)>,
+    cells: usize,
+}
+
+/// Normal noise of 3 % on cells with launches of their own, five starts, nothing known and nothing lost.
+const PLAIN: Condition = Condition {
+    shape: Shape::Normal,
+    sigma: 0.03,
+    starts: 5,
+    noise: None,
+    layout: LAYOUTS[0],
+    until: None,
+    loss: 0.0,
+    unlike: 1.0,
+    stale: 1.0,
+    drift: None,
+    candidate: None,
+    cells: CELLS,
+};
+
+impl Condition {
+    fn name(&self) -> String {
+        let noise = self
+            .noise
+            .map_or("unknown".to_owned(), |starts| format!("of {starts} starts"));
+        let until = self
+            .until
+            .map_or(String::new(), |target| format!(", until ±{} %", target * 100.0));
+        let Layout { cells, shared } = self.layout;
+        let mut more = String::new();
+        if self.unlike > 1.0 {
+            more += &format!(", cells unlike by up to {}", self.unlike);
+        }
+        if self.stale < 1.0 {
+            more += &format!(", noise was {} of today's", self.stale);
+        }
+        if let Some(drift) = self.drift {
+            more += &format!(", rounds that drift by {} %", drift * 100.0);
+        }
+        if let Some((starts, scale)) = self.candidate {
+            more += &format!(
+                ", {} cells, the candidate with {starts} starts that vary {scale} times as much",
+                self.cells
+            );
+        }
+        format!(
+            "{:?}, sigma {} %, {} starts{until}, noise {noise}, {cells} cells a launch sharing {shared} of the variance, loss {} %{more}",
+            self.shape,
+            self.sigma * 100.0,
+            self.starts,
+            self.loss * 100.0
+        )
+    }
+
+    /// The questions of one run.
+    fn questions(&self, dice: &mut Dice) -> Vec<Question> {
+        let scales: Vec<f64> = (0..self.cells)
+            .map(|_| self.unlike.powf(2.0 * dice.even() - 1.0))
+            .collect();
+        let draw = |dice: &mut Dice, starts, by: f64| {
+            let mut drawn = self
+                .layout
+                .starts(dice, self.shape, self.sigma * by, self.cells, starts);
+            for (cell, scale) in drawn.iter_mut().zip(&scales) {
+                cell.iter_mut().for_each(|log| *log *= scale);
+            }
+            drawn
+        };
+        let noise = self.noise.map(|starts| draw(dice, starts, self.stale));
+        let most = self.until.filter(|_| self.candidate.is_none());
+        let mut sides = [0, 1].map(|_| draw(dice, most.map_or(self.starts, |_| 20), 1.0));
+        if let Some((starts, scale)) = self.candidate {
+            sides[1] = draw(dice, starts, scale);
+        }
+        match (self.until, self.candidate) {
+            (None, _) => {}
+            (Some(target), None) => sides.iter_mut().for_each(|side| self.stop(side, target)),
+            // The candidate alone, whose first five starts decide how many of these it makes.
+            (Some(target), Some(_)) => Self {
+                starts: STAGE,
+                ..*self
+            }
+            .stop(&mut sides[1], target),
+        }
+        if let Some(drift) = self.drift {
+            for round in 0..self.starts {
+                let shared = drift * dice.normal();
+                for cell in sides.iter_mut().flatten() {
+                    cell[round] += shared;
+                }
+            }
+        }
+        let stages = match (self.until, self.candidate) {
+            (None, _) => [None, None],
+            (Some(_), None) => [Some(self.starts); 2],
+            (Some(_), Some(_)) => [None, Some(STAGE)],
+        };
+        let sample = |at: usize, cell: usize, level: f64| Sample {
+            logs: sides[at][cell].iter().map(|log| log + level).collect(),
+            launch: Some(self.layout.launch(cell).to_string()),
+            first_stage: stages[at],
+            resolution: 0.0,
+            is_at_jump: false,
+            counting: None,
+        };
+        let question = |cell| Question {
+            better: Better::Higher,
+            baseline: sample(0, cell, 0.0),
+            candidate: sample(1, cell, (-self.loss).ln_1p()),
+            design: self.drift.map_or(Design::Separate, |_| Design::Rounds),
+            noise: noise
+                .as_ref()
+                .and_then(|noise| KnownNoise::of_starts(&noise[cell])),
+            between: None,
+            gap: None,
+        };
+        (0..self.cells).map(question).collect()
+    }
+
+    /// Keeps as many starts of every launch as `until` asks for.
+    fn stop(&self, side: &mut [Vec<f64>], target: f64) {
+        for launch in side.chunks_mut(self.layout.cells) {
+            let wanted = launch.iter().map(|cell| {
+                let sigma = t_test::variance(&cell[..self.starts]).sqrt();
+                power::two_stage(sigma, self.starts, target.ln_1p())
+            });
+            let wanted = wanted.max().unwrap_or(self.starts);
+            for cell in launch {
+                cell.truncate(wanted);
+            }
+        }
+    }
+
+    fn simulate(&self, runs: usize, salt: u64) -> Rates {
+        let mut dice = Dice::new(SEED + salt);
+        let mut rates = Rates::default();
+        let terms = Terms {
+            bound: BOUND,
+            family: 0,
+        };
+        for _ in 0..runs {
+            let questions = self.questions(&mut dice);
+            let answers = decide(&questions, &terms);
+            rates.add(&answers, &questions, self);
+        }
+        println!("{}: {rates:?}", self.name());
+        rates
+    }
+}
+
+/// What was counted.
+#[derive(Debug, Default)]
+struct Rates {
+    runs: usize,
+    cells: usize,
+    /// Runs with a *better* or *worse*.
+    found_in_runs: usize,
+    found: usize,
+    same: usize,
+    covered: usize,
+    /// The sum of widths relative to those of a known standard deviation.
+    width: f64,
+    df: f64,
+}
+
+impl Rates {
+    fn add(&mut self, answers: &[Answer], questions: &[Question], condition: &Condition) {
+        let truth = (-condition.loss).ln_1p();
+        let is_found = |answer: &&Answer| matches!(answer.verdict(), Some(Verdict::Better | Verdict::Worse));
+        self.runs += 1;
+        self.cells += answers.len();
+        self.found_in_runs += usize::from(answers.iter().any(|answer| is_found(&answer)));
+        self.found += answers.iter().filter(is_found).count();
+        self.same += answers
+            .iter()
+            .filter(|answer| answer.verdict() == Some(Verdict::Same))
+            .count();
+        for (answer, question) in answers.iter().zip(questions) {
+            let estimate = answer.estimate.expect("there are starts");
+            let precision = estimate.precision.expect("there are several");
+            let half = precision.error * t_test::quantile(precision.df, f64::midpoint(1.0, LEVEL));
+            self.covered += usize::from((estimate.log_change - truth).abs() <= half);
+            let starts = [&question.baseline, &question.candidate].map(|side| side.logs.len() as f64);
+            self.width += half / (1.959_964 * condition.sigma * (1.0 / starts[0] + 1.0 / starts[1]).sqrt());
+            self.df += precision.df;
+        }
+    }
+
+    fn share(&self, count: usize) -> f64 {
+        count as f64 / self.cells as f64
+    }
+
+    fn mean_width(&self) -> f64 {
+        self.width / self.cells as f64
+    }
+
+    fn mean_df(&self) -> f64 {
+        self.df / self.cells as f64
+    }
+}
+
+/// Starts per side, and starts that noise was measured with.
+const SIZES: [(usize, Option<usize>); 5] = [
+    (3, Some(NOISE_STARTS)),
+    (5, None),
+    (5, Some(NOISE_STARTS)),
+    (8, None),
+    (8, Some(NOISE_STARTS)),
+];
+
+/// Each cell on a launch of its own; six or all on one, sharing their starts wholly, half or not at all.
+const LAYOUTS: [Layout; 6] = [
+    Layout {
+        cells: 1,
+        shared: 0.0,
+    },
+    Layout {
+        cells: 6,
+        shared: 1.0,
+    },
+    Layout {
+        cells: 6,
+        shared: 0.5,
+    },
+    Layout {
+        cells: CELLS,
+        shared: 1.0,
+    },
+    Layout {
+        cells: CELLS,
+        shared: 0.5,
+    },
+    Layout {
+        cells: CELLS,
+        shared: 0.0,
+    },
+];
+
+fn conditions() -> impl Iterator<Item = Condition> {
+    SHAPES.into_iter().flat_map(|shape| {
+        SIZES.into_iter().flat_map(move |(starts, noise)| {
+            LAYOUTS.into_iter().map(move |layout| Condition {
+                shape,
+                starts,
+                noise,
+                layout,
+                ..PLAIN
+            })
+        })
+    })
+}
+
+/// What is wrong with the rates of builds that do not differ.
+fn complaints(condition: &Condition, rates: &Rates) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if rates.found_in_runs > most(0.05, rates.runs) {
+        wrong.push(format!(
+            "{} of {} runs have a false verdict",
+            rates.found_in_runs, rates.runs
+        ));
+    }
+    let covered = rates.share(rates.covered);
+    let promised = match condition.shape {
+        Shape::Normal | Shape::Heavy => 0.93,
+        Shape::TwoLevels | Shape::SlowStarts | Shape::SeldomSlow => 0.92,
+    };
+    // Cells of one run are not independent: runs are counted.
+    let slack = 2.36 * (0.05f64 * 0.95 / rates.runs as f64).sqrt();
+    let slack = if rates.runs < 2000 { slack } else { 0.0 };
+    if covered < promised - slack {
+        wrong.push(format!("intervals hold the truth in {:.1} %", covered * 100.0));
+    }
+    // Few runs of heavy tails hold widths that are many times the usual.
+    if rates.mean_df() >= 9.0 && rates.mean_width() > 1.4 + 4.0 * slack {
+        wrong.push(format!(
+            "intervals are {:.2} times as wide as needed",
+            rates.mean_width()
+        ));
+    }
+    wrong
+        .into_iter()
+        .map(|what| format!("{}: {what}", condition.name()))
+        .collect()
+}
+
+#[test]
+fn builds_that_do_not_differ_seldom_get_a_verdict_and_intervals_hold_the_truth() {
+    println!("{} runs of {CELLS} cells per condition, seed {SEED}", runs());
+    let mut wrong = Vec::new();
+    for (salt, condition) in conditions().enumerate() {
+        wrong.extend(complaints(&condition, &condition.simulate(runs(), salt as u64)));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn cells_that_are_unlike_and_noise_that_has_changed_raise_few_alarms() {
+    println!("{} runs of {CELLS} cells per condition, seed {SEED}", runs());
+    let mut wrong = Vec::new();
+    let mut salt = 500;
+    for shape in SHAPES {
+        for (starts, noise) in SIZES {
+            for layout in [LAYOUTS[0], LAYOUTS[2]] {
+                let plain = Condition {
+                    shape,
+                    starts,
+                    noise,
+                    layout,
+                    ..PLAIN
+                };
+                let unlike = Condition { unlike: 3.0, ..plain };
+                let stale = noise.map(|_| Condition { stale: 0.5, ..plain });
+                for condition in [Some(unlike), stale].into_iter().flatten() {
+                    salt += 1;
+                    let rates = condition.simulate(runs(), salt);
+                    // Two levels that happen to split the sides cannot be told from a change where no other cell is alike: beyond the promise,
+                    // and bounded here.
+                    let rate = match shape {
+                        Shape::Normal | Shape::Heavy => 0.05,
+                        Shape::TwoLevels | Shape::SlowStarts | Shape::SeldomSlow => 0.15,
+                    };
+                    if rates.found_in_runs > most(rate, rates.runs) {
+                        wrong.push(format!("{}: {} runs", condition.name(), rates.found_in_runs));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Noise that was measured on a far quieter day, and closely.
+#[test]
+fn noise_that_the_starts_contradict_makes_no_verdict_easier() {
+    println!("{} runs per condition, seed {SEED}", runs());
+    let (mut wrong, mut salt) = (Vec::new(), 9000);
+    for shape in [Shape::Normal, Shape::Heavy] {
+        for starts in [3, 5] {
+            for (noise, stale) in [(51, 0.1), (16, 0.25), (51, 0.33), (51, 0.5), (51, 0.7), (10, 0.5)] {
+                for (cells, drift) in [
+                    (1, None),
+                    (3, None),
+                    (CELLS, None),
+                    (1, Some(0.02)),
+                    (CELLS, Some(0.02)),
+                ] {
+                    salt += 1;
+                    let condition = Condition {
+                        shape,
+                        starts,
+                        noise: Some(noise),
+                        stale,
+                        cells,
+                        drift,
+                        ..PLAIN
+                    };
+                    let rates = condition.simulate(runs(), salt);
+                    // Three starts are judged with stored noise only: beyond the promise where it is too small, and bounded here.
+                    // Five rounds have half the degrees of freedom of five starts a side, which are too few to contradict noise that is half of today's.
+                    let rate = match (starts, drift) {
+                        (3, _) => 0.12,
+                        (_, Some(_)) => 0.075,
+                        (_, None) => 0.05,
+                    };
+                    if rates.found_in_runs > most(rate, rates.runs) {
+                        wrong.push(format!("{}: {} runs", condition.name(), rates.found_in_runs));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
+    println!("{} runs per condition, seed {SEED}", runs());
+    let (mut wrong, mut salt) = (Vec::new(), 7000);
+    let uneven = [
+        (20, 5, 5.0),
+        (10, 5, 2.0),
+        (8, 5, 4.0),
+        (20, 5, 1.0),
+        (5, 20, 0.2),
+        (5, 8, 4.0),
+    ];
+    let without = uneven.map(|uneven| (uneven, None));
+    let with = [(8, 3, 3.0), (8, 3, 1.0), (20, 5, 5.0), (5, 20, 0.2), (3, 3, 3.0)];
+    let with = with.map(|uneven| (uneven, Some(NOISE_STARTS)));
+    for shape in [Shape::Normal, Shape::Heavy] {
+        let fixed = without.into_iter().chain(with).map(|case| (case, None));
+        // A stopping rule on one side alone, with the most starts that it may make.
+        let until = [
+            ((20, 6, 5.0), None),
+            ((20, 6, 5.0), Some(NOISE_STARTS)),
+            ((20, 8, 2.0), Some(NOISE_STARTS)),
+        ];
+        let until = until.map(|case| (case, Some(0.02)));
+        for (((starts, of_candidate, scale), noise), until) in fixed.chain(until) {
+            for cells in [1, CELLS] {
+                salt += 1;
+                let condition = Condition {
+                    until,
+                    shape,
+                    sigma: 0.01,
+                    starts,
+                    noise,
+                    candidate: Some((of_candidate, scale)),
+                    cells,
+                    ..PLAIN
+                };
+                let rates = condition.simulate(runs(), salt);
+                let covered = rates.share(rates.covered);
+                let slack = 2.36 * (0.05f64 * 0.95 / rates.runs as f64).sqrt();
+                // Three starts that vary three times as much as the noise that is known may be alike by luck, and nothing else tells of it: beyond
+                // the promise, and bounded here.
+                let (rate, promised) = match (noise, scale > 1.0 && of_candidate == 3) {
+                    (Some(_), true) if starts == 3 => (0.12, 0.88),
+                    (Some(_), true) => (0.1, 0.9),
+                    _ => (0.05, 0.93),
+                };
+                if rates.found_in_runs > most(rate, rates.runs) || covered < promised - slack {
+                    wrong.push(format!(
+                        "{}: {} runs with a false verdict, intervals hold the truth in {:.1} %",
+                        condition.name(),
+                        rates.found_in_runs,
+                        covered * 100.0
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A report of several engines that do not differ, each cell of each held against that of every other one: runs with a false verdict.
+fn false_reports(shape: Shape, engines: usize, models: usize, condition: &Condition, salt: u64) -> usize {
+    let mut dice = Dice::new(SEED + salt);
+    let terms = Terms {
+        bound: BOUND,
+        family: 0,
+    };
+    let mut found = 0;
+    for _ in 0..runs() {
+        let noise = condition.noise.map(|starts| {
+            condition
+                .layout
+                .starts(&mut dice, shape, condition.sigma, models, starts)
+        });
+        let drawn: Vec<Vec<Vec<f64>>> = (0..engines)
+            .map(|_| {
+                let (sigma, starts) = (condition.sigma, condition.starts);
+                condition.layout.starts(&mut dice, shape, sigma, models, starts)
+            })
+            .collect();
+        let (mut questions, mut pairs) = (Vec::new(), Vec::new());
+        let sample = |engine: usize, model: usize| Sample {
+            logs: drawn[engine][model].clone(),
+            launch: Some(format!("{engine}/{}", condition.layout.launch(model))),
+            ..Sample::default()
+        };
+        for (one, other) in (0..engines).flat_map(|one| (one + 1..engines).map(move |other| (one, other))) {
+            for model in 0..models {
+                questions.push(Question {
+                    better: Better::Higher,
+                    baseline: sample(one, model),
+                    candidate: sample(other, model),
+                    design: Design::Separate,
+                    noise: noise
+                        .as_ref()
+                        .and_then(|noise| KnownNoise::of_starts(&noise[model])),
+                    between: None,
+                    gap: None,
+                });
+                pairs.push((one, other));
+            }
+        }
+        let answers = decide_by_pairs(&questions, &pairs, &terms);
+        let is_found = |answer: &Answer| matches!(answer.verdict(), Some(Verdict::Better | Verdict::Worse));
+        found += usize::from(answers.iter().any(is_found));
+    }
+    found
+}
+
+#[test]
+fn reports_of_several_engines_that_do_not_differ_seldom_tell_a_winner() {
+    println!("{} runs per condition, seed {SEED}", runs());
+    let (mut wrong, mut salt) = (Vec::new(), 5000);
+    for shape in SHAPES {
+        for (starts, noise) in SIZES {
+            for (engines, models, layout) in [(3, 8, LAYOUTS[0]), (3, 12, LAYOUTS[2]), (6, 1, LAYOUTS[0])] {
+                salt += 1;
+                let condition = Condition {
+                    starts,
+                    noise,
+                    layout,
+                    ..PLAIN
+                };
+                let found = false_reports(shape, engines, models, &condition, salt);
+                let name = format!(
+                    "{shape:?}, {engines} engines, {models} models, {starts} starts, noise {noise:?}, {} cells a launch",
+                    layout.cells
+                );
+                println!("{name}: {found} of {} runs", runs());
+                if found > most(0.05, runs()) {
+                    wrong.push(format!("{name}: {found} runs"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn rounds_take_drift_out_of_the_comparison() {
+    println!("{} runs of {CELLS} cells per condition, seed {SEED}", runs());
+    let mut wrong = Vec::new();
+    let mut salt = 700;
+    for shape in SHAPES {
+        for (starts, noise) in SIZES {
+            for layout in [LAYOUTS[0], LAYOUTS[2], LAYOUTS[3]] {
+                salt += 1;
+                let condition = Condition {
+                    shape,
+                    sigma: 0.01,
+                    starts,
+                    noise,
+                    layout,
+                    drift: Some(0.03),
+                    ..PLAIN
+                };
+                let rates = condition.simulate(runs(), salt);
+                if rates.found_in_runs > most(0.05, rates.runs) {
+                    wrong.push(format!("{}: {} runs", condition.name(), rates.found_in_runs));
+                }
+            }
+        }
+    }
+    let lost = Condition {
+        sigma: 0.01,
+        starts: 8,
+        loss: 0.05,
+        drift: Some(0.05),
+        ..PLAIN
+    };
+    let rates = lost.simulate(runs(), 999);
+    if rates.share(rates.found) < 0.9 {
+        wrong.push(lost.name());
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn stopping_when_it_is_known_well_enough_costs_no_confidence() {
+    println!("{} runs of {CELLS} cells per condition, seed {SEED}", runs());
+    let mut wrong = Vec::new();
+    let mut salt = 1000;
+    for shape in SHAPES {
+        for sigma in [0.015, 0.02, 0.03] {
+            for layout in [LAYOUTS[0], LAYOUTS[2], LAYOUTS[3]] {
+                for noise in [None, Some(NOISE_STARTS)] {
+                    salt += 1;
+                    let condition = Condition {
+                        shape,
+                        sigma,
+                        noise,
+                        layout,
+                        until: Some(0.02),
+                        ..PLAIN
+                    };
+                    wrong.extend(complaints(&condition, &condition.simulate(runs(), salt)));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A start that is far slower than all others, and that most first stages do not have.
+#[test]
+fn a_slow_start_after_the_first_stage_widens_what_is_said() {
+    println!("{} runs per condition, seed {SEED}", runs());
+    let mut wrong = Vec::new();
+    let mut salt = 8000;
+    for cells in [1, 6, CELLS] {
+        for noise in [None, Some(NOISE_STARTS)] {
+            salt += 1;
+            let condition = Condition {
+                shape: Shape::SeldomSlow,
+                sigma: 0.087,
+                noise,
+                cells,
+                until: Some(0.02),
+                ..PLAIN
+            };
+            let rates = condition.simulate(runs(), salt);
+            if rates.found_in_runs > most(0.05, rates.runs) || rates.share(rates.covered) < 0.92 {
+                wrong.push(condition.name());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_loss_of_five_percent_is_never_called_the_same() {
+    println!("{} runs of {CELLS} cells per condition, seed {SEED}", runs());
+    let mut wrong = Vec::new();
+    let mut salt = 2000;
+    for shape in SHAPES {
+        for sigma in [0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08] {
+            for (starts, noise) in SIZES {
+                for layout in [LAYOUTS[0], LAYOUTS[3]] {
+                    salt += 1;
+                    let condition = Condition {
+                        shape,
+                        sigma,
+                        starts,
+                        noise,
+                        layout,
+                        loss: 0.05,
+                        ..PLAIN
+                    };
+                    // The short form has its cells to count.
+                    let runs = if runs() < 2000 { runs().div_ceil(4) } else { runs() };
+                    let rates = condition.simulate(runs, salt);
+                    if rates.share(rates.same) > 0.05 {
+                        let same = 100.0 * rates.share(rates.same);
+                        wrong.push(format!("{}: the same in {same:.1} %", condition.name()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn noise_of_one_percent_lets_equal_builds_be_the_same_and_a_loss_be_found() {
+    println!("{} runs of {CELLS} cells per condition, seed {SEED}", runs());
+    let mut wrong = Vec::new();
+    let mut salt = 3000;
+    for shape in SHAPES {
+        for layout in LAYOUTS {
+            for (starts, noise) in SIZES.into_iter().filter(|(starts, _)| *starts >= 5) {
+                salt += 2;
+                let equal = Condition {
+                    shape,
+                    sigma: 0.01,
+                    starts,
+                    noise,
+                    layout,
+                    ..PLAIN
+                };
+                let lost = Condition { loss: 0.05, ..equal };
+                let (calm, found) = (equal.simulate(runs(), salt), lost.simulate(runs(), salt + 1));
+                let (same, found) = (calm.share(calm.same), found.share(found.found));
+                let promised = if starts == 5 { 0.6 } else { 0.9 };
+                if noise.is_some() && same < promised {
+                    wrong.push(format!("{}: the same in {:.1} %", equal.name(), same * 100.0));
+                }
+                if found < 0.9 {
+                    wrong.push(format!("{}: found in {:.1} %", lost.name(), found * 100.0));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

@@ -1,0 +1,280 @@
+//! What differs between two sides besides their figures: told before any verdict.
+
+use std::collections::BTreeMap;
+
+use super::conditions::{Conditions, Of};
+use super::{comparable, machines, settings};
+use crate::base::ids::CellKey;
+use crate::results::record::cell_stats::{Facts, Side, SideCell};
+
+/// Whose a difference is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The machine's, in what decides how fast an engine can be: what changed with it is an event of the environment, not the engine's doing.
+    Environment,
+    /// The machine's, in what is told and forbids nothing: its name, a kernel patch, another machine of the same class.
+    Host,
+    /// What was asked: figures are of different things.
+    Load,
+    /// How long requests may take and what they have to meet: told, and goodput is not judged across another SLO.
+    Limits,
+    /// The engine's: what comparisons are made for.
+    Engine,
+    /// The tool's.
+    Tool,
+}
+
+impl Kind {
+    /// The kind as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Environment => "environment",
+            Self::Host => "host",
+            Self::Load => "load",
+            Self::Limits => "limits",
+            Self::Engine => "engine",
+            Self::Tool => "tool",
+        }
+    }
+
+    /// Whether a verdict on the engine across this difference would be wrong.
+    pub const fn forbids(self) -> bool {
+        matches!(self, Self::Environment | Self::Load)
+    }
+}
+
+/// One thing that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Whose it is.
+    pub kind: Kind,
+    /// Its name, such as `driver`.
+    pub what: String,
+    /// What it was.
+    pub before: String,
+    /// What it is.
+    pub after: String,
+}
+
+impl Difference {
+    /// The difference as a sentence: an event with a name.
+    pub fn told(&self) -> String {
+        format!(
+            "{} {}: {} → {}",
+            self.kind.name(),
+            self.what,
+            self.before,
+            self.after
+        )
+    }
+}
+
+const UNKNOWN: &str = "unknown";
+
+/// What differs between the machines and tools of two sides.
+pub fn of_sides(first: &Side, second: &Side) -> Vec<Difference> {
+    let mut found = of_machines(&first.machine, &second.machine);
+    if first.tool != second.tool {
+        found.push(Difference {
+            kind: Kind::Tool,
+            what: "version".to_owned(),
+            before: first.tool.clone(),
+            after: second.tool.clone(),
+        });
+    }
+    found
+}
+
+/// What differs between two machines.
+pub fn of_machines(first: &Facts, second: &Facts) -> Vec<Difference> {
+    machines::differences(first, second)
+}
+
+/// What differs between two engines.
+pub fn of_engines(first: &Facts, second: &Facts) -> Vec<Difference> {
+    of_facts(Kind::Engine, first, second)
+}
+
+/// What differs between two cells that are held against each other.
+pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let differing = conditions(first).differing(&conditions(second));
+    found.extend(differing.into_iter().map(|differs| Difference {
+        kind: match differs.of {
+            Of::Answers | Of::Prompts => Kind::Load,
+            Of::Machine => Kind::Environment,
+        },
+        what: differs.what.to_owned(),
+        before: differs.before,
+        after: differs.after,
+    }));
+    let is_known = |cell: &SideCell| !cell.attached || cell.devices > 0;
+    if is_known(first) && is_known(second) && first.devices != second.devices {
+        found.push(Difference {
+            kind: Kind::Load,
+            what: "GPUs of the engine".to_owned(),
+            before: first.devices.to_string(),
+            after: second.devices.to_string(),
+        });
+    }
+    let asked = comparable::differing(&first.asked, &second.asked);
+    found.extend(asked.map(|(what, before, after)| Difference {
+        kind: Kind::Load,
+        what: what.to_owned(),
+        before: before.to_owned(),
+        after: after.to_owned(),
+    }));
+    let limits = comparable::differing(&first.limits, &second.limits);
+    found.extend(limits.map(|(what, before, after)| Difference {
+        kind: Kind::Limits,
+        what: what.to_owned(),
+        before: before.to_owned(),
+        after: after.to_owned(),
+    }));
+    // Of a side of which nothing counts there are no prompts.
+    let is_measured = !first.figures.is_empty() && !second.figures.is_empty();
+    if is_measured && first.prompts != second.prompts {
+        let [before, after] = prompts(first, second);
+        found.push(Difference {
+            kind: Kind::Load,
+            what: "prompts".to_owned(),
+            before,
+            after,
+        });
+    }
+    if first.origin != second.origin {
+        found.push(Difference {
+            kind: Kind::Load,
+            what: "origin".to_owned(),
+            before: format!("{:?}", first.origin).to_lowercase(),
+            after: format!("{:?}", second.origin).to_lowercase(),
+        });
+    }
+    found.extend(of_engines(&first.engine, &second.engine));
+    if !first.settings.is_empty() && !second.settings.is_empty() {
+        // What an attached server does not report may be set all the same.
+        let told = match first.attached || second.attached {
+            true => comparable::differing(&first.settings, &second.settings).collect(),
+            false => settings::pairs(&first.settings, &second.settings),
+        };
+        found.extend(told.into_iter().map(|(name, before, after)| Difference {
+            kind: Kind::Engine,
+            what: match settings::is_lossless(name) {
+                true => name.to_owned(),
+                false => format!("{name} (not lossless)"),
+            },
+            before: before.to_owned(),
+            after: after.to_owned(),
+        }));
+    }
+    let is_told =
+        |difference: &Difference| matches!(difference.kind, Kind::Engine | Kind::Load | Kind::Limits);
+    // Cells of other axes are defined otherwise: that is what is compared.
+    let is_one_cell = first.axes == second.axes;
+    if is_one_cell && first.content != second.content && !found.iter().any(is_told) {
+        found.push(Difference {
+            kind: Kind::Engine,
+            what: "definition of the cell".to_owned(),
+            before: "as it was".to_owned(),
+            after: "changed in what has no value here: mounts or files".to_owned(),
+        });
+    }
+    found
+}
+
+/// Why two cells may not be judged though nothing is seen to differ: what they were sent is not known.
+pub fn unknown(first: &SideCell, second: &SideCell) -> Option<String> {
+    let is_unknown = first.prompts.is_none() && second.prompts.is_none();
+    is_unknown
+        .then(|| "the prompts of both sides are not known, or not the same in every measurement".to_owned())
+}
+
+/// What differs between the engines of two cells, in words; empty where nothing does.
+pub fn engines_in_words(first: &SideCell, second: &SideCell) -> String {
+    let differences = of_cells(first, second);
+    let of_engine = differences
+        .iter()
+        .filter(|difference| matches!(difference.kind, Kind::Engine | Kind::Limits));
+    let told: Vec<String> = of_engine
+        .map(|difference| {
+            format!(
+                "{}: {} → {}",
+                difference.what, difference.before, difference.after
+            )
+        })
+        .collect();
+    told.join("; ")
+}
+
+/// The prompts of two sides in words.
+fn prompts(first: &SideCell, second: &SideCell) -> [String; 2] {
+    match (&first.load, &second.load, &first.prompts, &second.prompts) {
+        (Some(before), Some(after), Some(one), Some(two)) => {
+            comparable::told_apart([before.clone(), after.clone()], [one, two])
+        }
+        _ => [first, second].map(|cell| {
+            let digest = cell.prompts.as_ref();
+            digest.map_or(UNKNOWN.to_owned(), |digest| format!("digest {digest}"))
+        }),
+    }
+}
+
+const fn conditions(cell: &SideCell) -> Conditions {
+    Conditions {
+        clock_mhz: cell.clock_mhz,
+        capped_share: cell.capped_share,
+        one_token_share: cell.one_token_share,
+        loop_share: cell.loop_share,
+        canned_share: cell.canned_share,
+        tokens_per_counted: cell.tokens_per_counted,
+        tokens_per_event: cell.tokens_per_event,
+        vision_tokens: cell.vision_tokens,
+    }
+}
+
+fn of_facts(kind: Kind, first: &Facts, second: &Facts) -> Vec<Difference> {
+    let names: std::collections::BTreeSet<&String> = first.keys().chain(second.keys()).collect();
+    let told = |facts: &Facts, name: &String| facts.get(name).cloned().unwrap_or_else(|| UNKNOWN.to_owned());
+    names
+        .into_iter()
+        .filter(|name| first.get(*name) != second.get(*name))
+        .map(|name| Difference {
+            kind,
+            what: name.clone(),
+            before: told(first, name),
+            after: told(second, name),
+        })
+        .collect()
+}
+
+/// Differences of cells, each once with the cells that show it.
+pub fn gathered<'a>(
+    all: impl IntoIterator<Item = (&'a CellKey, Vec<Difference>)>,
+) -> Vec<(Difference, Vec<&'a CellKey>)> {
+    let mut found: BTreeMap<(Kind, String, String, String), Vec<&CellKey>> = BTreeMap::new();
+    for (cell, differences) in all {
+        for Difference {
+            kind,
+            what,
+            before,
+            after,
+        } in differences
+        {
+            found.entry((kind, what, before, after)).or_default().push(cell);
+        }
+    }
+    found
+        .into_iter()
+        .map(|((kind, what, before, after), cells)| {
+            (
+                Difference {
+                    kind,
+                    what,
+                    before,
+                    after,
+                },
+                cells,
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,436 @@
+//! A run to one side of a comparison.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::conditions::Conditions;
+use super::{comparable, gates, machines, percentile, resolution, settings};
+use crate::analysis::metrics::{self, Flow, Metric, Sample, Statistic, Target};
+use crate::plan::{Cell, Plan};
+use crate::results::record::cell::{Definitions, Ending, FailureClass, Origin, Summary};
+use crate::results::record::cell_stats::{Cause, Doubt, Excluded, Facts, Side, SideCell, Tried};
+use crate::results::record::machine::Machine;
+use crate::results::record::run::About;
+use crate::results::record::validity::{Family, Reason, Verdict};
+
+/// The figures that a side keeps.
+fn kept() -> Vec<Metric> {
+    let times = [Sample::Ttft, Sample::Tpot, Sample::Itl, Sample::E2e].into_iter();
+    let times = times.flat_map(|sample| {
+        [Statistic::Mean, Statistic::Median, Statistic::P99].map(|statistic| Metric::Time(statistic, sample))
+    });
+    let flows = [
+        Metric::Throughput(Flow::Output),
+        Metric::Throughput(Flow::Requests),
+        Metric::Throughput(Flow::Total),
+        Metric::SteadyOutput,
+        Metric::PerUser,
+        Metric::Goodput,
+    ];
+    let found = Metric::all().filter(|metric| matches!(metric, Metric::Found(_)));
+    flows.into_iter().chain(found).chain(times).collect()
+}
+
+/// One side, from what a run holds. `gates` are figures that gate every cell, instead of those that fit its scenario.
+pub fn of_run(
+    about: &About,
+    plan: &Plan,
+    machine: &Machine,
+    summaries: &[Summary],
+    gates: &[Metric],
+) -> Side {
+    let mut of_cells = Summary::by_cell(summaries);
+    Side {
+        run: about.run.clone(),
+        matrix: about.matrix.clone(),
+        began: about.began.clone(),
+        tool: about.tool.clone(),
+        machine: machine_facts(machine),
+        cells: plan
+            .cells
+            .iter()
+            .map(|cell| {
+                let of_cell = of_cells.remove(&cell.key).unwrap_or_default();
+                (cell.key.clone(), side_cell(plan, cell, &of_cell, gates))
+            })
+            .collect(),
+    }
+}
+
+fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric]) -> SideCell {
+    let launch = plan.launch(&cell.launch);
+    let excluded: Vec<Excluded> = summaries.iter().filter_map(|summary| excluded(summary)).collect();
+    let counted: Vec<&Summary> = summaries
+        .iter()
+        .copied()
+        .filter(|summary| self::excluded(summary).is_none())
+        .collect();
+    let has = |metric: Metric| {
+        let all = || {
+            counted
+                .iter()
+                .filter_map(|summary| summary.figures.get(&Definitions::Matrix))
+        };
+        match metric {
+            Metric::SteadyOutput => {
+                all().next().is_some() && all().all(|figures| gates::has(figures, metric))
+            }
+            _ => all().any(|figures| gates::has(figures, metric)),
+        }
+    };
+    let gates = match gates {
+        [] => gates::gates(&cell.scenario)
+            .into_iter()
+            .map(|metric| {
+                if has(metric) {
+                    metric
+                } else {
+                    gates::of_full_run(metric)
+                }
+            })
+            .collect(),
+        chosen => chosen.to_vec(),
+    };
+    let completed = |summary: &&Summary| figure(summary, Metric::Completed).map(|count| count as u32);
+    let figures: BTreeMap<String, Vec<Vec<f64>>> = kept()
+        .into_iter()
+        .chain(gates.iter().copied())
+        .map(|metric| (metric.name(), by_start(&counted, metric)))
+        .filter(|(_, starts)| !starts.is_empty())
+        .map(|(name, starts)| (name, starts.into_values().collect()))
+        .collect();
+    let conditions = Conditions::of(&counted);
+    SideCell {
+        axes: cell.axes.clone(),
+        content: cell.content.clone(),
+        asked: comparable::asked(&comparable::Side {
+            launch,
+            cell,
+            summaries,
+            machine: None,
+        }),
+        limits: comparable::limits(&cell.scenario),
+        engine: engine_facts(summaries),
+        settings: settings::of(launch, summaries),
+        load: Some(comparable::load(&cell.scenario)),
+        prompts: agreed(counted.iter().map(|summary| summary.prompts_hash.clone())),
+        clock_mhz: conditions.clock_mhz,
+        capped_share: conditions.capped_share,
+        one_token_share: conditions.one_token_share,
+        loop_share: conditions.loop_share,
+        canned_share: conditions.canned_share,
+        tokens_per_counted: conditions.tokens_per_counted,
+        tokens_per_event: conditions.tokens_per_event,
+        vision_tokens: conditions.vision_tokens,
+        devices: launch.gpus().unwrap_or(0),
+        attached: launch.is_attached(),
+        requests: counted.iter().filter_map(completed).min(),
+        origin: summaries
+            .first()
+            .map_or(Origin::Measured, |summary| summary.origin),
+        gates: gates.iter().map(|metric| metric.name()).collect(),
+        intervals: intervals(&counted, &figures),
+        figures,
+        excluded,
+        launch: Some(cell.launch.clone()),
+        first_stage: plan
+            .until
+            .as_ref()
+            .map(|until| first_stage(&counted, until.stage)),
+        resolutions: resolutions(&counted, &gates),
+        no_ratio: no_ratio(&counted)
+            .into_iter()
+            .chain(of_other_definitions(&counted, &gates))
+            .collect(),
+        no_verdict: no_verdict(cell, &counted),
+        answer_tokens: comparable::answer_tokens(&cell.scenario, &counted),
+        suspect: counted.iter().flat_map(|summary| doubts(summary)).collect(),
+        tried: Some(tried(summaries)),
+    }
+}
+
+/// How many of the starts that count were planned before the rule of `until` looked at any.
+pub fn first_stage(counted: &[&Summary], stage: u32) -> u32 {
+    let starts: BTreeSet<u32> = counted.iter().map(|summary| summary.start).collect();
+    starts.range(..=stage).count() as u32
+}
+
+/// How coarse figures are by themselves, as far as they are.
+fn resolutions(summaries: &[&Summary], gates: &[Metric]) -> BTreeMap<String, f64> {
+    kept()
+        .into_iter()
+        .chain(gates.iter().copied())
+        .map(|metric| {
+            let share = resolution::of(summaries.iter().copied(), Definitions::Matrix, metric);
+            (metric.name(), share)
+        })
+        .filter(|(_, share)| *share > 0.0)
+        .collect()
+}
+
+/// What searches found without a bracket that can be believed.
+fn no_ratio(summaries: &[&Summary]) -> Facts {
+    let searches = summaries.iter().filter_map(|summary| summary.search.as_ref());
+    let doubts = searches.filter_map(|search| {
+        let why = comparable::doubt_of_search(search)?;
+        Some((Metric::Found(search.by).name(), why))
+    });
+    doubts.collect()
+}
+
+/// Gating figures of imports that are known by the definitions of their tool alone, by which there is no verdict.
+fn of_other_definitions(counted: &[&Summary], gates: &[Metric]) -> Facts {
+    let knows = |definitions: Definitions, metric: Metric| {
+        let mut all = counted
+            .iter()
+            .filter_map(|summary| summary.figures.get(&definitions));
+        all.any(|figures| metrics::figure(figures, metric).is_some())
+    };
+    let told = gates.iter().filter_map(|metric| {
+        if knows(Definitions::Matrix, *metric) {
+            return None;
+        }
+        let own = [Definitions::Current, Definitions::Classic]
+            .into_iter()
+            .find(|definitions| knows(*definitions, *metric))?;
+        let why = format!(
+            "{} is known by the definitions `{}` of the tool that measured it, and verdicts need those of `matrix`",
+            metric.label(),
+            own.name()
+        );
+        Some((metric.name(), why))
+    });
+    told.collect()
+}
+
+/// The throughput of a whole run that the drain at its end decides.
+fn no_verdict(cell: &Cell, counted: &[&Summary]) -> Facts {
+    let full = Metric::Throughput(Flow::Output);
+    let figures = counted
+        .iter()
+        .filter_map(|summary| summary.figures.get(&Definitions::Matrix));
+    let why = gates::drained(&cell.scenario, full, figures);
+    why.map(|why| (full.name(), why)).into_iter().collect()
+}
+
+/// What makes a measurement suspect that counts: for each family of figures that is concerned.
+fn doubts(summary: &Summary) -> impl Iterator<Item = Doubt> {
+    let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+    reasons
+        .filter(|reason| reason.weight != Verdict::Valid)
+        .map(|reason| Doubt {
+            start: summary.start,
+            repeat: summary.repeat,
+            only: reason.only.clone(),
+            reason: told(reason),
+        })
+}
+
+/// A reason with what was measured and what it was held against.
+fn told(reason: &Reason) -> String {
+    match &reason.bound {
+        Some(bound) => format!("{} ({} against {bound})", reason.code.name(), reason.measured),
+        None => format!("{} ({})", reason.code.name(), reason.measured),
+    }
+}
+
+/// How often a cell was tried. A failure of the host, of the client or of the matrix says nothing of the engine.
+fn tried(summaries: &[&Summary]) -> Tried {
+    let mut starts: BTreeMap<u32, bool> = BTreeMap::new();
+    let mut by_start: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
+    for summary in summaries {
+        let has_crashed = match &summary.ending {
+            Ending::Done => false,
+            Ending::Failed { class, .. } => match class {
+                FailureClass::Engine | FailureClass::Capacity => true,
+                FailureClass::Validity => false,
+                FailureClass::Spec
+                | FailureClass::Image
+                | FailureClass::Infrastructure
+                | FailureClass::Client => continue,
+            },
+            Ending::Skipped { .. } | Ending::Interrupted => continue,
+        };
+        *starts.entry(summary.start).or_default() |= has_crashed;
+        if !has_crashed {
+            let count = |metric| figure(summary, metric).map_or(0, |count| count as u64);
+            let lost = count(Metric::Failed);
+            let [failed, requests] = by_start.entry(summary.start).or_default();
+            *failed += lost;
+            *requests += lost + count(Metric::Completed);
+        }
+    }
+    Tried {
+        starts: starts.len() as u32,
+        crashed: starts.values().filter(|crashed| **crashed).count() as u32,
+        requests: by_start.values().map(|[_, requests]| requests).sum(),
+        failed: by_start.values().map(|[failed, _]| failed).sum(),
+        by_start: by_start.into_values().collect(),
+    }
+}
+
+/// Why a measurement does not count; `None` if it does.
+fn excluded(summary: &Summary) -> Option<Excluded> {
+    let because = |cause, reason| {
+        Some(Excluded {
+            start: summary.start,
+            repeat: summary.repeat,
+            cause,
+            reason,
+        })
+    };
+    match &summary.ending {
+        Ending::Done => {}
+        Ending::Failed { phase, reason, .. } => {
+            return because(Cause::Failed, format!("failed in {}: {reason}", phase.name()));
+        }
+        Ending::Interrupted => {
+            return because(Cause::NotMeasured, "the run was interrupted".to_owned());
+        }
+        Ending::Skipped { .. } => return because(Cause::Failed, summary.ending.word().to_owned()),
+    }
+    let validity = summary.validity.as_ref()?;
+    if validity.verdict != Verdict::Invalid {
+        return None;
+    }
+    let reasons = validity
+        .reasons
+        .iter()
+        .filter(|reason| reason.weight == Verdict::Invalid);
+    let told: Vec<String> = reasons.map(told).collect();
+    because(Cause::Invalid, told.join(", "))
+}
+
+fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
+    metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
+}
+
+/// Whether a measurement counts.
+pub(super) fn counts(summary: &Summary) -> bool {
+    excluded(summary).is_none()
+}
+
+/// A figure by the number of the start: its repeats.
+pub(super) fn by_start(summaries: &[&Summary], metric: Metric) -> BTreeMap<u32, Vec<f64>> {
+    let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for summary in summaries {
+        starts
+            .entry(summary.start)
+            .or_default()
+            .extend(figure(summary, metric));
+    }
+    starts.retain(|_, repeats| !repeats.is_empty());
+    starts
+}
+
+/// The intervals of those figures that are kept.
+fn intervals(
+    summaries: &[&Summary],
+    kept: &BTreeMap<String, Vec<Vec<f64>>>,
+) -> BTreeMap<String, Vec<[f64; 2]>> {
+    let mut found: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
+    let all = summaries.iter().flat_map(|summary| &summary.intervals);
+    for (name, between) in all.filter(|(name, _)| kept.contains_key(*name)) {
+        found.entry(name.clone()).or_default().push(*between);
+    }
+    found
+}
+
+fn agreed<T: PartialEq>(mut values: impl Iterator<Item = Option<T>>) -> Option<T> {
+    let first = values.next()??;
+    values
+        .all(|other| other.as_ref() == Some(&first))
+        .then_some(first)
+}
+
+fn engine_facts(summaries: &[&Summary]) -> Facts {
+    let mut facts = Facts::new();
+    for summary in summaries {
+        let engine = &summary.engine;
+        let told = [
+            ("version", &engine.version),
+            ("image", &engine.image_digest),
+            ("tokenizer", &engine.tokenizer_digest),
+        ];
+        for (name, value) in told {
+            if let Some(value) = value {
+                facts.entry(name.to_owned()).or_insert_with(|| value.clone());
+            }
+        }
+    }
+    facts
+}
+
+/// What a machine is, as far as figures may depend on it.
+pub fn machine_facts(machine: &Machine) -> Facts {
+    let mut facts = Facts::new();
+    let mut put = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            facts.insert(name.to_owned(), value);
+        }
+    };
+    put(machines::HOST, machine.host.clone());
+    let uuids: Vec<&str> = machine
+        .devices
+        .iter()
+        .filter_map(|gpu| gpu.uuid.as_deref())
+        .collect();
+    put(machines::GPU_UUIDS, (!uuids.is_empty()).then(|| uuids.join(", ")));
+    put(machines::DMI_UUID, machine.dmi_uuid.clone());
+    put(machines::MACHINE_ID, machine.machine_id.clone());
+    put("kernel", machine.kernel.clone());
+    put("CPU", machine.cpu.clone());
+    put("CPUs", machine.cpus.map(|count| count.to_string()));
+    let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
+    put("memory", machine.memory_bytes.map(gib));
+    put("governor", machine.governor.clone());
+    put("driver", machine.driver.clone());
+    put(
+        machines::GPUS,
+        (!machine.gpus.is_empty()).then(|| machine.gpus.join(", ")),
+    );
+    for gpu in &machine.devices {
+        let name = |what: &str| format!("GPU {} {what}", gpu.device);
+        put(
+            &name("power limit"),
+            gpu.power_limit_w.map(|watts| format!("{watts:.0} W")),
+        );
+        put(
+            &name("highest clock"),
+            gpu.max_sm_clock_mhz.map(|clock| format!("{clock:.0} MHz")),
+        );
+        put(
+            &name("ECC"),
+            gpu.ecc.map(|is_on| if is_on { "on" } else { "off" }.to_owned()),
+        );
+        put(
+            &name("MIG"),
+            gpu.mig.map(|is_on| if is_on { "on" } else { "off" }.to_owned()),
+        );
+    }
+    facts
+}
+
+/// The family of figures that a figure belongs to, where a reason may concern that alone.
+pub fn family(metric: Metric) -> Option<Family> {
+    match metric {
+        Metric::Time(_, Sample::Ttft | Sample::TtftAnswer | Sample::TtftConnected | Sample::TtftDue)
+        | Metric::AttainmentOf(Target::Ttft) => Some(Family::Ttft),
+        Metric::Time(_, Sample::Itl) => Some(Family::Itl),
+        Metric::Time(_, Sample::Tpot) | Metric::Interactivity => Some(Family::Tpot),
+        Metric::Goodput | Metric::Attainment | Metric::AttainmentOf(Target::Tpot) | Metric::Found(_) => {
+            Some(Family::Goodput)
+        }
+        Metric::Energy
+        | Metric::EnergyAboveIdle
+        | Metric::EnergyPer(_)
+        | Metric::PerEnergy(_)
+        | Metric::MeanPower
+        | Metric::PeakPower => Some(Family::Energy),
+        _ => None,
+    }
+}
+
+/// Why a figure of a cell may not vote; `None` if it may.
+pub fn too_few(cell: &SideCell, metric: Metric) -> Option<String> {
+    percentile::too_few(metric, cell.requests?)
+}

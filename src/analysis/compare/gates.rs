@@ -1,0 +1,239 @@
+//! The metrics that cells are compared by: those that fit their load. `compare`, nightly runs and the tables of reports ask here, so that one
+//! cell is never judged by two different metrics.
+
+use crate::analysis::metrics::{self, Flow, Metric, Sample, Statistic};
+use crate::config::scenario::Scenario;
+use crate::config::search::By;
+use crate::results::record::cell::Figures;
+use crate::results::record::cell_stats::SideCell;
+
+/// With fewer requests than this for each one under way, the drain at the end is more than a tenth of the run and decides its throughput.
+const ROUNDS: u64 = 10;
+/// With fewer requests than this for each one under way there is no steady state to speak of.
+const LEAST_ROUNDS: u64 = 2;
+/// The least that a slot answers in a steady state that stands for the engine.
+const LEAST_HELD: f64 = 3.0;
+/// The largest share of a run that ramp and drain may take where the whole run stands for its steady state.
+const MOST_DRAIN: f64 = 0.25;
+
+/// What decides how fast requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// A search for the highest value that holds the SLO.
+    Search(By),
+    /// A rate, a pace or the moments of a trace: throughput follows from these.
+    FixedRate,
+    /// The engine, with a limited number of requests under way.
+    ClosedLoop,
+    /// The engine, with all requests sent at once: most of the time to the first token is the wait in its queue.
+    Burst,
+}
+
+impl Load {
+    /// The load of a scenario.
+    pub fn of(scenario: &Scenario) -> Self {
+        let (arrival, workload) = (&scenario.arrival, &scenario.workload);
+        if let Some(search) = &scenario.search {
+            return Self::Search(search.by);
+        }
+        if arrival.pace.is_some() || !arrival.rate.is_infinite() || workload.is_replayed() {
+            return Self::FixedRate;
+        }
+        match arrival.concurrency {
+            Some(limit) if limit.get() < workload.prompts => Self::ClosedLoop,
+            _ => Self::Burst,
+        }
+    }
+}
+
+/// The metrics that gate a cell unless somebody chooses others, the one that ratios are of first.
+pub fn gates(scenario: &Scenario) -> Vec<Metric> {
+    let tpot = Metric::Time(Statistic::Median, Sample::Tpot);
+    match Load::of(scenario) {
+        Load::Search(by) => vec![Metric::Found(by)],
+        // Where the model ends its answers, engines answer at different lengths: tokens per second then say how much was written, not how fast.
+        Load::FixedRate if scenario.stop_at_eos => {
+            let goodput = scenario.slo.as_ref().map(|_| Metric::Goodput);
+            std::iter::once(tpot).chain(goodput).collect()
+        }
+        Load::ClosedLoop | Load::Burst if scenario.stop_at_eos => {
+            vec![Metric::Throughput(Flow::Requests), tpot]
+        }
+        Load::FixedRate => {
+            let latency = Metric::Time(Statistic::Median, Sample::E2e);
+            let goodput = scenario.slo.as_ref().map(|_| Metric::Goodput);
+            std::iter::once(latency).chain(goodput).collect()
+        }
+        Load::ClosedLoop if is_decided_by_drain(scenario) => vec![Metric::SteadyOutput],
+        Load::ClosedLoop | Load::Burst => vec![Metric::Throughput(Flow::Output)],
+    }
+}
+
+/// The metric that stands for one of the steady state where a side has no such state, as imported figures have none: of the whole run, on both
+/// sides.
+pub const fn of_full_run(metric: Metric) -> Metric {
+    match metric {
+        Metric::SteadyOutput => Metric::Throughput(Flow::Output),
+        other => other,
+    }
+}
+
+/// Whether a measurement has a metric that stands for it: a steady state that holds too few requests on each of its slots says less than the whole run.
+pub fn has(figures: &Figures, metric: Metric) -> bool {
+    let is_thin = || held_on_a_slot(figures).is_some_and(|held| held < LEAST_HELD);
+    metrics::figure(figures, metric).is_some() && (metric != Metric::SteadyOutput || !is_thin())
+}
+
+/// How many requests each slot answered in the steady state: its duration by the mean time of a request.
+fn held_on_a_slot(figures: &Figures) -> Option<f64> {
+    let steady = metrics::figure(figures, Metric::SteadyDuration)?;
+    let request = metrics::figure(figures, Metric::Time(Statistic::Mean, Sample::E2e))? / 1000.0;
+    (request > 0.0).then(|| steady / request)
+}
+
+/// Why the whole run, which stands for a steady state that is too short, gives no verdict either: the drain at its end decides it. `None` where it does
+/// not, and of all other metrics.
+pub fn drained<'a>(
+    scenario: &Scenario,
+    metric: Metric,
+    measurements: impl Iterator<Item = &'a Figures>,
+) -> Option<String> {
+    let stands_in = gates(scenario)
+        .into_iter()
+        .any(|gate| gate != metric && of_full_run(gate) == metric);
+    let of_one = |figures: &Figures| {
+        let held = held_on_a_slot(figures).filter(|held| *held < LEAST_HELD)?;
+        let steady = metrics::figure(figures, Metric::SteadyDuration)?;
+        let drain = 1.0 - steady / metrics::figure(figures, Metric::Duration)?;
+        (drain > MOST_DRAIN).then_some((drain, held))
+    };
+    let drains = measurements.filter_map(of_one).filter(|_| stands_in);
+    let (drain, held) = drains.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    Some(format!(
+        "{:.0} % of the run lies outside its steady state, which holds {held:.1} requests on each slot, so that ramp and drain decide; raise `prompts`",
+        100.0 * drain
+    ))
+}
+
+/// The metric that two cells are compared by where the candidate is gated by `metric`.
+pub fn of_pair(metric: Metric, one: &SideCell, two: &SideCell) -> Metric {
+    let name = metric.name();
+    let is_gated_by_all = one.gates.contains(&of_full_run(metric).name()) && !one.gates.contains(&name);
+    match is_gated_by_all || one.starts(&name).is_empty() || two.starts(&name).is_empty() {
+        true => of_full_run(metric),
+        false => metric,
+    }
+}
+
+fn is_decided_by_drain(scenario: &Scenario) -> bool {
+    let Some(limit) = scenario.arrival.concurrency else {
+        return false;
+    };
+    let (limit, prompts) = (u64::from(limit.get()), u64::from(scenario.workload.prompts));
+    (LEAST_ROUNDS * limit..ROUNDS * limit).contains(&prompts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::units::{RequestRate, Span};
+    use crate::config::arrival::{Arrival, Spacing};
+    use crate::config::scenario::{Limits, Slo};
+    use crate::config::search::Search;
+    use crate::config::workload::{Dataset, Profile, Workload};
+
+    fn scenario(prompts: u32, concurrency: Option<u32>) -> Scenario {
+        Scenario {
+            name: "s".to_owned(),
+            profile: Profile::Classic,
+            seed: 1,
+            workload: Workload {
+                prompts,
+                ..Workload::of(Dataset::Random)
+            },
+            arrival: Arrival {
+                rate: RequestRate::INFINITE,
+                pace: None,
+                spacing: Spacing::Poisson,
+                concurrency: concurrency.and_then(std::num::NonZeroU32::new),
+            },
+            limits: Limits::default(),
+            slo: None,
+            search: None,
+            body: serde_json::Map::new(),
+            stop_at_eos: false,
+            keep_text: false,
+            lora: None,
+        }
+    }
+
+    #[test]
+    fn a_steady_state_of_few_requests_stands_for_nothing_and_a_long_drain_for_less() {
+        let figures = |steady: f64, request_ms: f64| -> Figures {
+            [
+                (Metric::SteadyOutput, 312.0),
+                (Metric::SteadyDuration, steady),
+                (Metric::Duration, 1.0),
+                (Metric::Time(Statistic::Mean, Sample::E2e), request_ms),
+            ]
+            .map(|(metric, value)| (metric.name(), Some(value)))
+            .into()
+        };
+        let full = Metric::Throughput(Flow::Output);
+        let why = |figures: &Figures, prompts, metric| {
+            drained(&scenario(prompts, Some(10)), metric, std::iter::once(figures))
+        };
+        // One wave of four, and a run that ends as it was.
+        assert!(!has(&figures(0.2, 200.0), Metric::SteadyOutput));
+        assert!(has(&figures(0.98, 240.0), Metric::SteadyOutput));
+        assert!(has(&figures(0.2, 200.0), Metric::Duration));
+        let thin = figures(0.7, 350.0);
+        let told = why(&thin, 40, full).expect("its ends decide");
+        assert!(
+            told.starts_with("30 % of the run") && told.contains("2.0 requests"),
+            "{told}"
+        );
+        // Two waves without a drain, a steady state that holds enough, and loads whose whole run is what counts.
+        assert_eq!(why(&figures(0.95, 480.0), 20, full), None);
+        assert_eq!(why(&figures(0.7, 100.0), 70, full), None);
+        assert_eq!(why(&thin, 10, full), None);
+        assert_eq!(why(&thin, 100, full), None);
+        assert_eq!(why(&thin, 40, Metric::SteadyOutput), None);
+    }
+
+    #[test]
+    fn the_metric_fits_the_load() {
+        let output = Metric::Throughput(Flow::Output);
+        let latency = Metric::Time(Statistic::Median, Sample::E2e);
+        assert_eq!(gates(&scenario(1000, None)), [output]);
+        assert_eq!(gates(&scenario(1000, Some(100))), [output]);
+        assert_eq!(gates(&scenario(999, Some(100))), [Metric::SteadyOutput]);
+        // Hardly more requests than may be under way are a burst.
+        assert_eq!(gates(&scenario(199, Some(100))), [output]);
+        assert_eq!(Load::of(&scenario(100, Some(100))), Load::Burst);
+        let mut paced = scenario(1000, Some(200));
+        paced.arrival.rate = RequestRate::new(4.0).unwrap();
+        assert_eq!(gates(&paced), [latency]);
+        paced.slo = Some(Slo {
+            ttft: Some(Span::seconds(1)),
+            tpot: None,
+            e2e: None,
+        });
+        assert_eq!(gates(&paced), [latency, Metric::Goodput]);
+        let mut replayed = scenario(1000, None);
+        replayed.workload.trace_timestamps = true;
+        assert_eq!(gates(&replayed), [latency]);
+        let eos = |scenario: &Scenario| Scenario {
+            stop_at_eos: true,
+            ..scenario.clone()
+        };
+        let tpot = Metric::Time(Statistic::Median, Sample::Tpot);
+        assert_eq!(gates(&eos(&paced)), [tpot, Metric::Goodput]);
+        assert_eq!(
+            gates(&eos(&scenario(1000, None))),
+            [Metric::Throughput(Flow::Requests), tpot]
+        );
+        paced.search = Some(Search::by(By::Rate));
+        assert_eq!(gates(&paced), [Metric::Found(By::Rate)]);
+    }
+}

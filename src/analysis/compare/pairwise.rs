@@ -1,0 +1,396 @@
+//! Two sides, cell by cell: pairs, what differs, verdicts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::decision::{self, Answer, Estimate, Gap, KnownNoise, Question, Sample};
+use super::environment_diff::{self, Difference, Kind};
+use super::gates;
+use super::power::{self, Components};
+use super::reliability::{self, Failure};
+use super::verdict::{self, Verdict};
+use super::{from_run, question, stored};
+use crate::analysis::metrics::{Metric, Statistics};
+use crate::base::ids::CellKey;
+use crate::config::select::AxisValues;
+use crate::results::record::cell_stats::{Cause, Noise, Side, SideCell};
+
+/// What a comparison is told besides the two sides.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// The practical bound: the smallest change that counts, as a share.
+    pub bound: f64,
+    /// What this machine's figures vary by though nothing changes, where it was measured.
+    pub noise: Option<&'a Noise>,
+    /// Whether verdicts are given though the environment changed.
+    pub across: bool,
+}
+
+/// Two sides held against each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// What differs besides figures; without cells: of the whole sides.
+    pub differences: Vec<(Difference, Vec<CellKey>)>,
+    /// Every gating figure of every pair, in the order of the baseline's cells.
+    pub rows: Vec<Row>,
+    /// Cells of one side that the other lacks.
+    pub unpaired: Vec<Unpaired>,
+    /// What failed of the candidate and not of the baseline, or more often.
+    pub failures: Vec<Failure>,
+    /// The practical bound that verdicts were given against, as a share.
+    pub bound: f64,
+}
+
+/// A cell of one side that the other lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpaired {
+    /// The cell.
+    pub cell: CellKey,
+    /// The side that has it.
+    pub side: &'static str,
+    /// How many figures gate it.
+    pub gates: usize,
+}
+
+/// Something that starts of one side are suspect of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspicion {
+    /// The side.
+    pub side: &'static str,
+    /// Its starts that show it.
+    pub starts: BTreeSet<u32>,
+    /// The code, and in brackets what was measured.
+    pub reason: String,
+}
+
+impl Suspicion {
+    /// The code alone.
+    pub fn code(&self) -> &str {
+        self.reason.split(' ').next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Suspicion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let starts: Vec<String> = self.starts.iter().map(u32::to_string).collect();
+        write!(f, "{}, start {}: {}", self.side, starts.join(", "), self.reason)
+    }
+}
+
+/// One gating figure of one pair.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The candidate's cell.
+    pub cell: CellKey,
+    /// The figure.
+    pub metric: Metric,
+    /// The baseline's starts and the candidate's.
+    pub samples: [Sample; 2],
+    /// Whether the figure is zero on every start of that side: a goodput that no request met.
+    pub is_zero: [bool; 2],
+    /// Of a percentile: where the requests of one start alone let it lie with 95 % confidence, on the baseline's side and on the
+    /// candidate's; the median of both bounds over the starts.
+    pub known: [Option<[f64; 2]>; 2],
+    /// The candidate's spread as variances of logarithms.
+    pub spread: Components,
+    /// The noise of this figure on this host, where it was measured.
+    pub noise: Option<KnownNoise>,
+    /// What is said.
+    pub answer: Answer,
+    /// Why nothing of a side counts, where it was measured and nothing does.
+    pub refused: Option<Cause>,
+    /// Measurements of either side that were left out.
+    pub left_out: Vec<String>,
+    /// Measurements of either side that count and are suspect in this figure.
+    pub suspect: Vec<Suspicion>,
+    /// Whether the baseline's side and the candidate's are servers that somebody else started: what is said is said of these, and of no
+    /// other start.
+    pub attached: [bool; 2],
+}
+
+impl Row {
+    /// The reason, as a sentence for people.
+    pub fn reason(&self) -> String {
+        let reason = self.answer.reason_of(self.change_of_zero());
+        let of_whom = match self.attached {
+            _ if self.verdict().is_none() => return reason,
+            [false, false] => return reason,
+            [true, true] => "these two running servers",
+            [true, false] => "the running server of the baseline",
+            [false, true] => "the running server of the candidate",
+        };
+        format!("{reason}; for {of_whom} only, whose measurements are repeats")
+    }
+
+    /// The change of a figure that is zero on one side, of which the estimate only tells what half a request would be.
+    pub const fn change_of_zero(&self) -> Option<&'static str> {
+        match self.is_zero {
+            [false, true] => Some("to zero"),
+            [true, false] => Some("from zero"),
+            [false, false] | [true, true] => None,
+        }
+    }
+
+    /// The estimate, where there is one of more than zeros.
+    pub fn estimate(&self) -> Option<Estimate> {
+        self.answer.estimate.filter(|_| self.is_zero != [true, true])
+    }
+
+    /// The value of the baseline (0) or of the candidate (1).
+    pub fn value(&self, side: usize) -> Option<f64> {
+        self.samples[side]
+            .value()
+            .map(|value| if self.is_zero[side] { 0.0 } else { value })
+    }
+
+    /// The verdict, where there is one.
+    pub const fn verdict(&self) -> Option<Verdict> {
+        self.answer.verdict()
+    }
+
+    /// The word for people.
+    pub fn word(&self) -> &'static str {
+        self.refused.map_or_else(|| self.answer.word(), Cause::name)
+    }
+}
+
+impl Comparison {
+    /// How many rows have that verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.rows
+            .iter()
+            .filter(|row| row.verdict() == Some(verdict))
+            .count()
+    }
+
+    /// How many figures were to be judged, those of cells included that the candidate lacks.
+    pub fn figures(&self) -> usize {
+        self.rows.len() + self.lost().map(|lost| lost.gates).sum::<usize>()
+    }
+
+    /// How many figures have a verdict.
+    pub fn judged(&self) -> usize {
+        self.rows.iter().filter(|row| row.verdict().is_some()).count()
+    }
+
+    /// Whether a failure is a regression.
+    pub fn is_less_reliable(&self) -> bool {
+        self.failures.iter().any(|failure| failure.is_regression)
+    }
+
+    /// The cells that the candidate lacks.
+    pub fn lost(&self) -> impl Iterator<Item = &Unpaired> {
+        self.unpaired.iter().filter(|unpaired| unpaired.side == BASELINE)
+    }
+}
+
+const BASELINE: &str = "baseline";
+const CANDIDATE: &str = "candidate";
+
+/// The cells of two sides that belong together, by the candidate's key: those of one key, and where a key has no partner, those that differ in
+/// the version alone.
+pub fn pairs<'a>(first: &'a Side, second: &'a Side) -> Pairs<'a> {
+    let same = |key: &CellKey| second.cells.get_key_value(key);
+    let loose = |axes: &AxisValues| -> AxisValues {
+        axes.iter()
+            .filter(|(name, _)| *name != "version")
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    };
+    let mut partners: BTreeMap<AxisValues, Vec<(&CellKey, &SideCell)>> = BTreeMap::new();
+    for (key, cell) in second
+        .cells
+        .iter()
+        .filter(|(key, _)| !first.cells.contains_key(key))
+    {
+        partners.entry(loose(&cell.axes)).or_default().push((key, cell));
+    }
+    let is_alone = |axes: &AxisValues| {
+        let rivals = first
+            .cells
+            .iter()
+            .filter(|(key, cell)| !second.cells.contains_key(key) && loose(&cell.axes) == *axes);
+        rivals.count() == 1
+    };
+    first
+        .cells
+        .iter()
+        .filter_map(|(key, cell)| {
+            if let Some((key, partner)) = same(key) {
+                return Some((key, cell, partner));
+            }
+            let axes = loose(&cell.axes);
+            match partners.get(&axes)?.as_slice() {
+                [(key, partner)] if is_alone(&axes) => Some((*key, cell, *partner)),
+                _ => None,
+            }
+        })
+        .collect()
+}
+
+/// The two sides held against each other: the first is the baseline.
+pub fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
+    let ask: Ask<'_> = &|_, [one, two], metric, noise| question::of_cells(one, two, metric, noise);
+    compare_pairs(first, second, pairs(first, second), terms, ask)
+}
+
+/// The question about a metric of the pair with the candidate's key.
+pub type Ask<'a> = &'a dyn Fn(&CellKey, [&SideCell; 2], Metric, Option<KnownNoise>) -> Question;
+
+/// The cells of two sides that belong together, by the candidate's key.
+pub type Pairs<'a> = Vec<(&'a CellKey, &'a SideCell, &'a SideCell)>;
+
+/// These pairs of the two sides held against each other, by the questions that `ask` asks.
+pub fn compare_pairs(
+    first: &Side,
+    second: &Side,
+    pairs: Pairs<'_>,
+    terms: &Terms<'_>,
+    ask: Ask<'_>,
+) -> Comparison {
+    let of_sides = environment_diff::of_sides(first, second);
+    let of_pairs: Vec<(&CellKey, Vec<Difference>)> = pairs
+        .iter()
+        .map(|(key, one, two)| {
+            // Of a side that was not measured nothing is known that could differ.
+            let is_missing = one.is_missing() || two.is_missing();
+            let own = (!is_missing).then(|| environment_diff::of_cells(one, two));
+            (*key, own.unwrap_or_default())
+        })
+        .collect();
+    let mut asked = Vec::new();
+    for ((key, one, two), (_, own)) in pairs.iter().zip(&of_pairs) {
+        let differing: Vec<&Difference> = of_sides.iter().chain(own).collect();
+        let forbidden = forbidden(&differing, terms.across);
+        for metric in two.gates.iter().filter_map(|name| Metric::of_name(name)) {
+            let metric = gates::of_pair(metric, one, two);
+            let noise = terms
+                .noise
+                .and_then(|noise| stored::known(noise, key, &metric.name()));
+            let question = ask(key, [one, two], metric, noise);
+            let unknown = || environment_diff::unknown(one, two);
+            let gap = question
+                .gap
+                .or_else(|| forbidden.clone().or_else(unknown).map(Gap::NotComparable));
+            asked.push((*key, *one, *two, metric, Question { gap, ..question }));
+        }
+    }
+    let questions: Vec<Question> = asked.iter().map(|(.., question)| question.clone()).collect();
+    let terms_of_family = decision::Terms {
+        bound: terms.bound,
+        family: 0,
+    };
+    let answers = decision::decide(&questions, &terms_of_family);
+    let rows = asked.into_iter().zip(answers);
+    let rows = rows
+        .map(|((key, one, two, metric, question), answer)| row(key, [one, two], metric, question, answer));
+    let paired = |key: &CellKey| pairs.iter().any(|(second, ..)| *second == key);
+    let has_partner = |cell: &SideCell| pairs.iter().any(|(_, first, _)| std::ptr::eq(*first, cell));
+    let unpaired = |(key, cell): (&CellKey, &SideCell), side| Unpaired {
+        cell: key.clone(),
+        side,
+        gates: cell.gates.len(),
+    };
+    let lost = first.cells.iter().filter(|(_, cell)| !has_partner(cell));
+    let new = second.cells.iter().filter(|(key, _)| !paired(key));
+    Comparison {
+        rows: rows.collect(),
+        failures: reliability::failures(&pairs),
+        unpaired: lost
+            .map(|lost| unpaired(lost, BASELINE))
+            .chain(new.map(|new| unpaired(new, CANDIDATE)))
+            .collect(),
+        bound: terms.bound,
+        differences: of_sides
+            .iter()
+            .map(|difference| (difference.clone(), Vec::new()))
+            .chain(
+                environment_diff::gathered(of_pairs)
+                    .into_iter()
+                    .map(|(difference, cells)| (difference, cells.into_iter().cloned().collect())),
+            )
+            .collect(),
+    }
+}
+
+/// What keeps a difference of figures from being the engine's doing.
+pub fn forbidden(differences: &[&Difference], across: bool) -> Option<String> {
+    let told: Vec<String> = differences
+        .iter()
+        .filter(|difference| difference.kind.forbids() && !(across && difference.kind == Kind::Environment))
+        .map(|difference| difference.told())
+        .collect();
+    (!told.is_empty()).then(|| format!("more than the engine differs: {}", told.join("; ")))
+}
+
+fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question, answer: Answer) -> Row {
+    let name = metric.name();
+    let [one, two] = cells;
+    let repeats = two.figures.get(&name).map_or(&[][..], Vec::as_slice);
+    let logs: Vec<Vec<f64>> = repeats
+        .iter()
+        .filter_map(|repeats| verdict::logs(repeats))
+        .collect();
+    Row {
+        cell: key.clone(),
+        metric,
+        known: cells.map(|cell| known(cell, &name)),
+        spread: power::components(&logs),
+        noise: question.noise,
+        samples: [question.baseline, question.candidate],
+        is_zero: cells.map(|cell| {
+            let starts = cell.starts(&name);
+            !starts.is_empty() && starts.iter().all(|value| *value == 0.0)
+        }),
+        answer,
+        refused: cells
+            .iter()
+            .filter_map(|cell| cell.refused())
+            .map(|(cause, _)| cause)
+            .find(|cause| *cause != Cause::NotMeasured),
+        attached: [one.attached, two.attached],
+        left_out: left_out(BASELINE, one).chain(left_out(CANDIDATE, two)).collect(),
+        suspect: [suspect(BASELINE, one, metric), suspect(CANDIDATE, two, metric)].concat(),
+    }
+}
+
+/// The median of both bounds of a percentile over the measurements of a cell.
+fn known(cell: &SideCell, figure: &str) -> Option<[f64; 2]> {
+    let all = cell.intervals.get(figure)?;
+    let middle = |at: usize| {
+        let bounds: Vec<f64> = all.iter().map(|between| between[at]).collect();
+        Statistics::of(&bounds).map(|statistics| statistics.median)
+    };
+    Some([middle(0)?, middle(1)?])
+}
+
+fn left_out<'a>(side: &'a str, cell: &'a SideCell) -> impl Iterator<Item = String> + 'a {
+    cell.excluded.iter().map(move |excluded| {
+        format!(
+            "{side}, start {}, repeat {}: {}: {}",
+            excluded.start,
+            excluded.repeat,
+            excluded.cause.name(),
+            excluded.reason
+        )
+    })
+}
+
+/// What makes the starts of a figure suspect, each thing once with the starts that show it.
+pub(super) fn suspect(side: &'static str, cell: &SideCell, metric: Metric) -> Vec<Suspicion> {
+    let mut starts: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    let family = from_run::family(metric);
+    let concerned = cell
+        .suspect
+        .iter()
+        .filter(|doubt| doubt.only.is_empty() || doubt.only.iter().any(|only| family == Some(*only)));
+    for doubt in concerned {
+        starts.entry(&doubt.reason).or_default().insert(doubt.start);
+    }
+    let suspicion = |(reason, starts): (&str, BTreeSet<u32>)| Suspicion {
+        side,
+        starts,
+        reason: reason.to_owned(),
+    };
+    starts.into_iter().map(suspicion).collect()
+}

@@ -1,0 +1,68 @@
+//! Whether a percentile rests on requests enough to vote.
+
+use crate::analysis::metrics::Metric;
+
+/// How many observations there must be beyond a percentile before it may vote.
+pub const BEYOND: f64 = 10.0;
+
+/// How many of so many requests lie beyond a percentile; `None` of what is none.
+pub fn beyond(metric: Metric, requests: f64) -> Option<f64> {
+    let Metric::Time(statistic, _) = metric else {
+        return None;
+    };
+    Some(requests * (1.0 - statistic.share()?) + 1e-9)
+}
+
+/// How far, as a factor, requests alone may let a percentile lie from itself before it stands at a jump of their distribution.
+const JUMP: f64 = 1.5;
+
+/// Whether a percentile stands at a jump: requests of one measurement alone let it lie far from where it lies, such as a median where two of five
+/// requests take several times as long. It then says next to nothing of these. `bounds` are those of each measurement.
+pub fn is_at_jump(value: f64, bounds: &[[f64; 2]]) -> bool {
+    let is_far = |[low, high]: &&[f64; 2]| *high > JUMP * value || *low * JUMP < value;
+    2 * bounds.iter().filter(is_far).count() > bounds.len()
+}
+
+/// Why a percentile of that many requests may not vote; `None` if it may.
+///
+/// Source: the binomial spread of what lies beyond: below ten it is a third of itself or more.
+pub fn too_few(metric: Metric, requests: u32) -> Option<String> {
+    let Metric::Time(statistic, _) = metric else {
+        return None;
+    };
+    let share = statistic.share()?;
+    let beyond = beyond(metric, f64::from(requests))?;
+    (beyond < BEYOND).then(|| {
+        format!(
+            "{} of {requests} requests rests on {beyond:.0} of them; {:.0} requests are needed",
+            metric.label(),
+            (BEYOND / (1.0 - share) - 1e-9).ceil()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::metrics::{Sample, Statistic};
+
+    #[test]
+    fn a_percentile_whose_requests_let_it_lie_far_away_stands_at_a_jump() {
+        assert!(is_at_jump(257.0, &[[256.0, 1256.0]; 5]));
+        assert!(is_at_jump(257.0, &[[100.0, 260.0]; 5]));
+        assert!(!is_at_jump(257.0, &[[230.0, 290.0]; 5]));
+        assert!(!is_at_jump(257.0, &[[256.0, 1256.0], [256.0, 258.0]]));
+        assert!(!is_at_jump(257.0, &[]));
+    }
+
+    #[test]
+    fn a_p99_needs_a_thousand_requests() {
+        let p99 = Metric::Time(Statistic::P99, Sample::Ttft);
+        assert_eq!(
+            too_few(p99, 500).unwrap(),
+            "p99 TTFT of 500 requests rests on 5 of them; 1000 requests are needed"
+        );
+        assert_eq!(too_few(p99, 1000), None);
+        assert_eq!(too_few(Metric::Time(Statistic::Mean, Sample::Ttft), 3), None);
+    }
+}

@@ -1,0 +1,300 @@
+//! Settings of an engine that its figures depend on, as values that can be compared: what its command, environment and image say, or what an
+//! attached server reports of itself.
+
+use serde_json::Value;
+
+use crate::analysis::validity::family_of_precision;
+use crate::config::template::Text;
+use crate::plan::{Launch, Place};
+use crate::results::record::cell::{EngineFacts, Summary};
+use crate::results::record::cell_stats::Facts;
+
+/// What engines call the same setting: a name for people, and the flags of all engines.
+const SETTINGS: [(&str, &[&str]); 8] = [
+    (
+        "context length",
+        &[
+            "--max-model-len",
+            "--context-length",
+            "--session-len",
+            "--ctx-size",
+            "--max_seq_len",
+        ],
+    ),
+    (
+        "KV-cache dtype",
+        &[
+            "--kv-cache-dtype",
+            "--quant-policy",
+            "--cache-type-k",
+            "--kv_cache_dtype",
+        ],
+    ),
+    (
+        "requests in a batch",
+        &[
+            "--max-num-seqs",
+            "--max-running-requests",
+            "--max-batch-size",
+            "--parallel",
+            "--max_batch_size",
+        ],
+    ),
+    (
+        "tokens in a batch",
+        &[
+            "--max-num-batched-tokens",
+            "--chunked-prefill-size",
+            "--max-prefill-tokens",
+            "--max-prefill-token-num",
+            "--max_num_tokens",
+        ],
+    ),
+    (
+        "speculative decoding",
+        &[
+            "--speculative-config",
+            "--speculative-algorithm",
+            "--speculative-algo",
+            "--speculative-model",
+            "--speculative-draft-model-path",
+            "--model-draft",
+        ],
+    ),
+    (
+        "sampling defaults",
+        &[
+            "--generation-config",
+            "--override-generation-config",
+            "--sampling-defaults",
+        ],
+    ),
+    (
+        "quantization",
+        &[
+            "--quantization",
+            "--model-format",
+            "--load-format",
+            "--dtype",
+            "--torchao-config",
+        ],
+    ),
+    (
+        "sparse attention",
+        &[
+            "--enable-sparse-attention",
+            "--double-sparsity-token-num",
+            "--sparse-attention",
+        ],
+    ),
+];
+
+/// Settings of which every value but the usual one changes what the model answers, or may.
+const NOT_LOSSLESS: [&str; 4] = [
+    "KV-cache dtype",
+    "quantization",
+    "sampling defaults",
+    "sparse attention",
+];
+
+/// The same settings as servers report them: a name for people, and the keys of live configurations and lists of models.
+const REPORTED: [(&str, &[&str]); 9] = [
+    ("attention backend", &["attention_backend"]),
+    ("checkpoint", &["root", "model_path"]),
+    ("context length", &["context_length", "max_model_len"]),
+    ("dtype", &["dtype"]),
+    ("KV-cache dtype", &["kv_cache_dtype"]),
+    ("quantization", &["quantization"]),
+    ("requests in a batch", &["max_running_requests", "total_slots"]),
+    ("speculative decoding", &["speculative_algorithm"]),
+    ("tokens in a batch", &["chunked_prefill_size"]),
+];
+
+/// Where a setting is not given.
+pub const USUAL: &str = "not set";
+
+/// The settings of an engine: what it was started with, or what it reports where somebody else started it.
+pub fn of(launch: &Launch, summaries: &[&Summary]) -> Facts {
+    let mut facts = settings(launch);
+    facts.extend(reported(launch, summaries));
+    facts
+}
+
+/// Every argument, variable, image and checkpoint of a launch, by name. An argument that several engines have under different names has the
+/// common one. Of a server that somebody else started, and of an import, nothing is known.
+fn settings(launch: &Launch) -> Facts {
+    let mut facts = Facts::new();
+    let (command, env): (&[Text], &[(String, Text)]) = match &launch.place {
+        Place::Container(container) => {
+            facts.insert("image name".to_owned(), container.image.clone());
+            (&container.command, &container.env)
+        }
+        Place::Process(process) => (&process.command, &process.env),
+        Place::Attach(_) | Place::Imported(_) => return facts,
+    };
+    facts.insert("checkpoint".to_owned(), launch.checkpoint.clone());
+    let mut flag: Option<String> = None;
+    for word in command.iter().map(Text::as_str) {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) if is_flag(name) => (name, Some(value)),
+            _ => (word, None),
+        };
+        if is_flag(name) {
+            let name = named(name);
+            add(&mut facts, &name, value);
+            flag = value.is_none().then_some(name);
+        } else if let Some(flag) = &flag {
+            add(&mut facts, flag, Some(word));
+        }
+    }
+    for (name, value) in env {
+        facts.insert(format!("variable {name}"), value.to_string());
+    }
+    facts
+}
+
+/// The settings that an attached server reports; empty for engines that were started here, whose settings are known.
+fn reported(launch: &Launch, summaries: &[&Summary]) -> Facts {
+    if !launch.is_attached() {
+        return Facts::new();
+    }
+    let value = |keys: &[&str]| keys.iter().find_map(|key| reported_value(summaries, key));
+    REPORTED
+        .iter()
+        .filter_map(|(name, keys)| Some(((*name).to_owned(), value(keys)?)))
+        .collect()
+}
+
+/// The precision of the weights that a server reports: its quantization, else what the name of its checkpoint says.
+pub fn reported_precision(summaries: &[&Summary]) -> Option<String> {
+    let known = |name: &str| family_of_precision(name).map(str::to_owned);
+    if let Some(quantization) = reported_value(summaries, "quantization") {
+        return known(&quantization).or(Some(quantization));
+    }
+    let checkpoint = reported_value(summaries, "root").or_else(|| reported_value(summaries, "model_path"))?;
+    known(checkpoint.trim_end_matches('/').rsplit('/').next()?)
+}
+
+/// The number of GPUs that each copy of the model is spread over, as a server reports it.
+pub fn reported_parallel(summaries: &[&Summary]) -> Option<String> {
+    let tp = reported_value(summaries, "tp_size")?;
+    let pp = reported_value(summaries, "pp_size").unwrap_or_else(|| "1".to_owned());
+    Some(format!("tp {tp} pp {pp}"))
+}
+
+/// One value of the live configuration, or of what the list of models says of the model.
+fn reported_value(summaries: &[&Summary], key: &str) -> Option<String> {
+    let of = |facts: &EngineFacts| match facts.info.as_ref().and_then(|info| info.get(key)) {
+        Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
+        Some(Value::Number(number)) => Some(number.to_string()),
+        _ => facts.served.get(key).cloned(),
+    };
+    summaries.iter().find_map(|summary| of(&summary.engine))
+}
+
+/// What two launches are told to differ in: `ours` against `theirs`. Launches of one recipe differ in all that they are given; those of different
+/// engines only in what both call the same.
+pub fn differing(ours: &Facts, theirs: &Facts, is_one_recipe: bool) -> Vec<String> {
+    if ours.is_empty() || theirs.is_empty() {
+        return Vec::new();
+    }
+    let is_common = |name: &str| SETTINGS.iter().any(|(known, _)| *known == name);
+    pairs(ours, theirs)
+        .into_iter()
+        .filter(|(name, ..)| is_one_recipe || is_common(name))
+        .map(|(name, ours, theirs)| format!("{}{name} {ours} against {theirs}", warned(name)))
+        .collect()
+}
+
+/// The settings in which two sides differ, with both values.
+pub fn pairs<'a>(ours: &'a Facts, theirs: &'a Facts) -> Vec<(&'a str, &'a str, &'a str)> {
+    let names: std::collections::BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
+    let value = |facts: &'a Facts, name: &String| facts.get(name).map_or(USUAL, String::as_str);
+    names
+        .into_iter()
+        .map(|name| (name.as_str(), value(ours, name), value(theirs, name)))
+        .filter(|(_, ours, theirs)| ours != theirs)
+        .collect()
+}
+
+/// The mark of a setting that is not lossless.
+pub fn warned(name: &str) -> &'static str {
+    match NOT_LOSSLESS.contains(&name) {
+        true => "not lossless: ",
+        false => "",
+    }
+}
+
+/// Whether a setting may change what the model answers.
+pub fn is_lossless(name: &str) -> bool {
+    !NOT_LOSSLESS.contains(&name)
+}
+
+fn is_flag(word: &str) -> bool {
+    let letters = word.trim_start_matches('-');
+    letters.len() < word.len() && letters.starts_with(|letter: char| letter.is_ascii_alphabetic())
+}
+
+fn named(flag: &str) -> String {
+    let known = SETTINGS.iter().find(|(_, flags)| flags.contains(&flag));
+    known.map_or(flag, |(name, _)| *name).to_owned()
+}
+
+/// Adds a value of a flag; one without a value is on.
+fn add(facts: &mut Facts, name: &str, value: Option<&str>) {
+    let told = facts.entry(name.to_owned()).or_default();
+    match value {
+        None if told.is_empty() => "on".clone_into(told),
+        None => {}
+        Some(value) if told.is_empty() || told == "on" => value.clone_into(told),
+        Some(value) => {
+            told.push(' ');
+            told.push_str(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(told: &[(&str, &str)]) -> Facts {
+        told.iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn flags_become_settings_with_their_values() {
+        let mut told = Facts::new();
+        for (name, value) in [
+            ("--enable-x", None),
+            ("--cuda-graph-bs", None),
+            ("--cuda-graph-bs", Some("1")),
+            ("--cuda-graph-bs", Some("2")),
+        ] {
+            add(&mut told, name, value);
+        }
+        assert_eq!(told, facts(&[("--enable-x", "on"), ("--cuda-graph-bs", "1 2")]));
+        assert_eq!(named("--session-len"), named("--max-model-len"));
+        assert!(is_flag("-tp") && !is_flag("-1") && !is_flag("0.9") && !is_flag("--"));
+    }
+
+    #[test]
+    fn engines_differ_in_what_both_call_the_same_and_builds_of_one_in_everything() {
+        let ours = facts(&[
+            ("context length", "4096"),
+            ("--tpot", "10"),
+            ("KV-cache dtype", "fp8"),
+        ]);
+        let theirs = facts(&[("--tpot", "11"), ("context length", "8192")]);
+        let common = [
+            "not lossless: KV-cache dtype fp8 against not set",
+            "context length 4096 against 8192",
+        ];
+        assert_eq!(differing(&ours, &theirs, false), common);
+        let all = differing(&ours, &theirs, true);
+        assert_eq!(all, ["--tpot 10 against 11", common[0], common[1]]);
+        assert_eq!(differing(&ours, &Facts::new(), true), Vec::<String>::new());
+    }
+}

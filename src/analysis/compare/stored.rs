@@ -1,0 +1,173 @@
+//! The noise that is stored of a host, looked up for one figure of one cell.
+
+use super::decision::KnownNoise;
+use crate::base::ids::CellKey;
+use crate::base::text::counted;
+use crate::config::select::{self, AxisValues};
+use crate::results::record::cell_stats::{Noise, Varies};
+
+/// Axes that a cell shares with another one whose noise is taken for its own.
+const LOAD: [&str; 2] = ["model", "scenario"];
+/// The most that starts can differ by, as a standard deviation of logarithms: a factor of 150.
+const MOST_SHARE: f64 = 5.0;
+
+/// What is known of the noise of a figure of a cell: as it was measured of this cell in whatever version; else of other cells of the same
+/// model and scenario; else of all cells of this host.
+pub fn known(noise: &Noise, cell: &CellKey, figure: &str) -> Option<KnownNoise> {
+    let axes = select::values(cell.as_str());
+    let without_version = |axes: &AxisValues| -> AxisValues {
+        let others = axes.iter().filter(|(name, _)| *name != "version");
+        others
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    };
+    let has_same_load = |other: &AxisValues| {
+        LOAD.iter()
+            .all(|axis| axes.contains_key(*axis) && axes.get(*axis) == other.get(*axis))
+    };
+    let stored = |is_asked: &dyn Fn(&AxisValues) -> bool| {
+        let cells = noise.cells.iter();
+        let asked = cells.filter(|(key, _)| is_asked(&select::values(key.as_str())));
+        pooled(asked.filter_map(|(_, figures)| figures.get(figure)))
+    };
+    let exact = noise.cells.get(cell).and_then(|figures| figures.get(figure));
+    exact
+        .and_then(|varies| pooled([varies].into_iter()))
+        .or_else(|| stored(&|other| without_version(other) == without_version(&axes)))
+        .or_else(|| stored(&has_same_load))
+        .or_else(|| stored(&|_| true))
+}
+
+/// The noise of several cells as that of one: their mean variance, known no better than that of one of them, since cells differ.
+fn pooled<'a>(all: impl Iterator<Item = &'a Varies>) -> Option<KnownNoise> {
+    let (mut squares, mut sum, mut cells) = (0.0, 0.0, 0.0);
+    for known in all.filter_map(bound) {
+        squares += known.sigma.powi(2) * known.df;
+        sum += known.df;
+        cells += 1.0;
+    }
+    (cells > 0.0).then(|| KnownNoise {
+        sigma: (squares / sum).sqrt(),
+        df: sum / cells,
+    })
+}
+
+/// The upper confidence bound of the noise of one cell: as it is stored, or by the starts that a file of before knows. `None` of figures that no
+/// measurement gives.
+pub fn bound(varies: &Varies) -> Option<KnownNoise> {
+    let df = degrees(varies);
+    let is_known = df > 0.0;
+    (is_known && doubt(varies).is_none()).then(|| match varies.bound_share {
+        Some(sigma) => KnownNoise { sigma, df },
+        None => KnownNoise::measured(varies.start_share, df),
+    })
+}
+
+/// The stored figures that no measurement gives and that are not used, in words.
+pub fn doubts(noise: &Noise) -> Vec<String> {
+    let cells = noise.cells.iter();
+    let figures =
+        cells.flat_map(|(key, figures)| figures.iter().map(move |(figure, varies)| (key, figure, varies)));
+    figures
+        .filter_map(|(key, figure, varies)| {
+            let why = doubt(varies)?;
+            Some(format!(
+                "stored noise of `{figure}` of `{key}` is not used: {why}; measure it again (`matrix noise`)"
+            ))
+        })
+        .collect()
+}
+
+fn degrees(varies: &Varies) -> f64 {
+    varies.df.unwrap_or_else(|| f64::from(varies.starts) - 1.0)
+}
+
+/// Why stored noise cannot come of a measurement.
+fn doubt(varies: &Varies) -> Option<String> {
+    let (df, starts) = (degrees(varies), varies.starts);
+    if df.is_nan() || df >= f64::from(starts.max(1)) {
+        return Some(format!(
+            "{df} degrees of freedom of {}",
+            counted(starts as usize, "start", "starts")
+        ));
+    }
+    let shares = [Some(varies.start_share), varies.bound_share];
+    let is_share = |share: &f64| (0.0..=MOST_SHARE).contains(share);
+    let wrong = shares.into_iter().flatten().find(|share| !is_share(share))?;
+    Some(format!("{wrong} is no standard deviation of starts"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const FIGURE: &str = "output_throughput_tok_s";
+
+    fn noise(cells: &[(&str, f64)]) -> Noise {
+        let varies = |share: f64| Varies {
+            at: String::new(),
+            starts: 10,
+            per_start: 1,
+            start_share: share,
+            bound_share: None,
+            df: None,
+            between_share: share,
+            within_share: None,
+            difference_share: 0.0,
+        };
+        let cell = |(key, share): &(&str, f64)| {
+            let figures = BTreeMap::from([(FIGURE.to_owned(), varies(*share))]);
+            (CellKey::new(*key), figures)
+        };
+        Noise {
+            machine: BTreeMap::new(),
+            cells: cells.iter().map(cell).collect(),
+        }
+    }
+
+    #[test]
+    fn noise_is_that_of_the_cell_else_of_another_version_else_of_the_load_else_of_the_host() {
+        let noise = noise(&[
+            ("engine=x,version=1,model=a,scenario=s", 0.01),
+            ("engine=y,version=1,model=a,scenario=s", 0.03),
+            ("engine=y,version=1,model=b,scenario=s", 0.05),
+        ]);
+        let sigma = |key: &str| {
+            let known = known(&noise, &CellKey::new(key), FIGURE).unwrap();
+            assert_eq!(known.df, 9.0);
+            known.sigma / KnownNoise::measured(1.0, 9.0).sigma
+        };
+        let close =
+            |key: &str, share: f64| assert!((sigma(key) - share).abs() < 1e-9, "{key}: {}", sigma(key));
+        close("engine=x,version=1,model=a,scenario=s", 0.01);
+        close("engine=x,version=2,model=a,scenario=s", 0.01);
+        close("engine=z,version=2,model=a,scenario=s", (0.0005f64).sqrt());
+        close(
+            "engine=z,model=c,scenario=s",
+            ((0.0001 + 0.0009 + 0.0025) / 3.0_f64).sqrt(),
+        );
+        assert_eq!(known(&noise, &CellKey::new("engine=x"), "median_e2e_ms"), None);
+    }
+
+    #[test]
+    fn noise_that_no_measurement_gives_is_not_used() {
+        let key = CellKey::new("engine=x,model=a,scenario=s");
+        let with = |edit: &dyn Fn(&mut Varies)| {
+            let mut noise = noise(&[(key.as_str(), 0.01)]);
+            edit(noise.cells.get_mut(&key).unwrap().get_mut(FIGURE).unwrap());
+            (known(&noise, &key, FIGURE), doubts(&noise))
+        };
+        assert!(matches!(with(&|_| ()), (Some(_), doubts) if doubts.is_empty()));
+        for edit in [
+            &(|varies: &mut Varies| varies.df = Some(1e9)) as &dyn Fn(&mut Varies),
+            &|varies| varies.df = Some(10.0),
+            &|varies| varies.bound_share = Some(1e200),
+            &|varies| varies.start_share = -0.01,
+        ] {
+            let (known, doubts) = with(edit);
+            assert_eq!((known, doubts.len()), (None, 1), "{doubts:?}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What bench_serving would have kept of each request: its reading of a stream, faults included.
+//!
+//! Some of what it sees is not in a record: events that repeat the whole text without a new token (`classic` counts a gap
+//! for each on the native protocol), and the length of a line (`classic` fails at 128 KiB).
+
+use crate::config::workload::Profile;
+use crate::plan::Protocol;
+use crate::results::record::request::{Chunk, ChunkKind, Class, Oddity, Request, is_failed_end};
+
+/// A request that bench_serving takes for a success. Times in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Answer<'r> {
+    /// When it began, after the start of the measurement.
+    pub(super) start: f64,
+    /// To the first event with output; 0 if there was none.
+    pub(super) ttft: f64,
+    /// To the last line that was not empty.
+    pub(super) latency: f64,
+    /// Between tokens or events.
+    pub(super) itl: Gaps<'r>,
+    /// Tokens of the text before each of these, counted by itself; `None` where nobody counted.
+    pub(super) itl_tokens: Option<GapTokens<'r>>,
+    /// Output tokens, as it believes them to be.
+    pub(super) output: u32,
+    /// Prompt tokens of the data set.
+    pub(super) prompt: u32,
+    /// Those of them that stand for pictures.
+    pub(super) vision: u32,
+    /// Output tokens counted again from the text.
+    pub(super) counted: Option<u32>,
+}
+
+impl Answer<'_> {
+    /// Time per output token after the first; `None` below two tokens.
+    ///
+    /// Source: spec/bench-serving.md 7.2.
+    pub(super) fn tpot(&self) -> Option<f64> {
+        (self.output > 1).then(|| (self.latency - self.ttft) / f64::from(self.output - 1))
+    }
+}
+
+/// Gaps between tokens or events, in seconds, which are read anew each time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Gaps<'r> {
+    /// Between the events that a profile reads.
+    OfEvents(&'r Request, Profile),
+    /// Of the native protocol, by the tokens of each event.
+    OfTokens(&'r Request, Profile),
+    /// As they are.
+    #[cfg(test)]
+    Given(Vec<f64>),
+}
+
+impl Gaps<'_> {
+    /// All of them.
+    pub(super) fn read(&self) -> Vec<f64> {
+        match self {
+            Self::OfEvents(request, profile) => {
+                let mut events = read(request, *profile).map(|chunk| chunk.at_ns);
+                let Some(mut before) = events.next() else {
+                    return Vec::new();
+                };
+                events
+                    .map(|at| seconds(std::mem::replace(&mut before, at), at))
+                    .collect()
+            }
+            Self::OfTokens(request, profile) => native_gaps(read(request, *profile)).unwrap_or_default(),
+            #[cfg(test)]
+            Self::Given(gaps) => gaps.clone(),
+        }
+    }
+}
+
+/// How many tokens the text before each gap's end has by itself, which is read anew each time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct GapTokens<'r>(&'r Request, Profile);
+
+impl GapTokens<'_> {
+    /// All of them.
+    pub(super) fn read(&self) -> Vec<u32> {
+        let counts = self.0.counted_chunks.iter().flat_map(|counts| counts.iter());
+        let read = self.0.chunks.iter().zip(counts);
+        let read = read.filter(|(chunk, _)| is_read(chunk.kind, self.1));
+        read.skip(1).map(|(_, count)| *count).collect()
+    }
+}
+
+/// The events of a request that a profile reads.
+fn read(request: &Request, profile: Profile) -> impl Iterator<Item = Chunk> + '_ {
+    request
+        .chunks
+        .iter()
+        .filter(move |chunk| is_read(chunk.kind, profile))
+}
+
+/// The successes among the requests, in the order of the data set.
+pub(super) fn answers(requests: &[Request], protocol: Protocol, profile: Profile) -> Vec<Answer<'_>> {
+    let mut ordered: Vec<&Request> = requests.iter().collect();
+    ordered.sort_by_key(|request| request.index);
+    ordered
+        .into_iter()
+        .filter_map(|request| answer(request, protocol, profile))
+        .collect()
+}
+
+fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Answer<'_>> {
+    if !is_success(request, protocol, profile) {
+        return None;
+    }
+    let sent = request.sent_ns?;
+    // Source: spec/bench-serving.md 2.1: an answer without a single line fails.
+    let last_line = request.last_line_ns?;
+    let first = read(request, profile).next();
+    // Source: spec/bench-serving.md 7.1 and trap T29: rounds of conversations have no prompt tokens.
+    let stands_alone = request.round.is_none();
+    let prompt = |tokens: u32| if stands_alone { tokens } else { 0 };
+    let itl = match (protocol, profile) {
+        (Protocol::SglangNative, Profile::Current) => {
+            // An event that lacks its count fails the request.
+            native_gaps(read(request, profile))?;
+            Gaps::OfTokens(request, profile)
+        }
+        _ => Gaps::OfEvents(request, profile),
+    };
+    Some(Answer {
+        start: seconds(0, sent),
+        ttft: first.map_or(0.0, |first| seconds(sent, first.at_ns)),
+        latency: seconds(sent, last_line),
+        itl,
+        itl_tokens: request
+            .counted_chunks
+            .is_some()
+            .then_some(GapTokens(request, profile)),
+        output: output_tokens(request, first.is_none(), protocol, profile),
+        prompt: prompt(request.prompt_tokens),
+        vision: prompt(request.vision_tokens),
+        counted: match request.counted_tokens {
+            None if request.chunks.is_empty() => Some(0),
+            counted => counted,
+        },
+    })
+}
+
+/// Source: spec/bench-serving.md 2.1 to 2.4, 12.1, traps T8 and T9: a stream that ends well is a success, whatever it held;
+/// an error event is noticed only where the event must have other fields, and why an answer ended is not looked at.
+fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
+    if request.oddities.iter().any(|oddity| breaks(*oddity, protocol)) {
+        return false;
+    }
+    let has_failed_end = request.finish.as_deref().is_some_and(is_failed_end);
+    match request.failure.as_ref().map(|failure| failure.class) {
+        None | Some(Class::Empty) => true,
+        Some(Class::ErrorEvent) if has_failed_end => true,
+        Some(Class::ErrorEvent) => match protocol {
+            Protocol::SglangNative => profile == Profile::Current,
+            Protocol::Completions | Protocol::Trt | Protocol::Truss | Protocol::Embeddings => false,
+            Protocol::Chat => true,
+        },
+        Some(_) => false,
+    }
+}
+
+/// Source: spec/bench-serving.md 2.1, 2.3, 2.5 to 2.7, traps T10 and T11.
+fn breaks(oddity: Oddity, protocol: Protocol) -> bool {
+    match oddity {
+        Oddity::Field => protocol != Protocol::Embeddings,
+        Oddity::Unspaced => !matches!(protocol, Protocol::Embeddings | Protocol::Trt),
+        Oddity::NoChoice => matches!(protocol, Protocol::Completions | Protocol::Truss),
+    }
+}
+
+/// Source: spec/bench-serving.md traps T15 and T16: reasoning is read by `current` only, tool calls by neither.
+fn is_read(kind: ChunkKind, profile: Profile) -> bool {
+    match kind {
+        ChunkKind::Answer | ChunkKind::Thought => true,
+        ChunkKind::Reasoning => profile == Profile::Current,
+        ChunkKind::Tool => false,
+    }
+}
+
+/// Source: spec/bench-serving.md 2.2: a gap is split evenly among the tokens of its event; an event without a new token is
+/// skipped and the next gap reaches over it. `None` where an event lacks its count, which fails the request.
+fn native_gaps(mut chunks: impl Iterator<Item = Chunk>) -> Option<Vec<f64>> {
+    let mut gaps = Vec::new();
+    let Some(first) = chunks.next() else {
+        return Some(gaps);
+    };
+    let (mut before, mut known) = (first.at_ns, i64::from(first.tokens?));
+    for chunk in chunks {
+        let tokens = i64::from(chunk.tokens?);
+        let added = tokens - known;
+        if added == 0 {
+            continue;
+        }
+        let share = seconds(before, chunk.at_ns) / added as f64;
+        gaps.extend((0..added).map(|_| share));
+        (before, known) = (chunk.at_ns, tokens);
+    }
+    Some(gaps)
+}
+
+/// Source: spec/bench-serving.md 2.2 to 2.7 and 12.1: the requested length unless usage is read where the protocol has it.
+fn output_tokens(request: &Request, is_empty: bool, protocol: Protocol, profile: Profile) -> u32 {
+    let asked = request.asked_tokens;
+    if protocol == Protocol::Embeddings {
+        return 0;
+    }
+    if profile == Profile::Classic {
+        return asked;
+    }
+    let last_reported = || read(request, profile).filter_map(|chunk| chunk.tokens).last();
+    let reported = request.usage.and_then(|usage| usage.completion);
+    let is_ours = request.usage.is_some_and(|usage| usage.is_ours);
+    match protocol {
+        Protocol::SglangNative if is_empty => asked,
+        Protocol::SglangNative => reported.or_else(last_reported).unwrap_or(asked),
+        Protocol::Completions => last_reported().unwrap_or(asked),
+        // Source: spec/bench-serving.md 2.3: usage is read where it comes, and not asked for.
+        Protocol::Chat => reported.filter(|_| !is_ours).unwrap_or(asked),
+        Protocol::Trt | Protocol::Truss | Protocol::Embeddings => asked,
+    }
+}
+
+fn seconds(from_ns: u64, to_ns: u64) -> f64 {
+    to_ns.saturating_sub(from_ns) as f64 / 1e9
+}

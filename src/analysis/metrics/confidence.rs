@@ -1,0 +1,109 @@
+//! How well percentiles are known by the requests that they rest on.
+
+use std::collections::BTreeMap;
+
+use statrs::distribution::{Binomial, DiscreteCDF};
+
+use super::dimensions::{Sample, Statistic};
+use super::latency::Times;
+use super::metric::Metric;
+use crate::results::record::request::Request;
+
+/// The confidence of an interval.
+pub const LEVEL: f64 = 0.95;
+
+/// Between which two values each percentile of the completed requests lies with 95 % confidence, in milliseconds, by the figure's name,
+/// under the definitions of `matrix`. A percentile that so few requests cannot bound has none, and neither has one of gaps, which follow
+/// from each other within an answer.
+///
+/// Requests count as if they knew nothing of each other. They share batches and queues, so this is the least that is not known; what
+/// starts of the engine differ by comes on top.
+pub fn intervals(requests: &[Request]) -> BTreeMap<String, [f64; 2]> {
+    let times: Vec<Times> = requests
+        .iter()
+        .filter(|request| request.is_completed())
+        .map(Times::of)
+        .collect();
+    type Read = fn(&Times) -> Option<f64>;
+    let each: [(Sample, Read); 3] = [
+        (Sample::Ttft, |times| times.ttft),
+        (Sample::Tpot, |times| times.tpot),
+        (Sample::E2e, |times| times.e2e),
+    ];
+    let mut found = BTreeMap::new();
+    for (sample, of) in each {
+        let mut values: Vec<f64> = times.iter().filter_map(of).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        for statistic in Statistic::ALL {
+            let between = statistic
+                .share()
+                .and_then(|share| order_interval(values.len(), share, LEVEL));
+            if let Some((low, high)) = between {
+                found.insert(
+                    Metric::Time(statistic, sample).name(),
+                    [values[low], values[high]],
+                );
+            }
+        }
+    }
+    found
+}
+
+/// Between which two of `n` sorted values, counted from 0, a percentile lies with at least this confidence; `None` where so few
+/// values cannot tell.
+///
+/// Source: H. A. David and H. N. Nagaraja, "Order Statistics", section 7.1: the number of values below the percentile is binomial.
+pub fn order_interval(n: usize, share: f64, level: f64) -> Option<(usize, usize)> {
+    let below = Binomial::new(share, n as u64).ok()?;
+    let tail = (1.0 - level) / 2.0;
+    // The first with more than the tail below it, so that everything before has at most the tail.
+    let low = least(n, |k| below.cdf(k) > tail)?;
+    let high = least(n, |k| below.cdf(k) >= 1.0 - tail)?;
+    // The percentile lies between the `low`-th and the `high + 1`-th value, counted from 1.
+    (low > 0).then(|| (low - 1, high))
+}
+
+/// The least number below `n` of which something is so that is so of all above it.
+fn least(n: usize, is_so: impl Fn(u64) -> bool) -> Option<usize> {
+    let (mut low, mut high) = (0, n);
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        match is_so(middle as u64) {
+            true => high = middle,
+            false => low = middle + 1,
+        }
+    }
+    (low < n).then_some(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loadgen::dataset::rng::Python;
+
+    #[test]
+    fn a_percentile_lies_in_its_interval_as_often_as_is_said() {
+        let mut draws = Python::new(7);
+        for (n, share) in [(30, 0.5), (200, 0.9), (1000, 0.99)] {
+            let (low, high) = order_interval(n, share, LEVEL).unwrap();
+            let held = (0..1000).filter(|_| {
+                let mut values: Vec<f64> = (0..n).map(|_| draws.random()).collect();
+                values.sort_unstable_by(f64::total_cmp);
+                values[low] <= share && share <= values[high]
+            });
+            let held = held.count();
+            assert!((940..=985).contains(&held), "{held} of 1000 at n = {n}");
+        }
+    }
+
+    #[test]
+    fn the_median_of_ten_lies_between_the_second_and_the_ninth() {
+        // The classic table: 1 − 2·P(B ≤ 1) = 0.9785 for n = 10.
+        assert_eq!(order_interval(10, 0.5, 0.95), Some((1, 8)));
+        assert_eq!(order_interval(5, 0.5, 0.95), None);
+        assert_eq!(order_interval(100, 0.99, 0.95), None);
+        assert_eq!(order_interval(0, 0.5, 0.95), None);
+        let (low, high) = order_interval(1000, 0.99, 0.95).unwrap();
+        assert!(low < 989 && high > 990 && high < 1000, "{low} {high}");
+    }
+}

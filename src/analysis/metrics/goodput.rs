@@ -1,0 +1,104 @@
+//! How many requests were good: every target of the SLO met. Failed requests never are, and stay in the denominator.
+//!
+//! Under the definitions of `matrix` the times count from the moment at which a request fell due, since that is how long its user
+//! waits: also for a slot, where a rate meets a limit of concurrency. bench_serving counts from the moment of sending.
+
+use super::Sheet;
+use super::bench_serving::Answer;
+use super::dimensions::Target;
+use super::latency::{Times, are_gathered, is_gathered};
+use super::metric::Metric;
+use super::throughput::window_s;
+use crate::config::scenario::Slo;
+use crate::results::record::request::Request;
+
+/// Goodput under the definitions of `matrix`: a target without a value is missed, except TPOT, which an answer of one token
+/// cannot miss. Where answers arrive at one moment, nobody knows whether they met a target of TPOT.
+///
+/// Source: spec/bench-serving.md 7.5.
+pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], slo: &Slo) {
+    put(sheet, &values(requests), slo, requests.len(), window_s(requests));
+    if slo.tpot.is_some() && are_gathered(requests) {
+        for metric in [
+            Metric::Goodput,
+            Metric::Attainment,
+            Metric::AttainmentOf(Target::Tpot),
+        ] {
+            sheet.put(metric, None);
+        }
+    }
+}
+
+/// How many requests met every target under these definitions.
+pub(super) fn good(requests: &[Request], slo: &Slo) -> usize {
+    let limits = limits_ms(slo);
+    values(requests)
+        .iter()
+        .filter(|value| meets_all(value, &limits))
+        .count()
+}
+
+/// The values of completed requests in milliseconds, in the order of [`Target::ALL`].
+fn values(requests: &[Request]) -> Vec<[f64; 3]> {
+    requests
+        .iter()
+        .filter(|request| request.is_completed())
+        .map(|request| {
+            let times = Times::since_due(request);
+            let missed = f64::INFINITY;
+            [
+                times.ttft.unwrap_or(missed),
+                times
+                    .tpot
+                    .unwrap_or(if is_gathered(request) { missed } else { 0.0 }),
+                times.e2e.unwrap_or(missed),
+            ]
+        })
+        .collect()
+}
+
+fn meets(value: &[f64; 3], limits: &[Option<f64>; 3], target: usize) -> bool {
+    limits[target].is_none_or(|limit| value[target] <= limit)
+}
+
+fn meets_all(value: &[f64; 3], limits: &[Option<f64>; 3]) -> bool {
+    (0..Target::ALL.len()).all(|target| meets(value, limits, target))
+}
+
+/// Goodput as bench_serving prints it.
+///
+/// Source: spec/bench-serving.md 7.5.
+pub(super) fn compat(
+    sheet: &mut Sheet,
+    answers: &[Answer<'_>],
+    slo: &Slo,
+    all: usize,
+    duration_s: Option<f64>,
+) {
+    let values: Vec<[f64; 3]> = answers
+        .iter()
+        .map(|answer| {
+            [answer.ttft, answer.tpot().unwrap_or(0.0), answer.latency].map(|seconds| seconds * 1000.0)
+        })
+        .collect();
+    put(sheet, &values, slo, all, duration_s);
+}
+
+fn put(sheet: &mut Sheet, values: &[[f64; 3]], slo: &Slo, all: usize, duration_s: Option<f64>) {
+    let limits = limits_ms(slo);
+    let share = |count: usize| (all > 0).then(|| count as f64 / all as f64);
+    let good = values.iter().filter(|value| meets_all(value, &limits)).count();
+    sheet.put(Metric::Goodput, duration_s.map(|duration| good as f64 / duration));
+    sheet.put(Metric::Attainment, share(good));
+    for (at, target) in Target::ALL.into_iter().enumerate() {
+        if limits[at].is_some() {
+            let met = values.iter().filter(|value| meets(value, &limits, at)).count();
+            sheet.put(Metric::AttainmentOf(target), share(met));
+        }
+    }
+}
+
+/// The limits in milliseconds, in the order of [`Target::ALL`].
+pub(super) fn limits_ms(slo: &Slo) -> [Option<f64>; 3] {
+    [slo.ttft, slo.tpot, slo.e2e].map(|limit| limit.map(|limit| limit.duration().as_nanos() as f64 / 1e6))
+}

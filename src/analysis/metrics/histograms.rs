@@ -1,0 +1,498 @@
+//! Histograms of each second of a measurement, and windows cut out of them.
+//!
+//! Latencies follow the definitions `matrix`. What a histogram tells is within its precision of what the records tell; where
+//! there are records, they are to be asked.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use thiserror::Error;
+
+use super::latency::{Times, chunk_tokens, token_gaps};
+use crate::results::record::histogram::Second;
+use crate::results::record::request::Request;
+
+/// A value and what is kept of it differ by less than one in so many digits.
+const DIGITS: u8 = 3;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// One second's values in microseconds, before they become histograms.
+#[derive(Default)]
+struct Values {
+    second: Second,
+    ttft: Counts,
+    tpot: Counts,
+    itl: Counts,
+    e2e: Counts,
+}
+
+/// Values, those that a histogram does not tell apart together: a second may have a million of them.
+#[derive(Default)]
+struct Counts {
+    /// The last few.
+    few: Vec<u64>,
+    /// How often the others come, in order.
+    many: Vec<(u64, u64)>,
+}
+
+/// So many values are kept one by one.
+const FEW: usize = 1024;
+
+impl Counts {
+    fn push(&mut self, value: u64) {
+        self.few.push(value);
+        if self.few.len() == FEW {
+            self.fold();
+        }
+    }
+
+    /// Counts the last few among the others.
+    fn fold(&mut self) {
+        let histogram = empty();
+        let few = self.few.drain(..);
+        let few = few.map(|value| (histogram.lowest_equivalent(value), 1));
+        let mut all: Vec<(u64, u64)> = few.chain(self.many.drain(..)).collect();
+        all.sort_unstable();
+        all.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            if is_same {
+                kept.1 += next.1;
+            }
+            is_same
+        });
+        all.shrink_to_fit();
+        self.many = all;
+    }
+}
+
+impl Extend<u64> for Counts {
+    fn extend<I: IntoIterator<Item = u64>>(&mut self, values: I) {
+        values.into_iter().for_each(|value| self.push(value));
+    }
+}
+
+/// The seconds of a measurement in which anything happened, in order.
+pub fn seconds(requests: &[Request]) -> Vec<Second> {
+    let mut all: BTreeMap<u32, Values> = BTreeMap::new();
+    let is_counted = requests
+        .iter()
+        .filter(|request| request.is_completed())
+        .all(|request| chunk_tokens(request).is_some());
+    for request in requests {
+        at(&mut all, request.due_ns).second.due += 1;
+        if let Some(sent) = request.sent_ns {
+            at(&mut all, sent).second.sent += 1;
+        }
+        let end = &mut at(&mut all, request.end_ns).second;
+        match request.is_completed() {
+            true => end.completed += 1,
+            false => end.failed += 1,
+        }
+        if request.is_completed() {
+            latencies(&mut all, request, is_counted);
+        }
+    }
+    all.into_values()
+        .map(|values| Second {
+            ttft_us: encoded(&values.ttft),
+            tpot_us: encoded(&values.tpot),
+            itl_us: encoded(&values.itl),
+            e2e_us: encoded(&values.e2e),
+            output_tokens: is_counted.then(|| values.second.output_tokens.unwrap_or(0)),
+            ..values.second
+        })
+        .collect()
+}
+
+fn at(all: &mut BTreeMap<u32, Values>, moment_ns: u64) -> &mut Values {
+    let second = u32::try_from(moment_ns / SECOND_NS).unwrap_or(u32::MAX);
+    let values = all.entry(second).or_default();
+    values.second.second = second;
+    values
+}
+
+fn latencies(all: &mut BTreeMap<u32, Values>, request: &Request, is_counted: bool) {
+    let (Some(first), Some(last)) = (request.chunks.first(), request.chunks.last()) else {
+        return;
+    };
+    let times = Times::of(request);
+    at(all, first.at_ns).ttft.extend(times.ttft.map(micros));
+    let end = at(all, last.at_ns);
+    end.tpot.extend(times.tpot.map(micros));
+    end.e2e.extend(times.e2e.map(micros));
+    let Some(tokens) = chunk_tokens(request).filter(|_| is_counted) else {
+        return;
+    };
+    // The gaps come in the order of the tokens after the first event.
+    let mut gaps = token_gaps(request).into_iter();
+    for (place, (chunk, count)) in request.chunks.iter().zip(tokens).enumerate() {
+        let second = at(all, chunk.at_ns);
+        *second.second.output_tokens.get_or_insert(0) += u64::from(count);
+        if place > 0 {
+            second.itl.extend(gaps.by_ref().take(count as usize).map(micros));
+        }
+    }
+}
+
+/// Milliseconds as whole microseconds; a broken clock's negative time is none.
+fn micros(millis: f64) -> u64 {
+    (millis * 1e3).round() as u64
+}
+
+fn empty() -> Histogram<u64> {
+    // It grows with its values.
+    Histogram::new(DIGITS).expect("three digits are within the limits of the format")
+}
+
+fn encoded(values: &Counts) -> Option<String> {
+    if values.few.is_empty() && values.many.is_empty() {
+        return None;
+    }
+    let mut histogram = empty();
+    let few = values.few.iter().map(|value| (*value, 1));
+    for (value, count) in few.chain(values.many.iter().copied()) {
+        // Not the saturating way, which keeps to the range of now instead of growing it.
+        histogram
+            .record_n(value, count)
+            .expect("a histogram that grows takes every value");
+    }
+    let mut bytes = Vec::new();
+    V2DeflateSerializer::new()
+        .serialize(&histogram, &mut bytes)
+        .expect("a histogram can be written to memory");
+    Some(BASE64.encode(bytes))
+}
+
+/// Why a histogram cannot be read.
+#[derive(Debug, Error)]
+#[error("the histogram `{name}` of second {second} cannot be read: {why}")]
+pub struct CutError {
+    /// Which second.
+    pub second: u32,
+    /// Which histogram.
+    pub name: &'static str,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// What histograms tell of a sample, in milliseconds. Percentiles are of the nearest rank: a value that was recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantiles {
+    /// How many values.
+    pub count: u64,
+    /// The mean.
+    pub mean: f64,
+    /// The percentiles 50, 90, 95 and 99.
+    pub percentiles: [f64; 4],
+    /// The largest.
+    pub max: f64,
+}
+
+/// What happened within a window of whole seconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cut {
+    /// Requests that fell due.
+    pub due: u64,
+    /// Requests that were sent.
+    pub sent: u64,
+    /// Requests that came to a complete answer.
+    pub completed: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Output tokens that arrived; `None` where nobody counted.
+    pub output_tokens: Option<u64>,
+    /// Times to the first token.
+    pub ttft: Option<Quantiles>,
+    /// Times per output token after the first.
+    pub tpot: Option<Quantiles>,
+    /// Times between tokens.
+    pub itl: Option<Quantiles>,
+    /// Times to the last token.
+    pub e2e: Option<Quantiles>,
+}
+
+/// What happened from the first second of the window to before its end. What ended in the window counts, wherever it began.
+///
+/// # Errors
+/// A histogram in the window is not what this tool writes.
+pub fn cut(seconds: &[Second], window: Range<u32>) -> Result<Cut, CutError> {
+    let inside: Vec<&Second> = seconds
+        .iter()
+        .filter(|second| window.contains(&second.second))
+        .collect();
+    let sum = |count: fn(&Second) -> u32| inside.iter().map(|second| u64::from(count(second))).sum();
+    let merge = |sample| Ok(quantiles(&merged(&inside, sample)?));
+    Ok(Cut {
+        due: sum(|second| second.due),
+        sent: sum(|second| second.sent),
+        completed: sum(|second| second.completed),
+        failed: sum(|second| second.failed),
+        output_tokens: inside.iter().map(|second| second.output_tokens).sum(),
+        ttft: merge(Kept::Ttft)?,
+        tpot: merge(Kept::Tpot)?,
+        itl: merge(Kept::Itl)?,
+        e2e: merge(Kept::E2e)?,
+    })
+}
+
+/// A sample that histograms are kept of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Times to the first token.
+    Ttft,
+    /// Times per output token after the first.
+    Tpot,
+    /// Times between tokens.
+    Itl,
+    /// Times to the last token.
+    E2e,
+}
+
+impl Kept {
+    /// Every sample.
+    pub const ALL: [Self; 4] = [Self::Ttft, Self::Tpot, Self::Itl, Self::E2e];
+
+    fn of(self, second: &Second) -> (&'static str, &Option<String>) {
+        match self {
+            Self::Ttft => ("ttft_us", &second.ttft_us),
+            Self::Tpot => ("tpot_us", &second.tpot_us),
+            Self::Itl => ("itl_us", &second.itl_us),
+            Self::E2e => ("e2e_us", &second.e2e_us),
+        }
+    }
+}
+
+/// The values in milliseconds at which the given shares of a sample are reached, over all of these seconds, of one measurement or of
+/// several; nothing if the sample is empty.
+///
+/// # Errors
+/// A histogram is not what this tool writes.
+pub fn reached(seconds: &[&Second], sample: Kept, shares: &[f64]) -> Result<Vec<f64>, CutError> {
+    let histogram = merged(seconds, sample)?;
+    if histogram.is_empty() {
+        return Ok(Vec::new());
+    }
+    let at = |share: &f64| histogram.value_at_quantile(*share) as f64 / 1e3;
+    Ok(shares.iter().map(at).collect())
+}
+
+fn merged(seconds: &[&Second], sample: Kept) -> Result<Histogram<u64>, CutError> {
+    let mut all = empty();
+    for second in seconds {
+        let (name, Some(text)) = sample.of(second) else {
+            continue;
+        };
+        decoded(text)
+            .and_then(|histogram| all.add(histogram).map_err(|error| error.to_string()))
+            .map_err(|why| CutError {
+                second: second.second,
+                name,
+                why,
+            })?;
+    }
+    Ok(all)
+}
+
+fn decoded(text: &str) -> Result<Histogram<u64>, String> {
+    let bytes = BASE64.decode(text).map_err(|error| error.to_string())?;
+    Deserializer::new()
+        .deserialize(&mut bytes.as_slice())
+        .map_err(|error| error.to_string())
+}
+
+fn quantiles(histogram: &Histogram<u64>) -> Option<Quantiles> {
+    let at = |share: f64| histogram.value_at_quantile(share) as f64 / 1e3;
+    (!histogram.is_empty()).then(|| Quantiles {
+        count: histogram.len(),
+        mean: histogram.mean() / 1e3,
+        percentiles: [0.5, 0.9, 0.95, 0.99].map(at),
+        max: histogram.max() as f64 / 1e3,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::results::record::chunks::Chunks;
+    use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Usage};
+
+    /// A request sent at a moment, with events after gaps in microseconds, each of one token.
+    fn request(sent_us: u64, gaps_us: &[u64]) -> Request {
+        let mut at_us = sent_us;
+        let chunks: Chunks = gaps_us
+            .iter()
+            .map(|gap| {
+                at_us += gap;
+                Chunk {
+                    at_ns: at_us * 1000,
+                    kind: ChunkKind::Answer,
+                    tokens: None,
+                    bytes: 4,
+                }
+            })
+            .collect();
+        Request {
+            index: 0,
+            prompt_tokens: 1,
+            asked_tokens: 1,
+            limit_tokens: None,
+            vision_tokens: 0,
+            round: None,
+            due_ns: sent_us * 1000,
+            sent_ns: Some(sent_us * 1000),
+            connected_ns: None,
+            written_ns: None,
+            first_byte_ns: None,
+            last_line_ns: None,
+            end_ns: at_us * 1000,
+            failure: None,
+            status: Some(200),
+            usage: Some(Usage {
+                completion: u32::try_from(chunks.len()).ok(),
+                ..Usage::default()
+            }),
+            chunks,
+            cached: None,
+            oddities: Vec::new(),
+            finish: None,
+            counted_tokens: None,
+            counted_chunks: None,
+            counted_prompt: None,
+            omittable_prompt: 0,
+            uniform: None,
+            blank_events: 0,
+            counted_first: None,
+            common_events: 0,
+            is_loop: false,
+            is_canned: false,
+            models: Vec::new(),
+            echoes_prompt: false,
+            counted_reasoning: None,
+            tool_text: None,
+            text: None,
+        }
+    }
+
+    #[test]
+    fn everything_lies_in_the_second_in_which_it_happened() {
+        let mut broken = request(2_500_000, &[]);
+        broken.failure = Some(Failure {
+            class: Class::Reset,
+            message: String::new(),
+        });
+        // Sent in second 0, its first token in second 1, its last two in second 2.
+        let all = seconds(&[request(900_000, &[400_000, 800_000, 100_000]), broken]);
+        let told: Vec<_> = all
+            .iter()
+            .map(|second| {
+                (
+                    second.second,
+                    second.sent,
+                    second.completed,
+                    second.failed,
+                    second.output_tokens,
+                )
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (0, 1, 0, 0, Some(0)),
+                (1, 0, 0, 0, Some(1)),
+                (2, 1, 1, 1, Some(2)),
+            ]
+        );
+        let last = cut(&all, 2..3).unwrap();
+        assert_eq!(last.ttft, None);
+        assert_eq!((last.itl.unwrap().count, last.e2e.unwrap().count), (2, 1));
+        assert_eq!(cut(&all, 1..2).unwrap().ttft.unwrap().count, 1);
+        assert_eq!(cut(&all, 0..9).unwrap().sent, 2);
+        assert_eq!(cut(&all, 7..9).unwrap().e2e, None);
+        let every: Vec<&Second> = all.iter().collect();
+        let gaps = reached(&every, Kept::Itl, &[0.0, 0.5, 1.0]).unwrap();
+        assert!(
+            gaps.is_sorted() && is_near(gaps[0], 100.0) && is_near(gaps[2], 800.0),
+            "{gaps:?}"
+        );
+        assert!(reached(&[], Kept::Itl, &[0.5]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn many_values_make_the_histogram_that_they_make_one_by_one() {
+        let values = |count: u64| (0..count).map(|nth| nth * nth * 37 % 3_000_017);
+        for count in [FEW as u64 - 1, FEW as u64, 50_000] {
+            let mut counts = Counts::default();
+            counts.extend(values(count));
+            let single = Counts {
+                few: values(count).collect(),
+                many: Vec::new(),
+            };
+            assert_eq!(encoded(&counts), encoded(&single), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_histogram_that_is_none_is_named() {
+        let mut all = seconds(&[request(0, &[1000])]);
+        all[0].ttft_us = Some("bm90aGluZw==".to_owned());
+        let error = cut(&all, 0..1).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the histogram `ttft_us` of second 0 cannot be read"),
+            "{error}"
+        );
+    }
+
+    /// Within the histogram's precision, and the microsecond to which values are rounded.
+    fn is_near(told: f64, exact: f64) -> bool {
+        (told - exact).abs() <= exact * 1e-3 + 1e-3
+    }
+
+    proptest! {
+        #[test]
+        fn a_window_tells_what_the_records_tell_within_its_precision(
+            requests in prop::collection::vec(
+                (0u64..5_000_000, prop::collection::vec(1u64..3_000_000, 1..8)), 1..60),
+            from in 0u32..6,
+            length in 1u32..8,
+        ) {
+            let requests: Vec<Request> = requests.iter().map(|(sent, gaps)| request(*sent, gaps)).collect();
+            let window = from..from + length;
+            let told = cut(&seconds(&requests), window.clone()).unwrap();
+            let is_inside = |at_ns: u64| window.contains(&((at_ns / SECOND_NS) as u32));
+            let first = |request: &Request| request.chunks.first().unwrap().at_ns;
+            let last = |request: &Request| request.chunks.last().unwrap().at_ns;
+            let ms = |ns: u64| ns as f64 / 1e6;
+            let ttft: Vec<f64> = requests.iter().filter(|request| is_inside(first(request)))
+                .map(|request| ms(first(request) - request.sent_ns.unwrap())).collect();
+            let e2e: Vec<f64> = requests.iter().filter(|request| is_inside(last(request)))
+                .map(|request| ms(last(request) - request.sent_ns.unwrap())).collect();
+            let itl: Vec<f64> = requests.iter().flat_map(|request| request.chunks.pairs())
+                .filter(|pair| is_inside(pair.1.at_ns)).map(|pair| ms(pair.1.at_ns - pair.0.at_ns)).collect();
+            for (told, mut exact) in [(told.ttft, ttft), (told.e2e, e2e), (told.itl, itl)] {
+                exact.sort_by(f64::total_cmp);
+                let Some(told) = told else {
+                    prop_assert!(exact.is_empty());
+                    continue;
+                };
+                prop_assert_eq!(told.count, exact.len() as u64);
+                let mean = exact.iter().sum::<f64>() / exact.len() as f64;
+                prop_assert!(is_near(told.mean, mean), "mean {} against {}", told.mean, mean);
+                prop_assert!(is_near(told.max, *exact.last().unwrap()));
+                for (share, told) in [0.5, 0.9, 0.95, 0.99].into_iter().zip(told.percentiles) {
+                    let rank = (share * exact.len() as f64).ceil() as usize;
+                    let exact = exact[rank.max(1) - 1];
+                    prop_assert!(is_near(told, exact), "{} against {} at {}", told, exact, share);
+                }
+            }
+            let tokens: u64 = requests.iter().flat_map(|request| &request.chunks)
+                .filter(|chunk| is_inside(chunk.at_ns)).count() as u64;
+            prop_assert_eq!(told.output_tokens, Some(tokens));
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! The names of figures: how they are called on disk and among people, their unit, and which way is better.
+
+use super::dimensions::{Count, Flow, Sample, Statistic, Target};
+use crate::config::search::By;
+use crate::results::record::request::Class;
+
+/// A figure that a cell can have. Its name is stable: reports, comparisons and scripts find it by that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Metric {
+    /// Length of the measurement: under the definitions of `matrix` to the last end of a completed request.
+    Duration,
+    /// Requests that fell due.
+    Due,
+    /// Requests that came to a complete answer.
+    Completed,
+    /// Requests that did not.
+    Failed,
+    /// Those of one class of failure.
+    FailedBy(Class),
+    /// Failed requests as a share of those that fell due.
+    ErrorShare,
+    /// Completed answers shorter than asked for.
+    Short,
+    /// Tokens, by who counted them.
+    Tokens(Count),
+    /// Something per second, over the whole measurement.
+    Throughput(Flow),
+    /// The same per device.
+    PerDevice(Flow),
+    /// Output tokens per second that one user saw while waiting for answers.
+    PerUser,
+    /// Output tokens per second that one user sees while an answer streams: 1 / TPOT.
+    Interactivity,
+    /// Output tokens per event of a stream.
+    TokensPerChunk,
+    /// Mean number of requests under way.
+    MeanConcurrency,
+    /// Largest number of requests under way.
+    PeakConcurrency,
+    /// Largest number of output tokens within one second.
+    PeakOutput,
+    /// Length of the steady state: from the first moment to the last with at least nine tenths of the peak concurrency.
+    SteadyDuration,
+    /// Output tokens per second within the steady state.
+    SteadyOutput,
+    /// Mean number of requests under way within the steady state.
+    SteadyConcurrency,
+    /// Tokens accepted per step of speculative decoding, as the server reports it.
+    AcceptLength,
+    /// The share of drafted tokens that were accepted, by the engine's counters.
+    AcceptRate,
+    /// The share of prompt tokens that came from the prefix cache, by the answers or else by the engine's counters.
+    CacheHitShare,
+    /// Requests per second that met every target.
+    Goodput,
+    /// Share of requests that met every target.
+    Attainment,
+    /// Share of requests that met one target.
+    AttainmentOf(Target),
+    /// Energy of all devices together.
+    Energy,
+    /// Energy above what the same devices take when idle.
+    EnergyAboveIdle,
+    /// Energy for each completed request, or for each token of completed requests.
+    EnergyPer(Flow),
+    /// Tokens of completed requests for each joule.
+    PerEnergy(Flow),
+    /// Mean power of all devices together.
+    MeanPower,
+    /// Largest power of all devices together at one moment.
+    PeakPower,
+    /// The highest value that a search found.
+    Found(By),
+    /// A statistic of a sample of times.
+    Time(Statistic, Sample),
+}
+
+/// The unit of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Milliseconds.
+    Millis,
+    /// Seconds.
+    Seconds,
+    /// A number of requests.
+    Requests,
+    /// A number of tokens.
+    Tokens,
+    /// Requests per second.
+    RequestsPerSecond,
+    /// Tokens per second.
+    TokensPerSecond,
+    /// Energy.
+    Joules,
+    /// Power.
+    Watts,
+    /// Tokens per joule.
+    TokensPerJoule,
+    /// A share between 0 and 1.
+    Share,
+}
+
+impl Unit {
+    /// The unit as people write it; nothing for a share.
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Self::Millis => "ms",
+            Self::Seconds => "s",
+            Self::Requests => "requests",
+            Self::Tokens => "tokens",
+            Self::RequestsPerSecond => "req/s",
+            Self::TokensPerSecond => "tok/s",
+            Self::Joules => "J",
+            Self::Watts => "W",
+            Self::TokensPerJoule => "tok/J",
+            Self::Share => "",
+        }
+    }
+}
+
+/// Which way is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+}
+
+impl Metric {
+    /// Whether it counts requests or tokens, so that it is a whole number.
+    pub const fn is_count(self) -> bool {
+        matches!(
+            self,
+            Self::Completed | Self::Failed | Self::Tokens(_) | Self::PeakConcurrency
+        )
+    }
+
+    /// Every figure, in the order of reports.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let counts = [Self::Duration, Self::Due, Self::Completed, Self::Failed];
+        let flows = [
+            Self::PerUser,
+            Self::Interactivity,
+            Self::TokensPerChunk,
+            Self::MeanConcurrency,
+            Self::PeakConcurrency,
+            Self::PeakOutput,
+            Self::SteadyDuration,
+            Self::SteadyOutput,
+            Self::SteadyConcurrency,
+            Self::AcceptLength,
+            Self::AcceptRate,
+            Self::CacheHitShare,
+            Self::Goodput,
+            Self::Attainment,
+        ];
+        let times = Sample::ALL
+            .into_iter()
+            .flat_map(|sample| Statistic::ALL.map(|statistic| Self::Time(statistic, sample)));
+        counts
+            .into_iter()
+            .chain(Class::ALL.map(Self::FailedBy))
+            .chain([Self::ErrorShare, Self::Short])
+            .chain(Count::ALL.map(Self::Tokens))
+            .chain(Flow::ALL.map(Self::Throughput))
+            .chain(Flow::ALL.map(Self::PerDevice))
+            .chain(flows)
+            .chain(Target::ALL.map(Self::AttainmentOf))
+            .chain([Self::Energy, Self::EnergyAboveIdle])
+            .chain(Flow::ALL.map(Self::EnergyPer))
+            .chain(Flow::OF_EFFICIENCY.map(Self::PerEnergy))
+            .chain([Self::MeanPower, Self::PeakPower])
+            .chain([By::Rate, By::Concurrency].map(Self::Found))
+            .chain(times)
+    }
+
+    /// The figure of that name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::all().find(|metric| metric.name() == name)
+    }
+
+    /// The name on disk; it ends in its unit, except for shares, which have none.
+    pub fn name(self) -> String {
+        match self {
+            Self::Duration => "duration_s".to_owned(),
+            Self::Due => "due_requests".to_owned(),
+            Self::Completed => "completed_requests".to_owned(),
+            Self::Failed => "failed_requests".to_owned(),
+            Self::FailedBy(class) => format!("failed_{}_requests", class.name().replace('-', "_")),
+            Self::ErrorShare => "error_share".to_owned(),
+            Self::Short => "short_requests".to_owned(),
+            Self::Tokens(count) => format!("{}_tokens", count.name()),
+            Self::Throughput(flow) => format!("{}_throughput_{}", flow.name(), flow.unit().1),
+            Self::PerDevice(flow) => format!("{}_throughput_per_gpu_{}", flow.name(), flow.unit().1),
+            Self::PerUser => "output_throughput_per_user_tok_s".to_owned(),
+            Self::Interactivity => "interactivity_tok_s".to_owned(),
+            Self::TokensPerChunk => "mean_chunk_tokens".to_owned(),
+            Self::MeanConcurrency => "mean_concurrency_requests".to_owned(),
+            Self::PeakConcurrency => "peak_concurrency_requests".to_owned(),
+            Self::PeakOutput => "peak_output_throughput_tok_s".to_owned(),
+            Self::SteadyDuration => "steady_duration_s".to_owned(),
+            Self::SteadyOutput => "steady_output_throughput_tok_s".to_owned(),
+            Self::SteadyConcurrency => "steady_mean_concurrency_requests".to_owned(),
+            Self::AcceptLength => "accept_length_tokens".to_owned(),
+            Self::AcceptRate => "accept_rate_share".to_owned(),
+            Self::CacheHitShare => "prefix_cache_hit_share".to_owned(),
+            Self::Goodput => "goodput_req_s".to_owned(),
+            Self::Attainment => "slo_attainment_share".to_owned(),
+            Self::AttainmentOf(target) => format!("slo_attainment_{}_share", target.name()),
+            Self::Energy => "energy_j".to_owned(),
+            Self::EnergyAboveIdle => "energy_above_idle_j".to_owned(),
+            Self::EnergyPer(Flow::Requests) => "energy_per_request_j".to_owned(),
+            Self::EnergyPer(Flow::Total) => "energy_per_token_j".to_owned(),
+            Self::EnergyPer(flow) => format!("energy_per_{}_token_j", flow.name()),
+            Self::PerEnergy(flow) => format!("{}_efficiency_tok_j", flow.name()),
+            Self::MeanPower => "mean_power_w".to_owned(),
+            Self::PeakPower => "peak_power_w".to_owned(),
+            Self::Found(By::Rate) => "found_rate_req_s".to_owned(),
+            Self::Found(By::Concurrency) => "found_concurrency_requests".to_owned(),
+            Self::Time(statistic, sample) => format!("{}_{}_ms", statistic.name(), sample.name()),
+        }
+    }
+
+    /// The name for people.
+    pub fn label(self) -> String {
+        let plain = match self {
+            Self::Duration => "duration",
+            Self::Due => "requests due",
+            Self::Completed => "requests completed",
+            Self::Failed => "requests failed",
+            Self::FailedBy(class) => return format!("requests failed: {}", class.name()),
+            Self::ErrorShare => "share of failed requests",
+            Self::Short => "answers shorter than asked for",
+            Self::Tokens(Count::Input) => "prompt tokens",
+            Self::Tokens(Count::InputVision) => "prompt tokens of pictures, by the server's count",
+            Self::Tokens(Count::InputReported) => "prompt tokens, reported by the server",
+            Self::Tokens(Count::InputCached) => "prompt tokens from the prefix cache",
+            Self::Tokens(Count::Output) => "output tokens",
+            Self::Tokens(Count::OutputReported) => "output tokens, reported by the server",
+            Self::Tokens(Count::OutputCounted) => "output tokens, counted by us",
+            Self::Tokens(Count::OutputAsked) => "output tokens, asked for",
+            Self::Tokens(Count::OutputReasoning) => "output tokens of reasoning",
+            Self::Throughput(flow) => return format!("{} throughput", flow.name()),
+            Self::PerDevice(flow) => return format!("{} throughput per GPU", flow.name()),
+            Self::PerUser => "output throughput per user",
+            Self::Interactivity => "interactivity",
+            Self::TokensPerChunk => "tokens per chunk",
+            Self::MeanConcurrency => "mean concurrency",
+            Self::PeakConcurrency => "peak concurrency",
+            Self::PeakOutput => "peak output throughput",
+            Self::SteadyDuration => "duration of the steady state",
+            Self::SteadyOutput => "output throughput in the steady state",
+            Self::SteadyConcurrency => "mean concurrency in the steady state",
+            Self::AcceptLength => "accept length",
+            Self::AcceptRate => "accept rate",
+            Self::CacheHitShare => "prefix-cache hit rate",
+            Self::Goodput => "goodput",
+            Self::Attainment => "SLO attainment",
+            Self::AttainmentOf(Target::Ttft) => "TTFT attainment",
+            Self::AttainmentOf(Target::Tpot) => "TPOT attainment",
+            Self::AttainmentOf(Target::E2e) => "E2E attainment",
+            Self::Energy => "energy",
+            Self::EnergyAboveIdle => "energy above idle",
+            Self::EnergyPer(Flow::Requests) => "energy per request",
+            Self::EnergyPer(Flow::Total) => "energy per token",
+            Self::EnergyPer(flow) => return format!("energy per {} token", flow.name()),
+            Self::PerEnergy(flow) => return format!("{} tokens per joule", flow.name()),
+            Self::MeanPower => "mean power",
+            Self::PeakPower => "peak power",
+            Self::Found(By::Rate) => "highest rate that holds the SLO",
+            Self::Found(By::Concurrency) => "highest concurrency that holds the SLO",
+            Self::Time(statistic, sample) => return format!("{} {}", statistic.label(), sample.label()),
+        };
+        plain.to_owned()
+    }
+
+    /// Its unit.
+    pub const fn unit(self) -> Unit {
+        match self {
+            Self::Duration | Self::SteadyDuration => Unit::Seconds,
+            Self::Due
+            | Self::Completed
+            | Self::Failed
+            | Self::FailedBy(_)
+            | Self::Short
+            | Self::MeanConcurrency
+            | Self::SteadyConcurrency
+            | Self::Found(By::Concurrency)
+            | Self::PeakConcurrency => Unit::Requests,
+            Self::ErrorShare
+            | Self::AcceptRate
+            | Self::CacheHitShare
+            | Self::Attainment
+            | Self::AttainmentOf(_) => Unit::Share,
+            Self::Tokens(_) | Self::TokensPerChunk | Self::AcceptLength => Unit::Tokens,
+            Self::Throughput(flow) | Self::PerDevice(flow) => flow.unit().0,
+            Self::PerUser | Self::Interactivity | Self::PeakOutput | Self::SteadyOutput => {
+                Unit::TokensPerSecond
+            }
+            Self::Goodput | Self::Found(By::Rate) => Unit::RequestsPerSecond,
+            Self::Energy | Self::EnergyAboveIdle | Self::EnergyPer(_) => Unit::Joules,
+            Self::PerEnergy(_) => Unit::TokensPerJoule,
+            Self::MeanPower | Self::PeakPower => Unit::Watts,
+            Self::Time(..) => Unit::Millis,
+        }
+    }
+
+    /// Which way is better; `None` for what only describes.
+    pub const fn better(self) -> Option<Better> {
+        match self {
+            Self::Failed
+            | Self::FailedBy(_)
+            | Self::ErrorShare
+            | Self::Short
+            | Self::Duration
+            | Self::Energy
+            | Self::EnergyAboveIdle
+            | Self::EnergyPer(_)
+            | Self::Time(..) => Some(Better::Lower),
+            Self::Completed
+            | Self::Throughput(_)
+            | Self::PerDevice(_)
+            | Self::PerUser
+            | Self::Interactivity
+            | Self::PeakOutput
+            | Self::SteadyOutput
+            | Self::AcceptLength
+            | Self::AcceptRate
+            | Self::Goodput
+            | Self::Attainment
+            | Self::AttainmentOf(_)
+            | Self::PerEnergy(_)
+            | Self::Found(_) => Some(Better::Higher),
+            Self::Due
+            | Self::Tokens(_)
+            | Self::TokensPerChunk
+            | Self::CacheHitShare
+            | Self::MeanPower
+            | Self::PeakPower
+            | Self::MeanConcurrency
+            | Self::SteadyDuration
+            | Self::SteadyConcurrency
+            | Self::PeakConcurrency => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_name_is_unique_finds_its_metric_and_ends_in_its_unit() {
+        let mut seen = BTreeSet::new();
+        for metric in Metric::all() {
+            let name = metric.name();
+            let ending = match metric.unit() {
+                Unit::Millis => "_ms",
+                Unit::Seconds => "_s",
+                Unit::Requests => "_requests",
+                Unit::Tokens => "_tokens",
+                Unit::RequestsPerSecond => "_req_s",
+                Unit::TokensPerSecond => "_tok_s",
+                Unit::Joules => "_j",
+                Unit::Watts => "_w",
+                Unit::TokensPerJoule => "_tok_j",
+                Unit::Share => "_share",
+            };
+            assert!(name.ends_with(ending), "{name} does not end in {ending}");
+            assert_eq!(Metric::of_name(&name), Some(metric));
+            assert!(seen.insert(name));
+            assert!(!metric.label().is_empty());
+        }
+        assert!(seen.contains("mean_ttft_ms") && seen.contains("output_throughput_tok_s"));
+        assert_eq!(Metric::of_name("mean_tfft_ms"), None);
+    }
+}

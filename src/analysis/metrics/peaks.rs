@@ -1,0 +1,331 @@
+//! The most that ever was: requests under way at once, output tokens within one second. And both over time.
+
+use super::Sheet;
+use super::bench_serving::{Answer, answers};
+use super::bench_serving_fixed::sound;
+use super::latency::{chunk_tokens, has_chunk_tokens};
+use super::metric::Metric;
+use super::throughput::window_s;
+use crate::config::workload::Profile;
+use crate::plan::Protocol;
+use crate::results::record::request::Request;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Into how many parts a second is divided: as many as come to no more than so many over the whole time.
+const PARTS: [u64; 8] = [10_000, 2000, 500, 250, 100, 50, 20, 10];
+const MOST_PARTS: u64 = 500_000;
+/// About so many arrivals are in memory at a time.
+const TOGETHER: usize = 1 << 18;
+
+/// Peaks under the definitions of `matrix`.
+///
+/// Source: spec/bench-serving.md 7.4 and trap T21, both FIXes.
+pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
+    sheet.put(Metric::PeakConcurrency, overlap(requests).map(|peak| peak as f64));
+    sheet.put(Metric::PeakOutput, peak_output(requests));
+}
+
+/// The same for a block, whose tokens are those that were generated: `sound` are the completed requests as the profile should
+/// have read them.
+pub(super) fn mended(sheet: &mut Sheet, sound: &[Request], all: &[Request]) {
+    sheet.put(Metric::PeakConcurrency, overlap(all).map(|peak| peak as f64));
+    sheet.put(Metric::PeakOutput, peak_output(sound));
+}
+
+/// Peaks as bench_serving counts them: events and requests that touch the same second.
+///
+/// Source: spec/bench-serving.md 7.4.
+pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>]) {
+    let peaks = buckets(answers);
+    let largest = |buckets: &Vec<f64>| buckets.iter().copied().fold(0.0, f64::max);
+    let tokens = peaks.as_ref().and_then(|seconds| seconds.tokens.as_ref());
+    sheet.put(Metric::PeakOutput, tokens.map(largest));
+    let requests = peaks.as_ref().map(|seconds| &seconds.requests);
+    sheet.put(Metric::PeakConcurrency, requests.map(largest));
+}
+
+/// A load over time: a value for each second, from when the first request was sent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EachSecond {
+    /// Output tokens that arrived; `None` where nobody counted.
+    pub tokens: Option<Vec<f64>>,
+    /// The most requests that were under way at once.
+    pub requests: Vec<f64>,
+}
+
+/// The load over time; `None` if no request was sent. `copied` has events for tokens, and every request that touches a second, as
+/// bench_serving has.
+pub fn each_second(
+    requests: &[Request],
+    protocol: Protocol,
+    profile: Profile,
+    copied: bool,
+) -> Option<EachSecond> {
+    if copied {
+        return buckets(&answers(requests, protocol, profile));
+    }
+    let sent: Vec<(u64, u64)> = requests
+        .iter()
+        .filter_map(|request| Some((request.sent_ns?, request.end_ns)))
+        .collect();
+    let start = sent.iter().map(|(sent, _)| *sent).min()?;
+    let end = sent.iter().map(|(_, end)| *end).max()?;
+    let second = |at_ns: u64| (at_ns.saturating_sub(start) / SECOND_NS) as usize;
+    let count = second(end) + 1;
+    let mut under_way = vec![0.0f64; count];
+    let (mut running, mut since) = (0i64, start);
+    for (at, step) in turns(&sent) {
+        // What ends with a second is not under way in the next one.
+        if at > since {
+            for most in &mut under_way[second(since)..=second(at - 1)] {
+                *most = most.max(running as f64);
+            }
+        }
+        (running, since) = (running + step, at);
+    }
+    let tokens = || {
+        let mut tokens = vec![0.0; count];
+        for request in &sound(requests, protocol) {
+            for (chunk, carried) in request.chunks.iter().zip(chunk_tokens(request)?) {
+                tokens[second(chunk.at_ns).min(count - 1)] += f64::from(carried);
+            }
+        }
+        Some(tokens)
+    };
+    Some(EachSecond {
+        tokens: tokens(),
+        requests: under_way,
+    })
+}
+
+/// When requests begin and end, in order.
+fn turns(sent: &[(u64, u64)]) -> Vec<(u64, i64)> {
+    let mut turns: Vec<(u64, i64)> = sent
+        .iter()
+        .flat_map(|(sent, end)| [(*sent, 1), (*end, -1)])
+        .collect();
+    // At one moment ends sort before beginnings.
+    turns.sort_unstable();
+    turns
+}
+
+/// The largest number of requests that were under way at one moment; one that ends as another begins does not meet it.
+fn overlap(requests: &[Request]) -> Option<i64> {
+    let sent: Vec<(u64, u64)> = requests
+        .iter()
+        .filter_map(|request| Some((request.sent_ns?, request.end_ns)))
+        .collect();
+    let mut running = 0;
+    let peak = turns(&sent).into_iter().map(|(_, step)| {
+        running += step;
+        running
+    });
+    peak.max()
+}
+
+/// The most tokens of completed requests that arrived within any one second, wherever it begins. A measurement of less than a
+/// second has no such figure, nor has one in which nobody counted tokens.
+fn peak_output(requests: &[Request]) -> Option<f64> {
+    window_s(requests).filter(|window| *window >= 1.0)?;
+    let completed: Vec<&Request> = requests.iter().filter(|request| request.is_completed()).collect();
+    if !completed.iter().all(|request| has_chunk_tokens(request)) {
+        return None;
+    }
+    Some(most_within(&completed, TOGETHER) as f64)
+}
+
+/// When tokens of a request arrived, and how many.
+fn arrivals(request: &Request) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let tokens = chunk_tokens(request).unwrap_or_default();
+    let moments = request.chunks.iter().map(|chunk| chunk.at_ns);
+    moments.zip(tokens.into_iter().map(u64::from))
+}
+
+/// The most tokens within any one second, with about `together` arrivals in memory at a time.
+///
+/// What came in each short part of the time bounds what can have come in a second that ends in it, and only the arrivals of its first and its
+/// last part need a look. Where the bounds are highest this is done, and so on until no other part can beat what was found.
+fn most_within(requests: &[&Request], together: usize) -> u64 {
+    // Arrivals are in order; a clock that went back is not waited for.
+    let first = requests.iter().filter_map(|request| request.chunks.first());
+    let last = requests.iter().filter_map(|request| request.chunks.last());
+    let Some((first, last)) = first
+        .map(|chunk| chunk.at_ns)
+        .min()
+        .zip(last.map(|chunk| chunk.at_ns).max())
+    else {
+        return 0;
+    };
+    let last = last.max(first) - first;
+    let all = || {
+        let arrivals = requests.iter().flat_map(|request| arrivals(request));
+        arrivals.map(move |(at, tokens)| (at.saturating_sub(first).min(last), tokens))
+    };
+    let fits = |parts: &&u64| last / SECOND_NS * **parts <= MOST_PARTS;
+    let parts = *PARTS.iter().find(fits).unwrap_or(&1);
+    let part_ns = SECOND_NS / parts;
+    let part_of = |at: u64| (at / part_ns) as usize;
+    let parts = parts as usize;
+    let mut came = vec![(0u64, 0usize); part_of(last) + 1];
+    for (at, tokens) in all() {
+        let (sum, count) = &mut came[part_of(at)];
+        (*sum, *count) = (*sum + tokens, *count + 1);
+    }
+    let mut within = 0;
+    let bounds = came.iter().enumerate().map(|(part, (sum, _))| {
+        within += sum;
+        if let Some(gone) = part.checked_sub(parts + 1) {
+            within -= came[gone].0;
+        }
+        (within, part)
+    });
+    let mut bounds: Vec<(u64, usize)> = bounds.collect();
+    bounds.sort_unstable_by(|one, other| other.cmp(one));
+    let (mut peak, mut bounds) = (0, bounds.into_iter().peekable());
+    let mut wanted = vec![false; came.len()];
+    while bounds.peek().is_some_and(|(bound, _)| *bound > peak) {
+        wanted.fill(false);
+        let (mut ends, mut count) = (Vec::new(), 0);
+        while count < together
+            && let Some((bound, end)) = bounds.next_if(|(bound, _)| *bound > peak)
+        {
+            ends.push((bound, end));
+            for part in std::iter::once(end).chain(end.checked_sub(parts)) {
+                if !std::mem::replace(&mut wanted[part], true) {
+                    count += came[part].1;
+                }
+            }
+        }
+        // A vector that grows is held twice.
+        let mut held = Vec::with_capacity(count);
+        held.extend(all().filter(|(at, _)| wanted[part_of(*at)]));
+        held.sort_unstable_by_key(|(at, _)| *at);
+        let of = |part: usize| {
+            let begins = |part: usize| held.partition_point(|(at, _)| part_of(*at) < part);
+            &held[begins(part)..begins(part + 1)]
+        };
+        for (bound, end) in ends {
+            let begin = end.checked_sub(parts).map_or(&[][..], of);
+            peak = peak.max(most_of(bound - came[end].0, begin, of(end)));
+        }
+    }
+    peak
+}
+
+/// The most tokens within a second that begins in one part and ends in another, where so many came in the first part and all between them.
+fn most_of(before: u64, begin: &[(u64, u64)], end: &[(u64, u64)]) -> u64 {
+    let (mut within, mut peak, mut begin) = (before, 0, begin.iter().peekable());
+    // Arrivals of one moment may come in any order: the sum within a second that ends at it is told after each, and only grows.
+    for &(at, tokens) in end {
+        within += tokens;
+        while let Some((_, gone)) = begin.next_if(|(begun, _)| at - begun >= SECOND_NS) {
+            within -= gone;
+        }
+        peak = peak.max(within);
+    }
+    peak
+}
+
+fn buckets(answers: &[Answer<'_>]) -> Option<EachSecond> {
+    let start = answers.iter().map(|answer| answer.start).reduce(f64::min)?;
+    let end = answers
+        .iter()
+        .map(|answer| answer.start + answer.latency)
+        .reduce(f64::max)?;
+    let count = (end - start).ceil() as usize + 1;
+    let (mut tokens, mut running) = (vec![0.0; count], vec![0.0; count]);
+    for answer in answers {
+        let mut arrival = answer.start + answer.ttft;
+        let mut arrive = |at: f64| {
+            if let Some(bucket) = tokens.get_mut((at - start) as usize) {
+                *bucket += 1.0;
+            }
+        };
+        arrive(arrival);
+        for gap in answer.itl.read() {
+            arrival += gap;
+            arrive(arrival);
+        }
+        let from = (answer.start - start) as usize;
+        let to = ((answer.start + answer.latency - start) as usize).min(count - 1);
+        for bucket in &mut running[from..=to] {
+            *bucket += 1.0;
+        }
+    }
+    Some(EachSecond {
+        tokens: Some(tokens),
+        requests: running,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(sent_ns: u64, end_ns: u64, chunks: &[(u64, u32)]) -> Request {
+        let chunks: Vec<_> = chunks
+            .iter()
+            .scan(0, |tokens, (at_ns, carried)| {
+                *tokens += carried;
+                Some((at_ns, "a", *tokens, 1))
+            })
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "index": 0, "prompt_tokens": 1, "asked_tokens": 9, "due_ns": sent_ns, "sent_ns": sent_ns, "chunks": chunks,
+            "last_line_ns": end_ns, "end_ns": end_ns,
+        }))
+        .unwrap()
+    }
+
+    /// Looking where the most can be, and only there, finds what looking everywhere finds.
+    #[test]
+    fn the_busiest_second_is_found_whatever_is_in_memory_together() {
+        let mut draws = crate::loadgen::dataset::rng::Python::new(3);
+        // The steps of the last ones are tenths of a second: seconds end in the very moment in which others begin.
+        for (crowd, step) in [(0.0, 1.0), (0.5, 1.0), (0.0, 1e8)] {
+            let requests: Vec<Request> = (0..40)
+                .map(|_| {
+                    let mut at = 0.0;
+                    let chunks: Vec<(u64, u32)> = (0..100)
+                        .map(|place| {
+                            at += draws.random() * if place < 50 { 0.1 } else { 0.1 - 0.19 * crowd };
+                            ((at * 1e9 / step).round() as u64 * step as u64, 1 + place % 3)
+                        })
+                        .collect();
+                    request(0, 20 * SECOND_NS, &chunks)
+                })
+                .collect();
+            let requests: Vec<&Request> = requests.iter().collect();
+            let all: Vec<(u64, u64)> = requests.iter().flat_map(|request| arrivals(request)).collect();
+            let until = |end: u64| {
+                let within = all
+                    .iter()
+                    .filter(move |(at, _)| *at <= end && end - at < SECOND_NS);
+                within.map(|(_, tokens)| tokens).sum::<u64>()
+            };
+            let everywhere = all.iter().map(|(end, _)| until(*end)).max().unwrap();
+            for together in [1, 100, 1000, usize::MAX] {
+                assert_eq!(most_within(&requests, together), everywhere, "{together}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_second_has_its_tokens_and_the_most_that_were_under_way() {
+        const S: u64 = SECOND_NS;
+        // The second one begins in the very moment in which the first ends.
+        let requests = [
+            request(S, 2 * S, &[(S + 1, 2), (2 * S - 1, 1)]),
+            request(2 * S, 4 * S + 1, &[(3 * S, 4)]),
+        ];
+        let each = |copied| {
+            each_second(&requests, Protocol::SglangNative, Profile::Current, copied).expect("both were sent")
+        };
+        let ours = each(false);
+        assert_eq!(ours.requests, [1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(ours.tokens.unwrap(), [3.0, 0.0, 4.0, 0.0]);
+        // bench_serving has both of them in the second in which one ends and the other begins, and one second more.
+        assert_eq!(each(true).requests, [1.0, 2.0, 1.0, 1.0, 0.0]);
+        assert_eq!(each_second(&[], Protocol::Chat, Profile::Current, false), None);
+    }
+}

@@ -1,0 +1,334 @@
+//! The steady state: the longest time for which nearly as many requests were under way as ever, and what came through in it.
+
+use serde::{Serialize, Serializer};
+
+use super::bench_serving::{self, Answer};
+use super::metric::Metric;
+use super::{Basis, Sheet, bench_serving_fixed};
+use crate::config::workload::Profile;
+use crate::results::record::request::Request;
+
+/// The share of the peak that our own figures of the steady state ask for.
+pub(super) const RATIO: f64 = 0.9;
+
+/// What came through in the steady state, under the keys and in the order of bench_serving's line.
+///
+/// Times in seconds after the start of the measurement, rates per second.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SteadyState {
+    /// The share of the peak that counts as steady.
+    pub concurrency_ratio: f64,
+    /// When it began.
+    pub window_start: f64,
+    /// When it ended.
+    pub window_end: f64,
+    /// How long it lasted.
+    pub duration: f64,
+    /// The least number of requests under way within it.
+    pub concurrency_threshold: u32,
+    /// Requests that ended within it.
+    pub completed: u64,
+    /// Prompt tokens of the requests that began within it.
+    pub total_input: u64,
+    /// The same per second.
+    pub input_throughput: f64,
+    /// Output tokens that arrived within it: of each answer the share of its events.
+    pub total_output: f64,
+    /// The same by our own count; `None` where nobody counted, and then 0 in the line.
+    #[serde(serialize_with = "or_zero")]
+    pub total_output_retokenized: Option<f64>,
+    /// Output tokens per second.
+    pub output_throughput: f64,
+    /// The same by our own count.
+    #[serde(serialize_with = "or_zero")]
+    pub output_throughput_retokenized: Option<f64>,
+    /// Requests under way, on average.
+    pub average_concurrency: f64,
+    /// The most requests ever under way in the whole measurement.
+    pub peak_concurrency: u32,
+    /// The most output tokens in one of its seconds.
+    pub peak_output_throughput: f64,
+}
+
+fn or_zero<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(value.unwrap_or(0.0))
+}
+
+/// The steady state of a measurement under a profile; `None` if nothing was ever under way. `copied` keeps the profile's faults.
+///
+/// Source: spec/bench-serving.md 7.7.
+pub fn steady_state(
+    requests: &[Request],
+    basis: &Basis,
+    profile: Profile,
+    copied: bool,
+    ratio: f64,
+) -> Option<SteadyState> {
+    let sound;
+    let answers = match copied {
+        true => bench_serving::answers(requests, basis.protocol, profile),
+        false => {
+            sound = bench_serving_fixed::sound(requests, basis.protocol);
+            bench_serving::answers(&sound, basis.protocol, profile)
+        }
+    };
+    of_answers(&answers, ratio)
+}
+
+/// Our own figures of the steady state: all the time from the first moment to the last at which nearly as many requests were under way as ever.
+///
+/// Unlike bench_serving's, it does not end where the number dips: requests of one length end together, and the longest time without a dip would be a
+/// single wave of them.
+pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
+    let sound = bench_serving_fixed::sound(requests, basis.protocol);
+    let answers = bench_serving::answers(&sound, basis.protocol, Profile::Current);
+    let plateau = plateau(&answers);
+    sheet.put(Metric::SteadyDuration, plateau.map(|(from, to)| to - from));
+    let of = |weight: fn(&Answer<'_>) -> f64| plateau.map(|plateau| per_second(&answers, plateau, weight));
+    sheet.put(Metric::SteadyOutput, of(|answer| f64::from(answer.output)));
+    sheet.put(Metric::SteadyConcurrency, of(|answer| answer.latency));
+}
+
+/// From the first moment to the last at which nearly as many requests were under way as ever: without the drain at the end.
+fn plateau(answers: &[Answer<'_>]) -> Option<(f64, f64)> {
+    let intervals = intervals(answers);
+    let peak = intervals.iter().map(|interval| interval.running).max()?;
+    let least = threshold(peak, RATIO);
+    let is_high = |interval: &&Interval| interval.running >= least;
+    let first = intervals.iter().find(is_high)?;
+    let last = intervals.iter().rfind(is_high)?;
+    Some((first.from, last.to))
+}
+
+/// The sum of what answers weigh that lies between two moments, per second. An answer is spread over its time: how an engine gathers tokens into events
+/// moves none of them in or out.
+fn per_second(answers: &[Answer<'_>], (from, to): (f64, f64), weight: fn(&Answer<'_>) -> f64) -> f64 {
+    let inside = |answer: &Answer<'_>| {
+        let end = answer.start + answer.latency;
+        let share = (end.min(to) - answer.start.max(from)) / answer.latency;
+        match answer.latency > 0.0 {
+            true => weight(answer) * share.max(0.0),
+            false => 0.0,
+        }
+    };
+    answers.iter().map(inside).sum::<f64>() / (to - from)
+}
+
+/// The least number of requests under way that counts as steady.
+fn threshold(peak: u32, ratio: f64) -> u32 {
+    ((f64::from(peak) * ratio).ceil() as u32).max(1)
+}
+
+/// A time for which the number of requests under way did not change.
+struct Interval {
+    from: f64,
+    to: f64,
+    running: u32,
+}
+
+fn of_answers(answers: &[Answer<'_>], ratio: f64) -> Option<SteadyState> {
+    let intervals = intervals(answers);
+    let peak = intervals.iter().map(|interval| interval.running).max()?;
+    let threshold = threshold(peak, ratio);
+    let (from, to) = longest(&intervals, threshold)?;
+    let duration = to - from;
+    let is_inside = |at: f64| (from..=to).contains(&at);
+    let whole_seconds = (duration.ceil() as usize).max(1);
+    let mut seconds = vec![0.0; whole_seconds];
+    let (mut output, mut counted, mut overlap) = (0.0, Some(0.0), 0.0);
+    let (mut input, mut completed) = (0, 0);
+    for answer in answers {
+        let times = token_times(answer);
+        let inside: Vec<f64> = times.iter().copied().filter(|at| is_inside(*at)).collect();
+        let share = inside.len() as f64 / times.len() as f64;
+        output += f64::from(answer.output) * share;
+        counted = counted
+            .zip(answer.counted)
+            .map(|(sum, tokens)| sum + f64::from(tokens) * share);
+        let weight = f64::from(answer.output) / times.len() as f64;
+        for at in inside {
+            let second = ((at - from).ceil() as usize).saturating_sub(1);
+            seconds[second.min(whole_seconds - 1)] += weight;
+        }
+        let end = answer.start + answer.latency;
+        if from <= answer.start && answer.start < to {
+            input += u64::from(answer.prompt);
+        }
+        completed += u64::from(is_inside(end));
+        overlap += (end.min(to) - answer.start.max(from)).max(0.0);
+    }
+    Some(SteadyState {
+        concurrency_ratio: ratio,
+        window_start: from,
+        window_end: to,
+        duration,
+        concurrency_threshold: threshold,
+        completed,
+        total_input: input,
+        input_throughput: input as f64 / duration,
+        total_output: output,
+        total_output_retokenized: counted,
+        output_throughput: output / duration,
+        output_throughput_retokenized: counted.map(|tokens| tokens / duration),
+        average_concurrency: overlap / duration,
+        peak_concurrency: peak,
+        peak_output_throughput: seconds.into_iter().fold(0.0, f64::max),
+    })
+}
+
+/// When an answer's tokens arrived, as far as its events tell; at least one moment.
+fn token_times(answer: &Answer<'_>) -> Vec<f64> {
+    let mut at = answer.start + answer.ttft;
+    let first = std::iter::once(at);
+    first
+        .chain(answer.itl.read().into_iter().map(|gap| {
+            at += gap;
+            at
+        }))
+        .collect()
+}
+
+fn intervals(answers: &[Answer<'_>]) -> Vec<Interval> {
+    let mut turns: Vec<(f64, i64)> = answers
+        .iter()
+        .filter(|answer| answer.latency > 0.0)
+        .flat_map(|answer| [(answer.start, 1), (answer.start + answer.latency, -1)])
+        .collect();
+    turns.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let mut running = 0i64;
+    let mut intervals = Vec::new();
+    for pair in turns.windows(2) {
+        running += pair[0].1;
+        if pair[0].0 < pair[1].0 {
+            intervals.push(Interval {
+                from: pair[0].0,
+                to: pair[1].0,
+                running: u32::try_from(running).unwrap_or(0),
+            });
+        }
+    }
+    intervals
+}
+
+/// The longest run of neighbours with so many requests under way, the first of equals.
+fn longest(intervals: &[Interval], threshold: u32) -> Option<(f64, f64)> {
+    let runs = intervals
+        .chunk_by(|one, other| (one.running >= threshold) == (other.running >= threshold))
+        .filter(|run| run[0].running >= threshold)
+        .map(|run| (run[0].from, run[run.len() - 1].to));
+    runs.reduce(|best, run| {
+        if run.1 - run.0 > best.1 - best.0 {
+            run
+        } else {
+            best
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer of events a second apart, the first one second after its start.
+    fn answer(start: f64, events: u32, tokens: u32) -> Answer<'static> {
+        Answer {
+            start,
+            ttft: 1.0,
+            latency: f64::from(events),
+            itl: bench_serving::Gaps::Given(vec![1.0; events as usize - 1]),
+            itl_tokens: None,
+            output: tokens,
+            prompt: 10,
+            vision: 0,
+            counted: Some(2 * tokens),
+        }
+    }
+
+    #[test]
+    fn the_window_is_the_longest_time_at_the_threshold() {
+        // Under way: 1 from 0 to 1, 2 from 1 to 3, 1 from 3 to 4, 2 from 4 to 8, 1 from 8 to 9.
+        let answers = [answer(0.0, 3, 3), answer(1.0, 8, 16), answer(4.0, 4, 4)];
+        let steady = of_answers(&answers, 0.9).unwrap();
+        assert_eq!((steady.window_start, steady.window_end), (4.0, 8.0));
+        assert_eq!((steady.concurrency_threshold, steady.peak_concurrency), (2, 2));
+        // Of the second answer the events at 4, 5, 6, 7, 8 lie inside, five of eight with two tokens each; all four of the third.
+        assert_eq!(steady.total_output, 10.0 + 4.0);
+        assert_eq!(steady.total_output_retokenized, Some(28.0));
+        assert_eq!(steady.output_throughput, 3.5);
+        // Only the third began inside, and only it ended there: the second ends at 9.
+        assert_eq!((steady.total_input, steady.completed), (10, 1));
+        assert_eq!(steady.average_concurrency, 2.0);
+        // The first second holds the events at 4 and at 5, both of the second answer, and the third's first.
+        assert_eq!(steady.peak_output_throughput, 5.0);
+    }
+
+    #[test]
+    fn a_lower_ratio_takes_more_in_and_neighbours_run_together() {
+        let answers = [answer(0.0, 3, 3), answer(1.0, 8, 16), answer(4.0, 4, 4)];
+        let steady = of_answers(&answers, 0.5).unwrap();
+        assert_eq!((steady.window_start, steady.window_end), (0.0, 9.0));
+        assert_eq!(steady.total_output, 23.0);
+        assert_eq!(steady.completed, 3);
+    }
+
+    /// Requests of one length on two slots: each wave ends with one request a tenth of a second before the other, and the client sends the next ones
+    /// half a second later.
+    fn waves(count: u32, events: u32) -> Vec<Answer<'static>> {
+        let at = |wave: u32| f64::from(wave) * (f64::from(events) + 0.5);
+        let of_wave = |wave| {
+            let early = Answer {
+                latency: f64::from(events) - 0.1,
+                ..answer(at(wave), events, 20)
+            };
+            [early, answer(at(wave), events, 20)]
+        };
+        (0..count).flat_map(of_wave).collect()
+    }
+
+    #[test]
+    fn our_steady_state_holds_all_waves_and_not_the_longest_alone() {
+        let answers = waves(4, 3);
+        assert!((of_answers(&answers, RATIO).unwrap().duration - 2.9).abs() < 1e-9);
+        let (from, to) = plateau(&answers).unwrap();
+        // Three waves with the pauses behind them, and the fourth until its first request ends.
+        assert_eq!((from, to), (0.0, 3.0 * 3.5 + 2.9));
+        let output =
+            |answers: &[Answer<'_>]| per_second(answers, (from, to), |answer| f64::from(answer.output));
+        let whole = 8.0 * 20.0 / (3.0 * 3.5 + 3.0);
+        assert!(
+            (output(&answers) / whole - 1.0).abs() < 0.01,
+            "{}",
+            output(&answers)
+        );
+        // The same answers, each in a single event at its end.
+        let mut late = answers.clone();
+        for answer in &mut late {
+            (answer.ttft, answer.itl) = (answer.latency, bench_serving::Gaps::Given(Vec::new()));
+        }
+        assert_eq!(output(&late), output(&answers));
+    }
+
+    #[test]
+    fn our_steady_state_ends_where_the_drain_begins() {
+        // Two slots, five requests of two seconds each; the last one of eight seconds runs alone.
+        let starts = [0.0, 0.0, 2.0, 2.0, 4.0];
+        let mut answers: Vec<Answer<'_>> = starts.map(|start| answer(start, 2, 20)).into();
+        answers.push(answer(4.0, 8, 80));
+        let plateau = plateau(&answers).unwrap();
+        assert_eq!(plateau, (0.0, 6.0));
+        // Five answers, and a quarter of the last one.
+        assert_eq!(
+            per_second(&answers, plateau, |answer| f64::from(answer.output)),
+            20.0
+        );
+        assert_eq!(per_second(&answers, plateau, |answer| answer.latency), 2.0);
+        assert_eq!(super::plateau(&[]), None);
+    }
+
+    #[test]
+    fn of_equally_long_windows_the_first_counts_and_of_nothing_there_is_none() {
+        let answers = [answer(0.0, 2, 2), answer(5.0, 2, 2)];
+        assert_eq!(of_answers(&answers, 1.0).unwrap().window_start, 0.0);
+        assert_eq!(of_answers(&[], 1.0), None);
+    }
+}

@@ -1,0 +1,195 @@
+//! How much came through: counts, and what they come to per second, per device and per user.
+
+use super::bench_serving::Answer;
+use super::dimensions::{Count, Flow};
+use super::latency::{self, Times};
+use super::metric::Metric;
+use super::stats;
+use super::{Basis, Sheet};
+use crate::config::workload::Profile;
+use crate::results::record::request::{Class, Request};
+
+/// Counts and rates under the definitions of `matrix`, over the window of [`Window::of`].
+pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
+    let span = Window::of(requests);
+    let window = span.and_then(Window::seconds);
+    sheet.put(Metric::Duration, window);
+    counts(sheet, requests);
+    let (input, output) = latency::tokens(sheet, requests);
+    let completed = requests.iter().filter(|request| request.is_completed()).count();
+    let total = input.zip(output).map(|(input, output)| input + output);
+    // Source: spec/bench-serving.md 7.1.
+    let per_second = |amount: Option<u64>| Some(amount? as f64 / window?);
+    for (flow, amount) in [
+        (Flow::Requests, Some(completed as u64)),
+        (Flow::Input, input),
+        (Flow::Output, output),
+        (Flow::Total, total),
+    ] {
+        let rate = per_second(amount);
+        let devices = (basis.devices > 0).then_some(f64::from(basis.devices));
+        sheet.put(Metric::Throughput(flow), rate);
+        sheet.put(
+            Metric::PerDevice(flow),
+            rate.zip(devices).map(|(rate, devices)| rate / devices),
+        );
+    }
+    sheet.put(Metric::PerUser, per_user(requests, output));
+    sheet.put(
+        Metric::MeanConcurrency,
+        span.and_then(|span| mean_concurrency(requests, span)),
+    );
+    latency::tokens_per_chunk(sheet, requests);
+}
+
+/// Counts and rates as bench_serving prints them.
+///
+/// Source: spec/bench-serving.md 7.1 and 7.3; `classic` knows no total throughput and no concurrency (8.2).
+pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>], profile: Profile, duration_s: Option<f64>) {
+    let sum =
+        |count: &dyn Fn(&Answer<'_>) -> u32| answers.iter().map(|answer| u64::from(count(answer))).sum();
+    let input: u64 = sum(&|answer| answer.prompt);
+    let output: u64 = sum(&|answer| answer.output);
+    let counted: Option<u64> = answers.iter().map(|answer| answer.counted.map(u64::from)).sum();
+    sheet.put(Metric::Duration, duration_s);
+    sheet.put(Metric::Completed, Some(answers.len() as f64));
+    sheet.put(Metric::Tokens(Count::Input), Some(input as f64));
+    let vision: u64 = sum(&|answer| answer.vision);
+    sheet.put(
+        Metric::Tokens(Count::InputVision),
+        (vision > 0).then_some(vision as f64),
+    );
+    sheet.put(Metric::Tokens(Count::Output), Some(output as f64));
+    sheet.put(
+        Metric::Tokens(Count::OutputCounted),
+        counted.map(|tokens| tokens as f64),
+    );
+    let mut rate = |flow: Flow, amount: u64| {
+        sheet.put(
+            Metric::Throughput(flow),
+            duration_s.map(|duration| amount as f64 / duration),
+        );
+    };
+    rate(Flow::Requests, answers.len() as u64);
+    rate(Flow::Input, input);
+    rate(Flow::Output, output);
+    if profile == Profile::Current {
+        rate(Flow::Total, input + output);
+        let vision: u64 = sum(&|answer| answer.vision);
+        sheet.put(Metric::Tokens(Count::InputVision), Some(vision as f64));
+        let latencies: Vec<f64> = answers.iter().map(|answer| answer.latency).collect();
+        let concurrency = duration_s.map(|duration| stats::sum(&latencies) / duration);
+        sheet.put(Metric::MeanConcurrency, concurrency);
+    }
+}
+
+/// The time that rates are computed over under the definitions of `matrix`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Window {
+    start_ns: u64,
+    end_ns: u64,
+}
+
+impl Window {
+    /// From the first due moment to the last end of a completed request. A failed request is no work, so the wait for it is no working time: one
+    /// request that is lost and times out late would otherwise halve every rate. Where no request completed, to the last end of all.
+    fn of(requests: &[Request]) -> Option<Self> {
+        let start_ns = requests.iter().map(|request| request.due_ns).min()?;
+        let completed = requests.iter().filter(|request| request.is_completed());
+        let end_ns = completed
+            .map(|request| request.end_ns)
+            .max()
+            .or_else(|| requests.iter().map(|request| request.end_ns).max())?;
+        Some(Self { start_ns, end_ns })
+    }
+
+    /// Its length; `None` where nothing took any time.
+    fn seconds(self) -> Option<f64> {
+        let length = self.end_ns.saturating_sub(self.start_ns);
+        (length > 0).then(|| length as f64 / 1e9)
+    }
+}
+
+/// Seconds that rates are computed over ([`Window::of`]); `None` where nothing took any time.
+pub(super) fn window_s(requests: &[Request]) -> Option<f64> {
+    Window::of(requests)?.seconds()
+}
+
+/// Requests per second at which they fell due and at which they were sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// At which they fell due.
+    pub due: f64,
+    /// At which they were sent.
+    pub sent: f64,
+}
+
+/// The rates of a load whose requests have times of their own; `None` where too few tell of one.
+pub fn rates(requests: &[Request]) -> Option<Rates> {
+    let per_second = |mut moments: Vec<u64>| {
+        moments.sort_unstable();
+        let span = moments.last()?.checked_sub(*moments.first()?)?;
+        (span > 0).then(|| (moments.len() - 1) as f64 * 1e9 / span as f64)
+    };
+    Some(Rates {
+        due: per_second(requests.iter().map(|request| request.due_ns).collect())?,
+        sent: per_second(requests.iter().filter_map(|request| request.sent_ns).collect())?,
+    })
+}
+
+/// Source: design.md 7: failures are counted, by class.
+fn counts(sheet: &mut Sheet, requests: &[Request]) {
+    let failed = |class: Class| {
+        let failures = requests.iter().filter_map(|request| request.failure.as_ref());
+        failures.filter(|failure| failure.class == class).count()
+    };
+    let due = requests.len();
+    let completed = requests.iter().filter(|request| request.is_completed()).count();
+    sheet.put(Metric::Due, Some(due as f64));
+    sheet.put(Metric::Completed, Some(completed as f64));
+    sheet.put(Metric::Failed, Some((due - completed) as f64));
+    for class in Class::ALL {
+        sheet.put(Metric::FailedBy(class), Some(failed(class) as f64));
+    }
+    let share = (due > 0).then(|| (due - completed) as f64 / due as f64);
+    sheet.put(Metric::ErrorShare, share);
+    // An answer that nobody counted may be short or not.
+    let short = requests
+        .iter()
+        .filter(|request| request.is_completed())
+        .map(|request| {
+            request
+                .output_tokens()
+                .map(|tokens| u32::from(tokens < request.limit()))
+        })
+        .sum::<Option<u32>>();
+    sheet.put(Metric::Short, short.map(f64::from));
+}
+
+/// Output tokens of completed requests over the time their users waited for them: throughput divided by the mean number of
+/// users that wait.
+///
+/// Source: design.md 7, "output tokens per second per user".
+fn per_user(requests: &[Request], output: Option<u64>) -> Option<f64> {
+    let waits: Vec<f64> = requests
+        .iter()
+        .filter(|request| request.is_completed())
+        .map(Times::e2e_of)
+        .collect::<Option<_>>()?;
+    let waited_ms = stats::sum(&waits);
+    (waited_ms > 0.0).then_some(output? as f64 / (waited_ms / 1e3))
+}
+
+/// Time within the window that requests were under way, whatever became of them, over its length.
+///
+/// Source: spec/bench-serving.md 7.3, with failed requests counted, since the engine carried them too.
+fn mean_concurrency(requests: &[Request], window: Window) -> Option<f64> {
+    let spent: Vec<f64> = requests
+        .iter()
+        .filter_map(|request| {
+            let end = request.end_ns.min(window.end_ns);
+            Some(end.saturating_sub(request.sent_ns?) as f64 / 1e9)
+        })
+        .collect();
+    Some(stats::sum(&spent) / window.seconds()?)
+}

@@ -1,0 +1,503 @@
+//! Which point a search measures next, and whether a point holds. Pure: it measures nothing and waits for nothing.
+
+use crate::analysis::metrics;
+use crate::config::scenario::Slo;
+use crate::config::search::{By, Search};
+use crate::config::validity::Bounds;
+use crate::results::record::request::Request;
+use crate::results::record::search::{Judged, Point, SearchEnding, SearchRecord, Unreached};
+
+/// The two-sided 95 % quantile of the normal distribution.
+const Z: f64 = 1.959_963_984_540_054;
+/// Below this many requests a rate is an accident.
+const FEW: usize = 8;
+/// A value between two others is rounded to so many digits, so that people can say it.
+const DIGITS: i32 = 4;
+
+/// Whether enough requests met the SLO, counted from the moments at which they fell due. Every request that fell due counts, failed
+/// ones as misses; of none, none holds. A rate that was not reached does not hold either: it is another load that was measured.
+pub fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged {
+    let all = requests.len();
+    let good = metrics::good(requests, slo);
+    let attainment = if all == 0 { 0.0 } else { good as f64 / all as f64 };
+    let rates = metrics::rates(requests).filter(|_| search.by == By::Rate && all >= FEW);
+    let is_reached = rates.is_none_or(|rates| rates.sent >= rates.due * (1.0 - Bounds::default().rate));
+    Judged {
+        requests: all as u64,
+        good: good as u64,
+        attainment,
+        interval: wilson(good as f64, all as f64),
+        due_per_s: (search.by == By::Rate)
+            .then(|| due_per_s(requests, search))
+            .flatten(),
+        holds: all > 0 && attainment >= search.target && is_reached,
+        unreached: rates.filter(|_| !is_reached).map(|rates| Unreached {
+            due_per_s: rates.due,
+            sent_per_s: rates.sent,
+        }),
+        peak_concurrency: None,
+        ran_out_s: None,
+    }
+}
+
+/// What was judged of a point at a concurrency, with the most requests that were under way at once: a concurrency that was not reached does not
+/// hold.
+pub fn judge_concurrency(judged: Judged, value: f64, peak: f64) -> Judged {
+    let is_reached = peak >= value * (1.0 - Bounds::default().rate);
+    Judged {
+        holds: judged.holds && is_reached,
+        peak_concurrency: (!is_reached).then_some(peak),
+        ..judged
+    }
+}
+
+/// The rate at which requests fell due: over the duration of the point where it has one, else over the gaps between them.
+fn due_per_s(requests: &[Request], search: &Search) -> Option<f64> {
+    let seconds = search.duration.map(|duration| duration.duration().as_secs_f64());
+    match seconds.filter(|seconds| *seconds > 0.0) {
+        Some(seconds) => (!requests.is_empty()).then(|| requests.len() as f64 / seconds),
+        None => metrics::rates(requests).map(|rates| rates.due),
+    }
+}
+
+/// Wilson's score interval of a share.
+fn wilson(good: f64, all: f64) -> [f64; 2] {
+    if all == 0.0 {
+        return [0.0, 1.0];
+    }
+    let share = good / all;
+    let scale = 1.0 + Z * Z / all;
+    let middle = (share + Z * Z / (2.0 * all)) / scale;
+    let half = Z * (share * (1.0 - share) / all + Z * Z / (4.0 * all * all)).sqrt() / scale;
+    [(middle - half).max(0.0), (middle + half).min(1.0)]
+}
+
+/// A search under way: it doubles the value until a point fails, then halves the gap between the highest that held and the
+/// lowest that failed.
+///
+/// Each point either ends the search or narrows one of the two bounds, so it ends whatever the points say.
+#[derive(Clone, Debug)]
+pub struct Hunt {
+    search: Search,
+    points: Vec<Point>,
+    /// The place of the highest point that held.
+    best: Option<usize>,
+    fails_at: Option<f64>,
+    /// What ended it at a point that says nothing of its value: a warm cache, too few prompts, a concurrency that was not reached, or a server that had gone. The next
+    /// ones would end so too.
+    ended: Option<SearchEnding>,
+}
+
+/// What a search does next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Next {
+    /// It measures at this value.
+    Try(f64),
+    /// It is over.
+    Over(SearchEnding),
+}
+
+impl Hunt {
+    /// A search that has measured nothing yet. The search must have no [objection](Search::objection).
+    pub const fn new(search: Search) -> Self {
+        Self {
+            search,
+            points: Vec::new(),
+            best: None,
+            fails_at: None,
+            ended: None,
+        }
+    }
+
+    /// What to do now.
+    pub fn next(&self) -> Next {
+        if let Some(ending) = self.ended {
+            return Next::Over(ending);
+        }
+        let Search { from, to, points, .. } = self.search;
+        let held = self.best.map(|best| self.points[best].value);
+        let value = match (held, self.fails_at) {
+            (None, None) => Some(from),
+            (None, Some(_)) => return Next::Over(SearchEnding::NoneHeld),
+            (Some(held), None) if held >= to => return Next::Over(SearchEnding::AllHeld),
+            (Some(held), None) => Some((held * 2.0).min(to)),
+            (Some(held), Some(fails)) => self.between(held, fails),
+        };
+        match value {
+            None => Next::Over(SearchEnding::Bracketed),
+            Some(_) if self.points.len() >= points as usize => Next::Over(SearchEnding::OutOfPoints),
+            Some(value) => Next::Try(value),
+        }
+    }
+
+    /// A value that halves the gap; `None` if the gap is narrow enough or holds no further value.
+    fn between(&self, held: f64, fails: f64) -> Option<f64> {
+        if fails <= held * (1.0 + self.search.resolution) {
+            return None;
+        }
+        let value = match self.search.by {
+            By::Concurrency => f64::midpoint(held, fails).floor(),
+            // Halves are of the same ratio, as the resolution is a ratio.
+            By::Rate => rounded((held * fails).sqrt()),
+        };
+        (held < value && value < fails).then_some(value)
+    }
+
+    /// Takes in what was measured at the value of [`Hunt::next`].
+    pub fn take(&mut self, point: Point) {
+        // Answers that miss the SLO although fewer requests were under way would miss it all the more.
+        let holds_with_fewer = point.judged.attainment >= self.search.target;
+        if point.is_warm() {
+            self.ended = Some(SearchEnding::CacheWarm);
+        } else if point.is_unanswered() {
+            self.ended = Some(SearchEnding::Unanswered);
+        } else if point.judged.peak_concurrency.is_some() && holds_with_fewer {
+            self.ended = Some(SearchEnding::NotReached);
+        } else if point.judged.holds {
+            self.best = Some(self.points.len());
+        } else if point.judged.ran_out_s.is_some() {
+            self.ended = Some(SearchEnding::OutOfPrompts);
+        } else {
+            self.fails_at = Some(point.value);
+        }
+        self.points.push(point);
+    }
+
+    /// The place of the point that was found, among the points in the order of their measurement.
+    pub const fn best(&self) -> Option<usize> {
+        self.best
+    }
+
+    /// Everything measured so far, and what it comes to. A search that is not over was stopped.
+    pub fn record(&self) -> SearchRecord {
+        let best = self.best.map(|best| &self.points[best]);
+        SearchRecord {
+            by: self.search.by,
+            target: self.search.target,
+            points: self.points.clone(),
+            found: best.map(|point| point.value),
+            attainment: best.map(|point| point.judged.attainment),
+            fails_at: self.fails_at,
+            ending: match self.next() {
+                Next::Over(ending) => ending,
+                Next::Try(_) => SearchEnding::Stopped,
+            },
+            reported: None,
+        }
+    }
+}
+
+fn rounded(value: f64) -> f64 {
+    let scale = 10f64.powi(DIGITS - 1 - value.log10().floor() as i32);
+    (value * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::base::ids::ContentHash;
+    use crate::base::units::Span;
+
+    fn request(ttft_ms: Option<u64>) -> Request {
+        let failure = match ttft_ms {
+            Some(_) => serde_json::Value::Null,
+            None => serde_json::json!({"class": "reset", "message": ""}),
+        };
+        let at = ttft_ms.unwrap_or(0) * 1_000_000;
+        serde_json::from_value(serde_json::json!({
+            "index": 0, "prompt_tokens": 1, "asked_tokens": 1, "due_ns": 0, "sent_ns": 0,
+            "chunks": [[at, "a", 1, 4]], "end_ns": at, "failure": failure,
+        }))
+        .unwrap()
+    }
+
+    fn by(by: By, target: f64) -> Search {
+        Search {
+            target,
+            ..Search::by(by)
+        }
+    }
+
+    fn slo() -> Slo {
+        Slo {
+            ttft: Some(Span::seconds(1)),
+            tpot: None,
+            e2e: None,
+        }
+    }
+
+    #[test]
+    fn failed_requests_count_as_misses() {
+        let requests = [
+            request(Some(500)),
+            request(Some(1000)),
+            request(Some(1001)),
+            request(None),
+        ];
+        let judged = judge(&requests, &slo(), &by(By::Concurrency, 0.5));
+        assert_eq!((judged.requests, judged.good, judged.attainment), (4, 2, 0.5));
+        assert!(judged.holds);
+        assert!(!judge(&requests, &slo(), &by(By::Concurrency, 0.51)).holds);
+        assert!(
+            judged.interval[0] < 0.2 && judged.interval[1] > 0.8,
+            "{:?}",
+            judged.interval
+        );
+    }
+
+    #[test]
+    fn of_no_request_nothing_holds() {
+        let judged = judge(&[], &slo(), &by(By::Rate, 0.5));
+        assert_eq!((judged.holds, judged.interval), (false, [0.0, 1.0]));
+    }
+
+    /// Ten requests due every 10 ms; each is sent and answered so many milliseconds after it fell due.
+    fn ten(sent_after: impl Fn(u64) -> u64, answered_after: impl Fn(u64) -> u64) -> Vec<Request> {
+        let at = |due: u64| {
+            let (sent, answered) = (due + sent_after(due), due + answered_after(due));
+            let [due, sent, answered] = [due, sent, answered].map(|ms| ms * 1_000_000);
+            serde_json::from_value(serde_json::json!({
+                "index": 0, "prompt_tokens": 1, "asked_tokens": 1, "due_ns": due, "sent_ns": sent,
+                "chunks": [[answered, "a", 1, 4]], "end_ns": answered,
+            }))
+            .unwrap()
+        };
+        (0..10).map(|place| at(place * 10)).collect()
+    }
+
+    #[test]
+    fn the_wait_for_a_slot_counts() {
+        // Answered 100 ms after they were sent; sent on time, and 950 ms late.
+        let on_time = ten(|_| 0, |_| 100);
+        let judged = judge(&on_time, &slo(), &by(By::Rate, 1.0));
+        assert_eq!((judged.good, judged.holds, judged.unreached), (10, true, None));
+        let late = ten(|_| 950, |_| 1050);
+        let judged = judge(&late, &slo(), &by(By::Rate, 1.0));
+        assert_eq!((judged.good, judged.holds), (0, false));
+    }
+
+    #[test]
+    fn a_rate_that_was_not_reached_does_not_hold() {
+        // Each is sent twice as late as it fell due: at half the rate.
+        let slow = ten(|due| due, |due| due + 1);
+        let judged = judge(&slow, &slo(), &by(By::Rate, 1.0));
+        assert_eq!((judged.attainment, judged.holds), (1.0, false));
+        let unreached = judged.unreached.unwrap();
+        assert_eq!((unreached.due_per_s, unreached.sent_per_s), (100.0, 50.0));
+        let judged = judge(&slow, &slo(), &by(By::Concurrency, 1.0));
+        assert!(judged.holds);
+        assert!(judge_concurrency(judged, 10.0, 10.0).holds);
+        let short = judge_concurrency(judged, 16.0, 10.0);
+        assert_eq!((short.holds, short.peak_concurrency), (false, Some(10.0)));
+    }
+
+    #[test]
+    fn a_concurrency_that_was_not_reached_ends_the_search_without_a_bracket() {
+        let search = by(By::Concurrency, 1.0);
+        let mut hunt = Hunt::new(search);
+        hunt.take(point(1.0, true));
+        let mut short = point(2.0, true);
+        short.judged = judge_concurrency(short.judged, 2.0, 1.0);
+        hunt.take(short);
+        let record = hunt.record();
+        assert_eq!(
+            (record.found, record.fails_at, record.ending),
+            (Some(1.0), None, SearchEnding::NotReached)
+        );
+        let said = record.says();
+        assert!(said.contains("at most 1 requests of 2"), "{said}");
+    }
+
+    #[test]
+    fn wilsons_interval_is_that_of_the_textbook() {
+        // 8 of 10: 0.490 to 0.943.
+        let [low, high] = wilson(8.0, 10.0);
+        assert!(
+            (low - 0.4902).abs() < 1e-4 && (high - 0.9433).abs() < 1e-4,
+            "{low} {high}"
+        );
+    }
+
+    fn point(value: f64, holds: bool) -> Point {
+        Point {
+            value,
+            judged: Judged {
+                requests: 1,
+                good: u64::from(holds),
+                attainment: f64::from(u8::from(holds)),
+                interval: [0.0, 1.0],
+                holds,
+                due_per_s: None,
+                unreached: None,
+                peak_concurrency: None,
+                ran_out_s: None,
+            },
+            schedule_hash: ContentHash::of_bytes(b""),
+            figures: Default::default(),
+            failures: Default::default(),
+            caches: Vec::new(),
+        }
+    }
+
+    /// Lets an oracle answer until the search is over; panics if that takes too long.
+    fn hunted(search: Search, mut holds: impl FnMut(f64) -> bool) -> SearchRecord {
+        let mut hunt = Hunt::new(search);
+        for _ in 0..10_000 {
+            match hunt.next() {
+                Next::Try(value) => hunt.take(point(value, holds(value))),
+                Next::Over(_) => return hunt.record(),
+            }
+        }
+        panic!("the search does not end");
+    }
+
+    #[test]
+    fn it_doubles_and_then_halves() {
+        let record = hunted(Search::by(By::Concurrency), |value| value <= 23.0);
+        let values: Vec<f64> = record.points.iter().map(|point| point.value).collect();
+        assert_eq!(values, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 24.0, 20.0, 22.0, 23.0]);
+        assert_eq!((record.found, record.fails_at), (Some(23.0), Some(24.0)));
+        assert_eq!(record.ending, SearchEnding::Bracketed);
+        assert_eq!(
+            record.says(),
+            "the highest concurrency that holds 99 % attainment is 23 at once, with 100 %; 24 at once does not hold"
+        );
+    }
+
+    #[test]
+    fn a_bound_outside_of_the_range_is_said_not_to_be_bracketed() {
+        let usual = || Search {
+            to: 10.0,
+            ..Search::by(By::Rate)
+        };
+        let above = hunted(usual(), |_| true);
+        assert_eq!((above.found, above.ending), (Some(10.0), SearchEnding::AllHeld));
+        assert!(
+            above
+                .says()
+                .ends_with("the highest that was allowed, and the bound is not bracketed")
+        );
+        let below = hunted(usual(), |_| false);
+        assert_eq!(
+            (below.found, below.ending, below.points.len()),
+            (None, SearchEnding::NoneHeld, 1)
+        );
+        assert!(
+            below
+                .says()
+                .contains("already 1 req/s does not; the bound lies below and is not bracketed")
+        );
+        let few = hunted(Search { points: 2, ..usual() }, |_| true);
+        assert_eq!((few.found, few.ending), (Some(2.0), SearchEnding::OutOfPoints));
+        assert!(
+            few.says()
+                .ends_with("the points ran out, and the bound is not bracketed")
+        );
+    }
+
+    #[test]
+    fn a_search_that_is_not_over_was_stopped() {
+        let mut hunt = Hunt::new(Search::by(By::Rate));
+        assert_eq!(hunt.record().says(), "no rate was measured");
+        hunt.take(point(1.0, true));
+        assert_eq!(hunt.record().ending, SearchEnding::Stopped);
+    }
+
+    #[test]
+    fn a_point_whose_connections_nobody_took_ends_the_search_and_is_no_bound() {
+        let failed = |class: &str, count: u32| {
+            let failures = serde_json::json!({ class: count });
+            Point {
+                failures: serde_json::from_value(failures).unwrap(),
+                ..point(2.0, false)
+            }
+        };
+        let next = |above: Point| {
+            let mut hunt = Hunt::new(Search::by(By::Concurrency));
+            hunt.take(point(1.0, true));
+            hunt.take(above);
+            hunt.record()
+        };
+        for class in ["refused", "connect"] {
+            let record = next(failed(class, 1));
+            assert_eq!(
+                (record.ending, record.found, record.fails_at),
+                (SearchEnding::Unanswered, Some(1.0), None)
+            );
+            let says = record.says();
+            assert!(
+                says.contains("requests failed (") && says.contains("not bracketed"),
+                "{says}"
+            );
+        }
+        // A server with too much to do turns requests away, and is late.
+        for class in ["status", "reset", "timeout-before-first"] {
+            let record = next(failed(class, 1));
+            assert_eq!(
+                (record.ending, record.fails_at),
+                (SearchEnding::Bracketed, Some(2.0))
+            );
+            assert!(
+                record.says().contains("where 1 of 1 requests failed"),
+                "{}",
+                record.says()
+            );
+        }
+    }
+
+    fn search() -> impl Strategy<Value = Search> {
+        (prop::bool::ANY, 1u32..50, 0u32..2000, 0.001..0.5f64, 1u32..60).prop_map(
+            |(is_rate, from, more, resolution, points)| Search {
+                from: f64::from(from),
+                to: f64::from(from + more),
+                resolution,
+                points,
+                ..Search::by(if is_rate { By::Rate } else { By::Concurrency })
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn where_points_do_not_contradict_each_other_the_bound_is_found_within_the_resolution(
+            search in search(), bound in 0.5..4000.0f64,
+        ) {
+            let search = Search { points: 1000, ..search };
+            let record = hunted(search.clone(), |value| value <= bound);
+            match record.ending {
+                SearchEnding::NoneHeld => prop_assert!(bound < search.from),
+                SearchEnding::AllHeld => prop_assert!(bound >= search.to && record.found == Some(search.to)),
+                SearchEnding::Bracketed => {
+                    let (found, fails) = (record.found.unwrap(), record.fails_at.unwrap());
+                    prop_assert!(found <= bound && bound < fails);
+                    // Four digits may hide a further value only where the resolution is as fine.
+                    let is_narrow = fails <= found * (1.0 + search.resolution.max(2e-3));
+                    prop_assert!(is_narrow || search.by == By::Concurrency && fails - found <= 1.0, "{} {}", found, fails);
+                }
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+
+        #[test]
+        fn whatever_points_say_it_ends_within_its_points_and_its_range(
+            search in search(), answers in prop::collection::vec(prop::bool::ANY, 64),
+        ) {
+            let mut answers = answers.into_iter().cycle();
+            let limits = search.clone();
+            let record = hunted(search, |_| answers.next().unwrap());
+            prop_assert!(record.points.len() <= limits.points as usize);
+            let mut values: Vec<f64> = record.points.iter().map(|point| point.value).collect();
+            prop_assert!(values.iter().all(|value| (limits.from..=limits.to).contains(value)));
+            prop_assert!(limits.by == By::Rate || values.iter().all(|value| value.fract() == 0.0));
+            values.sort_by(f64::total_cmp);
+            values.dedup();
+            prop_assert_eq!(values.len(), record.points.len(), "a value was measured twice");
+            if let Some((found, fails)) = record.found.zip(record.fails_at) {
+                prop_assert!(found < fails);
+            }
+            prop_assert!(!record.says().is_empty());
+        }
+    }
+}

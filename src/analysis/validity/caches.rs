@@ -1,0 +1,243 @@
+//! Were the prompts new to the engine?
+
+use super::{Evidence, found, percent};
+use crate::config::scenario::Scenario;
+use crate::config::validity::Bounds;
+use crate::plan::Protocol;
+use crate::results::record::cell::{ResetProof, UniquePrefix};
+use crate::results::record::request::Request;
+use crate::results::record::search::SearchRecord;
+use crate::results::record::validity::{Code, Reason, Verdict};
+
+/// Tokens of each prompt that a chat template gives to all of them, unless the server counts more beyond ours.
+const TEMPLATE: f64 = 64.0;
+
+/// The same of other prompts: the token with which a text begins, for a cache that keeps single tokens.
+const BEGIN: f64 = 1.0;
+
+/// One load on an engine: what is known of the caches that it met.
+#[derive(Clone, Copy, Debug)]
+pub struct Met<'a> {
+    /// How requests were written.
+    pub protocol: Protocol,
+    /// What was sent.
+    pub scenario: &'a Scenario,
+    /// From where on it is doubted.
+    pub bounds: &'a Bounds,
+    /// The share of prompt tokens that the prompts repeat of each other; `None` where that is unknown.
+    pub repeated: Option<f64>,
+    /// What was done about the caches before it, and what the engine counted.
+    pub proof: Option<&'a ResetProof>,
+    /// A record of each request.
+    pub requests: &'a [Request],
+}
+
+impl<'a> Met<'a> {
+    /// That of a measurement which is no search.
+    pub(super) fn of(evidence: &Evidence<'a>) -> Self {
+        Self {
+            protocol: evidence.launch.contact.dialect.protocol,
+            scenario: &evidence.cell.scenario,
+            bounds: evidence.bounds,
+            repeated: evidence.summary.prompts_repeated,
+            proof: evidence.summary.reset.as_ref(),
+            requests: evidence.requests,
+        }
+    }
+
+    /// The share of prompt tokens that may come from the cache. What prompts share among themselves is no warm cache; where that share is
+    /// unknown, nothing is judged.
+    fn bound(&self) -> Option<f64> {
+        Some(self.repeated? + self.bounds.warm)
+    }
+
+    /// How many prompt tokens a cache may hold by our own doing, of so many that the engine counts: what a unique prefix or a chat template gives to
+    /// all prompts, and what warmed up.
+    pub(super) fn common(&self, counted: f64) -> f64 {
+        let is_chat = self.protocol == Protocol::Chat
+            || self.scenario.workload.apply_chat_template
+            || self.scenario.workload.dataset.is_templated();
+        let count = self.requests.len() as f64;
+        let template = if is_chat { TEMPLATE } else { BEGIN } * count;
+        // All prompts have it, so that an engine that keeps single tokens finds it for each but the first.
+        let prefix = prefix(self.proof).map_or(0.0, |prefix| f64::from(prefix.tokens));
+        let ours = self
+            .requests
+            .iter()
+            .map(|request| f64::from(request.prompt_sent()));
+        // An engine that cuts prompts into more tokens than we do may do so in what they repeat, and tools and other words that a template says
+        // to each request are among them.
+        prefix * count + warmed_up(self) + template.max(counted - ours.sum::<f64>())
+    }
+}
+
+pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    // The points of a search were judged one by one.
+    if let Some(record) = &evidence.summary.search {
+        of_points(record, reasons);
+        return;
+    }
+    let proof = evidence.summary.reset.as_ref();
+    reasons.extend(caches(
+        &Met::of(evidence),
+        proof.is_some_and(|proof| proof.is_fresh_start),
+    ));
+}
+
+/// What was found at the points of a search, one reason for each code: the worst of its points, and how many there are.
+fn of_points(record: &SearchRecord, reasons: &mut Vec<Reason>) {
+    for code in [Code::CacheWarm, Code::ResetUnproven] {
+        let found: Vec<(f64, &Reason)> = record
+            .points
+            .iter()
+            .flat_map(|point| point.caches.iter().map(|reason| (point.value, reason)))
+            .filter(|(_, reason)| reason.code == code)
+            .collect();
+        let Some(weight) = found.iter().map(|(_, reason)| reason.weight).max() else {
+            continue;
+        };
+        let worst = found.iter().find(|(_, reason)| reason.weight == weight);
+        let (value, reason) = worst.expect("the heaviest is one of them");
+        reasons.push(Reason {
+            measured: format!(
+                "{} of {} points, first at {value} {}: {}",
+                found.len(),
+                record.points.len(),
+                record.by.unit(),
+                reason.measured
+            ),
+            ..(*reason).clone()
+        });
+    }
+}
+
+/// What speaks against the caches that a load met. `is_unseen`: nothing like its prompts was sent on this start before.
+pub fn caches(met: &Met<'_>, is_unseen: bool) -> Vec<Reason> {
+    let hits = warm_share(met);
+    let mut reasons: Vec<Reason> = warm(met, hits.as_ref()).into_iter().collect();
+    let Some(bound) = met.bound() else {
+        return reasons;
+    };
+    let proof = met.proof;
+    // What begins as nothing before it did is in no cache, whether anybody counts or not.
+    let is_new = prefix(proof).is_some_and(|prefix| prefix.kept == 0);
+    if is_unseen || is_new {
+        return reasons;
+    }
+    let refused = proof.filter(|proof| proof.possible && proof.success != Some(true));
+    let told = match (refused, proof.is_some_and(|proof| proof.possible)) {
+        (Some(proof), _) => {
+            let answer = proof.answer.as_deref().unwrap_or("no answer");
+            let status = proof
+                .status
+                .map_or_else(String::new, |status| format!("status {status}: "));
+            format!("the engine did not empty its caches: {status}{answer}")
+        }
+        (None, true) => "the engine says success, and counts no hits that would prove it".to_owned(),
+        (None, false) => "the engine has no way to empty its caches, and counts no hits".to_owned(),
+    };
+    // Hits that were counted and near zero prove more than any answer.
+    if refused.is_none() && hits.is_some() {
+        return reasons;
+    }
+    let mut reason = found(
+        Code::ResetUnproven,
+        told,
+        Some("hits near zero over the window".to_owned()),
+    );
+    if hits.is_some_and(|(share, _)| share <= bound) {
+        reason.measured.push_str("; no hits were counted though");
+        reason.weight = Verdict::Valid;
+    }
+    reasons.push(reason);
+    reasons
+}
+
+/// That a load on a server of which nobody has a recipe found its prompts in the cache, by what the server tells; `None` where it did not, or
+/// where that is unknown.
+pub fn cache_warm(met: &Met<'_>) -> Option<Reason> {
+    let reason = warm(met, warm_share(met).as_ref())?;
+    Some(Reason {
+        advice: "Send other prompts (another `--seed`), or have the caches emptied before the load (`--flush-cache`), or start the \
+                 server anew or without its prefix cache."
+            .to_owned(),
+        ..reason
+    })
+}
+
+fn warm(met: &Met<'_>, hits: Option<&(f64, String)>) -> Option<Reason> {
+    let (bound, (share, told)) = (met.bound()?, hits?);
+    let told_bound = || {
+        format!(
+            "{}, since the prompts themselves repeat {}",
+            percent(bound),
+            percent(met.repeated.unwrap_or_default())
+        )
+    };
+    (*share > bound).then(|| found(Code::CacheWarm, told.clone(), Some(told_bound())))
+}
+
+/// What the prompts began with in the place of their own tokens.
+fn prefix(proof: Option<&ResetProof>) -> Option<&UniquePrefix> {
+    proof?.unique_prefix.as_ref()
+}
+
+/// The share of prompt tokens that came from the cache, and who says so. Of a chat template's own tokens nobody expects otherwise.
+fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
+    let proof = met.proof;
+    let counted = proof.and_then(|proof| {
+        let (hits, queries) = (proof.hits_in_window?, proof.queries_in_window?);
+        let told = || {
+            format!(
+                "{hits} of {queries} by the engine's counters ({})",
+                percent(hits / queries)
+            )
+        };
+        (queries > 0.0).then(|| ((hits - met.common(queries)).max(0.0) / queries, told()))
+    });
+    let reported = met
+        .requests
+        .iter()
+        .filter_map(|request| request.usage?.prompt)
+        .map(f64::from);
+    let answered = warm_in_answers(met, met.common(reported.sum()));
+    // Of two that contradict each other the worse is believed.
+    match (counted, answered) {
+        (Some(counted), Some(answered)) if answered.0 > counted.0 => Some(answered),
+        (counted, answered) => counted.or(answered),
+    }
+}
+
+/// The same by what the answers report.
+fn warm_in_answers(met: &Met<'_>, common: f64) -> Option<(f64, String)> {
+    let (mut cached, mut prompt, mut told) = (0u64, 0u64, false);
+    for request in met.requests.iter().filter(|request| request.is_completed()) {
+        if let Some(count) = request.usage.and_then(|usage| usage.cached) {
+            (cached, told) = (cached + u64::from(count), true);
+        }
+        prompt += u64::from(request.prompt_sent());
+    }
+    (told && prompt > 0).then(|| {
+        let share = (cached as f64 - common).max(0.0) / prompt as f64;
+        (
+            share,
+            format!(
+                "{cached} of {prompt} prompt tokens by its answers ({})",
+                percent(cached as f64 / prompt as f64)
+            ),
+        )
+    })
+}
+
+/// Tokens of the prompt that warms up, which the engine knows by our own doing unless its caches were emptied after it.
+fn warmed_up(met: &Met<'_>) -> f64 {
+    let proof = met.proof;
+    let is_emptied = proof.is_some_and(|proof| proof.possible && proof.success == Some(true));
+    // The prompt that warms up begins otherwise than those of the load.
+    let is_other = prefix(proof).is_some();
+    if met.scenario.limits.warmup == 0 || is_emptied || is_other {
+        return 0.0;
+    }
+    let first = met.requests.iter().min_by_key(|request| request.index);
+    first.map_or(0.0, |request| f64::from(request.prompt_sent()))
+}

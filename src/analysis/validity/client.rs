@@ -1,0 +1,485 @@
+//! Was it the engine that was measured, or the client?
+
+use super::{Evidence, entry, found, host, percent, steadiness};
+use crate::analysis::metrics::{self, Metric, Rates, Sample, Statistic};
+use crate::config::arrival::Arrival;
+use crate::config::scenario::Scenario;
+use crate::config::validity::Bounds;
+use crate::results::record::client::{ClientFacts, MOST_EVENTS_PER_S, SendLag};
+use crate::results::record::request::Request;
+use crate::results::record::telemetry::{HostWindow, Telemetry};
+use crate::results::record::validity::{Code, Reason, Verdict};
+
+/// Below this many arrivals a rate is an accident: one request that is late by a moment lowers it.
+const FEW_ARRIVALS: usize = 20;
+/// The fewest arrivals whose drawn rate is compared with the requested one.
+const FEWEST_DRAWN: usize = 8;
+/// The share of the requested rate by which the drawn rate may differ without a note.
+const DRAWN_RATE_TOLERANCE: f64 = 0.1;
+
+/// What calibration found may be exceeded by this factor before it counts: the engine runs on the same machine then.
+const CALIBRATED: f64 = 3.0;
+
+/// Events that follow one another faster come in bursts, whose gaps say nothing.
+const LEAST_GAP_MS: f64 = 0.05;
+
+/// Reads may be late by this part of what sending may: moments of arrival are finer than those of sending.
+const LATE_READS: f64 = 1.0 / 40.0;
+
+/// The share of the median TTFT that nobody would see.
+const UNSEEN: f64 = 0.05;
+
+pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    let (summary, bounds) = (evidence.summary, evidence.bounds);
+    if let Some(client) = &summary.client {
+        late(evidence, client, reasons);
+        let gap_ms = evidence.figure(Metric::Time(Statistic::Mean, Sample::ChunkGap));
+        read_late(client, gap_ms, bounds, reasons);
+        effort(client, bounds, reasons);
+    }
+    if let Some(telemetry) = &summary.telemetry {
+        let threads = summary.client.map_or(1, |client| client.threads.max(1));
+        shared(telemetry, threads, bounds, reasons);
+    }
+    rate(evidence, reasons);
+}
+
+/// Requests that were sent after they fell due. One of them is an accident, and of a few nobody can tell more than that.
+fn late(evidence: &Evidence<'_>, client: &ClientFacts, reasons: &mut Vec<Reason>) {
+    let Some(lag) = &client.send_lag else {
+        return;
+    };
+    let bounds = evidence.bounds;
+    let calibrated = client
+        .error
+        .map_or(0.0, |point| CALIBRATED * point.send_lag_p99_ms);
+    let median = evidence
+        .figure(Metric::Time(Statistic::Median, Sample::Ttft))
+        .unwrap_or(0.0);
+    let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
+    let unseen = match is_burst(evidence.requests) {
+        // Nobody waits for one of them in particular: what counts is how long all of them take.
+        true => UNSEEN * steadiness::window(evidence.requests).unwrap_or(0.0) * 1000.0,
+        false => UNSEEN * median,
+    };
+    let bound = own.max(calibrated).max(unseen);
+    let host = summary_host(evidence);
+    reasons.extend(lateness(
+        lag,
+        bound,
+        host.and_then(|host| host::others(host, bounds)),
+    ));
+}
+
+/// What is to be said of requests that were sent so late, and of what others did meanwhile.
+fn lateness(lag: &SendLag, bound: f64, others: Option<String>) -> Option<Reason> {
+    if lag.p99_ms <= bound || lag.second_ms.is_some_and(|second| second <= bound) {
+        return None;
+    }
+    let neighbour = others
+        .as_ref()
+        .map_or_else(String::new, |others| format!("; {others}"));
+    let measured = format!(
+        "99 of 100 requests sent within {:.1} ms of their time{neighbour}",
+        lag.p99_ms
+    );
+    let mut reason = found(Code::ClientLate, measured, Some(format!("{bound:.1} ms")));
+    if lag.fifth_ms.is_none_or(|fifth| fifth <= bound) {
+        reason.weight = Verdict::Suspect;
+    }
+    if others.is_some() {
+        reason.advice = "Requests were sent later than they fell due, while other processes kept this host busy. End what else runs on it, or give the \
+                         client processors of its own (`taskset`, `cpuset`)."
+            .to_owned();
+    }
+    Some(reason)
+}
+
+/// Whether all requests fell due at one moment.
+fn is_burst(requests: &[Request]) -> bool {
+    let first = requests.first().map(|request| request.due_ns);
+    requests.len() > 1 && requests.iter().all(|request| Some(request.due_ns) == first)
+}
+
+fn summary_host<'a>(evidence: &Evidence<'a>) -> Option<&'a HostWindow> {
+    evidence.summary.telemetry.as_ref()?.host.as_ref()
+}
+
+/// Whether moments of arrival say something of the time between events: a tenth of them may be off by more than half of it, or came at a
+/// rate at which no client tells them apart.
+pub(super) fn read_late(
+    client: &ClientFacts,
+    gap_ms: Option<f64>,
+    bounds: &Bounds,
+    reasons: &mut Vec<Reason>,
+) {
+    let Some(late) = client.late else {
+        return;
+    };
+    let least = LATE_READS * 1000.0 * bounds.send_lag.duration().as_secs_f64();
+    let bound = |gap: f64| least.max(gap / 2.0);
+    let gap = gap_ms.filter(|gap| *gap >= LEAST_GAP_MS && late.p90_ms > bound(*gap));
+    let (measured, bound) = if let Some(gap) = gap {
+        let off = late.p90_ms;
+        (
+            format!(
+                "the client read events together: one of ten may be off by {off:.2} ms, with {gap:.2} ms between events"
+            ),
+            format!("{:.2} ms", bound(gap)),
+        )
+    } else if late.events_per_s > f64::from(MOST_EVENTS_PER_S) {
+        (
+            format!(
+                "one of ten events came at {:.0} events/s or more",
+                late.events_per_s
+            ),
+            format!("{MOST_EVENTS_PER_S} events/s of one client"),
+        )
+    } else {
+        return;
+    };
+    reasons.push(Reason {
+        weight: Verdict::Suspect,
+        ..found(Code::ClientLate, measured, Some(bound))
+    });
+}
+
+/// What the client was busy with, and whether its clock was left alone.
+pub(super) fn effort(client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+    if let Some(share) = client.cpu_share.filter(|share| *share > bounds.client_cpu) {
+        let measured = format!("the busiest thread used {} of a processor", percent(share));
+        reasons.push(found(
+            Code::ClientSaturated,
+            measured,
+            Some(percent(bounds.client_cpu)),
+        ));
+    }
+    if let Some(late) = client.late.filter(|late| late.pauses > 0) {
+        let measured = format!(
+            "the client was stopped, or had no processor, {} for 0.3 s or longer, at most {:.1} s; what arrived meanwhile has later moments",
+            times(late.pauses),
+            late.longest_pause_s
+        );
+        let reason = found(Code::ClientLate, measured, Some("never".to_owned()));
+        reasons.push(Reason {
+            weight: Verdict::Suspect,
+            ..reason
+        });
+    }
+    if client.clock_jumps > 0 {
+        let measured = format!("set {} by a millisecond or more", times(client.clock_jumps));
+        reasons.push(found(Code::ClockJump, measured, Some("never".to_owned())));
+    }
+}
+
+fn times(count: u32) -> String {
+    match count {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    }
+}
+
+/// Sharing processors is a fact of small machines; it is a fault where the client had to wait for one.
+pub(super) fn shared(telemetry: &Telemetry, threads: u32, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+    let Some(host) = telemetry
+        .host
+        .as_ref()
+        .filter(|host| host.shares_cpus == Some(true))
+    else {
+        return;
+    };
+    let time = telemetry.seconds * f64::from(threads);
+    let waited = host.client_wait_s.filter(|_| time > 0.0).map(|wait| wait / time);
+    let told = waited.map_or_else(String::new, |share| {
+        format!(
+            ", the client's threads waited {} of the time for one",
+            percent(share)
+        )
+    });
+    let mut reason = found(
+        Code::ClientSharesCpus,
+        format!("{} processors{told}", host.cpus),
+        Some(format!("{} of the time", percent(bounds.client_wait))),
+    );
+    // Where there are no others, nothing can be done about it: how late the client was is told by its own figures.
+    let has_others = host.cpus > 2 * threads;
+    let waits = waited.is_some_and(|share| share > bounds.client_wait);
+    if !(has_others && waits) {
+        reason.weight = Verdict::Valid;
+    }
+    reasons.push(reason);
+}
+
+/// Whether requests fell due by a rate, and not all at once or one after another.
+pub(super) fn has_rate(evidence: &Evidence<'_>) -> bool {
+    let scenario = &evidence.cell.scenario;
+    is_paced(scenario, &evidence.summary.arrival(scenario), evidence.requests)
+}
+
+/// Whether requests fell due at a rate, and not as earlier answers ended.
+pub(super) fn is_paced(scenario: &Scenario, arrival: &Arrival, requests: &[Request]) -> bool {
+    if !(arrival.is_paced() || scenario.workload.is_replayed()) {
+        return false;
+    }
+    let first = requests.iter().map(|request| request.due_ns).min();
+    let last = requests.iter().map(|request| request.due_ns).max();
+    first != last && requests.iter().all(|request| request.round.unwrap_or(0) == 0)
+}
+
+fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    if !has_rate(evidence) {
+        return;
+    }
+    let arrival = evidence.summary.arrival(&evidence.cell.scenario);
+    let lag = evidence.summary.client.and_then(|client| client.send_lag);
+    let Some(rates) = metrics::rates(evidence.requests) else {
+        return;
+    };
+    reasons.extend(rate_drawn(evidence.requests, &rates, &arrival));
+    reasons.extend(rate_reached(
+        evidence.requests,
+        &rates,
+        &arrival,
+        lag.as_ref(),
+        evidence.bounds,
+    ));
+}
+
+/// Whether the rate was reached that a load asked for, of which nothing but its requests is known.
+pub(super) fn rate_of(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Option<Reason> {
+    is_paced(scenario, &scenario.arrival, requests)
+        .then(|| {
+            rate_reached(
+                requests,
+                &metrics::rates(requests)?,
+                &scenario.arrival,
+                None,
+                bounds,
+            )
+        })
+        .flatten()
+}
+
+/// The note that the drawn arrivals came at another rate than the requested one, which labels the row.
+fn rate_drawn(requests: &[Request], rates: &Rates, arrival: &Arrival) -> Option<Reason> {
+    if requests.len() < FEWEST_DRAWN || arrival.pace.is_some() || arrival.rate.is_infinite() {
+        return None;
+    }
+    let due = rates.due;
+    ((due / arrival.rate.per_second() - 1.0).abs() > DRAWN_RATE_TOLERANCE).then(|| {
+        let measured = format!(
+            "the {} arrivals that were drawn came at {due:.2}/s, and {}/s was asked for",
+            requests.len(),
+            arrival.rate
+        );
+        found(
+            Code::RateDrawn,
+            measured,
+            Some(format!("{:.0} %", 100.0 * DRAWN_RATE_TOLERANCE)),
+        )
+    })
+}
+
+/// What is to be said of requests that fell due at a rate and were sent at a lower one.
+fn rate_reached(
+    requests: &[Request],
+    rates: &Rates,
+    arrival: &Arrival,
+    lag: Option<&SendLag>,
+    bounds: &Bounds,
+) -> Option<Reason> {
+    if requests.len() < FEW_ARRIVALS {
+        return None;
+    }
+    let Rates { due, sent } = *rates;
+    let bound = due * (1.0 - bounds.rate);
+    if sent >= bound {
+        return None;
+    }
+    let asked = match arrival.pace.is_none() && !arrival.rate.is_infinite() {
+        true => format!("{}/s was asked for", arrival.rate),
+        false => "the rate changes over the load".to_owned(),
+    };
+    let late = |lag: &SendLag| {
+        format!(
+            ", and the client sent 99 of 100 requests within {:.1} ms of their time",
+            lag.p99_ms
+        )
+    };
+    // Behind a concurrency limit, lag counts from the moment that a slot is free.
+    let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
+    let lag = lag.filter(|lag| arrival.concurrency.is_none() || lag.p99_ms > own);
+    let measured = format!(
+        "{sent:.2} requests/s sent; {asked}, the {} arrivals that were drawn came at {due:.2}/s{}",
+        requests.len(),
+        lag.map(late).unwrap_or_default()
+    );
+    let mut reason = found(Code::RateNotReached, measured, Some(format!("{bound:.2}/s")));
+    let means = entry(Code::RateNotReached).means;
+    reason.advice = match (arrival.concurrency, lag) {
+        (Some(limit), lag) => format!(
+            "{means} Raise the concurrency limit of {limit} or lower the rate; what was measured is a closed loop of that concurrency.{}",
+            lag.map_or(
+                "",
+                |_| " The client itself sent late too: give it processors of its own."
+            )
+        ),
+        (None, _) => format!(
+            "{means} No concurrency limit held them back, so the client sent them late: give it processors of its own (`taskset`, `cpuset` for the \
+             engine), or lower the rate."
+        ),
+    };
+    Some(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_draw_that_comes_at_another_rate_is_noted() {
+        let arrival: Arrival =
+            serde_json::from_value(serde_json::json!({"rate": 4.0, "concurrency": null})).unwrap();
+        let drawn = |gap_ms: u64, count: u64| {
+            let request = |place: u64| {
+                let due_ns = place * gap_ms * 1_000_000;
+                serde_json::from_value(serde_json::json!({
+                    "index": place, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": due_ns, "sent_ns": due_ns, "end_ns": due_ns,
+                    "chunks": [],
+                }))
+                .unwrap()
+            };
+            let requests: Vec<Request> = (0..count).map(request).collect();
+            rate_drawn(&requests, &metrics::rates(&requests)?, &arrival)
+        };
+        let reason = drawn(143, 21).expect("it came at seven a second");
+        assert_eq!(reason.weight, Verdict::Valid);
+        assert!(
+            reason.measured.contains("came at 6.99/s, and 4/s was asked for"),
+            "{reason:?}"
+        );
+        assert_eq!(drawn(250, 21), None);
+        assert_eq!(drawn(143, 7), None);
+    }
+
+    #[test]
+    fn one_late_request_is_an_accident_a_few_are_suspect_and_the_neighbour_is_named() {
+        let lag = |latest: f64, second: f64, fifth: f64| SendLag {
+            mean_ms: 0.1,
+            p99_ms: latest,
+            max_ms: latest,
+            second_ms: Some(second),
+            fifth_ms: Some(fifth),
+        };
+        let weight = |lag: &SendLag| lateness(lag, 10.0, None).map(|reason| reason.weight);
+        // One of 40, as its P99 is the latest of them.
+        assert_eq!(weight(&lag(15.7, 0.3, 0.1)), None);
+        assert_eq!(weight(&lag(15.7, 12.0, 0.1)), Some(Verdict::Suspect));
+        assert_eq!(weight(&lag(15.7, 15.0, 11.0)), Some(Verdict::Invalid));
+        let host = HostWindow {
+            cpus: 2,
+            other_cpus: Some(1.98),
+            ..HostWindow::default()
+        };
+        let others = host::others(&host, &Bounds::default());
+        let reason = lateness(&lag(15.7, 15.0, 11.0), 10.0, others).unwrap();
+        assert!(
+            reason
+                .measured
+                .ends_with("; other processes used 1.98 of 2 processors"),
+            "{reason:?}"
+        );
+        assert!(!reason.advice.contains("own fault"), "{reason:?}");
+    }
+
+    #[test]
+    fn events_that_were_read_together_are_suspect_beyond_half_their_gap_at_any_rate() {
+        let at_rate = |p90_ms: f64, gap_ms: f64, events_per_s: f64| {
+            let facts: ClientFacts = serde_json::from_value(serde_json::json!({
+                "send_lag": null, "cpu_share": 0.5, "threads": 1, "loop_lag_max_ms": null, "error": null,
+                "late": {"p90_ms": p90_ms, "p99_ms": 9.0, "max_ms": 9.0, "events_per_s": events_per_s, "pauses": 0, "longest_pause_s": 0.0},
+            }))
+            .unwrap();
+            let mut reasons = Vec::new();
+            read_late(&facts, Some(gap_ms), &Bounds::default(), &mut reasons);
+            assert!(reasons.len() <= 1, "{reasons:?}");
+            reasons.first().map(|reason| (reason.code, reason.weight))
+        };
+        let judged = |p90_ms: f64, gap_ms: f64| at_rate(p90_ms, gap_ms, 100.0);
+        let suspect = Some((Code::ClientLate, Verdict::Suspect));
+        assert_eq!([judged(4.9, 10.0), judged(5.1, 10.0)], [None, suspect]);
+        // Nobody keeps a processor to itself below a quarter of a millisecond, and bursts have no gaps.
+        assert_eq!([judged(0.24, 0.1), judged(0.26, 0.1)], [None, suspect]);
+        assert_eq!(judged(9.0, 0.01), None);
+        // Beyond a rate nobody can tell, however late the reads were, and whatever the gaps are.
+        assert_eq!(at_rate(0.0, 10.0, 150_000.0), None);
+        for (p90_ms, gap_ms) in [(0.0, 10.0), (0.0, 0.01), (9.0, 1.0)] {
+            assert_eq!(at_rate(p90_ms, gap_ms, 150_001.0), suspect);
+        }
+    }
+
+    #[test]
+    fn a_burst_is_due_at_one_moment() {
+        let request = |due: u64| -> Request {
+            serde_json::from_value(serde_json::json!({
+                "index": 0, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": due, "end_ns": 0, "chunks": [],
+            }))
+            .unwrap()
+        };
+        assert!(is_burst(&[request(0), request(0)]));
+        assert!(!is_burst(&[request(0), request(5)]));
+        assert!(!is_burst(&[request(0)]));
+    }
+
+    #[test]
+    fn a_rate_that_was_not_reached_tells_what_was_asked_drawn_and_sent_and_names_a_limit_only_where_there_is_one()
+     {
+        let requests = |count: u64| -> Vec<Request> {
+            let request = |index: u64| {
+                serde_json::from_value(serde_json::json!({
+                    "index": index, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": index * 50_000_000,
+                    "sent_ns": index * 60_000_000, "end_ns": 0, "chunks": [],
+                }))
+                .unwrap()
+            };
+            (0..count).map(request).collect()
+        };
+        let arrival = |text: &str| -> Arrival { serde_json::from_str(text).unwrap() };
+        let lag = SendLag {
+            mean_ms: 1.0,
+            p99_ms: 200.0,
+            max_ms: 200.0,
+            second_ms: None,
+            fifth_ms: None,
+        };
+        let judged = |count: u64, text: &str, lag: Option<&SendLag>| {
+            let requests = requests(count);
+            rate_reached(
+                &requests,
+                &metrics::rates(&requests)?,
+                &arrival(text),
+                lag,
+                &Bounds::default(),
+            )
+        };
+        let open = r#"{"rate": 8.0, "concurrency": null}"#;
+        assert_eq!(judged(19, open, None), None);
+        let reason = judged(25, open, Some(&lag)).unwrap();
+        assert_eq!(
+            reason.measured,
+            "16.67 requests/s sent; 8/s was asked for, the 25 arrivals that were drawn came at 20.00/s, \
+             and the client sent 99 of 100 requests within 200.0 ms of their time"
+        );
+        assert_eq!(reason.bound.as_deref(), Some("19.00/s"));
+        assert!(!reason.advice.contains("Raise the concurrency"), "{reason:?}");
+        assert!(reason.advice.contains("client sent them late"), "{reason:?}");
+        let held = judged(
+            25,
+            r#"{"rate": 8.0, "concurrency": 4}"#,
+            Some(&SendLag { p99_ms: 0.2, ..lag }),
+        )
+        .unwrap();
+        assert!(held.advice.contains("the concurrency limit of 4"), "{held:?}");
+        assert!(!held.measured.contains("client"), "{held:?}");
+    }
+}

@@ -1,0 +1,69 @@
+//! What else kept the host busy: other processes, other virtual machines, its swap.
+
+use super::{found, percent};
+use crate::config::validity::Bounds;
+use crate::results::record::telemetry::{HostWindow, Telemetry};
+use crate::results::record::validity::{Code, Reason};
+
+/// On a host of few processors a quarter of them counts, however little that is.
+const QUARTER: f64 = 0.25;
+
+/// The kernel counts processor time in hundredths of a second, and it is read twice a second: a shorter window tells nothing of others.
+const SHORTEST_S: f64 = 2.0;
+
+/// Whose processor time it was, and what memory did not suffice for.
+pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+    let Some(host) = &telemetry.host else {
+        return;
+    };
+    let is_long = telemetry.seconds >= SHORTEST_S;
+    if let Some(others) = others(host, bounds).filter(|_| is_long) {
+        let bound = format!("{:.2} processors", most(host, bounds));
+        reasons.push(found(Code::HostBusy, others, Some(bound)));
+    }
+    let stolen = host.stolen_cpus.unwrap_or(0.0) / f64::from(host.cpus.max(1));
+    if stolen > bounds.stolen && is_long {
+        let measured = format!(
+            "{} of the processors' time went to other machines",
+            percent(stolen)
+        );
+        reasons.push(found(Code::CpuStolen, measured, Some(percent(bounds.stolen))));
+    }
+    let swapped = host
+        .ranges
+        .get("swap_bytes_per_s")
+        .map_or(0.0, |range| range.mean);
+    if swapped > bounds.swap.0 as f64 {
+        let measured = format!("{:.1} MiB/s to and from swap", swapped / f64::from(1 << 20));
+        reasons.push(found(
+            Code::Swapping,
+            measured,
+            Some(format!("{}/s", bounds.swap)),
+        ));
+    }
+    if host.is_numa_remote == Some(true) {
+        reasons.push(found(
+            Code::NumaRemote,
+            "the engine may run on no processor of its GPUs' NUMA nodes".to_owned(),
+            None,
+        ));
+    }
+}
+
+/// What other processes used, in words, where that is more than they may.
+pub(super) fn others(host: &HostWindow, bounds: &Bounds) -> Option<String> {
+    let used = host.other_cpus.map(|used| used.min(f64::from(host.cpus)))?;
+    if used <= most(host, bounds) {
+        return None;
+    }
+    Some(format!(
+        "other processes used {used:.2} of {} processors",
+        host.cpus
+    ))
+}
+
+/// The processors that others may use.
+fn most(host: &HostWindow, bounds: &Bounds) -> f64 {
+    let cpus = f64::from(host.cpus);
+    (bounds.other_cpus * cpus).max(1.0f64.min(QUARTER * cpus))
+}

@@ -1,0 +1,332 @@
+//! What the machine and the engine's process went through meanwhile.
+
+use super::{Evidence, found, host, percent};
+use crate::base::units::Bytes;
+use crate::config::validity::Bounds;
+use crate::results::record::engine_change::EngineChange;
+use crate::results::record::machine::Machine;
+use crate::results::record::telemetry::{Gpu, GpuWindow, Source, SourceFacts, Telemetry};
+use crate::results::record::validity::{Code, Reason, Verdict};
+
+/// Below this many samples of a busy GPU nothing is said of its clock.
+const BUSY: u32 = 30;
+
+/// From this share of a GPU's highest clock on nothing is said of it: boost clocks lie below the highest under load.
+const USUAL_CLOCK: f64 = 0.75;
+
+/// The share of the window for which a full KV cache is worth a note.
+const FULL: f64 = 0.05;
+
+pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    if !evidence.summary.beside.is_empty() || evidence.summary.pulled_beside {
+        let mut beside: Vec<String> = evidence.summary.beside.iter().map(ToString::to_string).collect();
+        if evidence.summary.pulled_beside {
+            beside.push("the pull of an image".to_owned());
+        }
+        reasons.push(found(
+            Code::Neighbour,
+            beside.join(", "),
+            Some("alone on the host".to_owned()),
+        ));
+    }
+    if let Some(reason) = &evidence.summary.listener_unverified {
+        reasons.push(found(Code::ListenerUnverified, reason.clone(), None));
+    }
+    let changes = &evidence.summary.engine_changes;
+    if !changes.is_empty() {
+        let told: Vec<String> = changes.iter().map(EngineChange::told).collect();
+        let mut reason = found(Code::EngineChanged, told.join(", "), None);
+        if changes.iter().all(EngineChange::is_of_models) {
+            reason.weight = Verdict::Suspect;
+        }
+        reasons.push(reason);
+    }
+    let Some(telemetry) = &evidence.summary.telemetry else {
+        return;
+    };
+    engine(evidence, telemetry, reasons);
+    devices(telemetry, Some(evidence.machine), evidence.bounds, reasons);
+    host::judge(telemetry, evidence.bounds, reasons);
+    gaps(evidence, telemetry, reasons);
+}
+
+/// What the GPUs went through, and who else was on them.
+pub(super) fn devices(
+    telemetry: &Telemetry,
+    machine: Option<&Machine>,
+    bounds: &Bounds,
+    reasons: &mut Vec<Reason>,
+) {
+    for gpu in &telemetry.gpus {
+        let known =
+            machine.and_then(|machine| machine.devices.iter().find(|known| known.device == gpu.device));
+        clocks(gpu, known, bounds, reasons);
+        company(gpu, known, bounds, reasons);
+        faults(gpu, known, reasons);
+    }
+    if !telemetry.kernel.is_empty() {
+        reasons.push(found(
+            Code::GpuErrors,
+            telemetry.kernel.join("; "),
+            Some("none".to_owned()),
+        ));
+    }
+    if let Some(energy) = &telemetry.energy
+        && let Some(other) = energy.disagrees_j
+    {
+        reasons.push(found(
+            Code::EnergyDisagrees,
+            format!("{:.0} J and {other:.0} J", energy.joules),
+            Some("5 % apart".to_owned()),
+        ));
+    }
+}
+
+fn engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason>) {
+    let Some(engine) = &telemetry.engine else {
+        return;
+    };
+    if !engine.reset.is_empty() {
+        reasons.push(found(
+            Code::EngineRestarted,
+            format!("counters fell: {}", engine.reset.join(", ")),
+            Some("counters only grow".to_owned()),
+        ));
+        return;
+    }
+    if !engine.mixed.is_empty() {
+        let (how, weight) = match engine.is_in_turn {
+            true => ("fell and came back", Verdict::Valid),
+            false => ("fell, and not to zero", Verdict::Suspect),
+        };
+        let measured = format!("counters {how}: {}", engine.mixed.join(", "));
+        let mut reason = found(
+            Code::MetricsMixed,
+            measured,
+            Some("counters only grow".to_owned()),
+        );
+        reason.weight = weight;
+        reasons.push(reason);
+        return;
+    }
+    // Those of a search are of all its points together.
+    if evidence.summary.search.is_some() {
+        return;
+    }
+    let (requests, bound) = (evidence.requests.len(), evidence.bounds.preemptions);
+    let preempted = engine.grown.get("preemptions").copied().unwrap_or(0.0);
+    if requests > 0 && preempted > bound * requests as f64 {
+        reasons.push(found(
+            Code::Preempted,
+            format!("{preempted} preemptions in {requests} requests"),
+            Some(format!("{} of the requests", percent(bound))),
+        ));
+    }
+    if let Some(share) = engine.kv_full_share.filter(|share| *share > FULL) {
+        let waiting = engine.gauges.get("waiting").map_or_else(String::new, |waiting| {
+            format!("; {:.1} requests waited on average", waiting.mean)
+        });
+        let measured = format!("full for {} of the samples{waiting}", percent(share));
+        reasons.push(found(Code::KvCacheFull, measured, Some(percent(FULL))));
+    }
+}
+
+fn clocks(gpu: &GpuWindow, known: Option<&Gpu>, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+    for (name, code, bound) in [
+        ("thermal", Code::ThrottledThermal, bounds.throttled),
+        ("power", Code::ThrottledPower, bounds.power_capped),
+        ("hardware", Code::ThrottledHardware, bounds.throttled),
+    ] {
+        let share = gpu.throttled.get(name).copied().unwrap_or(0.0);
+        if share > bound {
+            reasons.push(found(
+                code,
+                format!("GPU {}: {} of the samples", gpu.device, percent(share)),
+                Some(percent(bound)),
+            ));
+        }
+    }
+    let Some(clock) = gpu.busy_clock_mhz.filter(|_| gpu.busy_samples >= BUSY) else {
+        return;
+    };
+    let spread = gpu.clock_spread.filter(|spread| *spread > bounds.clock_spread);
+    let highest = known.and_then(|known| known.max_sm_clock_mhz);
+    let highest = highest.filter(|highest| clock < USUAL_CLOCK * highest);
+    let (measured, bound) = match (spread, highest) {
+        (Some(spread), _) => (
+            format!("GPU {}: {} around {clock:.0} MHz", gpu.device, percent(spread)),
+            percent(bounds.clock_spread),
+        ),
+        (None, Some(highest)) => (
+            format!("GPU {}: busy at {clock:.0} of {highest:.0} MHz", gpu.device),
+            percent(USUAL_CLOCK),
+        ),
+        (None, None) => return,
+    };
+    reasons.push(found(Code::ClocksSpread, measured, Some(bound)));
+}
+
+/// What the device counted as wrong, and a bus that is slower than it should be.
+fn faults(gpu: &GpuWindow, known: Option<&Gpu>, reasons: &mut Vec<Reason>) {
+    let range = |name: &str| gpu.ranges.get(name);
+    let grown = |name: &str| range(name).map_or(0.0, |range| range.max - range.min);
+    let most = |name: &str| range(name).map_or(0.0, |range| range.max);
+    let mut told = Vec::new();
+    for (count, what) in [
+        (
+            grown("ecc_uncorrected"),
+            "uncorrectable memory errors within the window",
+        ),
+        (
+            grown("rows_remapped"),
+            "rows of memory replaced within the window",
+        ),
+    ] {
+        if count > 0.0 {
+            told.push(format!("{count} {what}"));
+        }
+    }
+    if most("row_remap_failed") > 0.0 {
+        told.push("a row of memory could not be replaced".to_owned());
+    }
+    if !told.is_empty() {
+        reasons.push(found(
+            Code::GpuErrors,
+            format!("GPU {}: {}", gpu.device, told.join(", ")),
+            Some("none".to_owned()),
+        ));
+    }
+    // An idle device lowers its generation to save power.
+    let Some(known) = known.filter(|_| gpu.busy_samples >= BUSY) else {
+        return;
+    };
+    let below = |name: &str, highest: Option<u32>| {
+        let (now, highest) = (range(name)?.max, highest?);
+        (now > 0.0 && now < f64::from(highest)).then_some((now, highest))
+    };
+    let generation = below("pcie_generation", known.pcie_generation);
+    let width = below("pcie_width", known.pcie_width);
+    let generation = generation.map(|(now, highest)| format!("generation {now} of {highest}"));
+    let width = width.map(|(now, highest)| format!("{now} of {highest} lanes"));
+    let slower: Vec<String> = generation.into_iter().chain(width).collect();
+    if !slower.is_empty() {
+        reasons.push(found(
+            Code::PcieDowntrained,
+            format!("GPU {}: {}", gpu.device, slower.join(", ")),
+            Some("what device and slot can do".to_owned()),
+        ));
+    }
+}
+
+/// Whoever else uses or used the GPU.
+fn company(gpu: &GpuWindow, known: Option<&Gpu>, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+    if !gpu.foreign.is_empty() {
+        let named: Vec<String> = gpu
+            .foreign
+            .iter()
+            .map(|process| format!("{} ({})", process.pid, process.name.as_deref().unwrap_or("?")))
+            .collect();
+        reasons.push(found(
+            Code::GpuShared,
+            format!("GPU {}: process {}", gpu.device, named.join(", ")),
+            Some("only the engine's".to_owned()),
+        ));
+    }
+    let rest = bounds.rest_memory;
+    if let Some(bytes) = gpu.rest_memory_bytes.filter(|bytes| *bytes > rest.0) {
+        let draws = known.is_some_and(|known| known.display == Some(true));
+        let desktop = if draws { ", a desktop among them" } else { "" };
+        let mut reason = found(
+            Code::GpuNotAtRest,
+            format!("GPU {}: {} before the start{desktop}", gpu.device, Bytes(bytes)),
+            Some(format!("{rest}")),
+        );
+        if draws {
+            reason.weight = Verdict::Valid;
+        }
+        reasons.push(reason);
+    }
+    if gpu.foreign.is_empty() {
+        unexplained(gpu, bounds, reasons);
+    }
+}
+
+/// Memory that belongs to nobody who is known: another container, another user, another virtual machine.
+fn unexplained(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+    let bound = bounds.unexplained_memory;
+    let Some(taken) = gpu.ranges.get("memory_used_bytes") else {
+        return;
+    };
+    let own = gpu.ranges.get("own_memory_bytes");
+    let (bytes, what) = match own {
+        Some(own) => {
+            let rest = gpu.rest_memory_bytes.unwrap_or(0) as f64;
+            (taken.max - own.max - rest, "belongs to no process of the engine")
+        }
+        None => (
+            taken.max - taken.min,
+            "came within the window, and nobody tells whose it is",
+        ),
+    };
+    if bytes > bound.0 as f64 {
+        let bytes = Bytes(bytes as u64);
+        reasons.push(found(
+            Code::GpuMemoryUnexplained,
+            format!("GPU {}: {bytes} of its memory {what}", gpu.device),
+            Some(format!("{bound}")),
+        ));
+    }
+}
+
+/// Sources that were silent or gave up. Who was never there is no gap, but GPUs that nobody watched are. An engine that answers late about
+/// itself while it computes hides gauges alone: its counters are whole where they were read before and after.
+fn gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason>) {
+    let bound = evidence.bounds.gap.duration().as_secs_f64();
+    let silent = || {
+        telemetry
+            .sources
+            .iter()
+            .filter_map(|source| silence(source, bound))
+    };
+    let mut told: Vec<String> = silent().map(|(what, _)| what).collect();
+    let mut weight = silent().map(|(_, weight)| weight).max();
+    let is_gpu = |source: Source| matches!(source, Source::Nvml | Source::Amd | Source::Ascend);
+    let is_watched = telemetry.sources.iter().any(|source| is_gpu(source.source));
+    if evidence.launch.devices > 0 && !is_watched && !evidence.machine.gpus_pretended {
+        told.push("nobody watched the GPUs".to_owned());
+        weight = Some(Verdict::Suspect);
+    }
+    if let Some(weight) = weight {
+        reasons.push(Reason {
+            weight,
+            ..found(
+                Code::TelemetryGap,
+                told.join("; "),
+                Some(format!("{}", evidence.bounds.gap)),
+            )
+        });
+    }
+}
+
+/// What a source did not tell, and what that makes of the measurement.
+pub(super) fn silence(source: &SourceFacts, bound: f64) -> Option<(String, Verdict)> {
+    let device = source.device;
+    let whose = device.map_or_else(String::new, |device| format!(" of GPU {device}"));
+    let name = source.source.name();
+    if let Some(trouble) = &source.trouble {
+        return Some((format!("{name}{whose}: {trouble}"), Verdict::Suspect));
+    }
+    let is_late = source.longest_gap_s > bound.max(3.0 * source.period_s);
+    let is_whole = source.source == Source::Engine && source.is_bracketed;
+    is_late.then(|| {
+        let what = format!("{name}{whose}: silent for {:.1} s", source.longest_gap_s);
+        (
+            what,
+            if is_whole {
+                Verdict::Valid
+            } else {
+                Verdict::Suspect
+            },
+        )
+    })
+}

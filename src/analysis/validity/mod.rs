@@ -1,0 +1,174 @@
+//! Whether the figures of a measurement can be believed: a pure function of its records, its telemetry, the client's calibration and
+//! the environment.
+//!
+//! Every finding has a stable code, the value that was measured, the bound it was held against and a sentence that says what to do.
+//! [`TABLE`] tells what each code means; whoever adds a code adds a row, and a test keeps the two together.
+
+mod caches;
+mod client;
+mod codes;
+mod counters;
+mod host;
+mod machine;
+mod outputs;
+mod responses;
+mod steadiness;
+#[cfg(test)]
+mod tests;
+mod untimed;
+
+pub use caches::{Met, cache_warm, caches};
+pub use codes::{Entry, TABLE, described, entry};
+pub use counters::reported;
+pub(crate) use outputs::family_of_precision;
+pub use responses::{Responses, answers};
+
+use crate::analysis::metrics::{self, Metric};
+use crate::config::validity::Bounds;
+use crate::plan::{Cell, Launch, Protocol};
+use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::client::ClientFacts;
+use crate::results::record::machine::Machine;
+use crate::results::record::request::Request;
+use crate::results::record::telemetry::Telemetry;
+use crate::results::record::validity::{Code, Reason, Validity, Verdict};
+
+/// Everything that a judgement is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// What was started.
+    pub launch: &'a Launch,
+    /// What was to be measured.
+    pub cell: &'a Cell,
+    /// What came of it.
+    pub summary: &'a Summary,
+    /// A record of each request.
+    pub requests: &'a [Request],
+    /// The machine.
+    pub machine: &'a Machine,
+    /// From where on it is doubted.
+    pub bounds: &'a Bounds,
+}
+
+impl Evidence<'_> {
+    fn figure(&self, metric: Metric) -> Option<f64> {
+        metrics::figure(self.summary.figures.get(&Definitions::Matrix)?, metric)
+    }
+
+    fn completed(&self) -> impl Iterator<Item = &Request> {
+        self.requests.iter().filter(|request| request.is_completed())
+    }
+}
+
+/// Judges a measurement; `None` if it did not come to its end, because how it ended says enough.
+pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
+    if evidence.summary.ending != Ending::Done {
+        return None;
+    }
+    let mut reasons = Vec::new();
+    client::judge(evidence, &mut reasons);
+    outputs::judge(evidence, &mut reasons);
+    reasons.extend(responses::of_responses(&Responses {
+        requests: evidence.requests,
+        scenario: &evidence.cell.scenario,
+        names: &[&evidence.launch.served],
+        listed: &evidence.summary.engine.models,
+        protocol: evidence.launch.contact.dialect.protocol,
+        is_simulated: evidence.summary.origin == Origin::Simulated,
+        bounds: evidence.bounds,
+    }));
+    caches::judge(evidence, &mut reasons);
+    steadiness::judge(evidence, &mut reasons);
+    machine::judge(evidence, &mut reasons);
+    origin(evidence, &mut reasons);
+    let loosened = evidence.bounds.loosened();
+    if !loosened.is_empty() {
+        reasons.push(found(Code::BoundsLoosened, loosened.join(", "), None));
+    }
+    Some(Validity::of(reasons))
+}
+
+/// What speaks against a load on a server of which nobody has a recipe: what the client and the machine went through, the worst first.
+/// `gap_ms` is the mean time between two events of an answer. Notes are left out.
+pub fn of_surroundings(
+    client: &ClientFacts,
+    gap_ms: Option<f64>,
+    telemetry: Option<&Telemetry>,
+    bounds: &Bounds,
+) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    client::read_late(client, gap_ms, bounds, &mut reasons);
+    client::effort(client, bounds, &mut reasons);
+    if let Some(telemetry) = telemetry {
+        client::shared(telemetry, client.threads.max(1), bounds, &mut reasons);
+        machine::devices(telemetry, None, bounds, &mut reasons);
+        host::judge(telemetry, bounds, &mut reasons);
+    }
+    reasons.retain(|reason| reason.weight > Verdict::Valid);
+    reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
+    reasons
+}
+
+/// What speaks against the answers of a server of which nobody has a recipe, and against the rate and the steady state of a load on it, the worst
+/// first. Notes are left out.
+pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
+    let mut reasons = responses::of_responses(responses);
+    if responses.protocol != Protocol::Embeddings {
+        reasons.extend(outputs::of_text(
+            responses.requests,
+            responses.scenario,
+            responses.bounds,
+        ));
+        reasons.extend(untimed::of(responses.requests, None, responses.scenario));
+    }
+    reasons.extend(client::rate_of(
+        responses.requests,
+        responses.scenario,
+        responses.bounds,
+    ));
+    reasons.extend(steadiness::of_load(
+        responses.requests,
+        responses.scenario,
+        &responses.scenario.arrival,
+        responses.bounds,
+    ));
+    reasons.extend(outputs::named(
+        responses.requests,
+        responses.names,
+        responses.listed,
+    ));
+    reasons.retain(|reason| reason.weight > Verdict::Valid);
+    reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
+    reasons
+}
+
+/// Where the figures come from.
+fn origin(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    match evidence.summary.origin {
+        Origin::Simulated => reasons.push(found(Code::Simulated, evidence.launch.engine.name.clone(), None)),
+        Origin::Imported => reasons.push(found(Code::Imported, evidence.launch.engine.name.clone(), None)),
+        Origin::Measured => {}
+    }
+    if evidence.machine.gpus_pretended && evidence.launch.devices > 0 {
+        let pretended = format!("{} pretended GPUs", evidence.launch.devices);
+        reasons.push(found(Code::PretendedGpus, pretended, None));
+    }
+}
+
+/// A finding with the weight and the advice that the table gives its code.
+fn found(code: Code, measured: String, bound: Option<String>) -> Reason {
+    let entry = entry(code);
+    Reason {
+        code,
+        weight: entry.weight,
+        only: entry.only.to_vec(),
+        measured,
+        bound,
+        advice: format!("{} {}", entry.means, entry.mend),
+    }
+}
+
+/// A share as percent.
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}

@@ -1,0 +1,919 @@
+use super::*;
+use crate::config::scenario::{Scenario, Slo};
+use crate::results::record::telemetry::EngineWindow;
+use crate::results::record::telemetry::{Gpu, GpuWindow, HostWindow, Range, Source, SourceFacts};
+use crate::results::record::validity::Family;
+
+#[test]
+fn every_code_has_one_row_in_the_table_and_the_document_is_that_table() {
+    let rows: Vec<Code> = TABLE.iter().map(|entry| entry.code).collect();
+    assert_eq!(rows, Code::ALL, "one row for each code, in their order");
+    for entry in TABLE {
+        for words in [entry.means, entry.mend] {
+            assert!(words.ends_with('.'), "{words}");
+        }
+        let name = serde_json::to_value(entry.code).unwrap();
+        assert_eq!(
+            name,
+            entry.code.name(),
+            "one name for a code, on disk and in tables"
+        );
+    }
+    let document = include_str!("../../VALIDITY.md");
+    assert!(
+        document == described(),
+        "src/VALIDITY.md is not what `matrix explain --codes` prints; write it anew"
+    );
+}
+
+/// Each bound stands in the row of a code under its name and with its default.
+#[test]
+fn the_table_tells_the_defaults_of_the_bounds() {
+    let bounds = serde_json::to_value(Bounds::default()).unwrap();
+    for (name, value) in bounds.as_object().unwrap() {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let value = value.strip_suffix(".0").unwrap_or(&value);
+        let row = TABLE
+            .iter()
+            .find(|entry| entry.bound.contains(&format!("`{name}`")));
+        let row = row.unwrap_or_else(|| panic!("no row tells of `{name}`"));
+        assert!(
+            row.bound.contains(value),
+            "`{name}` is {value}, and the table says: {}",
+            row.bound
+        );
+    }
+}
+
+#[test]
+fn bounds_that_cannot_be_are_named() {
+    let bounds = Bounds {
+        warm: 5.0,
+        own_tokens: 0.5,
+        ..Bounds::default()
+    };
+    assert_eq!(
+        bounds.objections(),
+        [
+            ("warm", "a share from 0 to 1"),
+            ("own_tokens", "a factor from 1 on")
+        ]
+    );
+    assert!(Bounds::default().objections().is_empty());
+}
+
+fn range(min: f64, max: f64) -> Range {
+    Range {
+        min,
+        mean: f64::midpoint(min, max),
+        max,
+    }
+}
+
+/// The codes that are found, with their weights.
+fn found_on(telemetry: &Telemetry, machine: &Machine) -> Vec<(Code, Verdict)> {
+    let mut reasons = Vec::new();
+    machine::devices(telemetry, Some(machine), &Bounds::default(), &mut reasons);
+    host::judge(telemetry, &Bounds::default(), &mut reasons);
+    reasons
+        .iter()
+        .map(|reason| (reason.code, reason.weight))
+        .collect()
+}
+
+#[test]
+fn what_else_goes_on_on_a_host_is_found_and_a_quiet_host_is_not() {
+    let quiet = HostWindow {
+        cpus: 8,
+        other_cpus: Some(0.9),
+        stolen_cpus: Some(0.1),
+        is_numa_remote: Some(false),
+        ranges: [("swap_bytes_per_s".to_owned(), range(0.0, 1e6))].into(),
+        ..HostWindow::default()
+    };
+    let of = |host: HostWindow| {
+        let telemetry = Telemetry {
+            host: Some(host),
+            seconds: 20.0,
+            ..Telemetry::default()
+        };
+        found_on(&telemetry, &Machine::default())
+    };
+    assert_eq!(of(quiet.clone()), []);
+    for (host, code) in [
+        (
+            HostWindow {
+                other_cpus: Some(3.0),
+                ..quiet.clone()
+            },
+            Code::HostBusy,
+        ),
+        (
+            // One busy loop is half of a small host.
+            HostWindow {
+                cpus: 2,
+                other_cpus: Some(0.99),
+                stolen_cpus: None,
+                ..quiet.clone()
+            },
+            Code::HostBusy,
+        ),
+        (
+            HostWindow {
+                stolen_cpus: Some(0.4),
+                ..quiet.clone()
+            },
+            Code::CpuStolen,
+        ),
+        (
+            HostWindow {
+                ranges: [("swap_bytes_per_s".to_owned(), range(0.0, 1e8))].into(),
+                ..quiet.clone()
+            },
+            Code::Swapping,
+        ),
+        (
+            HostWindow {
+                is_numa_remote: Some(true),
+                ..quiet.clone()
+            },
+            Code::NumaRemote,
+        ),
+    ] {
+        assert_eq!(of(host), [(code, Verdict::Suspect)]);
+    }
+}
+
+#[test]
+fn what_a_gpu_went_through_is_found_with_its_weight_and_a_usual_one_is_not() {
+    const GIB: f64 = (1u64 << 30) as f64;
+    let machine = |display: Option<bool>| Machine {
+        devices: vec![Gpu {
+            max_sm_clock_mhz: Some(1980.0),
+            pcie_generation: Some(5),
+            pcie_width: Some(16),
+            display,
+            ..Gpu::default()
+        }],
+        ..Machine::default()
+    };
+    let usual = || GpuWindow {
+        busy_samples: 100,
+        busy_clock_mhz: Some(1755.0),
+        clock_spread: Some(0.02),
+        rest_memory_bytes: Some(1 << 29),
+        ranges: [
+            ("memory_used_bytes", range(70.0 * GIB, 70.9 * GIB)),
+            ("own_memory_bytes", range(69.0 * GIB, 70.0 * GIB)),
+            ("pcie_generation", range(1.0, 5.0)),
+            ("pcie_width", range(16.0, 16.0)),
+            ("ecc_uncorrected", range(3.0, 3.0)),
+        ]
+        .map(|(name, range)| (name.to_owned(), range))
+        .into(),
+        ..GpuWindow::default()
+    };
+    let on = |gpu: GpuWindow, display| {
+        let telemetry = Telemetry {
+            gpus: vec![gpu],
+            ..Telemetry::default()
+        };
+        found_on(&telemetry, &machine(display))
+    };
+    let changed = |change: &dyn Fn(&mut GpuWindow)| {
+        let mut gpu = usual();
+        change(&mut gpu);
+        on(gpu, None)
+    };
+    let ranged = |name: &'static str, told: Range| {
+        changed(&move |gpu: &mut GpuWindow| {
+            gpu.ranges.insert(name.to_owned(), told);
+        })
+    };
+    let throttled = |reason: &'static str| {
+        changed(&move |gpu: &mut GpuWindow| {
+            gpu.throttled.insert(reason.to_owned(), 0.5);
+        })
+    };
+    assert_eq!(on(usual(), None), []);
+    assert_eq!(throttled("thermal"), [(Code::ThrottledThermal, Verdict::Suspect)]);
+    assert_eq!(
+        throttled("hardware"),
+        [(Code::ThrottledHardware, Verdict::Suspect)]
+    );
+    assert_eq!(throttled("power"), [(Code::ThrottledPower, Verdict::Valid)]);
+    assert_eq!(
+        changed(&|gpu| gpu.busy_clock_mhz = Some(900.0)),
+        [(Code::ClocksSpread, Verdict::Valid)]
+    );
+    assert_eq!(
+        ranged("memory_used_bytes", range(70.0 * GIB, 79.0 * GIB)),
+        [(Code::GpuMemoryUnexplained, Verdict::Suspect)]
+    );
+    assert_eq!(
+        ranged("ecc_uncorrected", range(3.0, 4.0)),
+        [(Code::GpuErrors, Verdict::Suspect)]
+    );
+    assert_eq!(
+        ranged("pcie_width", range(8.0, 8.0)),
+        [(Code::PcieDowntrained, Verdict::Suspect)]
+    );
+    let xid = Telemetry {
+        kernel: vec!["[1.0] NVRM: Xid (PCI:0000:01:00): 48".to_owned()],
+        ..Telemetry::default()
+    };
+    assert_eq!(
+        found_on(&xid, &Machine::default()),
+        [(Code::GpuErrors, Verdict::Suspect)]
+    );
+    // A desktop holds memory, and says so.
+    let drawn = || {
+        let mut gpu = usual();
+        gpu.rest_memory_bytes = Some(2 << 30);
+        gpu
+    };
+    assert_eq!(on(drawn(), None), [(Code::GpuNotAtRest, Verdict::Suspect)]);
+    assert_eq!(on(drawn(), Some(true)), [(Code::GpuNotAtRest, Verdict::Valid)]);
+}
+
+/// An engine that computes answers late about itself; its counters are whole all the same.
+#[test]
+fn a_silent_engine_whose_counters_are_whole_is_a_note_and_any_other_silence_is_suspect() {
+    let facts = |source, longest_gap_s, is_bracketed| SourceFacts {
+        source,
+        device: None,
+        period_s: 1.0,
+        samples: 3,
+        longest_gap_s,
+        is_bracketed,
+        trouble: None,
+    };
+    let weight = |facts: &SourceFacts| machine::silence(facts, 3.0).map(|(_, weight)| weight);
+    assert_eq!(weight(&facts(Source::Engine, 7.5, true)), Some(Verdict::Valid));
+    assert_eq!(weight(&facts(Source::Engine, 7.5, false)), Some(Verdict::Suspect));
+    assert_eq!(weight(&facts(Source::Nvml, 7.5, true)), Some(Verdict::Suspect));
+    assert_eq!(weight(&facts(Source::Engine, 2.9, true)), None);
+    let gave_up = SourceFacts {
+        trouble: Some("it hangs".to_owned()),
+        ..facts(Source::Engine, 0.0, true)
+    };
+    assert_eq!(weight(&gave_up), Some(Verdict::Suspect));
+}
+
+fn answered(models: &[&str]) -> Request {
+    let models: Vec<String> = models.iter().map(|model| (*model).to_owned()).collect();
+    Request {
+        models,
+        ..serde_json::from_value(serde_json::json!({
+            "index": 0, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": 0, "end_ns": 0, "chunks": [],
+        }))
+        .unwrap()
+    }
+}
+
+#[test]
+fn answers_of_another_model_are_found_and_an_alias_is_a_note() {
+    let judged = |answers: &[&[&str]], listed: &[&str]| {
+        let requests: Vec<Request> = answers.iter().map(|models| answered(models)).collect();
+        let listed: Vec<String> = listed.iter().map(|model| (*model).to_owned()).collect();
+        let reason = outputs::named(&requests, &["m", "org/big-model"], &listed);
+        reason.map(|reason| (reason.code, reason.weight))
+    };
+    let wrong = |weight| Some((Code::WrongModel, weight));
+    assert_eq!(judged(&[&[], &[]], &["m"]), None);
+    assert_eq!(judged(&[&["/models/Big-Model"], &["big-model"]], &["m"]), None);
+    assert_eq!(judged(&[&[], &["tiny"]], &["m"]), wrong(Verdict::Invalid));
+    assert_eq!(judged(&[&["tiny"], &["tiny"]], &["m"]), wrong(Verdict::Invalid));
+    assert_eq!(
+        judged(&[&["tiny"], &["tiny"]], &["m", "tiny"]),
+        wrong(Verdict::Valid)
+    );
+    assert_eq!(judged(&[&["tiny"], &["tiny"]], &[]), wrong(Verdict::Suspect));
+    assert_eq!(
+        judged(&[&[], &["tiny"]], &["m", "tiny"]),
+        wrong(Verdict::Invalid),
+        "a mixture"
+    );
+    // What an answer names is kept only where it was not asked for: these requests asked for an adapter.
+    assert_eq!(judged(&[&[], &["m"]], &["m", "adapter"]), wrong(Verdict::Suspect));
+    assert_eq!(judged(&[&["m"], &["tiny"]], &["m"]), wrong(Verdict::Invalid));
+}
+
+#[test]
+fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
+    let codes = |requests: &[Request], scenario: &Scenario| -> Vec<Code> {
+        let reasons = of_responses(&Responses {
+            requests,
+            scenario,
+            names: &["m"],
+            listed: &[],
+            protocol: Protocol::Chat,
+            is_simulated: false,
+            bounds: &Bounds::default(),
+        });
+        let wanted = [Code::ChunkedTokens, Code::PromptTokensDisagree];
+        let found = reasons.into_iter().filter(|reason| wanted.contains(&reason.code));
+        found
+            .map(|reason| {
+                assert_eq!(reason.weight, Verdict::Suspect);
+                reason.code
+            })
+            .collect()
+    };
+    let mut answers = streams(20, 100, &[90, 180, 270]);
+    for answer in &mut answers {
+        answer.usage =
+            serde_json::from_value(serde_json::json!({"prompt": 1, "completion": 3, "cached": null}))
+                .unwrap();
+    }
+    let mut scenario = plan.cells[0].scenario.clone();
+    assert_eq!(codes(&answers, &scenario), []);
+    scenario.body.insert("n".to_owned(), 4.into());
+    assert_eq!(codes(&answers, &scenario), [Code::ChunkedTokens]);
+    scenario.body.clear();
+    scenario.workload.dataset = crate::config::workload::Dataset::Image;
+    assert_eq!(codes(&answers, &scenario), [Code::PromptTokensDisagree]);
+    for answer in &mut answers {
+        answer.vision_tokens = 64;
+    }
+    assert_eq!(codes(&answers, &scenario), []);
+}
+
+/// Prompts of 100 tokens whose answers report so many of them cached, to an engine whose counters tell so many hits.
+fn codes_of_caches(cached: u32, hits: f64) -> Vec<Code> {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
+    let usage = serde_json::json!({"prompt": 100, "completion": 2, "cached": cached});
+    let request = Request {
+        prompt_tokens: 100,
+        usage: serde_json::from_value(usage).unwrap(),
+        ..answered(&[])
+    };
+    let proof = serde_json::json!({
+        "is_fresh_start": true, "possible": true, "status": 200, "success": true, "answer": null,
+        "hits_in_window": hits, "queries_in_window": 800.0,
+    });
+    let proof = serde_json::from_value(proof).unwrap();
+    let met = Met {
+        protocol: Protocol::Completions,
+        scenario: &plan.cells[0].scenario,
+        bounds: &Bounds::default(),
+        repeated: Some(0.0),
+        proof: Some(&proof),
+        requests: &vec![request; 8],
+    };
+    caches(&met, true).iter().map(|reason| reason.code).collect()
+}
+
+#[test]
+fn of_counters_and_answers_that_contradict_each_other_the_worse_counts() {
+    assert_eq!(codes_of_caches(90, 0.0), [Code::CacheWarm]);
+    assert_eq!(codes_of_caches(0, 720.0), [Code::CacheWarm]);
+    assert_eq!(codes_of_caches(0, 0.0), []);
+}
+
+/// Answers with events at these moments in milliseconds after the request was sent, one request every so many milliseconds.
+fn streams(count: u64, apart_ms: u64, at_ms: &[u64]) -> Vec<Request> {
+    (0..count)
+        .map(|nth| {
+            let sent = nth * apart_ms * 1_000_000;
+            let chunks: Vec<_> = at_ms
+                .iter()
+                .map(|at| serde_json::json!([sent + at * 1_000_000, "a", null, 1]))
+                .collect();
+            serde_json::from_value(serde_json::json!({
+                "index": nth, "prompt_tokens": 1, "asked_tokens": at_ms.len(), "due_ns": sent, "sent_ns": sent,
+                "end_ns": sent + 1_000_000_000, "chunks": chunks,
+            }))
+            .unwrap()
+        })
+        .collect()
+}
+
+/// What is said of how answers begin.
+fn beginning(requests: &[Request]) -> Option<Verdict> {
+    beginning_for(requests, None)
+}
+
+/// The same with these targets.
+fn beginning_for(requests: &[Request], slo: Option<Slo>) -> Option<Verdict> {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let mut plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
+    let scenario = &mut plan.cells[0].scenario;
+    scenario.slo = slo;
+    let reasons = responses::of_responses(&Responses {
+        requests,
+        scenario,
+        names: &["m"],
+        listed: &[],
+        protocol: Protocol::Completions,
+        is_simulated: false,
+        bounds: &Bounds::default(),
+    });
+    let mut reasons = reasons.into_iter();
+    let found = reasons.find(|reason| reason.code == Code::FirstEventAhead);
+    found.map(|reason| reason.weight)
+}
+
+/// These requests with a change to each.
+fn with(mut requests: Vec<Request>, change: fn(&mut Request)) -> Vec<Request> {
+    requests.iter_mut().for_each(change);
+    requests
+}
+
+#[test]
+fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
+    let (usual, ahead) = ([120, 130, 140, 150], [35, 130, 140, 150]);
+    assert_eq!(beginning(&streams(20, 500, &usual)), None);
+    assert_eq!(
+        beginning(&streams(20, 500, &ahead)),
+        Some(Verdict::Valid),
+        "a note"
+    );
+    let common = |requests| with(requests, |request| request.common_events = 1);
+    assert_eq!(
+        beginning(&common(streams(20, 500, &ahead))),
+        Some(Verdict::Suspect)
+    );
+    assert_eq!(beginning(&common(streams(20, 500, &usual))), None);
+    assert_eq!(beginning(&common(streams(5, 500, &ahead))), None, "few");
+    // Three canned tokens at the pace of the model, and then the time that it takes to read a prompt.
+    let canned = |requests| with(requests, |request| request.common_events = 3);
+    let late = [10, 20, 30, 140, 150, 160, 170];
+    assert_eq!(
+        beginning(&canned(streams(20, 500, &late))),
+        Some(Verdict::Suspect)
+    );
+    assert_eq!(
+        beginning(&canned(streams(20, 500, &[110, 120, 130, 140, 150, 160, 170]))),
+        None
+    );
+    assert_eq!(
+        beginning(&canned(streams(20, 500, &[35, 130, 140, 150, 160]))),
+        Some(Verdict::Suspect)
+    );
+    // Waits at one place or another, as of an engine that has more to do.
+    let busy: Vec<Request> = (0..20)
+        .flat_map(|nth| {
+            let wait_behind = 1 + nth as usize % 3;
+            let at: Vec<u64> = (0..8)
+                .map(|event| 10 * event + 10 + if event as usize >= wait_behind { 100 } else { 0 })
+                .collect();
+            streams(1, 0, &at)
+        })
+        .collect();
+    assert_eq!(beginning(&canned(busy)), None);
+    // Requests come evenly, so that each late event follows the first one of another answer: that one does not take so long.
+    assert_eq!(
+        beginning(&common(streams(20, 83, &ahead))),
+        Some(Verdict::Suspect)
+    );
+    // An engine that reads the prompts of all before it goes on with any.
+    let queued: Vec<Request> = (0..20)
+        .flat_map(|nth| streams(1, 0, &[20 * (nth + 1), 410, 420, 430]))
+        .collect();
+    assert_eq!(beginning(&common(queued)), None);
+    // White space that keeps the connection awake until the model answers.
+    let awake: Vec<u64> = (1..12).map(|nth| 10 * nth).chain([120, 130, 140]).collect();
+    let blank = with(streams(20, 500, &awake), |request| request.blank_events = 11);
+    assert_eq!(beginning(&blank), Some(Verdict::Suspect));
+    let newline = with(streams(20, 500, &usual), |request| request.blank_events = 1);
+    assert_eq!(beginning(&newline), None, "of the model's own");
+}
+
+/// Two words or more that come before the prompt was read, and what real engines do.
+#[test]
+fn several_events_ahead_of_the_model_are_found_whatever_their_words() {
+    let rest = |begin: &[u64], from: u64| -> Vec<u64> {
+        let rest = (0..20).map(|nth| from + 10 * nth);
+        begin.iter().copied().chain(rest).collect()
+    };
+    let of = |begin: &[u64], from: u64| beginning(&streams(20, 500, &rest(begin, from)));
+    assert_eq!(of(&[3, 3, 3], 203), Some(Verdict::Suspect), "at once");
+    assert_eq!(of(&[3, 13, 23], 223), Some(Verdict::Suspect), "at the usual pace");
+    assert_eq!(of(&[3, 4], 100), Some(Verdict::Suspect), "two");
+    assert_eq!(
+        of(&[3], 203),
+        Some(Verdict::Valid),
+        "one, as of an engine that hands on"
+    );
+    assert_eq!(of(&[150, 160, 170], 230), None, "not longer than TTFT");
+    assert_eq!(of(&[3, 13, 23], 63), None, "not far longer than usual");
+    assert_eq!(of(&[3, 28, 53, 78], 153), None, "slow from the beginning");
+    // Eight tokens at a time, from a scheduler of several steps.
+    let at_a_time: Vec<u64> = (0..40).map(|nth| 30 + 120 * ((nth + 5) / 8)).collect();
+    assert_eq!(beginning(&streams(20, 500, &at_a_time)), None);
+    // An engine reads a prompt while others answer: in closed loops at the same place of each answer, if they are as long.
+    let held: Vec<Request> = (0..20)
+        .flat_map(|nth| {
+            let at = 140 * nth;
+            let moments = rest(&[at + 120, at + 130], at + 262);
+            streams(1, 0, &moments)
+        })
+        .map(|mut request| {
+            let first = request.chunks.first().map_or(0, |chunk| chunk.at_ns);
+            request.sent_ns = Some(first - 110_000_000);
+            request
+        })
+        .collect();
+    assert_eq!(beginning(&held), None);
+    // Waits behind two, three or four words.
+    let busy: Vec<Request> = (0..21)
+        .flat_map(|nth| streams(1, 0, &rest(&[3, 4, 5, 6][..2 + nth % 3], 203)))
+        .collect();
+    assert_eq!(beginning(&busy), None);
+}
+
+#[test]
+fn answers_in_flushes_are_found_and_stalls_and_pairs_are_not() {
+    let flushed = |count: u64, at: &dyn Fn(u64) -> u64| {
+        let at: Vec<u64> = (0..60).map(at).collect();
+        let answers = streams(count, 500, &at);
+        outputs::flushed(answers.iter().map(|request| &request.chunks))
+    };
+    let every = |flush: u64, token: u64| move |nth: u64| (100 + token * nth).div_ceil(flush) * flush;
+    assert_eq!(flushed(20, &every(20, 11)), Some((20, 20)));
+    assert_eq!(flushed(20, &every(40, 22)), Some((20, 20)));
+    assert_eq!(flushed(20, &every(14, 10)), Some((20, 20)));
+    assert_eq!(flushed(20, &every(10, 11)), None, "each by itself");
+    assert_eq!(flushed(7, &every(20, 11)), None, "few answers");
+    assert_eq!(flushed(20, &|nth| 100 + 10 * nth), None);
+    assert_eq!(
+        flushed(20, &|nth| 100 + 10 * nth.clamp(1, 58)),
+        None,
+        "pairs at both ends"
+    );
+    assert_eq!(
+        flushed(20, &|nth| 100 + 10 * (nth - nth % 5 / 4)),
+        None,
+        "one of four"
+    );
+    let stalled = |nth| 100 + 10 * if (10..40).contains(&nth) { 40 } else { nth };
+    assert_eq!(flushed(20, &stalled), None, "one long stall");
+}
+
+/// An engine slows down at the end of some answers; a proxy holds most of them back.
+#[test]
+fn beginnings_that_were_held_back_are_found_where_most_answers_have_one() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
+    let live: Vec<u64> = (0..60).map(|token| 100 + 10 * token).collect();
+    let mut late = live.clone();
+    (0..24).for_each(|token| late[token] = live[24] - 24 + token as u64);
+    let of = |held: u64, others: u64| {
+        let mut all = streams(held, 500, &late);
+        all.extend(streams(others, 500, &live));
+        untimed::of(&all, None, &plan.cells[0].scenario)
+    };
+    let found = of(12, 8).expect("most are held back");
+    assert_eq!(
+        (found.code, &found.only[..]),
+        (Code::ChunkedTokens, &[Family::Itl, Family::Tpot][..])
+    );
+    assert!(found.measured.contains("12 of 20 answers"), "{}", found.measured);
+    assert!(of(10, 10).is_none() && of(7, 0).is_none() && of(0, 20).is_none());
+}
+
+/// Twenty answers: of so many prompt and output tokens, the first after so many ms, the others so many ms apart.
+fn answers_of(answer: impl Fn(u64) -> (u64, u64, f64, f64)) -> Vec<Request> {
+    let of = |nth: u64| {
+        let (prompt, tokens, ttft_ms, gap_ms) = answer(nth);
+        let sent = nth * 500_000_000;
+        let at = |token: u64| sent + ((ttft_ms + gap_ms * token as f64) * 1e6) as u64;
+        let chunks: Vec<_> = (0..tokens)
+            .map(|token| serde_json::json!([at(token), "a", null, 1]))
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "index": nth, "prompt_tokens": prompt, "asked_tokens": tokens, "due_ns": sent, "sent_ns": sent,
+            "end_ns": at(tokens), "chunks": chunks, "counted_tokens": tokens,
+        }))
+        .unwrap()
+    };
+    (0..20).map(of).collect()
+}
+
+/// A share of 1 and evenly spread numbers that look random.
+fn drawn(nth: u64, seed: u64) -> f64 {
+    ((nth + 1) * seed % 23) as f64 / 22.0
+}
+
+#[test]
+fn answers_that_were_held_back_to_their_ends_are_found_by_their_lengths() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
+    let of = |answer: &dyn Fn(u64) -> (u64, u64, f64, f64)| {
+        let found = untimed::of(&answers_of(answer), None, &plan.cells[0].scenario);
+        found.map(|reason| reason.measured)
+    };
+    let length = |nth| 10 + (100.0 * drawn(nth, 7)) as u64;
+    let prompt = |nth| 100 + (900.0 * drawn(nth, 5)) as u64;
+    for replay_ms in [0.2, 2.0] {
+        let held = of(&|nth| {
+            let prefill = 20.0 + 0.1 * prompt(nth) as f64;
+            let made = length(nth) as f64 * (12.0 + drawn(nth, 9));
+            (prompt(nth), length(nth), prefill + made, replay_ms)
+        });
+        let measured = held.expect("it grows with the length");
+        assert!(measured.contains("20 of 20 answers") && measured.contains(" ms with each output token"));
+    }
+    let alike = of(&|nth| (prompt(nth), 64, 800.0 + 9.0 * drawn(nth, 9), 0.2));
+    assert_eq!(alike, None, "lengths that are alike tell nothing");
+    // Engines that stream, whose answers are short beside the wait for the first event.
+    let long_prompts = of(&|nth| (prompt(nth), length(nth), 5000.0 + 9.0 * prompt(nth) as f64, 10.0));
+    assert_eq!(long_prompts, None);
+    let grows_alike = of(&|nth| {
+        let tokens = prompt(nth) / 10 + nth % 3;
+        (prompt(nth), tokens, 9.0 * prompt(nth) as f64, 2.0)
+    });
+    assert_eq!(grows_alike, None, "long prompts have long answers");
+    let quadratic = of(&|nth| {
+        let tokens = 5 + prompt(nth).pow(2) / 10_000 + nth % 3;
+        (
+            prompt(nth),
+            tokens,
+            0.01 * (prompt(nth) as f64).powi(2) + 200.0,
+            0.5,
+        )
+    });
+    assert_eq!(quadratic, None, "attention");
+    let sorted_queue = of(&|nth| (100, 5 + 2 * nth + nth % 2, 900.0 * (nth + 1) as f64, 2.0));
+    assert_eq!(
+        sorted_queue, None,
+        "a queue that grows while answers become longer"
+    );
+    let sorted_burst = of(&|nth| {
+        let wait_ms = 900 + 30 * nth * nth * nth;
+        (100, 5 + nth * nth / 4, wait_ms as f64, 2.0)
+    });
+    assert_eq!(sorted_burst, None, "a burst whose later answers are longer");
+}
+
+#[test]
+fn answers_that_come_faster_than_the_engine_makes_tokens_were_held_back() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
+    let scenario = plan.cells[0].scenario.clone();
+    let mut search = scenario.clone();
+    search.search = Some(serde_json::from_value(serde_json::json!({"by": "rate"})).unwrap());
+    let of = |tokens: u64, gap_ms: f64, itl_s: f64, scenario| {
+        let engine = EngineWindow {
+            means: [("itl_s".to_owned(), itl_s)].into(),
+            ..EngineWindow::default()
+        };
+        let requests = answers_of(|_| (100, tokens, 650.0, gap_ms));
+        untimed::of(&requests, Some(&engine), scenario).map(|reason| reason.measured)
+    };
+    let found = of(50, 0.5, 0.012, &scenario).expect("12 ms are not 0.5");
+    assert!(found.starts_with("12.00 ms between tokens by the engine's metrics, and 0.50 ms"));
+    assert!(of(50, 0.5, 0.012, &search).is_some(), "in a search too");
+    assert!(of(50, 5.0, 0.012, &scenario).is_some());
+    assert_eq!(
+        of(50, 2.0, 0.012, &search),
+        None,
+        "points beyond what it can serve"
+    );
+    assert_eq!(of(50, 7.0, 0.012, &scenario), None, "not twice");
+    assert_eq!(of(50, 48.0, 0.012, &scenario), None, "four tokens an event");
+    assert_eq!(of(4, 0.5, 0.003, &scenario), None, "7.5 ms of an answer");
+    assert_eq!(of(1, 0.0, 0.012, &scenario), None, "one token");
+    // The mean over answers of an engine whose short answers have slow tokens.
+    let mixed = answers_of(|nth| {
+        if nth % 5 == 0 {
+            (100, 100, 50.0, 10.0)
+        } else {
+            (100, 3, 50.0, 60.0)
+        }
+    });
+    let engine = EngineWindow {
+        means: [("itl_s".to_owned(), 0.05)].into(),
+        ..EngineWindow::default()
+    };
+    assert!(untimed::of(&mixed, Some(&engine), &scenario).is_none());
+}
+
+#[test]
+fn names_of_tools_and_long_beginnings_ahead_of_the_model_are_found() {
+    // The name of a tool at once, and its arguments once the prompt was read; a parser keeps a few tokens back.
+    let calling = |requests| {
+        with(requests, |request| {
+            let chunks: Vec<_> = request
+                .chunks
+                .iter()
+                .map(|chunk| serde_json::json!([chunk.at_ns, "t", null, 3]))
+                .collect();
+            request.chunks = serde_json::from_value(serde_json::json!(chunks)).unwrap();
+            request.common_events = 1;
+        })
+    };
+    let behind = |wait: u64| {
+        let at: Vec<u64> = [10]
+            .into_iter()
+            .chain((0..9).map(|nth| 10 + wait + 10 * nth))
+            .collect();
+        beginning(&calling(streams(20, 500, &at)))
+    };
+    assert_eq!(behind(300), Some(Verdict::Suspect));
+    assert_eq!(behind(80), None, "a parser of tool calls");
+    // The same twelve words at an even pace.
+    let even: Vec<u64> = (1..30).map(|nth| 10 * nth).collect();
+    let long = |requests| with(requests, |request| request.common_events = 12);
+    assert_eq!(
+        beginning(&long(streams(20, 500, &even))),
+        Some(Verdict::Valid),
+        "a note"
+    );
+    let target = Slo {
+        ttft: Some("100ms".parse().unwrap()),
+        tpot: None,
+        e2e: None,
+    };
+    assert_eq!(
+        beginning_for(&long(streams(20, 500, &even)), Some(target)),
+        Some(Verdict::Suspect)
+    );
+    let eight = |requests| with(requests, |request| request.common_events = 8);
+    assert_eq!(beginning(&eight(streams(20, 500, &even))), None);
+    let looping = |requests| {
+        with(requests, |request| {
+            (request.common_events, request.is_loop) = (12, true)
+        })
+    };
+    assert_eq!(
+        beginning(&looping(streams(20, 500, &even))),
+        None,
+        "told elsewhere"
+    );
+}
+
+#[test]
+fn tokens_that_are_reported_of_answers_without_any_text_are_told() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
+    let told = |bytes: u32, hidden: u32| {
+        let mut requests = streams(10, 500, &[100, 110, 120]);
+        for request in &mut requests {
+            let chunks: Vec<_> = request
+                .chunks
+                .iter()
+                .map(|chunk| serde_json::json!([chunk.at_ns, "a", null, bytes]))
+                .collect();
+            request.chunks = serde_json::from_value(serde_json::json!(chunks)).unwrap();
+            request.usage = serde_json::from_value(serde_json::json!({
+                "prompt": 1, "completion": 32, "reasoning": hidden,
+            }))
+            .unwrap();
+        }
+        let found = outputs::of_text(&requests, &plan.cells[0].scenario, &Bounds::default());
+        found.map(|reason| (reason.code, reason.measured))
+    };
+    let (code, measured) = told(0, 0).expect("it is told");
+    assert_eq!(code, Code::TokensDisagree);
+    assert_eq!(
+        measured,
+        "320 output tokens by the engine, and no text in any of 10 answers"
+    );
+    assert_eq!(told(1, 0), None);
+    assert_eq!(told(0, 32), None, "hidden reasoning");
+}
+
+#[test]
+fn tokens_made_together_are_as_many_as_the_counters_tell() {
+    let together = |grown: &[(&str, f64)]| {
+        let mut window = EngineWindow::default();
+        window
+            .grown
+            .extend(grown.iter().map(|(name, value)| ((*name).to_owned(), *value)));
+        outputs::counted_together(&window)
+    };
+    assert_eq!(together(&[]), None);
+    assert_eq!(
+        together(&[("spec_accepted_tokens", 150.0), ("spec_drafts", 100.0)]),
+        Some(2.5)
+    );
+    assert_eq!(together(&[("spec_accepted_tokens", 5.0)]), Some(f64::INFINITY));
+    assert_eq!(together(&[("spec_accepted_tokens", 0.0)]), None);
+}
+
+/// A load on a server without a recipe: the codes of its steady state that `matrix bench` reports.
+#[test]
+fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let mut plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
+    let scenario = &mut plan.cells[0].scenario;
+    let mut codes = |requests: &[Request], arrival: serde_json::Value| -> Vec<Code> {
+        scenario.arrival = serde_json::from_value(arrival).unwrap();
+        let reasons = of_responses(&Responses {
+            requests,
+            scenario,
+            names: &["m"],
+            listed: &[],
+            protocol: Protocol::Completions,
+            is_simulated: false,
+            bounds: &Bounds::default(),
+        });
+        let of_load = reasons.iter().map(|reason| reason.code);
+        of_load
+            .filter(|code| [Code::NeverSteady, Code::QueueGrowing].contains(code))
+            .collect()
+    };
+    let events: Vec<u64> = (1..=10).map(|nth| 90 * nth).collect();
+    // Ten requests a second, of which five are answered.
+    let mut queued = streams(100, 100, &events);
+    for (nth, request) in (0u64..).zip(&mut queued) {
+        request.end_ns = 1_000_000_000 + nth * 200_000_000;
+    }
+    assert_eq!(
+        codes(&queued, serde_json::json!({ "rate": 10, "concurrency": null })),
+        [Code::QueueGrowing]
+    );
+    // One request after another; the later half takes three times as long.
+    let closed: Vec<Request> = (0..120u64)
+        .flat_map(|nth| {
+            let pace = if nth < 60 { 1 } else { 3 };
+            let begin = 1000 * if nth < 60 { nth } else { 60 + 3 * (nth - 60) };
+            let at: Vec<u64> = events.iter().map(|at| begin + pace * at).collect();
+            let mut answer = streams(1, 0, &at);
+            answer[0].due_ns = begin * 1_000_000;
+            answer[0].sent_ns = Some(begin * 1_000_000);
+            answer[0].end_ns = (begin + pace * 1000) * 1_000_000;
+            answer
+        })
+        .collect();
+    assert_eq!(
+        codes(&closed, serde_json::json!({ "rate": "inf", "concurrency": 1 })),
+        [Code::NeverSteady]
+    );
+}
+
+/// What is found of a hundred answers that are the same text for different prompts, or not: each of so many tokens, so many in an event.
+fn degenerate_of(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(String, Verdict)> {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
+    let of = |nth: u64| {
+        let (is_canned, tokens, token_ms, in_event) = answer(nth);
+        let sent = nth * 500_000_000;
+        let events = tokens.div_ceil(in_event);
+        let at = |event: u64| sent + ((20.0 + token_ms * (event * in_event) as f64) * 1e6) as u64;
+        let chunks: Vec<_> = (0..events)
+            .map(|event| serde_json::json!([at(event), "a", ((event + 1) * in_event).min(tokens), 4]))
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "index": nth, "prompt_tokens": 100, "asked_tokens": tokens, "due_ns": sent, "sent_ns": sent, "end_ns": at(events),
+            "chunks": chunks, "counted_tokens": tokens, "uniform": 0.1, "is_canned": is_canned, "finish": "length",
+            "usage": { "prompt": 100, "completion": tokens },
+        }))
+        .unwrap()
+    };
+    let requests: Vec<Request> = (0..100).map(of).collect();
+    let mut scenario = plan.cells[0].scenario.clone();
+    scenario.stop_at_eos = true;
+    let reasons = of_responses(&Responses {
+        requests: &requests,
+        scenario: &scenario,
+        names: &["m"],
+        listed: &[],
+        protocol: Protocol::Completions,
+        is_simulated: false,
+        bounds: &Bounds::default(),
+    });
+    let found = reasons
+        .into_iter()
+        .find(|reason| reason.code == Code::AnswersDegenerate);
+    found.map(|reason| (reason.measured, reason.weight))
+}
+
+#[test]
+fn answers_from_a_cache_are_found_by_their_pace_and_honest_ones_that_are_alike_are_not() {
+    // Of each pair one was computed, and given out again at once.
+    let from_cache =
+        degenerate_of(|nth| (nth < 20, 40, if nth % 2 == 0 && nth < 20 { 0.5 } else { 10.0 }, 1));
+    let (measured, weight) = from_cache.expect("ten of a hundred are quick");
+    assert!(
+        measured.contains("20 of 100") && weight == Verdict::Suspect,
+        "{measured}"
+    );
+    // All of an answer at one moment.
+    let at_once = degenerate_of(|nth| (nth < 20, 40, if nth < 20 { 0.0 } else { 10.0 }, 1));
+    assert!(at_once.is_some());
+    // Beside classes and refusals that are short.
+    let beside = degenerate_of(|nth| match nth {
+        0..13 => (true, 40, 0.5, 1),
+        13..45 => (true, 8, 10.0, 1),
+        _ => (false, 40, 10.0, 1),
+    });
+    assert!(beside.is_some());
+    for in_event in [1, 4, 8, 16] {
+        let refusals = degenerate_of(|nth| (nth < 20, if nth < 20 { 18 } else { 120 }, 10.0, in_event));
+        assert_eq!(refusals, None, "{in_event} tokens in an event");
+    }
+    // Boilerplate is drafted better: three tokens in an event, and two in those of other answers.
+    let drafted = degenerate_of(|nth| match nth < 20 {
+        true => (true, 24, 10.0 / 3.0, 3),
+        false => (false, 120, 5.0, 2),
+    });
+    assert_eq!(drafted, None);
+    let few = degenerate_of(|nth| (nth < 4, 40, if nth < 4 { 0.5 } else { 10.0 }, 1));
+    assert_eq!(few, None);
+}

@@ -1,0 +1,237 @@
+//! Answers that something on the way gathered or held back: the times between their tokens are not those of the engine.
+
+use super::{found, percent};
+use crate::analysis::metrics;
+use crate::config::scenario::Scenario;
+use crate::results::record::request::Request;
+use crate::results::record::telemetry::EngineWindow;
+use crate::results::record::validity::{Code, Family, Reason};
+
+/// Fewer answers may look held back by accident.
+const FEW_ANSWERS: usize = 8;
+
+/// What speaks against all that is known of the times between tokens. `engine` is what the engine's own metrics say of the window, where they
+/// were read.
+pub(super) fn of(requests: &[Request], engine: Option<&EngineWindow>, scenario: &Scenario) -> Option<Reason> {
+    let completed: Vec<&Request> = requests.iter().filter(|request| request.is_completed()).collect();
+    let (measured, bound) = choices(scenario)
+        .or_else(|| gathered(&completed))
+        .or_else(|| beginnings(&completed))
+        .or_else(|| wholes(&completed))
+        .or_else(|| engine.and_then(|engine| paced(&completed, engine, scenario.search.is_some())))?;
+    let mut reason = found(Code::ChunkedTokens, measured, Some(bound));
+    reason.only.push(Family::Tpot);
+    let has_target = scenario.slo.as_ref().is_some_and(|slo| slo.tpot.is_some());
+    reason.only.extend(has_target.then_some(Family::Goodput));
+    Some(reason)
+}
+
+/// What was measured, and the bound.
+type Finding = (String, String);
+
+fn half() -> String {
+    "half of the answers".to_owned()
+}
+
+/// That requests ask for several choices, whose tokens come in one stream: nobody waits for as short a time as between two of these.
+fn choices(scenario: &Scenario) -> Option<Finding> {
+    let choices = several_choices(scenario)?;
+    let measured = format!("each request asks for {choices} choices, whose tokens come in one stream");
+    Some((measured, "one choice".to_owned()))
+}
+
+/// How many answers each request asks for, where these are several.
+pub(super) fn several_choices(scenario: &Scenario) -> Option<u64> {
+    let choices = scenario.body.get("n").and_then(serde_json::Value::as_u64);
+    choices.filter(|choices| *choices > 1)
+}
+
+/// That most answers of several tokens arrived at one moment or in a few large parts: nothing is known of the times between their tokens.
+fn gathered(completed: &[&Request]) -> Option<Finding> {
+    let gathered = completed
+        .iter()
+        .filter(|request| metrics::is_gathered(request))
+        .count();
+    let is_long = |request: &&&Request| request.visible_tokens().unwrap_or(0) > 1 || request.chunks.len() > 1;
+    let long = completed.iter().filter(is_long).count();
+    (gathered > 0 && 2 * gathered > long).then(|| {
+        let measured = format!(
+            "{gathered} of {long} answers arrived at one moment or in a few large parts, so that nothing is known of the times between their tokens"
+        );
+        (measured, half())
+    })
+}
+
+/// That the beginnings of most answers were held back and then passed on event by event: their TPOT shares out less time than their tokens took.
+fn beginnings(completed: &[&Request]) -> Option<Finding> {
+    let held = completed
+        .iter()
+        .filter(|request| metrics::is_held_back(request))
+        .count();
+    let all = completed.len();
+    (all >= FEW_ANSWERS && 2 * held > all).then(|| {
+        let measured = format!(
+            "{held} of {all} answers begin much faster than they end, as if held back and then passed on"
+        );
+        (measured, half())
+    })
+}
+
+/// An answer that was held back to its end, and then passed on event by event, takes this share of its time after its first event at most.
+const LATE_SHARE: f64 = 0.25;
+/// So many such answers show by their lengths what their first events waited for.
+const FEW_LENGTHS: usize = 20;
+/// How closely the wait for the first event follows the number of output tokens, at least (correlation).
+const FOLLOWS: f64 = 0.9;
+/// By how many times more one further token delays the first event than it delays the last one after it.
+const HELD_PACE: f64 = 3.0;
+
+/// One answer as it may have been held back.
+struct Late {
+    sent_ms: f64,
+    ttft_ms: f64,
+    span_ms: f64,
+    prompt: f64,
+    tokens: f64,
+}
+
+impl Late {
+    fn of(request: &Request) -> Option<Self> {
+        let (first, last, sent) = (request.chunks.first()?, request.chunks.last()?, request.sent_ns?);
+        let millis = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
+        let late = Self {
+            sent_ms: millis(0, sent),
+            ttft_ms: millis(sent, first.at_ns),
+            span_ms: millis(first.at_ns, last.at_ns),
+            prompt: f64::from(request.prompt_sent()),
+            tokens: request
+                .visible_tokens()
+                .map_or(request.chunks.len() as f64, f64::from),
+        };
+        let is_late = late.tokens > 1.0 && late.span_ms <= LATE_SHARE * (late.ttft_ms + late.span_ms);
+        is_late.then_some(late)
+    }
+}
+
+/// That most answers were held back until they were whole, or nearly: their events come after a wait that grows with the number of output tokens.
+/// The prompt is the same work however long the answer becomes, so that the first event of an engine that streams does not wait for it. What the
+/// length of the prompt, the moment of sending and the place in the order of sending explain (a long prompt, a queue) is taken out of both before
+/// they are compared.
+fn wholes(completed: &[&Request]) -> Option<Finding> {
+    let mut late: Vec<Late> = completed.iter().filter_map(|request| Late::of(request)).collect();
+    if late.len() < FEW_LENGTHS || 2 * late.len() <= completed.len() {
+        return None;
+    }
+    late.sort_by(|one, next| one.sent_ms.total_cmp(&next.sent_ms));
+    let column = |value: fn(&Late) -> f64| late.iter().map(value).collect::<Vec<f64>>();
+    let places = |power: i32| {
+        let all = late.len() as f64;
+        (0..late.len())
+            .map(|place| (place as f64 / all).powi(power))
+            .collect::<Vec<f64>>()
+    };
+    let other = [
+        column(|_| 1.0),
+        column(|late| late.prompt),
+        column(|late| late.prompt * late.prompt),
+        column(|late| late.sent_ms),
+        places(1),
+        places(2),
+        places(3),
+    ];
+    let [tokens, waits] = unexplained(&other, [column(|late| late.tokens), column(|late| late.ttft_ms)])?;
+    let (varied, both, waited) = (dot(&tokens, &tokens), dot(&tokens, &waits), dot(&waits, &waits));
+    let ms_per_token = both / varied;
+    let mut paces = column(|late| late.span_ms / (late.tokens - 1.0));
+    let middle = paces.len() / 2;
+    let pace_ms = *paces.select_nth_unstable_by(middle, f64::total_cmp).1;
+    let is_held = both >= FOLLOWS * (varied * waited).sqrt() && ms_per_token >= HELD_PACE * pace_ms;
+    is_held.then(|| {
+        let measured = format!(
+            "{} of {} answers came within a {} of their time, after a wait that grows by {ms_per_token:.1} ms with each output token, as if held back \
+             until they were whole",
+            late.len(),
+            completed.len(),
+            percent(LATE_SHARE)
+        );
+        (measured, half())
+    })
+}
+
+fn dot(one: &[f64], other: &[f64]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}
+
+/// A column of which no more than this share is left when others were taken out depends on them.
+const NOTHING: f64 = 1e-6;
+/// Of the variance of lengths so much is left at least, where they tell anything.
+const VARIED: f64 = 0.2;
+
+/// What linear combinations of the other columns, the first of which is constant, leave of two (by Gram and Schmidt); `None` where they leave
+/// too little of the first or nothing of the second.
+fn unexplained(others: &[Vec<f64>], [lengths, waits]: [Vec<f64>; 2]) -> Option<[Vec<f64>; 2]> {
+    let without = |mut column: Vec<f64>, basis: &[Vec<f64>]| {
+        let before = dot(&column, &column);
+        for unit in basis {
+            let share = dot(&column, unit);
+            column
+                .iter_mut()
+                .zip(unit)
+                .for_each(|(value, unit)| *value -= share * unit);
+        }
+        let left = dot(&column, &column);
+        (left > NOTHING * before).then_some((column, left))
+    };
+    let mut basis: Vec<Vec<f64>> = Vec::new();
+    for other in others {
+        if let Some((mut column, left)) = without(other.clone(), &basis) {
+            column.iter_mut().for_each(|value| *value /= left.sqrt());
+            basis.push(column);
+        }
+    }
+    let constant = basis.get(..1)?;
+    let (_, variance) = without(lengths.clone(), constant)?;
+    let (lengths, varied) = without(lengths, &basis)?;
+    let (waits, _) = without(waits, &basis)?;
+    (varied >= VARIED * variance).then_some([lengths, waits])
+}
+
+/// The engine's own time between tokens is so many times ours at least, and by so much longer over an answer, ms.
+const SLOWER: f64 = 2.0;
+const SLOWER_MS: f64 = 10.0;
+/// The same in a search, whose metrics are those of all its points: engines are slower beyond what they can serve.
+const SLOWER_IN_SEARCH: f64 = 10.0;
+
+/// That events follow one another far faster than the engine, by its own metrics, makes tokens. An event holds a token at least, so that the
+/// events of an engine that streams are never faster than its tokens. Means tell it whoever else was served, and whatever failed. Some engines
+/// take the mean over tokens, some over answers: the slower of ours counts.
+fn paced(completed: &[&Request], engine: &EngineWindow, is_search: bool) -> Option<Finding> {
+    let own_ms = engine.means.get("itl_s")? * 1e3;
+    let (mut spans_ms, mut gaps, mut means_ms, mut several) = (0.0, 0.0, 0.0, 0);
+    for request in completed {
+        let span = request.chunks.first().zip(request.chunks.last());
+        let span_ms = span.map_or(0.0, |(first, last)| {
+            last.at_ns.saturating_sub(first.at_ns) as f64 / 1e6
+        });
+        let between = request.chunks.len().saturating_sub(1) as f64;
+        if between > 0.0 {
+            spans_ms += span_ms;
+            gaps += between;
+            means_ms += span_ms / between;
+            several += 1;
+        }
+    }
+    let all = completed.len();
+    if all < FEW_ANSWERS || several == 0 {
+        return None;
+    }
+    let gap_ms = f64::max(spans_ms / gaps, means_ms / f64::from(several));
+    let factor = if is_search { SLOWER_IN_SEARCH } else { SLOWER };
+    let longer_ms = (own_ms - gap_ms) * gaps / all as f64;
+    (own_ms >= factor * gap_ms && longer_ms >= SLOWER_MS).then(|| {
+        let measured = format!(
+            "{own_ms:.2} ms between tokens by the engine's metrics, and {gap_ms:.2} ms between events here: answers were held back"
+        );
+        (measured, format!("factor {factor}"))
+    })
+}

@@ -1,4 +1,0 @@
-//! HTTP/1.1 heads, chunks and lines as pure code over bytes, shared by `load` and `sim`.
-
-pub mod request;
-pub mod response;

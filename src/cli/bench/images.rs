@@ -1,0 +1,76 @@
+//! Flags of `matrix bench` that belong to pictures and to SPEED-Bench. What is not given is the data set's own default.
+
+use clap::{Args, ValueEnum};
+
+use crate::config::images::{PictureContent, PictureFormat, Resolution};
+
+/// Flags of `image`.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[command(next_help_heading = "Data set image")]
+pub(crate) struct PictureArgs {
+    /// How many pictures each request has; 1 by default.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) image_count: Option<u32>,
+    /// How large they are: 4k, 1080p, 720p, 360p, HEIGHTxWIDTH or random:HEIGHTxWIDTH-HEIGHTxWIDTH; 1080p by default.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) image_resolution: Option<Resolution>,
+    /// Draw the number of pictures, from 1 to `--image-count`.
+    #[arg(long)]
+    pub(crate) random_image_count: bool,
+    /// How they are encoded; `jpeg` by default.
+    #[arg(long, value_enum)]
+    pub(crate) image_format: Option<ImageFormat>,
+    /// What they show: noise, or nothing; `random` by default.
+    #[arg(long, value_enum)]
+    pub(crate) image_content: Option<ImageContent>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImageFormat {
+    Jpeg,
+    Png,
+}
+
+impl From<ImageFormat> for PictureFormat {
+    fn from(format: ImageFormat) -> Self {
+        match format {
+            ImageFormat::Jpeg => Self::Jpeg,
+            ImageFormat::Png => Self::Png,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImageContent {
+    Random,
+    Blank,
+}
+
+impl From<ImageContent> for PictureContent {
+    fn from(content: ImageContent) -> Self {
+        match content {
+            ImageContent::Random => Self::Random,
+            ImageContent::Blank => Self::Blank,
+        }
+    }
+}
+
+/// Flags of `speed-bench`.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[command(next_help_heading = "Data set speed-bench")]
+pub(crate) struct SpeedBenchArgs {
+    /// Only rows of this category.
+    #[arg(long, value_enum)]
+    pub(crate) speed_bench_category: Option<Category>,
+    /// Tokens to ask for; 512 by default.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) speed_bench_output_len: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Category {
+    LowEntropy,
+    Mixed,
+    HighEntropy,
+}

@@ -1,0 +1,463 @@
+//! What the flags of `matrix bench` ask for, checked: every mistake is found before anything is asked of a server.
+
+mod conflicts;
+mod dataset;
+mod profiling;
+mod request;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+pub(super) use request::secrets;
+
+use super::arrivals::{self, Steady};
+use crate::base::units::Span;
+use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, Rules, written};
+use crate::config::arrival::Arrival;
+use crate::config::scenario::{Limits, Scenario, Slo};
+use crate::config::workload::Profile;
+use crate::loadgen::{Address, Headers};
+use crate::plan::{Dialect, Protocol, Usage};
+use crate::report::bench_serving::bench_line::Asked;
+use crate::report::bench_serving::traffic::Traffic;
+use crate::runner::server::Server;
+
+/// A bench that can be begun.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) backend: Backend,
+    pub(crate) profile: Profile,
+    pub(crate) address: Address,
+    /// The header that carries a key; also sent with every call beside the load.
+    pub(crate) auth: Option<(String, String)>,
+    /// The headers of requests.
+    pub(crate) headers: Headers,
+    pub(crate) dialect: Dialect,
+    /// The load, at its first arrival.
+    pub(crate) scenario: Scenario,
+    /// Every arrival that is measured, one after another.
+    pub(crate) arrivals: Vec<Arrival>,
+    /// Whether an arrival is drawn where the draws of the one before ended, instead of anew.
+    pub(crate) runs_on: bool,
+    /// What is told of the steady state.
+    pub(crate) steady: Option<Steady>,
+    pub(crate) model: Option<String>,
+    pub(crate) served: Option<String>,
+    pub(crate) tokenizer: Option<String>,
+    /// Seconds to wait for the server; 0 does not ask.
+    pub(crate) ready_s: u64,
+    pub(crate) warmup: Warmup,
+    /// The path that empties the cache, where that is wanted.
+    pub(crate) flush: Option<String>,
+    pub(crate) profiler: Option<Profiler>,
+    pub(crate) cache_report: bool,
+    pub(crate) asked: Asked,
+    /// How the file of the line is called, where nobody named one, between backend and date on one side.
+    pub(crate) output: Output,
+}
+
+/// What is sent before the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Warmup {
+    /// The first request, whole; once.
+    Whole,
+    /// The first request cut to 32 tokens; so many at once.
+    Short(u32),
+    /// Nothing.
+    None,
+}
+
+/// How the server is told to profile itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Profiler {
+    /// The body of the start, but for the folder's time.
+    pub(crate) start: Map<String, Value>,
+    /// Below which folder it writes.
+    pub(crate) folder: PathBuf,
+    /// Fields of both bodies.
+    pub(crate) both: Map<String, Value>,
+    /// Whether it is stopped from here.
+    pub(crate) is_stopped: bool,
+    pub(crate) whom: Profiled,
+}
+
+/// Who profiles itself.
+#[derive(Clone, Debug)]
+pub(crate) enum Profiled {
+    /// The server that gets the load.
+    Server,
+    /// Workers that run apart, whose role is `Prefill` or `Decode`.
+    Workers {
+        role: &'static str,
+        servers: Vec<Server>,
+    },
+    /// Nobody was named.
+    Nobody,
+}
+
+/// Where results go.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Output {
+    /// The file that was named.
+    pub(crate) file: Option<PathBuf>,
+    /// What its name ends in otherwise, after backend and date.
+    pub(crate) rest: String,
+    pub(crate) details: bool,
+    pub(crate) vllm_json: Option<PathBuf>,
+    pub(crate) infinity: bool,
+    pub(crate) compat_figures: bool,
+    pub(crate) bar: bool,
+    /// Whether a line tells of each beginning and each end of a request.
+    pub(crate) requests: bool,
+    /// Whether the load is drawn over time.
+    pub(crate) plot: bool,
+    /// The file that gets a record of each request.
+    pub(crate) records: Option<PathBuf>,
+    /// Percentiles that are printed beside the usual ones.
+    pub(crate) percentiles: Vec<f64>,
+}
+
+/// What the environment says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment {
+    /// `OPENAI_API_KEY`.
+    pub(crate) bearer: Option<String>,
+    /// `API_KEY`.
+    pub(crate) key: Option<String>,
+    /// `SGLANG_IS_IN_CI`.
+    pub(crate) in_ci: Option<String>,
+    /// `SGLANG_TORCH_PROFILER_DIR`.
+    pub(crate) profiler_dir: Option<String>,
+}
+
+impl Backend {
+    /// Source: spec/bench-serving.md 1.1.
+    pub(crate) const fn protocol(self) -> Protocol {
+        match self {
+            Self::Sglang | Self::SglangNative => Protocol::SglangNative,
+            Self::SglangOai | Self::Vllm | Self::Lmdeploy => Protocol::Completions,
+            Self::SglangOaiChat | Self::VllmChat | Self::LmdeployChat => Protocol::Chat,
+            Self::SglangEmbedding | Self::VllmEmbedding => Protocol::Embeddings,
+            Self::Trt | Self::Gserver => Protocol::Trt,
+            Self::Truss => Protocol::Truss,
+        }
+    }
+
+    /// Source: spec/bench-serving.md 1.1, trap T26 mended.
+    const fn port(self) -> u16 {
+        match self {
+            Self::Sglang
+            | Self::SglangNative
+            | Self::SglangOai
+            | Self::SglangOaiChat
+            | Self::SglangEmbedding => 30_000,
+            Self::Vllm | Self::VllmChat | Self::VllmEmbedding | Self::Trt => 8000,
+            Self::Lmdeploy | Self::LmdeployChat => 23_333,
+            Self::Gserver => 9988,
+            Self::Truss => 8080,
+        }
+    }
+
+    pub(crate) fn name(self) -> String {
+        written(&self)
+    }
+
+    pub(crate) fn is_sglang(self) -> bool {
+        self.name().contains("sglang")
+    }
+
+    const fn is_classic(self) -> bool {
+        matches!(
+            self,
+            Self::Sglang
+                | Self::SglangNative
+                | Self::SglangOai
+                | Self::Vllm
+                | Self::Lmdeploy
+                | Self::Trt
+                | Self::Gserver
+        )
+    }
+}
+
+impl Wish {
+    /// Checks the flags.
+    ///
+    /// # Errors
+    /// Every mistake, in words.
+    pub(crate) fn read(args: &BenchArgs, environment: &Environment) -> Result<Self, Vec<String>> {
+        let mut mistakes = args.missing.refusals();
+        mistakes.extend(conflicts::contradictions(args));
+        let mut or_say = Collect(&mut mistakes);
+        let profile = args.ours.rules.profile();
+        let backend = args.server.backend;
+        let address = or_say.take(request::address(args));
+        let headers = or_say.take(request::headers(args, environment));
+        let body = or_say.take(request::body(args));
+        let workload = or_say.take(dataset::workload(args, profile));
+        let slo = or_say.take(slo(args.output.goodput.as_deref()));
+        let lora = or_say.take(dataset::lora(args));
+        let arrivals = or_say.take(arrivals::arrivals(args));
+        let search = or_say.take(arrivals::search(args));
+        let steady = or_say.take(arrivals::steady(args));
+        let profiled = or_say.take(profiling::profiled(args));
+        let (Some(arrivals), Some(search), Some(steady), Some(profiled)) =
+            (arrivals, search, steady, profiled)
+        else {
+            return Err(mistakes);
+        };
+        let (Some(address), Some((auth, headers)), Some(body), Some(workload), Some(slo), Some(lora)) =
+            (address, headers, body, workload, slo, lora)
+        else {
+            return Err(mistakes);
+        };
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        let seed = args.dataset.seed.unwrap_or(match profile {
+            Profile::Classic => 1,
+            Profile::Current => 42,
+        });
+        let scenario = Scenario {
+            name: "bench".to_owned(),
+            profile,
+            seed,
+            workload,
+            arrival: arrivals[0].clone(),
+            limits: limits(args),
+            slo: slo.clone(),
+            search,
+            body,
+            stop_at_eos: args.sampling.disable_ignore_eos,
+            keep_text: true,
+            lora,
+        };
+        Ok(Self {
+            backend,
+            profile,
+            address,
+            auth,
+            headers,
+            dialect: request::dialect(args, profile),
+            scenario,
+            model: args.server.model.clone(),
+            served: args.server.served_model_name.clone(),
+            tokenizer: args.server.tokenizer.clone(),
+            ready_s: args.server.ready_check_timeout_sec.unwrap_or(match profile {
+                Profile::Classic => 0,
+                Profile::Current => 60,
+            }),
+            warmup: warmup(args, profile),
+            flush: flush(args, environment),
+            profiler: profiler(args, environment, profiled),
+            cache_report: args.output.cache_report,
+            asked: asked(args, profile, slo, &arrivals[0]),
+            arrivals,
+            runs_on: args.course.multi,
+            steady,
+            output: output(args),
+        })
+    }
+}
+
+impl Wish {
+    /// Whether requests ask for token counts that the Python tool does not ask for.
+    pub(crate) fn asks_for_usage(&self) -> bool {
+        let has_usage = matches!(self.dialect.protocol, Protocol::Completions | Protocol::Chat);
+        has_usage
+            && self.dialect.usage == Usage::StreamOptions
+            && self.dialect.body.get("stream") != Some(&json!(false))
+    }
+}
+
+/// Keeps what went well and notes the rest.
+struct Collect<'a>(&'a mut Vec<String>);
+
+impl Collect<'_> {
+    fn take<T>(&mut self, result: Result<T, Vec<String>>) -> Option<T> {
+        result.map_err(|said| self.0.extend(said)).ok()
+    }
+}
+
+/// Source: spec/bench-serving.md 7.5.
+fn slo(pairs: Option<&[String]>) -> Result<Option<Slo>, Vec<String>> {
+    let Some(pairs) = pairs else {
+        return Ok(None);
+    };
+    let mut limits: BTreeMap<&str, Span> = BTreeMap::new();
+    let mut mistakes = Vec::new();
+    for pair in pairs {
+        let parts = pair
+            .split_once(':')
+            .filter(|(key, _)| ["ttft", "tpot", "e2el"].contains(key));
+        let limit = parts
+            .and_then(|(_, ms)| ms.parse::<f64>().ok())
+            .filter(|ms| *ms > 0.0);
+        let span = limit.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
+        match (parts, span) {
+            (Some((key, _)), Some(span)) => drop(limits.insert(key, Span(span))),
+            _ => mistakes.push(format!(
+                "`--goodput {pair}` is no target; write `ttft:500`, `tpot:50` or `e2el:3000`, in milliseconds above 0"
+            )),
+        }
+    }
+    let limit = |key: &str| limits.get(key).copied();
+    match mistakes.is_empty() {
+        true => Ok(Some(Slo {
+            ttft: limit("ttft"),
+            tpot: limit("tpot"),
+            e2e: limit("e2el"),
+        })),
+        false => Err(mistakes),
+    }
+}
+
+fn limits(args: &BenchArgs) -> Limits {
+    let (given, usual) = (&args.limits, Limits::default());
+    let request = given.request_timeout.unwrap_or(usual.request);
+    Limits {
+        request,
+        first_byte: given.first_byte_timeout.unwrap_or(request),
+        duration: given.duration,
+        drain: given.drain.unwrap_or(usual.drain),
+        excess_tokens: given.excess_tokens.unwrap_or(usual.excess_tokens),
+        error_share: given.max_failed,
+        warmup: u32::from(!args.course.disable_warmup && args.course.warmup_requests != Some(0)),
+        abort_error_share: given.abort_error_share,
+        ..usual
+    }
+}
+
+fn warmup(args: &BenchArgs, profile: Profile) -> Warmup {
+    match (profile, args.course.warmup_requests) {
+        _ if args.course.disable_warmup => Warmup::None,
+        (Profile::Classic, _) => Warmup::Whole,
+        (Profile::Current, count) => Warmup::Short(count.unwrap_or(1)),
+    }
+}
+
+/// Source: spec/bench-serving.md 6, step 10.
+fn flush(args: &BenchArgs, environment: &Environment) -> Option<String> {
+    let backend = args.server.backend;
+    let in_ci = environment
+        .in_ci
+        .as_ref()
+        .is_some_and(|value| ["true", "1"].contains(&value.to_lowercase().as_str()));
+    let is_wanted = args.course.flush_cache || (in_ci && backend.is_sglang());
+    if !is_wanted {
+        return None;
+    }
+    let name = backend.name();
+    Some(if name.starts_with("vllm") {
+        "/reset_prefix_cache".to_owned()
+    } else if name.starts_with("sglang") {
+        format!("/flush_cache?timeout={:?}", args.course.flush_cache_timeout)
+    } else {
+        "/flush_cache".to_owned()
+    })
+}
+
+/// Source: spec/bench-serving.md 6.1.
+fn profiler(args: &BenchArgs, environment: &Environment, whom: Profiled) -> Option<Profiler> {
+    let wish = &args.profiler;
+    if !wish.profile {
+        return None;
+    }
+    let activities: Vec<String> = wish
+        .profile_activities
+        .iter()
+        .map(|activity: &Activity| written(activity))
+        .collect();
+    let steps = wish.profile_num_steps.or(wish.profile_by_stage.then_some(5));
+    let folder = wish
+        .profile_output_dir
+        .clone()
+        .or_else(|| environment.profiler_dir.clone().map(PathBuf::from));
+    let folder = folder.unwrap_or_else(|| PathBuf::from("/tmp"));
+    let folder = std::path::absolute(&folder).unwrap_or(folder);
+    let start = [
+        ("activities", json!(activities)),
+        ("num_steps", json!(steps)),
+        ("profile_by_stage", json!(wish.profile_by_stage)),
+        ("profile_stages", json!(wish.profile_stages)),
+        ("output_dir", Value::Null),
+        ("profile_prefix", json!(wish.profile_prefix)),
+    ];
+    let mut both = Map::new();
+    if let Some(step) = wish.profile_start_step {
+        both.insert("start_step".to_owned(), json!(step.to_string()));
+    }
+    if let Some(steps) = wish.profile_steps {
+        both.insert("num_steps".to_owned(), json!(steps.to_string()));
+    }
+    Some(Profiler {
+        start: start
+            .map(|(key, value)| (key.to_owned(), value))
+            .into_iter()
+            .collect(),
+        folder,
+        both,
+        is_stopped: wish.profile_steps.is_none() && (wish.pd_separated || wish.profile_num_steps.is_none()),
+        whom,
+    })
+}
+
+fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival) -> Asked {
+    let length = |given: Option<u32>| given.or_else(|| dataset::usual_length(profile));
+    Asked {
+        tag: args.output.tag.clone(),
+        backend: args.server.backend.name(),
+        dataset: written(&args.dataset.dataset_name),
+        rate: match args.is_replayed() {
+            true => Traffic::Trace,
+            false => Traffic::at(arrival),
+        },
+        concurrency: arrival.concurrency.map(NonZeroU32::get),
+        sharegpt_output_len: args.dataset.sharegpt_output_len,
+        random_input_len: length(args.dataset.random_input_len),
+        random_output_len: length(args.dataset.random_output_len),
+        random_range_ratio: args.dataset.random_range_ratio,
+        slo,
+    }
+}
+
+/// Source: spec/bench-serving.md 9 and 12.4, whose name for `random` ends in `jsonl` though it is CSV.
+fn output(args: &BenchArgs) -> Output {
+    let (wish, prompts) = (&args.dataset, args.dataset.num_prompts);
+    let name = written(&wish.dataset_name);
+    let lengths = format!(
+        "{prompts}_{}_{}",
+        wish.random_input_len.unwrap_or(1024),
+        wish.random_output_len.unwrap_or(1024)
+    );
+    let rest = match wish.dataset_name {
+        DatasetName::Random | DatasetName::RandomIds => format!("{lengths}.jsonl"),
+        DatasetName::Image => {
+            let pictures = dataset::pictures(&args.pictures);
+            let size = String::from(pictures.resolution);
+            format!("{lengths}_{}imgs_{size}.jsonl", pictures.count)
+        }
+        _ if args.ours.rules == Rules::Classic => format!("{prompts}_{name}.csv"),
+        _ => format!("{prompts}_{name}.jsonl"),
+    };
+    Output {
+        file: args.output.output_file.clone(),
+        rest,
+        details: args.output.output_details,
+        vllm_json: args.ours.vllm_json.clone(),
+        infinity: args.ours.compat_json,
+        compat_figures: args.ours.compat_figures,
+        bar: !args.output.disable_tqdm,
+        requests: args.output.print_requests,
+        plot: args.output.plot_throughput,
+        records: args.limits.records.clone(),
+        percentiles: args.limits.percentiles.clone().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

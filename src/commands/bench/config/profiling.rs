@@ -1,0 +1,78 @@
+//! Whose profilers run meanwhile, and what would have no effect on the course of a bench.
+
+use super::Profiled;
+use crate::cli::bench::{BenchArgs, Rules};
+use crate::loadgen::Address;
+use crate::runner::server::Server;
+
+/// Who profiles itself.
+///
+/// Source: spec/bench-serving.md 6.1.
+pub(super) fn profiled(args: &BenchArgs) -> Result<Profiled, Vec<String>> {
+    let wish = &args.profiler;
+    let (role, flag, urls) = match (&wish.profile_prefill_url, &wish.profile_decode_url) {
+        (Some(_), Some(_)) => {
+            return Err(vec![
+                "`--profile-prefill-url` and `--profile-decode-url` exclude each other; profile one kind of worker at a time"
+                    .to_owned(),
+            ]);
+        }
+        (None, None) if wish.pd_separated => return Ok(Profiled::Nobody),
+        (None, None) => return Ok(Profiled::Server),
+        (Some(urls), None) => ("Prefill", "profile-prefill-url", urls),
+        (None, Some(urls)) => ("Decode", "profile-decode-url", urls),
+    };
+    if !wish.pd_separated {
+        return Err(vec![format!(
+            "`--{flag}` has no effect without `--pd-separated`; add it, or leave the workers out"
+        )]);
+    }
+    let mut mistakes = Vec::new();
+    let mut servers = Vec::new();
+    for url in urls {
+        let address = url.parse::<Address>().map_err(|error| error.to_string());
+        match address.and_then(|address| Server::new(address.to_string(), None)) {
+            Ok(server) => servers.push(server),
+            Err(why) => mistakes.push(format!("`--{flag}`: {why}")),
+        }
+    }
+    match mistakes.is_empty() {
+        true => Ok(Profiled::Workers { role, servers }),
+        false => Err(mistakes),
+    }
+}
+
+/// Flags whose figures, files or questions these rules do not have.
+///
+/// Source: spec/bench-serving.md 6, step 10, 12.2 and 12.4.
+pub(super) fn without_effect(args: &BenchArgs) -> Vec<String> {
+    let mut found = Vec::new();
+    let (course, output, ours) = (&args.course, &args.output, &args.ours);
+    if args.ours.rules == Rules::Classic {
+        for (is_given, flag, why) in [
+            (output.goodput.is_some(), "goodput", "they print no goodput"),
+            (output.cache_report, "cache-report", "they print no cache report"),
+            (
+                output.output_details,
+                "output-details",
+                "their result is a row of CSV",
+            ),
+            (output.tag.is_some(), "tag", "their result is a row of CSV"),
+            (ours.compat_json, "compat-json", "their result is a row of CSV"),
+        ] {
+            if is_given {
+                found.push(format!(
+                    "`--{flag}` has no effect under the rules `classic`: {why}; leave it out, or use `--rules current`"
+                ));
+            }
+        }
+    }
+    let usual = 60.0;
+    let waits = course.flush_cache && args.server.backend.name().starts_with("sglang");
+    if course.flush_cache_timeout != usual && !waits {
+        found.push(
+            "`--flush-cache-timeout` has no effect without `--flush-cache` and a backend of SGLang; leave it out".to_owned(),
+        );
+    }
+    found
+}

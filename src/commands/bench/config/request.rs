@@ -1,0 +1,212 @@
+//! How requests are sent: where to, with which headers, and what stands in every body.
+
+use serde_json::{Map, Value, json};
+
+use super::Environment;
+use crate::base::secrets::is_secret_name;
+use crate::cli::bench::{Backend, BenchArgs, DatasetName};
+use crate::config::workload::Profile;
+use crate::loadgen::{Address, Headers, Scheme};
+use crate::plan::{Dialect, Protocol, Usage};
+
+/// Source: spec/bench-serving.md 1.1.
+pub(super) fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
+    if let Some(url) = &args.server.base_url {
+        return url
+            .parse()
+            .map_err(|error: crate::loadgen::TargetError| vec![error.to_string()]);
+    }
+    let host = args
+        .server
+        .host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .to_owned();
+    Ok(Address {
+        scheme: Scheme::Http,
+        host,
+        port: args.server.port.unwrap_or(args.server.backend.port()),
+        prefix: String::new(),
+    })
+}
+
+pub(super) type Key = Option<(String, String)>;
+
+/// Source: spec/bench-serving.md 1.3.
+pub(super) fn headers(args: &BenchArgs, environment: &Environment) -> Result<(Key, Headers), Vec<String>> {
+    let bearer = environment.bearer.as_ref().map(|key| format!("Bearer {key}"));
+    let key = bearer.or_else(|| environment.key.clone());
+    let auth: Key = key.map(|key| ("Authorization".to_owned(), key));
+    let (mut given, mut mistakes) = (Vec::new(), Vec::new());
+    for header in &args.server.header {
+        match header.split_once('=') {
+            Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+                given.push((name.to_owned(), value.to_owned()));
+            }
+            // What it holds may be a secret and is not repeated.
+            _ => {
+                mistakes.push("a `--header` has no name or no value; write `--header Name=value`".to_owned())
+            }
+        }
+    }
+    if !given.is_empty() && args.server.backend == Backend::Trt {
+        mistakes.push("`--header` has no effect with the backend `trt`; leave it out".to_owned());
+    }
+    let mut all: Vec<(String, String)> = Vec::new();
+    // Triton's endpoint gets no key from the Python tool either.
+    if let Some(auth) = auth.clone().filter(|_| args.server.backend != Backend::Trt) {
+        all.push(auth);
+    }
+    for (name, value) in given {
+        all.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
+        all.push((name, value));
+    }
+    let headers = Headers::new(all).map_err(|error| mistakes.push(error.to_string()));
+    match (headers, mistakes.is_empty()) {
+        (Ok(headers), true) => Ok((auth, headers)),
+        _ => Err(mistakes),
+    }
+}
+
+/// The values that nothing may show: keys of the environment, headers that carry one by their name, and fields of bodies that are named as secrets are.
+pub(crate) fn secrets(args: &BenchArgs, environment: &Environment) -> Vec<String> {
+    const CARRIERS: [&str; 5] = ["auth", "key", "token", "secret", "cookie"];
+    let carries = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        CARRIERS.iter().any(|part| name.contains(part))
+    };
+    let headers = args
+        .server
+        .header
+        .iter()
+        .filter_map(|header| header.split_once('='));
+    let sent = headers
+        .filter(|(name, _)| carries(name))
+        .map(|(_, value)| value.to_owned());
+    let body = args.sampling.extra_request_body.as_deref().unwrap_or_default();
+    let fields: Map<String, Value> = serde_json::from_str(body).unwrap_or_default();
+    let named = fields.into_iter().filter(|(name, _)| is_secret_name(name));
+    let bodies = named.filter_map(|(_, value)| value.as_str().map(str::to_owned));
+    let keys = [environment.bearer.clone(), environment.key.clone()];
+    let whole = keys.into_iter().flatten().chain(sent).chain(bodies);
+    // A server that repeats a header may leave the word before the key out.
+    whole
+        .flat_map(|value| {
+            let key = value.split_once(' ').map(|(_, key)| key.to_owned());
+            std::iter::once(value).chain(key)
+        })
+        .collect()
+}
+
+/// What stands in bodies under the user's own fields.
+///
+/// Source: spec/bench-serving.md 2.2, 2.3, 12.1.
+pub(super) fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
+    let sampling = &args.sampling;
+    let protocol = args.server.backend.protocol();
+    let mut body = Map::new();
+    let mut put = |key: &str, value: Value| drop(body.insert(key.to_owned(), value));
+    if protocol == Protocol::SglangNative {
+        let mut params = Map::new();
+        if let Some(temperature) = sampling.temperature {
+            params.insert("temperature".to_owned(), json!(temperature));
+        }
+        if let Some(top_p) = sampling.top_p.filter(|top_p| *top_p < 1.0) {
+            params.insert("top_p".to_owned(), json!(top_p));
+        }
+        if !params.is_empty() {
+            put("sampling_params", Value::Object(params));
+        }
+        let later = [
+            "lora_path",
+            "return_logprob",
+            "return_routed_experts",
+            "logprob_start_len",
+        ];
+        if profile == Profile::Classic {
+            later.iter().for_each(|key| put(key, Value::Null));
+        }
+        if sampling.return_logprob {
+            put("return_logprob", json!(true));
+        }
+        if sampling.return_routed_experts {
+            put("return_routed_experts", json!(true));
+        }
+        if sampling.logprob_start_len != -1 {
+            put("logprob_start_len", json!(sampling.logprob_start_len));
+        }
+    }
+    if protocol == Protocol::Completions && sampling.return_logprob {
+        put("logprobs", json!(sampling.top_logprobs_num));
+    }
+    let has_stream = !matches!(protocol, Protocol::Trt | Protocol::Embeddings);
+    if sampling.disable_stream && has_stream {
+        put("stream", json!(false));
+    }
+    if matches!(
+        protocol,
+        Protocol::Completions | Protocol::Chat | Protocol::Trt | Protocol::Truss
+    ) {
+        // Trap T25: bench_serving keeps these from OpenAI endpoints, so they go there only when they are asked for.
+        if let Some(temperature) = sampling.temperature {
+            put("temperature", json!(temperature));
+        }
+        if let Some(top_p) = sampling.top_p {
+            put("top_p", json!(top_p));
+        }
+    }
+    // Trap T12: bench_serving asks for no counts and takes the asked length for one. Its own body is sent where its figures are wanted;
+    // but how many tokens a picture makes only the server knows.
+    let is_theirs = args.ours.compat_figures || profile == Profile::Classic;
+    let usage = match args.dataset.dataset_name {
+        DatasetName::Image | DatasetName::Mmmu => Usage::StreamOptions,
+        _ if is_theirs || names_stream_options(args) => Usage::Unasked,
+        _ => Usage::StreamOptions,
+    };
+    Dialect {
+        protocol,
+        path: None,
+        usage,
+        body,
+    }
+}
+
+/// Whether the user's own fields say what the server is to report.
+fn names_stream_options(args: &BenchArgs) -> bool {
+    let body = args.sampling.extra_request_body.as_deref().unwrap_or_default();
+    let fields: Value = serde_json::from_str(body).unwrap_or_default();
+    fields.get("stream_options").is_some()
+}
+
+/// The user's own fields, and those that win over them.
+///
+/// Source: spec/bench-serving.md 2.2, 2.3 and step 4 of 6.
+pub(super) fn body(args: &BenchArgs) -> Result<Map<String, Value>, Vec<String>> {
+    let wrong = |why: String| vec![format!("`--extra-request-body` is no JSON object: {why}")];
+    let backend = args.server.backend;
+    let mut body = match &args.sampling.extra_request_body {
+        None => Map::new(),
+        Some(text) => match serde_json::from_str(text) {
+            Ok(Value::Object(body)) => body,
+            Ok(other) => return Err(wrong(format!("it is `{other}`"))),
+            Err(error) => return Err(wrong(error.to_string())),
+        },
+    };
+    let mut put = |key: &str, value: Value| drop(body.insert(key.to_owned(), value));
+    if args.output.cache_report && matches!(backend, Backend::SglangOai | Backend::SglangOaiChat) {
+        put("return_cached_tokens_details", json!(true));
+    }
+    if args.sampling.fake_prefill {
+        put("bootstrap_host", json!("2.2.2.2"));
+        put("bootstrap_room", json!(0));
+    }
+    if backend.protocol() == Protocol::SglangNative {
+        if args.sampling.top_logprobs_num > 0 {
+            put("top_logprobs_num", json!(args.sampling.top_logprobs_num));
+        }
+        if let Some(ids) = &args.sampling.token_ids_logprob {
+            put("token_ids_logprob", json!(ids));
+        }
+    }
+    Ok(body)
+}

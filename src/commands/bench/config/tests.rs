@@ -1,0 +1,485 @@
+use clap::Parser;
+
+use super::*;
+use crate::cli::{Cli, Command};
+use crate::config::dataset_options::{Popularity, SharedPrefix};
+use crate::config::lora::Dealt;
+use crate::loadgen::dataset::Content;
+use crate::loadgen::protocol::{self, Ask};
+
+fn wish_in(environment: &Environment, args: &[&str]) -> Result<Wish, Vec<String>> {
+    let all = ["matrix", "bench"].iter().chain(args);
+    match Cli::try_parse_from(all).unwrap().command {
+        Command::Bench(args) => Wish::read(&args, environment),
+        _ => panic!("`bench` is a command"),
+    }
+}
+
+fn wish(args: &[&str]) -> Result<Wish, Vec<String>> {
+    wish_in(&Environment::default(), args)
+}
+
+fn refused(args: &[&str], why: &str) {
+    let said = wish(args).unwrap_err();
+    assert!(said.iter().any(|line| line.contains(why)), "{args:?}: {said:?}");
+}
+
+/// The body of a request for 5 tokens.
+fn body_of(wish: &Wish) -> Value {
+    let lora = wish.scenario.lora.as_ref();
+    let ask = Ask {
+        lora: lora.map(|lora| lora.names[0].as_str()),
+        ..Ask::plain("m", 5, wish.scenario.stop_at_eos, &wish.scenario.body)
+    };
+    let body = protocol::encode(&wish.dialect, &Content::Text("x".to_owned().into()), &ask).unwrap();
+    serde_json::from_slice(&body).unwrap()
+}
+
+#[test]
+fn each_backend_has_its_protocol_its_port_and_its_path() {
+    for (backend, port, path) in [
+        ("sglang", 30_000, "/generate"),
+        ("sglang-native", 30_000, "/generate"),
+        ("sglang-oai", 30_000, "/v1/completions"),
+        ("sglang-oai-chat", 30_000, "/v1/chat/completions"),
+        ("sglang-embedding", 30_000, "/v1/embeddings"),
+        ("vllm", 8000, "/v1/completions"),
+        ("vllm-chat", 8000, "/v1/chat/completions"),
+        ("vllm-embedding", 8000, "/v1/embeddings"),
+        ("lmdeploy", 23_333, "/v1/completions"),
+        ("lmdeploy-chat", 23_333, "/v1/chat/completions"),
+        ("trt", 8000, "/v2/models/ensemble/generate_stream"),
+        ("truss", 8080, "/v1/models/model:predict"),
+    ] {
+        let wish = wish(&["--backend", backend, "--model", "m"]).unwrap();
+        assert_eq!(
+            (wish.address.port, protocol::path(&wish.dialect)),
+            (port, path),
+            "{backend}"
+        );
+        assert_eq!(wish.backend.name(), backend);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
+    refused(&["--backend", "gserver"], "`gserver` is not implemented");
+    refused(&["--backend", "trt"], "give `--model`");
+    refused(
+        &["--backend", "vllm", "--dataset-name", "mmmu"],
+        "has pictures, which the backend `vllm` does not take",
+    );
+    refused(
+        &["--backend", "vllm-chat", "--return-logprob"],
+        "`--return-logprob` has no effect",
+    );
+    refused(
+        &["--lora-name", "a", "--lora-request-distribution", "distinct"],
+        "only one adapter",
+    );
+    refused(&["--lora-zipf-alpha", "1"], "above 1");
+    refused(
+        &["--lora-request-distribution", "skewed"],
+        "without `--lora-name`",
+    );
+    refused(
+        &["--backend", "vllm", "--tokenize-prompt"],
+        "needs the backend `sglang`",
+    );
+    refused(&["--goodput", "ttft:-1"], "`--goodput ttft:-1` is no target");
+    refused(&["--extra-request-body", "[1]"], "no JSON object");
+    refused(&["--profile-by-stage"], "without `--profile`");
+    refused(
+        &["--rules", "classic", "--backend", "vllm-chat"],
+        "know no backend",
+    );
+    refused(
+        &["--rules", "classic", "--dataset-name", "random"],
+        "--random-input-len",
+    );
+    refused(
+        &["--dataset-name", "random", "--random-range-ratio", "2"],
+        "`--random-range-ratio`",
+    );
+    refused(&["--multi"], "`--rules classic`");
+    refused(&["--request-rate-range", "1,2"], "without `--multi`");
+    refused(
+        &["--rules", "classic", "--multi", "--request-rate", "4"],
+        "beside `--multi`",
+    );
+    refused(
+        &["--rules", "classic", "--goodput", "ttft:1"],
+        "`--goodput` has no effect",
+    );
+    refused(&["--rules", "classic", "--output-details"], "a row of CSV");
+    refused(&["--flush-cache-timeout", "9"], "without `--flush-cache`");
+    refused(&["--pd-separated"], "without `--profile`");
+    refused(
+        &["--profile-decode-url", "http://h:1"],
+        "without `--pd-separated`",
+    );
+    let both = [
+        "--pd-separated",
+        "--profile",
+        "--profile-prefill-url",
+        "http://h:1",
+        "--profile-decode-url",
+        "http://h:2",
+    ];
+    refused(&both, "exclude each other");
+    refused(&["--header", "novalue"], "no name or no value");
+    refused(&["--base-url", "host:1"], "must begin with");
+    let all = wish(&[
+        "--backend",
+        "trt",
+        "--goodput",
+        "x:1",
+        "--print-requests",
+        "--num-prompts",
+        "0",
+    ])
+    .unwrap_err();
+    assert_eq!(all.len(), 4, "{all:?}");
+}
+
+#[test]
+fn a_key_of_the_environment_is_a_bearer_or_goes_as_it_is_and_a_header_wins() {
+    let bearer = Environment {
+        bearer: Some("a".to_owned()),
+        key: Some("b".to_owned()),
+        ..Environment::default()
+    };
+    let sent = |environment: &Environment, args: &[&str]| {
+        let wish = wish_in(environment, args).unwrap();
+        let headers: Vec<String> = wish
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}"))
+            .collect();
+        headers
+    };
+    assert_eq!(sent(&bearer, &[]), ["Authorization: Bearer a"]);
+    let key = Environment {
+        bearer: None,
+        ..bearer.clone()
+    };
+    assert_eq!(sent(&key, &[]), ["Authorization: b"]);
+    assert_eq!(
+        sent(&bearer, &["--header", "authorization=c=d", "X=1"]),
+        ["authorization: c=d", "X: 1"]
+    );
+    assert!(sent(&bearer, &["--backend", "trt", "--model", "m"]).is_empty());
+    assert!(!format!("{:?}", wish_in(&bearer, &["--header", "X=hush"]).unwrap().headers).contains("hush"));
+}
+
+#[test]
+fn without_flags_bodies_are_those_of_the_python_tool() {
+    let native = wish(&[]).unwrap();
+    assert_eq!(
+        body_of(&native),
+        json!({"text": "x", "sampling_params": {"temperature": 0.0, "max_new_tokens": 5, "ignore_eos": true}, "stream": true,
+               "lora_path": null, "return_logprob": false, "return_routed_experts": false, "logprob_start_len": -1})
+    );
+    let classic = wish(&["--rules", "classic"]).unwrap();
+    assert_eq!(
+        body_of(&classic),
+        json!({"text": "x", "sampling_params": {"temperature": 0.0, "max_new_tokens": 5, "ignore_eos": true}, "stream": true})
+    );
+    let chat = wish(&[
+        "--backend",
+        "vllm-chat",
+        "--disable-stream",
+        "--disable-ignore-eos",
+    ])
+    .unwrap();
+    assert_eq!(
+        body_of(&chat),
+        json!({"model": "m", "messages": [{"role": "user", "content": "x"}], "max_completion_tokens": 5, "stream": false,
+               "temperature": 0.0, "ignore_eos": false})
+    );
+}
+
+#[test]
+fn sampling_goes_where_each_protocol_wants_it() {
+    let args = ["--temperature", "0.5", "--top-p", "0.9"];
+    let native = body_of(&wish(&args).unwrap());
+    assert_eq!(
+        native["sampling_params"],
+        json!({"temperature": 0.5, "max_new_tokens": 5, "ignore_eos": true, "top_p": 0.9})
+    );
+    let vllm = body_of(&wish(&[&["--backend", "vllm"], &args[..]].concat()).unwrap());
+    assert_eq!((&vllm["temperature"], &vllm["top_p"]), (&json!(0.5), &json!(0.9)));
+    let extra = [
+        "--backend",
+        "vllm",
+        "--temperature",
+        "0.5",
+        "--extra-request-body",
+        r#"{"temperature": 0.7, "best_of": null}"#,
+    ];
+    let body = body_of(&wish(&extra).unwrap());
+    assert_eq!((&body["temperature"], body.get("best_of")), (&json!(0.7), None));
+}
+
+#[test]
+fn adapters_and_logprobs_stand_where_the_python_tool_puts_them() {
+    let native = body_of(
+        &wish(&[
+            "--lora-name",
+            "a",
+            "--return-logprob",
+            "--top-logprobs-num",
+            "2",
+            "--token-ids-logprob",
+            "7",
+            "8",
+            "--logprob-start-len",
+            "0",
+            "--extra-request-body",
+            r#"{"top_logprobs_num": 9}"#,
+        ])
+        .unwrap(),
+    );
+    assert_eq!(native["lora_path"], "a");
+    assert_eq!(native["return_logprob"], true);
+    assert_eq!(native["top_logprobs_num"], 2);
+    assert_eq!(native["token_ids_logprob"], json!([7, 8]));
+    assert_eq!(native["logprob_start_len"], 0);
+    let vllm = body_of(
+        &wish(&[
+            "--backend",
+            "vllm",
+            "--lora-name",
+            "a",
+            "--return-logprob",
+            "--top-logprobs-num",
+            "2",
+            "--extra-request-body",
+            r#"{"model": "mine"}"#,
+        ])
+        .unwrap(),
+    );
+    assert_eq!(
+        (&vllm["model"], &vllm["lora_path"], &vllm["logprobs"]),
+        (&json!("a"), &json!("a"), &json!(2))
+    );
+}
+
+#[test]
+fn flags_of_a_data_set_reach_it_and_no_other() {
+    let gsp = ["--dataset-name", "generated-shared-prefix"];
+    let prefix = |more: &[&str]| {
+        let wish = wish(&[&gsp, more].concat()).unwrap();
+        let workload = wish.scenario.workload;
+        (workload.prompts, workload.output_len, workload.shared_prefix())
+    };
+    assert_eq!(prefix(&[]), (1024, None, SharedPrefix::default()));
+    let (prompts, output, given) = prefix(&[
+        "--gsp-num-groups",
+        "3",
+        "--gsp-prompts-per-group",
+        "5",
+        "--gsp-system-prompt-len",
+        "9",
+        "--gsp-question-len",
+        "8",
+        "--gsp-output-len",
+        "7",
+        "--gsp-range-ratio",
+        "0.5",
+        "--gsp-fast-prepare",
+        "--gsp-send-routing-key",
+        "--gsp-ordered",
+        "--gsp-group-distribution",
+        "zipf",
+        "--gsp-zipf-alpha",
+        "1.2",
+    ]);
+    assert_eq!((prompts, output), (15, Some(7)));
+    let asked = SharedPrefix {
+        groups: 3,
+        prompts_per_group: 5,
+        system_len: 9,
+        question_len: 8,
+        range_ratio: 0.5,
+        turns: 1,
+        popularity: Popularity::Zipf { alpha: 1.2 },
+        ordered: true,
+        uncounted: true,
+        routing_key: true,
+    };
+    assert_eq!(given, asked);
+    let refused_there = |more: &[&str], why| refused(&[&gsp, more].concat(), why);
+    refused_there(&["--gsp-group-distribution", "zipf"], "needs `--gsp-zipf-alpha`");
+    refused_there(&["--gsp-zipf-alpha", "1"], "no effect on uniform groups");
+    refused_there(&["--gsp-num-turns", "2"], "use a chat backend");
+    refused_there(&["--gsp-num-groups", "0"], "must be at least 1");
+    refused_there(&["--use-trace-timestamps"], "have no moments");
+    refused(
+        &["--gsp-ordered"],
+        "belong to the data set `generated-shared-prefix`",
+    );
+    refused(
+        &["--dataset-offset", "1"],
+        "belong to the data set `agentic-trace`",
+    );
+    refused(&["--dataset-name", "openai"], "consists of chat messages");
+    let mooncake = ["--dataset-name", "mooncake"];
+    refused(
+        &[&mooncake[..], &["--backend", "vllm-chat"]].concat(),
+        "chat template was applied",
+    );
+    refused(
+        &[&mooncake[..], &["--request-rate", "2"]].concat(),
+        "moments of their own",
+    );
+    let wish = wish(
+        &[
+            &mooncake[..],
+            &[
+                "--mooncake-slowdown-factor",
+                "2",
+                "--mooncake-workload",
+                "toolagent",
+            ],
+        ]
+        .concat(),
+    );
+    let wish = wish.unwrap();
+    assert_eq!(wish.asked.rate, Traffic::Trace);
+    assert_eq!(wish.scenario.workload.mooncake().slowdown, 2.0);
+    assert_eq!(
+        wish.scenario.workload.mooncake().trace.file(),
+        "toolagent_trace.jsonl"
+    );
+}
+
+#[test]
+fn adapters_are_dealt_as_asked() {
+    let dealt = |more: &[&str]| {
+        let wish = wish(&[&["--lora-name", "a", "b"], more].concat()).unwrap();
+        wish.scenario.lora.unwrap().dealt
+    };
+    assert_eq!(dealt(&[]), Dealt::Uniform);
+    assert_eq!(
+        dealt(&["--lora-request-distribution", "distinct"]),
+        Dealt::Distinct
+    );
+    let skewed = ["--lora-request-distribution", "skewed"];
+    assert_eq!(dealt(&skewed), Dealt::Skewed { alpha: 1.5 });
+    assert_eq!(
+        dealt(&[&skewed[..], &["--lora-zipf-alpha", "2"]].concat()),
+        Dealt::Skewed { alpha: 2.0 }
+    );
+}
+
+#[test]
+fn caches_are_emptied_by_each_backends_own_path() {
+    let flush = |environment: &Environment, args: &[&str]| wish_in(environment, args).unwrap().flush;
+    let nothing = Environment::default();
+    assert_eq!(flush(&nothing, &[]), None);
+    assert_eq!(
+        flush(&nothing, &["--flush-cache"]).as_deref(),
+        Some("/flush_cache?timeout=60.0")
+    );
+    assert_eq!(
+        flush(&nothing, &["--flush-cache", "--backend", "vllm-chat"]).as_deref(),
+        Some("/reset_prefix_cache")
+    );
+    assert_eq!(
+        flush(&nothing, &["--flush-cache", "--backend", "lmdeploy"]).as_deref(),
+        Some("/flush_cache")
+    );
+    let ci = Environment {
+        in_ci: Some("True".to_owned()),
+        ..nothing
+    };
+    assert!(flush(&ci, &[]).is_some());
+    assert_eq!(flush(&ci, &["--backend", "vllm"]), None);
+}
+
+#[test]
+fn each_profile_has_its_own_defaults() {
+    let current = wish(&[]).unwrap();
+    assert_eq!(
+        (current.scenario.seed, current.ready_s, current.warmup),
+        (42, 60, Warmup::Short(1))
+    );
+    assert_eq!(current.output.rest, "1000_sharegpt.jsonl");
+    let classic = wish(&[
+        "--rules",
+        "classic",
+        "--dataset-name",
+        "random",
+        "--random-input-len",
+        "8",
+        "--random-output-len",
+        "4",
+    ])
+    .unwrap();
+    assert_eq!(
+        (classic.scenario.seed, classic.ready_s, classic.warmup),
+        (1, 0, Warmup::Whole)
+    );
+    assert_eq!(classic.output.rest, "1000_8_4.jsonl");
+    let ids = wish(&["--dataset-name", "random-ids", "--max-concurrency", "0"]).unwrap();
+    assert_eq!(
+        (ids.scenario.workload.input_len, ids.scenario.arrival.concurrency),
+        (Some(1024), None)
+    );
+}
+
+/// Source: spec/bench-serving.md 9 and 12.4.
+#[test]
+fn the_file_is_named_after_the_load() {
+    let image = ["--backend", "vllm-chat", "--dataset-name", "image"];
+    let drawn = ["--image-count", "3", "--image-resolution", "random:2x3-5x7"];
+    for (args, rest) in [
+        (&image[..], "1000_1024_1024_1imgs_1080p.jsonl"),
+        (
+            &[&image[..], &drawn, &["--random-output-len", "8"]].concat()[..],
+            "1000_1024_8_3imgs_random:2x3-5x7.jsonl",
+        ),
+        (&["--dataset-name", "random-ids"], "1000_1024_1024.jsonl"),
+        (&["--rules", "classic"], "1000_sharegpt.csv"),
+    ] {
+        assert_eq!(wish(args).unwrap().output.rest, rest);
+    }
+}
+
+/// Source: spec/bench-serving.md 7.5.
+#[test]
+fn of_a_target_that_is_given_twice_the_last_counts() {
+    let slo = wish(&["--goodput", "ttft:500", "tpot:50", "ttft:250"])
+        .unwrap()
+        .asked
+        .slo
+        .unwrap();
+    let ms = |limit: Option<Span>| limit.map(|limit| limit.duration().as_millis());
+    assert_eq!(
+        (ms(slo.ttft), ms(slo.tpot), ms(slo.e2e)),
+        (Some(250), Some(50), None)
+    );
+}
+
+#[test]
+fn the_profiler_is_told_what_the_python_tool_tells_it() {
+    let wish = wish(&[
+        "--profile",
+        "--profile-by-stage",
+        "--profile-start-step",
+        "3",
+        "--profile-output-dir",
+        "/x",
+    ])
+    .unwrap();
+    let profiler = wish.profiler.unwrap();
+    assert!(profiler.is_stopped);
+    assert_eq!(
+        Value::Object(profiler.start),
+        json!({"activities": ["CPU", "GPU"], "num_steps": 5, "profile_by_stage": true, "profile_stages": null,
+               "output_dir": null, "profile_prefix": null})
+    );
+    assert_eq!(Value::Object(profiler.both), json!({"start_step": "3"}));
+    assert_eq!(profiler.folder, PathBuf::from("/x"));
+}

@@ -1,0 +1,272 @@
+//! One load after another: every rate and concurrency that was listed, or the points of a search.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::config::Wish;
+use super::result::Ended;
+use super::{Driving, Known, complain, once, say, tell, unfit};
+use crate::analysis::slo_search::{Hunt, Next};
+use crate::commands::{Outcome, print};
+use crate::config::search::Search;
+use crate::exit::Exit;
+use crate::results::record::search::{Point, SearchEnding, SearchRecord};
+use crate::runner::bench::Session;
+use crate::runner::search::judged;
+use crate::runner::server::Server;
+use crate::runner::shutdown::Stop;
+
+/// So much of a point's prompts may begin like those of earlier points without a word.
+const KNOWN: f64 = 0.05;
+
+/// Measures everything that was asked for; a block and a line for each load.
+pub(super) async fn measure(
+    wish: &Wish,
+    server: &Server,
+    session: &Session,
+    known: &Known,
+    stop: &Stop,
+) -> Outcome {
+    if let Some(search) = &wish.scenario.search {
+        return hunt(wish, search, server, session, known, stop).await;
+    }
+    let mut exit = Exit::Done;
+    let mut before: Vec<Session> = Vec::new();
+    for (place, arrival) in wish.arrivals.iter().enumerate() {
+        let wish = wish.at(arrival);
+        let session = match before.last() {
+            None => session.at(arrival),
+            Some(before) if wish.runs_on => before.on_at(arrival),
+            Some(_) if wish.flush.is_some() => session.at(arrival),
+            Some(_) => session.reseeded(arrival, session.seed() + place as u64).await,
+        };
+        let session = session.map_err(unfit)?;
+        if wish.arrivals.len() > 1 {
+            complain(&introduced(&wish, &session, place, &before));
+        }
+        if place > 0 && !wish.runs_on && wish.flush.is_none() {
+            session.said().iter().for_each(|line| say(line));
+        }
+        let Some(driving) = once(&wish, server, &session, stop).await? else {
+            return Ok(Exit::Interrupted);
+        };
+        match tell(&ended(&wish, &session, known, &driving, stop, None))? {
+            Exit::Done => {}
+            Exit::Interrupted => return Ok(Exit::Interrupted),
+            other => exit = other,
+        }
+        before.push(session);
+    }
+    Ok(exit)
+}
+
+/// Which point comes, which prompts it sends, and what of them the server may know from earlier points.
+fn introduced(wish: &Wish, session: &Session, place: usize, before: &[Session]) -> String {
+    let arrival = session.arrival();
+    let users = arrival.concurrency.map_or_else(
+        || "any number at once".to_owned(),
+        |users| format!("at most {users} at once"),
+    );
+    let prompts = match (wish.runs_on, &wish.flush) {
+        (false, None) => format!("the prompts of seed {}", session.seed()),
+        (true, None) => "the same prompts at every point, as in the Python tool".to_owned(),
+        (_, Some(_)) => "the same prompts at every point, the caches emptied before".to_owned(),
+    };
+    let mut text = format!(
+        "point {} of {}: rate {}, {users}; {prompts}\n",
+        place + 1,
+        wish.arrivals.len(),
+        arrival.rate
+    );
+    let known = session.known_from(before);
+    if wish.flush.is_none() && known > KNOWN {
+        let _ = writeln!(
+            text,
+            "warning: {:.0} % of the prompts of this point were sent by earlier points, so that a prefix cache may answer \
+             them: its figures are not those of new prompts; have the caches emptied with `--flush-cache`, or use a larger data set",
+            known * 100.0
+        );
+    }
+    text
+}
+
+fn ended<'a>(
+    wish: &'a Wish,
+    session: &'a Session,
+    known: &'a Known,
+    driving: &'a Driving,
+    stop: &Stop,
+    search: Option<Value>,
+) -> Ended<'a> {
+    Ended {
+        wish,
+        session,
+        model: &known.model,
+        calibration: known.calibration.as_ref(),
+        measured: &driving.measured,
+        info: driving.info.as_ref(),
+        accept_length: driving.accept_length,
+        is_interrupted: stop.is_asked(),
+        is_aborted: driving.is_aborted,
+        is_simulated: known.is_simulated,
+        search,
+        began: driving.began.clone(),
+    }
+}
+
+/// Measures point after point until the search is over, and says what it found.
+async fn hunt(
+    wish: &Wish,
+    search: &Search,
+    server: &Server,
+    session: &Session,
+    known: &Known,
+    stop: &Stop,
+) -> Outcome {
+    let mut hunt = Hunt::new(search.clone());
+    let (mut used, mut failed) = (0, None);
+    while let Next::Try(value) = hunt.next() {
+        let (name, unit) = (search.by.name(), search.by.unit());
+        complain(&format!(
+            "point {}: {name} {value} {unit}\n",
+            hunt.record().points.len() + 1
+        ));
+        let session = session.at_point(search, value, used).map_err(unfit)?;
+        let wish = wish.at(session.arrival());
+        let Some(driving) = once(&wish, server, &session, stop).await? else {
+            break;
+        };
+        // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
+        used += session.rows().min(driving.measured.requests.len());
+        if stop.is_asked() {
+            // Half a point says nothing about its value.
+            tell(&ended(&wish, &session, known, &driving, stop, None))?;
+            break;
+        }
+        let schedule = session.digests().1.clone();
+        let ending = ended(&wish, &session, known, &driving, stop, None);
+        let (basis, caches) = (ending.basis(), ending.cache_warm());
+        let measured = &driving.measured;
+        let (requests, short) = (&measured.requests, measured.ran_out.as_ref());
+        let mut point = judged(search, value, schedule, requests, &basis, short);
+        point.caches.extend(caches);
+        let mut told =
+            json!({"by": search.by, "value": value, "target": search.target, "judged": point.judged});
+        complain(&verdict(&point, search));
+        hunt.take(point);
+        if let Next::Over(_) = hunt.next() {
+            told["result"] = result(&hunt.record());
+        }
+        let exit = tell(&ended(&wish, &session, known, &driving, stop, Some(told)))?;
+        // A server that answers nothing at its first point was not measured.
+        failed = failed.or((exit == Exit::CellFailed && hunt.best().is_none()).then_some(exit));
+    }
+    let record = hunt.record();
+    if used > session.prompts() && wish.flush.is_none() {
+        complain(&format!(
+            "note: the points sent {used} prompts of {}, so that some came twice; raise `--num-prompts`, or have the \
+             cache emptied with `--flush-cache`\n",
+            session.prompts()
+        ));
+    }
+    print(&table(&record));
+    say(&record.says());
+    complain(&rests_on(&record));
+    Ok(match record.ending {
+        SearchEnding::Stopped => Exit::Interrupted,
+        _ => failed.unwrap_or(Exit::Done),
+    })
+}
+
+/// That a search rests on too few requests to tell whether its target is met; nothing where it does not.
+fn rests_on(record: &SearchRecord) -> String {
+    let few = record.few_requests().filter(|(_, needed)| needed.is_finite()).map(|(fewest, needed)| {
+        format!(
+            "note: this rests on {fewest} requests at a point, and {needed} are needed to tell {} % attainment; raise \
+             `--search-seconds` or `--num-prompts`\n",
+            record.target * 100.0
+        )
+    });
+    few.unwrap_or_default()
+}
+
+/// Whether a point holds, in these words; one whose prompts ran out, or were in the server's cache, neither holds nor fails.
+fn word(point: &Point, holds: &'static str, fails: &'static str) -> &'static str {
+    let judged = &point.judged;
+    if point.is_warm() {
+        return "met a warm cache";
+    }
+    match (judged.holds, judged.ran_out_s, judged.peak_concurrency) {
+        (true, ..) => holds,
+        (false, Some(_), _) => "ran out of prompts",
+        (false, _, Some(_)) => "was not reached",
+        (false, None, None) => fails,
+    }
+}
+
+fn verdict(point: &Point, search: &Search) -> String {
+    let judged = &point.judged;
+    let unreached = judged.unreached.map_or_else(String::new, |rates| {
+        format!(
+            "only {:.2} of {:.2} requests/s were sent; ",
+            rates.sent_per_s, rates.due_per_s
+        )
+    });
+    let unreached = judged.peak_concurrency.map_or(unreached, |peak| {
+        format!("at most {peak} requests were under way at once; ")
+    });
+    let due = judged
+        .due_per_s
+        .map_or_else(String::new, |due| format!(" ({due:.2} fell due)"));
+    format!(
+        "{} {}{due} {}: {unreached}{} of {} requests are good, {:.2} % against {} %\n",
+        search.by.name(),
+        point.value,
+        word(point, "holds", "does not hold"),
+        judged.good,
+        judged.requests,
+        judged.attainment * 100.0,
+        search.target * 100.0
+    )
+}
+
+/// What was found, without the points, which have lines of their own.
+fn result(record: &SearchRecord) -> Value {
+    json!({
+        "found": record.found,
+        "attainment": record.attainment,
+        "fails_at": record.fails_at,
+        "ending": record.ending,
+        "points": record.points.len(),
+        "says": record.says(),
+    })
+}
+
+/// A line for each point, in the order of its value.
+fn table(record: &SearchRecord) -> String {
+    let mut points: Vec<&Point> = record.points.iter().collect();
+    points.sort_by(|one, other| one.value.total_cmp(&other.value));
+    let mut text = String::from("\n");
+    let name = record.by.name();
+    let _ = writeln!(
+        text,
+        "{name:<14} {:>9} {:>9} {:>11}  {:<18} holds",
+        "requests", "good", "attainment", "95 % interval"
+    );
+    for point in points {
+        let judged = &point.judged;
+        let [low, high] = judged.interval.map(|share| share * 100.0);
+        let _ = writeln!(
+            text,
+            "{:<14} {:>9} {:>9} {:>9.2} %  {:<18} {}",
+            point.value,
+            judged.requests,
+            judged.good,
+            judged.attainment * 100.0,
+            format!("{low:.2} to {high:.2} %"),
+            word(point, "yes", "no")
+        );
+    }
+    text
+}

@@ -1,0 +1,287 @@
+//! What must be said beside the figures: failures, differences from the Python tool, doubts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::result::Sheets;
+use crate::analysis::metrics::{self, Basis, Count, Flow, Metric, Sample, Statistic};
+use crate::analysis::{calibration, validity};
+use crate::base::text::is_control;
+use crate::config::validity::Bounds;
+use crate::config::workload::Profile;
+use crate::loadgen::{Lag, Stamp};
+use crate::plan::Protocol;
+use crate::report::caveats::{Itl, counted_prompts, prompt_count_note, traps};
+use crate::results::record::cell::Figures;
+use crate::results::record::client::{Calibration, ClientFacts};
+use crate::results::record::request::{Class, Request};
+use crate::results::record::telemetry::Telemetry;
+use crate::results::record::validity::Reason;
+
+/// A client that sends later than this measures itself.
+const LATE: Duration = Duration::from_millis(10);
+/// An answer that is held open for longer than this after its last token, and by so much of its time, says so.
+const HELD_MS: f64 = 5.0;
+const HELD: f64 = 1.05;
+/// How much of a server's words is repeated.
+const WORDS: usize = 300;
+
+/// Lines about the requests that failed: how many, and of each class the first one's words.
+pub(super) fn failures(requests: &[Request]) -> Vec<String> {
+    let mut classes: BTreeMap<Class, (usize, &str)> = BTreeMap::new();
+    for failure in requests.iter().filter_map(|request| request.failure.as_ref()) {
+        classes.entry(failure.class).or_insert((0, &failure.message)).0 += 1;
+    }
+    let failed: usize = classes.values().map(|(count, _)| count).sum();
+    if failed == 0 {
+        return Vec::new();
+    }
+    let mut lines = vec![format!("{failed} of {} requests failed:\n", requests.len())];
+    lines.extend(classes.into_iter().map(|(class, (count, message))| {
+        let message: String = message
+            .chars()
+            .take(WORDS)
+            .map(|character| if is_control(character) { ' ' } else { character })
+            .collect();
+        format!("  {count} × {}, such as: {message}\n", class.name())
+    }));
+    lines
+}
+
+/// Where a mended fault of the Python tool changed a figure of the block.
+pub(super) fn mended(requests: &[Request], sheets: &Sheets, embeds: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    let pair = |metric: Metric| {
+        let value = |figures: &Figures| metrics::figure(figures, metric);
+        (value(&sheets.block), value(&sheets.copied))
+    };
+    if let (Some(ours), Some(theirs)) = pair(Metric::Completed)
+        && ours != theirs
+    {
+        let why = match theirs > ours {
+            true => "it takes answers without output, or with an error in them, for complete ones",
+            false => "it fails at lines and events of a stream that it does not know",
+        };
+        notes.push(format!(
+            "bench_serving would count {theirs} requests as successful instead of {ours}: {why}"
+        ));
+    }
+    if let (Some(ours), Some(theirs)) = pair(Metric::Tokens(Count::Output))
+        && ours != theirs
+    {
+        let counted = requests
+            .iter()
+            .filter(|request| request.is_completed() && is_counted(request))
+            .count();
+        let by_us = match counted {
+            0 => String::new(),
+            counted => {
+                format!("; for {counted} answers by our own tokenizer, since the server told no count")
+            }
+        };
+        notes.push(format!(
+            "generated tokens are those that the server counts, {ours}{by_us}; bench_serving would count {theirs}, the asked length \
+             where it reads no other"
+        ));
+    }
+    let first = Metric::Time(Statistic::Mean, Sample::Ttft);
+    if let (Some(ours), Some(theirs)) = pair(first)
+        && ours != theirs
+    {
+        notes.push(format!(
+            "TTFT is that of answers with output; bench_serving would print a mean of {theirs:.2} ms instead of {ours:.2}"
+        ));
+    }
+    let (ours, theirs) = pair(Metric::PeakConcurrency);
+    if ours != theirs
+        && let (Some(ours), Some(theirs)) = (ours, theirs)
+    {
+        notes.push(format!(
+            "the peak of concurrent requests is the true one; bench_serving would count {theirs} that touch the same second, \
+             not {ours}"
+        ));
+    }
+    let (ours, theirs) = pair(Metric::PeakOutput);
+    if ours != theirs
+        && !embeds
+        && let Some(theirs) = theirs
+    {
+        let why = match ours {
+            Some(_) => "counts tokens in any one second",
+            None => "has no value below one second",
+        };
+        notes.push(format!(
+            "the peak of output throughput {why}; bench_serving would print {theirs:.2}, the events in one second of its clock"
+        ));
+    }
+    notes
+}
+
+/// Whether the number of an answer's tokens is known from nobody but us.
+fn is_counted(request: &Request) -> bool {
+    let is_reported =
+        request.usage.and_then(|usage| usage.completion).is_some() || request.chunks.last_tokens().is_some();
+    !is_reported
+}
+
+/// How far 99 of 100 of the client's moments lie from the truth at most, by a calibration with the same clock and by what the load itself
+/// showed.
+pub(super) fn client_error(
+    requests: &[Request],
+    facts: &ClientFacts,
+    stamp: Stamp,
+    calibration: &Calibration,
+) -> Option<String> {
+    let most = calibration::most_at_once(requests);
+    let gap = calibration::mean_gap_ms(requests);
+    let point = calibration::point(calibration, most, gap).filter(|_| stamp.name() == calibration.stamps)?;
+    let beyond = match most > point.streams {
+        true => format!(", though {most} were under way at once; `matrix calibrate --streams` measures more"),
+        false => String::new(),
+    };
+    let facts = ClientFacts {
+        error: Some(point),
+        ..*facts
+    };
+    let [ttft, itl] = facts.error_ms()?;
+    Some(format!(
+        "the client's own error at {} streams, by the calibration of this machine: TTFT ±{:.2} ms, ITL ±{:.3} ms for 99 of \
+         100{beyond}",
+        point.streams, ttft, itl
+    ))
+}
+
+/// What qualifies the figures, whoever computes them.
+pub(super) fn doubts(
+    requests: &[Request],
+    basis: &Basis,
+    profile: Profile,
+    sheets: &Sheets,
+    lag: Option<Lag>,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    let of_matrix = |metric: Metric| metrics::figure(&sheets.matrix, metric);
+    let (backend, accepted) = (basis.backend.as_str(), basis.accept_length);
+    let itl = Itl::of_block(profile, basis.protocol, backend, accepted);
+    notes.extend(traps(&of_matrix, itl));
+    if let Some(vision) = of_matrix(Metric::Tokens(Count::InputVision)).filter(|vision| *vision > 0.0) {
+        notes.push(format!(
+            "{vision} prompt tokens stand for pictures: the server's count (`usage`) less our own of the text"
+        ));
+    }
+    let mean = |sample: Sample| of_matrix(Metric::Time(Statistic::Mean, sample));
+    if let (Some(line), Some(token)) = (mean(Sample::E2eLine), mean(Sample::E2e))
+        && line - token > HELD_MS
+        && line > HELD * token
+    {
+        notes.push(format!(
+            "the server ends its answers {:.1} ms after their last token, on average: E2E of the block is {line:.1} ms with that and \
+             {token:.1} ms without",
+            line - token
+        ));
+    }
+    notes.extend(
+        counted_prompts(&of_matrix)
+            .filter(|(reported, input)| reported != input)
+            .map(prompt_count_note),
+    );
+    if let Some(lag) = lag.filter(|lag| lag.p99 > LATE) {
+        notes.push(format!(
+            "this client sent late: {:.1} ms on average, {:.1} ms at the 99th percentile",
+            lag.mean.as_secs_f64() * 1e3,
+            lag.p99.as_secs_f64() * 1e3
+        ));
+    }
+    let is_own_round = |request: &&Request| {
+        request.round.is_some_and(|round| round > 0)
+            && request.usage.is_none_or(|usage| usage.prompt.is_none())
+    };
+    let rounds = requests.iter().filter(|request| request.is_completed());
+    let rounds = rounds.filter(is_own_round).count();
+    if rounds > 0 {
+        notes.push(format!(
+            "the prompt tokens of {rounds} later rounds are our own count of what was said and answered, since the server told no \
+             count; what its chat template adds is not in them"
+        ));
+    }
+    let impossible = requests
+        .iter()
+        .filter(|request| request.has_impossible_counts())
+        .count();
+    if impossible > 0 {
+        notes.push(format!(
+            "{impossible} answers report more cached tokens than their prompts have, or more reasoning tokens than output; such counts \
+             are left out"
+        ));
+    }
+    let is_uncounted = |request: &&Request| request.is_completed() && request.output_tokens().is_none();
+    let uncounted = requests.iter().filter(is_uncounted).count();
+    if uncounted > 0 && basis.protocol != Protocol::Embeddings {
+        notes.push(format!("nobody counted the tokens of {uncounted} answers"));
+    }
+    notes
+}
+
+/// What the client and the machine went through that speaks against the figures.
+pub(super) fn surroundings(
+    facts: &ClientFacts,
+    requests: &[Request],
+    telemetry: Option<&Telemetry>,
+) -> Vec<Reason> {
+    let gap_ms = calibration::mean_gap_ms(requests);
+    validity::of_surroundings(facts, gap_ms, telemetry, &Bounds::default())
+}
+
+/// What the server's devices took, and what came out for it.
+pub(super) fn energy(telemetry: &Telemetry, figures: &Figures) -> Option<String> {
+    let energy = telemetry.energy.as_ref()?;
+    let devices: Vec<String> = telemetry.gpus.iter().map(|gpu| gpu.device.to_string()).collect();
+    let most = energy
+        .peak_w
+        .map_or_else(String::new, |peak| format!(", {peak:.0} W at most"));
+    let each = metrics::figure(figures, Metric::PerEnergy(Flow::Output))
+        .map_or_else(String::new, |each| format!("; {each:.3} output tokens per joule"));
+    Some(format!(
+        "GPU {} took {:.1} J in {:.2} s: {:.0} W on average{most}{each}",
+        devices.join(", "),
+        energy.joules,
+        telemetry.seconds,
+        energy.mean_w
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::record::request::Failure;
+
+    fn failed(class: Class, message: &str) -> Request {
+        let mut request: Request = serde_json::from_value(serde_json::json!({
+            "index": 0, "prompt_tokens": 1, "asked_tokens": 1, "due_ns": 0, "chunks": [], "end_ns": 0,
+        }))
+        .unwrap();
+        request.failure = Some(Failure {
+            class,
+            message: message.to_owned(),
+        });
+        request
+    }
+
+    #[test]
+    fn failures_are_told_by_class_with_the_words_of_the_first() {
+        let requests = [
+            failed(Class::Status, "Internal Server Error:\nboom"),
+            failed(Class::Refused, "connection refused"),
+            failed(Class::Status, "other"),
+        ];
+        assert_eq!(
+            failures(&requests),
+            [
+                "3 of 3 requests failed:\n",
+                "  1 × refused, such as: connection refused\n",
+                "  2 × status, such as: Internal Server Error: boom\n",
+            ]
+        );
+        assert!(failures(&[]).is_empty());
+    }
+}

@@ -1,0 +1,324 @@
+//! The matrix file and the recipes it names, read and expanded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use crate::base::text::one_line;
+use crate::commands::{complain, shipped};
+use crate::config::builtin_scenarios;
+use crate::config::engine::{Recipe, Recipes};
+use crate::config::matrix::{Matrix, engine_name};
+use crate::config::repeats::Order;
+use crate::config::workload::Dataset;
+use crate::config::yaml::{self, Mistake, Source};
+use crate::loadgen::dataset::tokenizer;
+use crate::plan::{Plan, expand};
+
+/// A plan with everything that was read for it.
+pub(crate) struct Read {
+    pub(crate) plan: Plan,
+    /// The matrix file and the recipes it names, as read.
+    pub(crate) sources: Vec<Source>,
+    /// The folder of the matrix file; paths in it are relative to this.
+    pub(crate) folder: PathBuf,
+    /// What is well formed and could be said better.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Read {
+    /// Writes the notes to stderr.
+    pub(crate) fn tell(&self) {
+        for note in &self.notes {
+            complain(&format!("{}\n", one_line(note)));
+        }
+    }
+}
+
+/// The largest matrix that is read, in MiB.
+const LARGEST: u64 = 64;
+
+/// The text of a matrix.
+fn text_of(path: &Path) -> std::io::Result<String> {
+    String::from_utf8(bytes_of(path, LARGEST)?).map_err(std::io::Error::other)
+}
+
+/// The bytes of a file, which is no device without an end.
+pub(crate) fn bytes_of(path: &Path, largest_mib: u64) -> std::io::Result<Vec<u8>> {
+    let largest = largest_mib << 20;
+    let mut bytes = Vec::new();
+    let mut file = std::fs::File::open(path)?.take(largest + 1);
+    file.read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > largest {
+        true => Err(std::io::Error::other(format!(
+            "it is larger than {largest_mib} MiB"
+        ))),
+        false => Ok(bytes),
+    }
+}
+
+/// Reads a matrix and the recipes it names, and expands it. All mistakes of all files are found before it gives up.
+pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
+    let text = match text_of(path) {
+        Ok(text) => text,
+        Err(error) => {
+            let mistake = Mistake::new(format!("cannot read `{}`: {error}", path.display()))
+                .help("give the path of a matrix file; `matrix init` writes one to start from");
+            return Err((vec![mistake], Vec::new()));
+        }
+    };
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let mut sources = vec![Source::new(path.display().to_string(), text)];
+    let (matrix, mut mistakes) = yaml::read::<Matrix>(&sources[0]);
+    let Some(matrix) = matrix else {
+        return Err((mistakes, sources));
+    };
+    let recipes = recipes(&matrix, folder, &mut sources, &mut mistakes);
+    // A matrix with mistakes of its own is still expanded, to find the rest.
+    match expand(&matrix, &recipes) {
+        Ok(plan) => {
+            if mistakes.is_empty() {
+                mistakes = missing_files(&matrix, folder);
+                mistakes.extend(missing_tokenizers(&matrix, folder));
+            }
+            match mistakes.is_empty() {
+                true => Ok(Read {
+                    plan,
+                    sources,
+                    folder: folder.to_path_buf(),
+                    notes: notes(&matrix),
+                }),
+                false => Err((mistakes, sources)),
+            }
+        }
+        Err(more) => {
+            let new: Vec<Mistake> = more
+                .into_iter()
+                .filter(|mistake| !follows(mistake, &mistakes))
+                .collect();
+            mistakes.extend(new);
+            Err((mistakes, sources))
+        }
+    }
+}
+
+/// What a well-formed matrix could say better, a line each.
+fn notes(matrix: &Matrix) -> Vec<String> {
+    let older = matrix.repeats.interleave.as_ref();
+    let order = matrix.repeats.order();
+    let interleave = older.map(|interleave| {
+        format!(
+            "note: `interleave: {interleave}` is the older form of `order: {}`{}",
+            order.name(),
+            if order == Order::Alternate {
+                ", which is the default"
+            } else {
+                ""
+            }
+        )
+    });
+    let notes = interleave.into_iter().chain(exact_lengths(matrix));
+    notes.chain(one_server(matrix)).collect()
+}
+
+/// Engines that attach to one and the same server.
+fn one_server(matrix: &Matrix) -> Vec<String> {
+    let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for engine in matrix.engines.iter() {
+        if let Some(url) = &engine.value.url {
+            let server = url.value.as_str().trim_end_matches('/');
+            names.entry(server).or_default().push(&engine_name(engine).value);
+        }
+    }
+    names.retain(|_, names| names.len() > 1);
+    names
+        .into_iter()
+        .map(|(url, names)| {
+            format!(
+                "note: {} attach to one server, `{url}`: they are compared with itself",
+                yaml::listed(names)
+            )
+        })
+        .collect()
+}
+
+/// Scenarios that a warning names; of more, the number is enough.
+const NAMED: usize = 4;
+
+/// Scenarios that drew lengths before a length meant exactly that.
+fn exact_lengths(matrix: &Matrix) -> Option<String> {
+    let drew = matrix.scenarios.iter().filter(|named| {
+        let entry = &named.value;
+        let standard = builtin_scenarios::named(&named.name.value);
+        let is_said = entry.range_ratio.is_some()
+            || standard
+                .as_ref()
+                .is_some_and(|standard| standard.range_ratio.is_some());
+        let dataset = entry.dataset.or_else(|| standard?.dataset);
+        dataset.is_some_and(Dataset::draws_lengths) && !is_said
+    });
+    let names: Vec<&str> = drew.map(|named| named.name.value.as_str()).collect();
+    let named = names.len().min(NAMED);
+    let scenarios = match names.len() - named {
+        0 if named == 0 => return None,
+        0 => yaml::listed(names),
+        more => format!("`{}` and {more} more", names[..named].join("`, `")),
+    };
+    let scenarios = format!("scenario{} {scenarios}", if named == 1 { "" } else { "s" });
+    Some(format!(
+        "warning: the lengths of the {scenarios} are exact; earlier versions drew 1 up to them (`range_ratio: 0`); `range_ratio: 1` leaves this \
+         warning out"
+    ))
+}
+
+/// The recipes that the matrix names. Where one of them is unknown all others are there too, to find the nearest.
+fn recipes(
+    matrix: &Matrix,
+    folder: &Path,
+    sources: &mut Vec<Source>,
+    mistakes: &mut Vec<Mistake>,
+) -> Recipes {
+    let mut recipes = Recipes::new();
+    let names: BTreeSet<&str> = matrix
+        .engines
+        .iter()
+        .map(|named| named.name.value.as_str())
+        .collect();
+    let before = mistakes.len();
+    for name in names {
+        let Some(source) = recipe_source(name, folder) else {
+            continue;
+        };
+        let (recipe, wrong) = yaml::read::<Recipe>(&source);
+        mistakes.extend(wrong);
+        if let Some(recipe) = recipe {
+            mistakes.extend(misnamed(&recipe, name));
+            recipes.insert(name.to_owned(), recipe);
+        }
+        sources.push(source);
+    }
+    if mistakes.len() == before {
+        for name in shipped::names("engines").chain(local_recipes(folder)) {
+            let recipe = || yaml::read::<Recipe>(&recipe_source(&name, folder)?).0;
+            if !recipes.contains_key(&name)
+                && let Some(recipe) = recipe()
+            {
+                recipes.insert(name, recipe);
+            }
+        }
+    }
+    recipes
+}
+
+fn misnamed(recipe: &Recipe, name: &str) -> Option<Mistake> {
+    if recipe.name.value == name {
+        return None;
+    }
+    let mistake = Mistake::new(format!(
+        "the recipe is called `{}` and its file `{name}.yaml`",
+        recipe.name
+    ))
+    .help("give both the same name");
+    Some(match &recipe.name.place {
+        Some(place) => mistake.at(place, "another name"),
+        None => mistake,
+    })
+}
+
+/// Whether a mistake may only follow from another: something that was left out for a mistake of its own is not blamed twice.
+fn follows(mistake: &Mistake, others: &[Mistake]) -> bool {
+    let Some(place) = &mistake.place else {
+        return !others.is_empty();
+    };
+    others
+        .iter()
+        .filter_map(|other| other.place.as_ref())
+        .any(|other| {
+            other.file == place.file
+                && other.range.start < place.range.end
+                && place.range.start < other.range.end
+        })
+}
+
+/// Where a recipe may lie: beside the matrix's folder, in it, or here.
+fn recipe_folders(folder: &Path) -> [PathBuf; 3] {
+    [
+        folder.join("../engines"),
+        folder.join("engines"),
+        PathBuf::from("engines"),
+    ]
+}
+
+/// The recipe of that name: from the first folder that has it, else as shipped.
+fn recipe_source(name: &str, folder: &Path) -> Option<Source> {
+    let file = format!("{name}.yaml");
+    let local = recipe_folders(folder).into_iter().find_map(|place| {
+        let path = place.join(&file);
+        let text = std::fs::read_to_string(&path).ok()?;
+        Some(Source::new(path.display().to_string(), text))
+    });
+    let shipped = || {
+        let text = shipped::file(&format!("engines/{file}"))?;
+        Some(Source::new(format!("engines/{file} (shipped)"), text))
+    };
+    local.or_else(shipped)
+}
+
+fn local_recipes(folder: &Path) -> impl Iterator<Item = String> {
+    recipe_folders(folder)
+        .into_iter()
+        .filter_map(|place| std::fs::read_dir(place).ok())
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            (path.extension()? == "yaml")
+                .then(|| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()))?
+        })
+}
+
+/// Files that the matrix names and that are not there.
+fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
+    let paths = matrix.datasets.iter().map(|(_, path)| path);
+    let paths = paths.chain(
+        matrix
+            .scenarios
+            .iter()
+            .filter_map(|named| named.value.path.as_ref()),
+    );
+    paths
+        .filter(|path| !folder.join(&path.value).is_file())
+        .map(|path| {
+            let looked = folder.join(&path.value);
+            let mistake = Mistake::new(format!("the data set's file `{path}` does not exist"))
+                .note(format!("looked for {}", looked.display()))
+                .help("paths are relative to the matrix file");
+            match &path.place {
+                Some(place) => mistake.at(place, "no such file"),
+                None => mistake,
+            }
+        })
+        .collect()
+}
+
+/// Tokenizers of the matrix that are paths, and that are not there; what may be a model's name is looked up when it is needed.
+fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
+    let named = matrix
+        .models
+        .iter()
+        .filter_map(|named| named.value.tokenizer.as_ref());
+    let lacking = named.filter(|name| tokenizer::is_missing_path(&name.value, folder));
+    lacking
+        .map(|name| {
+            let mistake = Mistake::new(format!("the tokenizer `{name}` does not exist"))
+                .note(format!("looked for {}", folder.join(&name.value).display()))
+                .help("name a `tokenizer.json` or a folder that holds one, relative to the matrix file, or a model such as `Qwen/Qwen3-8B`");
+            match &name.place {
+                Some(place) => mistake.at(place, "no such file"),
+                None => mistake,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,31 @@
+//! The four standard workloads, by name.
+
+use crate::config::matrix::ScenarioEntry;
+use crate::config::workload::Dataset;
+
+/// The standard scenarios: those of the published reports.
+pub const NAMES: [&str; 4] = ["sharegpt", "random-1k-1k", "random-2k-6k", "random-6k-2k"];
+
+/// The standard scenario of that name: 10 000 prompts of ShareGPT; 2 000 × 1024/1024, 500 × 2000/6000 and 500 × 6000/2000
+/// of random lengths with ratio 1. Rate, seed and the rest are the defaults of every scenario.
+pub fn named(name: &str) -> Option<ScenarioEntry> {
+    let random = |prompts: u32, input_len: u32, output_len: u32| ScenarioEntry {
+        dataset: Some(Dataset::Random),
+        prompts: Some(prompts.into()),
+        input_len: Some(input_len),
+        output_len: Some(output_len),
+        range_ratio: Some(1.0.into()),
+        ..ScenarioEntry::default()
+    };
+    match name {
+        "sharegpt" => Some(ScenarioEntry {
+            dataset: Some(Dataset::Sharegpt),
+            prompts: Some(10_000.into()),
+            ..ScenarioEntry::default()
+        }),
+        "random-1k-1k" => Some(random(2_000, 1_024, 1_024)),
+        "random-2k-6k" => Some(random(500, 2_000, 6_000)),
+        "random-6k-2k" => Some(random(500, 6_000, 2_000)),
+        _ => None,
+    }
+}

@@ -1,0 +1,124 @@
+//! One value for every engine, or one for each.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Serialize, Serializer};
+
+use super::map::Entries;
+use super::{BY_ENGINE, OrderedMap};
+use crate::config::yaml::Spanned;
+
+/// The entry for engines that have none of their own.
+const DEFAULT: &str = "default";
+
+/// A value for all engines, or `{ lmdeploy: 4, default: 8 }`. The value itself is never a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ByEngine<T> {
+    /// The same value for all.
+    All(T),
+    /// Values by engine name, and perhaps under `default`.
+    Each(OrderedMap<T>),
+}
+
+impl<T> ByEngine<T> {
+    /// The value for an engine: its own, else the default.
+    pub fn get(&self, engine: &str) -> Option<&T> {
+        match self {
+            Self::All(value) => Some(value),
+            Self::Each(map) => map.get(engine).or_else(|| map.get(DEFAULT)),
+        }
+    }
+
+    /// The entries as written, `default` among them; none when one value serves all.
+    pub fn entries(&self) -> impl Iterator<Item = (&Spanned<String>, &T)> {
+        let map = match self {
+            Self::All(_) => None,
+            Self::Each(map) => Some(map),
+        };
+        map.into_iter().flat_map(OrderedMap::iter)
+    }
+
+    /// Every value that is written, whoever it is for.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        let one = match self {
+            Self::All(value) => Some(value),
+            Self::Each(_) => None,
+        };
+        one.into_iter().chain(self.entries().map(|(_, value)| value))
+    }
+}
+
+impl<T> From<T> for ByEngine<T> {
+    fn from(value: T) -> Self {
+        Self::All(value)
+    }
+}
+
+impl<T: Default> Default for ByEngine<T> {
+    fn default() -> Self {
+        Self::All(T::default())
+    }
+}
+
+impl<T: Serialize> Serialize for ByEngine<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::All(value) => value.serialize(serializer),
+            Self::Each(map) => map.serialize(serializer),
+        }
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for ByEngine<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_newtype_struct(BY_ENGINE, OneOrEach(PhantomData))
+    }
+}
+
+struct OneOrEach<T>(PhantomData<T>);
+
+impl<'de, T: DeserializeOwned> Visitor<'de> for OneOrEach<T> {
+    type Value = ByEngine<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value, or a map of engine names to values")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<ByEngine<T>, A::Error> {
+        Entries(PhantomData).visit_map(entries).map(ByEngine::Each)
+    }
+
+    /// The one value for all, wrapped by our own reader to tell it from a map.
+    fn visit_seq<A: SeqAccess<'de>>(self, mut one: A) -> Result<ByEngine<T>, A::Error> {
+        match one.next_element()? {
+            Some(value) => Ok(ByEngine::All(value)),
+            None => Err(A::Error::invalid_length(0, &self)),
+        }
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<ByEngine<T>, D::Error> {
+        match serde_json::Value::deserialize(deserializer)? {
+            map @ serde_json::Value::Object(_) => OrderedMap::deserialize(map).map(ByEngine::Each),
+            one => T::deserialize(one).map(ByEngine::All),
+        }
+        .map_err(D::Error::custom)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for ByEngine<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        format!("ByEngine_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let value = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [value, { "type": "object", "additionalProperties": value }] })
+    }
+}

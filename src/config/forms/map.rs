@@ -1,0 +1,139 @@
+//! A map that keeps the order in which it was written.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use crate::config::yaml::Spanned;
+
+/// Names to values, in the order written, no name twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderedMap<V>(Vec<(Spanned<String>, V)>);
+
+impl<V> Default for OrderedMap<V> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<V> OrderedMap<V> {
+    /// The value under a name.
+    pub fn get(&self, name: &str) -> Option<&V> {
+        self.entry(name).map(|(_, value)| value)
+    }
+
+    /// The name as written, with its place, and the value under it.
+    pub fn entry(&self, name: &str) -> Option<(&Spanned<String>, &V)> {
+        self.iter().find(|(key, _)| key.value == name)
+    }
+
+    /// All entries in the order written.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Spanned<String>, &V)> + DoubleEndedIterator {
+        self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    /// All names in the order written.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.iter().map(|(key, _)| key.value.as_str())
+    }
+
+    /// Sets the value under a name: in its old place, or as the last one.
+    pub fn insert(&mut self, name: impl Into<Spanned<String>>, value: V) -> Option<V> {
+        let name = name.into();
+        match self.0.iter_mut().find(|(key, _)| *key == name) {
+            Some((_, old)) => Some(std::mem::replace(old, value)),
+            None => {
+                self.0.push((name, value));
+                None
+            }
+        }
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<V> FromIterator<(Spanned<String>, V)> for OrderedMap<V> {
+    /// A later entry of the same name replaces the earlier one's value.
+    fn from_iter<I: IntoIterator<Item = (Spanned<String>, V)>>(entries: I) -> Self {
+        let mut map = Self::default();
+        for (name, value) in entries {
+            map.insert(name, value);
+        }
+        map
+    }
+}
+
+impl<V> IntoIterator for OrderedMap<V> {
+    type Item = (Spanned<String>, V);
+    type IntoIter = std::vec::IntoIter<(Spanned<String>, V)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<V: Serialize> Serialize for OrderedMap<V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.len()))?;
+        for (name, value) in self.iter() {
+            map.serialize_entry(&name.value, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for OrderedMap<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Entries(PhantomData))
+    }
+}
+
+pub(super) struct Entries<V>(pub PhantomData<V>);
+
+impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
+    type Value = OrderedMap<V>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of names to values")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<OrderedMap<V>, A::Error> {
+        let mut map = OrderedMap::default();
+        while let Some((name, value)) = entries.next_entry::<Spanned<String>, V>()? {
+            if map.get(&name).is_some() {
+                return Err(A::Error::custom(format_args!(
+                    "the key `{name}` is written twice"
+                )));
+            }
+            map.0.push((name, value));
+        }
+        Ok(map)
+    }
+}
+
+impl<V: JsonSchema> JsonSchema for OrderedMap<V> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        format!("OrderedMap_{}", V::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let value = generator.subschema_for::<V>();
+        json_schema!({ "type": "object", "additionalProperties": value })
+    }
+}

@@ -1,0 +1,20 @@
+//! YAML text to checked values that remember where they were written.
+
+pub mod arrival;
+pub mod builtin_scenarios;
+pub mod dataset_options;
+pub mod engine;
+pub mod forms;
+pub mod gpus;
+pub mod images;
+pub mod lora;
+pub mod matrix;
+pub mod metrics;
+pub mod repeats;
+pub mod scenario;
+pub mod search;
+pub mod select;
+pub mod template;
+pub mod validity;
+pub mod workload;
+pub mod yaml;

@@ -1,0 +1,285 @@
+//! How often each cell is measured, and when its figures are known well enough. Measures and decides nothing.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::base::units::Span;
+use crate::config::yaml::Spanned;
+
+/// How often each cell is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Repeats {
+    /// How often each engine is started anew.
+    #[serde(default = "once")]
+    pub starts: NonZeroU32,
+    /// How often each cell is measured on one start.
+    #[serde(default = "once")]
+    pub per_start: NonZeroU32,
+    /// In which order engines are started, where they are started several times: `alternate` (the default) lets the engines and versions of one
+    /// model and load take turns, A B B A, then goes on to the next model, so that drift of the machine hits all alike; `blocks` makes all
+    /// starts of one before the first of the next.
+    #[serde(default)]
+    pub order: Option<Spanned<Order>>,
+    /// The older form of `order`: `true` is `alternate`, `false` is `blocks`.
+    #[serde(default)]
+    pub interleave: Option<Spanned<bool>>,
+    /// Start again, until the 95 % interval of what gates a cell (what a search found; else output throughput; else, where requests come
+    /// at a rate, the median E2E) reaches no further than this share to either side, such as `2%`. Only cells that are not there yet are
+    /// measured again, launches taking turns. How many starts that takes is told by the first ones (Stein's two stages), of which there are five at
+    /// least: fewer `starts` are raised to five.
+    #[serde(default)]
+    pub until: Option<Spanned<HalfWidth>>,
+    /// The most starts that measure one cell, where `until` asks for more; 20 unless said otherwise.
+    #[serde(default)]
+    pub most: Option<Spanned<NonZeroU32>>,
+    /// Begin no start for `until` that all starts of the run together would take beyond this, such as `90m`: the time from the command to
+    /// the end of the engine, loading included, times its GPUs. An engine without GPUs counts as one.
+    #[serde(default)]
+    pub budget: Option<Spanned<Span>>,
+}
+
+impl Default for Repeats {
+    fn default() -> Self {
+        Self {
+            starts: NonZeroU32::MIN,
+            per_start: NonZeroU32::MIN,
+            order: None,
+            interleave: None,
+            until: None,
+            most: None,
+            budget: None,
+        }
+    }
+}
+
+/// In which order engines are started that are started several times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Engines and versions of one model and load take turns, forward, then backward; then the next model.
+    #[default]
+    Alternate,
+    /// All starts of one engine, then all of the next.
+    Blocks,
+}
+
+impl Order {
+    /// The order as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alternate => "alternate",
+            Self::Blocks => "blocks",
+        }
+    }
+}
+
+const fn once() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+/// The most starts of a cell, where nobody says.
+const MOST: u32 = 20;
+/// The fewest starts that tell how many more an interval takes.
+const FIRST_STAGE: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
+
+impl Repeats {
+    /// How often each engine is started before anything else is decided: as often as it says, and with `until` five times at least.
+    pub fn planned_starts(&self) -> NonZeroU32 {
+        match self.until {
+            Some(_) => self.starts.max(FIRST_STAGE),
+            None => self.starts,
+        }
+    }
+
+    /// In which order engines are started.
+    pub fn order(&self) -> Order {
+        let older = match self.interleave.as_ref().map(|interleave| interleave.value) {
+            Some(false) => Order::Blocks,
+            Some(true) | None => Order::Alternate,
+        };
+        self.order.as_ref().map_or(older, |order| order.value)
+    }
+
+    /// When a cell is started again no more, where it is started again at all.
+    pub fn until(&self) -> Option<Until> {
+        let most = self.most.as_ref().map(|most| most.value.get());
+        Some(Until {
+            half_width: self.until.as_ref()?.value,
+            most: most.unwrap_or(MOST.max(self.starts.get())),
+            stage: self.planned_starts().get(),
+            raised_from: (self.starts < FIRST_STAGE).then_some(self.starts.get()),
+            budget: self.budget.as_ref().map(|budget| budget.value),
+        })
+    }
+}
+
+/// When a cell is started again no more: its figures are known well enough, or so much is spent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Until {
+    /// How far the 95 % interval of what gates the cell may reach to either side.
+    pub half_width: HalfWidth,
+    /// The most starts that measure it.
+    pub most: u32,
+    /// The starts that are planned before anything is decided: these alone tell how many more it takes. 0 in plans of before this was kept.
+    #[serde(default)]
+    pub stage: u32,
+    /// The starts that the matrix asks for, where these are too few to tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raised_from: Option<u32>,
+    /// What all starts of the run may take together, as time of one device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Span>,
+}
+
+impl fmt::Display for Until {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "up to {} until {}", self.most, self.half_width)?;
+        match self.budget {
+            Some(budget) => write!(f, ", within {budget} of GPU time"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How far an interval reaches to either side, as a share of what it is about: above 0 and below 1. People write `2%` or `0.02`; on disk it
+/// is a number.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct HalfWidth(f64);
+
+impl HalfWidth {
+    /// A half-width, if it is above 0 and below 1.
+    pub fn new(share: f64) -> Option<Self> {
+        (share > 0.0 && share < 1.0).then_some(Self(share))
+    }
+
+    /// The share.
+    pub const fn share(self) -> f64 {
+        self.0
+    }
+}
+
+impl fmt::Display for HalfWidth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A share of 0.07 is 7.000000000000001 times a hundredth.
+        write!(f, "±{} %", (self.0 * 1e8).round() / 1e6)
+    }
+}
+
+impl Serialize for HalfWidth {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for HalfWidth {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = HalfWidth;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a share above 0% and below 100%, such as `2%` or `0.02`")
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<HalfWidth, E> {
+                HalfWidth::new(value).ok_or_else(|| refused(&value.to_string()))
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<HalfWidth, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<HalfWidth, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<HalfWidth, E> {
+                let text = value.trim();
+                let share = match text.strip_suffix('%') {
+                    Some(percent) => percent.trim().parse().map(|percent: f64| percent / 100.0),
+                    None => text.parse(),
+                };
+                share.ok().and_then(HalfWidth::new).ok_or_else(|| refused(value))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+fn refused<E: de::Error>(written: &str) -> E {
+    E::custom(format!(
+        "`{written}` is not how far an interval may reach; write a share above 0% and below 100%, such as `2%` or `0.02`"
+    ))
+}
+
+impl JsonSchema for HalfWidth {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "HalfWidth".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "oneOf": [
+                { "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 },
+                { "type": "string", "pattern": "^[0-9.]+ ?%$" }
+            ],
+            "description": "A share above 0% and below 100%: `2%` or `0.02`.",
+            "examples": ["2%", 0.02]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_half_width_is_read_in_percent_or_as_a_share_and_told_in_percent() {
+        for (written, told) in [
+            ("\"2%\"", "±2 %"),
+            ("0.02", "±2 %"),
+            ("\"7 %\"", "±7 %"),
+            ("0.0125", "±1.25 %"),
+        ] {
+            let half: HalfWidth = serde_json::from_str(written).unwrap();
+            assert_eq!(half.to_string(), told);
+            let again: HalfWidth = serde_json::from_str(&serde_json::to_string(&half).unwrap()).unwrap();
+            assert_eq!(again, half);
+        }
+        for wrong in ["0", "1", "\"200%\"", "-0.1", "\"two\"", "\"nan\""] {
+            assert!(serde_json::from_str::<HalfWidth>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_most_starts_are_never_fewer_than_those_that_are_planned() {
+        let repeats = |starts: u32, most: Option<u32>| Repeats {
+            starts: NonZeroU32::new(starts).unwrap(),
+            until: Some(HalfWidth::new(0.02).unwrap().into()),
+            most: most.map(|most| NonZeroU32::new(most).unwrap().into()),
+            ..Repeats::default()
+        };
+        assert_eq!(repeats(3, None).until().unwrap().most, 20);
+        assert_eq!(repeats(30, None).until().unwrap().most, 30);
+        assert_eq!(
+            repeats(3, Some(12)).until().unwrap().to_string(),
+            "up to 12 until ±2 %"
+        );
+        assert_eq!(Repeats::default().until(), None);
+    }
+
+    #[test]
+    fn fewer_than_five_first_starts_are_raised_where_they_decide_how_many_follow() {
+        let repeats = |starts: u32, until: Option<f64>| Repeats {
+            starts: NonZeroU32::new(starts).unwrap(),
+            until: until.and_then(HalfWidth::new).map(Into::into),
+            ..Repeats::default()
+        };
+        for (starts, planned, raised_from) in [(1, 5, Some(1)), (3, 5, Some(3)), (5, 5, None), (8, 8, None)] {
+            let repeats = repeats(starts, Some(0.02));
+            let until = repeats.until().unwrap();
+            assert_eq!(repeats.planned_starts().get(), planned);
+            assert_eq!((until.stage, until.raised_from), (planned, raised_from));
+        }
+        assert_eq!(repeats(3, None).planned_starts().get(), 3);
+    }
+}

@@ -1,0 +1,241 @@
+//! What is searched for: the highest rate or concurrency at which enough requests meet the SLO. Decides no next point.
+
+use std::num::NonZeroU32;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::base::units::{RequestRate, Span};
+use crate::config::arrival::Arrival;
+
+/// What a search varies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// Requests per second.
+    Rate,
+    /// Requests under way at once.
+    Concurrency,
+}
+
+impl By {
+    /// The word as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Concurrency => "concurrency",
+        }
+    }
+
+    /// The unit of its values for people.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Rate => "req/s",
+            Self::Concurrency => "at once",
+        }
+    }
+}
+
+/// A search for the highest rate or concurrency that holds the SLO: it doubles from `from` until a point fails, then halves
+/// the gap until it is narrow enough.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// `rate` or `concurrency`.
+    pub by: By,
+    /// The lowest value, tried first; 1 unless said otherwise.
+    #[serde(default = "one")]
+    pub from: f64,
+    /// The highest value that may be tried; 1024 unless said otherwise.
+    #[serde(default = "highest")]
+    pub to: f64,
+    /// The share of all requests that must meet the SLO, failed ones counted; 0.99 unless said otherwise.
+    #[serde(default = "nearly_all")]
+    pub target: f64,
+    /// It ends when the lowest value that failed is above the highest that held by no more than this share; 0.05 unless said
+    /// otherwise. A concurrency is never narrowed below 1.
+    #[serde(default = "twentieth")]
+    pub resolution: f64,
+    /// The most points that are measured; 24 unless said otherwise.
+    #[serde(default = "two_dozen")]
+    pub points: u32,
+    /// Requests of one point; all prompts of the scenario unless said otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompts: Option<u32>,
+    /// How long one point sends requests, instead of `prompts`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<Span>,
+}
+
+const fn one() -> f64 {
+    1.0
+}
+
+const fn highest() -> f64 {
+    1024.0
+}
+
+const fn nearly_all() -> f64 {
+    0.99
+}
+
+const fn twentieth() -> f64 {
+    0.05
+}
+
+const fn two_dozen() -> u32 {
+    24
+}
+
+impl Search {
+    /// A search with everything but its bounds, target and points as usual.
+    pub const fn by(by: By) -> Self {
+        Self {
+            by,
+            from: one(),
+            to: highest(),
+            target: nearly_all(),
+            resolution: twentieth(),
+            points: two_dozen(),
+            prompts: None,
+            duration: None,
+        }
+    }
+
+    /// The arrival at a value. The value must be within the search's range, and the search without objection.
+    pub fn arrival(&self, otherwise: &Arrival, value: f64) -> Arrival {
+        let mut arrival = otherwise.clone();
+        match self.by {
+            By::Rate => arrival.rate = RequestRate::new(value).expect("a range begins above 0"),
+            By::Concurrency => arrival.concurrency = NonZeroU32::new(value as u32),
+        }
+        arrival
+    }
+
+    /// Why it cannot be; nothing if it can.
+    pub fn objection(&self) -> Option<String> {
+        let Self { by, from, to, .. } = self;
+        let name = by.name();
+        // Written so that no comparison lets NaN pass.
+        let is_range = *from > 0.0 && *to >= *from && to.is_finite();
+        let is_whole = from.fract() == 0.0 && to.fract() == 0.0 && *to <= f64::from(u32::MAX);
+        if !is_range {
+            return Some(format!(
+                "from {from} to {to} is no range of a {name}: it must begin above 0 and end at or above its beginning"
+            ));
+        }
+        if *by == By::Concurrency && !is_whole {
+            return Some(format!(
+                "from {from} to {to} is no range of a concurrency: these are whole numbers"
+            ));
+        }
+        if !(self.target > 0.0 && self.target <= 1.0) {
+            return Some(format!(
+                "the target {} is no share above 0 and at most 1",
+                self.target
+            ));
+        }
+        if !(self.resolution > 0.0 && self.resolution <= 1.0) {
+            return Some(format!(
+                "the resolution {} is no share above 0 and at most 1",
+                self.resolution
+            ));
+        }
+        if self.points == 0 || self.prompts == Some(0) {
+            return Some("there must be a point, with a request".to_owned());
+        }
+        if self
+            .duration
+            .is_some_and(|duration| duration.duration().is_zero())
+        {
+            return Some("a point must be longer than 0s".to_owned());
+        }
+        (self.prompts.is_some() && self.duration.is_some())
+            .then(|| "both `prompts` and `duration` say how much a point sends; leave one out".to_owned())
+    }
+}
+
+impl std::fmt::Display for Search {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { by, from, to, .. } = self;
+        let percent = self.target * 100.0;
+        write!(
+            f,
+            "search for the highest {} from {from} to {to} at {percent} % attainment",
+            by.name()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_open_has_a_default() {
+        let search: Search = serde_json::from_str(r#"{"by": "rate"}"#).unwrap();
+        assert_eq!(search, Search::by(By::Rate));
+        assert_eq!(search.objection(), None);
+        assert_eq!(
+            search.to_string(),
+            "search for the highest rate from 1 to 1024 at 99 % attainment"
+        );
+    }
+
+    #[test]
+    fn a_search_that_cannot_be_says_why() {
+        let usual = || Search::by(By::Concurrency);
+        for (search, why) in [
+            (Search { from: 0.0, ..usual() }, "no range"),
+            (
+                Search {
+                    from: 8.0,
+                    to: 4.0,
+                    ..usual()
+                },
+                "no range",
+            ),
+            (
+                Search {
+                    to: f64::NAN,
+                    ..usual()
+                },
+                "no range",
+            ),
+            (Search { from: 1.5, ..usual() }, "whole numbers"),
+            (
+                Search {
+                    target: 1.5,
+                    ..usual()
+                },
+                "the target 1.5",
+            ),
+            (
+                Search {
+                    resolution: 0.0,
+                    ..usual()
+                },
+                "the resolution 0",
+            ),
+            (Search { points: 0, ..usual() }, "must be a point"),
+            (
+                Search {
+                    duration: Some(Span::seconds(0)),
+                    ..usual()
+                },
+                "longer than 0s",
+            ),
+            (
+                Search {
+                    prompts: Some(10),
+                    duration: Some(Span::seconds(1)),
+                    ..usual()
+                },
+                "leave one out",
+            ),
+        ] {
+            let said = search.objection().unwrap();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+}

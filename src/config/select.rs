@@ -1,0 +1,271 @@
+//! Which cells: axis names and patterns. The one language of `exclude`, `overrides` and `--only`.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::forms::{OneOrMany, OrderedMap, Raw};
+use crate::config::yaml::Spanned;
+
+/// The axes of a cell, in the order of its key.
+pub const AXES: [&str; 15] = [
+    "engine",
+    "version",
+    "executor",
+    "variant",
+    "model",
+    "precision",
+    "tp",
+    "pp",
+    "dp",
+    "ep",
+    "args",
+    "env",
+    "scenario",
+    "rate",
+    "concurrency",
+];
+
+/// The values of a cell's axes; an axis that says nothing is absent.
+pub type AxisValues = BTreeMap<String, String>;
+
+/// A cell's key: its axes in their order, in the language of `--only`.
+pub fn key(values: &AxisValues) -> String {
+    let parts: Vec<String> = AXES
+        .iter()
+        .filter_map(|axis| values.get(*axis).map(|value| format!("{axis}={value}")))
+        .collect();
+    parts.join(",")
+}
+
+/// The values that a [`key`] was made of. A value ends where the name of a later axis begins, so that it may hold commas.
+pub fn values(key: &str) -> AxisValues {
+    let mut values = AxisValues::new();
+    let mut rest = key;
+    for (at, axis) in AXES.iter().enumerate() {
+        let Some(value) = rest.strip_prefix(axis).and_then(|rest| rest.strip_prefix('=')) else {
+            continue;
+        };
+        let later = AXES[at + 1..]
+            .iter()
+            .filter_map(|next| value.find(&format!(",{next}=")));
+        let end = later.min().unwrap_or(value.len());
+        values.insert((*axis).to_owned(), value[..end].to_owned());
+        rest = value[end..].strip_prefix(',').unwrap_or_default();
+    }
+    values
+}
+
+/// Axis names with the patterns that their values must fit; all must fit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selector(pub Vec<(Spanned<String>, Vec<String>)>);
+
+impl Selector {
+    /// Whether a cell's values fit.
+    pub fn fits(&self, values: &AxisValues) -> bool {
+        self.0.iter().all(|(axis, patterns)| {
+            let value = values.get(&axis.value).map_or("", String::as_str);
+            let (nots, pattern): (Vec<_>, Vec<_>) =
+                patterns.iter().partition(|pattern| pattern.starts_with('!'));
+            let is_one = pattern.is_empty() || pattern.iter().any(|pattern| fits(pattern, value));
+            is_one && nots.iter().all(|pattern| fits(pattern, value))
+        })
+    }
+}
+
+/// Whether a value fits a pattern: `*` stands for anything, a leading `~` means "holds", a leading `!` means "not".
+pub fn fits(pattern: &str, value: &str) -> bool {
+    if let Some(rest) = pattern.strip_prefix('!') {
+        return !fits(rest, value);
+    }
+    if let Some(part) = pattern.strip_prefix('~') {
+        return value.contains(part);
+    }
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = value.strip_prefix(first) else {
+        return false;
+    };
+    let Some(mut last) = parts.next() else {
+        return rest.is_empty();
+    };
+    for next in parts {
+        match rest.find(last) {
+            Some(at) => rest = &rest[at + last.len()..],
+            None => return false,
+        }
+        last = next;
+    }
+    rest.ends_with(last)
+}
+
+/// `--only engine=sglang,model=~8B`: comparisons joined by commas; `=` with a pattern, `!=` for its contrary; values joined by `|`.
+impl std::str::FromStr for Selector {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (axis, pattern, not) = if let Some((axis, pattern)) = part.split_once("!=") {
+                (axis, pattern, "!")
+            } else if let Some((axis, pattern)) = part.split_once('=') {
+                (axis, pattern, "")
+            } else {
+                return Err(format!(
+                    "`{part}` compares nothing; write it like `engine=sglang` or `model=~8B`"
+                ));
+            };
+            let axis = axis.trim();
+            if !AXES.contains(&axis) {
+                let near = crate::config::yaml::nearest(axis, AXES);
+                let help = near.map_or_else(
+                    || format!("known: {}", AXES.join(", ")),
+                    |near| format!("did you mean `{near}`?"),
+                );
+                return Err(format!("`{axis}` is not an axis; {help}"));
+            }
+            let patterns = pattern
+                .split('|')
+                .map(|pattern| format!("{not}{}", pattern.trim()))
+                .collect();
+            parts.push((Spanned::from(axis.to_owned()), patterns));
+        }
+        if parts.is_empty() {
+            return Err("the expression is empty; write it like `engine=sglang,model=~8B`".to_owned());
+        }
+        Ok(Self(parts))
+    }
+}
+
+impl<'de> Deserialize<'de> for Selector {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let map = OrderedMap::<OneOrMany<Raw>>::deserialize(deserializer)?;
+        Ok(Self(
+            map.into_iter()
+                .map(|(axis, patterns)| (axis, patterns.0.into_iter().map(|raw| raw.0).collect()))
+                .collect(),
+        ))
+    }
+}
+
+impl Serialize for Selector {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(axis, patterns)| (&axis.value, patterns)))
+    }
+}
+
+impl JsonSchema for Selector {
+    fn schema_name() -> Cow<'static, str> {
+        "Selector".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let value = serde_json::json!({
+            "anyOf": [
+                { "type": ["string", "number", "boolean"] },
+                { "type": "array", "items": { "type": ["string", "number", "boolean"] } }
+            ]
+        });
+        let properties: serde_json::Map<_, _> = AXES
+            .iter()
+            .map(|axis| ((*axis).to_owned(), value.clone()))
+            .collect();
+        schemars::json_schema!({
+            "type": "object",
+            "description": "Axis names and patterns; `*` stands for anything, `~x` means \"holds x\", `!x` means \"not x\".",
+            "properties": properties,
+            "additionalProperties": false
+        })
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (axis, patterns)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let plain: Option<Vec<&str>> = patterns.iter().map(|pattern| pattern.strip_prefix('!')).collect();
+            match plain {
+                Some(plain) => write!(f, "{comma}{}!={}", axis.value, plain.join("|"))?,
+                None => write!(f, "{comma}{}={}", axis.value, patterns.join("|"))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selection_is_shown_as_it_is_written_and_leaves_out_all_that_it_names() {
+        for text in ["engine!=a|b,model=~8B", "engine=a|b"] {
+            assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
+        }
+        let selector: Selector = "engine!=a|b".parse().unwrap();
+        let fits =
+            |engine: &str| selector.fits(&AxisValues::from([("engine".to_owned(), engine.to_owned())]));
+        assert!(fits("c") && !fits("a") && !fits("b"));
+    }
+
+    #[test]
+    fn patterns_know_stars_parts_and_contraries() {
+        for (pattern, value, expected) in [
+            ("vllm", "vllm", true),
+            ("vllm", "vllm2", false),
+            ("*235B*", "Qwen/Qwen3-235B-A22B", true),
+            ("Qwen/*B", "Qwen/Qwen3-8B", true),
+            ("Qwen/*B", "Qwen/Qwen3-8B-FP8", false),
+            ("~8B", "Qwen/Qwen3-8B-FP8", true),
+            ("!vllm", "sglang", true),
+            ("a*a", "a", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(fits(pattern, value), expected, "{pattern} {value}");
+        }
+    }
+
+    #[test]
+    fn an_expression_selects_by_all_its_parts() {
+        let only: Selector = "engine=sglang|vllm, model=~8B, tp!=2".parse().unwrap();
+        let cell = |engine: &str, tp: &str| {
+            AxisValues::from([
+                ("engine".to_owned(), engine.to_owned()),
+                ("model".to_owned(), "Qwen3-8B".to_owned()),
+                ("tp".to_owned(), tp.to_owned()),
+            ])
+        };
+        assert!(
+            only.fits(&cell("vllm", "1"))
+                && !only.fits(&cell("vllm", "2"))
+                && !only.fits(&cell("lmdeploy", "1"))
+        );
+    }
+
+    #[test]
+    fn a_key_gives_back_what_it_was_made_of() {
+        let known = [
+            ("engine", "vllm"),
+            ("model", "Qwen/Qwen3-8B"),
+            ("args", "a=1,b=2"),
+            ("scenario", "random, short"),
+            ("concurrency", "8"),
+        ];
+        let known: AxisValues = known
+            .map(|(axis, value)| (axis.to_owned(), value.to_owned()))
+            .into();
+        assert_eq!(values(&key(&known)), known);
+        assert_eq!(values("no key"), AxisValues::new());
+    }
+
+    #[test]
+    fn a_misspelt_axis_is_answered_with_the_nearest() {
+        assert_eq!(
+            "engin=x".parse::<Selector>().unwrap_err(),
+            "`engin` is not an axis; did you mean `engine`?"
+        );
+    }
+}

@@ -1,0 +1,310 @@
+//! Untimed talk with an engine: what it is, what it serves, and emptying its caches.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Method, StatusCode};
+use serde_json::Value;
+
+use crate::base::body;
+use crate::config::template::Text;
+use crate::config::yaml::{listed, nearest};
+use crate::engine::{Context, Endpoint, Lack, StartError};
+use crate::plan::{Contact, Launch};
+use crate::results::record::cell::{EngineFacts, ResetProof};
+
+/// How long an engine may take to answer a question about itself.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// How long it may take before a run.
+const PREFLIGHT_ANSWER: Duration = Duration::from_secs(5);
+
+/// How long emptying caches may take.
+const RESET: Duration = Duration::from_secs(60);
+
+/// How much of an answer is kept, in characters.
+const QUOTED: usize = 300;
+
+/// The client for every untimed call. It uses no proxy, as the load does not, and keeps no connection open.
+pub fn http_client() -> Client {
+    // It fails only where a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = || {
+        Client::builder()
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .connect_timeout(Duration::from_secs(5))
+    };
+    // A host without any trusted certificate can still speak http.
+    builder()
+        .build()
+        .or_else(|_| builder().tls_certs_only([]).build())
+        .expect("a client without trusted certificates needs nothing from the host")
+}
+
+/// The client for what lies beyond this host, such as a webhook: it uses the proxies that the environment names. A redirect is
+/// not followed: who answers it would get an address that is a secret, and no body.
+///
+/// # Errors
+/// A proxy that cannot be understood.
+pub fn proxied_client() -> Result<Client, reqwest::Error> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = || {
+        Client::builder()
+            .redirect(Policy::none())
+            .connect_timeout(Duration::from_secs(5))
+    };
+    builder()
+        .build()
+        .or_else(|_| builder().tls_certs_only([]).build())
+}
+
+/// The headers that go with every request of a launch, secrets revealed and kept out of `Debug`.
+pub(super) fn headers(launch: &Launch, context: &Context) -> Result<HeaderMap, StartError> {
+    revealed(launch, &|text, place| context.reveal(None, text, place))
+}
+
+/// The same, with texts filled in by `reveal`, which is told their place.
+pub(super) fn revealed(
+    launch: &Launch,
+    reveal: &dyn Fn(&Text, &str) -> Result<String, StartError>,
+) -> Result<HeaderMap, StartError> {
+    let mut headers = HeaderMap::new();
+    for (name, text) in &launch.contact.headers {
+        let value = reveal(text, &format!("`headers: {name}`"))?;
+        let wrong = |reason: &str| StartError::Header {
+            name: name.clone(),
+            reason: reason.to_owned(),
+        };
+        let key =
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("its name is not allowed in HTTP"))?;
+        let mut value =
+            HeaderValue::from_str(&value).map_err(|_| wrong("its value is not allowed in HTTP"))?;
+        value.set_sensitive(true);
+        headers.append(key, value);
+    }
+    Ok(headers)
+}
+
+/// The status that a path answers in time.
+///
+/// # Errors
+/// In words, why there is none.
+pub(super) async fn status(
+    http: &Client,
+    endpoint: &Endpoint,
+    path: &str,
+    limit: Duration,
+) -> Result<u16, String> {
+    let asked = http
+        .get(endpoint.url(path))
+        .headers(endpoint.headers.clone())
+        .timeout(limit);
+    match asked.send().await {
+        Ok(answer) => Ok(answer.status().as_u16()),
+        Err(error) if error.is_timeout() => Err(format!("no answer within {} s", limit.as_secs_f64())),
+        Err(error) => {
+            let mut cause: &dyn std::error::Error = &error;
+            while let Some(deeper) = cause.source() {
+                cause = deeper;
+            }
+            Err(cause.to_string())
+        }
+    }
+}
+
+/// What an engine says about itself: version, models, configuration. What it does not say stays empty.
+pub async fn facts(launch: &Launch, endpoint: &Endpoint, http: &Client) -> EngineFacts {
+    let contact = &launch.contact;
+    let version = match &contact.version {
+        Some(reading) => {
+            let answer = read(http, endpoint, &reading.path, ANSWER).await;
+            answer
+                .as_ref()
+                .and_then(|answer| answer.pointer(&reading.pointer))
+                .and_then(plain)
+        }
+        None => None,
+    };
+    let listed = match &contact.models {
+        Some(path) => read(http, endpoint, path, ANSWER).await,
+        None => None,
+    };
+    let simulated = listed
+        .as_ref()
+        .and_then(|listed| listed.pointer("/data/0/simulated"));
+    EngineFacts {
+        version,
+        models: listed.as_ref().map(ids).unwrap_or_default(),
+        served: listed
+            .as_ref()
+            .map(|listed| described(listed, &launch.served))
+            .unwrap_or_default(),
+        simulated: simulated.and_then(Value::as_bool).unwrap_or(false),
+        info: info(contact, endpoint, http).await,
+        ..EngineFacts::default()
+    }
+}
+
+/// Its live configuration and state, where the recipe knows a path and the engine answers.
+pub async fn info(contact: &Contact, endpoint: &Endpoint, http: &Client) -> Option<Value> {
+    read(http, endpoint, contact.info.as_deref()?, ANSWER).await
+}
+
+/// Whether an engine says that it has no such page, as SGLang does of metrics that were not turned on.
+pub async fn lacks(path: &str, endpoint: &Endpoint, http: &Client) -> bool {
+    let asked = http.get(endpoint.url(path)).headers(endpoint.headers.clone());
+    let answer = asked.timeout(ANSWER).send().await;
+    answer.is_ok_and(|answer| answer.status() == StatusCode::NOT_FOUND)
+}
+
+/// Refuses an engine that says what it serves and does not name the model asked for.
+///
+/// # Errors
+/// Both names, in words.
+pub fn check_model(launch: &Launch, facts: &EngineFacts) -> Result<(), String> {
+    match mismatch(launch, &facts.models) {
+        None => Ok(()),
+        Some(lack) => Err(format!("{}; {}", lack.what, lack.help)),
+    }
+}
+
+/// What an attached server lacks that says what it serves and does not name the model asked for.
+pub(super) async fn unserved(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Option<Lack> {
+    let listed = read(
+        http,
+        endpoint,
+        launch.contact.models.as_deref()?,
+        PREFLIGHT_ANSWER,
+    )
+    .await?;
+    mismatch(launch, &ids(&listed))
+}
+
+fn mismatch(launch: &Launch, served: &[String]) -> Option<Lack> {
+    if served.is_empty() || served.contains(&launch.served) {
+        return None;
+    }
+    let meant = nearest(&launch.served, served.iter().map(String::as_str));
+    Some(Lack {
+        what: format!(
+            "engine `{}` serves {}, and `{}` was asked for",
+            launch.engine.name,
+            listed(served.iter().map(String::as_str)),
+            launch.served
+        ),
+        help: format!(
+            "{}attach to the right server, or set `served:` of the engine, the name by which it knows the model",
+            meant.map_or_else(String::new, |name| format!("did you mean `{name}`? "))
+        ),
+    })
+}
+
+/// Empties the prefix cache of an engine, and keeps what it says about that. Only the hits of the window prove it.
+pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client) -> ResetProof {
+    let mut proof = ResetProof {
+        is_fresh_start: false,
+        possible: contact.reset.is_some(),
+        status: None,
+        success: None,
+        answer: None,
+        unique_prefix: None,
+        hits_in_window: None,
+        queries_in_window: None,
+    };
+    let Some(reset) = &contact.reset else { return proof };
+    let method = match reset.method.to_ascii_uppercase().as_str() {
+        "GET" => Method::GET,
+        _ => Method::POST,
+    };
+    let asked = http
+        .request(method, endpoint.url(&reset.path))
+        .headers(endpoint.headers.clone())
+        .timeout(RESET);
+    let answer = match asked.send().await {
+        Ok(answer) => answer,
+        Err(error) => {
+            proof.success = Some(false);
+            proof.answer = Some(shortened(&words(&error)));
+            return proof;
+        }
+    };
+    let status = answer.status().as_u16();
+    proof.status = Some(status);
+    let body = body::text(answer).await.unwrap_or_default();
+    proof.success = match &reset.success {
+        _ if status != 200 => Some(false),
+        None => Some(true),
+        Some(pointer) => serde_json::from_str::<Value>(&body)
+            .ok()
+            .and_then(|answer| answer.pointer(pointer).and_then(Value::as_bool)),
+    };
+    proof.answer = (!body.trim().is_empty()).then(|| shortened(body.trim()));
+    proof
+}
+
+async fn read(http: &Client, endpoint: &Endpoint, path: &str, limit: Duration) -> Option<Value> {
+    let asked = http
+        .get(endpoint.url(path))
+        .headers(endpoint.headers.clone())
+        .timeout(limit);
+    let answer = asked.send().await.ok()?.error_for_status().ok()?;
+    serde_json::from_str(&body::text(answer).await.ok()?).ok()
+}
+
+fn ids(answer: &Value) -> Vec<String> {
+    let models = answer.pointer("/data").and_then(Value::as_array);
+    let ids = models
+        .into_iter()
+        .flatten()
+        .filter_map(|model| model.get("id")?.as_str());
+    ids.map(str::to_owned).collect()
+}
+
+/// What a list of models tells of one of them and stays the same while the server runs.
+fn described(answer: &Value, name: &str) -> BTreeMap<String, String> {
+    const TOLD: [(&str, &str); 4] = [
+        ("root", "/root"),
+        ("max_model_len", "/max_model_len"),
+        ("owned_by", "/owned_by"),
+        ("n_params", "/meta/n_params"),
+    ];
+    let models = answer.pointer("/data").and_then(Value::as_array);
+    let entry = models
+        .into_iter()
+        .flatten()
+        .find(|model| model.get("id").and_then(Value::as_str) == Some(name));
+    let told = TOLD
+        .iter()
+        .filter_map(|(what, pointer)| Some(((*what).to_owned(), plain(entry?.pointer(pointer)?)?)));
+    told.collect()
+}
+
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// An error with its causes, without the URL, which may hold a secret.
+fn words(error: &reqwest::Error) -> String {
+    let mut words = if error.is_timeout() {
+        "no answer in time".to_owned()
+    } else {
+        "no answer".to_owned()
+    };
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        words.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    words
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(QUOTED).collect()
+}

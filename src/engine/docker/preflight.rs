@@ -1,0 +1,237 @@
+//! Can the container daemon do what the launches ask for: everything that it lacks, before the first engine starts. It pulls
+//! nothing, and creates nothing but a trial container that is gone when it returns.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use bollard::models::SystemInfo;
+
+use crate::engine::docker::client::{Daemon, Refused};
+use crate::engine::docker::gpu_probe;
+use crate::engine::docker::host::Whereabouts;
+use crate::engine::docker::image::Images;
+use crate::plan::{Container, Gpus, Launch, Place};
+
+/// What is to run in containers, and where.
+pub struct Wanted<'a> {
+    /// The launches; those of other executors are passed over.
+    pub launches: Vec<&'a Launch>,
+    /// Where the daemon is.
+    pub whereabouts: &'a Whereabouts,
+    /// Where starts are recorded.
+    pub cache: &'a Path,
+    /// The images of the run, which are resolved here.
+    pub images: &'a Images,
+    /// Where Hugging Face's cache is, for `{hf_home}`.
+    pub hf_home: Option<&'a Path>,
+    /// The folder of the matrix file, for `{dir}` and relative paths.
+    pub folder: &'a Path,
+    /// Hears of waits that take long.
+    pub tell: &'a (dyn Fn(String) + Sync),
+    /// The values of secrets by name.
+    pub secrets: &'a (dyn Fn(&str) -> Option<String> + Send + Sync),
+}
+
+/// Something that a daemon lacks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lack {
+    /// What is missing, and where it is asked for.
+    pub what: String,
+    /// How to mend it.
+    pub help: String,
+}
+
+impl From<&Refused> for Lack {
+    fn from(refused: &Refused) -> Self {
+        Self {
+            what: format!("{}: {}", refused.what(), refused.raw.trim()),
+            help: refused.meaning.help.clone(),
+        }
+    }
+}
+
+/// Everything that the daemon lacks for the launches.
+pub async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
+    let launches: Vec<(&Launch, &Container)> = wanted
+        .launches
+        .iter()
+        .filter_map(|launch| match &launch.place {
+            Place::Container(container) => Some((*launch, &**container)),
+            Place::Process(_) | Place::Attach(_) | Place::Imported(_) => None,
+        })
+        .collect();
+    if launches.is_empty() {
+        return Vec::new();
+    }
+    let daemon = match Daemon::connect(wanted.whereabouts).await {
+        Ok(daemon) => daemon,
+        Err(refused) => return vec![Lack::from(&refused)],
+    };
+    let mut found = BTreeSet::new();
+    runtimes(&daemon, &launches, &mut found).await;
+    images(&daemon, wanted, &launches, &mut found).await;
+    for (launch, container) in &launches {
+        if daemon.address.is_local() {
+            sources(wanted, launch, container, &mut found);
+        }
+        if daemon.is_podman && (container.runtime.is_some() || container.gpus != Gpus::None) {
+            found.insert(Lack {
+                what: format!(
+                    "the daemon is Podman, which silently ignores `runtime` and `gpus` of engine `{}` and would start it without GPUs",
+                    launch.engine.name
+                ),
+                help: "use Docker, or name the GPUs as `device_nodes` (CDI) and take `runtime` and `gpus` out".to_owned(),
+            });
+        }
+    }
+    // What is missing already would only be said twice.
+    if found.is_empty() {
+        found = gpu_probe::lacks(&daemon, wanted.cache, &launches).await;
+    }
+    found.into_iter().collect()
+}
+
+async fn runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], found: &mut BTreeSet<Lack>) {
+    let info = match daemon.docker.info().await {
+        Ok(info) => info,
+        Err(error) => {
+            found.insert(Lack::from(&Refused::of("info", &error)));
+            return;
+        }
+    };
+    cdi(&info, launches, found);
+    let known = info.runtimes.unwrap_or_default();
+    for (launch, container) in launches {
+        let Some(runtime) = container.runtime.as_ref().filter(|_| !daemon.is_podman) else {
+            continue;
+        };
+        if !known.contains_key(runtime) {
+            let mut names: Vec<&String> = known.keys().collect();
+            names.sort();
+            let said = Refused::saying("info", format!("unknown or invalid runtime name: {runtime}"));
+            found.insert(Lack {
+                what: format!(
+                    "{} of engine `{}`; it knows {names:?}",
+                    said.what(),
+                    launch.engine.name
+                ),
+                help: said.meaning.help,
+            });
+        }
+    }
+}
+
+/// GPUs that are asked for by CDI at a daemon that knows none by it.
+fn cdi(info: &SystemInfo, launches: &[(&Launch, &Container)], found: &mut BTreeSet<Lack>) {
+    let knows_cdi = info
+        .cdi_spec_dirs
+        .as_ref()
+        .is_some_and(|folders| !folders.is_empty());
+    // Newer daemons say what they found; older ones only that they look.
+    let has_gpus = info.discovered_devices.as_ref().is_none_or(|devices| {
+        let ids = devices.iter().filter_map(|device| device.id.as_deref());
+        ids.into_iter().any(|id| id.starts_with("nvidia.com/gpu="))
+    });
+    for (launch, container) in launches {
+        if !matches!(container.gpus, Gpus::Cdi | Gpus::CdiAll) || (knows_cdi && has_gpus) {
+            continue;
+        }
+        let said = Refused::saying(
+            "info",
+            match knows_cdi {
+                false => r#"could not select device driver "cdi""#.to_owned(),
+                true => "no CDI device of nvidia.com/gpu".to_owned(),
+            },
+        );
+        found.insert(Lack {
+            what: format!("{} of engine `{}`", said.what(), launch.engine.name),
+            help: said.meaning.help,
+        });
+    }
+}
+
+/// Finds out what every image's name means, and says which cannot be had.
+async fn images(
+    daemon: &Daemon,
+    wanted: &Wanted<'_>,
+    launches: &[(&Launch, &Container)],
+    found: &mut BTreeSet<Lack>,
+) {
+    let images: BTreeSet<&str> = launches
+        .iter()
+        .map(|(_, container)| container.image.as_str())
+        .collect();
+    for image in images {
+        if let Err(refused) = wanted
+            .images
+            .resolve(daemon, wanted.whereabouts, image, wanted.tell)
+            .await
+        {
+            let lack = Lack::from(&refused);
+            found.insert(Lack {
+                what: format!("image `{image}`: {}", lack.what),
+                ..lack
+            });
+        }
+    }
+}
+
+/// Folders that a container is to see and that are not there.
+fn sources(wanted: &Wanted<'_>, launch: &Launch, container: &Container, found: &mut BTreeSet<Lack>) {
+    let hole = |name: &str| match name {
+        "hf_home" => wanted.hf_home.map(|path| path.to_string_lossy().into_owned()),
+        "dir" => Some(wanted.folder.to_string_lossy().into_owned()),
+        _ => None,
+    };
+    for mount in &container.mounts {
+        // A hole that only a start fills is that start's business.
+        let Ok(source) = mount.source.reveal(&hole, wanted.secrets) else {
+            continue;
+        };
+        if !wanted.folder.join(&source).exists() {
+            let said = Refused::saying("create", format!("bind source path does not exist: {source}"));
+            found.insert(Lack {
+                what: format!("{} of engine `{}`", said.what(), launch.engine.name),
+                help: said.meaning.help,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::testing::contained;
+    use bollard::models::DeviceInfo;
+
+    #[test]
+    fn a_daemon_without_cdi_or_without_gpus_in_it_is_told_before_the_run() {
+        let launch = contained(Container {
+            gpus: Gpus::Cdi,
+            ..Container::default()
+        });
+        let Place::Container(container) = &launch.place else {
+            panic!("it is a container");
+        };
+        let told = |info: SystemInfo| {
+            let mut found = BTreeSet::new();
+            cdi(&info, &[(&launch, &**container)], &mut found);
+            found.into_iter().map(|lack| lack.what).collect::<String>()
+        };
+        assert!(told(SystemInfo::default()).contains("does not know CDI"));
+        let knows = |ids: Option<&[&str]>| SystemInfo {
+            cdi_spec_dirs: Some(vec!["/etc/cdi".into()]),
+            discovered_devices: ids.map(|ids| {
+                let device = |id: &&str| DeviceInfo {
+                    id: Some((*id).to_owned()),
+                    ..DeviceInfo::default()
+                };
+                ids.iter().map(device).collect()
+            }),
+            ..SystemInfo::default()
+        };
+        assert!(told(knows(Some(&["amd.com/gpu=0"]))).contains("by its CDI name"));
+        assert_eq!(told(knows(Some(&["nvidia.com/gpu=0"]))), "");
+        assert_eq!(told(knows(None)), "");
+    }
+}

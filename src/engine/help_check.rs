@@ -1,0 +1,242 @@
+//! The long flags of a launch held against what the engine's own `--help` knows, so that a misspelt or removed one is named in
+//! seconds and not after a model was loaded. What cannot be asked is told, and never a failure.
+
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::base::ids::{ContentHash, RunId};
+use crate::base::own;
+use crate::base::secrets::Redactor;
+use crate::config::template::Text;
+use crate::config::yaml::nearest;
+use crate::engine::Whereabouts;
+use crate::engine::docker;
+use crate::engine::process::find_program;
+use crate::plan::{Container, Launch, Place, Process};
+
+/// How long an engine may take to print its help; Python ones load much first.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Where and how engines are asked for their help.
+pub struct Asking<'a> {
+    /// Where the container daemon listens, as `DOCKER_HOST` says it.
+    pub whereabouts: &'a Whereabouts,
+    /// Where answers are kept, by image or program.
+    pub cache: &'a Path,
+    /// The `matrix` binary, for `{matrix}`.
+    pub matrix: &'a Path,
+    /// The folder of the matrix file, for `{dir}`.
+    pub folder: &'a Path,
+    /// The `PATH` in which programs are looked up.
+    pub path: Option<&'a str>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// Flags that an engine does not know.
+    pub unknown: Vec<UnknownFlag>,
+    /// What could not be asked, and why.
+    pub notes: Vec<String>,
+}
+
+/// A flag that an engine's help does not name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnknownFlag {
+    /// The recipe's name.
+    pub recipe: String,
+    /// The flag, such as `--enable-metrics`.
+    pub flag: String,
+    /// Who was asked: an image or a program.
+    pub asked: String,
+    /// The nearest flag that it knows, if near enough to be meant.
+    pub nearest: Option<String>,
+}
+
+/// Asks every engine once, by image or program, and holds the launches' flags against the answers.
+pub async fn check_flags(launches: &[Launch], asking: &Asking<'_>) -> Flags {
+    let mut answers: BTreeMap<(String, Vec<Text>), Result<BTreeSet<String>, String>> = BTreeMap::new();
+    let mut unknown = BTreeSet::new();
+    let mut notes = BTreeSet::new();
+    for launch in launches.iter().filter(|launch| !launch.help.is_empty()) {
+        let long = long_flags(launch);
+        let asked = match &launch.place {
+            Place::Container(container) => container.image.clone(),
+            Place::Process(process) if process.venv.is_none() => program(launch, asking),
+            // An environment that matrix makes may not be made yet.
+            Place::Process(_) | Place::Attach(_) | Place::Imported(_) => continue,
+        };
+        if long.is_empty() {
+            continue;
+        }
+        let key = (asked.clone(), launch.help.clone());
+        if !answers.contains_key(&key) {
+            let answer = match &launch.place {
+                Place::Container(container) => of_image(launch, container, asking).await,
+                Place::Process(process) => of_program(launch, process, asking).await,
+                Place::Attach(_) | Place::Imported(_) => continue,
+            };
+            answers.insert(key.clone(), answer);
+        }
+        match &answers[&key] {
+            Ok(known) => unknown.extend(long.into_iter().filter(|flag| !read::is_known(flag, known)).map(
+                |flag| UnknownFlag {
+                    recipe: launch.engine.recipe.clone(),
+                    nearest: nearest(&flag, known.iter().map(String::as_str)).map(str::to_owned),
+                    asked: asked.clone(),
+                    flag,
+                },
+            )),
+            Err(why) => {
+                notes.insert(format!(
+                    "the flags of engine `{}` are not checked: {why}",
+                    launch.engine.name
+                ));
+            }
+        }
+    }
+    Flags {
+        unknown: unknown.into_iter().collect(),
+        notes: notes.into_iter().collect(),
+    }
+}
+
+/// The long flags of a launch, each once, without values; what follows `--` are none.
+fn long_flags(launch: &Launch) -> BTreeSet<String> {
+    // Any port but the default one: then the arguments that set it are there.
+    let argv = launch.argv(launch.contact.port.default.wrapping_add(1));
+    argv.iter()
+        .map(Text::as_str)
+        .take_while(|word| *word != "--")
+        .filter_map(read::flag)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What a container's image says, kept for as long as the image is the same.
+async fn of_image(
+    launch: &Launch,
+    container: &Container,
+    asking: &Asking<'_>,
+) -> Result<BTreeSet<String>, String> {
+    let words = plain(&launch.help, asking)?;
+    let entrypoint = match &container.entrypoint {
+        Some(parts) => Some(plain(parts, asking)?),
+        None => None,
+    };
+    let image = docker::image_at_hand(asking.whereabouts, &container.image).await?;
+    let kept = kept(asking, &(&image, &entrypoint, &words));
+    if let Some(known) = recall(&kept) {
+        return Ok(known);
+    }
+    let dry = docker::Dry {
+        image: &image,
+        entrypoint,
+        command: words,
+        run: RunId::new("check"),
+        launch: &launch.id,
+        patience: PATIENCE,
+    };
+    let text = docker::help(asking.whereabouts, asking.cache, dry).await?;
+    learn(&kept, &text)
+}
+
+/// What a program says, kept for as long as its file is the same.
+async fn of_program(
+    launch: &Launch,
+    process: &Process,
+    asking: &Asking<'_>,
+) -> Result<BTreeSet<String>, String> {
+    let mut words = plain(&launch.help, asking)?.into_iter();
+    let name = words.next().unwrap_or_default();
+    let words: Vec<String> = words.collect();
+    let nothing = Redactor::default();
+    let file = find_program(&name, asking.path.unwrap_or_default(), None, &nothing)
+        .map_err(|error| error.to_string())?;
+    let about = std::fs::metadata(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let changed = about.modified().ok();
+    let changed = changed.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    let stamp = (
+        &file,
+        about.len(),
+        changed.unwrap_or_default().as_nanos().to_string(),
+    );
+    let kept = kept(asking, &(stamp, &words));
+    if let Some(known) = recall(&kept) {
+        return Ok(known);
+    }
+    let mut command = tokio::process::Command::new(&file);
+    command.args(&words).stdin(Stdio::null()).kill_on_drop(true);
+    if let Some(dir) = process
+        .dir
+        .as_ref()
+        .and_then(|dir| plain(std::slice::from_ref(dir), asking).ok())
+    {
+        command.current_dir(asking.folder.join(&dir[0]));
+    }
+    let said = tokio::time::timeout(PATIENCE, command.output())
+        .await
+        .map_err(|_| format!("`{name}` does not print its help within {} s", PATIENCE.as_secs()))?
+        .map_err(|error| format!("`{name}`: {error}"))?;
+    if !said.status.success() {
+        return Err(format!("`{name}` prints no help ({})", said.status));
+    }
+    let text = [said.stdout, said.stderr].concat();
+    learn(&kept, &String::from_utf8_lossy(&text))
+}
+
+/// The program that a launch's help comes from, for people.
+fn program(launch: &Launch, asking: &Asking<'_>) -> String {
+    let first = plain(&launch.help[..1], asking).unwrap_or_default();
+    first.into_iter().next().unwrap_or_default()
+}
+
+/// Texts with what is known before a start; a secret or a hole that only a start fills has no place in them.
+fn plain(texts: &[Text], asking: &Asking<'_>) -> Result<Vec<String>, String> {
+    let hole = |name: &str| match name {
+        "matrix" => Some(asking.matrix.to_string_lossy().into_owned()),
+        "dir" => Some(asking.folder.to_string_lossy().into_owned()),
+        _ => None,
+    };
+    texts
+        .iter()
+        .map(|text| {
+            text.reveal(&hole, &|_| None)
+                .map_err(|error| format!("`{}` in `help:`: {error}", text.as_str()))
+        })
+        .collect()
+}
+
+fn kept(asking: &Asking<'_>, key: &impl serde::Serialize) -> PathBuf {
+    asking
+        .cache
+        .join("help")
+        .join(format!("{}.txt", ContentHash::of(key)))
+}
+
+fn recall(kept: &Path) -> Option<BTreeSet<String>> {
+    own::make_cache(kept.parent()?).ok()?;
+    read::known(&std::fs::read_to_string(kept).ok()?)
+}
+
+fn learn(kept: &Path, text: &str) -> Result<BTreeSet<String>, String> {
+    let known = read::known(text).ok_or("what it prints as its help names no flags")?;
+    if let Some(folder) = kept.parent() {
+        // Without the cache it is asked again next time. A file that is read while it is written names fewer flags, so it is moved there whole.
+        let keep = || {
+            own::make_cache(folder)?;
+            let mut whole = tempfile::NamedTempFile::new_in(folder)?;
+            whole.write_all(text.as_bytes())?;
+            whole.persist(kept).map_err(|error| error.error)
+        };
+        if let Err(error) = keep() {
+            tracing::debug!("cannot keep a help text in {}: {error}", folder.display());
+        }
+    }
+    Ok(known)
+}

@@ -1,0 +1,580 @@
+//! Waits until an engine gives its first real token, is dead, or is too late.
+//!
+//! A health path that answers is not enough: engines say that they are healthy and then give nothing, or give the first token a
+//! quarter of a minute later.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::base::clock::{self, Moment};
+use crate::base::units::Span;
+use crate::engine::{Death, Log, Omen, Running, api, attach, shared_memory};
+use crate::plan::Launch;
+use crate::results::record::cell::FailureClass;
+use crate::results::record::post_mortem::End;
+
+/// The first pause between two looks at the health path; each one is longer, up to [`SLOWEST`].
+const QUICKEST: Duration = Duration::from_millis(100);
+
+/// The longest pause between two looks.
+const SLOWEST: Duration = Duration::from_secs(1);
+
+/// How long one look may take: some health paths make the engine answer a small request.
+const LOOK: Duration = Duration::from_secs(20);
+
+/// How long nothing may come to the log until the executor is asked why.
+const STILL: Duration = Duration::from_secs(5);
+
+/// How often limits are checked and progress is told.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// How far a start is.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// What it does, such as `weights`: the phase that its log told last.
+    pub phase: String,
+    /// The time since its process was started.
+    pub elapsed: Duration,
+    /// The last line of its log.
+    pub last_line: String,
+}
+
+/// How a start went.
+#[derive(Clone, Debug)]
+pub struct Readiness {
+    /// Seconds from the start of its process to the first real token.
+    pub seconds: f64,
+    /// The phases that its log told, with the seconds each took; what came before the first of them is `start`, and `first-token`
+    /// is the time between the first good health and the first token.
+    pub phases: Vec<(String, f64)>,
+}
+
+/// Why a first request gave no token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoToken {
+    /// The engine may still give one.
+    Yet(String),
+    /// It refuses the request for what it holds: another try of the same comes to the same.
+    Refused(String),
+    /// It answers in a way that cannot be measured: another try comes to the same.
+    Unusable(String),
+    /// It does not know what is asked for, which some engines say until they have loaded it.
+    Unknown(String),
+}
+
+impl NoToken {
+    fn reason(self) -> String {
+        match self {
+            Self::Yet(reason) | Self::Refused(reason) | Self::Unusable(reason) | Self::Unknown(reason) => {
+                reason
+            }
+        }
+    }
+}
+
+/// After so many answers in a row that say so, an engine does not know what is asked for.
+const UNKNOWN: u32 = 3;
+
+/// Why an engine did not get ready.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NotReady {
+    /// Its process ended.
+    #[error("the engine {status} before it was ready{}", explained(omen.as_deref()))]
+    Ended {
+        /// What became of it.
+        status: String,
+        /// The line that explains it.
+        omen: Option<Box<Omen>>,
+        /// How it ended, in numbers.
+        end: End,
+        /// Whose fault it is.
+        class: FailureClass,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+    /// Its log says that it is dead, though its process lives.
+    #[error(
+        "the engine's log says that it is dead before it was ready{}",
+        explained(Some(omen))
+    )]
+    Fatal {
+        /// The line.
+        omen: Box<Omen>,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+    /// Nothing was seen of it for too long.
+    #[error(
+        "the engine hangs: nothing came to its log for {limit} while `{phase}`{}, and it is not healthy{}; if it only needs longer, raise \
+         `patience: {{ stall: … }}`",
+        match is_watched { true => ", its GPUs took no more memory", false => "" },
+        explained(omen.as_deref())
+    )]
+    Stalled {
+        /// The longest silence allowed.
+        limit: Span,
+        /// Whether the memory of its devices was watched as well.
+        is_watched: bool,
+        /// What it was doing.
+        phase: String,
+        /// The line that explains it.
+        omen: Option<Box<Omen>>,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+    /// It took too long.
+    #[error(
+        "the engine was not ready within {limit} (it was at `{phase}`){}; if it only needs longer, raise `patience: {{ start: … }}`",
+        explained(omen.as_deref())
+    )]
+    Late {
+        /// The longest start allowed.
+        limit: Span,
+        /// What it was doing.
+        phase: String,
+        /// The line that explains it.
+        omen: Option<Box<Omen>>,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+    /// It refuses the first request.
+    #[error("the engine is healthy and refuses the first request: {reason}")]
+    Refused {
+        /// What it answered, with what to do about it.
+        reason: String,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+    /// Its answers cannot be measured.
+    #[error("the engine is healthy and its answers cannot be measured: {reason}")]
+    Unusable {
+        /// Why, with what to do about it.
+        reason: String,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+    /// It says that it is healthy and gives no token.
+    #[error(
+        "the engine says it is healthy (`{health}` answers 200), yet gave no token within {limit}: {reason}; if it only needs longer, \
+         raise `patience: {{ probe: … }}`"
+    )]
+    Liar {
+        /// The health path.
+        health: String,
+        /// The longest wait allowed.
+        limit: Span,
+        /// What the last try came to.
+        reason: String,
+        /// Its last words.
+        tail: Vec<String>,
+    },
+}
+
+fn explained(omen: Option<&Omen>) -> String {
+    omen.map_or_else(String::new, |omen| format!(": {}", omen.explains()))
+}
+
+impl NotReady {
+    /// Whose fault it seems.
+    pub fn class(&self) -> FailureClass {
+        let omen = match self {
+            Self::Ended { class, .. } => return *class,
+            Self::Stalled { omen, .. } | Self::Late { omen, .. } => omen.as_deref(),
+            Self::Fatal { omen, .. } => Some(&**omen),
+            Self::Refused { .. } | Self::Unusable { .. } => return FailureClass::Spec,
+            Self::Liar { .. } => None,
+        };
+        omen.map_or(FailureClass::Engine, Omen::class)
+    }
+
+    /// How it ended, where it did.
+    pub const fn end(&self) -> Option<End> {
+        match self {
+            Self::Ended { end, .. } => Some(*end),
+            Self::Fatal { .. }
+            | Self::Stalled { .. }
+            | Self::Late { .. }
+            | Self::Refused { .. }
+            | Self::Unusable { .. }
+            | Self::Liar { .. } => None,
+        }
+    }
+
+    /// The engine's last words.
+    pub fn tail(&self) -> &[String] {
+        match self {
+            Self::Ended { tail, .. }
+            | Self::Fatal { tail, .. }
+            | Self::Stalled { tail, .. }
+            | Self::Late { tail, .. }
+            | Self::Refused { tail, .. }
+            | Self::Unusable { tail, .. }
+            | Self::Liar { tail, .. } => tail,
+        }
+    }
+
+    fn dead(death: Death) -> Self {
+        let Death {
+            status,
+            tail,
+            omen,
+            end,
+            class,
+        } = death;
+        match (omen.map(Box::new), end) {
+            (Some(omen), None) => Self::Fatal { omen, tail },
+            (omen, end) => Self::Ended {
+                status,
+                omen,
+                end: end.unwrap_or_default(),
+                class,
+                tail,
+            },
+        }
+    }
+}
+
+/// Waits until the engine answers its health check and then `probe` (one real token, handed in by the runner), is dead, or runs out
+/// of time. Tells `progress` at least once a second. `grown` tells when the memory of its devices grew last, which is a sign of life like a
+/// line of its log; `None` where nobody looks.
+///
+/// # Errors
+/// The engine did not get ready; it is not stopped here.
+pub async fn ready<P, F>(
+    running: &mut Running,
+    launch: &Launch,
+    http: &reqwest::Client,
+    probe: P,
+    grown: impl Fn() -> Option<Moment>,
+    mut progress: impl FnMut(Progress),
+) -> Result<Readiness, NotReady>
+where
+    P: Fn() -> F,
+    F: Future<Output = Result<(), NoToken>>,
+{
+    let began = running.began();
+    let (log, endpoint, is_audible) = (
+        running.log().clone(),
+        running.endpoint().clone(),
+        running.is_audible(),
+    );
+    let watch = Watch {
+        launch,
+        log: &log,
+        is_audible,
+        began,
+        answer: Mutex::default(),
+    };
+    let mut healthy_at = None;
+    let mut asked_at = began;
+    {
+        let mut beat = tokio::time::interval(BEAT);
+        let looking = healthy(http, &endpoint, launch, &watch.answer);
+        tokio::pin!(looking);
+        let mut alarm = running.alarm.take().unwrap_or_else(shared_memory::Alarm::silent);
+        while healthy_at.is_none() {
+            tokio::select! {
+                biased;
+                death = running.exited() => return Err(NotReady::dead(death)),
+                () = alarm.rings() => running.look().await,
+                () = &mut looking => healthy_at = Some(clock::now()),
+                _ = beat.tick() => {
+                    progress(watch.progress(None));
+                    asked_at = watch.suspect(running, asked_at);
+                    // Of a daemon that is away no log comes.
+                    watch.check(!running.is_unheard(), grown())?;
+                    running.look().await;
+                }
+            }
+        }
+        running.look().await;
+        let noted = || async {
+            let answer = probe().await;
+            if let Err(wrong) = &answer {
+                watch.note(format!("the first request: {}", wrong.clone().reason()));
+            }
+            answer
+        };
+        watch.note(String::new());
+        let probing = proven(&noted, launch.patience.probe.duration());
+        tokio::pin!(probing);
+        loop {
+            tokio::select! {
+                biased;
+                death = running.exited() => return Err(NotReady::dead(death)),
+                proof = &mut probing => {
+                    proof.map_err(|wrong| watch.lied(wrong))?;
+                    break;
+                }
+                _ = beat.tick() => {
+                    progress(watch.progress(Some("first-token")));
+                    asked_at = watch.suspect(running, asked_at);
+                    watch.check(false, None)?;
+                }
+            }
+        }
+    }
+    let now = clock::now();
+    Ok(Readiness {
+        seconds: now.since(began).as_secs_f64(),
+        phases: phases(&log.phases(), began, healthy_at.unwrap_or(now), now),
+    })
+}
+
+/// Asks until it answers 200, and notes in `answer` what it says until then.
+async fn healthy(
+    http: &reqwest::Client,
+    endpoint: &crate::engine::Endpoint,
+    launch: &Launch,
+    answer: &Mutex<String>,
+) {
+    let mut pause = QUICKEST;
+    loop {
+        for path in attach::paths(launch) {
+            let told = match api::status(http, endpoint, path, LOOK).await {
+                Ok(200) => return,
+                Ok(status) => format!("{} answers {status}", endpoint.url(path)),
+                Err(reason) => format!("{}: {reason}", endpoint.url(path)),
+            };
+            let is_missing = told.ends_with(" 404");
+            *answer.lock().unwrap_or_else(PoisonError::into_inner) = told;
+            // Only one that has no health check is asked otherwise.
+            if !is_missing {
+                break;
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 5 / 4).min(SLOWEST);
+    }
+}
+
+/// Asks for a token until one comes or time is up; an engine may still refuse right after it says that it is healthy.
+async fn proven<P, F>(probe: &P, limit: Duration) -> Result<(), NoToken>
+where
+    P: Fn() -> F,
+    F: Future<Output = Result<(), NoToken>>,
+{
+    let deadline = Instant::now() + limit;
+    let mut last = NoToken::Yet("no answer".to_owned());
+    let mut pause = QUICKEST;
+    let mut unknown = 0;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match timeout(left, probe()).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(lasting @ (NoToken::Refused(_) | NoToken::Unusable(_)))) => return Err(lasting),
+            Ok(Err(NoToken::Unknown(reason))) if unknown + 1 == UNKNOWN => {
+                return Err(NoToken::Refused(reason));
+            }
+            Ok(Err(wrong)) => {
+                unknown = match wrong {
+                    NoToken::Unknown(_) => unknown + 1,
+                    _ => 0,
+                };
+                last = wrong;
+            }
+            Err(_) => return Err(last),
+        }
+        if Instant::now() + pause >= deadline {
+            return Err(last);
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(SLOWEST);
+    }
+}
+
+/// What limits and progress are judged by.
+struct Watch<'a> {
+    launch: &'a Launch,
+    log: &'a Log,
+    is_audible: bool,
+    began: Moment,
+    /// What it answered last when it was asked for its health, then for a token.
+    answer: Mutex<String>,
+}
+
+impl Watch<'_> {
+    fn phase(&self) -> String {
+        self.log
+            .phases()
+            .pop()
+            .map_or_else(|| "start".to_owned(), |(phase, _)| phase)
+    }
+
+    /// Keeps what it answered last.
+    fn note(&self, answer: String) {
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+    }
+
+    /// How far it is; `phase` names what the log does not tell, which has a limit of its own.
+    fn progress(&self, phase: Option<&str>) -> Progress {
+        let patience = &self.launch.patience;
+        let limit = if phase.is_some() {
+            patience.probe
+        } else {
+            patience.start
+        };
+        Progress {
+            phase: phase.map_or_else(|| self.phase(), str::to_owned),
+            elapsed: clock::now().since(self.began),
+            last_line: match self.log.last_line() {
+                line if line.is_empty() => self.waits(limit),
+                line => line,
+            },
+        }
+    }
+
+    /// What is waited for while its log says nothing: its last answer, and how long.
+    fn waits(&self, limit: Span) -> String {
+        let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        match answer.is_empty() {
+            true => format!("waits {limit} at most"),
+            false => format!("{answer}; waits {limit} at most"),
+        }
+    }
+
+    /// Has the executor look why nothing comes, when that has been so for a while; gives the moment when it was asked last.
+    fn suspect(&self, running: &Running, asked_at: Moment) -> Moment {
+        let now = clock::now();
+        if self.log.silence().min(now.since(asked_at)) < STILL {
+            return asked_at;
+        }
+        running.suspect();
+        now
+    }
+
+    fn check(&self, is_loading: bool, grown: Option<Moment>) -> Result<(), NotReady> {
+        let patience = &self.launch.patience;
+        let (phase, omen, tail) = (self.phase(), self.log.omen().map(Box::new), self.log.tail());
+        if clock::now().since(self.began) >= patience.start.duration() {
+            return Err(NotReady::Late {
+                limit: patience.start,
+                phase,
+                omen,
+                tail,
+            });
+        }
+        let still = grown.map_or(Duration::MAX, |at| clock::now().since(at));
+        if is_loading && self.is_audible && self.log.silence().min(still) >= patience.stall.duration() {
+            return Err(NotReady::Stalled {
+                limit: patience.stall,
+                is_watched: grown.is_some(),
+                phase,
+                omen,
+                tail,
+            });
+        }
+        Ok(())
+    }
+
+    fn lied(&self, wrong: NoToken) -> NotReady {
+        let tail = self.log.tail();
+        match wrong {
+            NoToken::Refused(reason) => NotReady::Refused { reason, tail },
+            NoToken::Unusable(reason) => NotReady::Unusable { reason, tail },
+            wrong => NotReady::Liar {
+                health: self.launch.contact.health.clone(),
+                limit: self.launch.patience.probe,
+                reason: wrong.reason(),
+                tail,
+            },
+        }
+    }
+}
+
+/// How long each phase took: from the line that told it to the line that told the next one.
+fn phases(told: &[(String, Moment)], began: Moment, healthy: Moment, now: Moment) -> Vec<(String, f64)> {
+    let mut begins = vec![("start".to_owned(), began)];
+    begins.extend(told.iter().filter(|(_, at)| *at <= healthy).cloned());
+    begins.push(("first-token".to_owned(), healthy));
+    let ends: Vec<Moment> = begins.iter().skip(1).map(|(_, at)| *at).chain([now]).collect();
+    begins
+        .into_iter()
+        .zip(ends)
+        .map(|((phase, at), end)| (phase, end.since(at).as_secs_f64()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_ends_the_first_request_and_what_may_come_is_waited_for() {
+        let count = std::cell::Cell::new(0);
+        let tried = async |answer: &dyn Fn(u32) -> Result<(), NoToken>| {
+            count.set(0);
+            let probe = || {
+                count.set(count.get() + 1);
+                std::future::ready(answer(count.get()))
+            };
+            (proven(&probe, Duration::from_secs(60)).await, count.get())
+        };
+        let (yet, refused, unknown) = (
+            || Err(NoToken::Yet("503".to_owned())),
+            || Err(NoToken::Refused("401".to_owned())),
+            || Err(NoToken::Unknown("404".to_owned())),
+        );
+        assert_eq!(tried(&|_| refused()).await, (refused(), 1));
+        let unusable = || Err(NoToken::Unusable("compressed".to_owned()));
+        assert_eq!(tried(&|_| unusable()).await, (unusable(), 1));
+        assert_eq!(
+            tried(&|_| unknown()).await,
+            (Err(NoToken::Refused("404".to_owned())), UNKNOWN)
+        );
+        let loads = |number: u32| if number < UNKNOWN { unknown() } else { Ok(()) };
+        assert_eq!(tried(&loads).await, (Ok(()), UNKNOWN));
+        let (waited, tries) = tried(&|_| yet()).await;
+        assert!(waited == yet() && tries > 30, "{tries}");
+    }
+
+    #[test]
+    fn phases_are_timed_from_line_to_line() {
+        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+        let told = [
+            ("weights".to_owned(), at(3)),
+            ("graphs".to_owned(), at(7)),
+            ("late".to_owned(), at(12)),
+        ];
+        let timed = phases(&told, at(1), at(10), at(11));
+        let timed: Vec<(&str, f64)> = timed
+            .iter()
+            .map(|(phase, seconds)| (phase.as_str(), *seconds))
+            .collect();
+        assert_eq!(
+            timed,
+            [
+                ("start", 2.0),
+                ("weights", 4.0),
+                ("graphs", 3.0),
+                ("first-token", 1.0)
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_probe_is_tried_again_until_patience_ends() {
+        let tries = std::cell::Cell::new(0);
+        let third = || {
+            tries.set(tries.get() + 1);
+            let result = if tries.get() < 3 {
+                Err(NoToken::Yet("503".to_owned()))
+            } else {
+                Ok(())
+            };
+            async move { result }
+        };
+        assert_eq!(proven(&third, Duration::from_secs(20)).await, Ok(()));
+        let short = Duration::from_millis(150);
+        let never = || async { Err(NoToken::Yet("404".to_owned())) };
+        assert_eq!(proven(&never, short).await, Err(NoToken::Yet("404".to_owned())));
+        let silent = std::future::pending::<Result<(), NoToken>>;
+        assert_eq!(
+            proven(&silent, short).await,
+            Err(NoToken::Yet("no answer".to_owned()))
+        );
+    }
+}

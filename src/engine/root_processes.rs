@@ -1,0 +1,262 @@
+//! Which processes of this host are an engine's: where its tree begins.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use procfs::net::TcpState;
+use procfs::process::{self, FDTarget};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use crate::base::text::one_line;
+use crate::engine::ownership::{self, Marks};
+use crate::engine::{Endpoint, Executor, Running, port, tree};
+
+/// The names of this host by which an engine that someone else started may have been given.
+const HERE: [&str; 5] = ["127.0.0.1", "localhost", "[::1]", "::1", "0.0.0.0"];
+
+/// Whether a name means this host, whatever its network says.
+pub fn is_here(host: &str) -> bool {
+    HERE.contains(&host)
+}
+
+impl Running {
+    /// The processes of this host from which all others of the engine descend: the one that was started, the first one of its
+    /// container, or, of an engine that someone else started, those that listen on its port. Nothing where it runs elsewhere, or where
+    /// nobody can tell. It reads `/proc`, so ask it once rather than again and again.
+    pub fn tree(&self) -> Vec<u32> {
+        match &self.executor {
+            Executor::Process(engine) => vec![engine.pid()],
+            Executor::Docker(engine) => engine.pid().into_iter().collect(),
+            Executor::Attach(_) if is_here(&self.endpoint.host) => listeners(self.endpoint.port),
+            Executor::Attach(_) => Vec::new(),
+        }
+    }
+}
+
+/// Whose the socket is that answers on an engine's port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listener {
+    /// The engine's.
+    Ours,
+    /// Another process's: its id and what it was started as.
+    Stranger(String),
+    /// It cannot be known, for this reason.
+    Unverified(&'static str),
+}
+
+/// What is asked about the listener of an engine.
+struct Question {
+    port: u16,
+    roots: Vec<u32>,
+    marks: Option<Marks>,
+}
+
+impl Running {
+    /// Whose the socket is that answers on its port. It reads `/proc`: not for the time while a load is driven.
+    pub async fn listener(&self) -> Listener {
+        let marks = match &self.executor {
+            Executor::Process(engine) => Some(engine.marks().clone()),
+            // The daemon gives a port to one container only; an attached server is any process that answers.
+            Executor::Docker(engine) if engine.publishes_port() => return Listener::Ours,
+            Executor::Attach(_) => return Listener::Ours,
+            Executor::Docker(_) => None,
+        };
+        let roots = self.tree();
+        if roots.is_empty() || !is_here(&self.endpoint.host) {
+            return Listener::Unverified("the engine runs where its processes cannot be seen");
+        }
+        let question = Question {
+            port: self.endpoint.port,
+            roots,
+            marks,
+        };
+        let looking = tokio::task::spawn_blocking(move || question.answer());
+        looking.await.expect("looking does not panic")
+    }
+}
+
+impl Question {
+    fn answer(&self) -> Listener {
+        let sockets = answering(self.port);
+        if sockets.is_empty() {
+            return Listener::Unverified("its port is not one of this network namespace");
+        }
+        let holders = holders(&sockets);
+        if holders.is_empty() {
+            return Listener::Unverified("the process that listens on its port cannot be seen");
+        }
+        let members = tree::of(&self.roots);
+        let is_ours = |pid: i32| {
+            members.iter().any(|member| member.pid == pid)
+                || self
+                    .marks
+                    .as_ref()
+                    .is_some_and(|marks| ownership::of(pid).as_ref() == Some(marks))
+        };
+        match holders.iter().find(|(pid, _)| !is_ours(*pid)) {
+            None => Listener::Ours,
+            Some((pid, _)) => Listener::Stranger(named(*pid)),
+        }
+    }
+}
+
+/// Whether a server still answers at an endpoint; asked once its engine was stopped. A port that closes within a second is closed.
+pub async fn still_answers(endpoint: &Endpoint) -> bool {
+    const LOOKS: u32 = 6;
+    const PAUSE: Duration = Duration::from_millis(200);
+    const LIMIT: Duration = Duration::from_secs(1);
+    let host = endpoint.host.trim_start_matches('[').trim_end_matches(']');
+    for look in 0..LOOKS {
+        if look > 0 {
+            sleep(PAUSE).await;
+        }
+        let connecting = timeout(LIMIT, TcpStream::connect((host, endpoint.port)));
+        if !matches!(connecting.await, Ok(Ok(_))) {
+            return false;
+        }
+    }
+    true
+}
+
+/// A process in words.
+fn named(pid: i32) -> String {
+    let command = process::Process::new(pid).and_then(|process| process.cmdline());
+    let command: String = one_line(&command.unwrap_or_default().join(" "))
+        .chars()
+        .take(80)
+        .collect();
+    format!("process {pid} `{}`", command.trim_end())
+}
+
+/// The sockets of this host that answer on a port at 127.0.0.1: those of the most special address.
+fn answering(port: u16) -> BTreeSet<u64> {
+    let tables = [procfs::net::tcp(), procfs::net::tcp6()];
+    let entries: Vec<_> = tables
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.state == TcpState::Listen && entry.local_address.port() == port)
+        .collect();
+    let of = |is_special: &dyn Fn(&IpAddr) -> bool| -> BTreeSet<u64> {
+        let entries = entries
+            .iter()
+            .filter(|entry| is_special(&entry.local_address.ip().to_canonical()));
+        entries.map(|entry| entry.inode).collect()
+    };
+    let exact = of(&|address| *address == IpAddr::V4(Ipv4Addr::LOCALHOST));
+    match exact.is_empty() {
+        false => exact,
+        true => of(&|address| address.is_unspecified()),
+    }
+}
+
+/// The processes that hold one of these sockets, each with its parent.
+fn holders(sockets: &BTreeSet<u64>) -> Vec<(i32, i32)> {
+    let holds = |process: &process::Process| {
+        let files = process.fd().into_iter().flatten().flatten();
+        let mut targets = files.map(|file| file.target);
+        targets.any(|target| matches!(target, FDTarget::Socket(inode) if sockets.contains(&inode)))
+    };
+    process::all_processes()
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(holds)
+        .filter_map(|process| Some((process.pid, process.stat().ok()?.ppid)))
+        .collect()
+}
+
+/// The processes that listen on a port of this host, as far as this user may see; of a parent and its children that share the socket
+/// only the parent.
+pub fn listeners(port: u16) -> Vec<u32> {
+    let tables = [procfs::net::tcp(), procfs::net::tcp6()];
+    let sockets: BTreeSet<u64> = tables
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.state == TcpState::Listen && entry.local_address.port() == port)
+        .map(|entry| entry.inode)
+        .collect();
+    if sockets.is_empty() {
+        return Vec::new();
+    }
+    let found = holders(&sockets);
+    let roots = found
+        .iter()
+        .filter(|(_, parent)| !found.iter().any(|(pid, _)| pid == parent));
+    roots.filter_map(|(pid, _)| u32::try_from(*pid).ok()).collect()
+}
+
+/// Who listens on a port of this host, in words; `None` where nobody does.
+pub fn holder(port: u16) -> Option<String> {
+    let pids = listeners(port)
+        .into_iter()
+        .filter_map(|pid| i32::try_from(pid).ok());
+    let holders: Vec<String> = pids.map(named).collect();
+    match holders.is_empty() {
+        false => Some(holders.join(", ")),
+        true if port::is_free(port) => None,
+        true => Some("a process that this user may not see".to_owned()),
+    }
+}
+
+/// Whether a process is one of a container. A daemon in another namespace of process ids tells numbers that mean nothing here.
+pub(super) fn is_of_container(pid: u32, container: &str) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"));
+    groups.is_ok_and(|groups| groups.contains(container))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_listens_on_a_port_is_found() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(listeners(port), [std::process::id()]);
+        let words = holder(port).unwrap();
+        assert!(
+            words.starts_with(&format!("process {} `", std::process::id())),
+            "{words}"
+        );
+        drop(listener);
+        assert_eq!(listeners(port), [] as [u32; 0]);
+        assert_eq!(holder(port), None);
+    }
+
+    #[test]
+    fn the_listener_of_a_port_is_distinguished_from_other_processes() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // Another address of the same port does not answer at 127.0.0.1.
+        let _other = std::net::TcpListener::bind(("127.0.0.2", port)).unwrap();
+        let ask = |root: u32| {
+            let question = Question {
+                port,
+                roots: vec![root],
+                marks: None,
+            };
+            question.answer()
+        };
+        assert_eq!(ask(std::process::id()), Listener::Ours);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let listener_of_another = ask(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(
+            matches!(listener_of_another, Listener::Stranger(who) if who.contains(&format!("process {}", std::process::id())))
+        );
+        drop(listener);
+        assert!(matches!(ask(std::process::id()), Listener::Unverified(_)));
+    }
+
+    #[test]
+    fn a_process_of_no_container_is_told() {
+        assert!(!is_of_container(std::process::id(), &"f".repeat(64)));
+        assert!(!is_of_container(u32::MAX, ""));
+    }
+}

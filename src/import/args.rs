@@ -1,0 +1,449 @@
+//! What was asked of a client: a printed `Namespace(…)`, the words of a command line, or the fields of a result.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::base::units::Span;
+use crate::config::scenario::Slo;
+
+/// Everything asked for that decides what was measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Asked {
+    /// The line that tells it.
+    pub(super) line: u32,
+    pub(super) backend: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) tokenizer: Option<String>,
+    /// The name of the model that requests carry, where it is another one.
+    pub(super) served: Option<String>,
+    pub(super) dataset: Option<String>,
+    pub(super) prompts: Option<u64>,
+    pub(super) input_len: Option<u32>,
+    pub(super) output_len: Option<u32>,
+    pub(super) sharegpt_output_len: Option<u32>,
+    pub(super) context_len: Option<u32>,
+    pub(super) range_ratio: Option<f64>,
+    /// Requests per second; infinite for all at once.
+    pub(super) rate: Option<f64>,
+    /// The word where requests came by no single rate, such as `trace`.
+    pub(super) traffic: Option<String>,
+    pub(super) concurrency: Option<u32>,
+    /// Whether it is told that there is no limit of concurrency.
+    pub(super) is_unlimited: bool,
+    pub(super) burstiness: Option<f64>,
+    pub(super) seed: Option<u64>,
+    pub(super) stop_at_eos: bool,
+    pub(super) apply_chat_template: bool,
+    pub(super) tokenize_prompt: bool,
+    pub(super) prompt_suffix: Option<String>,
+    pub(super) body: Map<String, Value>,
+    /// Requests that are sent before the measurement.
+    pub(super) warmup: Option<u32>,
+    /// Whether caches are emptied before the measurement.
+    pub(super) flush_cache: bool,
+    /// Whether the server writes a profile of itself meanwhile.
+    pub(super) profile: bool,
+    /// What makes a request good.
+    pub(super) slo: Option<Slo>,
+    pub(super) port: Option<u16>,
+    /// The sum of the prompts' tokens before anything was sent, with its line.
+    pub(super) input_tokens: Option<(u32, u64)>,
+    /// The sum of the tokens asked for.
+    pub(super) output_tokens: Option<(u32, u64)>,
+}
+
+impl Asked {
+    /// From options by their names with underscores.
+    pub(super) fn of(line: u32, options: &BTreeMap<String, Value>) -> Self {
+        let text = |name: &str| match options.get(name) {
+            Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
+            _ => None,
+        };
+        let number = |name: &str| options.get(name).and_then(number);
+        let whole = |name: &str| number(name).filter(|value| *value >= 0.0 && value.fract() == 0.0);
+        let length = |name: &str| whole(name).map(|value| value as u32);
+        let is = |name: &str| options.get(name) == Some(&Value::Bool(true));
+        Self {
+            line,
+            backend: text("backend").or_else(|| text("endpoint_type")),
+            model: text("model").or_else(|| text("model_id")),
+            tokenizer: text("tokenizer").or_else(|| text("tokenizer_id")),
+            served: text("served_model_name"),
+            dataset: text("dataset_name"),
+            prompts: whole("num_prompts").map(|value| value as u64),
+            input_len: length("random_input_len"),
+            output_len: length("random_output_len"),
+            sharegpt_output_len: length("sharegpt_output_len"),
+            context_len: length("sharegpt_context_len"),
+            range_ratio: number("random_range_ratio"),
+            rate: number("request_rate"),
+            traffic: text("request_rate")
+                .filter(|text| text.parse::<f64>().is_err())
+                .or_else(|| text("ramp_up_strategy")),
+            concurrency: length("max_concurrency"),
+            is_unlimited: options.get("max_concurrency") == Some(&Value::Null),
+            burstiness: number("burstiness"),
+            seed: whole("seed").map(|value| value as u64),
+            // One tool ignores the end unless told otherwise, the other one heeds it.
+            stop_at_eos: is("disable_ignore_eos") || options.get("ignore_eos") == Some(&Value::Bool(false)),
+            apply_chat_template: is("apply_chat_template"),
+            tokenize_prompt: is("tokenize_prompt"),
+            prompt_suffix: text("prompt_suffix"),
+            body: body(options),
+            // One tool names all of them, the other one sends a request of its own before them.
+            warmup: length("warmup_requests")
+                .or_else(|| Some(length("num_warmups")?.saturating_add(1)))
+                .or_else(|| is("disable_warmup").then_some(0)),
+            flush_cache: is("flush_cache"),
+            profile: is("profile"),
+            slo: match options.get("goodput_slos_ms") {
+                Some(Value::Object(limits)) => slo(limits
+                    .iter()
+                    .filter_map(|(target, limit)| Some((target.clone(), limit.as_f64()?)))),
+                _ => None,
+            },
+            port: whole("port").and_then(|port| u16::try_from(port as u64).ok()),
+            input_tokens: None,
+            output_tokens: None,
+        }
+    }
+
+    /// What `self` leaves open taken from `other`.
+    pub(super) fn or(self, other: &Self) -> Self {
+        let other = other.clone();
+        Self {
+            line: if self.line > 0 { self.line } else { other.line },
+            backend: self.backend.or(other.backend),
+            model: self.model.or(other.model),
+            tokenizer: self.tokenizer.or(other.tokenizer),
+            dataset: self.dataset.or(other.dataset),
+            prompts: self.prompts.or(other.prompts),
+            input_len: self.input_len.or(other.input_len),
+            output_len: self.output_len.or(other.output_len),
+            range_ratio: self.range_ratio.or(other.range_ratio),
+            rate: self.rate.or(other.rate),
+            traffic: self.traffic.or(other.traffic),
+            concurrency: self
+                .concurrency
+                .or(other.concurrency.filter(|_| !self.is_unlimited)),
+            slo: self.slo.or(other.slo),
+            input_tokens: self.input_tokens.or(other.input_tokens),
+            output_tokens: self.output_tokens.or(other.output_tokens),
+            ..self
+        }
+    }
+
+    /// Whether the data set is drawn to the lengths that were asked for.
+    pub(super) fn is_random(&self) -> bool {
+        self.dataset
+            .as_deref()
+            .is_some_and(|name| name.starts_with("random"))
+    }
+}
+
+/// A number, also one that JSON cannot say.
+pub(super) fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.parse().ok().filter(|value: &f64| !value.is_nan()),
+        _ => None,
+    }
+}
+
+/// What makes a request good, from limits in milliseconds by target; `None` where there is no limit.
+pub(super) fn slo(limits: impl Iterator<Item = (String, f64)>) -> Option<Slo> {
+    let mut slo = Slo {
+        ttft: None,
+        tpot: None,
+        e2e: None,
+    };
+    let mut is_told = false;
+    for (target, limit) in limits {
+        let Ok(limit) = Duration::try_from_secs_f64(limit / 1000.0) else {
+            continue;
+        };
+        let place = match target.as_str() {
+            "ttft" => &mut slo.ttft,
+            "tpot" => &mut slo.tpot,
+            "e2el" => &mut slo.e2e,
+            _ => continue,
+        };
+        *place = Some(Span(limit));
+        is_told = true;
+    }
+    is_told.then_some(slo)
+}
+
+/// Extra fields of request bodies: an object or its text, and what other options of the client add to every body.
+fn body(options: &BTreeMap<String, Value>) -> Map<String, Value> {
+    let mut fields = match options.get("extra_request_body") {
+        Some(Value::Object(fields)) => fields.clone(),
+        Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_default(),
+        _ => Map::new(),
+    };
+    if options.get("disable_stream") == Some(&Value::Bool(true)) {
+        fields.entry("stream").or_insert(Value::Bool(false));
+    }
+    for (option, field) in [
+        ("return_logprob", "logprobs"),
+        ("logprobs", "logprobs"),
+        ("lora_name", "lora_path"),
+        ("lora_modules", "lora_path"),
+    ] {
+        let is_told = |value: &&Value| match value {
+            Value::Null | Value::Bool(false) => false,
+            Value::String(text) => !text.is_empty(),
+            Value::Array(values) => !values.is_empty(),
+            _ => true,
+        };
+        if let Some(value) = options.get(option).filter(is_told) {
+            fields.entry(field).or_insert_with(|| value.clone());
+        }
+    }
+    fields
+}
+
+/// The options of `Namespace(a=1, b='x')` in a line, if it holds one.
+pub(super) fn namespace(line: &str) -> Option<BTreeMap<String, Value>> {
+    keywords(line, "Namespace(")
+}
+
+/// The settings that a server prints of itself: SGLang's `ServerArgs(…)`, vLLM's `non-default args: {…}` or the `Namespace(…)` of its
+/// arguments.
+pub(super) fn server_arguments(line: &str) -> Option<BTreeMap<String, Value>> {
+    const CHANGED: &str = "non-default args: ";
+    let is_server = |options: &BTreeMap<String, Value>| {
+        let is_sized = ["tensor_parallel_size", "tp_size"]
+            .iter()
+            .any(|name| options.contains_key(*name));
+        is_sized && !options.contains_key("num_prompts")
+    };
+    keywords(line, "ServerArgs(")
+        .or_else(|| {
+            let at = line.find(CHANGED)? + CHANGED.len();
+            let rest = &line[at..];
+            let fields = rest.starts_with('{').then(|| Literals(rest).object())??;
+            Some(fields.into_iter().collect())
+        })
+        .or_else(|| namespace(line).filter(is_server))
+}
+
+/// The arguments by name in what Python prints of a value, from `opening`, which is a name and a bracket.
+fn keywords(line: &str, opening: &str) -> Option<BTreeMap<String, Value>> {
+    let at = line.find(opening)?;
+    let mut reader = Literals(&line[at + opening.len()..]);
+    let mut options = BTreeMap::new();
+    loop {
+        reader.skip_spaces();
+        if reader.eat(')') {
+            return Some(options);
+        }
+        let equals = reader.0.find('=')?;
+        let name = reader.0[..equals].trim().to_owned();
+        reader.0 = &reader.0[equals + 1..];
+        options.insert(name, reader.value()?);
+        reader.skip_spaces();
+        reader.eat(',');
+    }
+}
+
+/// The options of a command line, `--a-b value` as `a_b`; a flag without a value is true. Words before the first flag are left out.
+pub(super) fn flags(words: &str) -> BTreeMap<String, Value> {
+    let mut options = BTreeMap::new();
+    let mut words = words.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let Some(flag) = word.strip_prefix("--") else {
+            continue;
+        };
+        let (name, value) = match flag.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => {
+                let next = words.next_if(|next| !next.starts_with("--"));
+                (flag, next.map(str::to_owned))
+            }
+        };
+        let value = value.map_or(Value::Bool(true), |value| {
+            Value::String(unquoted(&value).to_owned())
+        });
+        options.insert(name.replace('-', "_"), value);
+    }
+    options
+}
+
+/// A word without the quotes around it.
+pub(super) fn unquoted(word: &str) -> &str {
+    let inner = |quote| word.strip_prefix(quote)?.strip_suffix(quote);
+    inner('\'').or_else(|| inner('"')).unwrap_or(word)
+}
+
+/// Reads Python literals.
+struct Literals<'a>(&'a str);
+
+impl Literals<'_> {
+    fn skip_spaces(&mut self) {
+        self.0 = self.0.trim_start();
+    }
+
+    fn eat(&mut self, wanted: char) -> bool {
+        match self.0.strip_prefix(wanted) {
+            Some(rest) => {
+                self.0 = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn value(&mut self) -> Option<Value> {
+        self.skip_spaces();
+        match self.0.chars().next()? {
+            '\'' | '"' => self.text().map(Value::String),
+            '[' => self.list(']').map(Value::Array),
+            '(' => self.list(')').map(Value::Array),
+            '{' => self.object().map(Value::Object),
+            _ => Some(self.word()),
+        }
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let quote = self.0.chars().next()?;
+        let mut text = String::new();
+        let mut rest = self.0[1..].char_indices();
+        while let Some((at, letter)) = rest.next() {
+            match letter {
+                '\\' => match rest.next()?.1 {
+                    'n' => text.push('\n'),
+                    't' => text.push('\t'),
+                    other => text.push(other),
+                },
+                _ if letter == quote => {
+                    self.0 = &self.0[1 + at + 1..];
+                    return Some(text);
+                }
+                _ => text.push(letter),
+            }
+        }
+        None
+    }
+
+    fn list(&mut self, end: char) -> Option<Vec<Value>> {
+        self.0 = &self.0[1..];
+        let mut values = Vec::new();
+        loop {
+            self.skip_spaces();
+            if self.eat(end) {
+                return Some(values);
+            }
+            values.push(self.value()?);
+            self.skip_spaces();
+            if !self.eat(',') && !self.0.starts_with(end) {
+                return None;
+            }
+        }
+    }
+
+    fn object(&mut self) -> Option<Map<String, Value>> {
+        self.0 = &self.0[1..];
+        let mut fields = Map::new();
+        loop {
+            self.skip_spaces();
+            if self.eat('}') {
+                return Some(fields);
+            }
+            let key = match self.value()? {
+                Value::String(key) => key,
+                other => other.to_string(),
+            };
+            self.skip_spaces();
+            if !self.eat(':') {
+                return None;
+            }
+            fields.insert(key, self.value()?);
+            self.skip_spaces();
+            if !self.eat(',') && !self.0.starts_with('}') {
+                return None;
+            }
+        }
+    }
+
+    /// A word up to the next comma or bracket; what is no literal stays text, as `inf` does. Brackets within it, as in
+    /// `<function f at 0x7f>` or `PosixPath('x')`, belong to it.
+    fn word(&mut self) -> Value {
+        let mut depth = 0_u32;
+        let end = self.0.find(|letter| match letter {
+            '(' | '[' | '<' => {
+                depth += 1;
+                false
+            }
+            ')' | ']' | '>' if depth > 0 => {
+                depth -= 1;
+                false
+            }
+            ',' | ')' | ']' | '}' | ':' => depth == 0,
+            _ => false,
+        });
+        let (word, rest) = self.0.split_at(end.unwrap_or(self.0.len()));
+        self.0 = rest;
+        match word.trim() {
+            "None" => Value::Null,
+            "True" => Value::Bool(true),
+            "False" => Value::Bool(false),
+            // JSON's numbers are Python's, but for a few that stay text.
+            number => serde_json::from_str(number).unwrap_or_else(|_| Value::String(number.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_read_as_python_wrote_it() {
+        let line = r#"benchmark_args=Namespace(a='x, y)', rate=inf, none=None, list=['CPU', 'GPU'], d={'k': [1, 2.5]}, q="it's", f=<function g at 0x7f>, yes=True, n=-3) more"#;
+        let options = namespace(line).unwrap();
+        let expected = [
+            ("a", json!("x, y)")),
+            ("rate", json!("inf")),
+            ("none", json!(null)),
+            ("list", json!(["CPU", "GPU"])),
+            ("d", json!({"k": [1, 2.5]})),
+            ("q", json!("it's")),
+            ("f", json!("<function g at 0x7f>")),
+            ("yes", json!(true)),
+            ("n", json!(-3)),
+        ];
+        assert_eq!(options.len(), expected.len(), "{options:?}");
+        for (name, value) in expected {
+            assert_eq!(options[name], value, "{name}");
+        }
+        assert_eq!(number(&options["rate"]), Some(f64::INFINITY));
+    }
+
+    #[test]
+    fn a_namespace_that_was_cut_is_none() {
+        for line in [
+            "Namespace(a='x",
+            "Namespace(a=[1, 2",
+            "Namespace(a=1, b",
+            "nothing",
+        ] {
+            assert_eq!(namespace(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn flags_are_options_by_name() {
+        let options = flags("serve --num-prompts 10000 --dataset-name=random --stream --seed '7'");
+        let asked = Asked::of(3, &options);
+        assert_eq!(
+            (asked.prompts, asked.dataset.as_deref(), asked.seed),
+            (Some(10_000), Some("random"), Some(7))
+        );
+        assert_eq!(options["stream"], json!(true));
+    }
+}

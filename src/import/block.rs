@@ -1,0 +1,387 @@
+//! One result block of a console: its lines by their labels, whatever the layout.
+//!
+//! Source: spec/bench-serving.md 8.
+
+use std::collections::BTreeMap;
+
+use super::args::slo;
+use super::{About, Printed, Warning};
+use crate::analysis::metrics::{Count, Flow, Metric, Sample, Statistic, Target};
+use crate::config::scenario::Slo;
+use crate::config::workload::Profile;
+use crate::results::record::provenance::Tool;
+
+/// What the first line of a block holds.
+const TITLE: &str = "Serving Benchmark Result";
+
+/// What a label stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Label {
+    Backend,
+    Rate,
+    Limit,
+    /// Tokens of prompts without those of pictures.
+    TextTokens,
+    Figure(Metric),
+    /// A share, printed as a percentage.
+    Percent(Metric),
+    /// What makes a request good.
+    Targets,
+    /// Known, and nothing that is kept.
+    Passed,
+}
+
+/// Labels as they are printed, in small letters and without the colon, but for statistics of times.
+const LABELS: &[(&str, Label)] = &[
+    ("backend", Label::Backend),
+    ("traffic request rate", Label::Rate),
+    ("request rate configured (rps)", Label::Rate),
+    ("max request concurrency", Label::Limit),
+    // As a version of 2025 printed it.
+    ("max reqeuest concurrency", Label::Limit),
+    ("maximum request concurrency", Label::Limit),
+    ("successful requests", Label::Figure(Metric::Completed)),
+    ("failed requests", Label::Figure(Metric::Failed)),
+    ("benchmark duration (s)", Label::Figure(Metric::Duration)),
+    ("total input tokens", Label::Figure(Metric::Tokens(Count::Input))),
+    ("total input text tokens", Label::TextTokens),
+    (
+        "total input vision tokens",
+        Label::Figure(Metric::Tokens(Count::InputVision)),
+    ),
+    (
+        "total generated tokens",
+        Label::Figure(Metric::Tokens(Count::Output)),
+    ),
+    (
+        "total generated tokens (retokenized)",
+        Label::Figure(Metric::Tokens(Count::OutputCounted)),
+    ),
+    (
+        "request throughput (req/s)",
+        Label::Figure(Metric::Throughput(Flow::Requests)),
+    ),
+    (
+        "input token throughput (tok/s)",
+        Label::Figure(Metric::Throughput(Flow::Input)),
+    ),
+    (
+        "output token throughput (tok/s)",
+        Label::Figure(Metric::Throughput(Flow::Output)),
+    ),
+    (
+        "peak output token throughput (tok/s)",
+        Label::Figure(Metric::PeakOutput),
+    ),
+    ("peak concurrent requests", Label::Figure(Metric::PeakConcurrency)),
+    (
+        "total token throughput (tok/s)",
+        Label::Figure(Metric::Throughput(Flow::Total)),
+    ),
+    ("concurrency", Label::Figure(Metric::MeanConcurrency)),
+    ("accept length", Label::Figure(Metric::AcceptLength)),
+    ("slos (ms)", Label::Targets),
+    ("request goodput (req/s)", Label::Figure(Metric::Goodput)),
+    ("slo attainment (%)", Label::Percent(Metric::Attainment)),
+    (
+        "ttft slo attainment (%)",
+        Label::Percent(Metric::AttainmentOf(Target::Ttft)),
+    ),
+    (
+        "tpot slo attainment (%)",
+        Label::Percent(Metric::AttainmentOf(Target::Tpot)),
+    ),
+    (
+        "e2el slo attainment (%)",
+        Label::Percent(Metric::AttainmentOf(Target::E2e)),
+    ),
+    (
+        "total prompt tokens",
+        Label::Figure(Metric::Tokens(Count::InputReported)),
+    ),
+    (
+        "total cached tokens",
+        Label::Figure(Metric::Tokens(Count::InputCached)),
+    ),
+    ("cache hit rate", Label::Passed),
+    ("device", Label::Passed),
+    ("host", Label::Passed),
+    ("storage", Label::Passed),
+];
+
+/// Statistics as labels begin with them.
+pub(super) const STATISTICS: [(&str, Statistic); 8] = [
+    ("mean", Statistic::Mean),
+    ("median", Statistic::Median),
+    ("p50", Statistic::Median),
+    ("std", Statistic::Std),
+    ("p90", Statistic::P90),
+    ("p95", Statistic::P95),
+    ("p99", Statistic::P99),
+    ("max", Statistic::Max),
+];
+
+/// Samples as labels name them.
+pub(super) const SAMPLES: [(&str, Sample); 5] = [
+    ("e2e latency", Sample::E2e),
+    ("e2el", Sample::E2e),
+    ("ttft", Sample::Ttft),
+    ("tpot", Sample::Tpot),
+    ("itl", Sample::Itl),
+];
+
+/// A block that is being read.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub(super) line: u32,
+    pub(super) tool: Tool,
+    pub(super) backend: Option<String>,
+    pub(super) rate: Option<f64>,
+    /// The word in place of a rate.
+    pub(super) traffic: Option<String>,
+    pub(super) limit: Option<u32>,
+    /// Whether the line of the limit says that there is none.
+    pub(super) is_unlimited: bool,
+    pub(super) figures: BTreeMap<Metric, Printed>,
+    pub(super) vision_line: bool,
+    pub(super) slo: Option<Slo>,
+    pub(super) warnings: Vec<Warning>,
+    text_tokens: Option<f64>,
+    has_new_section: bool,
+    has_new_label: bool,
+}
+
+/// Whether a line begins a block.
+pub(super) fn begins(line: &str) -> bool {
+    line.contains(TITLE) && line.contains("==")
+}
+
+/// Whether a line ends a block.
+pub(super) fn ends(line: &str) -> bool {
+    let line = line.trim();
+    line.len() >= 20 && line.bytes().all(|byte| byte == b'=')
+}
+
+impl Block {
+    pub(super) fn begin(line: u32) -> Self {
+        Self {
+            line,
+            tool: Tool::VllmBench,
+            backend: None,
+            rate: None,
+            traffic: None,
+            limit: None,
+            is_unlimited: false,
+            figures: BTreeMap::new(),
+            vision_line: false,
+            slo: None,
+            warnings: Vec::new(),
+            text_tokens: None,
+            has_new_section: false,
+            has_new_label: false,
+        }
+    }
+
+    /// Reads a line between the first and the last one.
+    pub(super) fn feed(&mut self, number: u32, line: &str) {
+        if line.contains("Inter-Token Latency") {
+            self.has_new_section = true;
+        }
+        let Some((label, value)) = line.split_once(": ").or_else(|| line.trim_end().split_once(':')) else {
+            return;
+        };
+        if value.trim().is_empty() {
+            return;
+        }
+        match known(label) {
+            Some(label) => self.take(number, label, value.trim()),
+            None => {
+                let label = label.trim();
+                self.warnings.push(Warning::new(
+                    number,
+                    About::Rest,
+                    format!("the label `{label}` is not known, its value is left out"),
+                ));
+            }
+        }
+    }
+
+    fn take(&mut self, line: u32, label: Label, value: &str) {
+        match label {
+            Label::Passed => {}
+            Label::Backend => {
+                self.tool = Tool::BenchServing;
+                self.backend = Some(value.to_owned());
+            }
+            Label::Rate => match value.parse() {
+                Ok(rate) => self.rate = Some(rate),
+                Err(_) => self.traffic = Some(value.to_owned()),
+            },
+            Label::Limit => {
+                self.has_new_label = true;
+                self.limit = value.parse().ok();
+                self.is_unlimited = self.limit.is_none();
+            }
+            Label::Targets => {
+                let pairs = value.split_whitespace().filter_map(|pair| {
+                    let (target, limit) = pair.split_once(':')?;
+                    Some((target.to_owned(), limit.parse().ok()?))
+                });
+                self.slo = slo(pairs);
+            }
+            Label::TextTokens => self.text_tokens = value.parse().ok(),
+            Label::Figure(metric) => self.figure(line, metric, value, 1.0),
+            Label::Percent(metric) => self.figure(line, metric, value, 0.01),
+        }
+    }
+
+    fn figure(&mut self, line: u32, metric: Metric, value: &str, scale: f64) {
+        let is_new = matches!(
+            metric,
+            Metric::MeanConcurrency
+                | Metric::PeakConcurrency
+                | Metric::PeakOutput
+                | Metric::Throughput(Flow::Total)
+        );
+        self.has_new_label |= is_new;
+        self.vision_line |= metric == Metric::Tokens(Count::InputVision);
+        let number: Option<f64> = match value.parse::<f64>() {
+            Ok(number) if number.is_finite() => Some(number * scale),
+            // Python's words for what has no value.
+            Ok(_)
+                if value
+                    .trim_start_matches(['-', '+'])
+                    .starts_with(|c: char| c.is_ascii_alphabetic()) =>
+            {
+                None
+            }
+            Err(_) if ["N/A", "–", "-", "None"].contains(&value) => None,
+            Ok(_) | Err(_) => {
+                self.warnings.push(Warning::new(
+                    line,
+                    About::Figures,
+                    format!("`{value}` is no number for {}, it is left out", metric.label()),
+                ));
+                return;
+            }
+        };
+        let decimals = value.split_once('.').map_or(0, |(_, digits)| digits.len());
+        let half = match metric.is_count() {
+            true => 0.0,
+            false => 0.5 * scale * 0.1_f64.powi(i32::try_from(decimals).unwrap_or(0)),
+        };
+        let printed = Printed {
+            value: number,
+            half,
+            line,
+        };
+        // The 50th percentile is printed beside the median where it was asked for.
+        let before = self.figures.insert(metric, printed);
+        if before.is_some_and(|before| before.value != printed.value) {
+            self.warnings.push(Warning::new(
+                line,
+                About::Figures,
+                format!(
+                    "{} stands in the block twice with two values, the second counts",
+                    metric.label()
+                ),
+            ));
+        }
+    }
+
+    /// Whose definitions it follows: the fork in lmdeploy knows neither concurrency nor the capital letter of `Inter-Token`.
+    pub(super) fn profile(&self) -> Profile {
+        let is_new = self.has_new_section || self.has_new_label || self.tool == Tool::VllmBench;
+        if is_new {
+            Profile::Current
+        } else {
+            Profile::Classic
+        }
+    }
+
+    /// Its figures, once it has ended; tokens of pictures follow from those of text.
+    pub(super) fn ended(mut self) -> Self {
+        let input = self.figures.get(&Metric::Tokens(Count::Input)).copied();
+        if let (Some(text), Some(printed)) = (self.text_tokens, input)
+            && let Some(input) = printed.value
+        {
+            let vision = Metric::Tokens(Count::InputVision);
+            self.figures.entry(vision).or_insert(Printed {
+                value: Some((input - text).max(0.0)),
+                half: 0.0,
+                line: printed.line,
+            });
+        }
+        self
+    }
+}
+
+/// The longest label that a text ends in; what stands before it, such as the name of a container, is passed over.
+fn known(text: &str) -> Option<Label> {
+    let text = text.trim().to_lowercase();
+    let is_whole = |rest: &str| !rest.ends_with(|letter: char| letter.is_alphanumeric() || letter == ')');
+    let ends_in = |label: &str| text.strip_suffix(label).is_some_and(is_whole);
+    let plain = LABELS.iter().map(|(name, label)| ((*name).to_owned(), *label));
+    let times = STATISTICS.iter().flat_map(|(word, statistic)| {
+        SAMPLES.iter().map(move |(name, sample)| {
+            (
+                format!("{word} {name} (ms)"),
+                Label::Figure(Metric::Time(*statistic, *sample)),
+            )
+        })
+    });
+    let stored = text.starts_with("storage (").then_some(Label::Passed);
+    plain
+        .chain(times)
+        .filter(|(name, _)| ends_in(name))
+        .max_by_key(|(name, _)| name.len())
+        .map(|(_, label)| label)
+        .or(stored)
+        .or_else(|| is_percentile(&text).then_some(Label::Passed))
+}
+
+/// Whether a label is that of a percentile for which there is no figure, such as `p75 ttft (ms)`.
+fn is_percentile(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [.., percentile, _, "(ms)"] = words[..] else {
+        return false;
+    };
+    let share = percentile
+        .strip_prefix('p')
+        .and_then(|share| share.parse::<f64>().ok());
+    share.is_some_and(|share| (0.0..=100.0).contains(&share))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_known_whatever_stands_before_them() {
+        let ttft = Some(Label::Figure(Metric::Time(Statistic::Mean, Sample::Ttft)));
+        assert_eq!(known("Mean TTFT (ms)"), ttft);
+        assert_eq!(known("bench-1  | Mean TTFT (ms)"), ttft);
+        assert_eq!(known("Max reqeuest concurrency"), Some(Label::Limit));
+        assert_eq!(known("Concurrency"), Some(Label::Figure(Metric::MeanConcurrency)));
+        assert_eq!(known("  Storage (mooncake)"), Some(Label::Passed));
+        // A percentile without a figure of ours is known, and its value is not kept.
+        assert_eq!(known("P42 TTFT (ms)"), Some(Label::Passed));
+        assert_eq!(known("P420 TTFT (ms)"), None);
+    }
+
+    #[test]
+    fn half_of_the_last_digit_is_kept_and_counts_are_exact() {
+        let mut block = Block::begin(1);
+        block.feed(2, "Benchmark duration (s):                  423.29    ");
+        block.feed(3, "Successful requests:                     10000");
+        block.feed(4, "Mean TPOT (ms):                          nan");
+        let half = |metric| block.figures[&metric].half;
+        assert!((half(Metric::Duration) - 0.005).abs() < 1e-12);
+        assert_eq!(half(Metric::Completed), 0.0);
+        assert_eq!(
+            block.figures[&Metric::Time(Statistic::Mean, Sample::Tpot)].value,
+            None
+        );
+        assert!(block.warnings.is_empty(), "{:?}", block.warnings);
+    }
+}

@@ -1,0 +1,108 @@
+//! Mean, standard deviation and percentiles of one sample: where no sample has them together.
+
+use super::{About, Checks, Range, time};
+use crate::analysis::metrics::{
+    Metric, Sample,
+    Statistic::{self, Max, Mean, Median, P90, P95, P99, Std},
+};
+
+/// The share of the distance that is allowed from which on a percentile is too far from the mean: tools interpolate percentiles in more than one way.
+const ALLOWED: f64 = 0.9;
+
+/// A percentile of a sample of so many values.
+struct Percentile {
+    metric: Metric,
+    /// Where it lies.
+    range: Range,
+    line: u32,
+    /// The share of the values that lie at or below it, at least; the share at or above it.
+    at_most: f64,
+    at_least: f64,
+}
+
+impl Checks<'_> {
+    /// Percentiles far from the mean, by the standard deviation or else by the longest value that there can be.
+    pub(super) fn spreads(&mut self) {
+        // `matrix` derives its own figures from records.
+        if self.found.is_ours {
+            return;
+        }
+        for sample in [Sample::Ttft, Sample::Tpot, Sample::Itl, Sample::E2e] {
+            let all = [(Median, 0.5), (P90, 0.9), (P95, 0.95), (P99, 0.99)];
+            let told = all.into_iter().find_map(|(statistic, share)| {
+                self.far_from_mean(sample, &self.percentile(statistic, sample, share)?)
+            });
+            if let Some((line, says)) = told {
+                self.warn(line, About::Figures, says);
+            }
+        }
+    }
+
+    fn percentile(&self, statistic: Statistic, sample: Sample, share: f64) -> Option<Percentile> {
+        let metric = time(statistic, sample);
+        let (range, line) = self.printed(metric)?;
+        let completed = self
+            .found
+            .figure(Metric::Completed)
+            .filter(|count| *count >= 2.0)?;
+        // Of n values, ⌊p(n-1)⌋ + 1 lie at or below the percentile, and as few as (1-p)(n-1) at or above it.
+        let of_few = 1.0 - 1.0 / completed;
+        Some(Percentile {
+            metric,
+            range,
+            line,
+            at_most: share * of_few,
+            at_least: (1.0 - share) * of_few,
+        })
+    }
+
+    /// Source of the bound: Cantelli's inequality, which for the median says that it lies within a standard deviation of the mean.
+    fn far_from_mean(&self, sample: Sample, percentile: &Percentile) -> Option<(u32, String)> {
+        let mean = self.range(time(Mean, sample))?;
+        let distance = (mean.low - percentile.range.high).max(percentile.range.low - mean.high);
+        if distance <= 0.0 {
+            return None;
+        }
+        let is_below = mean.low > percentile.range.high;
+        let share = if is_below {
+            percentile.at_most
+        } else {
+            percentile.at_least
+        };
+        let says = match self.range(time(Std, sample)) {
+            Some(std) => {
+                let allowed = std.high / (share / (1.0 - share)).sqrt();
+                (allowed < ALLOWED * distance).then(|| {
+                    format!(
+                        "a standard deviation of {:.2} ms allows {allowed:.2} ms between them",
+                        std.middle()
+                    )
+                })
+            }
+            None if is_below => self.longest(sample).and_then(|longest| {
+                let highest = share * percentile.range.high + (1.0 - share) * longest;
+                (highest < ALLOWED * mean.low).then(|| {
+                    format!("with no value above {longest:.2} ms the mean is {highest:.2} ms at most")
+                })
+            }),
+            None => None,
+        };
+        let says = format!(
+            "{} is {:.2} ms, and {} {:.2} ms: {}",
+            time(Mean, sample).label(),
+            mean.middle(),
+            percentile.metric.label(),
+            percentile.range.middle(),
+            says?
+        );
+        Some((percentile.line, says))
+    }
+
+    /// The longest that a value of a sample can be, in milliseconds.
+    fn longest(&self, sample: Sample) -> Option<f64> {
+        let duration = || Some(self.range(Metric::Duration)?.high * 1000.0);
+        self.range(time(Max, sample))
+            .map(|max| max.high)
+            .or_else(duration)
+    }
+}

@@ -1,0 +1,443 @@
+//! Results as JSON: the lines of bench_serving, and the objects of `vllm bench serve`, alone or a line each.
+//!
+//! Python's `Infinity` and `NaN`, which JSON does not know, are read.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::args::{Asked, number};
+use super::block::{SAMPLES, STATISTICS};
+use super::document::exact;
+use super::moments::{self, MEAN_OFF};
+use super::{About, Found, Parts, Title, Warning};
+use crate::analysis::metrics::{Count, Flow, Metric, Sample, Statistic, Target};
+use crate::config::workload::Profile;
+use crate::results::record::cell::Figures;
+use crate::results::record::provenance::Tool;
+use crate::results::record::validity::Validity;
+
+/// Keys of figures, in both tools' words.
+const FIGURES: [(&str, Metric); 19] = [
+    ("duration", Metric::Duration),
+    ("completed", Metric::Completed),
+    ("failed", Metric::Failed),
+    ("total_input_tokens", Metric::Tokens(Count::Input)),
+    ("total_input_vision_tokens", Metric::Tokens(Count::InputVision)),
+    ("total_output_tokens", Metric::Tokens(Count::Output)),
+    (
+        "total_output_tokens_retokenized",
+        Metric::Tokens(Count::OutputCounted),
+    ),
+    ("request_throughput", Metric::Throughput(Flow::Requests)),
+    ("input_throughput", Metric::Throughput(Flow::Input)),
+    ("output_throughput", Metric::Throughput(Flow::Output)),
+    ("total_throughput", Metric::Throughput(Flow::Total)),
+    ("total_token_throughput", Metric::Throughput(Flow::Total)),
+    ("concurrency", Metric::MeanConcurrency),
+    ("accept_length", Metric::AcceptLength),
+    ("max_output_tokens_per_s", Metric::PeakOutput),
+    ("max_concurrent_requests", Metric::PeakConcurrency),
+    ("request_goodput", Metric::Goodput),
+    ("slo_attainment", Metric::Attainment),
+    ("spec_decode_acceptance_length", Metric::AcceptLength),
+];
+
+/// The share by which two values of one figure may differ by their last digits.
+const SAME: f64 = 1e-3;
+
+/// Reads one object over several lines, or one on each line.
+///
+/// # Errors
+/// It is no JSON, or no object is a result.
+pub(super) fn read(text: &str) -> Result<Parts, String> {
+    let strict = strict(text);
+    let (mut found, mut warnings) = (Vec::new(), Vec::new());
+    if let Ok(Value::Object(object)) = serde_json::from_str(&strict) {
+        found.push(of_object(1, &object)?);
+        return Ok((found, warnings));
+    }
+    for (line, number) in strict.lines().zip(1..) {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let read = match serde_json::from_str(line) {
+            Ok(Value::Object(object)) => of_object(number, &object),
+            Ok(_) => Err("it is no object".to_owned()),
+            Err(error) => Err(format!("it is no JSON: {error}")),
+        };
+        match read {
+            Ok(one) => found.push(one),
+            Err(why) => warnings.push(Warning::new(
+                number,
+                About::Rest,
+                format!("the line is left out: {why}"),
+            )),
+        }
+    }
+    match (found.is_empty(), warnings.first()) {
+        (true, Some(first)) => Err(format!("line {}: {}", first.line, first.says)),
+        _ => Ok((found, warnings)),
+    }
+}
+
+/// The text with the words that Python writes for what JSON cannot say replaced: infinite values by strings, others by `null`.
+fn strict(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut is_text = false;
+    while let Some(letter) = rest.chars().next() {
+        let word = [
+            ("-Infinity", "\"-inf\""),
+            ("Infinity", "\"inf\""),
+            ("NaN", "null"),
+        ]
+        .into_iter()
+        .find(|(word, _)| !is_text && rest.starts_with(word));
+        let taken = match word {
+            Some((word, instead)) => {
+                out.push_str(instead);
+                word.len()
+            }
+            None => {
+                out.push(letter);
+                let mut taken = letter.len_utf8();
+                match letter {
+                    '"' => is_text = !is_text,
+                    '\\' if is_text => {
+                        if let Some(next) = rest[taken..].chars().next() {
+                            out.push(next);
+                            taken += next.len_utf8();
+                        }
+                    }
+                    _ => {}
+                }
+                taken
+            }
+        };
+        rest = &rest[taken..];
+    }
+    out
+}
+
+fn of_object(line: u32, object: &Map<String, Value>) -> Result<Found, String> {
+    let has = |key: &str| object.contains_key(key);
+    if !has("completed") || !has("duration") {
+        return Err("it has no `completed` and `duration`, so it is no result of a benchmark".to_owned());
+    }
+    let tool = match has("model_id") || has("endpoint_type") {
+        true => Tool::VllmBench,
+        false => Tool::BenchServing,
+    };
+    let mut found = Found::new(line, tool, Profile::Current);
+    let options: BTreeMap<String, Value> = object
+        .iter()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    found.asked = Asked::of(line, &options);
+    if tool == Tool::BenchServing && !found.asked.is_random() {
+        // These are written whatever was sent.
+        (found.asked.input_len, found.asked.output_len) = (None, None);
+    }
+    let times = STATISTICS.iter().flat_map(|(word, statistic)| {
+        SAMPLES.iter().map(move |(name, sample)| {
+            (
+                format!("{word}_{}_ms", name.replace(' ', "_")),
+                Metric::Time(*statistic, *sample),
+            )
+        })
+    });
+    let targets = Target::ALL.map(|target| (target, target.compat_name()));
+    let plain = FIGURES.iter().map(|(key, metric)| ((*key).to_owned(), *metric));
+    for (key, metric) in plain.chain(times) {
+        let Some(value) = object.get(&key) else { continue };
+        let value = number(value).filter(|value| value.is_finite());
+        let before = found.figure(metric);
+        if let (Some(before), Some(value)) = (before, value)
+            && (before - value).abs() > SAME * before.abs()
+        {
+            let label = metric.label();
+            let says = format!("{label} is told twice, as {before:.2} and as {value:.2}, the second counts");
+            found.warn(line, About::Figures, says);
+        }
+        // A figure that has no value, such as goodput without a target, was not asked for.
+        if value.is_some() || !found.figures.contains_key(&metric) {
+            found.figures.insert(metric, exact(line, value));
+        }
+    }
+    if let Some(Value::Object(shares)) = object.get("slo_attainment_by_metric") {
+        for (target, name) in targets {
+            if let Some(share) = shares.get(name).and_then(number) {
+                found
+                    .figures
+                    .insert(Metric::AttainmentOf(target), exact(line, Some(share)));
+            }
+        }
+    }
+    if let Some(info) = object.get("server_info") {
+        server(&mut found, info);
+    }
+    ours(&mut found, object);
+    lists(&mut found, object);
+    Ok(found)
+}
+
+/// What the server says of itself, where the client kept that.
+fn server(found: &mut Found, info: &Value) {
+    let text = |key: &str| info.get(key).and_then(Value::as_str).map(str::to_owned);
+    let size = |key: &str| {
+        let size = info.get(key).and_then(Value::as_u64)?;
+        u32::try_from(size).ok().filter(|size| *size > 0)
+    };
+    let started = &mut found.started;
+    started.model = text("model_path");
+    started.tp = size("tp_size");
+    started.pp = size("pp_size");
+    started.dp = size("dp_size");
+    started.ep = size("ep_size");
+    started.precision = text("quantization");
+    // Other servers answer in SGLang's words too: the backend that was asked for is believed.
+    let is_backend = found
+        .asked
+        .backend
+        .as_ref()
+        .is_none_or(|backend| backend.starts_with("sglang"));
+    let is_sglang = is_backend && started.model.is_some() && info.get("tp_size").is_some();
+    if is_sglang {
+        found.engine = Some(Title {
+            name: "SGLang".to_owned(),
+            version: text("version"),
+        });
+    }
+}
+
+/// Holds the values of single requests, where the client wrote them, against its figures.
+fn lists(found: &mut Found, object: &Map<String, Value>) {
+    let list = |key: &str| object.get(key).and_then(Value::as_array);
+    let (line, completed) = (found.line, found.figure(Metric::Completed));
+    let failed = list("errors").map(|errors| {
+        let is_error = |error: &&Value| error.as_str().is_some_and(|error| !error.is_empty());
+        (errors.iter().filter(is_error).count(), errors.len())
+    });
+    if let (Some((errors, all)), Some(completed)) = (failed, completed)
+        && completed + errors as f64 > all as f64
+    {
+        let says = format!("{errors} of {all} requests have an error, and {completed} succeeded");
+        found.warn(line, About::Figures, says);
+    }
+    totals(found, object, failed.is_some_and(|(errors, _)| errors > 0));
+    // A request that failed has a time too, which the mean leaves out.
+    if failed.is_some_and(|(errors, _)| errors > 0) {
+        return;
+    }
+    moments::check(found, object);
+    let Some(ttfts) = list("ttfts") else { return };
+    let ttfts: Vec<f64> = ttfts.iter().filter_map(number).collect();
+    if completed.is_some_and(|completed| completed > ttfts.len() as f64) {
+        let says = format!(
+            "{} requests succeeded, and {} have a TTFT",
+            completed.unwrap_or_default(),
+            ttfts.len()
+        );
+        found.warn(line, About::Figures, says);
+    }
+    let mean = ttfts.iter().sum::<f64>() / ttfts.len() as f64 * 1000.0;
+    if let Some(told) = found.figure(Metric::Time(Statistic::Mean, Sample::Ttft))
+        && completed == Some(ttfts.len() as f64)
+        && (told - mean).abs() > MEAN_OFF * mean.abs()
+    {
+        let says = format!("mean TTFT is {told:.2} ms, and those of the requests come to {mean:.2}");
+        found.warn(line, About::Figures, says);
+    }
+}
+
+/// Holds how many values lists have, and their sums, against the figures. `has_errors`: requests that failed are in the lists.
+fn totals(found: &mut Found, object: &Map<String, Value>, has_errors: bool) {
+    let (line, is_vllm) = (found.line, found.tool == Tool::VllmBench);
+    let Some(completed) = found.figure(Metric::Completed) else {
+        return;
+    };
+    let failed = found.figure(Metric::Failed);
+    for (key, what, count) in [
+        ("input_lens", "an input length", Some(Count::Input)),
+        ("output_lens", "an output length", Some(Count::Output)),
+        ("ttfts", "a TTFT", None),
+    ] {
+        let Some(values) = object.get(key).and_then(Value::as_array) else {
+            continue;
+        };
+        let values: Vec<f64> = values.iter().filter_map(number).collect();
+        let all = values.len() as f64;
+        // Too few TTFTs are told beside their mean.
+        if completed > all && count.is_some() {
+            let says = format!("{completed} requests succeeded, and {all} have {what}");
+            found.warn(line, About::Figures, says);
+            continue;
+        }
+        if let Some(failed) = failed.filter(|failed| completed + failed < all) {
+            let says = format!("{completed} requests succeeded and {failed} failed, and {all} have {what}");
+            found.warn(line, About::Figures, says);
+            continue;
+        }
+        // Answers that failed have no tokens, and their prompts have. bench_serving writes the lengths of prompts as the server counts
+        // them, and their sum as its own tokenizer does.
+        let is_summed = match count {
+            Some(Count::Output) => true,
+            _ => is_vllm && !has_errors && completed == all,
+        };
+        if let Some(metric) = count.map(Metric::Tokens)
+            && is_summed
+            && !found.is_ours
+            && let Some(told) = found.figure(metric)
+        {
+            let sum: f64 = values.iter().sum();
+            if (told - sum).abs() > MEAN_OFF * told.max(sum) {
+                let label = metric.label();
+                let says = format!("{label} are {told}, and those of the requests come to {sum}");
+                found.warn(line, About::Figures, says);
+            }
+        }
+    }
+}
+
+/// What a line that `matrix` wrote tells besides.
+fn ours(found: &mut Found, object: &Map<String, Value>) {
+    let Some(Value::Object(ours)) = object.get("matrix") else {
+        return;
+    };
+    found.is_ours = true;
+    let text = |key: &str| ours.get(key).and_then(Value::as_str).map(str::to_owned);
+    let size = |key: &str| {
+        let size = ours.get(key).and_then(Value::as_u64)?;
+        u32::try_from(size).ok().filter(|size| *size > 0)
+    };
+    if let Some(name) = text("engine") {
+        let version = text("version").or_else(|| text("reported_version"));
+        found.engine = Some(Title { name, version });
+    }
+    found.cell = text("cell").map(|key| apart(&key)).filter(|key| !key.is_empty());
+    found.start = size("start");
+    found.measured = ours
+        .get("figures")
+        .and_then(|figures| Figures::deserialize(figures).ok())
+        .filter(|figures| !figures.is_empty());
+    found.is_simulated = text("origin").as_deref() == Some("simulated")
+        || ours.get("simulated").and_then(Value::as_bool) == Some(true);
+    let judged = ours.get("validity").filter(|judged| !judged.is_null());
+    match judged.map(Validity::deserialize) {
+        None => {}
+        Some(Ok(validity)) => found.reasons = validity.reasons,
+        Some(Err(error)) => found.warn(
+            found.line,
+            About::Figures,
+            format!("what was found of its validity cannot be read: {error}"),
+        ),
+    }
+    let started = &mut found.started;
+    started.tp = started.tp.or_else(|| size("tp"));
+    started.precision = started.precision.take().or_else(|| text("precision"));
+    let asked = &mut found.asked;
+    asked.model = asked.model.take().or_else(|| text("model"));
+    asked.seed = asked.seed.or_else(|| ours.get("seed").and_then(Value::as_u64));
+    asked.prompts = asked
+        .prompts
+        .or_else(|| ours.get("prompts").and_then(Value::as_u64));
+}
+
+/// What the key of a cell tells beside what the line tells in other fields.
+fn apart(key: &str) -> String {
+    const TOLD: [&str; 5] = ["engine", "version", "model", "precision", "tp"];
+    let is_told = |part: &&str| part.split_once('=').is_some_and(|(axis, _)| TOLD.contains(&axis));
+    let parts: Vec<&str> = key.split(',').filter(|part| !is_told(part)).collect();
+    parts.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_ours_tell_engine_version_and_cell() {
+        let line = |engine: &str, version: &str, scenario: &str, start: u32| {
+            format!(
+                r#"{{"backend": "vllm", "completed": 4, "duration": 2.0, "matrix": {{"engine": "{engine}", "version": "{version}",
+                "cell": "engine={engine},model=m,scenario={scenario},version={version}", "model": "m", "tp": 2, "start": {start}}}}}"#
+            )
+            .replace('\n', " ")
+        };
+        let text = [
+            line("a", "1", "load", 1),
+            line("a", "1", "load", 2),
+            line("b", "1", "load", 1),
+            line("a", "2", "load", 1),
+            line("a", "1", "other", 1),
+        ];
+        let reading = super::super::read("results.jsonl", &text.join("\n")).unwrap();
+        let run = super::super::run("r", &[reading], super::super::Keep::Commands);
+        let cells: Vec<_> = run.plan.cells.iter().map(|cell| cell.key.to_string()).collect();
+        assert_eq!(cells.len(), 4, "{cells:#?}");
+        let starts: Vec<u32> = run.summaries.iter().map(|summary| summary.start).collect();
+        assert_eq!(starts, [1, 2, 1, 1, 1]);
+        assert!(run.summaries.iter().all(|summary| summary.repeat == 1));
+    }
+
+    #[test]
+    fn lines_of_ours_keep_that_they_are_simulated_and_what_was_found_of_them() {
+        let reason = r#"{"code": "cache-warm", "weight": "invalid", "measured": "x", "advice": "y"}"#;
+        let text = format!(
+            r#"{{"completed": 4, "duration": 2.0, "matrix": {{"engine": "a", "origin": "simulated",
+            "validity": {{"verdict": "invalid", "reasons": [{reason}]}}}}}}"#
+        );
+        let reading = super::super::read("results.jsonl", &text.replace('\n', " ")).unwrap();
+        let run = super::super::run("r", &[reading], super::super::Keep::Commands);
+        assert!(run.plan.launches[0].engine.simulated);
+        assert!(run.summaries[0].is_invalid());
+        let bench = r#"{"completed": 4, "duration": 2.0, "matrix": {"simulated": true}}"#;
+        let reading = super::super::read("b.jsonl", bench).unwrap();
+        let run = super::super::run("r", &[reading], super::super::Keep::Commands);
+        assert!(run.plan.launches[0].engine.simulated);
+    }
+
+    #[test]
+    fn lists_of_requests_that_contradict_the_figures_make_them_suspect() {
+        let says = |more: &str| -> Vec<String> {
+            let text = format!(r#"{{"completed": 2, "duration": 2.0, {more}}}"#);
+            let reading = super::super::read("b.jsonl", &text).unwrap();
+            let warnings = reading.found[0].warnings.iter();
+            warnings.map(|warning| warning.says.clone()).collect()
+        };
+        let whole = r#""mean_ttft_ms": 150.0, "ttfts": [0.1, 0.2], "errors": ["", ""]"#;
+        let failed =
+            r#""failed": 1, "mean_ttft_ms": 150.0, "ttfts": [0.1, 0.2, 0.0], "errors": ["", "", "timeout"]"#;
+        for fine in [whole, failed] {
+            assert_eq!(says(fine), [] as [String; 0], "{fine}");
+        }
+        for (wrong, why) in [
+            (
+                r#""errors": ["", "timeout"]"#,
+                "1 of 2 requests have an error, and 2 succeeded",
+            ),
+            (r#""ttfts": [0.1]"#, "2 requests succeeded, and 1 have a TTFT"),
+            (
+                r#""mean_ttft_ms": 20.0, "ttfts": [0.1, 0.2]"#,
+                "mean TTFT is 20.00 ms, and those of the requests come to 150.00",
+            ),
+            (
+                r#""num_prompts": 3, "failed": 2"#,
+                "2 requests succeeded and 2 failed, and only 3 were asked for",
+            ),
+        ] {
+            assert_eq!(says(wrong), [why], "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_python_writes_is_made_strict_outside_of_texts() {
+        let text = r#"{"a": Infinity, "b": [NaN, -Infinity], "c": "NaN \" Infinity", "d": null}"#;
+        let strict = strict(text);
+        let expected = r#"{"a": "inf", "b": [null, "-inf"], "c": "NaN \" Infinity", "d": null}"#;
+        assert_eq!(strict, expected);
+        assert!(serde_json::from_str::<Value>(&strict).is_ok());
+    }
+}

@@ -1,0 +1,119 @@
+//! The `agentic-trace` data set: an agent's recorded conversations, played turn by turn with the answers of the server.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::jsonl;
+use super::{Content, DatasetError, Extras, Prompt, Rows};
+use crate::config::workload::{Dataset, Workload};
+
+/// Tokens asked for in each turn where nobody says how many.
+const OUTPUT_LEN: u32 = 220;
+
+/// The conversations of a file, from the offset on and round to it.
+pub(super) fn rows(workload: &Workload, path: &Path) -> Result<Rows, DatasetError> {
+    let wish = workload.agentic_trace.clone().unwrap_or_default();
+    let wrong = |reason: String| DatasetError::Malformed {
+        dataset: Dataset::AgenticTrace,
+        path: path.to_owned(),
+        reason,
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| DatasetError::Unreadable {
+        path: path.to_owned(),
+        error,
+    })?;
+    let file = jsonl::value(&text).map_err(|error| wrong(error.to_string()))?;
+    let conversations = file
+        .get("conversations")
+        .and_then(Value::as_array)
+        .ok_or_else(|| wrong("it has no list of `conversations`".to_owned()))?;
+    let output_tokens = workload.output_len.unwrap_or(OUTPUT_LEN);
+    let longest = wish.max_turns.map_or(usize::MAX, |turns| turns as usize);
+    let offset = wish.offset as usize % conversations.len().max(1);
+    let rotated = conversations.iter().enumerate().cycle().skip(offset);
+    let mut prompts = Vec::new();
+    let mut turns = Vec::new();
+    for (number, conversation) in rotated.take(conversations.len()) {
+        if prompts.len() == workload.prompts as usize {
+            break;
+        }
+        let of_this = |reason: &str| wrong(format!("conversation {number}: {reason}"));
+        let prompt = prompt(conversation, longest, output_tokens).map_err(|reason| of_this(&reason))?;
+        if let Some((mut prompt, count)) = prompt {
+            if workload.trace_timestamps {
+                let begins = conversation.get(0).and_then(|turn| turn.get("timestamp"));
+                let at = jsonl::moment(begins)
+                    .map_err(|_| of_this("its first turn has no `timestamp` in milliseconds"))?;
+                prompt.extras_mut().at = Some(at);
+            }
+            prompts.push(prompt);
+            turns.push(count);
+        }
+    }
+    let mut rows = Rows::of(prompts);
+    rows.said = said(&turns, wish.offset, output_tokens);
+    Ok(rows)
+}
+
+/// A conversation with its number of turns; `None` if it says nothing.
+fn prompt(
+    conversation: &Value,
+    longest: usize,
+    output_tokens: u32,
+) -> Result<Option<(Prompt, usize)>, String> {
+    let list = conversation
+        .as_array()
+        .ok_or_else(|| "it is no list of turns".to_owned())?;
+    let mut turns: Vec<Vec<Value>> = Vec::new();
+    for turn in list {
+        let messages = turn
+            .get("messages")
+            .and_then(Value::as_array)
+            .ok_or_else(|| "a turn has no list of `messages`".to_owned())?;
+        if !messages.is_empty() {
+            turns.push(messages.iter().map(message).collect::<Result<_, _>>()?);
+        }
+    }
+    turns.truncate(longest);
+    if turns.is_empty() {
+        return Ok(None);
+    }
+    let count = turns.len();
+    let prompt_tokens = list[0]
+        .get("prompt_tokens")
+        .and_then(Value::as_u64)
+        .and_then(|tokens| u32::try_from(tokens).ok())
+        .ok_or_else(|| "its first turn has no `prompt_tokens`".to_owned())?;
+    let first = turns.remove(0);
+    let mut prompt = Prompt::plain(Content::Messages(first), prompt_tokens, output_tokens);
+    prompt.extras = Some(Arc::new(Extras {
+        turns: Some(turns),
+        ..Extras::default()
+    }));
+    Ok(Some((prompt, count)))
+}
+
+/// A message as it is sent: nothing but its role and its content.
+fn message(message: &Value) -> Result<Value, String> {
+    match (message.get("role"), message.get("content")) {
+        (Some(role), Some(content)) => Ok(json!({"role": role, "content": content})),
+        _ => Err("a message lacks its `role` or its `content`".to_owned()),
+    }
+}
+
+/// Source: spec/bench-serving.md 4.11.
+fn said(turns: &[usize], offset: u32, output_tokens: u32) -> Vec<String> {
+    let (Some(least), Some(most)) = (turns.iter().min(), turns.iter().max()) else {
+        return Vec::new();
+    };
+    let mean = turns.iter().sum::<usize>() as f64 / turns.len() as f64;
+    vec![
+        format!(
+            "#Conversations: {} (offset={offset}, turns/conv min={least} max={most} avg={mean:.1})",
+            turns.len()
+        ),
+        format!("#Output tokens per turn: {output_tokens}"),
+    ]
+}

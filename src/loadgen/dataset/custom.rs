@@ -1,0 +1,49 @@
+//! The `custom` data set: conversations in a file of JSON lines, of which the first turns are sent.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::DatasetError;
+use super::conversations::Pair;
+use super::jsonl::{Lines, malformed, moment};
+use crate::config::workload::{Dataset, Workload};
+
+/// The first two turns of every line that has two, with its moment if rows are sent at theirs; lines that are no JSON are passed
+/// over, as the Python tool does.
+pub(super) fn read(workload: &Workload, path: &Path) -> Result<Vec<Pair<'static>>, DatasetError> {
+    let mut pairs = Vec::new();
+    for (number, record) in Lines::read(path)?.values() {
+        let wrong = |reason: &str| malformed(Dataset::Custom, path, number, reason);
+        let Value::Object(record) = record else {
+            return Err(wrong("it is no object with `conversations`"));
+        };
+        let turns = record.get("conversations").or_else(|| record.get("conversation"));
+        let turns = match turns {
+            None | Some(Value::Null) => continue,
+            Some(Value::Array(turns)) => turns,
+            Some(_) => return Err(wrong("its `conversations` are no list of turns")),
+        };
+        if let [first, second, ..] = &turns[..] {
+            let silent = "a turn says nothing that is text under `content` or `value`";
+            let at = workload
+                .trace_timestamps
+                .then(|| moment(record.get("timestamp")).map_err(wrong));
+            pairs.push(Pair {
+                prompt: said(first).ok_or_else(|| wrong(silent))?.into(),
+                completion: said(second).ok_or_else(|| wrong(silent))?.into(),
+                at: at.transpose()?,
+            });
+        }
+    }
+    Ok(pairs)
+}
+
+/// What a turn says; a turn that says nothing says the empty text.
+fn said(turn: &Value) -> Option<String> {
+    let turn = turn.as_object()?;
+    match turn.get("content").or_else(|| turn.get("value")) {
+        None => Some(String::new()),
+        Some(text) => text.as_str().map(str::to_owned),
+    }
+}

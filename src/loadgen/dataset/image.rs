@@ -1,0 +1,283 @@
+//! The `image` data set: text of random tokens, and pictures of random pixels.
+
+use super::images::{Raster, breakdown, uris};
+use super::random::lengths;
+use super::template::ChatTemplate;
+use super::tokenizer::{CleanUp, Tokenizer};
+use super::{Content, DatasetError, Draws, Prompt, Rows, tokens};
+use crate::config::images::{PictureContent, Pictures, Resolution, Size};
+use crate::config::workload::Workload;
+
+/// How many bytes of pictures are drawn before they are encoded, so that memory holds few of them.
+const BLOCK: usize = 256 << 20;
+
+/// What is drawn for all rows before the first of them.
+struct Sketch {
+    counts: Vec<u32>,
+    input: Vec<u32>,
+    output: Vec<u32>,
+}
+
+impl Sketch {
+    fn draw(workload: &Workload, wanted: &Pictures, draws: &mut Draws) -> Self {
+        let rows = workload.prompts as usize;
+        let numpy = &mut draws.numpy;
+        let counts = match wanted.is_count_drawn {
+            true => lengths(wanted.count, 0.0, 1, rows, numpy),
+            false => vec![wanted.count; rows],
+        };
+        let mut drawn = |most: Option<u32>| {
+            let most = most.expect("a workload without mistakes has both lengths");
+            lengths(most, workload.range_ratio, 1, rows, numpy)
+        };
+        Self {
+            input: drawn(workload.input_len),
+            output: drawn(workload.output_len),
+            counts,
+        }
+    }
+}
+
+/// A picture of a drawn or given size.
+fn picture(wanted: &Pictures, draws: &mut Draws) -> Raster {
+    let Size { width, height } = match wanted.resolution {
+        Resolution::Fixed(size) => size,
+        Resolution::Drawn { least, most } => {
+            let mut side = |least: u32, most: u32| {
+                let drawn = draws.numpy.randint(least.into(), u64::from(most) + 1);
+                u32::try_from(drawn).expect("a drawn side is at most the longest")
+            };
+            // The order counts.
+            let width = side(least.width, most.width);
+            let height = side(least.height, most.height);
+            Size { width, height }
+        }
+    };
+    let bytes = width as usize * height as usize * 3;
+    let pixels = match wanted.content {
+        PictureContent::Blank => vec![255; bytes],
+        PictureContent::Random => (0..bytes).map(|_| (draws.numpy.random() * 255.0) as u8).collect(),
+    };
+    Raster {
+        width,
+        height,
+        pixels,
+    }
+}
+
+/// Draws text and pictures row by row.
+pub(super) fn rows(
+    workload: &Workload,
+    tokenizer: &Tokenizer,
+    draws: &mut Draws,
+) -> Result<Rows, DatasetError> {
+    let template = ChatTemplate::open(tokenizer)?;
+    let wanted = workload.pictures.clone().unwrap_or_default();
+    let ids = tokenizer.ids_for_text();
+    let sketch = Sketch::draw(workload, &wanted, draws);
+    let mut prompts: Vec<Prompt> = Vec::new();
+    let mut sizes: Vec<Size> = Vec::new();
+    let mut bytes = 0;
+    let mut waiting: Vec<(String, Vec<Raster>)> = Vec::new();
+    let mut held = 0;
+    for row in 0..sketch.counts.len() {
+        let drawn = draws.python.choices(&ids, sketch.input[row] as usize);
+        let text = tokenizer.decode(&drawn, CleanUp::SparingBpe)?;
+        let pictures: Vec<Raster> = (0..sketch.counts[row]).map(|_| picture(&wanted, draws)).collect();
+        sizes.extend(pictures.iter().map(|picture| Size {
+            width: picture.width,
+            height: picture.height,
+        }));
+        held += pictures.iter().map(|picture| picture.pixels.len()).sum::<usize>();
+        waiting.push((text, pictures));
+        if held >= BLOCK || row + 1 == sketch.counts.len() {
+            held = 0;
+            let flat: Vec<Raster> = waiting
+                .iter_mut()
+                .flat_map(|(_, pictures)| std::mem::take(pictures))
+                .collect();
+            let mut encoded = uris(&flat, wanted.format).into_iter();
+            for (text, _) in waiting.drain(..) {
+                let at = prompts.len();
+                let length = tokenizer.count(&template.render_user(&text)?, true)?;
+                let images: Vec<_> = encoded.by_ref().take(sketch.counts[at] as usize).collect();
+                bytes += images.iter().map(|image| image.len()).sum::<usize>();
+                let content = Content::Pictures { text, images };
+                prompts.push(Prompt::plain(content, tokens(length), sketch.output[at]));
+            }
+        }
+    }
+    let mut rows = Rows::of(prompts);
+    rows.said.extend(said(&wanted, &sketch, &sizes));
+    let raw: Vec<u64> = sketch.input.iter().copied().map(u64::from).collect();
+    rows.said.extend(breakdown(&raw, &rows.prompts));
+    rows.said.push(String::new());
+    rows.said.push(format!(
+        "Created {} {} {} images with average {} bytes per request",
+        rows.prompts.len(),
+        wanted.content.name(),
+        wanted.format.name(),
+        bytes / rows.prompts.len().max(1)
+    ));
+    Ok(rows)
+}
+
+/// What the Python tool says of number and size of the pictures.
+fn said(wanted: &Pictures, sketch: &Sketch, sizes: &[Size]) -> Vec<String> {
+    let counts = &sketch.counts;
+    let mean = |sum: u64, count: usize| sum as f64 / count.max(1) as f64;
+    let (least, most) = (
+        counts.iter().min().unwrap_or(&0),
+        counts.iter().max().unwrap_or(&0),
+    );
+    let mut lines = vec![
+        format!("#Total images: {}", sizes.len()),
+        match wanted.is_count_drawn {
+            false => format!("#Images per request: {} (fixed)", wanted.count),
+            true => format!(
+                "#Images per request: min={least}, max={most}, mean={:.2}",
+                mean(counts.iter().copied().map(u64::from).sum(), counts.len())
+            ),
+        },
+    ];
+    if matches!(wanted.resolution, Resolution::Drawn { .. }) {
+        let sides = |read: fn(&Size) -> u32| {
+            let all = || sizes.iter().map(read);
+            (
+                all().min().unwrap_or(0),
+                all().max().unwrap_or(0),
+                mean(all().map(u64::from).sum(), sizes.len()),
+            )
+        };
+        let (width, height) = (sides(|size| size.width), sides(|size| size.height));
+        lines.push(format!(
+            "#Image resolution: min={}x{}, max={}x{}, mean={:.1}x{:.1}",
+            width.0, height.0, width.1, height.1, width.2, height.2
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::images::PictureFormat;
+    use crate::config::workload::Dataset;
+
+    fn workload(pictures: Pictures) -> Workload {
+        Workload {
+            prompts: 2,
+            input_len: Some(4),
+            output_len: Some(4),
+            range_ratio: 0.5,
+            pictures: Some(pictures),
+            ..Workload::of(Dataset::Image)
+        }
+    }
+
+    /// The ids of the golden vectors: all bytes but the one that stands for a picture.
+    fn ids() -> Vec<u32> {
+        (0..256).filter(|id| *id != 7).collect()
+    }
+
+    /// For each row its ids, its output length and its pictures.
+    fn drawn(pictures: &Pictures) -> Vec<(Vec<u32>, u32, Vec<Raster>)> {
+        let workload = workload(pictures.clone());
+        let mut draws = Draws::new(1);
+        let sketch = Sketch::draw(&workload, pictures, &mut draws);
+        (0..2)
+            .map(|row| {
+                let text = draws.python.choices(&ids(), sketch.input[row] as usize);
+                let pictures = (0..sketch.counts[row]).map(|_| picture(pictures, &mut draws));
+                (text, sketch.output[row], pictures.collect())
+            })
+            .collect()
+    }
+
+    fn pixels(rows: &[(Vec<u32>, u32, Vec<Raster>)]) -> Vec<(u32, u32, &[u8])> {
+        let pictures = rows.iter().flat_map(|(_, _, pictures)| pictures);
+        pictures
+            .map(|picture| (picture.height, picture.width, &picture.pixels[..6]))
+            .collect()
+    }
+
+    #[test]
+    fn pictures_of_one_size_are_those_of_the_tool() {
+        let rows = drawn(&Pictures {
+            count: 2,
+            resolution: "2x3".parse().unwrap(),
+            ..Pictures::default()
+        });
+        assert_eq!((&rows[0].0[..], rows[0].1), (&[35, 217, 195][..], 2));
+        assert_eq!((&rows[1].0[..], rows[1].1), (&[66, 127][..], 3));
+        let expected: [(u32, u32, &[u8]); 4] = [
+            (2, 3, &[77, 37, 23, 47, 88, 101]),
+            (2, 3, &[246, 79, 176, 223, 228, 21]),
+            (2, 3, &[191, 252, 190, 71, 201, 26]),
+            (2, 3, &[37, 150, 178, 26, 105, 177]),
+        ];
+        assert_eq!(pixels(&rows), expected);
+    }
+
+    #[test]
+    fn pictures_of_drawn_number_and_size_are_those_of_the_tool() {
+        let rows = drawn(&Pictures {
+            count: 3,
+            is_count_drawn: true,
+            resolution: "random:2x3-5x7".parse().unwrap(),
+            ..Pictures::default()
+        });
+        assert_eq!((&rows[0].0[..], rows[0].1), (&[35, 217][..], 3));
+        assert_eq!((&rows[1].0[..], rows[1].1), (&[195, 66, 127][..], 2));
+        let expected: [(u32, u32, &[u8]); 3] = [
+            (3, 3, &[47, 88, 101, 137, 106, 174]),
+            (5, 4, &[176, 80, 175, 212, 4, 191]),
+            (4, 5, &[60, 230, 146, 0, 157, 83]),
+        ];
+        assert_eq!(pixels(&rows), expected);
+    }
+
+    #[test]
+    fn what_is_said_is_what_is_sent() {
+        let wanted = Pictures {
+            count: 2,
+            resolution: "2x3".parse().unwrap(),
+            format: PictureFormat::Png,
+            content: PictureContent::Blank,
+            ..Pictures::default()
+        };
+        let mut draws = Draws::new(1);
+        let rows = rows(&workload(wanted), &Tokenizer::bytes(), &mut draws).unwrap();
+        assert_eq!(rows.prompts.len(), 2);
+        let mut bytes = 0;
+        for prompt in &rows.prompts {
+            let Content::Pictures { images, .. } = &prompt.content else {
+                panic!("these rows have pictures");
+            };
+            assert_eq!(images.len(), 2);
+            bytes += images.iter().map(|image| image.len()).sum::<usize>();
+        }
+        // Three and two bytes, some of which decode to the three of a replacement, in a template of 31.
+        let templated: u32 = rows.prompts.iter().map(|prompt| prompt.prompt_tokens).sum();
+        assert_eq!(
+            rows.said[2..4],
+            ["#Total images: 4", "#Images per request: 2 (fixed)"]
+        );
+        assert_eq!(
+            rows.said[6],
+            "  Raw text prompt tokens (without overhead): avg=2.5, total=5"
+        );
+        assert!(
+            rows.said[7].ends_with(&format!("total={templated}")),
+            "{:?}",
+            rows.said
+        );
+        assert_eq!(
+            rows.said.last().unwrap(),
+            &format!(
+                "Created 2 blank png images with average {} bytes per request",
+                bytes / 2
+            )
+        );
+    }
+}

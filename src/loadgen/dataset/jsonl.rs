@@ -1,0 +1,174 @@
+//! JSON as Python reads and writes it: files of JSON lines, and texts of JSON that are counted.
+//!
+//! Half of a surrogate pair reads as U+FFFD instead of spoiling its line. Not accepted, other than in Python: `NaN` and
+//! `Infinity`.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::ser::{Formatter, Serializer};
+
+use super::DatasetError;
+use crate::config::workload::Dataset;
+
+/// The lines of a file that hold something, each with its number from 1.
+pub(super) struct Lines {
+    text: String,
+}
+
+impl Lines {
+    pub(super) fn read(path: &Path) -> Result<Self, DatasetError> {
+        let text = fs::read_to_string(path).map_err(|error| DatasetError::Unreadable {
+            path: path.to_owned(),
+            error,
+        })?;
+        Ok(Self { text })
+    }
+
+    /// Every line that is not blank.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &str)> {
+        let numbered = (1..).zip(self.text.lines());
+        numbered
+            .map(|(number, line)| (number, line.trim()))
+            .filter(|(_, line)| !line.is_empty())
+    }
+
+    /// Every line that is JSON; the others are passed over.
+    pub(super) fn values(&self) -> impl Iterator<Item = (usize, Value)> {
+        self.iter()
+            .filter_map(|(number, line)| Some((number, value(line).ok()?)))
+    }
+}
+
+/// When a row took place, on the clock of its file: its `timestamp`, in milliseconds.
+pub(super) fn moment(timestamp: Option<&Value>) -> Result<Duration, &'static str> {
+    timestamp
+        .and_then(Value::as_f64)
+        .and_then(|at_ms| Duration::try_from_secs_f64(at_ms / 1000.0).ok())
+        .ok_or("it has no `timestamp` in milliseconds")
+}
+
+/// A text of JSON, lone surrogates allowed.
+pub(super) fn value(json: &str) -> Result<Value, serde_json::Error> {
+    serde_json::from_str(json).or_else(|error| match mended(json) {
+        Some(mended) => serde_json::from_str(&mended),
+        None => Err(error),
+    })
+}
+
+/// The text with every escape of a lone surrogate made one of U+FFFD; `None` if it holds none.
+fn mended(json: &str) -> Option<String> {
+    let unit = |at: usize| -> Option<u16> {
+        let escape = json.get(at..at + 6)?;
+        u16::from_str_radix(escape.strip_prefix("\\u")?, 16).ok()
+    };
+    let (mut mended, mut done, mut at) = (String::new(), 0, 0);
+    while let Some(found) = json[at..].find('\\') {
+        let here = at + found;
+        at = match unit(here) {
+            Some(0xD800..=0xDBFF) if matches!(unit(here + 6), Some(0xDC00..=0xDFFF)) => here + 12,
+            Some(0xD800..=0xDFFF) => {
+                mended.push_str(&json[done..here]);
+                mended.push_str("\\ufffd");
+                done = here + 6;
+                done
+            }
+            // The character behind the stroke is no stroke that begins an escape.
+            _ => here + 1 + json[here + 1..].chars().next().map_or(0, char::len_utf8),
+        };
+    }
+    (done > 0).then(|| mended + &json[done..])
+}
+
+/// A line that is not what it should be.
+pub(super) fn malformed(dataset: Dataset, path: &Path, number: usize, reason: &str) -> DatasetError {
+    DatasetError::Malformed {
+        dataset,
+        path: path.to_owned(),
+        reason: format!("line {number}: {reason}"),
+    }
+}
+
+/// What Python's `json.dumps` makes of a value.
+pub(super) fn python_json(value: &Value) -> String {
+    let mut bytes = Vec::new();
+    value
+        .serialize(&mut Serializer::with_formatter(&mut bytes, Spaced))
+        .expect("a JSON value has string keys, and memory takes all that is written");
+    String::from_utf8(bytes).expect("only ASCII is written")
+}
+
+/// A space behind commas and colons, and nothing but ASCII.
+struct Spaced;
+
+impl Formatter for Spaced {
+    fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        writer.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        writer.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        writer.write_all(b": ")
+    }
+
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        for character in fragment.chars() {
+            if character.is_ascii() {
+                writer.write_all(&[character as u8])?;
+            } else {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    write!(writer, "\\u{unit:04x}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lone_surrogates_are_mended_and_pairs_kept() {
+        let text = r#"{"a": "\ud83dx\\ud83d\ud83d\ude00\udc00", "b": "\\\ud800"}"#;
+        assert_eq!(
+            value(text).unwrap(),
+            json!({"a": "\u{fffd}x\\ud83d😀\u{fffd}", "b": "\\\u{fffd}"})
+        );
+        assert!(value(r#"{"a": "\ud83d""#).is_err());
+    }
+
+    #[test]
+    fn json_is_written_as_python_writes_it() {
+        let value = json!([{"type": "function", "é": ["\n", 1, 0.5, null, {}]}, "😀\u{7f}"]);
+        assert_eq!(
+            python_json(&value),
+            "[{\"type\": \"function\", \"\\u00e9\": [\"\\n\", 1, 0.5, null, {}]}, \"\\ud83d\\ude00\u{7f}\"]"
+        );
+    }
+
+    #[test]
+    fn blank_lines_and_lines_that_are_no_json_are_passed_over() {
+        let lines = Lines {
+            text: "{\"a\": 1}\n\n  \nno\r\n[2]\n".to_owned(),
+        };
+        assert_eq!(
+            lines.values().collect::<Vec<_>>(),
+            [(1, json!({"a": 1})), (5, json!([2]))]
+        );
+    }
+}

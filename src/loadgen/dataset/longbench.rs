@@ -1,0 +1,142 @@
+//! The `longbench_v2` data set: long documents, each with a question of four choices.
+
+use std::path::Path;
+
+use super::row_files;
+use super::tokenizer::Tokenizer;
+use super::{Content, DatasetError, Draws, Prompt, Rows, tokens};
+use crate::config::workload::{Dataset, Workload};
+
+/// Tokens asked for where the scenario does not say how many.
+const OUTPUT_LEN: u32 = 10;
+/// How many documents are tokenized at once, at most; each may have millions of characters.
+const BLOCK: usize = 64;
+
+/// Shuffles the questions and takes those within the limit until there are enough.
+pub(super) fn rows(
+    workload: &Workload,
+    tokenizer: &Tokenizer,
+    path: &Path,
+    draws: &mut Draws,
+) -> Result<Rows, DatasetError> {
+    let records = row_files::read(Dataset::LongbenchV2, path)?;
+    let mut order: Vec<usize> = (0..records.len()).collect();
+    draws.python.shuffle(&mut order);
+    let asked = workload.prompts as usize;
+    let output_tokens = workload.output_len.unwrap_or(OUTPUT_LEN);
+    let limit = workload
+        .context_len
+        .filter(|limit| *limit > 0)
+        .unwrap_or(u32::MAX);
+    let mut prompts: Vec<Prompt> = Vec::new();
+    let mut order = order.into_iter();
+    while prompts.len() < asked && order.len() > 0 {
+        let block = order.by_ref().take((asked - prompts.len()).min(BLOCK));
+        let texts: Vec<String> = block
+            .map(|at| {
+                text(&records[at]).map_err(|field| DatasetError::Malformed {
+                    dataset: Dataset::LongbenchV2,
+                    path: path.to_owned(),
+                    reason: format!("row {at} has no text as its `{field}`"),
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        let slices: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let lengths = tokenizer.count_batch(&slices, true)?;
+        for (text, length) in texts.into_iter().zip(lengths.into_iter().map(tokens)) {
+            if u64::from(length) + u64::from(output_tokens) <= u64::from(limit) {
+                prompts.push(Prompt::plain(Content::Text(text.into()), length, output_tokens));
+            }
+        }
+    }
+    let mut rows = Rows::of(prompts);
+    // The Python tool prints nothing for this data set.
+    rows.said.clear();
+    Ok(rows)
+}
+
+/// The prompt of a row, or the field that it lacks.
+fn text(record: &row_files::Record) -> Result<String, &'static str> {
+    let field = |name: &'static str| record.text(name).ok_or(name);
+    Ok(format!(
+        "{}\n\nQuestion: {}\nA. {}\nB. {}\nC. {}\nD. {}\nAnswer:",
+        field("context")?,
+        field("question")?,
+        field("choice_A")?,
+        field("choice_B")?,
+        field("choice_C")?,
+        field("choice_D")?
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config::workload::Profile;
+    use crate::loadgen::dataset::{Prepared, prepare};
+
+    /// Five rows whose contexts grow by two characters each.
+    fn five() -> Vec<Value> {
+        let row = |at: usize| {
+            json!({
+                "_id": at, "context": format!("C{at}").repeat(at + 1), "question": format!("Q{at}"),
+                "choice_A": "a", "choice_B": "b", "choice_C": "c", "choice_D": "d", "answer": "A"
+            })
+        };
+        (0..5).map(row).collect()
+    }
+
+    fn prepared(text: &str, prompts: u32, context_len: Option<u32>) -> Result<Prepared, DatasetError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let workload = Workload {
+            prompts,
+            context_len,
+            ..Workload::of(Dataset::LongbenchV2)
+        };
+        prepare(
+            &workload,
+            Profile::Current,
+            1,
+            &Tokenizer::bytes(),
+            Some(file.path()),
+        )
+    }
+
+    fn lengths(prepared: &Prepared) -> Vec<(u32, u32)> {
+        prepared
+            .prompts
+            .iter()
+            .map(|prompt| (prompt.prompt_tokens, prompt.output_tokens))
+            .collect()
+    }
+
+    #[test]
+    fn rows_are_those_of_the_tool_from_lines_and_from_a_list() {
+        let lines: Vec<String> = five().iter().map(Value::to_string).collect();
+        for text in [lines.join("\n"), Value::Array(five()).to_string()] {
+            let three = prepared(&text, 3, None).unwrap();
+            assert_eq!(lengths(&three), [(48, 10), (50, 10), (52, 10)]);
+            assert!(three.said.is_empty());
+            let expected = "C2C2C2\n\nQuestion: Q2\nA. a\nB. b\nC. c\nD. d\nAnswer:";
+            assert_eq!(
+                three.prompts[0].content,
+                Content::Text(expected.to_owned().into())
+            );
+            let limited = prepared(&text, 5, Some(60)).unwrap();
+            assert_eq!(lengths(&limited), [(48, 10), (50, 10), (44, 10), (46, 10)]);
+        }
+    }
+
+    #[test]
+    fn a_row_that_lacks_something_is_named() {
+        let error = prepared("{\"context\": \"c\", \"question\": 3}", 1, None)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("row 0") && error.contains("`question`"), "{error}");
+        let error = prepared("{\"context\"", 1, None).unwrap_err().to_string();
+        assert!(error.contains("line 1"), "{error}");
+    }
+}

@@ -1,0 +1,127 @@
+//! The `mmmu` data set: exam questions about a picture.
+
+use std::path::Path;
+
+use super::images::{Raster, breakdown, uris};
+use super::template::ChatTemplate;
+use super::tokenizer::Tokenizer;
+use super::{Content, DatasetError, Draws, Prompt, Rows, row_files, tokens};
+use crate::config::images::PictureFormat;
+use crate::config::workload::{Dataset, Workload};
+
+/// Tokens asked for where the scenario does not say how many.
+const OUTPUT_LEN: u32 = 1024;
+/// The field of the picture.
+const PICTURE: &str = "image_1";
+
+/// Samples the questions of the file that have a picture; what is wrong with one is said, and it is left out.
+pub(super) fn rows(
+    workload: &Workload,
+    tokenizer: &Tokenizer,
+    path: &Path,
+    draws: &mut Draws,
+) -> Result<Rows, DatasetError> {
+    let template = ChatTemplate::open(tokenizer)?;
+    let records = row_files::read(Dataset::Mmmu, path)?;
+    let all: Vec<usize> = (0..records.len()).collect();
+    let asked = workload.prompts as usize;
+    let taken = match all.len() > asked {
+        true => draws.python.sample(&all, asked),
+        false => all,
+    };
+    let (mut texts, mut pictures, mut complaints) = (Vec::new(), Vec::new(), Vec::new());
+    for at in taken {
+        let Some(file) = records[at].file(PICTURE, path) else {
+            continue;
+        };
+        let question = records[at]
+            .text("question")
+            .ok_or("it has no `question`".to_owned());
+        match question.and_then(|question| Ok((question, Raster::decoded(&file?)?))) {
+            Ok((question, picture)) => {
+                texts.push(format!("Question: {question}\n\nAnswer: "));
+                pictures.push(picture);
+            }
+            Err(reason) => complaints.push(format!("Error processing example {at}: {reason}")),
+        }
+    }
+    let output_tokens = workload.output_len.unwrap_or(OUTPUT_LEN);
+    let (mut prompts, mut raw) = (Vec::new(), Vec::new());
+    for (text, image) in texts.into_iter().zip(uris(&pictures, PictureFormat::Png)) {
+        raw.push(tokenizer.count(&text, true)? as u64);
+        let length = tokenizer.count(&template.render_user(&text)?, true)?;
+        let content = Content::Pictures {
+            text,
+            images: vec![image],
+        };
+        prompts.push(Prompt::plain(content, tokens(length), output_tokens));
+    }
+    let mut rows = Rows::of(prompts);
+    rows.said.splice(0..0, complaints);
+    rows.said
+        .extend(breakdown(&raw, &rows.prompts).into_iter().skip(1));
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::workload::Profile;
+    use crate::loadgen::dataset::prepare;
+
+    #[test]
+    fn questions_with_a_picture_are_sampled_and_the_others_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let picture = Raster {
+            width: 1,
+            height: 2,
+            pixels: vec![1, 2, 3, 4, 5, 6],
+        };
+        let uri = picture.uri(PictureFormat::Png);
+        let rows = [
+            json!({"question": "q0", "image_1": &*uri}),
+            json!({"question": "q1", "image_1": null}),
+            json!({"question": "q2", "image_1": "absent.png"}),
+            json!({"question": "q3", "image_1": "there.png"}),
+        ];
+        use base64::Engine;
+        let file = base64::engine::general_purpose::STANDARD
+            .decode(uri.split_once(',').unwrap().1)
+            .unwrap();
+        std::fs::write(folder.path().join("there.png"), file).unwrap();
+        let path = folder.path().join("rows.jsonl");
+        std::fs::write(&path, rows.map(|row| row.to_string()).join("\n")).unwrap();
+        let prepared = |prompts: u32| {
+            let workload = Workload {
+                prompts,
+                ..Workload::of(Dataset::Mmmu)
+            };
+            prepare(&workload, Profile::Current, 1, &Tokenizer::bytes(), Some(&path)).unwrap()
+        };
+        let texts = |prompts: u32| -> Vec<String> {
+            let all = prepared(prompts).prompts;
+            let text = |prompt: Prompt| match prompt.content {
+                Content::Pictures { text, images } => {
+                    assert_eq!(images, std::slice::from_ref(&uri));
+                    assert_eq!(
+                        (prompt.prompt_tokens as usize, prompt.output_tokens),
+                        (text.len() + 31, 1024)
+                    );
+                    text
+                }
+                _ => panic!("these rows have pictures"),
+            };
+            all.into_iter().map(text).collect()
+        };
+        assert_eq!(texts(4), ["Question: q0\n\nAnswer: ", "Question: q3\n\nAnswer: "]);
+        // `random.seed(1); random.sample(range(4), 3)` of CPython 3.11 gives 1, 2, 0 (also in the vectors of speed-bench).
+        assert_eq!(texts(3), ["Question: q0\n\nAnswer: "]);
+        let said = prepared(4).said;
+        assert!(
+            said[0].starts_with("Error processing example 2: cannot read"),
+            "{said:?}"
+        );
+    }
+}

@@ -1,0 +1,374 @@
+//! Workload to prompts: the very ones that the Python tool sends for the same seed, file and tokenizer.
+//!
+//! Everything is drawn before the measurement starts. Downloads nothing, and sends nothing.
+
+mod agentic;
+mod byte_level;
+mod conversations;
+mod custom;
+mod hf_cache;
+mod image;
+pub mod images;
+mod jsonl;
+mod longbench;
+mod mmmu;
+mod mooncake;
+mod openai;
+mod prompt;
+mod prompt_cache;
+mod random;
+mod repeated;
+pub mod rng;
+mod row_files;
+mod shared_prefix;
+mod sharegpt;
+mod speed_bench;
+pub mod template;
+pub mod tokenizer;
+pub mod unique_prefix;
+pub mod words;
+
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod golden_rows;
+#[cfg(test)]
+mod shipped;
+
+use std::path::{Path, PathBuf};
+
+pub use hf_cache::Caches;
+use hf_cache::{Repository, lines};
+use prompt::hash;
+pub use prompt::{Content, Extras, Prompt, known_share};
+use prompt_cache::{Key, Shelf};
+pub use repeated::repeated_token_share;
+use template::TemplateError;
+use tokenizer::{Tokenizer, TokenizerError};
+
+use crate::base::ids::ContentHash;
+use crate::config::dataset_options::MooncakeTrace;
+use crate::config::workload::{Dataset, Objection, Profile, Workload};
+
+/// The repository and the file that `sharegpt` and `random` use when nobody names another.
+pub const SHAREGPT: (&str, &str) = (
+    "anon8231489123/ShareGPT_Vicuna_unfiltered",
+    "ShareGPT_V3_unfiltered_cleaned_split.json",
+);
+
+/// The repository and the file of a data set that are used when nobody names another; `None` where a file must be named, or none
+/// is needed.
+pub const fn usual_file(dataset: Dataset) -> Option<(&'static str, &'static str)> {
+    match dataset {
+        Dataset::Sharegpt | Dataset::Random => Some(SHAREGPT),
+        Dataset::Mmmu => Some(("MMMU/MMMU", "Math/test-00000-of-00001.parquet")),
+        Dataset::LongbenchV2 => Some(("THUDM/LongBench-v2", "data.json")),
+        Dataset::RandomIds
+        | Dataset::GeneratedSharedPrefix
+        | Dataset::Image
+        | Dataset::Custom
+        | Dataset::Openai
+        | Dataset::SpeedBench
+        | Dataset::AgenticTrace
+        | Dataset::Mooncake => None,
+    }
+}
+
+/// The prompts of a workload could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum DatasetError {
+    /// The data set's file is nowhere.
+    #[error(
+        "no data file for `{}`{}\n{}",
+        dataset.bench_serving_name(), places(looked), remedy(*dataset)
+    )]
+    Missing {
+        /// The data set.
+        dataset: Dataset,
+        /// Every place looked at.
+        looked: Vec<String>,
+    },
+    /// The data set's file is there and cannot be read.
+    #[error("cannot read the data file `{}`: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// The data set's file does not hold rows of its format.
+    #[error("`{}` does not hold rows of `{}`: {reason}", path.display(), dataset.bench_serving_name())]
+    Malformed {
+        /// The data set.
+        dataset: Dataset,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where in the file.
+        reason: String,
+    },
+    /// The data set's file does not hold conversations in the ShareGPT format.
+    #[error("`{}` does not hold conversations in the ShareGPT format: {reason}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where in the file.
+        reason: String,
+    },
+    /// The workload asks for what cannot be.
+    #[error("the workload cannot be prepared: {}", mistakes.iter().map(|mistake| mistake.says.as_str()).collect::<Vec<_>>().join("; "))]
+    Mistaken {
+        /// Everything that is wrong with it.
+        mistakes: Vec<Objection>,
+    },
+    /// numpy takes no seed of more than 32 bits.
+    #[error("the seed {seed} is too large; numpy takes 0 to {}", u32::MAX)]
+    Seed {
+        /// The seed.
+        seed: u64,
+    },
+    /// The `classic` profile wants a record per prompt.
+    #[error(
+        "the data file has {have} usable conversations and the `classic` profile needs one for each of {asked} prompts; \
+         ask for fewer, or use the `current` profile"
+    )]
+    TooFew {
+        /// Usable records.
+        have: usize,
+        /// Prompts asked for.
+        asked: usize,
+    },
+    /// No prompt came out.
+    #[error("not one conversation of the data file gives a prompt under the rules of `{}`", dataset.bench_serving_name())]
+    Empty {
+        /// The data set.
+        dataset: Dataset,
+    },
+    /// The tokenizer failed.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The chat template failed.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+}
+
+/// The generators after the data set's draws; the arrivals go on from here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draws {
+    /// Python's `random`.
+    pub python: rng::Python,
+    /// numpy's `np.random`.
+    pub numpy: rng::Numpy,
+}
+
+impl Draws {
+    /// The generators, seeded.
+    fn new(seed: u32) -> Self {
+        Self {
+            python: rng::Python::new(seed.into()),
+            numpy: rng::Numpy::new(seed),
+        }
+    }
+}
+
+/// The prompts of a workload, in the order in which they are sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepared {
+    /// The prompts; fewer than asked for where the file gives no more.
+    pub prompts: Vec<Prompt>,
+    /// A digest of all prompts with their lengths: equal digests mean that the same was sent.
+    pub hash: ContentHash,
+    /// The generators after the data set.
+    pub draws: Draws,
+    /// The sum the Python tool prints as `#Input tokens`; `random` counts drawn rows that the file did not give, too.
+    pub input_tokens: u64,
+    /// The sum the Python tool prints as `#Output tokens`.
+    pub output_tokens: u64,
+    /// What the Python tool prints about them, line by line.
+    pub said: Vec<String>,
+    /// What warms up in place of the first prompt.
+    pub warmup: Option<Prompt>,
+}
+
+/// Rows with the sums that the Python tool prints beside them.
+struct Rows {
+    prompts: Vec<Prompt>,
+    input_tokens: u64,
+    output_tokens: u64,
+    said: Vec<String>,
+    warmup: Option<Prompt>,
+}
+
+impl Rows {
+    /// Rows with their sums, which the Python tool prints for most data sets.
+    fn of(prompts: Vec<Prompt>) -> Self {
+        let sum = |read: fn(&Prompt) -> u32| prompts.iter().map(|prompt| u64::from(read(prompt))).sum();
+        let (input, output) = (
+            sum(|prompt| prompt.prompt_tokens),
+            sum(|prompt| prompt.output_tokens),
+        );
+        Self::summed(prompts, input, output)
+    }
+
+    /// Rows with sums of their own.
+    fn summed(prompts: Vec<Prompt>, input_tokens: u64, output_tokens: u64) -> Self {
+        Self {
+            prompts,
+            input_tokens,
+            output_tokens,
+            said: vec![
+                format!("#Input tokens: {input_tokens}"),
+                format!("#Output tokens: {output_tokens}"),
+            ],
+            warmup: None,
+        }
+    }
+}
+
+/// Where a trace of Mooncake is looked for and put, as by the Python tool.
+pub fn mooncake_place(trace: MooncakeTrace) -> PathBuf {
+    Path::new("/tmp").join(trace.file())
+}
+
+/// The file a data set is read from: its path relative to `base`, else the one in the caches; `None` if it needs none.
+///
+/// A path that leads nowhere is an error, never a reason to take another file.
+pub fn locate(workload: &Workload, base: &Path, caches: &Caches) -> Result<Option<PathBuf>, DatasetError> {
+    let dataset = workload.dataset;
+    if !dataset.needs_file() {
+        return Ok(None);
+    }
+    let mut looked = Vec::new();
+    let found = match workload.path.as_deref().filter(|path| !path.is_empty()) {
+        Some(path) => {
+            let given = base.join(path);
+            looked.push(given.display().to_string());
+            given.is_file().then_some(given)
+        }
+        None if dataset == Dataset::Mooncake => {
+            let kept = mooncake_place(workload.mooncake().trace);
+            looked.push(kept.display().to_string());
+            kept.is_file().then_some(kept)
+        }
+        None => usual_file(dataset)
+            .and_then(|(repository, file)| caches.find(Repository::Dataset, repository, file, &mut looked)),
+    };
+    found.map(Some).ok_or(DatasetError::Missing { dataset, looked })
+}
+
+/// As [`prepare`], but what was prepared before is taken from the disk, and what was not is kept there.
+pub fn take_or_prepare(
+    workload: &Workload,
+    profile: Profile,
+    seed: u64,
+    tokenizer: &Tokenizer,
+    file: Option<&Path>,
+    caches: &Caches,
+) -> Result<Prepared, DatasetError> {
+    let prepare = || prepare(workload, profile, seed, tokenizer, file);
+    let key = Key::of(workload, profile, seed, tokenizer, file);
+    let (Some(folder), Some(key), Ok(numpy_seed)) = (&caches.prompts, key, u32::try_from(seed)) else {
+        return prepare();
+    };
+    let shelf = Shelf::new(folder);
+    if let Some(kept) = shelf.take(&key, numpy_seed) {
+        return Ok(kept);
+    }
+    let prepared = prepare()?;
+    shelf.put(&key, &prepared);
+    Ok(prepared)
+}
+
+/// Draws the prompts of a workload under a profile's rules; `file` is what [`locate`] found.
+///
+/// Tokenizes on all cores: not to be called while a cell is measured.
+pub fn prepare(
+    workload: &Workload,
+    profile: Profile,
+    seed: u64,
+    tokenizer: &Tokenizer,
+    file: Option<&Path>,
+) -> Result<Prepared, DatasetError> {
+    let mistakes = workload.objections(profile);
+    if !mistakes.is_empty() {
+        return Err(DatasetError::Mistaken { mistakes });
+    }
+    let numpy_seed = u32::try_from(seed).map_err(|_| DatasetError::Seed { seed })?;
+    tokenizer.load()?;
+    let mut draws = Draws::new(numpy_seed);
+    let dataset = workload.dataset;
+    let path = || {
+        file.ok_or(DatasetError::Missing {
+            dataset,
+            looked: vec!["no file: none was given".to_owned()],
+        })
+    };
+    let conversations = match file.filter(|_| dataset.is_of_sharegpt()) {
+        Some(path) => Some(conversations::File::open(path)?),
+        None => None,
+    };
+    let pairs = || match &conversations {
+        Some(file) => file.pairs(profile),
+        None => path().map(|_| Vec::new()),
+    };
+    let mut rows = match dataset {
+        Dataset::Sharegpt => sharegpt::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
+        Dataset::Random => random::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
+        Dataset::RandomIds => random::id_rows(workload, profile, tokenizer, &mut draws)?,
+        Dataset::GeneratedSharedPrefix => shared_prefix::rows(workload, seed, tokenizer, &mut draws)?,
+        Dataset::Custom => {
+            let pairs = custom::read(workload, path()?)?;
+            sharegpt::rows(workload, profile, tokenizer, pairs, &mut draws)?
+        }
+        Dataset::Openai => openai::rows(workload, tokenizer, path()?)?,
+        Dataset::AgenticTrace => agentic::rows(workload, path()?)?,
+        Dataset::Mooncake => mooncake::rows(workload, tokenizer, path()?)?,
+        Dataset::Image => image::rows(workload, tokenizer, &mut draws)?,
+        Dataset::Mmmu => mmmu::rows(workload, tokenizer, path()?, &mut draws)?,
+        Dataset::LongbenchV2 => longbench::rows(workload, tokenizer, path()?, &mut draws)?,
+        Dataset::SpeedBench => speed_bench::rows(workload, tokenizer, path()?, &mut draws)?,
+    };
+    if rows.prompts.is_empty() {
+        return Err(DatasetError::Empty { dataset });
+    }
+    if workload.trace_timestamps {
+        // The first row of the file warms up, whenever it is sent.
+        rows.warmup = rows.warmup.or_else(|| rows.prompts.first().cloned());
+        rows.prompts
+            .sort_by_key(|prompt| prompt.extras.as_ref().and_then(|extras| extras.at));
+    }
+    Ok(Prepared {
+        hash: hash(&rows.prompts),
+        prompts: rows.prompts,
+        draws,
+        input_tokens: rows.input_tokens,
+        output_tokens: rows.output_tokens,
+        said: rows.said,
+        warmup: rows.warmup,
+    })
+}
+
+fn places(looked: &[String]) -> String {
+    match looked {
+        [] => String::new(),
+        looked => format!("; looked at{}", lines(looked)),
+    }
+}
+
+/// How to come by the file of a data set.
+fn remedy(dataset: Dataset) -> String {
+    let named = "name a file of its format as the scenario's `path` (in `matrix bench`, `--dataset-path`)";
+    let fetched = match dataset {
+        Dataset::Sharegpt | Dataset::Random => Some("sharegpt"),
+        Dataset::Mmmu | Dataset::LongbenchV2 | Dataset::Mooncake => Some(dataset.bench_serving_name()),
+        _ => None,
+    };
+    match fetched {
+        Some(name) => format!("fetch it with `matrix fetch --dataset {name}`, or {named}"),
+        None => named.to_owned(),
+    }
+}
+
+/// A length in tokens as records keep it.
+fn tokens(count: usize) -> u32 {
+    u32::try_from(count).expect("a text has fewer than four billion tokens")
+}

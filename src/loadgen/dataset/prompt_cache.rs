@@ -1,0 +1,484 @@
+//! Keeps prepared prompts on disk, so that a load that was prepared before begins at once.
+//!
+//! What is kept is found by everything that decides the prompts, and checked by a digest when it is read; whatever is broken or
+//! unknown is made anew. Not kept: pictures, which would fill the disk, and what differs from one preparation to the next.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::template::ChatTemplate;
+use super::tokenizer::Tokenizer;
+use super::{Content, Draws, Prepared, Prompt, prompt};
+use crate::base::ids::{ContentHash, Digest};
+use crate::base::{own, unfinished};
+use crate::config::workload::{Dataset, Profile, Workload};
+
+/// Which code made the prompts; to be raised with every change of what is drawn, counted or written.
+const MADE_BY: (u32, &str) = (1, env!("CARGO_PKG_VERSION"));
+/// What every file begins with.
+const MAGIC: &str = "matrix-prompts";
+/// How the names of files begin that are not whole yet.
+const UNFINISHED: &str = ".new-";
+/// The most bytes of one preparation, and of all together.
+const MOST: (u64, u64) = (512 << 20, 4 << 30);
+
+/// Prompts that were prepared before.
+#[derive(Debug)]
+pub(super) struct Shelf<'a> {
+    folder: &'a Path,
+    most: (u64, u64),
+}
+
+/// The name of what a workload comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Key(ContentHash);
+
+/// What is kept beside the rows.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    /// Words drawn from Python's generator and from numpy's.
+    drawn: (u64, u64),
+    input_tokens: u64,
+    output_tokens: u64,
+    said: Vec<String>,
+    /// Whether the last row is no prompt but what warms up.
+    has_warmup: bool,
+    /// The digest of the rows.
+    rows: ContentHash,
+}
+
+/// What tells one state of a file from another without reading it.
+#[derive(Serialize)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(file: &Path) -> Option<Self> {
+        let about = fs::metadata(file).ok().filter(fs::Metadata::is_file)?;
+        Some(Self {
+            device: about.dev(),
+            inode: about.ino(),
+            size: about.size(),
+            modified: (about.mtime(), about.mtime_nsec()),
+            changed: (about.ctime(), about.ctime_nsec()),
+        })
+    }
+}
+
+impl Key {
+    /// The name of a workload's prompts; `None` where they are not kept.
+    pub(super) fn of(
+        workload: &Workload,
+        profile: Profile,
+        seed: u64,
+        tokenizer: &Tokenizer,
+        file: Option<&Path>,
+    ) -> Option<Self> {
+        if matches!(workload.dataset, Dataset::Image | Dataset::Mmmu) {
+            return None;
+        }
+        let templated = workload.apply_chat_template || workload.dataset.is_templated();
+        let template = match templated.then(|| ChatTemplate::open(tokenizer).ok()) {
+            Some(Some(template)) if template.tells_time() => return None,
+            Some(template) => template.map(|template| template.digest().to_owned()),
+            None => None,
+        };
+        let identity = match file {
+            Some(file) => Some(Identity::of(file)?),
+            None => None,
+        };
+        // The file counts, not where it lies.
+        let workload = Workload {
+            path: None,
+            ..workload.clone()
+        };
+        let everything = (
+            MADE_BY,
+            workload,
+            profile,
+            seed,
+            tokenizer.fingerprint(),
+            template,
+            identity,
+        );
+        Some(Self(ContentHash::of(&everything)))
+    }
+}
+
+impl<'a> Shelf<'a> {
+    pub(super) const fn new(folder: &'a Path) -> Self {
+        Self { folder, most: MOST }
+    }
+
+    fn place(&self, key: &Key) -> PathBuf {
+        self.folder.join(format!("{}.prompts", key.0))
+    }
+
+    /// What is kept under a key; `seed` is the one that the generators began with.
+    pub(super) fn take(&self, key: &Key, seed: u32) -> Option<Prepared> {
+        if !self.folder.exists() {
+            return None;
+        }
+        if let Err(error) = own::make_cache(self.folder) {
+            tracing::warn!("kept prompts in {} are not used: {error}", self.folder.display());
+            return None;
+        }
+        let place = self.place(key);
+        let mut file = BufReader::new(File::open(&place).ok()?);
+        let prepared = unpacked(&mut file, key, seed);
+        match &prepared {
+            // What was used last is removed last.
+            Some(_) => drop(File::open(&place).map(|file| {
+                rustix::fs::futimens(
+                    &file,
+                    &rustix::fs::Timestamps {
+                        last_access: NOW,
+                        last_modification: NOW,
+                    },
+                )
+            })),
+            None => {
+                tracing::warn!(
+                    "the kept prompts in {} are broken and are made anew",
+                    place.display()
+                );
+                let _ = fs::remove_file(&place);
+            }
+        }
+        prepared
+    }
+
+    /// Keeps prompts; that they cannot be kept is no reason not to send them.
+    pub(super) fn put(&self, key: &Key, prepared: &Prepared) {
+        if !is_repeatable(&prepared.prompts) {
+            return;
+        }
+        let Some(head) = packed_head(prepared) else {
+            return;
+        };
+        let (mut size, mut digest) = (0, Digest::default());
+        for bytes in parts(&head, prepared) {
+            size += bytes.len() as u64;
+            digest.take(&bytes);
+        }
+        let first = first_line(key, &digest.hash());
+        if size + first.len() as u64 > self.most.0 {
+            return;
+        }
+        let parts = std::iter::once(first.into_bytes()).chain(parts(&head, prepared));
+        if let Err(error) = self.write(&self.place(key), parts) {
+            tracing::warn!("cannot keep prompts in {}: {error}", self.folder.display());
+        }
+        self.make_room();
+    }
+
+    fn write(&self, place: &Path, parts: impl Iterator<Item = Vec<u8>>) -> std::io::Result<()> {
+        own::make_cache(self.folder)?;
+        unfinished::sweep(self.folder, UNFINISHED);
+        let mut file = tempfile::Builder::new()
+            .prefix(UNFINISHED)
+            .tempfile_in(self.folder)?;
+        unfinished::hold(file.as_file());
+        let mut buffered = BufWriter::new(file.as_file_mut());
+        for part in parts {
+            buffered.write_all(&part)?;
+        }
+        buffered.flush()?;
+        drop(buffered);
+        file.persist(place)?;
+        Ok(())
+    }
+
+    /// Removes what was used longest ago, until the rest is small enough.
+    fn make_room(&self) {
+        let Ok(entries) = fs::read_dir(self.folder) else {
+            return;
+        };
+        let mut kept: Vec<(SystemTime, u64, PathBuf)> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let about = entry.metadata().ok()?;
+                Some((about.modified().ok()?, about.len(), entry.path()))
+            })
+            .collect();
+        kept.sort();
+        let mut size: u64 = kept.iter().map(|(_, size, _)| size).sum();
+        for (_, bytes, path) in kept {
+            if size <= self.most.1 {
+                return;
+            }
+            if fs::remove_file(path).is_ok() {
+                size -= bytes;
+            }
+        }
+    }
+}
+
+const NOW: rustix::fs::Timespec = rustix::fs::Timespec {
+    tv_sec: 0,
+    tv_nsec: rustix::fs::UTIME_NOW as _,
+};
+
+/// Whether another preparation would give the same: no routing keys, which begin with chance and date.
+fn is_repeatable(prompts: &[Prompt]) -> bool {
+    prompts.iter().all(|prompt| {
+        let is_keyed = prompt
+            .extras
+            .as_ref()
+            .is_some_and(|extras| extras.routing_key.is_some());
+        !is_keyed && !matches!(prompt.content, Content::Pictures { .. })
+    })
+}
+
+/// What a file says of the rows, on a line.
+fn packed_head(prepared: &Prepared) -> Option<Vec<u8>> {
+    let head = Head {
+        drawn: (prepared.draws.python.drawn(), prepared.draws.numpy.drawn()?),
+        input_tokens: prepared.input_tokens,
+        output_tokens: prepared.output_tokens,
+        said: prepared.said.clone(),
+        has_warmup: prepared.warmup.is_some(),
+        rows: prepared.hash.clone(),
+    };
+    let mut rest = serde_json::to_vec(&head).ok()?;
+    rest.push(b'\n');
+    Some(rest)
+}
+
+/// What follows the first line of a file: the head, then the rows, one at a time.
+fn parts(head: &[u8], prepared: &Prepared) -> impl Iterator<Item = Vec<u8>> {
+    let rows = prepared.prompts.iter().chain(&prepared.warmup);
+    std::iter::once(head.to_vec()).chain(rows.map(prompt::written))
+}
+
+/// What a file begins with: magic, key and digest of the rest.
+fn first_line(key: &Key, rest: &ContentHash) -> String {
+    format!("{MAGIC} {} {rest}\n", key.0)
+}
+
+/// Reads a file twice: for its digest, and for what it holds, which is in memory but once.
+fn unpacked(file: &mut (impl BufRead + Seek), key: &Key, seed: u32) -> Option<Prepared> {
+    let mut first = Vec::new();
+    file.by_ref().take(1024).read_until(b'\n', &mut first).ok()?;
+    let mut digest = Digest::default();
+    loop {
+        let bytes = file.fill_buf().ok()?;
+        if bytes.is_empty() {
+            break;
+        }
+        let length = bytes.len();
+        digest.take(bytes);
+        file.consume(length);
+    }
+    if first != first_line(key, &digest.hash()).as_bytes() {
+        return None;
+    }
+    file.seek(SeekFrom::Start(first.len() as u64)).ok()?;
+    let mut head = Vec::new();
+    file.read_until(b'\n', &mut head).ok()?;
+    let head: Head = serde_json::from_slice(&head).ok()?;
+    let mut draws = Draws::new(seed);
+    draws.python.skip(head.drawn.0);
+    draws.numpy.skip(head.drawn.1);
+    let mut prompts = prompt::read(file)?;
+    let warmup = match head.has_warmup {
+        true => Some(prompts.pop()?),
+        false => None,
+    };
+    Some(Prepared {
+        prompts,
+        hash: head.rows,
+        draws,
+        input_tokens: head.input_tokens,
+        output_tokens: head.output_tokens,
+        said: head.said,
+        warmup,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Caches, take_or_prepare};
+    use super::*;
+    use crate::config::dataset_options::SharedPrefix;
+
+    fn random() -> Workload {
+        Workload {
+            prompts: 4,
+            input_len: Some(6),
+            output_len: Some(4),
+            range_ratio: 0.5,
+            ..Workload::of(Dataset::RandomIds)
+        }
+    }
+
+    /// Prompts of a workload, and how many files are kept then.
+    fn prepare(workload: &Workload, seed: u64, file: Option<&Path>, folder: &Path) -> (Prepared, usize) {
+        let caches = Caches {
+            hf_home: None,
+            prompts: Some(folder.to_owned()),
+        };
+        let prepared = take_or_prepare(
+            workload,
+            Profile::Current,
+            seed,
+            &Tokenizer::bytes(),
+            file,
+            &caches,
+        )
+        .unwrap();
+        (prepared, fs::read_dir(folder).map_or(0, Iterator::count))
+    }
+
+    fn only_file(folder: &Path) -> PathBuf {
+        fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()
+    }
+
+    #[test]
+    fn what_is_kept_is_what_was_prepared_generators_included() {
+        let folder = tempfile::tempdir().unwrap();
+        let (made, count) = prepare(&random(), 1, None, folder.path());
+        assert_eq!(count, 1);
+        let (taken, count) = prepare(&random(), 1, None, folder.path());
+        assert_eq!((taken.clone(), count), (made.clone(), 1));
+        let next = |prepared: &Prepared| {
+            (
+                prepared.draws.python.clone().random(),
+                prepared.draws.numpy.clone().random(),
+            )
+        };
+        assert_eq!(next(&taken), next(&made));
+        // Source: spec/bench-serving.md 14.1, random-ids.
+        assert_eq!(next(&taken).1, 0.66974603680348);
+    }
+
+    #[test]
+    fn it_is_taken_from_the_file_and_not_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut made, _) = prepare(&random(), 1, None, folder.path());
+        made.prompts.truncate(1);
+        let key = Key::of(&random(), Profile::Current, 1, &Tokenizer::bytes(), None).unwrap();
+        Shelf::new(folder.path()).put(&key, &made);
+        assert_eq!(prepare(&random(), 1, None, folder.path()).0.prompts.len(), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_broken_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (made, _) = prepare(&random(), 1, None, folder.path());
+        let whole = fs::read(only_file(folder.path())).unwrap();
+        for at in [0, 30, whole.len() / 2, whole.len() - 1] {
+            let mut broken = whole.clone();
+            broken[at] ^= 1;
+            fs::write(only_file(folder.path()), &broken).unwrap();
+            assert_eq!(
+                prepare(&random(), 1, None, folder.path()),
+                (made.clone(), 1),
+                "byte {at}"
+            );
+            assert_eq!(fs::read(only_file(folder.path())).unwrap(), whole);
+        }
+        fs::write(only_file(folder.path()), &whole[..whole.len() / 3]).unwrap();
+        assert_eq!(prepare(&random(), 1, None, folder.path()).0, made);
+    }
+
+    #[test]
+    fn everything_that_decides_the_prompts_is_in_the_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("data.json");
+        fs::write(&file, "[1]").unwrap();
+        let (bytes, bos) = (Tokenizer::bytes(), Tokenizer::bytes_with_bos());
+        let key = |workload: &Workload, profile, seed, tokenizer: &Tokenizer, file| {
+            Key::of(workload, profile, seed, tokenizer, file)
+                .unwrap()
+                .0
+                .to_string()
+        };
+        let base = Workload::of(Dataset::Sharegpt);
+        let templated = Workload {
+            apply_chat_template: true,
+            ..base.clone()
+        };
+        let mut keys = vec![
+            key(&base, Profile::Current, 1, &bytes, Some(&file)),
+            key(&base, Profile::Classic, 1, &bytes, Some(&file)),
+            key(&base, Profile::Current, 2, &bytes, Some(&file)),
+            key(&base, Profile::Current, 1, &bos, Some(&file)),
+            key(&templated, Profile::Current, 1, &bytes, Some(&file)),
+            key(&random(), Profile::Current, 1, &bytes, None),
+        ];
+        // Source: spec/bench-serving.md 11, T30: what the Python tool's own cache leaves out of its key.
+        let grouped = |ordered, uncounted| {
+            let prefix = SharedPrefix {
+                ordered,
+                uncounted,
+                ..SharedPrefix::default()
+            };
+            let workload = Workload {
+                shared_prefix: Some(prefix),
+                ..Workload::of(Dataset::GeneratedSharedPrefix)
+            };
+            key(&workload, Profile::Current, 1, &bytes, None)
+        };
+        keys.extend([grouped(false, false), grouped(true, false), grouped(false, true)]);
+        fs::write(&file, "[12]").unwrap();
+        keys.push(key(&base, Profile::Current, 1, &bytes, Some(&file)));
+        let count = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
+        let elsewhere = Workload {
+            path: Some("data.json".to_owned()),
+            ..base.clone()
+        };
+        assert_eq!(
+            key(&elsewhere, Profile::Current, 1, &bytes, Some(&file)),
+            key(&base, Profile::Current, 1, &bytes, Some(&file))
+        );
+        assert_eq!(
+            Key::of(&Workload::of(Dataset::Image), Profile::Current, 1, &bytes, None),
+            None
+        );
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_makes_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let (made, _) = prepare(&random(), 1, None, folder.path());
+        let size = fs::metadata(only_file(folder.path())).unwrap().len();
+        let shelf = Shelf {
+            folder: folder.path(),
+            most: (size, 2 * size),
+        };
+        let tokenizer = Tokenizer::bytes();
+        let key = |seed| Key::of(&random(), Profile::Current, seed, &tokenizer, None).unwrap();
+        let old = |key: &Key, age: u64| {
+            let file = File::options().write(true).open(shelf.place(key)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000 - age))
+                .unwrap();
+        };
+        old(&key(1), 2);
+        shelf.put(&key(2), &made);
+        old(&key(2), 1);
+        assert!(shelf.take(&key(1), 1).is_some());
+        shelf.put(&key(3), &made);
+        let is_kept: Vec<bool> = [1, 2, 3].map(|seed| shelf.place(&key(seed)).exists()).into();
+        assert_eq!(is_kept, [true, false, true]);
+        let small = Shelf {
+            folder: folder.path(),
+            most: (size - 1, 2 * size),
+        };
+        small.put(&key(4), &made);
+        assert!(!small.place(&key(4)).exists());
+    }
+}

@@ -1,0 +1,226 @@
+//! The `random` and `random-ids` data sets: rows of drawn lengths, cut out of conversations or counted up from an id.
+
+use super::conversations::Pair;
+use super::rng::Numpy;
+use super::tokenizer::{CleanUp, Tokenizer};
+use super::{Content, DatasetError, Draws, Prompt, Rows, tokens};
+use crate::config::workload::{Profile, Workload};
+
+/// How many conversations are tokenized at once, at most.
+const BLOCK: usize = 1024;
+
+/// How many ids are decoded at once, at most: they and their text are in memory beside the prompts.
+const BLOCK_IDS: usize = 1 << 18;
+
+/// The drawn lengths, row by row.
+struct Lengths {
+    input: Vec<u32>,
+    output: Vec<u32>,
+}
+
+impl Lengths {
+    fn draw(workload: &Workload, profile: Profile, tokenizer: &Tokenizer, numpy: &mut Numpy) -> Self {
+        let count = workload.prompts as usize;
+        let ratio = workload.range_ratio;
+        let given = |length: Option<u32>| length.expect("a workload without mistakes has both lengths");
+        let mut input = lengths(given(workload.input_len), ratio, 1, count, numpy);
+        let shortest_output = match profile {
+            Profile::Classic => 0,
+            Profile::Current => 1,
+        };
+        let output = lengths(given(workload.output_len), ratio, shortest_output, count, numpy);
+        if profile == Profile::Current && !workload.tokenize_prompt {
+            let special = tokens(tokenizer.specials_added());
+            for length in &mut input {
+                *length = length.saturating_sub(special).max(1);
+            }
+        }
+        Self { input, output }
+    }
+
+    fn rows(&self, prompts: Vec<Prompt>) -> Rows {
+        let sum = |lengths: &[u32]| lengths.iter().copied().map(u64::from).sum();
+        Rows::summed(prompts, sum(&self.input), sum(&self.output))
+    }
+}
+
+/// `count` lengths between a share of `longest` and all of it; nothing is drawn for a length of 0.
+pub(super) fn lengths(longest: u32, ratio: f64, shortest: u32, count: usize, numpy: &mut Numpy) -> Vec<u32> {
+    if longest == 0 {
+        return vec![0; count];
+    }
+    let low = u64::from(((f64::from(longest) * ratio) as u32).max(shortest));
+    let drawn = (0..count).map(|_| numpy.randint(low, u64::from(longest) + 1));
+    drawn
+        .map(|length| u32::try_from(length).expect("a drawn length is at most the longest"))
+        .collect()
+}
+
+/// Rows cut out of shuffled conversations.
+///
+/// A prompt that encodes to nothing is passed over; the tool of the `classic` profile crashes on one instead.
+pub(super) fn rows(
+    workload: &Workload,
+    profile: Profile,
+    tokenizer: &Tokenizer,
+    mut pairs: Vec<Pair<'_>>,
+    draws: &mut Draws,
+) -> Result<Rows, DatasetError> {
+    let lengths = Lengths::draw(workload, profile, tokenizer, &mut draws.numpy);
+    if profile == Profile::Classic {
+        // Before the shuffle: the shuffle has another length for it, and the prompts differ from the current ones.
+        pairs.retain(|pair| !pair.prompt.is_empty());
+    }
+    draws.python.shuffle(&mut pairs);
+    let asked = lengths.input.len();
+    if profile == Profile::Classic && pairs.len() < asked {
+        return Err(DatasetError::TooFew {
+            have: pairs.len(),
+            asked,
+        });
+    }
+    let mut prompts: Vec<Prompt> = Vec::with_capacity(asked.min(pairs.len()));
+    let mut pairs = pairs.into_iter();
+    while prompts.len() < asked && pairs.len() > 0 {
+        let block = (asked - prompts.len()).min(BLOCK);
+        let texts: Vec<String> = pairs
+            .by_ref()
+            .take(block)
+            .map(|pair| pair.prompt.into_text())
+            .collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let encoded = tokenizer.encode_batch(&texts, true)?;
+        // A block is never larger than what is still asked for, so every usable row of it finds its length.
+        let cut: Vec<Vec<u32>> = encoded
+            .into_iter()
+            .filter(|ids| !ids.is_empty())
+            .zip(&lengths.input[prompts.len()..])
+            .map(|(ids, length)| ids.into_iter().cycle().take(*length as usize).collect())
+            .collect();
+        let from = prompts.len();
+        let contents = contents(cut, workload.tokenize_prompt, profile, tokenizer)?;
+        for (row, content) in (from..).zip(contents) {
+            prompts.push(Prompt::plain(content, lengths.input[row], lengths.output[row]));
+        }
+    }
+    Ok(lengths.rows(prompts))
+}
+
+/// Rows of consecutive ids, each from an offset of its own.
+pub(super) fn id_rows(
+    workload: &Workload,
+    profile: Profile,
+    tokenizer: &Tokenizer,
+    draws: &mut Draws,
+) -> Result<Rows, DatasetError> {
+    let lengths = Lengths::draw(workload, profile, tokenizer, &mut draws.numpy);
+    let vocabulary = tokenizer.vocab_size() as u64;
+    let offsets: Vec<u64> = lengths
+        .input
+        .iter()
+        .map(|_| draws.numpy.randint(0, vocabulary))
+        .collect();
+    let mut prompts = Vec::with_capacity(offsets.len());
+    let longest = lengths.input.iter().max().copied().unwrap_or(0).max(1);
+    let rows = (BLOCK_IDS / longest as usize).clamp(1, BLOCK);
+    for block in (0..offsets.len()).collect::<Vec<usize>>().chunks(rows) {
+        let counted: Vec<Vec<u32>> = block
+            .iter()
+            .map(|row| counted_up(offsets[*row] + *row as u64, lengths.input[*row], vocabulary))
+            .collect();
+        let contents = contents(counted, workload.tokenize_prompt, profile, tokenizer)?;
+        for (row, content) in block.iter().zip(contents) {
+            prompts.push(Prompt::plain(content, lengths.input[*row], lengths.output[*row]));
+        }
+    }
+    Ok(lengths.rows(prompts))
+}
+
+/// `length` ids from `first` on, beginning again at 0 after the last of the vocabulary.
+fn counted_up(first: u64, length: u32, vocabulary: u64) -> Vec<u32> {
+    (0..u64::from(length))
+        .map(|step| {
+            u32::try_from((first + step) % vocabulary)
+                .expect("a vocabulary has fewer than four billion entries")
+        })
+        .collect()
+}
+
+/// The ids as they are sent: themselves, or the text they stand for.
+fn contents(
+    ids: Vec<Vec<u32>>,
+    tokenize_prompt: bool,
+    profile: Profile,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Content>, DatasetError> {
+    if tokenize_prompt {
+        return Ok(ids.into_iter().map(|ids| Content::Ids(ids.into())).collect());
+    }
+    // The transformers of the two times: 4 and 5.
+    let clean_up = match profile {
+        Profile::Classic => CleanUp::AsConfigured,
+        Profile::Current => CleanUp::SparingBpe,
+    };
+    let lists: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
+    Ok(tokenizer
+        .decode_batch(&lists, clean_up)?
+        .into_iter()
+        .map(|text| Content::Text(text.into()))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sums of the inputs and outputs of `count` rows.
+    fn sums(seed: u32, count: usize, (input, output): (u32, u32), ratio: f64, shortest: u32) -> (u64, u64) {
+        let mut numpy = Numpy::new(seed);
+        let mut sum = |longest, shortest| {
+            lengths(longest, ratio, shortest, count, &mut numpy)
+                .into_iter()
+                .map(u64::from)
+                .sum()
+        };
+        (sum(input, 1), sum(output, shortest))
+    }
+
+    #[test]
+    fn drawn_lengths_have_the_published_sums() {
+        for (seed, count, lengths, ratio, input, classic, current) in [
+            (1, 100, (1024, 1024), 0.0, 50561, 52135, 52444),
+            (1, 10, (1000, 1000), 0.0, 6101, 4210, 4220),
+            (1, 1000, (1024, 1024), 0.0, 512842, 509295, 510855),
+            (1, 1000, (1024, 256), 0.0, 512842, 126919, 128903),
+            (1, 2000, (1024, 1024), 0.0, 1023697, 1009258, 1010480),
+            (1, 3000, (1024, 1024), 0.5, 2310016, 2302612, 2302612),
+            (42, 1000, (1024, 1024), 0.0, 516554, 518282, 508442),
+            (42, 3000, (1024, 1024), 0.5, 2300744, 2302924, 2302924),
+        ] {
+            assert_eq!(
+                sums(seed, count, lengths, ratio, 0),
+                (input, classic),
+                "classic {seed} {count} {lengths:?}"
+            );
+            assert_eq!(
+                sums(seed, count, lengths, ratio, 1),
+                (input, current),
+                "current {seed} {count} {lengths:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_ratio_of_one_and_a_length_of_zero_draw_nothing() {
+        let mut numpy = Numpy::new(1);
+        assert_eq!(lengths(16, 1.0, 1, 3, &mut numpy), [16, 16, 16]);
+        assert_eq!(lengths(0, 0.5, 1, 3, &mut numpy), [0, 0, 0]);
+        assert_eq!(numpy, Numpy::new(1));
+    }
+
+    #[test]
+    fn ids_count_up_and_begin_again_after_the_last() {
+        assert_eq!(counted_up(254, 4, 256), [254, 255, 0, 1]);
+        assert_eq!(counted_up(600, 2, 256), [88, 89]);
+    }
+}

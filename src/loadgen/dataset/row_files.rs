@@ -1,0 +1,123 @@
+//! Rows with named fields, out of a file of JSON lines, one JSON list, or Parquet.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use parquet::file::reader::SerializedFileReader;
+use parquet::record::Field;
+use serde_json::Value;
+
+use super::DatasetError;
+use super::jsonl::{Lines, malformed, value};
+use crate::config::workload::Dataset;
+
+/// One row.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    texts: BTreeMap<String, String>,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Record {
+    /// The text of a field.
+    pub(super) fn text(&self, field: &str) -> Option<&str> {
+        self.texts.get(field).map(String::as_str)
+    }
+
+    /// The content of a file that lies in a field: bytes of Parquet, or in JSON a data URI or the path of a file.
+    pub(super) fn file(&self, field: &str, beside: &Path) -> Option<Result<Vec<u8>, String>> {
+        if let Some(bytes) = self.files.get(field) {
+            return Some(Ok(bytes.clone()));
+        }
+        let text = self.text(field)?;
+        if let Some(uri) = text.strip_prefix("data:") {
+            let encoded = uri.split_once(";base64,").map_or("", |(_, encoded)| encoded);
+            return Some(
+                STANDARD
+                    .decode(encoded)
+                    .map_err(|error| format!("its `{field}` is no base64: {error}")),
+            );
+        }
+        let path = beside.with_file_name("").join(text);
+        Some(fs::read(&path).map_err(|error| format!("cannot read `{}`: {error}", path.display())))
+    }
+}
+
+/// Every row of a file, told by its beginning to be Parquet, a list or lines.
+pub(super) fn read(dataset: Dataset, path: &Path) -> Result<Vec<Record>, DatasetError> {
+    let unreadable = |error: std::io::Error| DatasetError::Unreadable {
+        path: path.to_owned(),
+        error,
+    };
+    let mut beginning = [0; 4];
+    let has_four =
+        std::io::Read::read_exact(&mut File::open(path).map_err(unreadable)?, &mut beginning).is_ok();
+    if has_four && &beginning == b"PAR1" {
+        return parquet(path).map_err(|error| DatasetError::Malformed {
+            dataset,
+            path: path.to_owned(),
+            reason: error.to_string(),
+        });
+    }
+    if beginning.trim_ascii_start().starts_with(b"[") {
+        let text = fs::read_to_string(path).map_err(unreadable)?;
+        let list = value(&text).map_err(|error| DatasetError::Malformed {
+            dataset,
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
+        let Value::Array(rows) = list else {
+            unreachable!("a text that begins with a bracket is a list");
+        };
+        return Ok(rows.into_iter().map(record).collect());
+    }
+    let lines = Lines::read(path)?;
+    lines
+        .iter()
+        .map(|(number, line)| {
+            let row = value(line).map_err(|error| malformed(dataset, path, number, &error.to_string()))?;
+            Ok(record(row))
+        })
+        .collect()
+}
+
+/// The fields of a JSON object that are text.
+fn record(row: Value) -> Record {
+    let mut record = Record::default();
+    if let Value::Object(fields) = row {
+        for (name, field) in fields {
+            if let Value::String(text) = field {
+                record.texts.insert(name, text);
+            }
+        }
+    }
+    record
+}
+
+/// The rows of a Parquet file; files lie in it as Hugging Face's libraries put them there, a group of `bytes` and `path`.
+fn parquet(path: &Path) -> Result<Vec<Record>, parquet::errors::ParquetError> {
+    let reader = SerializedFileReader::new(File::open(path)?)?;
+    let mut records = Vec::new();
+    for row in reader {
+        let mut record = Record::default();
+        for (name, field) in row?.into_columns() {
+            match field {
+                Field::Str(text) => drop(record.texts.insert(name, text)),
+                Field::Bytes(bytes) => drop(record.files.insert(name, bytes.data().to_vec())),
+                Field::Group(parts) => {
+                    for (part, field) in parts.into_columns() {
+                        if let ("bytes", Field::Bytes(bytes)) = (part.as_str(), field) {
+                            record.files.insert(name.clone(), bytes.data().to_vec());
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        records.push(record);
+    }
+    Ok(records)
+}

@@ -1,0 +1,166 @@
+//! The `speed-bench` data set: first turns of SPEED-Bench, in the form that the tokenizer's chat template gives them.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::jsonl::{Lines, malformed, value};
+use super::template::ChatTemplate;
+use super::tokenizer::{CleanUp, Tokenizer};
+use super::{Content, DatasetError, Draws, Prompt, Rows, tokens};
+use crate::config::workload::{Dataset, Workload};
+
+/// Tokens asked for where the scenario does not say how many.
+const OUTPUT_LEN: u32 = 512;
+
+/// Draws rows of the file; more than it has are drawn from its repetition.
+///
+/// The Python tool tokenizes all rows before it draws; the draws do not depend on that, so only drawn rows are tokenized here.
+pub(super) fn rows(
+    workload: &Workload,
+    tokenizer: &Tokenizer,
+    path: &Path,
+    draws: &mut Draws,
+) -> Result<Rows, DatasetError> {
+    let questions = read(workload, path)?;
+    let asked = workload.prompts as usize;
+    if questions.is_empty() {
+        return Err(DatasetError::Empty {
+            dataset: Dataset::SpeedBench,
+        });
+    }
+    let drawn: Vec<String> = if asked <= questions.len() {
+        draws.python.sample(&questions, asked)
+    } else {
+        let mut repeated: Vec<String> = questions.iter().cycle().take(asked).cloned().collect();
+        draws.python.shuffle(&mut repeated);
+        repeated
+    };
+    let template = ChatTemplate::open(tokenizer).ok();
+    // What a template cannot render is sent as it is, as by the Python tool; the template writes special tokens itself.
+    let ids = drawn.iter().map(|question| {
+        let rendered = template
+            .as_ref()
+            .and_then(|template| template.render_user(question).ok());
+        match rendered {
+            Some(text) => tokenizer.encode(&text, false),
+            None => tokenizer.encode(question, true),
+        }
+    });
+    let ids = ids.collect::<Result<Vec<_>, _>>()?;
+    let lists: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
+    let texts = tokenizer.decode_batch(&lists, CleanUp::SparingBpe)?;
+    let output_tokens = workload.output_len.unwrap_or(OUTPUT_LEN);
+    let prompts = texts
+        .into_iter()
+        .zip(&ids)
+        .map(|(text, ids)| Prompt::plain(Content::Text(text.into()), tokens(ids.len()), output_tokens));
+    let mut rows = Rows::of(prompts.collect());
+    // The Python tool prints nothing for this data set.
+    rows.said.clear();
+    Ok(rows)
+}
+
+/// The first turns of the rows of the wanted category, in the order of the file.
+fn read(workload: &Workload, path: &Path) -> Result<Vec<String>, DatasetError> {
+    let category = workload.speed_bench.as_ref().and_then(|wanted| wanted.category);
+    let lines = Lines::read(path)?;
+    let mut questions = Vec::new();
+    for (number, line) in lines.iter() {
+        let wrong = |reason: &str| malformed(Dataset::SpeedBench, path, number, reason);
+        let row = value(line).map_err(|error| wrong(&error.to_string()))?;
+        let is_of = |name: &str| row.get("category").and_then(Value::as_str) == Some(name);
+        if category.is_some_and(|category| !is_of(category.name())) {
+            continue;
+        }
+        let question = row
+            .get("turns")
+            .and_then(|turns| turns.get(0))
+            .and_then(Value::as_str);
+        questions.push(
+            question
+                .ok_or_else(|| wrong("it has no text as the first of its `turns`"))?
+                .to_owned(),
+        );
+    }
+    Ok(questions)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::images::{Entropy, SpeedBench};
+    use crate::config::workload::Profile;
+    use crate::loadgen::dataset::prepare;
+
+    fn file() -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let row = |at: usize| {
+            let category = if at.is_multiple_of(2) {
+                "low_entropy"
+            } else {
+                "mixed"
+            };
+            json!({"category": category, "turns": [format!("t{at}"), "more"]}).to_string()
+        };
+        std::fs::write(file.path(), (0..4).map(row).collect::<Vec<_>>().join("\n\n")).unwrap();
+        file
+    }
+
+    /// Which rows come out, after a look at everything else about them.
+    fn drawn(prompts: u32, category: Option<Entropy>) -> Vec<String> {
+        let workload = Workload {
+            prompts,
+            speed_bench: category.map(|category| SpeedBench {
+                category: Some(category),
+            }),
+            ..Workload::of(Dataset::SpeedBench)
+        };
+        let file = file();
+        let prepared = prepare(
+            &workload,
+            Profile::Current,
+            1,
+            &Tokenizer::bytes(),
+            Some(file.path()),
+        )
+        .unwrap();
+        assert!(prepared.said.is_empty());
+        let question = |prompt: &Prompt| {
+            let Content::Text(text) = &prompt.content else {
+                panic!("these rows are text");
+            };
+            assert_eq!((prompt.prompt_tokens, prompt.output_tokens), (33, 512));
+            let question = text.strip_prefix("<|user|>\n").unwrap();
+            question
+                .strip_suffix("<|end|>\n<|assistant|>\n")
+                .unwrap()
+                .to_owned()
+        };
+        prepared.prompts.iter().map(question).collect()
+    }
+
+    #[test]
+    fn rows_are_those_of_the_tool() {
+        assert_eq!(drawn(3, None), ["t1", "t2", "t0"]);
+        assert_eq!(drawn(7, None), ["t3", "t2", "t1", "t2", "t0", "t0", "t1"]);
+        assert_eq!(drawn(2, Some(Entropy::LowEntropy)), ["t0", "t2"]);
+    }
+
+    #[test]
+    fn a_line_that_is_no_row_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "{\"turns\": [\"a\"]}\n{\"turns\": []}\n").unwrap();
+        let error = prepare(
+            &Workload::of(Dataset::SpeedBench),
+            Profile::Current,
+            1,
+            &Tokenizer::bytes(),
+            Some(file.path()),
+        );
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("turns"), "{error}");
+    }
+}

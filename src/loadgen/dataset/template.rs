@@ -1,0 +1,794 @@
+//! Chat templates: messages to the text that a model reads, as transformers renders them.
+//!
+//! The template is looked for beside the tokenizer. Not done: templates of processors with more than one file, and
+//! the default special tokens that some tokenizer classes carry in their Python code.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Serde, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value as Jinja};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::hf_cache::lines;
+use super::tokenizer::Tokenizer;
+use crate::base::clock;
+use crate::base::ids::hex;
+
+/// The template that is taken unless tools are given and one is there for them.
+const DEFAULT: &str = "default";
+/// The template for messages with tools, where a model has one of its own for them.
+const TOOL_USE: &str = "tool_use";
+
+/// A chat template could not be opened, or could not be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    /// The tokenizer has no chat template.
+    #[error(
+        "the tokenizer `{name}` has no chat template; looked at{}\nfetch its files with `matrix fetch --tokenizer {name}`, or name the \
+         tokenizer of a chat model",
+        lines(looked)
+    )]
+    Missing {
+        /// The tokenizer.
+        name: String,
+        /// Every place looked at.
+        looked: Vec<String>,
+    },
+    /// A file is there and cannot be read.
+    #[error("cannot read the chat template's file `{}`: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// A file is there and is not what it should be.
+    #[error("`{}` holds no chat template that can be used: {reason}; fetch it anew", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        reason: String,
+    },
+    /// The template refused the messages, or broke.
+    #[error("the chat template of `{name}` cannot be applied: {reason}")]
+    Failed {
+        /// The tokenizer's name.
+        name: String,
+        /// What the template said, and where.
+        reason: String,
+    },
+}
+
+/// A tokenizer's chat template.
+pub struct ChatTemplate {
+    name: String,
+    environment: Environment<'static>,
+    /// `bos_token`, `eos_token` and the like, which templates write out.
+    specials: BTreeMap<String, String>,
+    digest: String,
+    tells_time: bool,
+}
+
+impl std::fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChatTemplate")
+            .field("name", &self.name)
+            .field("digest", &self.digest)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ChatTemplate {
+    /// Opens the chat template that lies beside a tokenizer; the byte tokenizers bring theirs.
+    ///
+    /// # Errors
+    /// There is none, or it is no template.
+    pub fn open(tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
+        let Some(path) = tokenizer.path() else {
+            return Ok(Self::of_bytes(tokenizer));
+        };
+        let config = path.with_file_name("tokenizer_config.json");
+        let settings = object(&config)?.unwrap_or_default();
+        let map = object(&path.with_file_name("special_tokens_map.json"))?.unwrap_or_default();
+        let specials = specials(&settings, &map);
+        let alone = path.with_file_name("chat_template.jinja");
+        if alone.is_file() {
+            let sources = [(DEFAULT.to_owned(), text(&alone)?)];
+            return Self::of(tokenizer, &alone, sources.into(), specials);
+        }
+        let processor = path.with_file_name("chat_template.json");
+        for (file, object) in [(&config, Some(settings)), (&processor, object(&processor)?)] {
+            let template = object.and_then(|mut object| object.remove("chat_template"));
+            if let Some(template) = template.filter(|template| !template.is_null()) {
+                let sources = named(template).map_err(|reason| TemplateError::Invalid {
+                    path: file.clone(),
+                    reason,
+                })?;
+                return Self::of(tokenizer, file, sources, specials);
+            }
+        }
+        Err(TemplateError::Missing {
+            name: tokenizer.name().to_owned(),
+            looked: [&alone, &config, &processor]
+                .map(|path| path.display().to_string())
+                .into(),
+        })
+    }
+
+    /// The template of the byte tokenizers, for tests and the simulated engine.
+    fn of_bytes(tokenizer: &Tokenizer) -> Self {
+        const BYTES: &str = "{{ bos_token }}{% for message in messages %}<|{{ message.role }}|>\n{{ message.content }}<|end|>\n\
+                             {% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
+        let bos = (tokenizer.specials_added() > 0).then(|| ("bos_token".to_owned(), "<s>".to_owned()));
+        let sources = [(DEFAULT.to_owned(), BYTES.to_owned())].into();
+        Self::of(tokenizer, Path::new("bytes"), sources, bos.into_iter().collect())
+            .expect("our own template is one")
+    }
+
+    fn of(
+        tokenizer: &Tokenizer,
+        path: &Path,
+        sources: BTreeMap<String, String>,
+        specials: BTreeMap<String, String>,
+    ) -> Result<Self, TemplateError> {
+        let mut environment = environment();
+        let mut digest = Sha256::new();
+        let tells_time = sources.values().any(|source| source.contains("strftime_now"));
+        for (key, value) in sources.iter().chain(&specials) {
+            for part in [key, value] {
+                digest.update((part.len() as u64).to_le_bytes());
+                digest.update(part);
+            }
+        }
+        for (name, source) in sources {
+            environment
+                .add_template_owned(name, without_generation(&source))
+                .map_err(|error| TemplateError::Invalid {
+                    path: path.to_owned(),
+                    reason: error.to_string(),
+                })?;
+        }
+        if environment.get_template(DEFAULT).is_err() {
+            return Err(TemplateError::Invalid {
+                path: path.to_owned(),
+                reason: "none of its templates is called `default`".to_owned(),
+            });
+        }
+        Ok(Self {
+            name: tokenizer.name().to_owned(),
+            environment,
+            specials,
+            digest: hex(&digest.finalize()),
+            tells_time,
+        })
+    }
+
+    /// The text of some messages; `add_generation_prompt` begins the assistant's answer behind them.
+    ///
+    /// # Errors
+    /// What the template says against the messages, or where it broke.
+    pub fn render(
+        &self,
+        messages: &[Value],
+        tools: Option<&Value>,
+        add_generation_prompt: bool,
+    ) -> Result<String, TemplateError> {
+        let failed = |error: &Error| TemplateError::Failed {
+            name: self.name.clone(),
+            reason: error.to_string(),
+        };
+        let with_tools = tools.and_then(|_| self.environment.get_template(TOOL_USE).ok());
+        let template = with_tools.map_or_else(|| self.environment.get_template(DEFAULT), Ok);
+        let given = [
+            ("messages".to_owned(), Jinja::from(Serde(messages))),
+            ("tools".to_owned(), Jinja::from(Serde(tools))),
+            ("documents".to_owned(), Jinja::from(())),
+            ("add_generation_prompt".to_owned(), add_generation_prompt.into()),
+        ];
+        let specials = self.specials.iter().map(|(key, text)| (key.clone(), text.into()));
+        let context: BTreeMap<String, Jinja> = specials.chain(given).collect();
+        template
+            .and_then(|template| template.render(context))
+            .map_err(|error| failed(&error))
+    }
+
+    /// The text of one message of the user, with the beginning of the answer to it.
+    ///
+    /// # Errors
+    /// As [`Self::render`].
+    pub fn render_user(&self, content: &str) -> Result<String, TemplateError> {
+        self.render(
+            &[serde_json::json!({"role": "user", "content": content})],
+            None,
+            true,
+        )
+    }
+
+    /// What a text begins with by this tokenizer's settings, if anything.
+    pub fn bos_token(&self) -> Option<&str> {
+        self.specials
+            .get("bos_token")
+            .map(String::as_str)
+            .filter(|bos| !bos.is_empty())
+    }
+
+    /// A digest of the template and of the special tokens it may write, in hex digits.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Whether the text depends on today's date, too.
+    pub const fn tells_time(&self) -> bool {
+        self.tells_time
+    }
+}
+
+/// Jinja as transformers sets it up.
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build();
+    environment.set_syntax(syntax.expect("jinja's own delimiters are sound"));
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_formatter(write_as_python);
+    environment.add_filter("tojson", tojson);
+    environment.add_function("raise_exception", |message: String| -> Result<Jinja, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, message))
+    });
+    environment.add_function("strftime_now", |format: String| {
+        clock::local_in(&format).map_err(|reason| Error::new(ErrorKind::InvalidOperation, reason))
+    });
+    environment
+}
+
+/// Writes a value as Python's `str` does: `True`, `None`, `['a']`.
+fn write_as_python(out: &mut Output, _: &mut State, value: &Jinja) -> Result<(), Error> {
+    let written = match value.kind() {
+        ValueKind::Undefined => Ok(()),
+        ValueKind::String => out.write_str(value.as_str().unwrap_or_default()),
+        ValueKind::None | ValueKind::Bool | ValueKind::Number | ValueKind::Seq | ValueKind::Map => {
+            let mut text = String::new();
+            Style::PYTHON.write(&serde_json::to_value(value).map_err(unfit)?, 0, &mut text);
+            out.write_str(&text)
+        }
+        _ => write!(out, "{value}"),
+    };
+    written.map_err(Error::from)
+}
+
+fn unfit(error: serde_json::Error) -> Error {
+    Error::new(ErrorKind::BadSerialization, error.to_string())
+}
+
+/// transformers' `tojson`: Python's `json.dumps`, and nothing escaped for HTML.
+fn tojson(value: &Jinja, options: Kwargs) -> Result<String, Error> {
+    let value = serde_json::to_value(value).map_err(unfit)?;
+    let indent: Option<usize> = options.get("indent")?;
+    let separators: Option<Vec<String>> = options.get("separators")?;
+    let ascii: Option<bool> = options.get("ensure_ascii")?;
+    let sorted: Option<bool> = options.get("sort_keys")?;
+    options.assert_all_used()?;
+    let (between, after_key) = match separators.as_deref() {
+        None if indent.is_some() => (",", ": "),
+        None => (", ", ": "),
+        Some([between, after_key]) => (between.as_str(), after_key.as_str()),
+        Some(_) => {
+            return Err(Error::new(
+                ErrorKind::InvalidOperation,
+                "`separators` are two strings",
+            ));
+        }
+    };
+    let style = Style {
+        constants: ["null", "true", "false"],
+        between,
+        after_key,
+        indent,
+        quote: if ascii.unwrap_or(false) {
+            quote_ascii
+        } else {
+            quote_json
+        },
+        is_sorted: sorted.unwrap_or(false),
+    };
+    let mut text = String::new();
+    style.write(&value, 0, &mut text);
+    Ok(text)
+}
+
+/// How nested values are written.
+struct Style<'a> {
+    /// What stands for nothing, yes and no.
+    constants: [&'static str; 3],
+    between: &'a str,
+    after_key: &'a str,
+    /// Spaces a level; without it all goes on one line.
+    indent: Option<usize>,
+    quote: fn(&str, &mut String),
+    is_sorted: bool,
+}
+
+impl Style<'static> {
+    /// Python's `repr`.
+    const PYTHON: Self = Self {
+        constants: ["None", "True", "False"],
+        between: ", ",
+        after_key: ": ",
+        indent: None,
+        quote: quote_python,
+        is_sorted: false,
+    };
+}
+
+impl Style<'_> {
+    fn write(&self, value: &Value, depth: usize, out: &mut String) {
+        match value {
+            Value::Null => out.push_str(self.constants[0]),
+            Value::Bool(is) => out.push_str(self.constants[if *is { 1 } else { 2 }]),
+            Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+                Some(float) => out.push_str(&python_float(float)),
+                None => drop(write!(out, "{number}")),
+            },
+            Value::String(text) => (self.quote)(text, out),
+            Value::Array(items) => self.list(('[', ']'), items.iter(), depth, out, |item, out| {
+                self.write(item, depth + 1, out);
+            }),
+            Value::Object(fields) => {
+                let mut fields: Vec<_> = fields.iter().collect();
+                if self.is_sorted {
+                    fields.sort_by_key(|(key, _)| *key);
+                }
+                self.list(('{', '}'), fields.into_iter(), depth, out, |(key, item), out| {
+                    (self.quote)(key, out);
+                    out.push_str(self.after_key);
+                    self.write(item, depth + 1, out);
+                });
+            }
+        }
+    }
+
+    fn list<T>(
+        &self,
+        (open, close): (char, char),
+        items: impl ExactSizeIterator<Item = T>,
+        depth: usize,
+        out: &mut String,
+        write: impl Fn(T, &mut String),
+    ) {
+        let is_empty = items.len() == 0;
+        let line = |depth: usize, out: &mut String| {
+            if let Some(indent) = self.indent.filter(|_| !is_empty) {
+                out.push('\n');
+                out.extend(std::iter::repeat_n(' ', indent * depth));
+            }
+        };
+        out.push(open);
+        for (at, item) in items.enumerate() {
+            if at > 0 {
+                out.push_str(self.between);
+            }
+            line(depth + 1, out);
+            write(item, out);
+        }
+        line(depth, out);
+        out.push(close);
+    }
+}
+
+/// A float as Python writes it: `1e+16` and `1e-05` where Rust has `1e16` and `1e-5`.
+fn python_float(float: f64) -> String {
+    let text = format!("{float:?}");
+    let Some((mantissa, exponent)) = text.split_once('e') else {
+        return text;
+    };
+    let (sign, digits) = exponent
+        .strip_prefix('-')
+        .map_or(('+', exponent), |digits| ('-', digits));
+    format!("{mantissa}e{sign}{digits:0>2}")
+}
+
+fn quote_json(text: &str, out: &mut String) {
+    out.push('"');
+    for char in text.chars() {
+        match char {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            control if u32::from(control) < 0x20 => drop(write!(out, "\\u{:04x}", u32::from(control))),
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+}
+
+fn quote_ascii(text: &str, out: &mut String) {
+    let mut quoted = String::new();
+    quote_json(text, &mut quoted);
+    for char in quoted.chars() {
+        // Python takes DEL for ASCII.
+        if char.is_ascii() {
+            out.push(char);
+        } else {
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        }
+    }
+}
+
+fn quote_python(text: &str, out: &mut String) {
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
+    out.push(quote);
+    for char in text.chars() {
+        match char {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            control if control.is_ascii_control() => drop(write!(out, "\\x{:02x}", u32::from(control))),
+            other if other == quote => {
+                out.push('\\');
+                out.push(other);
+            }
+            other => out.push(other),
+        }
+    }
+    out.push(quote);
+}
+
+/// Takes out the marks of what an assistant generated, which transformers knows, Jinja does not, and no text depends on.
+fn without_generation(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find("{%") {
+        let (before, block) = rest.split_at(at);
+        out.push_str(before);
+        let Some(end) = block.find("%}") else {
+            rest = block;
+            break;
+        };
+        let (inside, after) = (&block[2..end], &block[end + 2..]);
+        let word = inside.trim_matches(|char: char| char.is_whitespace() || char == '-' || char == '+');
+        let stands_in = match word {
+            "generation" => Some("if true"),
+            "endgeneration" => Some("endif"),
+            _ => None,
+        };
+        out.push_str("{%");
+        match stands_in {
+            Some(other) => out.push_str(&inside.replacen(word, other, 1)),
+            None => out.push_str(inside),
+        }
+        out.push_str("%}");
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The templates of a `chat_template` field: one, or several with their names.
+fn named(template: Value) -> Result<BTreeMap<String, String>, String> {
+    let wrong = || "`chat_template` is neither a text nor a list of `{name, template}`".to_owned();
+    match template {
+        Value::String(source) => Ok([(DEFAULT.to_owned(), source)].into()),
+        Value::Array(items) => items
+            .iter()
+            .map(|item| {
+                let field = |key: &str| item.get(key).and_then(Value::as_str).map(str::to_owned);
+                field("name").zip(field("template")).ok_or_else(wrong)
+            })
+            .collect(),
+        _ => Err(wrong()),
+    }
+}
+
+/// The special tokens that a template may write, by their names in templates.
+fn specials(
+    settings: &serde_json::Map<String, Value>,
+    map: &serde_json::Map<String, Value>,
+) -> BTreeMap<String, String> {
+    let names = [
+        "bos_token",
+        "eos_token",
+        "unk_token",
+        "sep_token",
+        "pad_token",
+        "cls_token",
+        "mask_token",
+    ];
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .or_else(|| value.get("content")?.as_str())
+            .map(str::to_owned)
+    };
+    names
+        .iter()
+        .filter_map(|name| {
+            // A `null` in the settings is an answer: this tokenizer has no such token.
+            let value = settings.get(*name).or_else(|| map.get(*name))?;
+            Some(((*name).to_owned(), text(value)?))
+        })
+        .collect()
+}
+
+fn text(path: &Path) -> Result<String, TemplateError> {
+    fs::read_to_string(path).map_err(|error| TemplateError::Unreadable {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+/// The fields of a JSON file; `None` without the file.
+fn object(path: &Path) -> Result<Option<serde_json::Map<String, Value>>, TemplateError> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    serde_json::from_str(&text(path)?)
+        .map(Some)
+        .map_err(|error| TemplateError::Invalid {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::loadgen::dataset::Caches;
+
+    /// A template in the manner of Qwen's: tools as JSON, namespaces, Python's methods.
+    const QWEN: &str = r#"{%- if tools %}
+    {{- '<|im_start|>system\n' }}
+    {%- for tool in tools %}
+        {{- "\n" }}
+        {{- tool | tojson }}
+    {%- endfor %}
+    {{- "<|im_end|>\n" }}
+{%- endif %}
+{%- set ns = namespace(last=-1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.last < 0 and message.role == "user" and not(message.content.startswith('<tool>')) %}
+        {%- set ns.last = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.content is string %}
+        {%- set content = message.content %}
+    {%- else %}
+        {%- set content = '' %}
+    {%- endif %}
+    {%- if message.role == "assistant" and '</think>' in content %}
+        {%- set thought = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
+        {%- set content = (thought if loop.index0 > ns.last else '') + content.split('</think>')[-1].lstrip('\n') %}
+    {%- endif %}
+    {{- '<|im_start|>' + message.role + '\n' + content + '<|im_end|>' + '\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\n\n</think>\n\n' }}
+    {%- endif %}
+{%- endif %}"#;
+
+    /// A template in the manner of Llama's: indented blocks, BOS, dates, refusals.
+    const LLAMA: &str = r#"{{- bos_token }}
+{%- if not date_string is defined %}
+    {%- set date_string = strftime_now("%Y") %}
+{%- endif %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content']|trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = "" %}
+{%- endif %}
+{{- "Year: " ~ (date_string | length) ~ "\n" }}
+{{- system_message }}
+{% for message in messages %}
+    {% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
+        {{ raise_exception('roles must alternate') }}
+    {% endif %}
+    {% generation %}
+[{{ message.role.title() }}] {{ message.content | trim }}{{ eos_token }}
+    {%- endgeneration %}
+{% endfor %}
+"#;
+
+    fn folder(files: &[(&str, Value)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let model = json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": null, "post_processor": null, "decoder": null,
+            "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}
+        });
+        fs::write(folder.path().join("tokenizer.json"), model.to_string()).unwrap();
+        for (name, content) in files {
+            let text = content
+                .as_str()
+                .map_or_else(|| content.to_string(), str::to_owned);
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    fn open(files: &[(&str, Value)]) -> Result<ChatTemplate, TemplateError> {
+        let folder = folder(files);
+        let tokenizer = Tokenizer::open("tokenizer.json", folder.path(), &Caches::default()).unwrap();
+        ChatTemplate::open(&tokenizer)
+    }
+
+    fn of(source: &str) -> ChatTemplate {
+        open(&[("chat_template.jinja", json!(source))]).unwrap()
+    }
+
+    fn user(text: &str) -> Value {
+        json!({"role": "user", "content": text})
+    }
+
+    #[test]
+    fn a_template_in_the_manner_of_qwen_is_rendered() {
+        let template = of(QWEN);
+        assert_eq!(
+            template.render(&[user("hi")], None, true).unwrap(),
+            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+        );
+        let answer = json!({"role": "assistant", "content": "<think>\nhm\n</think>\n\nyes"});
+        assert_eq!(
+            template
+                .render(&[user("a"), answer.clone(), user("b")], None, false)
+                .unwrap(),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nyes<|im_end|>\n<|im_start|>user\nb<|im_end|>\n"
+        );
+        assert!(
+            template
+                .render(&[user("a"), answer], None, false)
+                .unwrap()
+                .contains("hmyes")
+        );
+        let tools = json!([{"type": "function", "function": {"name": "f", "says": "<é> & 'so'", "n": [1, 1.5, true, null]}}]);
+        assert_eq!(
+            template.render(&[user("hi")], Some(&tools), false).unwrap(),
+            "<|im_start|>system\n\n{\"type\": \"function\", \"function\": {\"name\": \"f\", \"says\": \"<é> & 'so'\", \
+             \"n\": [1, 1.5, true, null]}}<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n"
+        );
+    }
+
+    #[test]
+    fn a_template_in_the_manner_of_llama_is_rendered_and_may_refuse() {
+        let template = open(&[(
+            "tokenizer_config.json",
+            json!({"chat_template": LLAMA, "bos_token": {"content": "<s>"}, "eos_token": "</s>"}),
+        )])
+        .unwrap();
+        let system = json!({"role": "system", "content": " Be brief. "});
+        assert_eq!(
+            template.render(&[system, user(" hi ")], None, false).unwrap(),
+            "<s>Year: 4\nBe brief.\n[User] hi</s>"
+        );
+        assert_eq!((template.bos_token(), template.tells_time()), (Some("<s>"), true));
+        let error = template
+            .render(&[user("a"), user("b")], None, false)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("roles must alternate"), "{error}");
+    }
+
+    #[test]
+    fn tojson_takes_the_options_of_python() {
+        let rendered = |source: &str| of(source).render(&[user("é\"\n<")], None, false).unwrap();
+        assert_eq!(
+            rendered("{{ messages | tojson }}"),
+            r#"[{"role": "user", "content": "é\"\n<"}]"#
+        );
+        assert_eq!(
+            rendered("{{ messages[0] | tojson(ensure_ascii=true, sort_keys=true, separators=(',', ':')) }}"),
+            r#"{"content":"\u00e9\"\n<","role":"user"}"#
+        );
+        assert_eq!(
+            rendered("{{ [[], [1, {'a': 2}]] | tojson(indent=2) }}"),
+            "[\n  [],\n  [\n    1,\n    {\n      \"a\": 2\n    }\n  ]\n]"
+        );
+    }
+
+    #[test]
+    fn values_are_written_as_python_writes_them() {
+        let rendered = of(
+            "{{ true }} {{ none }} {{ 1.0 }} {{ 1e16 }} {{ 0.00001 }} {{ ['a\\'', 'b', {'c': false}] }}{{ nothing }}",
+        );
+        assert_eq!(
+            rendered.render(&[], None, false).unwrap(),
+            "True None 1.0 1e+16 1e-05 [\"a'\", 'b', {'c': False}]"
+        );
+    }
+
+    #[test]
+    fn a_file_of_its_own_comes_first_and_one_of_several_is_chosen_by_the_tools() {
+        let several = json!({"chat_template": [
+            {"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}
+        ]});
+        let template = open(&[("tokenizer_config.json", several.clone())]).unwrap();
+        assert_eq!(template.render(&[], None, true).unwrap(), "plain");
+        assert_eq!(template.render(&[], Some(&json!([])), true).unwrap(), "tools");
+        let alone = open(&[
+            ("tokenizer_config.json", several),
+            ("chat_template.jinja", json!("alone")),
+        ])
+        .unwrap();
+        assert_eq!(alone.render(&[], None, true).unwrap(), "alone");
+        let processor = open(&[
+            ("tokenizer_config.json", json!({"bos_token": null})),
+            (
+                "special_tokens_map.json",
+                json!({"bos_token": "<s>", "eos_token": "</s>"}),
+            ),
+            (
+                "chat_template.json",
+                json!({"chat_template": "{{ bos_token }}{{ eos_token }}"}),
+            ),
+        ])
+        .unwrap();
+        assert_eq!(processor.render(&[], None, true).unwrap(), "</s>");
+        assert_eq!(processor.bos_token(), None);
+    }
+
+    #[test]
+    fn what_is_no_template_is_named_with_its_file() {
+        let missing = open(&[]).unwrap_err().to_string();
+        assert!(
+            missing.contains("has no chat template") && missing.contains("matrix fetch"),
+            "{missing}"
+        );
+        let broken = open(&[("chat_template.jinja", json!("{% if %}"))])
+            .unwrap_err()
+            .to_string();
+        assert!(broken.contains("chat_template.jinja"), "{broken}");
+        let unnamed = json!({"chat_template": [{"name": "rag", "template": "x"}]});
+        let unnamed = open(&[("tokenizer_config.json", unnamed)])
+            .unwrap_err()
+            .to_string();
+        assert!(unnamed.contains("`default`"), "{unnamed}");
+        let number = open(&[("tokenizer_config.json", json!({"chat_template": 3}))])
+            .unwrap_err()
+            .to_string();
+        assert!(number.contains("neither a text nor a list"), "{number}");
+    }
+
+    #[test]
+    fn the_byte_tokenizers_bring_the_template_of_the_golden_vectors() {
+        let bos = ChatTemplate::open(&Tokenizer::bytes_with_bos()).unwrap();
+        assert_eq!(
+            bos.render_user("hi").unwrap(),
+            "<s><|user|>\nhi<|end|>\n<|assistant|>\n"
+        );
+        assert_eq!(bos.bos_token(), Some("<s>"));
+        let plain = ChatTemplate::open(&Tokenizer::bytes()).unwrap();
+        assert_eq!(plain.render_user("hi").unwrap().len(), 33);
+        assert_eq!(
+            plain
+                .render(&[json!({"role": "system", "content": "s"})], None, false)
+                .unwrap(),
+            "<|system|>\ns<|end|>\n"
+        );
+        assert_ne!(plain.digest(), bos.digest());
+    }
+}

@@ -1,0 +1,751 @@
+//! Text to token ids and back, by the code that Python's tokenizers run. Never goes to the network.
+//!
+//! What a `tokenizer.json` says is what is done: settings that transformers takes from elsewhere (`add_bos_token` of
+//! the Llama classes) are not applied, and tokenizers without a `tokenizer.json` are not read.
+
+use std::error::Error as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tokenizers::{ModelWrapper, PostProcessor};
+
+use super::byte_level;
+use super::hf_cache::{Caches, Repository, lines};
+use crate::base::ids::hex;
+use crate::base::threads::NoThread;
+
+/// A tokenizer could not be opened, or could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenizerError {
+    /// There is no `tokenizer.json` under this name.
+    #[error(
+        "no tokenizer for `{name}`; looked at{}\n{}name a `tokenizer.json` or a folder that holds one (in `matrix bench`, `--tokenizer`)",
+        lines(looked),
+        match is_model_id(name) {
+            true => format!("fetch it with `matrix fetch --tokenizer {name}`, or "),
+            false => String::new(),
+        }
+    )]
+    Missing {
+        /// The name or path it was asked for by.
+        name: String,
+        /// Every place looked at.
+        looked: Vec<String>,
+    },
+    /// A file is there and cannot be read.
+    #[error("cannot read the tokenizer's file `{}`: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A file is there and is not what it should be.
+    #[error("`{}` is no tokenizer that can be used: {reason}; fetch it anew", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The threads on which texts are encoded cannot be started.
+    #[error("the threads of the tokenizer cannot be started: {0}")]
+    Threads(Arc<NoThread>),
+    /// The tokenizer refused a text or some ids.
+    #[error("the tokenizer `{name}` failed: {reason}")]
+    Failed {
+        /// The tokenizer's name.
+        name: String,
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// What to do about `clean_up_tokenization_spaces`, which Hugging Face's decoding applied differently over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CleanUp {
+    /// Wherever `tokenizer_config.json` asks for it, as transformers 4 does.
+    AsConfigured,
+    /// Where it asks for it, but never for BPE, as transformers 5 does.
+    SparingBpe,
+}
+
+/// A tokenizer, shared: a clone is a handle to the same one.
+#[derive(Clone)]
+pub struct Tokenizer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    path: Option<PathBuf>,
+    digest: String,
+    clean_up: bool,
+    /// Read when it is first needed: a large one takes longer than everything else before a load of kept prompts.
+    model: OnceLock<Result<Model, String>>,
+}
+
+enum Model {
+    /// A `tokenizer.json`.
+    Hub(Box<tokenizers::Tokenizer>),
+    /// A token per byte of UTF-8, with or without a first token `<s>`: for tests and the simulated engine.
+    Bytes { bos: bool },
+}
+
+/// The id of `<s>` in the byte tokenizer that has one.
+const BYTES_BOS: u32 = 256;
+
+/// The part of `tokenizer_config.json` that matters here; the file belongs to others, so unknown fields are fine.
+#[derive(Default, Deserialize)]
+struct Settings {
+    #[serde(default)]
+    clean_up_tokenization_spaces: Option<bool>,
+}
+
+/// Starts the threads on which texts are encoded, once and before anything is. The tokenizer would start them itself, also for a single
+/// text, and panic where it cannot.
+fn start_threads() -> Result<(), TokenizerError> {
+    static STARTED: OnceLock<Option<Arc<NoThread>>> = OnceLock::new();
+    let start = || {
+        let error = rayon::ThreadPoolBuilder::new().build_global().err()?;
+        // Without a cause somebody else started them.
+        error.source()?;
+        Some(Arc::new(NoThread::from(io::Error::other(error))))
+    };
+    match STARTED.get_or_init(start) {
+        None => Ok(()),
+        Some(error) => Err(TokenizerError::Threads(Arc::clone(error))),
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("name", &self.inner.name)
+            .field("path", &self.inner.path)
+            .finish()
+    }
+}
+
+impl Tokenizer {
+    /// Opens a `tokenizer.json`, a folder with one (both relative to `base`), or a model's out of the caches.
+    pub fn open(name: &str, base: &Path, caches: &Caches) -> Result<Self, TokenizerError> {
+        let found = Self::find(name, base, caches)?;
+        found.load()?;
+        Ok(found)
+    }
+
+    /// As [`Self::open`], but its content is read only when it is needed, or by [`Self::load`].
+    pub fn find(name: &str, base: &Path, caches: &Caches) -> Result<Self, TokenizerError> {
+        let path = locate(name, base, caches)?;
+        let digest = hex(&Sha256::digest(read_file(&path)?));
+        let beside = path.with_file_name("tokenizer_config.json");
+        let settings = if beside.is_file() {
+            serde_json::from_slice(&read_file(&beside)?).map_err(|error| TokenizerError::Invalid {
+                path: beside,
+                reason: error.to_string(),
+            })?
+        } else {
+            Settings::default()
+        };
+        Ok(Self::of(Inner {
+            name: name.to_owned(),
+            path: Some(path),
+            digest,
+            clean_up: settings.clean_up_tokenization_spaces.unwrap_or(false),
+            model: OnceLock::new(),
+        }))
+    }
+
+    /// Reads its content, unless that was done.
+    pub fn load(&self) -> Result<(), TokenizerError> {
+        self.model().map(drop)
+    }
+
+    fn model(&self) -> Result<&Model, TokenizerError> {
+        let path = || self.inner.path.clone().unwrap_or_default();
+        let read = || read_model(&path(), &self.inner.digest);
+        let model = self.inner.model.get_or_init(read).as_ref();
+        let model = model.map_err(|reason| TokenizerError::Invalid {
+            path: path(),
+            reason: reason.clone(),
+        })?;
+        if let Model::Hub(_) = model {
+            start_threads()?;
+        }
+        Ok(model)
+    }
+
+    /// The model of a tokenizer that was loaded.
+    fn loaded(&self) -> Option<&Model> {
+        self.model().ok()
+    }
+
+    /// The byte tokenizer of tests and the simulated engine: every byte of UTF-8 is a token.
+    pub fn bytes() -> Self {
+        Self::of_bytes("bytes", false)
+    }
+
+    /// The byte tokenizer that begins every text with `<s>`, as tokenizers with a BOS token do.
+    pub fn bytes_with_bos() -> Self {
+        Self::of_bytes("bytes-with-bos", true)
+    }
+
+    fn of_bytes(name: &str, bos: bool) -> Self {
+        Self::of(Inner {
+            name: name.to_owned(),
+            path: None,
+            digest: hex(&Sha256::digest(name)),
+            clean_up: false,
+            model: OnceLock::from(Ok(Model::Bytes { bos })),
+        })
+    }
+
+    fn of(inner: Inner) -> Self {
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The name or path it was asked for by.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The `tokenizer.json` it was read from; the byte tokenizers have none.
+    pub fn path(&self) -> Option<&Path> {
+        self.inner.path.as_deref()
+    }
+
+    /// The SHA-256 of its `tokenizer.json` in hex digits, by which a report names it.
+    pub fn digest(&self) -> &str {
+        &self.inner.digest
+    }
+
+    /// The ids of a text; `special` adds what the tokenizer puts around every text, such as a BOS token.
+    pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, TokenizerError> {
+        match self.model()? {
+            Model::Hub(model) => {
+                let encoding = model
+                    .encode_fast(text, special)
+                    .map_err(|error| self.failed(&error))?;
+                Ok(encoding.get_ids().to_vec())
+            }
+            Model::Bytes { bos } => Ok((*bos && special)
+                .then_some(BYTES_BOS)
+                .into_iter()
+                .chain(text.bytes().map(u32::from))
+                .collect()),
+        }
+    }
+
+    /// Appends the ids of a text.
+    pub(super) fn append(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+        if !text.is_empty() {
+            ids.extend(self.encode(text, false)?);
+        }
+        Ok(())
+    }
+
+    /// The library's tokenizer, where it is one and can be read.
+    pub(super) fn library(&self) -> Option<&tokenizers::Tokenizer> {
+        match self.model() {
+            Ok(Model::Hub(model)) => Some(model),
+            Ok(Model::Bytes { .. }) | Err(_) => None,
+        }
+    }
+
+    /// The ids of several texts, on all cores: not to be called while a cell is measured.
+    pub fn encode_batch(&self, texts: &[&str], special: bool) -> Result<Vec<Vec<u32>>, TokenizerError> {
+        match self.model()? {
+            Model::Hub(model) => {
+                let encodings = model
+                    .encode_batch_fast(texts.to_vec(), special)
+                    .map_err(|error| self.failed(&error))?;
+                Ok(encodings
+                    .iter()
+                    .map(|encoding| encoding.get_ids().to_vec())
+                    .collect())
+            }
+            Model::Bytes { .. } => texts.iter().map(|text| self.encode(text, special)).collect(),
+        }
+    }
+
+    /// How many tokens a text has.
+    pub fn count(&self, text: &str, special: bool) -> Result<usize, TokenizerError> {
+        Ok(self.encode(text, special)?.len())
+    }
+
+    /// How many tokens each of several texts has, on all cores: not to be called while a cell is measured.
+    pub fn count_batch(&self, texts: &[&str], special: bool) -> Result<Vec<usize>, TokenizerError> {
+        match self.model()? {
+            Model::Hub(model) => {
+                let encodings = model
+                    .encode_batch_fast(texts.to_vec(), special)
+                    .map_err(|error| self.failed(&error))?;
+                Ok(encodings.iter().map(tokenizers::Encoding::len).collect())
+            }
+            Model::Bytes { .. } => texts.iter().map(|text| self.count(text, special)).collect(),
+        }
+    }
+
+    /// The text of some ids, special tokens kept; ids without a token are left out.
+    pub fn decode(&self, ids: &[u32], clean_up: CleanUp) -> Result<String, TokenizerError> {
+        match self.model()? {
+            Model::Hub(model) => {
+                let text = model.decode(ids, false).map_err(|error| self.failed(&error))?;
+                Ok(self.cleaned(text, clean_up))
+            }
+            Model::Bytes { .. } => Ok(bytes_text(ids)),
+        }
+    }
+
+    /// The texts of several lists of ids, on all cores: not to be called while a cell is measured.
+    pub fn decode_batch(&self, ids: &[&[u32]], clean_up: CleanUp) -> Result<Vec<String>, TokenizerError> {
+        match self.model()? {
+            Model::Hub(model) => {
+                let texts = match byte_level::decode_batch(model, ids) {
+                    Some(texts) => texts,
+                    None => model
+                        .decode_batch(ids, false)
+                        .map_err(|error| self.failed(&error))?,
+                };
+                Ok(texts
+                    .into_iter()
+                    .map(|text| {
+                        let mut text = self.cleaned(text, clean_up);
+                        // What it grew into is up to twice its length.
+                        text.shrink_to_fit();
+                        text
+                    })
+                    .collect())
+            }
+            Model::Bytes { .. } => Ok(ids.iter().map(|ids| bytes_text(ids)).collect()),
+        }
+    }
+
+    /// How many special tokens encoding adds to one text; 0 for a tokenizer that cannot be loaded.
+    pub fn specials_added(&self) -> usize {
+        match self.loaded() {
+            Some(Model::Hub(model)) => model
+                .get_post_processor()
+                .map_or(0, |processor| processor.added_tokens(false)),
+            Some(Model::Bytes { bos }) => usize::from(*bos),
+            None => 0,
+        }
+    }
+
+    /// The size of the base vocabulary, without added tokens; 0 for a tokenizer that cannot be loaded.
+    pub fn vocab_size(&self) -> usize {
+        match self.loaded() {
+            Some(Model::Hub(model)) => model.get_vocab_size(false),
+            Some(Model::Bytes { .. }) => 256,
+            None => 0,
+        }
+    }
+
+    /// Every id of the vocabulary, added tokens included, in order; none for a tokenizer that cannot be loaded.
+    pub fn vocabulary(&self) -> Vec<u32> {
+        let mut ids: Vec<u32> = match self.loaded() {
+            Some(Model::Hub(model)) => model.get_vocab(true).into_values().collect(),
+            Some(Model::Bytes { bos }) => (0..BYTES_BOS + u32::from(*bos)).collect(),
+            None => Vec::new(),
+        };
+        ids.sort_unstable();
+        ids
+    }
+
+    /// The ids that random text beside pictures is made of: [`Self::vocabulary`] without special tokens and without the one that
+    /// stands for a picture.
+    pub fn ids_for_text(&self) -> Vec<u32> {
+        let mut ids = self.vocabulary();
+        let Some(path) = self.path() else {
+            ids.retain(|id| *id != BYTES_BOS);
+            return ids;
+        };
+        let object = |name: &str| -> Option<serde_json::Map<String, Value>> {
+            serde_json::from_slice(&fs::read(path.with_file_name(name)).ok()?).ok()
+        };
+        let settings = object("tokenizer_config.json").unwrap_or_default();
+        let named: Vec<String> = special_texts(&settings);
+        let mut left_out: Vec<u32> = match self.loaded() {
+            Some(Model::Hub(model)) => named.iter().filter_map(|text| model.token_to_id(text)).collect(),
+            _ => Vec::new(),
+        };
+        let config = object("config.json").unwrap_or_default();
+        let image = ["image_token_id", "image_token_index"]
+            .iter()
+            .find_map(|key| config.get(*key)?.as_u64());
+        left_out.extend(image.and_then(|id| u32::try_from(id).ok()));
+        ids.retain(|id| !left_out.contains(id));
+        ids
+    }
+
+    /// The size of the vocabulary with added tokens; 0 for a tokenizer that cannot be loaded.
+    pub fn vocab_size_with_added(&self) -> usize {
+        match self.loaded() {
+            Some(Model::Hub(model)) => model.get_vocab_size(true),
+            Some(Model::Bytes { bos }) => 256 + usize::from(*bos),
+            None => 0,
+        }
+    }
+
+    /// Everything that decides what it does to a text, for telling whether kept prompts are still its own.
+    pub(super) fn fingerprint(&self) -> (&str, bool) {
+        (&self.inner.digest, self.inner.clean_up)
+    }
+
+    fn failed(&self, error: &tokenizers::Error) -> TokenizerError {
+        TokenizerError::Failed {
+            name: self.inner.name.clone(),
+            reason: error.to_string(),
+        }
+    }
+
+    fn cleaned(&self, text: String, clean_up: CleanUp) -> String {
+        let spared = clean_up == CleanUp::SparingBpe
+            && matches!(self.loaded(), Some(Model::Hub(model)) if matches!(model.get_model(), ModelWrapper::BPE(_)));
+        if self.inner.clean_up && !spared {
+            without_spaces(&text)
+        } else {
+            text
+        }
+    }
+}
+
+/// Hugging Face's `clean_up_tokenization`: spaces before punctuation and contractions go, in this order.
+fn without_spaces(text: &str) -> String {
+    const REPLACED: [(&str, &str); 10] = [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ];
+    REPLACED
+        .iter()
+        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+fn bytes_text(ids: &[u32]) -> String {
+    let mut bytes = Vec::with_capacity(ids.len());
+    for id in ids {
+        match u8::try_from(*id) {
+            Ok(byte) => bytes.push(byte),
+            Err(_) if *id == BYTES_BOS => bytes.extend(b"<s>"),
+            Err(_) => {}
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The model in a `tokenizer.json` of this digest; in words, why there is none.
+fn read_model(path: &Path, digest: &str) -> Result<Model, String> {
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    if hex(&Sha256::digest(&bytes)) != digest {
+        return Err("it was changed while it was in use".to_owned());
+    }
+    let mut model = tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string())?;
+    // Python's tokenizers switch both off before they encode, whatever the file says.
+    model.with_padding(None);
+    model.with_truncation(None).map_err(|error| error.to_string())?;
+    Ok(Model::Hub(Box::new(model)))
+}
+
+/// The special tokens that a tokenizer's settings name, as transformers collects them.
+fn special_texts(settings: &serde_json::Map<String, Value>) -> Vec<String> {
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .or_else(|| value.get("content")?.as_str())
+            .map(str::to_owned)
+    };
+    let single = ["bos", "eos", "unk", "sep", "pad", "cls", "mask"];
+    let single = single
+        .iter()
+        .filter_map(|name| settings.get(&format!("{name}_token")));
+    let listed = ["additional_special_tokens", "extra_special_tokens"];
+    let listed = listed
+        .iter()
+        .filter_map(|name| settings.get(*name))
+        .flat_map(|value| match value {
+            Value::Array(values) => values.iter().collect(),
+            Value::Object(values) => values.values().collect::<Vec<_>>(),
+            _ => Vec::new(),
+        });
+    single.chain(listed).filter_map(text).collect()
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, TokenizerError> {
+    fs::read(path).map_err(|error| TokenizerError::Unreadable {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+/// The `tokenizer.json` that a name or path means.
+fn locate(name: &str, base: &Path, caches: &Caches) -> Result<PathBuf, TokenizerError> {
+    let given = base.join(name);
+    if given.is_file() {
+        return Ok(given);
+    }
+    let inside = given.join("tokenizer.json");
+    if inside.is_file() {
+        return Ok(inside);
+    }
+    let mut looked = vec![given.display().to_string(), inside.display().to_string()];
+    if is_model_id(name)
+        && let Some(cached) = caches.find(Repository::Model, name, "tokenizer.json", &mut looked)
+    {
+        return Ok(cached);
+    }
+    Err(TokenizerError::Missing {
+        name: name.to_owned(),
+        looked,
+    })
+}
+
+/// Whether a name is a path, by its form or because the folder that it begins with holds files, and no tokenizer lies there. A folder that
+/// holds models by their names has none but folders.
+pub fn is_missing_path(name: &str, base: &Path) -> bool {
+    let given = base.join(name);
+    let holds_files = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).any(|path| path.is_file())
+    };
+    let is_path = !is_model_id(name) || name.contains('/') && given.parent().is_some_and(holds_files);
+    is_path && !given.is_file() && !given.join("tokenizer.json").is_file()
+}
+
+/// Whether a name could be a model's on the Hugging Face hub: `gpt2`, `Qwen/Qwen3-8B`.
+fn is_model_id(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('/').collect();
+    parts.len() <= 2
+        && parts
+            .iter()
+            .all(|part| !part.is_empty() && !part.starts_with('.'))
+        && !name.ends_with(".json")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Writes a tokenizer of whole words that begins every text with `<s>`.
+    fn words(folder: &Path) -> PathBuf {
+        let tokenizer = json!({
+            "version": "1.0",
+            "truncation": {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0},
+            "padding": null,
+            "added_tokens": [{
+                "id": 6, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true
+            }],
+            "normalizer": null,
+            "pre_tokenizer": {"type": "Whitespace"},
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [6], "tokens": ["<s>"]}}
+            },
+            "decoder": null,
+            "model": {
+                "type": "WordLevel",
+                "vocab": {"one": 0, "two": 1, ".": 2, "?": 3, "unknown": 4, "three": 5},
+                "unk_token": "unknown"
+            }
+        });
+        write(folder, "tokenizer.json", &tokenizer)
+    }
+
+    /// Writes a byte-pair tokenizer of three letters and one merge.
+    fn pairs(folder: &Path) -> PathBuf {
+        let tokenizer = json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": null, "post_processor": null, "decoder": null,
+            "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, ".": 2, "ab": 3}, "merges": [["a", "b"]]}
+        });
+        write(folder, "tokenizer.json", &tokenizer)
+    }
+
+    fn write(folder: &Path, file: &str, value: &Value) -> PathBuf {
+        fs::create_dir_all(folder).unwrap();
+        let path = folder.join(file);
+        fs::write(&path, serde_json::to_vec(value).unwrap()).unwrap();
+        path
+    }
+
+    fn open(name: &str, base: &Path) -> Tokenizer {
+        Tokenizer::open(name, base, &Caches::default()).unwrap()
+    }
+
+    #[test]
+    fn a_tokenizer_is_found_as_a_file_a_folder_and_a_model() {
+        let home = tempfile::tempdir().unwrap();
+        words(&home.path().join("mine"));
+        words(&home.path().join("hub/models--Org--Name/snapshots/abc"));
+        let caches = Caches {
+            hf_home: Some(home.path().to_owned()),
+            prompts: None,
+        };
+        for name in ["mine/tokenizer.json", "mine", "Org/Name"] {
+            let tokenizer = Tokenizer::open(name, home.path(), &caches).unwrap();
+            assert_eq!(tokenizer.encode("two one", false).unwrap(), [1, 0]);
+            assert_eq!(tokenizer.name(), name);
+            assert_eq!(tokenizer.digest().len(), 64);
+        }
+    }
+
+    #[test]
+    fn a_missing_tokenizer_names_every_place_and_how_to_get_it() {
+        let base = Path::new("/nowhere");
+        let caches = Caches {
+            hf_home: Some("/nohome".into()),
+            prompts: None,
+        };
+        let error = Tokenizer::open("Org/Name", base, &caches)
+            .unwrap_err()
+            .to_string();
+        for part in [
+            "/nowhere/Org/Name\n",
+            "/nowhere/Org/Name/tokenizer.json",
+            "/nohome/hub/models--Org--Name/snapshots/*/tokenizer.json",
+            "matrix fetch --tokenizer Org/Name",
+        ] {
+            assert!(error.contains(part), "{part} is not in {error}");
+        }
+    }
+
+    #[test]
+    fn a_broken_file_is_called_broken() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("tokenizer.json"), "{").unwrap();
+        let error = Tokenizer::open(".", folder.path(), &Caches::default()).unwrap_err();
+        assert!(matches!(error, TokenizerError::Invalid { .. }), "{error}");
+    }
+
+    #[test]
+    fn special_tokens_are_added_on_request_and_recognised_in_the_text() {
+        let folder = tempfile::tempdir().unwrap();
+        words(folder.path());
+        let tokenizer = open("tokenizer.json", folder.path());
+        assert_eq!(tokenizer.specials_added(), 1);
+        assert_eq!(tokenizer.encode("one", true).unwrap(), [6, 0]);
+        assert_eq!(tokenizer.encode("one<s>two", false).unwrap(), [0, 6, 1]);
+        assert_eq!(
+            tokenizer.decode(&[6, 0], CleanUp::AsConfigured).unwrap(),
+            "<s> one"
+        );
+        assert_eq!(
+            (tokenizer.vocab_size(), tokenizer.vocab_size_with_added()),
+            (6, 7)
+        );
+    }
+
+    #[test]
+    fn a_text_is_never_truncated_whatever_the_file_says() {
+        let folder = tempfile::tempdir().unwrap();
+        words(folder.path());
+        let tokenizer = open("tokenizer.json", folder.path());
+        assert_eq!(tokenizer.count("one two one two one two", true).unwrap(), 7);
+    }
+
+    #[test]
+    fn many_texts_are_counted_as_one_by_one() {
+        let folder = tempfile::tempdir().unwrap();
+        words(folder.path());
+        let tokenizer = open("tokenizer.json", folder.path());
+        let texts = ["one", "", "two three one", "four?"];
+        let one_by_one: Vec<usize> = texts
+            .iter()
+            .map(|text| tokenizer.count(text, true).unwrap())
+            .collect();
+        assert_eq!(tokenizer.count_batch(&texts, true).unwrap(), one_by_one);
+        assert_eq!(one_by_one, [2, 1, 4, 3]);
+    }
+
+    #[test]
+    fn spaces_are_cleaned_up_where_the_configuration_asks_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        words(folder.path());
+        assert_eq!(
+            open(".", folder.path())
+                .decode(&[0, 2], CleanUp::AsConfigured)
+                .unwrap(),
+            "one ."
+        );
+        write(
+            folder.path(),
+            "tokenizer_config.json",
+            &json!({"clean_up_tokenization_spaces": true, "other": 1}),
+        );
+        for clean_up in [CleanUp::AsConfigured, CleanUp::SparingBpe] {
+            assert_eq!(
+                open(".", folder.path()).decode(&[0, 2], clean_up).unwrap(),
+                "one."
+            );
+        }
+    }
+
+    #[test]
+    fn byte_pair_tokenizers_are_spared_the_clean_up_by_newer_transformers() {
+        let folder = tempfile::tempdir().unwrap();
+        pairs(folder.path());
+        write(
+            folder.path(),
+            "tokenizer_config.json",
+            &json!({"clean_up_tokenization_spaces": true}),
+        );
+        let tokenizer = open(".", folder.path());
+        assert_eq!(tokenizer.decode(&[3, 2], CleanUp::AsConfigured).unwrap(), "ab.");
+        assert_eq!(tokenizer.decode(&[3, 2], CleanUp::SparingBpe).unwrap(), "ab .");
+        assert_eq!(
+            tokenizer
+                .decode_batch(&[&[3, 2], &[0]], CleanUp::SparingBpe)
+                .unwrap(),
+            ["ab .", "a"]
+        );
+    }
+
+    #[test]
+    fn contractions_are_closed_up_in_hugging_faces_order() {
+        assert_eq!(
+            without_spaces("I 'm sure , they do n't 've it 's ' here ' !"),
+            "I'm sure, they don't've it's'here '!"
+        );
+    }
+
+    #[test]
+    fn the_byte_tokenizer_has_a_token_for_every_byte() {
+        let plain = Tokenizer::bytes();
+        assert_eq!(plain.encode("aé", true).unwrap(), [97, 195, 169]);
+        let bos = Tokenizer::bytes_with_bos();
+        assert_eq!(bos.encode("a", true).unwrap(), [256, 97]);
+        assert_eq!(bos.encode("a", false).unwrap(), [97]);
+        assert_eq!(
+            bos.decode(&[256, 97, 195, 169], CleanUp::AsConfigured).unwrap(),
+            "<s>aé"
+        );
+        assert_eq!(
+            (
+                bos.vocab_size(),
+                bos.vocab_size_with_added(),
+                bos.specials_added()
+            ),
+            (256, 257, 1)
+        );
+    }
+}

@@ -1,0 +1,295 @@
+//! A beginning that no prompt had before, for engines that keep what they have seen and cannot be told to forget it.
+//!
+//! An engine finds a prompt in its cache from the first token on: a block's key holds all that stands before it, and a tree of
+//! prefixes parts at the first token that differs. So a few letters in front are enough, and all prompts of a measurement get the
+//! same ones: what they share among themselves they share as before. They take the place of as many tokens, so that no length
+//! changes.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::prompt::Content;
+use super::template::ChatTemplate;
+use super::tokenizer::{Tokenizer, TokenizerError};
+use crate::base::ids::ContentHash;
+
+/// Letters of a beginning. Of 26 each they make 2·10¹¹ beginnings: two of a thousand measurements are alike in one of 400 000 runs.
+const LETTERS: usize = 8;
+
+/// Characters of a prompt in which the place is looked for where it goes on: many more than the letters have tokens.
+const WINDOW: usize = 128;
+
+/// Letters with which prompts begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beginning {
+    letters: String,
+}
+
+/// What became of the prompts that were given a beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// Tokens of the letters by themselves.
+    pub tokens: usize,
+    /// Prompts that kept their own: there is no text at their beginning, or none of the same length was found.
+    pub kept: usize,
+}
+
+impl Beginning {
+    /// The beginning of what has this name: the same one every time, and another one for every other name.
+    pub fn of(name: &impl Serialize) -> Self {
+        let digest = ContentHash::of(name);
+        let mut number = u64::from_str_radix(digest.as_str(), 16).expect("a digest has 16 hex digits");
+        let letters = (0..LETTERS).map(|_| {
+            let letter = b'a' + u8::try_from(number % 26).expect("it is below 26");
+            number /= 26;
+            char::from(letter)
+        });
+        Self {
+            letters: letters.collect(),
+        }
+    }
+
+    /// Its letters.
+    pub fn letters(&self) -> &str {
+        &self.letters
+    }
+
+    /// Puts it at the beginning of each content, in the place of as many tokens. Tokenizes on all cores: not to be called while a
+    /// cell is measured.
+    ///
+    /// # Errors
+    /// The tokenizer failed.
+    pub fn put<'c>(
+        &self,
+        contents: impl Iterator<Item = &'c mut Content>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Given, TokenizerError> {
+        let ids = tokenizer.encode(&self.letters, false)?;
+        let mut given = Given {
+            tokens: ids.len(),
+            kept: 0,
+        };
+        let mut texts: Vec<&mut String> = Vec::new();
+        for content in contents {
+            match content {
+                Content::Text(text) => texts.push(Arc::make_mut(text)),
+                Content::Ids(old) => {
+                    let length = old.len().min(ids.len());
+                    Arc::make_mut(old)[..length].copy_from_slice(&ids[..length]);
+                }
+                Content::Messages(messages) => match first_text(messages) {
+                    Some(text) => texts.push(text),
+                    None => given.kept += 1,
+                },
+                // The pictures stand before the text.
+                Content::Pictures { .. } => given.kept += 1,
+            }
+        }
+        let count = |texts: &[&str]| tokenizer.count_batch(texts, false);
+        let old: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+        let before = count(&old)?;
+        let head = head(tokenizer);
+        let begun = |text: &&str| self.begun(text, &head, tokenizer);
+        let new: Vec<Option<String>> = old.iter().map(begun).collect::<Result<_, _>>()?;
+        let tried: Vec<&str> = new
+            .iter()
+            .map(|text| text.as_deref().unwrap_or_default())
+            .collect();
+        let after = count(&tried)?;
+        for (((text, new), before), after) in texts.into_iter().zip(new).zip(before).zip(after) {
+            match new.filter(|_| before == after) {
+                Some(new) => *text = new,
+                None => given.kept += 1,
+            }
+        }
+        Ok(given)
+    }
+
+    /// A text that begins so and has as many tokens; `None` where there is none. What the chat template puts before it stays before it.
+    fn begun(&self, text: &str, head: &str, tokenizer: &Tokenizer) -> Result<Option<String>, TokenizerError> {
+        let head = match text.starts_with(head) {
+            true => head,
+            false => "",
+        };
+        let text = &text[head.len()..];
+        let places = text.char_indices().map(|(at, _)| at);
+        let end = places.clone().nth(WINDOW).unwrap_or(text.len());
+        let wanted = tokenizer.count(&text[..end], false)?;
+        // Prompts that are shorter than the letters begin with fewer of them; the least of them begin in no cache's block.
+        for letters in (1..=LETTERS).rev().map(|length| &self.letters[..length]) {
+            // To go on with a whole word leaves the tokens behind it as they are; elsewhere the tokens of a word change.
+            for is_word in [true, false] {
+                let fits = |at: &usize| text[*at..].starts_with(char::is_whitespace) == is_word;
+                let cuts = places.clone().take_while(|at| *at < end).filter(fits);
+                for cut in cuts.filter(|at| *at > 0).chain([end]) {
+                    let count = tokenizer.count(&format!("{letters}{}", &text[cut..end]), false)?;
+                    if count == wanted {
+                        return Ok(Some(format!("{head}{letters}{}", &text[cut..])));
+                    }
+                    // The further on the place, the fewer tokens are left, but for a few where a word is torn.
+                    if count + LETTERS < wanted {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What the tokenizer's chat template puts before the words of a user; nothing where there is no template.
+fn head(tokenizer: &Tokenizer) -> String {
+    let rendered = |words: &str| ChatTemplate::open(tokenizer).ok()?.render_user(words).ok();
+    let (Some(one), Some(other)) = (rendered("a"), rendered("b")) else {
+        return String::new();
+    };
+    let alike = one
+        .chars()
+        .zip(other.chars())
+        .take_while(|(one, other)| one == other);
+    alike.map(|(letter, _)| letter).collect()
+}
+
+/// The text with which a chat begins.
+fn first_text(messages: &mut [Value]) -> Option<&mut String> {
+    let content = messages.first_mut()?.get_mut("content")?;
+    let text = match content {
+        Value::Array(parts) => parts.first_mut()?.get_mut("text")?,
+        content => content,
+    };
+    match text {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::loadgen::dataset::Caches;
+
+    fn tokenizer() -> Tokenizer {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("matrices/data");
+        Tokenizer::open("tokenizer.json", &data, &Caches::default()).unwrap()
+    }
+
+    fn put(name: u32, texts: &[&str], tokenizer: &Tokenizer) -> (Vec<String>, Given) {
+        let mut contents: Vec<Content> = texts
+            .iter()
+            .map(|text| Content::Text(Arc::new((*text).to_owned())))
+            .collect();
+        let given = Beginning::of(&name).put(contents.iter_mut(), tokenizer).unwrap();
+        let texts = contents.into_iter().map(|content| match content {
+            Content::Text(text) => text.to_string(),
+            other => panic!("{other:?}"),
+        });
+        (texts.collect(), given)
+    }
+
+    #[test]
+    fn the_same_name_gives_the_same_beginning_and_another_another() {
+        let name = |repeat: u32| Beginning::of(&("seed", 1, repeat));
+        assert_eq!(name(1), name(1));
+        let all: std::collections::BTreeSet<String> = (0..1000)
+            .map(|repeat| name(repeat).letters().to_owned())
+            .collect();
+        assert_eq!(all.len(), 1000);
+        assert!(
+            all.iter()
+                .all(|letters| letters.len() == LETTERS && letters.bytes().all(|b| b.is_ascii_lowercase()))
+        );
+    }
+
+    #[test]
+    fn what_prompts_share_they_share_as_before() {
+        let tokenizer = tokenizer();
+        let common = "The quick brown fox jumps over the lazy dog, again and again, until the dog has had enough of it. ".repeat(3);
+        let texts = [format!("{common}One."), format!("{common}Another one.")];
+        let (begun, given) = put(7, &texts.each_ref().map(String::as_str), &tokenizer);
+        assert_eq!(given.kept, 0);
+        let shared = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+        let before = shared(&texts[0], &texts[1]);
+        assert!(shared(&begun[0], &begun[1]).abs_diff(before) < 64, "{begun:?}");
+        let (others, _) = put(8, &[&texts[0]], &tokenizer);
+        assert!(shared(&begun[0], &others[0]) < LETTERS, "{begun:?} {others:?}");
+    }
+
+    #[test]
+    fn each_kind_of_content_begins_with_it_and_keeps_its_length() {
+        let tokenizer = Tokenizer::bytes();
+        let beginning = Beginning::of(&1);
+        let letters = beginning.letters();
+        let text = "some words of a user who has to say a little more";
+        let mut contents = [
+            Content::Text(
+                "<|user|>\nsome words of a user<|end|>\n<|assistant|>\n"
+                    .to_owned()
+                    .into(),
+            ),
+            Content::Ids(vec![1; 12].into()),
+            Content::Ids(vec![1; 3].into()),
+            Content::Messages(vec![
+                json!({"role": "system", "content": text}),
+                json!({"role": "user", "content": text}),
+            ]),
+            Content::Messages(vec![
+                json!({"role": "user", "content": [{"type": "text", "text": text}]}),
+            ]),
+            Content::Messages(vec![
+                json!({"role": "user", "content": [{"type": "image_url"}, {"type": "text", "text": text}]}),
+            ]),
+            Content::Pictures {
+                text: text.to_owned(),
+                images: Vec::new(),
+            },
+        ];
+        let given = beginning.put(contents.iter_mut(), &tokenizer).unwrap();
+        assert_eq!(given, Given { tokens: 8, kept: 2 });
+        let begins =
+            |text: &Value| text.as_str().unwrap().starts_with(letters) && text.as_str().unwrap().len() == 49;
+        let Content::Text(templated) = &contents[0] else {
+            panic!()
+        };
+        assert!(
+            templated.starts_with(&format!("<|user|>\n{letters}")),
+            "{templated}"
+        );
+        assert_eq!(templated.len(), 51);
+        let ids: Vec<u32> = letters.bytes().map(u32::from).collect();
+        assert_eq!(contents[1], Content::Ids([&ids[..], &[1; 4]].concat().into()));
+        assert_eq!(contents[2], Content::Ids(ids[..3].to_vec().into()));
+        let Content::Messages(messages) = &contents[3] else {
+            panic!()
+        };
+        assert!(begins(&messages[0]["content"]) && messages[1]["content"] == text);
+        let Content::Messages(messages) = &contents[4] else {
+            panic!()
+        };
+        assert!(begins(&messages[0]["content"][0]["text"]));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn no_length_changes(texts in prop::collection::vec("[ -~é你\n]{1,300}", 1..6), name in 0u32..100) {
+            let tokenizer = tokenizer();
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let (begun, given) = put(name, &texts, &tokenizer);
+            let letters = Beginning::of(&name);
+            let mut kept = 0;
+            for (text, begun) in texts.iter().zip(&begun) {
+                prop_assert_eq!(tokenizer.count(text, false).unwrap(), tokenizer.count(begun, false).unwrap());
+                kept += usize::from(!begun.starts_with(&letters.letters()[..1]));
+            }
+            // A text may begin with the first of the letters by itself.
+            prop_assert!(kept <= given.kept, "{:?}", begun);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The ids of long texts for tokenizers that split a text into words before anything else, as GPT-2, Llama 3 and Qwen do.
+//!
+//! The library spends a microsecond on each token, and most words of a text came before. Here a text is cut where every splitting
+//! pattern that is known here ends a piece, between a letter and a space before a letter, and the ids of short pieces are kept. The
+//! library encodes what is new. Tokenizers of other patterns are left to it wholly; a property holds the rest to its own answer.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use tokenizers::{ModelWrapper, NormalizerWrapper};
+
+use super::tokenizer::{Tokenizer, TokenizerError};
+
+/// Pieces of no more bytes are kept.
+const SHORT: usize = 24;
+/// So many pieces are kept.
+const MANY: usize = 1 << 15;
+/// After so many new pieces it is known whether pieces come again.
+const TRIED: usize = 1 << 12;
+
+// Alternatives of splitting patterns as models ship them. None matches over a letter, a space and a letter.
+//
+// Source: the `tokenizer.json` of GPT-2, Qwen3, Llama 3.1, DeepSeek-V3 and gpt-oss.
+
+/// Those that match letters, up to the last of them or their contraction.
+const LETTERS: [&str; 8] = [
+    r" ?\p{L}+",
+    r"[^\r\n\p{L}\p{N}]?\p{L}+",
+    r"[^\r\n\p{L}\p{N}]?+\p{L}+",
+    r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
+    r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+",
+    r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+];
+/// The others.
+const OTHERS: [&str; 23] = [
+    "'s",
+    "'t",
+    "'re",
+    "'ve",
+    "'m",
+    "'ll",
+    "'d",
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"##,
+    r"\p{N}",
+    r"\p{N}{1,3}",
+    r" ?\p{N}+",
+    r" ?[^\s\p{L}\p{N}]+",
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+    r" ?[^\s\p{L}\p{N}]++[\r\n]*",
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+    r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
+    r" ?[\p{P}\p{S}]+[\r\n]*",
+    r"[一-龥぀-ゟ゠-ヿ]+",
+    r"\s*[\r\n]+",
+    r"\s*[\r\n]",
+    r"\s+(?!\S)",
+    r"\s+",
+];
+
+/// Encodes long texts; each thread has its own.
+pub struct Words<'t> {
+    tokenizer: &'t Tokenizer,
+    /// Whether texts may be cut at all.
+    is_cut: bool,
+    known: HashMap<Box<str>, Box<[u32]>>,
+    new: usize,
+    again: usize,
+}
+
+impl<'t> Words<'t> {
+    /// For texts that this tokenizer encodes.
+    pub fn new(tokenizer: &'t Tokenizer) -> Self {
+        Self {
+            tokenizer,
+            is_cut: tokenizer.library().is_some_and(splits_words),
+            known: HashMap::new(),
+            new: 0,
+            again: 0,
+        }
+    }
+
+    /// The ids of a text, without what the tokenizer puts around texts.
+    ///
+    /// # Errors
+    /// The tokenizer cannot be read, or failed.
+    pub fn encode(&mut self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        if !self.is_cut {
+            return self.tokenizer.encode(text, false);
+        }
+        let mut ids = Vec::with_capacity(text.len() / 4);
+        // What is not encoded yet is from here on.
+        let (mut left, mut from) = (0, 0);
+        for to in cuts(text).chain([text.len()]) {
+            let piece = &text[from..to];
+            if let Some(known) = self.known.get(piece) {
+                self.tokenizer.append(&text[left..from], &mut ids)?;
+                ids.extend_from_slice(known);
+                self.again += 1;
+                left = to;
+            } else if piece.len() <= SHORT && self.learns() {
+                self.tokenizer.append(&text[left..from], &mut ids)?;
+                let new = self.tokenizer.encode(piece, false)?;
+                ids.extend_from_slice(&new);
+                self.known.insert(piece.into(), new.into());
+                self.new += 1;
+                left = to;
+            }
+            from = to;
+        }
+        self.tokenizer.append(&text[left..], &mut ids)?;
+        Ok(ids)
+    }
+
+    /// Whether pieces come again, as far as is known, and there is room for more.
+    fn learns(&self) -> bool {
+        self.known.len() < MANY && (self.new < TRIED || self.again > self.new)
+    }
+}
+
+/// Where a letter is followed by a space and another letter, both of ASCII.
+fn cuts(text: &str) -> impl Iterator<Item = usize> + '_ {
+    let bytes = text.as_bytes();
+    let is_letter = |at: Option<usize>| {
+        at.and_then(|at| bytes.get(at))
+            .is_some_and(u8::is_ascii_alphabetic)
+    };
+    memchr::memchr_iter(b' ', bytes).filter(move |at| is_letter(at.checked_sub(1)) && is_letter(Some(at + 1)))
+}
+
+/// Whether the ids of a text are those of its parts, wherever [`cuts`] cuts it.
+fn splits_words(library: &tokenizers::Tokenizer) -> bool {
+    let is_plain = match library.get_normalizer() {
+        None | Some(NormalizerWrapper::NFC(_)) => true,
+        Some(_) => false,
+    };
+    let is_steady = match library.get_model() {
+        ModelWrapper::BPE(model) => model.dropout.is_none(),
+        _ => false,
+    };
+    let is_within = library
+        .get_added_tokens_decoder()
+        .into_values()
+        .all(|token| !token.lstrip && !token.rstrip && !token.single_word && !token.content.contains(' '));
+    let splitter = serde_json::to_value(library.get_pre_tokenizer()).unwrap_or_default();
+    is_plain && is_steady && is_within && split(&splitter) == Split::Words
+}
+
+/// What a pre-tokenizer does to a letter, a space and a letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Split {
+    /// Nothing.
+    Nothing,
+    /// A piece ends between the first two.
+    Words,
+    /// Nobody knows.
+    Unknown,
+}
+
+fn split(splitter: &Value) -> Split {
+    match splitter["type"].as_str() {
+        Some("Sequence") => {
+            let parts = splitter["pretokenizers"].as_array();
+            let parts = parts.into_iter().flatten().map(split);
+            parts.max().unwrap_or(Split::Unknown)
+        }
+        Some("ByteLevel") if splitter["use_regex"] == Value::Bool(false) => Split::Nothing,
+        Some("ByteLevel") => Split::Words,
+        Some("Split") if splitter["behavior"] == "Isolated" && splitter["invert"] == Value::Bool(false) => {
+            splitter["pattern"]["Regex"]
+                .as_str()
+                .map_or(Split::Unknown, pattern)
+        }
+        _ => Split::Unknown,
+    }
+}
+
+/// Of a pattern, which is alternatives.
+fn pattern(pattern: &str) -> Split {
+    let (mut rest, mut split) = (pattern, Split::Nothing);
+    loop {
+        let after = |alternative: &&str| {
+            let after = rest.strip_prefix(*alternative)?;
+            (after.is_empty() || after.starts_with('|')).then_some(after)
+        };
+        let letters = LETTERS.iter().find_map(after);
+        let Some(left) = letters.or_else(|| OTHERS.iter().find_map(after)) else {
+            return Split::Unknown;
+        };
+        if letters.is_some() {
+            split = Split::Words;
+        }
+        match left.strip_prefix('|') {
+            Some(next) => rest = next,
+            None => return split,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::hf_cache::Caches;
+    use super::*;
+
+    const QWEN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    const LLAMA: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    const DEEPSEEK: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
+
+    fn isolated(pattern: &str) -> Value {
+        json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false})
+    }
+
+    fn sequence(patterns: &[&str]) -> Value {
+        let mut parts: Vec<Value> = patterns.iter().map(|pattern| isolated(pattern)).collect();
+        parts.push(
+            json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}),
+        );
+        json!({"type": "Sequence", "pretokenizers": parts})
+    }
+
+    /// Pre-tokenizers as models ship them.
+    fn shipped() -> Vec<Value> {
+        vec![
+            json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}),
+            json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}),
+            sequence(&[QWEN]),
+            sequence(&[LLAMA]),
+            sequence(&[O200K]),
+            sequence(&[r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK]),
+        ]
+    }
+
+    /// The tokenizer that is shipped, with another pre-tokenizer.
+    fn with(splitter: &Value, normalizer: Value) -> Tokenizer {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/matrices/data/tokenizer.json");
+        let mut file: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        file["pre_tokenizer"] = splitter.clone();
+        file["normalizer"] = normalizer;
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("tokenizer.json"), file.to_string()).unwrap();
+        let tokenizer = Tokenizer::open("tokenizer.json", folder.path(), &Caches::default()).unwrap();
+        tokenizer.load().unwrap();
+        tokenizer
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        let part = prop_oneof![
+            4 => "[ ]?[a-z]{1,6}",
+            1 => "[ ]?[A-Z][a-z]{0,4}",
+            1 => Just("don't we'LL I'd it's".to_owned()),
+            1 => "[ ]{0,3}[0-9]{1,5}",
+            1 => "[.,!?/'\"\\-]{1,3}",
+            1 => "[ \t\r\n]{1,4}",
+            1 => Just("<|end|>".to_owned()),
+            1 => "[éß中文ひ́ ]{1,3}",
+            1 => any::<String>(),
+        ];
+        prop::collection::vec(part, 0..30).prop_map(|parts| parts.concat())
+    }
+
+    #[test]
+    fn whatever_the_text_the_library_says_the_same() {
+        for splitter in shipped() {
+            for normalizer in [Value::Null, json!({"type": "NFC"})] {
+                let tokenizer = with(&splitter, normalizer);
+                let mut words = Words::new(&tokenizer);
+                assert!(words.is_cut, "{splitter}");
+                let words = std::cell::RefCell::new(&mut words);
+                proptest!(ProptestConfig::with_cases(64), |(text in text())| {
+                    let ids = words.borrow_mut().encode(&text).unwrap();
+                    prop_assert_eq!(ids, tokenizer.encode(&text, false).unwrap());
+                });
+                assert!(words.borrow().again > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_that_do_not_come_again_are_left_to_the_library() {
+        let tokenizer = with(&shipped()[0], Value::Null);
+        let mut words = Words::new(&tokenizer);
+        let letter = |number: usize| char::from(b'a' + (number % 26) as u8);
+        let name = |number: usize| {
+            String::from_iter([number, number / 26, number / 676, number / 17_576].map(letter))
+        };
+        let text: Vec<String> = (0..TRIED + 1000).map(name).collect();
+        let text = text.join(" ");
+        assert_eq!(
+            words.encode(&text).unwrap(),
+            tokenizer.encode(&text, false).unwrap()
+        );
+        assert_eq!((words.new, words.known.len()), (TRIED, TRIED));
+    }
+
+    #[test]
+    fn what_is_not_known_to_end_at_words_is_not_cut() {
+        let unknown = [
+            json!(null),
+            json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}),
+            json!({"type": "Whitespace"}),
+            isolated(r"\p{N}{1,3}|[a-z ]+"),
+            json!({"type": "Split", "pattern": {"Regex": QWEN}, "behavior": "MergedWithNext", "invert": false}),
+            json!({"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "invert": false}),
+        ];
+        for splitter in &unknown {
+            assert_eq!(split(splitter), Split::Unknown, "{splitter}");
+        }
+        assert_eq!(split(&sequence(&[r"\p{N}{1,3}"])), Split::Nothing);
+        let lower = with(&shipped()[0], json!({"type": "Lowercase"}));
+        assert!(!Words::new(&lower).is_cut);
+        let bytes = Tokenizer::bytes();
+        assert_eq!(
+            Words::new(&bytes).encode("a b").unwrap(),
+            bytes.encode("a b", false).unwrap()
+        );
+    }
+}

@@ -1,0 +1,226 @@
+//! From a slot to a request that is with the kernel: how many connections may be in the making, and what waits for them.
+//!
+//! A request counts as sent when its connection is asked for: what it waits before is our delay, and shows in the lag. Sockets that
+//! still connect or take a body have an epoll of their own, so that they are served even while the loop pauses. Requests that are due
+//! together are sent one after the other: what can wait until the connection stands is left until then.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
+
+use super::pause::Gap;
+use super::{MOST_EXPECTED, PREPARE, Round, Stream, wait_for};
+use crate::base::clock::Moment;
+use crate::loadgen::generator::concurrency_limit::Slot;
+use crate::loadgen::generator::tokio_loop::{FEW_CONNECTS, Job};
+use crate::loadgen::protocol::Decoder;
+use crate::loadgen::request::{Live, RETRY};
+
+/// A request that has a slot, and what is needed to send it.
+pub(super) struct Begun {
+    pub(super) job: Job,
+    slot: Option<Slot>,
+    ready: Moment,
+}
+
+impl Round {
+    /// Sends a request that has a slot, or puts it behind others where too many connections are in the making.
+    pub(super) fn begin(&mut self, mut job: Job, slot: Option<Slot>, ready: Moment) {
+        job.take_turn(ready, self.zero, &self.inner.shared);
+        let begun = Begun { job, slot, ready };
+        if self.connecting < self.connects && self.unconnected.is_empty() {
+            self.connect(begun);
+        } else {
+            self.unconnected.push_back(begun);
+        }
+    }
+
+    /// Sends what waited until fewer connections were in the making.
+    pub(super) fn connect_waiting(&mut self) {
+        while self.connecting < self.connects
+            && let Some(begun) = self.unconnected.pop_front()
+        {
+            self.connect(begun);
+        }
+    }
+
+    fn connect(&mut self, begun: Begun) {
+        let Begun { mut job, slot, ready } = begun;
+        let shared = &self.inner.shared;
+        shared.progress.running.fetch_add(1, Ordering::Relaxed);
+        let bounds = job.bounds(&shared.limits);
+        let request = self.bodies.take(&mut job, shared);
+        let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes)
+            .allow_empty(shared.stop_at_eos)
+            .spill_to(shared.spill.as_ref(), job.talk.is_some());
+        decoder.expect(job.asked_tokens.min(MOST_EXPECTED) as usize);
+        let mut live = Live::begin(request, decoder, bounds, self.zero);
+        let (place, sent) = (job.place, live.sent());
+        let connected = live.connect(shared.route.next(), self.stands_at_once);
+        let first = bounds.first_byte.min(bounds.request);
+        if first < bounds.request {
+            self.firsts.push_back((sent.plus(first), place));
+        }
+        self.lasts.push_back((sent.plus(bounds.request), place));
+        let is_connecting = connected.is_ok() && !live.is_connected();
+        let room = self.inner.rooms.pop().unwrap_or_else(Box::new_uninit);
+        let stream = Stream {
+            live,
+            job,
+            ready,
+            slot,
+            is_connecting,
+            gap: Gap::default(),
+            is_preparing: false,
+            is_heard: false,
+        };
+        let stream = self.streams[place].insert(Box::write(room, stream));
+        self.running += 1;
+        if let Err(answer) = connected {
+            return self.end(place, *answer);
+        }
+        if is_connecting {
+            self.stands_at_once = false;
+            self.connecting += 1;
+            self.retries.push_back((sent.plus(RETRY), place));
+        }
+        stream.is_preparing = stream.live.is_writing();
+        self.preparing += usize::from(stream.is_preparing);
+        let mut watched = Ok(());
+        if stream.is_preparing {
+            let interest = epoll::EventFlags::OUT | epoll::EventFlags::ET;
+            watched = watch(&self.inner.preparing, &stream.live, place, interest);
+        }
+        match watched {
+            Ok(()) => self.hear(place),
+            Err(error) => self.unwatched(place, error),
+        }
+    }
+
+    /// Listens to a stream whose connection stands.
+    fn hear(&mut self, place: usize) {
+        let Some(stream) = self.streams[place].as_mut() else {
+            return;
+        };
+        if stream.is_heard || !stream.live.is_connected() {
+            return;
+        }
+        stream.is_heard = true;
+        let interest = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        if let Err(error) = watch(&self.inner.epoll, &stream.live, place, interest) {
+            self.unwatched(place, error);
+        }
+    }
+
+    /// Ends what would never be heard of: the kernel is out of memory or of watches (`fs.epoll.max_user_watches`).
+    fn unwatched(&mut self, place: usize, error: io::Error) {
+        if let Some(stream) = &mut self.streams[place] {
+            let answer = stream.live.unwatched(error);
+            self.end(place, *answer);
+        }
+    }
+
+    /// Goes on with a connection or a body.
+    pub(super) fn write_on(&mut self, place: usize) {
+        let Some(stream) = &mut self.streams[place] else {
+            return;
+        };
+        if !stream.live.is_writing() {
+            return;
+        }
+        let written = stream.live.write_on();
+        if stream.is_connecting && stream.live.is_connected() {
+            stream.is_connecting = false;
+            self.connecting -= 1;
+            // The server takes them as fast as they come.
+            self.connects += 1;
+        }
+        if stream.is_preparing && !stream.live.is_writing() {
+            stream.is_preparing = false;
+            self.preparing -= 1;
+        }
+        match written {
+            Ok(()) => self.hear(place),
+            Err(answer) => self.end(place, *answer),
+        }
+    }
+
+    /// Serves the sockets that connect or take a body; waits for one at most so long.
+    pub(super) fn prepare(&mut self, wait: Duration) {
+        let mut events = Vec::with_capacity(PREPARE);
+        wait_for(&self.inner.preparing, &mut events, wait);
+        for event in &events {
+            let place = event.data.u64();
+            self.write_on(usize::try_from(place).unwrap_or(usize::MAX));
+        }
+        self.connect_waiting();
+    }
+
+    /// Counts out connections that have to be asked for again: they would hold up all others for minutes. A server that does not take
+    /// them as they come gets fewer at once.
+    pub(super) fn retry(&mut self, place: usize) {
+        if let Some(stream) = self.streams[place].as_mut().filter(|stream| stream.is_connecting) {
+            stream.is_connecting = false;
+            self.connecting -= 1;
+            self.connects = FEW_CONNECTS;
+        }
+    }
+}
+
+/// Has the kernel say when the socket of a stream is ready for something.
+fn watch(epoll: &OwnedFd, live: &Live, place: usize, interest: epoll::EventFlags) -> io::Result<()> {
+    let Some(socket) = live.socket() else {
+        return Ok(());
+    };
+    epoll::add(epoll, socket, epoll::EventData::new_u64(place as u64), interest)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::Loop;
+    use super::*;
+    use crate::base::clock;
+    use crate::loadgen::dataset::Content;
+    use crate::loadgen::generator::tests::{load, prepared};
+
+    #[tokio::test]
+    async fn a_long_body_is_written_on_while_the_loop_pauses() {
+        const BODY: usize = 64 << 20;
+        const PAUSE: Duration = Duration::from_secs(3);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut load = load(listener.local_addr().unwrap().port(), &[0]);
+        load.items[0].content = Content::Text("a".repeat(BODY).into());
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut buffer, mut taken) = (vec![0; 1 << 20], 0);
+            while taken <= BODY || !buffer.contains(&b'}') {
+                taken += stream.read(&mut buffer).unwrap();
+            }
+            let answer = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: [DONE]\n\n";
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let (jobs, shared) = prepared(load).await;
+        let zero = clock::now();
+        let mut round = Loop::new(&shared, 1)
+            .unwrap()
+            .round(jobs, zero, &CancellationToken::new());
+        round.next_look = zero.plus(PAUSE);
+        round.run();
+        server.join().unwrap();
+        let request = &round.done[0].request;
+        let seconds = |at: Option<u64>| at.map(|at| at as f64 / 1e9);
+        let (written, first_byte) = (seconds(request.written_ns), seconds(request.first_byte_ns));
+        assert!(written.is_some_and(|at| at < PAUSE.as_secs_f64()), "{written:?}");
+        assert!(first_byte.is_some(), "{:?}", request.failure);
+    }
+}

@@ -1,0 +1,777 @@
+use super::tokio_loop::{CONNECTS, prepare, send};
+use super::*;
+use crate::base::units::Span;
+use crate::loadgen::request::GRACE;
+use crate::loadgen::spill::Spill;
+use crate::loadgen::test_server::{Act, Server, begun, plain, stream, target};
+use crate::plan::{Protocol, Usage};
+use crate::results::record::request::{ChunkKind, Class};
+
+const A: &str = r#"data: {"choices":[{"text":"a"}]}"#;
+const END: &str = r#"data: {"choices":[{"text":"b","finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
+const DONE: &str = "data: [DONE]";
+
+pub(super) fn load(port: u16, dues_ms: &[u64]) -> Load {
+    Load {
+        target: target(port, Protocol::Completions),
+        items: dues_ms
+            .iter()
+            .map(|due| Item {
+                content: Content::Text(format!("prompt due {due}").into()),
+                prompt_tokens: 3,
+                asked_tokens: 2,
+                due: Duration::from_millis(*due),
+                lora: None,
+                extras: None,
+            })
+            .collect(),
+        concurrency: None,
+        limits: Limits::default(),
+        body: Map::new(),
+        stop_at_eos: false,
+        sink: None,
+        spill: None,
+        threads: NonZeroUsize::MIN,
+    }
+}
+
+async fn driven(load: Load) -> Driven {
+    drive(load, Arc::default(), CancellationToken::new())
+        .await
+        .unwrap()
+}
+
+/// The records, by the loop of bare connections or by the one of encrypted ones.
+pub(super) async fn driven_by(load: Load, is_bare: bool) -> Vec<Request> {
+    let stop = CancellationToken::new();
+    if is_bare {
+        return drive(load, Arc::default(), stop).await.unwrap().requests;
+    }
+    let (jobs, shared) = prepared(load).await;
+    let mut sent = send(jobs, &shared, clock::now(), &stop, &Arc::default()).await;
+    sent.sort_by_key(|sent| sent.request.index);
+    sent.into_iter().map(|sent| sent.request).collect()
+}
+
+/// All requests of a load, as one thread has them.
+pub(super) async fn prepared(load: Load) -> (Vec<Job>, Arc<Shared>) {
+    let shared = Arc::new(Shared {
+        route: Route::find(&load.target.address).await.unwrap(),
+        is_closed_loop: load.is_closed_loop(),
+        target: load.target,
+        limits: load.limits,
+        body: load.body,
+        stop_at_eos: load.stop_at_eos,
+        sink: load.sink,
+        spill: load.spill,
+        slots: load.concurrency.map(|slots| Slots::new(slots.get() as usize)),
+        progress: Arc::<Progress>::default(),
+    });
+    let end = shared.limits.duration.map(|span| span.duration());
+    let share = deal(load.items, end, NonZeroUsize::MIN).remove(0);
+    (prepare(share, &shared).unwrap(), shared)
+}
+
+/// The record of the only request, answered like this, within limits that only a hanging server reaches.
+async fn answered(acts: Vec<Act>) -> Request {
+    within(Span::seconds(30), Span::seconds(60), acts).await
+}
+
+async fn within(first_byte: Span, request: Span, acts: Vec<Act>) -> Request {
+    let server = Server::saying(acts).await;
+    let mut load = load(server.port, &[0]);
+    load.limits = Limits {
+        first_byte,
+        request,
+        line_bytes: 2000,
+        excess_tokens: 10,
+        ..Limits::default()
+    };
+    driven(load).await.requests.remove(0)
+}
+
+fn class(request: &Request) -> Option<Class> {
+    request.failure.as_ref().map(|failure| failure.class)
+}
+
+fn is_in_order(request: &Request) -> bool {
+    let mut moments = vec![
+        request.sent_ns,
+        request.connected_ns,
+        request.written_ns,
+        request.first_byte_ns,
+    ];
+    moments.extend(request.chunks.iter().map(|chunk| Some(chunk.at_ns)));
+    moments.push(request.last_line_ns);
+    moments.push(Some(request.end_ns));
+    request.due_ns <= request.sent_ns.unwrap_or(u64::MAX) && moments.iter().flatten().is_sorted()
+}
+
+#[tokio::test]
+async fn a_connection_that_cannot_be_watched_is_no_timeout() {
+    let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+    let (jobs, shared) = prepared(load(server.port, &[0, 0])).await;
+    let mut events = epoll_loop::Loop::new(&shared, 1).unwrap();
+    events.deafen();
+    let (sent, _) = events.send(jobs, clock::now(), &CancellationToken::new());
+    assert_eq!(sent.len(), 2);
+    for failure in sent.into_iter().map(|sent| sent.request.failure.unwrap()) {
+        assert_eq!(failure.class, Class::Connect, "{failure:?}");
+        assert!(failure.message.contains("cannot be watched"), "{failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_record_tells_whether_its_count_came_because_we_asked() {
+    let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+    for (usage, is_ours) in [(Usage::Unasked, false), (Usage::StreamOptions, true)] {
+        let mut load = load(server.port, &[0]);
+        load.target.dialect.usage = usage;
+        let told = driven(load).await.requests[0].usage;
+        assert_eq!(told.map(|usage| usage.is_ours), Some(is_ours), "{usage:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_sound_answer_leaves_every_moment_in_order() {
+    let server = Server::saying(vec![
+        Act::Write(begun(&[": ping", A])),
+        Act::Pause(Duration::from_millis(5)),
+        Act::Write(stream(&[END, DONE]).split_off(begun(&[]).len())),
+    ])
+    .await;
+    let driven = driven(load(server.port, &[2])).await;
+    let request = &driven.requests[0];
+    assert_eq!(request.failure, None);
+    assert!(is_in_order(request), "{request:?}");
+    let chunks: Vec<_> = request
+        .chunks
+        .iter()
+        .map(|chunk| (chunk.kind, chunk.tokens))
+        .collect();
+    assert_eq!(chunks, [(ChunkKind::Answer, None), (ChunkKind::Answer, Some(2))]);
+    assert_eq!(
+        (request.status, request.text.clone()),
+        (Some(200), Some("ab".into()))
+    );
+    assert_eq!(
+        (request.finish.as_deref(), request.output_tokens()),
+        (Some("length"), Some(2))
+    );
+    assert_eq!(request.due_ns, 2_000_000);
+    assert!(driven.wall.as_nanos() == u128::from(request.end_ns) && driven.lag.is_some());
+    assert_eq!((driven.stamp.name(), driven.clock_jumps), ("kernel", 0));
+}
+
+#[tokio::test]
+async fn every_class_of_failure_is_told_from_the_others() {
+    let write = |bytes| vec![Act::Write(bytes)];
+    let huge = format!("data: {}", "x".repeat(3000));
+    let cases = [
+        (
+            write(plain("500 Internal Server Error", "boom")),
+            Class::Status,
+            "Internal Server Error: boom",
+        ),
+        (write(plain("302 Found", "")), Class::Status, "Found: "),
+        (write(begun(&[A])), Class::Reset, "before the answer was whole"),
+        (
+            vec![
+                Act::Write(begun(&[A])),
+                Act::Pause(Duration::from_millis(20)),
+                Act::Reset,
+            ],
+            Class::Reset,
+            "reset",
+        ),
+        (vec![], Class::Reset, "before the answer began"),
+        (
+            write(format!("HTTP/1.1 200 OK\r\n\r\n{A}\n\n").into_bytes()),
+            Class::Reset,
+            "before the answer told its end",
+        ),
+        (
+            write(stream(&[A, r#"data: {"error":{"message":"oom"}}"#])),
+            Class::ErrorEvent,
+            "oom",
+        ),
+        (
+            write(begun(&[A, r#"data: {"error":{"message":"oom"}}"#])),
+            Class::ErrorEvent,
+            "oom",
+        ),
+        (write(stream(&[DONE])), Class::Empty, "no output"),
+        (write(plain("200 OK", "")), Class::Empty, "no output"),
+        (write(stream(&[A, "data: {oops"])), Class::Garbled, "{oops"),
+        (write(stream(&["<html>"])), Class::Garbled, "<html>"),
+        (
+            write(b"SSH-2.0-OpenSSH\r\n".to_vec()),
+            Class::Garbled,
+            "not HTTP/1.1",
+        ),
+        (
+            write(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n".to_vec()),
+            Class::Garbled,
+            "gzip",
+        ),
+        (write(stream(&[A, &huge])), Class::HugeLine, "2000"),
+        (
+            vec![
+                Act::Write(begun(&[])),
+                Act::Forever(stream(&[A]).split_off(begun(&[]).len())[..A.len() + 8].to_vec()),
+            ],
+            Class::Endless,
+            "events",
+        ),
+    ];
+    for (acts, expected, words) in cases {
+        let told = format!("{acts:?}");
+        let request = answered(acts).await;
+        let failure = request.failure.as_ref().expect(&told);
+        assert_eq!(failure.class, expected, "{}: {told:.300}", failure.message);
+        assert!(failure.message.contains(words), "{}: {words}", failure.message);
+        assert!(is_in_order(&request), "{request:?}");
+        let has_begun = told.contains("Write") && expected != Class::Status;
+        assert_eq!(
+            request.first_byte_ns.is_some(),
+            has_begun || expected == Class::Status
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_time_out_tells_whether_output_had_come() {
+    let silent = |first: &[&str]| {
+        let acts = match first {
+            [] => vec![Act::Hang],
+            lines => vec![Act::Write(begun(lines)), Act::Hang],
+        };
+        within(Span::seconds(1), Span::seconds(2), acts)
+    };
+    let head_alone = vec![Act::Write(begun(&[])), Act::Hang];
+    let (nothing, head, comment, token) = tokio::join!(
+        silent(&[]),
+        within(Span::seconds(1), Span::seconds(2), head_alone),
+        silent(&[": ping"]),
+        silent(&[A]),
+    );
+    for (request, expected, limit) in [
+        (nothing, Class::TimeoutBeforeFirst, "within 1s"),
+        (head, Class::TimeoutBeforeFirst, "within 1s"),
+        (comment, Class::TimeoutBeforeFirst, "within 2s"),
+        (token, Class::TimeoutAfterFirst, "within 2s"),
+    ] {
+        assert!(is_in_order(&request), "{request:?}");
+        let failure = request.failure.unwrap();
+        assert_eq!(failure.class, expected, "{}", failure.message);
+        assert!(failure.message.ends_with(limit), "{}", failure.message);
+    }
+}
+
+#[tokio::test]
+async fn nobody_listening_is_refused_and_an_unknown_name_is_no_connection() {
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let refused = driven(load(port, &[0])).await;
+    assert_eq!(class(&refused.requests[0]), Some(Class::Refused));
+    let mut unknown = load(port, &[0, 5]);
+    // Too long for a name, so that no server is asked for it.
+    unknown.target.address.host = "x".repeat(300);
+    let unknown = driven(unknown).await;
+    assert_eq!(unknown.requests.len(), 2);
+    assert!(
+        unknown
+            .requests
+            .iter()
+            .all(|request| class(request) == Some(Class::Connect))
+    );
+}
+
+#[tokio::test]
+async fn what_follows_done_neither_delays_nor_spoils_an_answer() {
+    let request = answered(vec![Act::Write(begun(&[A, DONE])), Act::Hang]).await;
+    assert_eq!(request.failure, None);
+    let request = answered(vec![
+        Act::Write(begun(&[A, DONE])),
+        Act::Pause(Duration::from_millis(20)),
+        Act::Reset,
+    ])
+    .await;
+    assert_eq!(request.failure, None);
+}
+
+#[tokio::test]
+async fn a_connection_left_open_after_done_keeps_neither_its_slot_nor_the_end_of_its_answer() {
+    for is_bare in [true, false] {
+        let server = Server::saying(vec![Act::Write(begun(&[A, DONE])), Act::Hang]).await;
+        let mut load = load(server.port, &[0, 0, 0]);
+        load.concurrency = NonZeroU32::new(1);
+        let requests = driven_by(load, is_bare).await;
+        assert!(requests.iter().all(Request::is_completed), "{requests:?}");
+        for request in &requests {
+            assert_eq!(Some(request.end_ns), request.last_line_ns, "{is_bare}");
+        }
+        let grace = u64::try_from(GRACE.as_nanos()).unwrap();
+        assert!(requests[2].end_ns < grace, "{is_bare}: {:?}", requests[2]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_leaves_connections_open_is_told() {
+    let server = Server::saying(vec![Act::Write(begun(&[A, DONE])), Act::Hang]).await;
+    assert_eq!(driven(load(server.port, &[0, 0])).await.left_open, 2);
+    let sound = Server::saying(vec![
+        Act::Write(begun(&[A, DONE])),
+        Act::Pause(Duration::from_millis(20)),
+        Act::Write(b"0\r\n\r\n".to_vec()),
+    ])
+    .await;
+    assert_eq!(driven(load(sound.port, &[0, 0])).await.left_open, 0);
+}
+
+/// A server whose queue of connections is full and that takes none of them.
+fn full() -> (tokio::net::TcpListener, Vec<std::net::TcpStream>) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200));
+    let taken = std::iter::from_fn(|| connect().ok()).take(10).collect();
+    (listener, taken)
+}
+
+#[tokio::test]
+async fn what_a_request_waits_for_other_connections_is_lag_and_not_the_servers_time() {
+    for is_bare in [true, false] {
+        let (listener, _taken) = full();
+        let mut load = load(listener.local_addr().unwrap().port(), &vec![0; CONNECTS + 40]);
+        load.limits.request = Span::seconds(1);
+        load.limits.first_byte = Span::seconds(1);
+        let requests = driven_by(load, is_bare).await;
+        let late = |from: u64| {
+            requests
+                .iter()
+                .filter(|request| request.sent_ns >= Some(from))
+                .count()
+        };
+        // The first are counted out when they have to be asked for again.
+        assert_eq!(late(800_000_000), 40, "{is_bare}");
+        let timed_out = |request: &Request| class(request) == Some(Class::TimeoutBeforeFirst);
+        assert!(requests.iter().all(timed_out));
+        assert!(requests.iter().all(|request| request.end_ns < 4_000_000_000));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_drips_is_recorded_like_one_that_comes_at_once() {
+    let bytes = stream(&[": ping", A, "event: x", A, END, DONE]);
+    let timeless = |mut request: Request| {
+        for moment in [
+            &mut request.sent_ns,
+            &mut request.connected_ns,
+            &mut request.written_ns,
+            &mut request.first_byte_ns,
+            &mut request.last_line_ns,
+        ] {
+            *moment = moment.map(|_| 0);
+        }
+        request.end_ns = 0;
+        request.chunks.edit(|_, chunk| chunk.at_ns = 0);
+        request
+    };
+    let at_once = timeless(answered(vec![Act::Write(bytes.clone())]).await);
+    assert_eq!((at_once.chunks.len(), at_once.failure.clone()), (3, None));
+    assert_eq!(timeless(answered(vec![Act::Drip(bytes)]).await), at_once);
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_stream_is_one_chunk() {
+    let body = "{\"choices\": [\n{\"text\": \"ab\"}],\n\"usage\": {\"completion_tokens\": 2}}";
+    let request = answered(vec![Act::Write(plain("200 OK", body))]).await;
+    assert_eq!((request.chunks.len(), request.failure.clone()), (1, None));
+    assert_eq!(request.text, Some("ab".into()));
+}
+
+#[tokio::test]
+async fn a_cumulative_stream_is_followed_over_many_blocks() {
+    let text = |tokens: usize| "word ".repeat(tokens);
+    let lines: Vec<String> = (1..=200)
+        .map(|tokens| {
+            let text = text(tokens);
+            format!(
+                r#"data: {{"text":"{text}","meta_info":{{"prompt_tokens":3,"completion_tokens":{tokens}}}}}"#
+            )
+        })
+        .collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).chain([DONE]).collect();
+    let server = Server::saying(vec![Act::Write(stream(&lines))]).await;
+    let mut load = load(server.port, &[0]);
+    load.target = target(server.port, Protocol::SglangNative);
+    load.items[0].asked_tokens = 200;
+    let request = driven(load).await.requests.remove(0);
+    assert_eq!((request.failure.clone(), request.chunks.len()), (None, 200));
+    assert_eq!(request.text, Some(text(200).into()));
+    assert!(request.chunks.iter().all(|chunk| chunk.bytes == 5));
+}
+
+/// What is put on the disk at once is what memory holds otherwise, by either loop.
+#[tokio::test]
+async fn answers_that_lie_on_the_disk_are_those_that_memory_holds() {
+    let event = |nth: usize| match nth % 3 {
+        0 => format!(r#"data: {{"choices":[{{"text":"é{nth}"}}],"usage":{{"completion_tokens":{nth}}}}}"#),
+        _ => format!(r#"data: {{"choices":[{{"text":"word{nth} "}}]}}"#),
+    };
+    let mut lines: Vec<String> = (0..3000).map(event).collect();
+    lines[700] = r#"data: {"choices":[{"text":"</think>"}]}"#.to_owned();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).chain([END, DONE]).collect();
+    let folder = tempfile::tempdir().unwrap();
+    for is_bare in [true, false] {
+        let mut both = Vec::new();
+        for spill in [None, Some(Spill::new(folder.path(), 0).unwrap())] {
+            let server = Server::saying(vec![Act::Write(stream(&lines))]).await;
+            let mut load = load(server.port, &[0]);
+            load.items[0].asked_tokens = 3000;
+            load.spill = spill.clone();
+            let mut request = driven_by(load, is_bare).await.remove(0);
+            assert_eq!((request.failure.clone(), request.chunks.len()), (None, 3001));
+            if let Some(spill) = spill {
+                assert_eq!(spill.missed(), None);
+                assert!(request.chunks.packed().blocks() > 2);
+                assert!(
+                    request.chunks.packed().here().is_empty(),
+                    "the rest went there at the end"
+                );
+            }
+            request.chunks.edit(|_, chunk| chunk.at_ns = 0);
+            assert_eq!(request.chunks.first().unwrap().kind, ChunkKind::Thought);
+            assert_eq!(request.chunks.last().unwrap().kind, ChunkKind::Answer);
+            both.push((request.chunks, request.text, request.usage));
+        }
+        assert_eq!(both[0], both[1]);
+    }
+}
+
+#[tokio::test]
+async fn a_request_carries_headers_path_and_body() {
+    let server = Server::start(|request| vec![Act::Write(plain("418 Seen", request))]).await;
+    let mut load = load(server.port, &[0]);
+    load.target.address.prefix = "/api".to_owned();
+    load.target.headers =
+        crate::loadgen::Headers::new(vec![("user-agent".to_owned(), "mine".to_owned())]).unwrap();
+    load.body.insert("top_k".to_owned(), 1.into());
+    let request = driven(load).await.requests.remove(0);
+    let seen = request.failure.unwrap().message;
+    assert!(
+        seen.starts_with("Seen: POST /api/v1/completions HTTP/1.1\r\nHost: 127.0.0.1:"),
+        "{seen}"
+    );
+    assert!(
+        seen.contains("\r\nuser-agent: mine\r\n") && !seen.contains("User-Agent"),
+        "{seen}"
+    );
+    assert!(seen.ends_with(r#""ignore_eos":true,"top_k":1}"#), "{seen}");
+}
+
+#[tokio::test]
+async fn a_request_larger_than_a_sockets_buffer_goes_out_whole() {
+    let server =
+        Server::start(|request| vec![Act::Write(plain("418 Seen", &request.len().to_string()))]).await;
+    let mut load = load(server.port, &[0, 0]);
+    for item in &mut load.items {
+        item.content = Content::Text("x".repeat(6 << 20).into());
+    }
+    for request in driven(load).await.requests {
+        assert!(is_in_order(&request), "{request:?}");
+        let seen = request.failure.unwrap().message;
+        let length: usize = seen.trim_start_matches("Seen: ").parse().unwrap();
+        assert!(length > 6 << 20 && length < (6 << 20) + 1000, "{seen}");
+    }
+}
+
+#[tokio::test]
+async fn many_slots_on_many_threads_are_all_given_back() {
+    let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+    let mut load = load(server.port, &[0; 300]);
+    load.concurrency = NonZeroU32::new(100);
+    load.threads = NonZeroUsize::new(3).unwrap();
+    let driven = driven(load).await;
+    assert!(driven.requests.iter().all(Request::is_completed));
+    assert!(server.seen.most() <= 100);
+}
+
+#[tokio::test]
+async fn requests_go_in_the_order_of_due_times_and_records_come_in_the_order_of_items() {
+    let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+    for threads in [1, 3] {
+        let mut load = load(server.port, &[30, 0, 20, 10, 0, 30]);
+        load.threads = NonZeroUsize::new(threads).unwrap();
+        let progress = Arc::<Progress>::default();
+        let driven = drive(load, Arc::clone(&progress), CancellationToken::new())
+            .await
+            .unwrap();
+        let requests = &driven.requests;
+        assert!(
+            requests
+                .iter()
+                .zip(0..)
+                .all(|(request, index)| request.index == index)
+        );
+        assert!(
+            requests
+                .iter()
+                .all(|request| request.is_completed() && is_in_order(request))
+        );
+        let mut sent: Vec<(u64, u64)> = requests
+            .iter()
+            .map(|request| (request.due_ns, request.sent_ns.unwrap()))
+            .collect();
+        sent.sort_unstable();
+        if threads == 1 {
+            assert!(sent.is_sorted_by_key(|(_, sent)| *sent), "{sent:?}");
+        }
+        assert_eq!(
+            (progress.ended(), progress.running(), progress.failed()),
+            (6, 0, 0)
+        );
+        assert_eq!(progress.events(), 12);
+    }
+}
+
+#[tokio::test]
+async fn no_more_requests_are_under_way_than_there_are_slots() {
+    let server = Server::saying(vec![
+        Act::Pause(Duration::from_millis(2)),
+        Act::Write(stream(&[A, END, DONE])),
+    ])
+    .await;
+    for threads in [1, 2] {
+        let mut load = load(server.port, &[0; 40]);
+        load.concurrency = NonZeroU32::new(3);
+        load.threads = NonZeroUsize::new(threads).unwrap();
+        let driven = driven(load).await;
+        assert!(driven.requests.iter().all(Request::is_completed));
+        assert!(server.seen.most() <= 3, "{}", server.seen.most());
+        // From the records' own moments too: at each sending at most two others were under way.
+        for request in &driven.requests {
+            let sent = request.sent_ns.unwrap();
+            let others = driven
+                .requests
+                .iter()
+                .filter(|other| other.sent_ns.unwrap() < sent && sent < other.end_ns);
+            assert!(others.count() <= 2);
+        }
+    }
+    assert_eq!(server.seen.all(), 80);
+}
+
+#[tokio::test]
+async fn stopping_leaves_a_record_of_every_request_that_fell_due() {
+    let server = Server::saying(vec![Act::Write(begun(&[A])), Act::Hang]).await;
+    let mut load = load(server.port, &[0, 0, 0, 0, 3_600_000]);
+    load.concurrency = NonZeroU32::new(2);
+    let (progress, stop) = (Arc::<Progress>::default(), CancellationToken::new());
+    let stopping = async {
+        while progress.events() < 2 {
+            tokio::task::yield_now().await;
+        }
+        stop.cancel();
+    };
+    let (driven, ()) = tokio::join!(drive(load, Arc::clone(&progress), stop.clone()), stopping);
+    let classes: Vec<_> = driven.unwrap().requests.iter().map(class).collect();
+    let (cut, unsent) = (Some(Class::Cancelled), Some(Class::Unsent));
+    assert_eq!(classes, [cut, cut, unsent, unsent]);
+    assert_eq!((progress.ended(), progress.failed()), (4, 4));
+}
+
+#[tokio::test]
+async fn a_drive_that_is_dropped_ends_what_is_under_way() {
+    let server = Server::saying(vec![Act::Write(begun(&[A])), Act::Hang]).await;
+    let progress = Arc::<Progress>::default();
+    let running = drive(
+        load(server.port, &[0, 0]),
+        Arc::clone(&progress),
+        CancellationToken::new(),
+    );
+    let two_events = async {
+        while progress.events() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = running => panic!("nothing ended it"),
+        () = two_events => {}
+    }
+    while progress.running() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((progress.ended(), progress.failed()), (2, 2));
+}
+
+#[tokio::test]
+async fn a_drive_stopped_before_it_began_sends_nothing() {
+    let server = Server::saying(vec![Act::Hang]).await;
+    let stop = CancellationToken::new();
+    stop.cancel();
+    let driven = drive(load(server.port, &[0, 0]), Arc::default(), stop)
+        .await
+        .unwrap();
+    assert!(
+        driven
+            .requests
+            .iter()
+            .all(|request| class(request) == Some(Class::Unsent))
+    );
+    assert_eq!(
+        (server.seen.all(), driven.lag, driven.wall),
+        (0, None, Duration::ZERO)
+    );
+}
+
+#[tokio::test]
+async fn what_falls_due_after_the_duration_has_no_record_and_the_drain_counts_from_its_end() {
+    for is_bare in [true, false] {
+        let server = Server::start(|request| match request.contains("prompt due 0") {
+            true => vec![Act::Write(begun(&[A])), Act::Hang],
+            false => vec![
+                Act::Pause(Duration::from_millis(600)),
+                Act::Write(stream(&[A, END, DONE])),
+            ],
+        })
+        .await;
+        let mut load = load(server.port, &[0, 20, 3_600_000]);
+        load.limits.duration = Some("500ms".parse().unwrap());
+        load.limits.drain = "1500ms".parse().unwrap();
+        let requests = driven_by(load, is_bare).await;
+        let classes: Vec<_> = requests.iter().map(class).collect();
+        assert_eq!(classes, [Some(Class::Cancelled), None], "{is_bare}");
+        assert!(requests[0].end_ns >= 2_000_000_000);
+    }
+}
+
+#[tokio::test]
+async fn the_drain_cuts_nothing_before_the_duration_is_over() {
+    for is_bare in [true, false] {
+        let server = Server::saying(vec![
+            Act::Pause(Duration::from_millis(300)),
+            Act::Write(stream(&[A, END, DONE])),
+        ])
+        .await;
+        let mut load = load(server.port, &[0, 0]);
+        load.limits.drain = "10ms".parse().unwrap();
+        for duration in [None, Some(Span::seconds(3_600))] {
+            load.limits.duration = duration;
+            let requests = driven_by(load.clone(), is_bare).await;
+            assert_eq!(
+                requests.iter().filter_map(class).next(),
+                None,
+                "{is_bare} {duration:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn in_a_closed_loop_a_request_falls_due_when_it_has_a_slot() {
+    for is_bare in [true, false] {
+        let server = Server::saying(vec![
+            Act::Pause(Duration::from_millis(50)),
+            Act::Write(stream(&[A, END, DONE])),
+        ])
+        .await;
+        let mut load = load(server.port, &[0; 1000]);
+        load.concurrency = NonZeroU32::new(2);
+        load.limits.duration = Some("400ms".parse().unwrap());
+        let requests = driven_by(load, is_bare).await;
+        // At most eight answers of 50 ms fit in 400 ms, twice.
+        assert!((2..=18).contains(&requests.len()), "{}", requests.len());
+        assert!(requests.iter().all(Request::is_completed));
+        assert_eq!((requests[0].due_ns, requests[1].due_ns), (0, 0));
+        for request in &requests[2..] {
+            assert!(request.due_ns >= 50_000_000 && request.due_ns <= request.sent_ns.unwrap());
+            assert!(requests.iter().any(|other| other.end_ns <= request.due_ns));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_fell_due_and_got_no_slot_in_time_failed() {
+    for is_bare in [true, false] {
+        let server = Server::saying(vec![
+            Act::Pause(Duration::from_millis(600)),
+            Act::Write(stream(&[A, END, DONE])),
+        ])
+        .await;
+        let mut load = load(server.port, &[0, 1, 2, 3_600_000]);
+        load.concurrency = NonZeroU32::new(1);
+        load.limits.duration = Some("300ms".parse().unwrap());
+        let requests = driven_by(load, is_bare).await;
+        let classes: Vec<_> = requests.iter().map(class).collect();
+        assert_eq!(
+            classes,
+            [None, Some(Class::Unsent), Some(Class::Unsent)],
+            "{is_bare}"
+        );
+        assert!(requests[1].end_ns >= 300_000_000);
+        assert_eq!((requests[1].due_ns, requests[1].sent_ns), (1_000_000, None));
+    }
+}
+
+#[tokio::test]
+async fn what_fell_due_in_time_is_sent_even_if_we_are_late() {
+    for is_bare in [true, false] {
+        let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+        // All but the last fall due before the loop can have come to them.
+        let mut load = load(server.port, &[0, 0, 0, 0, 1]);
+        load.limits.duration = Some("1ms".parse().unwrap());
+        let requests = driven_by(load, is_bare).await;
+        assert_eq!(requests.len(), 4, "{is_bare}");
+        assert!(requests.iter().all(Request::is_completed));
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_that_the_dialect_cannot_carry_ends_the_drive() {
+    let mut load = load(1, &[0, 0]);
+    load.target = target(1, Protocol::Chat);
+    load.items[1].content = Content::Ids(vec![1].into());
+    let error = drive(load, Arc::default(), CancellationToken::new())
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().starts_with("request 1 cannot be written"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_thousand_requests_at_once_all_come_back() {
+    let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+    let mut load = load(server.port, &[0; 1000]);
+    load.threads = NonZeroUsize::new(2).unwrap();
+    load.limits.request = Span::seconds(60);
+    let driven = driven(load).await;
+    assert_eq!(driven.requests.len(), 1000);
+    let failures: Vec<_> = driven
+        .requests
+        .iter()
+        .filter_map(|request| request.failure.clone())
+        .collect();
+    assert_eq!(failures, []);
+}
+
+#[test]
+fn lag_knows_its_mean_its_rare_and_its_worst() {
+    let lags: Vec<_> = (1..=200).map(Duration::from_micros).collect();
+    let lag = Lag::of(lags).unwrap();
+    assert_eq!(
+        (lag.mean, lag.p99, lag.max),
+        (
+            Duration::from_nanos(100_500),
+            Duration::from_micros(198),
+            Duration::from_micros(200)
+        )
+    );
+    assert_eq!(Lag::of(Vec::new()), None);
+}

@@ -1,0 +1,259 @@
+//! How far moments of arrival may be off, and pauses of the client. A read that brings several events has one moment, that of the last:
+//! the others came after the look before, at the earliest. So did all of them where the moment is ours and not the kernel's.
+
+use std::time::Duration;
+
+use crate::loadgen::connection::Stamp;
+use crate::results::record::client::MOST_EVENTS_PER_S;
+
+/// A client that did nothing for so long was stopped, or had no processor.
+pub(super) const PAUSE: Duration = Duration::from_millis(300);
+/// How often a client that waits shows that it runs.
+pub(super) const HEARTBEAT: Duration = Duration::from_millis(50);
+/// Each doubling of an error has so many classes.
+const CLASSES: u32 = 8;
+/// Rates are counted over spans of this length.
+const SPAN: Duration = Duration::from_millis(250);
+
+/// How far the moments of one thread may be off.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Late {
+    /// Events whose moment is exact.
+    exact: u64,
+    /// The other events, by the logarithm of how far they may be off.
+    classes: Vec<u64>,
+    max: Duration,
+    /// Events of each span since the start.
+    spans: Vec<u64>,
+    pauses: u32,
+    longest_pause: Duration,
+}
+
+/// How far the moments of arrival of a load may be off, because looks came late; and pauses of the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// Nine of ten events may be off by so much at most.
+    pub p90: Duration,
+    /// 99 of 100 events may be off by so much at most.
+    pub p99: Duration,
+    /// The most.
+    pub max: Duration,
+    /// One of ten events came at this rate or a higher one, counted over quarters of a second.
+    pub events_per_s: u64,
+    /// How often the client did nothing for 0.3 s or longer.
+    pub pauses: u32,
+    /// The longest of these pauses.
+    pub longest_pause: Duration,
+}
+
+impl Late {
+    /// Takes in so many events of one read, which may be off by so much: the last is not, where the kernel took the moment.
+    pub(super) fn take(&mut self, events: u64, stamp: Stamp, off: Duration) {
+        let doubtful = match stamp {
+            Stamp::Kernel => events.saturating_sub(1),
+            Stamp::User => events,
+        };
+        self.exact += events - doubtful;
+        if doubtful == 0 {
+            return;
+        }
+        let class = class(off);
+        if self.classes.len() <= class {
+            self.classes.resize(class + 1, 0);
+        }
+        self.classes[class] += doubtful;
+        self.max = self.max.max(off);
+    }
+
+    /// Counts events that were read at a time since the start.
+    pub(super) fn count(&mut self, events: u64, at: Duration) {
+        if events == 0 {
+            return;
+        }
+        let span = span(at);
+        if self.spans.len() <= span {
+            self.spans.resize(span + 1, 0);
+        }
+        self.spans[span] += events;
+    }
+
+    /// Whether more events come at that time, or came just before it, than one client can tell the moments of.
+    pub(super) fn is_flooded(&self, at: Duration) -> bool {
+        let most = u128::from(MOST_EVENTS_PER_S) * SPAN.as_millis() / 1000;
+        let is_beyond = |span: usize| {
+            self.spans
+                .get(span)
+                .is_some_and(|events| u128::from(*events) > most)
+        };
+        let span = span(at);
+        is_beyond(span) || span.checked_sub(1).is_some_and(is_beyond)
+    }
+
+    /// Takes in a time during which the client did nothing, if it is one.
+    pub(super) fn rest(&mut self, span: Duration) {
+        if span >= PAUSE {
+            self.pauses += 1;
+            self.longest_pause = self.longest_pause.max(span);
+        }
+    }
+
+    /// Adds another thread.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.exact += other.exact;
+        for (ours, theirs) in [
+            (&mut self.classes, &other.classes),
+            (&mut self.spans, &other.spans),
+        ] {
+            ours.resize(ours.len().max(theirs.len()), 0);
+            ours.iter_mut()
+                .zip(theirs)
+                .for_each(|(ours, theirs)| *ours += theirs);
+        }
+        self.max = self.max.max(other.max);
+        // A pause of the process is one of each thread.
+        self.pauses = self.pauses.max(other.pauses);
+        self.longest_pause = self.longest_pause.max(other.longest_pause);
+    }
+
+    pub(super) fn lateness(&self) -> Lateness {
+        Lateness {
+            p90: self.quantile(10),
+            p99: self.quantile(100),
+            max: self.max,
+            events_per_s: self.rate(),
+            pauses: self.pauses,
+            longest_pause: self.longest_pause,
+        }
+    }
+
+    /// What all but one of so many events are off by at most.
+    fn quantile(&self, one_of: u64) -> Duration {
+        let all = self.exact + self.classes.iter().sum::<u64>();
+        let mut beyond = 0;
+        for (class, count) in self.classes.iter().enumerate().rev() {
+            beyond += count;
+            if beyond > all / one_of {
+                return upper(class).min(self.max);
+            }
+        }
+        Duration::ZERO
+    }
+
+    /// The rate at which one of ten events came, or at a higher one.
+    fn rate(&self) -> u64 {
+        let mut spans = self.spans.clone();
+        spans.sort_unstable_by(|one, other| other.cmp(one));
+        let tenth = spans.iter().sum::<u64>() / 10;
+        let mut events = 0;
+        let span = spans.into_iter().find(|span| {
+            events += span;
+            events > tenth
+        });
+        span.unwrap_or(0) * 1000 / SPAN.as_millis() as u64
+    }
+}
+
+/// The span that a time since the start lies in.
+fn span(at: Duration) -> usize {
+    usize::try_from(at.as_millis() / SPAN.as_millis()).unwrap_or(usize::MAX)
+}
+
+fn class(off: Duration) -> usize {
+    let nanos = u64::try_from(off.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let doublings = nanos.ilog2();
+    let within = ((u128::from(nanos) * u128::from(CLASSES)) >> doublings) as usize - CLASSES as usize;
+    doublings as usize * CLASSES as usize + within
+}
+
+/// The end of a class.
+fn upper(class: usize) -> Duration {
+    let (doublings, within) = (class / CLASSES as usize, class % CLASSES as usize);
+    let nanos = (1_u128 << doublings) * (CLASSES as u128 + within as u128 + 1) / CLASSES as u128;
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn single_events_are_exact_and_the_last_of_several_is() {
+        let mut late = Late::default();
+        (0..98).for_each(|_| late.take(1, Stamp::Kernel, micros(500)));
+        assert_eq!(late.lateness(), Lateness::default());
+        late.take(3, Stamp::Kernel, micros(500));
+        let lateness = late.lateness();
+        assert_eq!((lateness.p90, lateness.max), (Duration::ZERO, micros(500)));
+        assert_eq!(lateness.p99, micros(500));
+    }
+
+    #[test]
+    fn where_the_moments_are_ours_every_event_may_be_off() {
+        let mut late = Late::default();
+        late.take(1, Stamp::User, micros(300));
+        assert_eq!(late.lateness().p90, micros(300));
+    }
+
+    #[test]
+    fn a_quantile_is_right_within_an_eighth_and_never_too_small() {
+        let mut late = Late::default();
+        (1..=1000).for_each(|micro| late.take(2, Stamp::Kernel, micros(micro)));
+        let (p90, p99) = (late.lateness().p90, late.lateness().p99);
+        assert!(p90 >= micros(800) && p90 <= micros(900), "{p90:?}");
+        assert!(p99 >= micros(980) && p99 <= micros(1000), "{p99:?}");
+        for nanos in [1, 7, 8, 9, 1000, 123_456_789] {
+            let off = Duration::from_nanos(nanos);
+            assert!(upper(class(off)) >= off && upper(class(off)) <= off * 5 / 4 + micros(1));
+        }
+    }
+
+    #[test]
+    fn a_flood_lasts_to_the_end_of_the_next_span() {
+        let mut late = Late::default();
+        let at = Duration::from_millis;
+        late.count(37_500, at(100));
+        assert!(!late.is_flooded(at(200)), "150,000 in a second are none");
+        late.count(1, at(200));
+        assert!(late.is_flooded(at(249)) && late.is_flooded(at(499)));
+        assert!(!late.is_flooded(at(500)));
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_busiest_tenth_of_the_events() {
+        let rate = |spans: &[u64]| {
+            let mut late = Late::default();
+            for (place, events) in spans.iter().enumerate() {
+                late.count(*events, SPAN * place as u32 + micros(7));
+            }
+            late.lateness().events_per_s
+        };
+        assert_eq!(rate(&[]), 0);
+        assert_eq!(rate(&[0, 50_000]), 200_000, "a load may be shorter than a second");
+        // A wait for the first token and a long tail do not hide it, and a moment does not make it.
+        assert_eq!(rate(&[0, 0, 0, 0, 50_000, 100, 100, 100]), 200_000);
+        assert_eq!(rate(&[20_000; 40]), 80_000);
+        assert_eq!(rate(&[&[50_000], &[20_000; 40][..]].concat()), 80_000);
+    }
+
+    #[test]
+    fn threads_add_up_and_a_pause_of_the_process_counts_once() {
+        let mut one = Late::default();
+        one.take(3, Stamp::Kernel, micros(10));
+        one.count(3, SPAN * 2);
+        one.rest(Duration::from_millis(400));
+        one.rest(Duration::from_millis(200));
+        let mut both = one.clone();
+        both.add(&one);
+        let lateness = both.lateness();
+        assert_eq!(
+            (lateness.pauses, lateness.longest_pause),
+            (1, Duration::from_millis(400))
+        );
+        assert_eq!(lateness.p90, micros(10));
+        assert_eq!((both.exact, lateness.events_per_s), (2, 24));
+    }
+}

@@ -1,0 +1,294 @@
+//! One short, real generation: the proof that an engine is ready and serves the model asked for.
+//!
+//! It goes through the same client, dialect and body as the load, so what would fail every request fails here first. It
+//! tries once; waiting and trying again are the caller's.
+
+use std::time::Duration;
+
+use serde_json::Map;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use crate::base::clock;
+use crate::base::units::Span;
+use crate::config::scenario::Limits;
+use crate::loadgen::connection::{self, Route, RouteError};
+use crate::loadgen::dataset::Content;
+use crate::loadgen::protocol::{self, Ask, Decoder, EncodeError};
+use crate::loadgen::request::{Answer, Bounds, COMPRESSED, Exchange};
+use crate::loadgen::target::Target;
+use crate::results::record::request::{Class, Usage};
+
+const PROMPT: &str = "The capital of France is";
+const TOKENS: u32 = 4;
+
+/// What an engine that is ready answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeAnswer {
+    /// The model that it says it is; some servers only repeat what was asked for.
+    pub model: Option<String>,
+    /// The text, not empty unless the tokens stand for none.
+    pub text: String,
+    /// What it reported of its token counts.
+    pub usage: Option<Usage>,
+    /// From sending to the end.
+    pub seconds: f64,
+}
+
+/// Why an engine did not prove itself.
+#[derive(Debug, Error)]
+pub enum ProbeError {
+    /// Nobody takes the connection.
+    #[error("{address} cannot be reached: {reason}")]
+    Unreachable {
+        /// The engine's address.
+        address: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// It is there, and does not serve the model.
+    #[error("{address} does not serve the model `{model}` (status {status}): {message}")]
+    WrongModel {
+        /// The engine's address.
+        address: String,
+        /// The model asked for.
+        model: String,
+        /// The status.
+        status: u16,
+        /// What it said.
+        message: String,
+    },
+    /// It refuses the request.
+    #[error("{address} answered the first request with status {status}: {message}")]
+    Status {
+        /// The engine's address.
+        address: String,
+        /// The status.
+        status: u16,
+        /// What it said.
+        message: String,
+    },
+    /// It answered, and no token was in it.
+    #[error("{address} answered the first request without a token: {message}")]
+    NoToken {
+        /// The engine's address.
+        address: String,
+        /// What came instead.
+        message: String,
+    },
+    /// It did not end in time.
+    #[error("{address} did not answer the first request within {limit}: {message}")]
+    Timeout {
+        /// The engine's address.
+        address: String,
+        /// How long it was waited for.
+        limit: Span,
+        /// How far it came.
+        message: String,
+    },
+    /// The answer is compressed although the request did not allow it; the next one would be too.
+    #[error(
+        "{address} failed the first request: {message}, and its events cannot be timed; turn compression off at the server, or at the proxy \
+         before it"
+    )]
+    Compressed {
+        /// The engine's address.
+        address: String,
+        /// What was said.
+        message: String,
+    },
+    /// The answer broke off, was garbled, or held an error.
+    #[error("{address} failed the first request ({}): {message}", class.name())]
+    Broken {
+        /// The engine's address.
+        address: String,
+        /// How.
+        class: Class,
+        /// What was said.
+        message: String,
+    },
+    /// No request can be written for it.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+}
+
+/// Asks the engine for a few tokens.
+pub async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, ProbeError> {
+    let nothing = Map::new();
+    // An answer that ends where the model ends it might end at once and would prove nothing.
+    let ask = Ask::plain(&target.model, TOKENS, false, &nothing);
+    let body = protocol::encode(&target.dialect, &Content::Text(PROMPT.to_owned().into()), &ask)?;
+    let route = Route::find(&target.address).await.map_err(|error| {
+        let address = target.address.to_string();
+        match error {
+            RouteError::Name { source, .. } => ProbeError::Unreachable {
+                address,
+                reason: source.to_string(),
+            },
+            RouteError::Tls { why, .. } => ProbeError::Unreachable { address, reason: why },
+        }
+    })?;
+    let limits = Limits {
+        first_byte: Span(limit),
+        request: Span(limit),
+        ..Limits::default()
+    };
+    let exchange = Exchange {
+        route: &route,
+        on_connect: &|_| {},
+        cut: &CancellationToken::new(),
+        on_events: &|_, _| {},
+        zero: clock::now(),
+    };
+    let request = connection::compose(target, None, &body);
+    let bounds = Bounds::of(TOKENS, &limits);
+    let decoder = Decoder::new(target.dialect.protocol, bounds.line_bytes);
+    let (answer, _) = exchange.run(request, decoder, bounds).await;
+    judge(target, limit, answer)
+}
+
+fn judge(target: &Target, limit: Duration, answer: Answer) -> Result<ProbeAnswer, ProbeError> {
+    let seconds = answer.end.since(answer.sent).as_secs_f64();
+    let decoded = answer.decoded;
+    let Some(failure) = decoded.failure else {
+        return Ok(ProbeAnswer {
+            model: decoded.models.into_iter().next(),
+            text: decoded.text.read().into_owned(),
+            usage: decoded.usage,
+            seconds,
+        });
+    };
+    let (address, message) = (target.address.to_string(), failure.message);
+    Err(match (failure.class, answer.status) {
+        (Class::Connect | Class::Refused, _) => ProbeError::Unreachable {
+            address,
+            reason: message,
+        },
+        (Class::Status, Some(status)) if is_about_model(status, &message) => ProbeError::WrongModel {
+            address,
+            model: target.model.clone(),
+            status,
+            message,
+        },
+        (Class::Status, Some(status)) => ProbeError::Status {
+            address,
+            status,
+            message,
+        },
+        (Class::Empty, _) => ProbeError::NoToken { address, message },
+        (Class::TimeoutBeforeFirst | Class::TimeoutAfterFirst, _) => ProbeError::Timeout {
+            address,
+            limit: Span(limit),
+            message,
+        },
+        (Class::Garbled, Some(200)) if message.starts_with(COMPRESSED) => {
+            ProbeError::Compressed { address, message }
+        }
+        (class, _) => ProbeError::Broken {
+            address,
+            class,
+            message,
+        },
+    })
+}
+
+/// Whether a refusal is about the model's name: a path that does not exist is 404 too, and a body that is not understood
+/// is 400 too, so the server's words decide.
+fn is_about_model(status: u16, message: &str) -> bool {
+    let message = message.to_lowercase();
+    let is_missing = [
+        "not exist",
+        "not found",
+        "not served",
+        "unknown",
+        "no model",
+        "invalid",
+    ]
+    .iter()
+    .any(|words| message.contains(words));
+    matches!(status, 400 | 404 | 422) && message.contains("model") && is_missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loadgen::test_server::{self, Act, Server, begun, plain, stream};
+    use crate::plan::Protocol;
+
+    async fn probed(acts: Vec<Act>) -> Result<ProbeAnswer, ProbeError> {
+        let server = Server::saying(acts).await;
+        let target = test_server::target(server.port, Protocol::Chat);
+        probe(&target, Duration::from_millis(200)).await
+    }
+
+    fn compressed(status: &str) -> Vec<u8> {
+        let answer = String::from_utf8(plain(status, "")).unwrap();
+        let encoded = answer.replacen("\r\n", "\r\nContent-Encoding: gzip\r\n", 1);
+        encoded.into_bytes()
+    }
+
+    fn told(probed: Result<ProbeAnswer, ProbeError>) -> String {
+        format!("{:?}", probed.unwrap_err())
+    }
+
+    #[tokio::test]
+    async fn a_real_token_proves_an_engine() {
+        let token = r#"data: {"model":"served","choices":[{"delta":{"content":"Paris"}}],"usage":{"completion_tokens":1}}"#;
+        let answer = probed(vec![Act::Write(stream(&[token, "data: [DONE]"]))])
+            .await
+            .unwrap();
+        assert_eq!(
+            (answer.text.as_str(), answer.model.as_deref()),
+            ("Paris", Some("served"))
+        );
+        assert_eq!(answer.usage.unwrap().completion, Some(1));
+        assert!(answer.seconds > 0.0);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_proof_is_told_apart() {
+        let missing = r#"{"error":{"message":"The model `m` does not exist."}}"#;
+        let error = r#"data: {"error":{"message":"oom"}}"#;
+        for (acts, variant, words) in [
+            (
+                vec![Act::Write(plain("404 Not Found", missing))],
+                "WrongModel",
+                "does not exist",
+            ),
+            (vec![Act::Write(plain("503 Busy", "loading"))], "Status", "503"),
+            (
+                vec![Act::Write(stream(&["data: [DONE]"]))],
+                "NoToken",
+                "no output",
+            ),
+            (vec![Act::Hang], "Timeout", "200ms"),
+            (vec![Act::Write(begun(&[])), Act::Hang], "Timeout", "200ms"),
+            (vec![Act::Write(stream(&[error]))], "Broken", "oom"),
+            (vec![Act::Write(compressed("200 OK"))], "Compressed", "`gzip`"),
+            // A proxy's own page, until the server behind it is there.
+            (vec![Act::Write(compressed("502 Bad Gateway"))], "Status", "502"),
+        ] {
+            let told = told(probed(acts).await);
+            assert!(told.starts_with(variant) && told.contains(words), "{told}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_is_not_there_is_unreachable() {
+        let port = Server::saying(Vec::new()).await.port;
+        let probed = probe(&test_server::target(port, Protocol::Chat), Duration::from_secs(5)).await;
+        assert!(told(probed).starts_with("Unreachable"));
+    }
+
+    #[test]
+    fn a_refusal_is_about_the_model_only_if_it_says_so() {
+        let vllm = r#"Not Found: {"error":{"message":"The model `m` does not exist.","code":404}}"#;
+        assert!(is_about_model(404, vllm));
+        assert!(!is_about_model(404, r#"Not Found: {"detail":"Not Found"}"#));
+        assert!(!is_about_model(
+            400,
+            "Bad Request: this model's maximum context length is 8 tokens"
+        ));
+        assert!(!is_about_model(500, "Internal Server Error: model not found"));
+    }
+}

@@ -1,0 +1,116 @@
+//! Events that need no parsing, because they differ from one that was parsed in nothing but their text.
+//!
+//! This is no guess. The parsed event is cut into what stands before its text, the text, and what stands after it. Another
+//! event with the same two ends, and between them bytes that a JSON string holds as they are, is the same JSON but for
+//! that string; so it says the same, with another text. Everything else goes to the full parser.
+
+use crate::results::record::request::ChunkKind;
+
+/// The shape of the last event that carried one text and nothing else.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// Up to and with the quote before the text; empty before the first.
+    before: Vec<u8>,
+    /// From the quote after the text.
+    after: Vec<u8>,
+    kind: Option<ChunkKind>,
+}
+
+impl Known {
+    /// Learns the shape of an event, whose text is a part of its JSON. The event must carry that text, which is not empty, and no
+    /// other fact that has not been noted already by reading it.
+    pub(super) fn learn(&mut self, json: &str, kind: ChunkKind, text: &str) {
+        let start = (text.as_ptr() as usize).wrapping_sub(json.as_ptr() as usize);
+        let end = start.wrapping_add(text.len());
+        let (Some(before), Some(after)) = (json.get(..start), json.get(end..)) else {
+            return;
+        };
+        if !before.ends_with('"') || !after.starts_with('"') || json.get(start..end) != Some(text) {
+            return;
+        }
+        self.before.clear();
+        self.before.extend_from_slice(before.as_bytes());
+        self.after.clear();
+        self.after.extend_from_slice(after.as_bytes());
+        self.kind = Some(kind);
+    }
+
+    /// The text of an event of the known shape.
+    pub(super) fn text_of<'e>(&self, event: &'e [u8]) -> Option<(ChunkKind, &'e str)> {
+        let kind = self.kind?;
+        let text = event
+            .strip_prefix(self.before.as_slice())?
+            .strip_suffix(self.after.as_slice())?;
+        let is_as_it_is = !text.is_empty() && text.iter().all(|byte| !matches!(byte, 0..0x20 | b'"' | b'\\'));
+        let text = std::str::from_utf8(text).ok().filter(|_| is_as_it_is)?;
+        Some((kind, text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::loadgen::protocol::{Decoded, Decoder, LineKind};
+    use crate::plan::Protocol;
+
+    /// What lines come to with every one parsed, and with known ones passed by; and how many those were.
+    fn both_ways(lines: &[String]) -> (Decoded, Decoded, usize) {
+        let (mut full, mut quick) = (
+            Decoder::new(Protocol::Chat, 300),
+            Decoder::new(Protocol::Chat, 300),
+        );
+        let mut known = 0;
+        for (line, at) in lines.iter().zip(0..) {
+            full.push(LineKind::Event, line.as_bytes(), at);
+            if quick.push_known(line.as_bytes(), at) {
+                known += 1;
+            } else {
+                quick.push(LineKind::Event, line.as_bytes(), at);
+            }
+        }
+        (full.finish(true), quick.finish(true), known)
+    }
+
+    #[test]
+    fn an_event_that_differs_in_its_text_alone_is_not_parsed_again() {
+        let line = |text: &str| format!(r#"{{"id":"1","choices":[{{"delta":{{"content":"{text}"}}}}]}}"#);
+        let lines: Vec<String> = ["a", " b", "é", r"\n", "c\"", "", "d"].map(line).to_vec();
+        let (full, quick, known) = both_ways(&lines[..4]);
+        assert_eq!((full.text.here(), known), ("a bé\n", 2));
+        assert_eq!(full, quick);
+        // A quote within breaks the JSON, which only the parser may say.
+        let (full, quick, _) = both_ways(&lines);
+        assert!(full.failure.is_some());
+        assert_eq!(full, quick);
+    }
+
+    proptest! {
+        #[test]
+        fn passing_known_events_by_changes_nothing(
+            lines in prop::collection::vec((0usize..12, "[a-cé\" \\\\n\n{}]{0,4}"), 0..20),
+        ) {
+            let shapes = [
+                r#"{"choices":[{"text":"@"}]}"#,
+                r#"{"choices":[{"delta":{"content":"@"}}]}"#,
+                r#"{"choices":[{"delta":{"content":"@"}}],"model":"@"}"#,
+                r#"{"choices":[{"delta":{"reasoning_content":"@","content":""}}]}"#,
+                r#"{"choices":[{"delta":{"reasoning":"@","reasoning_content":null}}]}"#,
+                r#"{"choices":[{"delta":{"reasoning":"@","content":"x"}}]}"#,
+                r#"{"choices":[{"delta":{"content":"@"},"finish_reason":"stop"}]}"#,
+                r#"{"choices":[{"delta":{"content":"@"}}],"usage":{"completion_tokens":2}}"#,
+                r#"{"error":"@"}"#,
+                r#"{"choices":[{"text":"","delta":{"content":"@","tool_calls":[{"function":{"name":"@"}}]}}]}"#,
+                r#"{"choices":[{"delta":{"content":"é"}},{"delta":{"content":"@"}}]}"#,
+                r#"{"object":"@","choices":[{"text":"a","delta":{"content":"@"}}]}"#,
+            ];
+            // Every line twice, so that each shape is met again while it is known.
+            let lines: Vec<String> = lines
+                .into_iter()
+                .flat_map(|(shape, text)| [shapes[shape].replace('@', &text), shapes[shape].replace('@', "ab")])
+                .collect();
+            let (full, quick, _) = both_ways(&lines);
+            prop_assert_eq!(full, quick);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The answers of OpenAI's protocols, streamed or not: completions and chat differ only in where a choice keeps its text.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::fast_path::Known;
+use super::{CachedDetails, Decoded, Words, error_words, errors, lenient};
+use crate::results::record::outsourced::Text;
+use crate::results::record::request::{ChunkKind, Oddity, is_failed_end};
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, default)]
+    choices: Option<Vec<Choice<'a>>>,
+    #[serde(default)]
+    usage: Option<Counts>,
+    #[serde(borrow, default)]
+    model: Option<Words<'a>>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+    /// `error` in the flat errors of older servers, which keep their words in `message`.
+    #[serde(borrow, default)]
+    object: Option<Words<'a>>,
+    /// Where web frameworks put the words of an error, in place of everything else.
+    #[serde(borrow, default)]
+    detail: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    sglext: Option<Extension<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(borrow, default)]
+    text: Option<Words<'a>>,
+    #[serde(borrow, default)]
+    delta: Option<Message<'a>>,
+    #[serde(borrow, default)]
+    message: Option<Message<'a>>,
+    #[serde(borrow, default)]
+    finish_reason: Option<Words<'a>>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow, default)]
+    content: Option<Words<'a>>,
+    #[serde(borrow, default)]
+    reasoning_content: Option<Words<'a>>,
+    #[serde(borrow, default)]
+    reasoning: Option<Words<'a>>,
+    #[serde(borrow, default)]
+    tool_calls: Option<Vec<ToolCall<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct ToolCall<'a> {
+    #[serde(borrow, default)]
+    function: Option<Function<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Function<'a> {
+    #[serde(borrow, default)]
+    name: Option<Words<'a>>,
+    #[serde(borrow, default)]
+    arguments: Option<Words<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Counts {
+    #[serde(default, deserialize_with = "lenient::count")]
+    prompt_tokens: Option<u32>,
+    #[serde(default, deserialize_with = "lenient::count")]
+    completion_tokens: Option<u32>,
+    /// Where SGLang tells it.
+    #[serde(default, deserialize_with = "lenient::count")]
+    reasoning_tokens: Option<u32>,
+    #[serde(default)]
+    prompt_tokens_details: Option<PromptDetails>,
+    #[serde(default)]
+    completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Deserialize)]
+struct CompletionDetails {
+    #[serde(default, deserialize_with = "lenient::count")]
+    reasoning_tokens: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct PromptDetails {
+    #[serde(default, deserialize_with = "lenient::count")]
+    cached_tokens: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct Extension<'a> {
+    #[serde(borrow, default)]
+    cached_tokens_details: Option<CachedDetails<'a>>,
+}
+
+/// Reads one event; the server's words, if it tells of an error.
+pub(super) fn read(
+    json: &str,
+    at_ns: u64,
+    decoded: &mut Decoded,
+    known: &mut Known,
+) -> Result<Option<String>, serde_json::Error> {
+    let event: Event<'_> = serde_json::from_str(json)?;
+    if let Some(error) = event.error {
+        return Ok(Some(error_words(error.get())));
+    }
+    if Words::of(&event.object) == "error" {
+        return Ok(Some(error_words(json)));
+    }
+    if let Some(detail) = event.detail.filter(|_| event.choices.is_none()) {
+        return Ok(Some(error_words(detail.get())));
+    }
+    let is_bare = event.usage.is_none() && event.sglext.is_none();
+    let reported = event.usage.as_ref().and_then(|usage| usage.completion_tokens);
+    note_usage(event.usage, event.sglext, decoded);
+    decoded.note_model(event.model);
+    let Some(choice) = event.choices.and_then(|choices| choices.into_iter().next()) else {
+        decoded.note(Oddity::NoChoice);
+        return Ok(errors::in_other_form(json));
+    };
+    if let Some((kind, bytes)) = note_output(&choice, &mut decoded.text) {
+        decoded.chunk(at_ns, kind, reported, bytes);
+        note_tools(&choice, &mut decoded.tool_text);
+    }
+    if let Some(error) = choice.error.filter(|error| errors::says_something(error.get())) {
+        decoded.finish = Some("error".to_owned());
+        return Ok(Some(error_words(error.get())));
+    }
+    let Some(finish) = choice.finish_reason else {
+        if is_bare && let Some((kind, text)) = only_text(&choice) {
+            known.learn(json, kind, text);
+        }
+        return Ok(None);
+    };
+    let error = is_failed_end(&finish.0).then(|| errors::failed_end(&finish.0));
+    decoded.finish = Some(finish.0.into_owned());
+    Ok(error)
+}
+
+fn note_usage(counts: Option<Counts>, extension: Option<Extension<'_>>, decoded: &mut Decoded) {
+    let details = extension.and_then(|extension| extension.cached_tokens_details);
+    if counts.is_none() && details.is_none() {
+        return;
+    }
+    let usage = decoded.usage.get_or_insert_default();
+    if let Some(counts) = counts {
+        usage.prompt = counts.prompt_tokens.filter(|tokens| *tokens > 0).or(usage.prompt);
+        usage.completion = counts.completion_tokens.or(usage.completion);
+        let cached = counts
+            .prompt_tokens_details
+            .and_then(|details| details.cached_tokens);
+        usage.cached = cached.or(usage.cached);
+        let reasoning = counts
+            .completion_tokens_details
+            .and_then(|details| details.reasoning_tokens);
+        usage.reasoning = reasoning.or(counts.reasoning_tokens).or(usage.reasoning);
+    }
+    if let Some(details) = details {
+        let tiers = [details.device, details.host, details.storage];
+        usage.cached = Some(tiers.into_iter().flatten().fold(0, u32::saturating_add));
+        decoded.cached = Some(details.into());
+    }
+}
+
+/// Appends the output of a choice to the text; what it was, if there was any.
+fn note_output(choice: &Choice<'_>, text: &mut Text) -> Option<(ChunkKind, usize)> {
+    let answer = Words::of(&choice.text);
+    if !answer.is_empty() {
+        text.push_str(answer);
+        return Some((ChunkKind::Answer, answer.len()));
+    }
+    let message = choice.delta.as_ref().or(choice.message.as_ref())?;
+    let reasoning = match Words::of(&message.reasoning_content) {
+        "" => Words::of(&message.reasoning),
+        reasoning => reasoning,
+    };
+    let answer = Words::of(&message.content);
+    text.push_str(reasoning);
+    text.push_str(answer);
+    let calls = message.tool_calls.as_deref().unwrap_or_default();
+    match (reasoning.len() + answer.len(), calls) {
+        (0, []) => None,
+        (0, calls) => Some((ChunkKind::Tool, calls.iter().map(tool_bytes).sum())),
+        (bytes, _) if answer.is_empty() => Some((ChunkKind::Reasoning, bytes)),
+        (bytes, _) => Some((ChunkKind::Answer, bytes)),
+    }
+}
+
+/// Appends what tool calls of a choice say, their names and arguments.
+fn note_tools(choice: &Choice<'_>, text: &mut String) {
+    let message = choice.delta.as_ref().or(choice.message.as_ref());
+    let calls = message.and_then(|message| message.tool_calls.as_deref());
+    for function in calls
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|call| call.function.as_ref())
+    {
+        text.push_str(Words::of(&function.name));
+        text.push_str(Words::of(&function.arguments));
+    }
+}
+
+/// The text of a choice that carries one text and nothing else, where it stands in the JSON as it is.
+fn only_text<'c>(choice: &'c Choice<'_>) -> Option<(ChunkKind, &'c str)> {
+    let plain = |words: &'c Option<Words<'_>>| match words {
+        Some(Words(Cow::Borrowed(text))) if !text.is_empty() => Some(*text),
+        _ => None,
+    };
+    let called = |message: &Option<Message<'_>>| {
+        let calls = message.as_ref().and_then(|message| message.tool_calls.as_deref());
+        calls.is_some_and(|calls| !calls.is_empty())
+    };
+    if called(&choice.delta) || called(&choice.message) {
+        return None;
+    }
+    if let Some(text) = plain(&choice.text) {
+        return Some((ChunkKind::Answer, text));
+    }
+    if !Words::of(&choice.text).is_empty() {
+        return None;
+    }
+    let message = choice.delta.as_ref().or(choice.message.as_ref())?;
+    let reasoning = [&message.reasoning_content, &message.reasoning];
+    let is_silent = reasoning.iter().all(|words| Words::of(words).is_empty());
+    match plain(&message.content) {
+        Some(text) if is_silent => Some((ChunkKind::Answer, text)),
+        None if Words::of(&message.content).is_empty() => {
+            let text = plain(reasoning[0])
+                .or_else(|| plain(reasoning[1]).filter(|_| Words::of(reasoning[0]).is_empty()))?;
+            Some((ChunkKind::Reasoning, text))
+        }
+        _ => None,
+    }
+}
+
+fn tool_bytes(call: &ToolCall<'_>) -> usize {
+    call.function.as_ref().map_or(0, |function| {
+        Words::of(&function.name).len() + Words::of(&function.arguments).len()
+    })
+}

@@ -1,0 +1,238 @@
+//! One exchange over a bare socket, moved on by whoever learns that the socket is ready. It never waits: deadlines are
+//! its owner's.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+
+use super::response_trace::Trace;
+use super::{Answer, Bounds, Ending, failed};
+use crate::base::clock::{self, Moment};
+use crate::loadgen::connection::Stamp;
+use crate::loadgen::protocol::Decoder;
+use crate::loadgen::socket::{Reading, Socket};
+use crate::results::record::request::Class;
+
+/// How many full buffers are taken from one stream before others have their turn.
+const TURNS: usize = 4;
+
+/// A request under way.
+pub(in crate::loadgen) struct Live {
+    trace: Trace,
+    socket: Option<Socket>,
+    request: Vec<u8>,
+    written: usize,
+    write_error: Option<io::Error>,
+    /// Whether the answer was over before its connection was.
+    is_left_open: bool,
+}
+
+/// Where an exchange stands after it was moved on.
+pub(in crate::loadgen) enum Course {
+    /// It waits for its socket.
+    Waits,
+    /// More may be there to be read at once.
+    Ready,
+    /// It is over.
+    Over(Box<Answer>),
+}
+
+/// What one turn of an exchange brought.
+#[derive(Default)]
+pub(in crate::loadgen) struct Haul {
+    pub(in crate::loadgen) bytes: usize,
+    pub(in crate::loadgen) events: u64,
+}
+
+impl Live {
+    /// Begins now.
+    pub(in crate::loadgen) fn begin(
+        request: Vec<u8>,
+        decoder: Decoder,
+        bounds: Bounds,
+        zero: Moment,
+    ) -> Self {
+        Self {
+            trace: Trace::new(decoder, bounds, zero),
+            socket: None,
+            request,
+            written: 0,
+            write_error: None,
+            is_left_open: false,
+        }
+    }
+
+    /// When it began.
+    pub(in crate::loadgen) fn sent(&self) -> Moment {
+        self.trace.sent
+    }
+
+    /// Whether the body of the answer has begun.
+    pub(in crate::loadgen) fn has_body(&self) -> bool {
+        self.trace.has_body
+    }
+
+    /// The socket of an answer that was over before its connection was.
+    pub(in crate::loadgen) fn left_open(&mut self) -> Option<Socket> {
+        self.socket.take().filter(|_| self.is_left_open)
+    }
+
+    /// When the last bytes arrived.
+    pub(in crate::loadgen) fn last_read(&self) -> Moment {
+        self.trace.last_read()
+    }
+
+    /// Whose clock takes its moments of arrival.
+    pub(in crate::loadgen) fn stamp(&self) -> Option<Stamp> {
+        self.trace.stamp()
+    }
+
+    /// Whether the connection stands.
+    pub(in crate::loadgen) fn is_connected(&self) -> bool {
+        self.trace.connected.is_some()
+    }
+
+    /// Whether the socket's room for writing is waited for.
+    pub(in crate::loadgen) fn is_writing(&self) -> bool {
+        self.written < self.request.len() && self.write_error.is_none()
+    }
+
+    /// The socket, once there is one.
+    pub(in crate::loadgen) fn socket(&self) -> Option<&Socket> {
+        self.socket.as_ref()
+    }
+
+    /// Begins to connect, and writes at once where the connection is expected to stand at once.
+    pub(in crate::loadgen) fn connect(
+        &mut self,
+        to: SocketAddr,
+        stands_at_once: bool,
+    ) -> Result<(), Box<Answer>> {
+        let ending = match Socket::connect(to) {
+            Ok(socket) => {
+                self.socket = Some(socket);
+                if stands_at_once { self.write().err() } else { None }
+            }
+            Err(error) => Some(unconnected(error)),
+        };
+        ending.map_or(Ok(()), |ending| Err(self.conclude(ending)))
+    }
+
+    /// Goes on with writing: the socket has room, or failed.
+    pub(in crate::loadgen) fn write_on(&mut self) -> Result<(), Box<Answer>> {
+        let fault = match (&self.socket, self.is_connected()) {
+            (Some(socket), false) => socket.fault().unwrap_or_else(Some),
+            _ => None,
+        };
+        let ending = match fault {
+            Some(error) => Some(unconnected(error)),
+            None => self.write().err(),
+        };
+        ending.map_or(Ok(()), |ending| Err(self.conclude(ending)))
+    }
+
+    fn write(&mut self) -> Result<(), Ending> {
+        let Some(socket) = &mut self.socket else {
+            return Ok(());
+        };
+        while self.written < self.request.len() && self.write_error.is_none() {
+            let before = clock::now();
+            match socket.write(&self.request[self.written..]) {
+                Ok(taken) => {
+                    self.trace.connected.get_or_insert(before);
+                    self.written += taken;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if self.trace.connected.is_none() => return Err(unconnected(error)),
+                // A server may refuse a request while it is being written; its answer, if there is one, says more.
+                Err(error) => self.write_error = Some(error),
+            }
+        }
+        if self.write_error.is_none() {
+            self.trace.wrote(clock::now());
+        }
+        (self.request, self.written) = (Vec::new(), 0);
+        Ok(())
+    }
+
+    /// Takes what has arrived. `is_ending` says that the other side has ended the connection, after whatever is still to be read.
+    pub(in crate::loadgen) fn read(
+        &mut self,
+        is_ending: bool,
+        reading: &mut Reading,
+        haul: &mut Haul,
+    ) -> Course {
+        for _ in 0..TURNS {
+            let Some(socket) = &self.socket else {
+                return Course::Waits;
+            };
+            let arrival = match (socket.read(reading), &self.write_error) {
+                (Ok(arrival), _) => arrival,
+                (Err(error), _) if error.kind() == ErrorKind::WouldBlock => return Course::Waits,
+                (Err(error), _) if error.kind() == ErrorKind::Interrupted => continue,
+                (Err(_), Some(error)) => {
+                    let message = format!("while the request was written: {error}");
+                    return self.over(failed(Class::Reset, message));
+                }
+                (Err(error), None) => return self.over(failed(Class::Reset, error)),
+            };
+            let (events, before) = (self.trace.events(), self.trace.last_read());
+            let at = self.trace.arrived(arrival);
+            let over = self.trace.take(reading.bytes(arrival.length), at);
+            haul.bytes += arrival.length;
+            let events = self.trace.events() - events;
+            haul.events += events;
+            let off = at.since(reading.looked.max(before));
+            reading.late.take(events, arrival.stamp, off);
+            match over {
+                Ok(true) => return self.over(Ending::Whole(at)),
+                Ok(false) if self.trace.is_done() => {
+                    self.is_left_open = true;
+                    return self.over(Ending::Whole(at));
+                }
+                Ok(false) => {}
+                Err(ending) => return self.over(ending),
+            }
+            match arrival.stamp {
+                // Parsing delays no moment that the kernel takes.
+                Stamp::Kernel => self.trace.fold(),
+                Stamp::User => self.trace.fold_full(),
+            }
+            if !is_ending && !reading.is_full(arrival.length) {
+                return Course::Waits;
+            }
+        }
+        Course::Ready
+    }
+
+    fn over(&mut self, ending: Ending) -> Course {
+        Course::Over(self.conclude(ending))
+    }
+
+    /// Ends it because its time is over.
+    pub(in crate::loadgen) fn time_out(&mut self) -> Box<Answer> {
+        self.conclude(Ending::TimedOut)
+    }
+
+    /// Ends it because its socket cannot be watched.
+    pub(in crate::loadgen) fn unwatched(&mut self, error: io::Error) -> Box<Answer> {
+        let message = format!("its connection cannot be watched: {error}");
+        self.conclude(failed(Class::Connect, message))
+    }
+
+    /// Ends it from our side.
+    pub(in crate::loadgen) fn cancel(&mut self) -> Box<Answer> {
+        self.conclude(Ending::Cancelled)
+    }
+
+    fn conclude(&mut self, ending: Ending) -> Box<Answer> {
+        Box::new(self.trace.conclude(ending))
+    }
+}
+
+fn unconnected(error: io::Error) -> Ending {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => failed(Class::Refused, error),
+        _ => failed(Class::Connect, error),
+    }
+}

@@ -1,0 +1,368 @@
+//! What has arrived of one answer, and what it comes to. It is given bytes and the moments of their reads, and knows
+//! no socket.
+
+use std::time::Duration;
+
+use super::{Answer, Bounds, Ending, failed, nanos};
+use crate::base::clock::{self, Moment};
+use crate::base::http1::response::{Fault, Part, Reader};
+use crate::base::units::Span;
+use crate::loadgen::connection::{Arrival, Stamp};
+use crate::loadgen::protocol::{Decoded, Decoder, LineKind};
+use crate::loadgen::sse::{Line, Scanner};
+use crate::results::record::request::{Class, Failure};
+
+/// How many bytes of lines are kept before they are parsed.
+pub(super) const BLOCK: usize = 32 << 10;
+/// How much of an answer with another status than 200 is kept.
+const ERROR_LIMIT: usize = 64 << 10;
+/// How the message of a compressed answer begins.
+pub(in crate::loadgen) const COMPRESSED: &str = "the answer is compressed";
+
+/// The lines of an answer: what control needs to know of all, and the bytes of those that were not yet parsed.
+#[derive(Default)]
+struct Lines {
+    bytes: Vec<u8>,
+    /// Where each ends, when it arrived, what it is.
+    marks: Vec<(usize, Moment, LineKind)>,
+    /// When the last one arrived.
+    last: Option<Moment>,
+    /// How many events there were, `[DONE]` left out.
+    count: u64,
+    /// Bytes of lines that are no events.
+    plain_bytes: usize,
+    /// Whether one was an event, so that the answer is a stream.
+    is_stream: bool,
+    /// Whether `[DONE]` arrived.
+    is_done: bool,
+}
+
+impl Lines {
+    /// Takes a line. Where `at_once`, it is parsed now, and the next that differs from it in its text alone need not be.
+    fn keep(&mut self, line: Line<'_>, at: Moment, decoder: &mut Decoder, zero: Moment, at_once: bool) {
+        self.last = Some(at);
+        let (kind, line) = match line {
+            Line::Done => {
+                self.is_done = true;
+                return;
+            }
+            Line::Event(event) => (LineKind::Event, event),
+            Line::Error(event) => (LineKind::Error, event),
+            Line::Plain(line) => (LineKind::Plain, line),
+        };
+        match kind {
+            LineKind::Event | LineKind::Error => {
+                self.is_stream = true;
+                self.count += 1;
+            }
+            LineKind::Plain => self.plain_bytes += line.len(),
+        }
+        // Lines are read in order: one that is known must not overtake those that wait.
+        if self.marks.is_empty() {
+            if kind == LineKind::Event && decoder.push_known(line, nanos(at, zero)) {
+                return;
+            }
+            if at_once {
+                return decoder.push(kind, line, nanos(at, zero));
+            }
+        }
+        self.bytes.extend_from_slice(line);
+        self.marks.push((self.bytes.len(), at, kind));
+    }
+
+    fn fold(&mut self, decoder: &mut Decoder, zero: Moment) {
+        if self.marks.is_empty() {
+            return;
+        }
+        let mut start = 0;
+        for (end, at, kind) in self.marks.drain(..) {
+            decoder.push(kind, &self.bytes[start..end], nanos(at, zero));
+            start = end;
+        }
+        self.bytes.clear();
+        // One huge line must not keep its memory for the rest of the stream.
+        self.bytes.shrink_to(2 * BLOCK);
+    }
+}
+
+/// What has arrived so far.
+pub(super) struct Trace {
+    bounds: Bounds,
+    zero: Moment,
+    reader: Reader,
+    scanner: Scanner,
+    lines: Lines,
+    decoder: Decoder,
+    error_body: Vec<u8>,
+    pub(super) sent: Moment,
+    pub(super) connected: Option<Moment>,
+    written: Option<Moment>,
+    first_byte: Option<Moment>,
+    /// When the last bytes arrived, or before them the request went out.
+    last_read: Moment,
+    stamp: Option<Stamp>,
+    pub(super) has_body: bool,
+    /// Whether the body lasted until the connection ended.
+    is_until_close: bool,
+}
+
+impl Trace {
+    pub(super) fn new(decoder: Decoder, bounds: Bounds, zero: Moment) -> Self {
+        let sent = clock::now();
+        Self {
+            bounds,
+            zero,
+            reader: Reader::new(),
+            scanner: Scanner::new(bounds.line_bytes),
+            lines: Lines::default(),
+            decoder,
+            error_body: Vec::new(),
+            sent,
+            connected: None,
+            written: None,
+            first_byte: None,
+            last_read: sent,
+            stamp: None,
+            has_body: false,
+            is_until_close: false,
+        }
+    }
+
+    /// How many events arrived.
+    pub(super) fn events(&self) -> u64 {
+        self.lines.count
+    }
+
+    /// Whether `[DONE]` arrived.
+    pub(super) fn is_done(&self) -> bool {
+        self.lines.is_done
+    }
+
+    /// Whose clock took the moments of arrival, ours if it took one of them.
+    pub(super) fn stamp(&self) -> Option<Stamp> {
+        self.stamp
+    }
+
+    /// When the last bytes arrived, or before them the request went out.
+    pub(super) fn last_read(&self) -> Moment {
+        self.last_read
+    }
+
+    /// Parses the lines kept so far.
+    pub(super) fn fold(&mut self) {
+        self.lines.fold(&mut self.decoder, self.zero);
+    }
+
+    /// Parses the lines kept so far, if they fill a block.
+    pub(super) fn fold_full(&mut self) {
+        if self.lines.bytes.len() >= BLOCK {
+            self.fold();
+        }
+    }
+
+    /// Notes that the whole request is with the kernel.
+    pub(super) fn wrote(&mut self, at: Moment) {
+        self.written = Some(at);
+        self.last_read = self.last_read.max(at);
+    }
+
+    /// The moment of a read as it enters the record, and whose it is. The kernel may take an answer in before we have noted
+    /// that the request is out, or on another processor's clock; moments never go back.
+    pub(super) fn arrived(&mut self, arrival: Arrival) -> Moment {
+        if arrival.length > 0 && self.stamp != Some(Stamp::User) {
+            self.stamp = Some(arrival.stamp);
+        }
+        arrival.at.max(self.last_read)
+    }
+
+    fn status(&self) -> Option<u16> {
+        self.reader.head().map(|head| head.status)
+    }
+
+    /// Takes the bytes of one read, none at the end of the connection; whether the answer is over.
+    pub(super) fn take(&mut self, bytes: &[u8], at: Moment) -> Result<bool, Ending> {
+        if bytes.is_empty() {
+            self.is_until_close = self.reader.is_until_close();
+            return match self.reader.close() {
+                Ok(()) => Ok(true),
+                Err(fault) => Err(failed(Class::Reset, fault)),
+            };
+        }
+        self.first_byte.get_or_insert(at);
+        self.last_read = at;
+        let mut input = bytes;
+        loop {
+            let part = self
+                .reader
+                .next(&mut input)
+                .map_err(|fault: Fault| failed(Class::Garbled, fault))?;
+            match part {
+                None => return Ok(false),
+                Some(Part::End) => return Ok(true),
+                Some(Part::Head) => self.check_head()?,
+                Some(Part::Body(body)) => {
+                    self.has_body = true;
+                    if self.status() == Some(200) {
+                        self.scan(body, at)?;
+                    } else {
+                        let room = ERROR_LIMIT - self.error_body.len();
+                        self.error_body.extend_from_slice(&body[..body.len().min(room)]);
+                        if self.error_body.len() == ERROR_LIMIT {
+                            return Ok(true);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_head(&self) -> Result<(), Ending> {
+        let encoding = self
+            .reader
+            .head()
+            .and_then(|head| head.header("content-encoding"));
+        match encoding {
+            None | Some("" | "identity") => Ok(()),
+            Some(encoding) => Err(failed(
+                Class::Garbled,
+                format!("{COMPRESSED} (`{encoding}`), which was not asked for"),
+            )),
+        }
+    }
+
+    fn scan(&mut self, body: &[u8], at: Moment) -> Result<(), Ending> {
+        let mut rest = body;
+        // Parsing delays no moment that the kernel takes.
+        let at_once = self.stamp == Some(Stamp::Kernel);
+        // What follows `[DONE]` belongs to no answer.
+        while !self.lines.is_done {
+            let line = self.scanner.next(&mut rest);
+            let Some(line) = line.map_err(|huge| failed(Class::HugeLine, huge))? else {
+                break;
+            };
+            self.lines.keep(line, at, &mut self.decoder, self.zero, at_once);
+            if self.lines.plain_bytes > self.bounds.line_bytes {
+                let limit = self.bounds.line_bytes;
+                let message = format!("an answer that is no stream of events exceeds {limit} bytes");
+                return Err(failed(Class::HugeLine, message));
+            }
+            if self.lines.count > self.bounds.events {
+                return Err(failed(
+                    Class::Endless,
+                    format!("more than {} events arrived; cut", self.bounds.events),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What it comes to. To be called once.
+    pub(super) fn conclude(&mut self, ending: Ending) -> Answer {
+        let now = clock::now();
+        // `[DONE]` ends the answer, whatever becomes of the connection.
+        let ending = match self.lines.last {
+            Some(at) if self.lines.is_done => Ending::Whole(at),
+            _ => ending,
+        };
+        let (end, is_whole) = match ending {
+            Ending::Whole(at) => (at, true),
+            _ => (now, false),
+        };
+        if is_whole
+            && !self.lines.is_done
+            && let Some(line) = self.scanner.finish()
+        {
+            self.lines
+                .keep(line, self.last_read, &mut self.decoder, self.zero, false);
+        }
+        self.lines.fold(&mut self.decoder, self.zero);
+        let status = self.status();
+        let mut decoded = self.decoder.finish(is_whole && status == Some(200));
+        self.scanner.oddities().for_each(|oddity| decoded.note(oddity));
+        let transport = self.transport(ending, &decoded);
+        // An error event or garbage explains the break that follows it; a status explains everything.
+        decoded.failure = match (self.status_failure(), decoded.failure.take()) {
+            (Some(failure), _) => Some(failure),
+            (None, Some(failure)) if failure.class != Class::Empty => Some(failure),
+            (None, failure) => transport.or(failure),
+        };
+        Answer {
+            sent: self.sent,
+            connected: self.connected,
+            written: self.written,
+            first_byte: self.first_byte,
+            last_line: self.lines.last,
+            end,
+            stamp: self.stamp,
+            status,
+            decoded,
+        }
+    }
+
+    fn status_failure(&self) -> Option<Failure> {
+        let head = self.reader.head().filter(|head| head.status != 200)?;
+        let reason = match head.reason.as_str() {
+            "" => head.status.to_string(),
+            reason => reason.to_owned(),
+        };
+        let body = String::from_utf8_lossy(&self.error_body);
+        let location = head
+            .header("location")
+            .filter(|_| (300..400).contains(&head.status));
+        let message = match location {
+            Some(location) => format!("{reason}: redirects are not followed; send to `{location}` instead"),
+            None => format!("{reason}: {}", body.trim()),
+        };
+        Some(Failure {
+            class: Class::Status,
+            message,
+        })
+    }
+
+    fn transport(&self, ending: Ending, decoded: &Decoded) -> Option<Failure> {
+        let span = |limit: Duration| Span(limit).to_string();
+        let (class, message) = match ending {
+            Ending::Failed(failure) => return Some(failure),
+            Ending::Whole(_) => {
+                // Such a body is ended by a dying server too; only its content tells whether it was whole.
+                let is_open = self.lines.is_stream && !self.lines.is_done && decoded.finish.is_none();
+                // A proxy closes well what its engine did not end: OpenAI's answers tell their end in some way.
+                let is_short = self.decoder.tells_ends()
+                    && decoded.usage.is_none()
+                    && decoded.chunks.len() < self.bounds.tokens as usize;
+                if !is_open || !(self.is_until_close || is_short) {
+                    return None;
+                }
+                let ended = match self.is_until_close {
+                    true => "connection",
+                    false => "stream",
+                };
+                (
+                    Class::Reset,
+                    format!("the {ended} ended before the answer told its end"),
+                )
+            }
+            Ending::Cancelled => (Class::Cancelled, "it was ended from our side".to_owned()),
+            Ending::TimedOut if !decoded.chunks.is_empty() => (
+                Class::TimeoutAfterFirst,
+                format!("it did not end within {}", span(self.bounds.request)),
+            ),
+            Ending::TimedOut => {
+                let limit = match self.has_body {
+                    true => self.bounds.request,
+                    false => self.bounds.first_byte.min(self.bounds.request),
+                };
+                let place = if self.connected.is_none() {
+                    "connection"
+                } else {
+                    "output"
+                };
+                (
+                    Class::TimeoutBeforeFirst,
+                    format!("no {place} came within {}", span(limit)),
+                )
+            }
+        };
+        Some(Failure { class, message })
+    }
+}

@@ -1,0 +1,200 @@
+use proptest::prelude::*;
+
+use super::response_trace::Trace;
+use super::*;
+use crate::plan::Protocol;
+
+const BOUNDS: Bounds = Bounds {
+    first_byte: Duration::from_secs(1),
+    request: Duration::from_secs(1),
+    line_bytes: 300,
+    events: 12,
+    tokens: 4,
+};
+
+/// What an answer comes to that arrives in these pieces, one a microsecond, before the connection ends.
+fn follow<'p>(protocol: Protocol, pieces: impl IntoIterator<Item = &'p [u8]>) -> Answer {
+    let zero = Moment::from_nanos(0);
+    let mut trace = Trace::new(Decoder::new(protocol, 300), BOUNDS, zero);
+    let mut at = trace.sent;
+    let mut ending = None;
+    for piece in pieces
+        .into_iter()
+        .filter(|piece| !piece.is_empty())
+        .chain([&b""[..]])
+    {
+        at = at.plus(Duration::from_micros(1));
+        match trace.take(piece, at) {
+            Ok(false) => {}
+            Ok(true) => ending = Some(Ending::Whole(at)),
+            Err(failed) => ending = Some(failed),
+        }
+        if ending.is_some() {
+            break;
+        }
+    }
+    trace.conclude(ending.expect("the end of the connection ends an answer"))
+}
+
+/// All of an answer that does not depend on when bytes arrived.
+fn timeless(answer: Answer) -> (Option<u16>, bool, Decoded) {
+    let mut decoded = answer.decoded;
+    decoded.chunks.edit(|_, chunk| chunk.at_ns = 0);
+    (answer.status, answer.last_line.is_some(), decoded)
+}
+
+fn lines() -> impl Strategy<Value = Vec<String>> {
+    let line = prop::sample::select(vec![
+        r#"data: {"choices":[{"text":"é\u00e9"}]}"#,
+        r#"data:{"choices":[{"delta":{"content":"c"}}]}"#,
+        r#"data: {"choices":[{"delta":{"reasoning":"r"}}],"usage":{"completion_tokens":2}}"#,
+        r#"data: {"text":"ab","meta_info":{"completion_tokens":2}}"#,
+        r#"data: {"text":"abc","meta_info":{"completion_tokens":3,"finish_reason":{"type":"stop"}}}"#,
+        r#"data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3}}"#,
+        r#"data: {"error":{"message":"oom"}}"#,
+        r#"{"choices":[{"message":{"content":"whole"}}]}"#,
+        "{",
+        "data: {oops",
+        ": ping",
+        "event: message",
+        "",
+        "data: [DONE]",
+    ]);
+    let long = (250usize..350).prop_map(|length| format!("data: \"{}\"", "x".repeat(length)));
+    prop::collection::vec(prop_oneof![12 => line.prop_map(str::to_owned), 1 => long], 0..16)
+}
+
+fn respond(framing: u8, status: u16, lines: &[String], kept: f64) -> Vec<u8> {
+    let body = lines.join("\n");
+    let mut bytes = format!("HTTP/1.1 {status} Said\r\n").into_bytes();
+    match framing {
+        0 => {
+            bytes.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
+            for piece in body.as_bytes().chunks(37) {
+                bytes.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+                bytes.extend_from_slice(piece);
+                bytes.extend_from_slice(b"\r\n");
+            }
+            bytes.extend_from_slice(b"0\r\n\r\n");
+        }
+        1 => bytes.extend_from_slice(format!("content-length: {}\r\n\r\n{body}", body.len()).as_bytes()),
+        _ => bytes.extend_from_slice(format!("\r\n{body}").as_bytes()),
+    }
+    let kept = (kept * bytes.len() as f64).min(bytes.len() as f64);
+    bytes.truncate(kept as usize);
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn an_answer_cut_anywhere_leaves_the_same_record(
+        protocol in prop::sample::select(vec![Protocol::SglangNative, Protocol::Completions, Protocol::Chat]),
+        framing in 0u8..3,
+        status in prop::sample::select(vec![200, 200, 200, 400]),
+        lines in lines(),
+        kept in 0.0f64..3.0,
+        cuts in prop::collection::vec(0.0f64..1.0, 0..12),
+    ) {
+        let bytes = respond(framing, status, &lines, kept);
+        let mut places: Vec<usize> = cuts.iter().map(|cut| (cut * bytes.len() as f64) as usize).collect();
+        places.extend([0, bytes.len()]);
+        places.sort_unstable();
+        let whole = timeless(follow(protocol, [bytes.as_slice()]));
+        let cut = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
+        prop_assert_eq!(&timeless(follow(protocol, cut)), &whole);
+        prop_assert_eq!(&timeless(follow(protocol, bytes.chunks(1))), &whole);
+    }
+
+    #[test]
+    fn arbitrary_bytes_end_in_a_record(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let answer = follow(Protocol::Chat, bytes.chunks(7));
+        prop_assert!(answer.decoded.failure.is_some());
+    }
+}
+
+#[test]
+fn an_event_has_the_moment_of_the_read_that_completed_it() {
+    let head = b"HTTP/1.1 200 OK\r\n\r\n";
+    let pieces: [&[u8]; 4] = [
+        head,
+        b"data: {\"choices\":[{\"te",
+        b"xt\":\"a\"}]}\n\ndata: {\"choices\":[{\"text\":\"b\"}]}\n",
+        b"data: [DONE]",
+    ];
+    let answer = follow(Protocol::Completions, pieces);
+    let after = |micros| answer.sent.plus(Duration::from_micros(micros));
+    let moments: Vec<_> = answer
+        .decoded
+        .chunks
+        .iter()
+        .map(|chunk| Moment::from_nanos(chunk.at_ns))
+        .collect();
+    assert_eq!(moments, [after(3), after(3)]);
+    assert_eq!(answer.first_byte, Some(after(1)));
+    assert_eq!((answer.last_line, answer.decoded.failure), (Some(after(4)), None));
+}
+
+#[test]
+fn a_break_after_an_error_event_is_told_in_the_servers_words() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n";
+    let answer = follow(
+        Protocol::Chat,
+        [format!("{head}data: {{\"error\":\"oom\"}}\n\n").as_bytes()],
+    );
+    let failure = answer.decoded.failure.unwrap();
+    assert_eq!(
+        (failure.class, failure.message.as_str()),
+        (Class::ErrorEvent, "oom")
+    );
+}
+
+#[test]
+fn a_redirect_names_where_it_leads() {
+    let answer = follow(
+        Protocol::Chat,
+        [&b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://other/v1\r\nContent-Length: 0\r\n\r\n"[..]],
+    );
+    let failure = answer.decoded.failure.unwrap();
+    assert_eq!(failure.class, Class::Status);
+    assert_eq!(
+        failure.message,
+        "Temporary Redirect: redirects are not followed; send to `http://other/v1` instead"
+    );
+}
+
+/// JSON over many lines is no endless stream; what never ends is cut by its size.
+#[test]
+fn lines_that_are_no_events_are_bounded_by_their_bytes() {
+    let head = &b"HTTP/1.1 200 OK\r\n\r\n"[..];
+    let pretty = format!("{{\"data\": [{}]}}\n", "\n1,".repeat(30).trim_end_matches(','));
+    let answer = follow(Protocol::Embeddings, [head, pretty.as_bytes()]);
+    assert_eq!(answer.decoded.failure, None);
+    let endless = "x\n".repeat(400);
+    let answer = follow(Protocol::Chat, [head, endless.as_bytes()]);
+    assert!(answer.decoded.failure.is_some(), "it was cut");
+}
+
+/// A proxy that closes a stream well whose engine died: nothing in it tells an end, and it is shorter than asked.
+#[test]
+fn a_stream_that_tells_no_end_is_cut() {
+    let event = r#"data: {"choices":[{"text":"a"}]}"#.to_owned();
+    let class = |lines: &[String]| {
+        let answer = follow(Protocol::Completions, [respond(0, 200, lines, 3.0).as_slice()]);
+        answer.decoded.failure.map(|failure| failure.class)
+    };
+    let few = vec![event.clone(); 3];
+    assert_eq!(class(&few), Some(Class::Reset));
+    for end in [
+        "data: [DONE]",
+        r#"data: {"choices":[{"text":"","finish_reason":"stop"}]}"#,
+        r#"data: {"choices":[],"usage":{"completion_tokens":3}}"#,
+    ] {
+        assert_eq!(
+            class(&[few.clone(), vec![end.to_owned(), String::new()]].concat()),
+            None,
+            "{end}"
+        );
+    }
+    // As long as asked, it may end without a word.
+    assert_eq!(class(&vec![event; 4]), None);
+}

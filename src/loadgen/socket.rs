@@ -1,0 +1,241 @@
+//! Bare TCP without waiting: connect, write, read, each read with the kernel's moment of arrival.
+//!
+//! The kernel stamps each segment when it comes in (`SO_TIMESTAMPNS`), so it does not matter how late we read a single one. Of
+//! segments that wait unread it keeps the last moment alone; how far the others may be off is noted. Where a read bears no stamp
+//! the moment is ours. It knows no HTTP and waits for nothing: whoever owns a socket learns from epoll when to try again.
+
+use std::io::{self, IoSliceMut, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrStorage, connect, recvmsg,
+    setsockopt, socket, sockopt,
+};
+use nix::sys::time::TimeSpec;
+
+use crate::base::clock::{self, Moment, Wall};
+use crate::loadgen::connection::{Arrival, Stamp};
+use crate::loadgen::lateness::Late;
+
+/// How much one read may bring; one buffer serves all streams of a thread.
+const BUFFER: usize = 128 << 10;
+/// How often and after which pauses it is tried whether the kernel stamps.
+const WARM_UPS: u32 = 100;
+const WARM_UP: Duration = Duration::from_millis(2);
+
+/// A connection that may still be in the making.
+pub(super) struct Socket(TcpStream);
+
+/// What reading needs and all sockets of a thread share.
+pub(super) struct Reading {
+    buffer: Vec<u8>,
+    control: Vec<u8>,
+    /// The way from the kernel's stamps to our clock.
+    pub(super) wall: Wall,
+    /// When the present round of reads began.
+    round: Moment,
+    /// What arrived before this look was read after it.
+    pub(super) looked: Moment,
+    /// How far moments may be off.
+    pub(super) late: Late,
+    /// As long as it lives the kernel stamps what arrives.
+    _warm: Option<Socket>,
+    has_stamps: bool,
+}
+
+impl Socket {
+    /// Begins to connect; whether it worked, [`Socket::write`] tells.
+    pub(super) fn connect(to: SocketAddr) -> io::Result<Self> {
+        let stream = stamped(to)?;
+        match connect(stream.as_raw_fd(), &SockaddrStorage::from(to)) {
+            Ok(()) | Err(Errno::EINPROGRESS) => Ok(Self(stream)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What became of the connection, if it failed.
+    pub(super) fn fault(&self) -> io::Result<Option<io::Error>> {
+        self.0.take_error()
+    }
+
+    /// Hands bytes to the kernel; how many it took. `WouldBlock` while the connection does not stand.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    /// Takes what has arrived, `WouldBlock` if nothing has; the bytes are in the buffer of `reading`.
+    pub(super) fn read(&self, reading: &mut Reading) -> io::Result<Arrival> {
+        let mut slices = [IoSliceMut::new(&mut reading.buffer)];
+        let received = recvmsg::<()>(
+            self.0.as_raw_fd(),
+            &mut slices,
+            Some(&mut reading.control),
+            MsgFlags::empty(),
+        )?;
+        let stamp = received.cmsgs().ok().and_then(|mut messages| {
+            messages.find_map(|message| match message {
+                ControlMessageOwned::ScmTimestampns(at) => Some(at),
+                _ => None,
+            })
+        });
+        let length = received.bytes;
+        Ok(match stamp {
+            Some(at) => Arrival {
+                at: reading.moment(at),
+                stamp: Stamp::Kernel,
+                length,
+            },
+            None => Arrival {
+                at: clock::now(),
+                stamp: Stamp::User,
+                length,
+            },
+        })
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Reading {
+    /// Prepares to read, and waits until the kernel stamps, which it begins to do a little after it was first asked to.
+    pub(super) fn new() -> Self {
+        let mut reading = Self {
+            buffer: vec![0; BUFFER],
+            control: nix::cmsg_space!(TimeSpec),
+            wall: Wall::new(),
+            round: clock::now(),
+            looked: clock::now(),
+            late: Late::default(),
+            _warm: None,
+            has_stamps: false,
+        };
+        // Without a loopback or stamps nothing is lost but their accuracy.
+        reading._warm = reading.warm_up().ok();
+        reading
+    }
+
+    /// Whether the kernel stamps what arrives.
+    pub(super) fn has_stamps(&self) -> bool {
+        self.has_stamps
+    }
+
+    /// Sends bytes to ourselves until one arrives with a stamp.
+    fn warm_up(&mut self) -> io::Result<Socket> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let socket = Socket::connect(listener.local_addr()?)?;
+        let (mut other, _) = listener.accept()?;
+        for _ in 0..WARM_UPS {
+            other.write_all(b"?")?;
+            let arrival = socket.read(self);
+            self.has_stamps = arrival.is_ok_and(|arrival| arrival.stamp == Stamp::Kernel);
+            if self.has_stamps {
+                break;
+            }
+            thread::sleep(WARM_UP);
+        }
+        Ok(socket)
+    }
+
+    /// Says that a round of reads begins.
+    pub(super) fn begin(&mut self) {
+        self.wall.check();
+        self.round = clock::now();
+    }
+
+    /// The bytes of the last read, of which so many came.
+    pub(super) fn bytes(&self, length: usize) -> &[u8] {
+        &self.buffer[..length]
+    }
+
+    /// Whether a read of this length may have left something.
+    pub(super) fn is_full(&self, length: usize) -> bool {
+        length == self.buffer.len()
+    }
+
+    fn moment(&self, at: TimeSpec) -> Moment {
+        let at = self.wall.moment(at.tv_sec() * 1_000_000_000 + at.tv_nsec());
+        // Nothing arrives in the future, unless the wall clock was set a moment ago.
+        if at <= self.round {
+            at
+        } else {
+            at.min(clock::now())
+        }
+    }
+}
+
+/// A socket of the right family that does not block and whose arrivals are stamped where the kernel can.
+fn stamped(to: SocketAddr) -> io::Result<TcpStream> {
+    let family = match to {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let stream = TcpStream::from(socket(family, SockType::Stream, flags, None)?);
+    stream.set_nodelay(true)?;
+    // Where this is refused, reads bear no stamp.
+    let _ = setsockopt(&stream, sockopt::ReceiveTimestampns, &true);
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection to a server of ours, and its other end.
+    fn pair() -> (Socket, TcpStream, Reading) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let reading = Reading::new();
+        let socket = Socket::connect(to).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        (socket, server, reading)
+    }
+
+    #[test]
+    fn a_late_read_bears_the_moment_of_arrival() {
+        let (socket, mut server, mut reading) = pair();
+        let before = clock::now();
+        server.write_all(b"hello").unwrap();
+        let after = clock::now();
+        thread::sleep(Duration::from_millis(50));
+        reading.begin();
+        let arrival = socket.read(&mut reading).unwrap();
+        assert_eq!(reading.bytes(arrival.length), b"hello");
+        let slack = Duration::from_millis(20);
+        assert_eq!(arrival.stamp == Stamp::Kernel, reading.has_stamps());
+        match arrival.stamp {
+            Stamp::Kernel => assert!(before <= arrival.at.plus(slack) && arrival.at <= after.plus(slack)),
+            Stamp::User => assert!(arrival.at >= after.plus(Duration::from_millis(50))),
+        }
+    }
+
+    #[test]
+    fn nothing_there_is_told_from_an_end_and_from_a_refusal() {
+        let (mut socket, server, mut reading) = pair();
+        let nothing = socket.read(&mut reading).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(socket.write(b"ask").unwrap(), 3);
+        let port = server.local_addr().unwrap();
+        drop(server);
+        let mut tries = 0;
+        let end = loop {
+            match socket.read(&mut reading) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && tries < 1000 => tries += 1,
+                end => break end,
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        // The request was never read, so the connection is reset.
+        assert!(end.is_err() || end.unwrap().length == 0);
+        let refused = Socket::connect(port).and_then(|mut socket| socket.write(b"ask"));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+}

@@ -1,0 +1,256 @@
+//! Where requests go: an engine's base URL, the headers sent along, the dialect and the model's name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::plan::Dialect;
+
+/// An engine as requests see it.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Where it listens.
+    pub address: Address,
+    /// Headers sent with every request, secrets revealed.
+    pub headers: Headers,
+    /// How requests are written and answers read.
+    pub dialect: Dialect,
+    /// The model's name in requests.
+    pub model: String,
+}
+
+/// A base URL that cannot be used, or a header that cannot be sent.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TargetError {
+    /// The base URL cannot be used.
+    #[error("`{url}` is no base URL: {why}; write it like `http://host:8000`")]
+    Url {
+        /// The URL as given, without what stands before an `@`.
+        url: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The header cannot be sent. Its value is not told, for it may be a secret.
+    #[error("the header `{name}` cannot be sent: {why}")]
+    Header {
+        /// The header's name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+/// A base URL in its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Whether the connection is encrypted.
+    pub scheme: Scheme,
+    /// A name or an IP address; IPv6 without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// What every path begins with: empty, or with a slash at its front and none at its end.
+    pub prefix: String,
+}
+
+/// The schemes that can be spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Plain.
+    Http,
+    /// Through TLS.
+    Https,
+}
+
+impl Address {
+    /// A plain address without a prefix, such as a free port of this host.
+    pub fn local(port: u16) -> Self {
+        Self {
+            scheme: Scheme::Http,
+            host: "127.0.0.1".to_owned(),
+            port,
+            prefix: String::new(),
+        }
+    }
+
+    /// The value of the `Host` header.
+    pub fn authority(&self) -> String {
+        let host = match self.host.contains(':') {
+            true => format!("[{}]", self.host),
+            false => self.host.clone(),
+        };
+        match (self.scheme, self.port) {
+            (Scheme::Http, 80) | (Scheme::Https, 443) => host,
+            (_, port) => format!("{host}:{port}"),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.scheme {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        };
+        write!(f, "{scheme}://{}{}", self.authority(), self.prefix)
+    }
+}
+
+impl FromStr for Address {
+    type Err = TargetError;
+
+    fn from_str(url: &str) -> Result<Self, TargetError> {
+        let wrong = |why| TargetError::Url {
+            url: url.rsplit('@').next().unwrap_or_default().to_owned(),
+            why,
+        };
+        let url = url.trim();
+        let (scheme, rest) = if let Some(rest) = url.strip_prefix("http://") {
+            (Scheme::Http, rest)
+        } else if let Some(rest) = url.strip_prefix("https://") {
+            (Scheme::Https, rest)
+        } else {
+            return Err(wrong("it must begin with `http://` or `https://`"));
+        };
+        let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+        if authority.contains('@') {
+            return Err(wrong("credentials belong into a header"));
+        }
+        if rest.bytes().any(|byte| !byte.is_ascii_graphic()) || rest.contains(['?', '#']) {
+            return Err(wrong("it may hold neither blanks, nor `?`, nor `#`"));
+        }
+        let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((host, "")) => (host, None),
+            Some((host, port)) => (
+                host,
+                Some(
+                    port.strip_prefix(':')
+                        .ok_or_else(|| wrong("its port is not a number"))?,
+                ),
+            ),
+            None => match authority.rsplit_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (authority, None),
+            },
+        };
+        let default = match scheme {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        };
+        if host.is_empty() {
+            return Err(wrong("it names no host"));
+        }
+        Ok(Self {
+            scheme,
+            host: host.to_owned(),
+            port: match port {
+                None => default,
+                Some(port) => port.parse().map_err(|_| wrong("its port is not a number"))?,
+            },
+            prefix: path.trim_end_matches('/').to_owned(),
+        })
+    }
+}
+
+/// Headers that can be sent. Their `Debug` shows no value.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Headers(Vec<(String, String)>);
+
+impl Headers {
+    /// Checks that every header can be sent and leaves the framing of requests alone.
+    pub fn new(headers: Vec<(String, String)>) -> Result<Self, TargetError> {
+        for (name, value) in &headers {
+            let wrong = |why| {
+                Err(TargetError::Header {
+                    name: name.clone(),
+                    why,
+                })
+            };
+            let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+            if name.is_empty() || !name.bytes().all(is_token) {
+                return wrong("its name may hold only letters, digits and `-`");
+            }
+            if value
+                .bytes()
+                .any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f)
+            {
+                return wrong("its value holds a line break or another control character");
+            }
+            if ["content-length", "transfer-encoding", "connection"]
+                .iter()
+                .any(|own| name.eq_ignore_ascii_case(own))
+            {
+                return wrong("it is set by the client itself");
+            }
+        }
+        Ok(Self(headers))
+    }
+
+    /// The headers in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Whether a header of that name is among them.
+    pub fn has(&self, name: &str) -> bool {
+        self.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_url_falls_into_its_parts_and_back() {
+        for (url, shown) in [
+            ("http://host:8000/", "http://host:8000"),
+            ("http://host/api/v2//", "http://host/api/v2"),
+            ("https://[::1]:8443", "https://[::1]:8443"),
+            ("http://[fe80::1]", "http://[fe80::1]"),
+            ("https://host:443", "https://host"),
+        ] {
+            assert_eq!(url.parse::<Address>().unwrap().to_string(), shown);
+        }
+        assert_eq!("https://host".parse::<Address>().unwrap().port, 443);
+    }
+
+    #[test]
+    fn a_wrong_base_url_says_what_is_wrong_and_tells_no_password() {
+        for (url, why) in [
+            ("host:8000", "must begin"),
+            ("http://", "no host"),
+            ("http://:80", "no host"),
+            ("http://host:port", "not a number"),
+            ("http://[::1]8000", "not a number"),
+            ("http://host/?a=b", "neither"),
+            ("http://user:hush@host", "header"),
+        ] {
+            let said = url.parse::<Address>().unwrap_err().to_string();
+            assert!(said.contains(why) && !said.contains("hush"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_header_can_neither_smuggle_nor_leak() {
+        for (name, value) in [
+            ("a b", "x"),
+            ("", "x"),
+            ("x", "1\r\ny: 2"),
+            ("Content-Length", "0"),
+        ] {
+            let said = Headers::new(vec![(name.to_owned(), value.to_owned())]).unwrap_err();
+            assert!(!said.to_string().contains("y: 2"));
+        }
+        let headers = Headers::new(vec![("Authorization".to_owned(), "Bearer hush".to_owned())]).unwrap();
+        assert!(headers.has("authorization"));
+        assert_eq!(format!("{headers:?}"), "[\"Authorization\"]");
+    }
+}

@@ -1,0 +1,120 @@
+//! Plans that start a baseline beside what is judged, so that both alternate on one night.
+
+use std::collections::BTreeMap;
+
+use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::config::select;
+use crate::plan::{Cell, Launch, Place, Plan};
+
+/// The value of the axis `version` of a cell that is measured on the baseline's build.
+pub const BASELINE: &str = "(baseline)";
+
+const VERSION: &str = "version";
+
+impl Cell {
+    /// Whether it is measured on the baseline's build.
+    pub fn is_baseline(&self) -> bool {
+        self.axes.get(VERSION).is_some_and(|version| version == BASELINE)
+    }
+}
+
+/// The key of the cell that measures the baseline's build beside a cell.
+pub fn baseline_of(cell: &Cell) -> CellKey {
+    let mut axes = cell.axes.clone();
+    axes.insert(VERSION.to_owned(), BASELINE.to_owned());
+    CellKey::new(select::key(&axes))
+}
+
+impl Launch {
+    /// The launch of the very build that was measured: a container by its image's digest, whatever its tag means by now.
+    ///
+    /// # Errors
+    /// Why that build cannot be started.
+    pub fn pinned(&self, image: Option<&str>) -> Result<Self, &'static str> {
+        let mut launch = self.clone();
+        match (&mut launch.place, image) {
+            (Place::Container(container), Some(digest)) => digest.clone_into(&mut container.image),
+            (Place::Container(_), None) => return Err("the digest of its image is not known"),
+            (Place::Process(_), _) => {}
+            (Place::Attach(_), _) => return Err("somebody else starts it"),
+            (Place::Imported(_), _) => return Err("it was imported"),
+        }
+        Ok(launch)
+    }
+}
+
+/// The name under which `matrix noise` measures a matrix: its runs are none of the matrix, whose newest run is compared and goes on.
+pub fn noise_name(matrix: &str) -> String {
+    format!("{matrix}-noise")
+}
+
+impl Plan {
+    /// Adds to each of these cells one that is measured on the baseline's launch.
+    pub fn add_baselines(&mut self, launches: &BTreeMap<CellKey, Launch>) {
+        let mut ids: Vec<(LaunchId, LaunchId)> = Vec::new();
+        for (key, launch) in launches {
+            let Some(cell) = self.cells.iter().find(|cell| cell.key == *key).cloned() else {
+                continue;
+            };
+            // The baseline's launch is its own, also where it does not differ from that of the cell.
+            let id = LaunchId::new(format!("{}-baseline", launch.id));
+            let twin = (launch.id.clone(), id.clone());
+            if !ids.contains(&twin) {
+                ids.push(twin);
+                self.launches.push(Launch {
+                    id: id.clone(),
+                    ..launch.clone()
+                });
+            }
+            let mut axes = cell.axes.clone();
+            axes.insert(VERSION.to_owned(), BASELINE.to_owned());
+            self.cells.push(Cell {
+                key: baseline_of(&cell),
+                axes,
+                content: ContentHash::of_bytes(format!("{id} {}", cell.content).as_bytes()),
+                launch: id,
+                ..cell
+            });
+        }
+    }
+
+    /// Starts the baseline beside each of these cells as often as the cell, in turn.
+    pub fn pair(&mut self, launches: &BTreeMap<CellKey, Launch>) {
+        let starts = self.starts.iter().map(|start| start.start).max().unwrap_or(1);
+        self.add_baselines(launches);
+        self.start_times(starts);
+    }
+
+    /// The plan of `matrix noise`: every launch is started so often, in a run under a name of its own.
+    pub fn measure_noise(&mut self, starts: u32) {
+        self.matrix = noise_name(&self.matrix);
+        self.start_times(starts);
+    }
+
+    /// The plan of a run that decides about some of these cells: each is started so often, and its baseline as often in turn with it.
+    pub fn confirmation(
+        &self,
+        wanted: &BTreeMap<CellKey, u32>,
+        baselines: &BTreeMap<CellKey, Launch>,
+    ) -> Self {
+        let per_start = self.per_start();
+        let mut plan = Self {
+            matrix: format!("{}-confirmation", self.matrix),
+            starts: Vec::new(),
+            until: None,
+            ..self.clone()
+        };
+        plan.cells.retain(|cell| wanted.contains_key(&cell.key));
+        plan.add_baselines(baselines);
+        plan.launches
+            .retain(|launch| plan.cells.iter().any(|cell| cell.launch == launch.id));
+        let twins = plan.cells.iter().filter(|cell| !cell.is_baseline());
+        let both = twins.flat_map(|cell| {
+            let starts = wanted.get(&cell.key).copied().unwrap_or(0);
+            [(cell.key.clone(), starts), (baseline_of(cell), starts)]
+        });
+        let both: BTreeMap<CellKey, u32> = both.collect();
+        plan.starts = plan.further(&both, per_start);
+        plan
+    }
+}

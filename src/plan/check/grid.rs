@@ -1,0 +1,189 @@
+//! Points of the axes at which no cell can stand, and cells left out or added to no effect.
+
+use super::{at, unknown};
+use crate::base::ids::CellKey;
+use crate::config::engine::Executor;
+use crate::config::matrix::{Exclusion, Inclusion, Matrix, engine_name};
+use crate::config::search::By;
+use crate::config::workload::Dataset;
+use crate::config::yaml::{Mistake, Place, Spanned};
+use crate::plan::grid::Point;
+use crate::plan::resolve::Site;
+
+/// The mistakes of one point of the axes.
+pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    if !site.recipe.executors.contains(&point.executor) {
+        mistakes.push(Mistake::new(format!(
+            "the recipe `{}` does not run by the executor `{}`",
+            site.recipe.name,
+            point.executor.name()
+        )));
+    }
+    let written = || -> String {
+        [
+            site.recipe.command.as_ref(),
+            site.recipe
+                .container
+                .as_ref()
+                .and_then(|container| container.command.as_ref()),
+            site.recipe
+                .process
+                .as_ref()
+                .and_then(|process| process.command.as_ref()),
+        ]
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|raw| raw.0.as_str())
+        .collect()
+    };
+    let sizes = [
+        (
+            "tp",
+            point.parallel.tp,
+            site.model_entry.tp.as_ref().and_then(|size| size.place.as_ref()),
+        ),
+        (
+            "pp",
+            point.parallel.pp,
+            site.model_entry.pp.as_ref().and_then(|size| size.place.as_ref()),
+        ),
+        (
+            "dp",
+            point.parallel.dp,
+            site.model_entry.dp.as_ref().and_then(|size| size.place.as_ref()),
+        ),
+        (
+            "ep",
+            point.parallel.ep,
+            site.model_entry.ep.as_ref().and_then(|size| size.place.as_ref()),
+        ),
+    ];
+    for (axis, size, place) in sizes {
+        if size == 1 {
+            continue;
+        }
+        let known = written().contains(&format!("{{{axis}}}")) || site.recipe.parallel.get(axis).is_some();
+        if size > 1 && !known && point.executor != Executor::Attach && site.entry.command.is_none() {
+            mistakes.push(
+                at(
+                    Mistake::new(format!("the recipe `{}` knows no argument for `{axis}`, and {axis} is {size}", site.recipe.name)),
+                    place,
+                    format!("`{}` cannot be spread like this", site.engine),
+                )
+                .help(format!("give the engine its own size, as in `{axis}: {{ {}: 1, default: {size} }}`, or add `{axis}` to `parallel` of the recipe", site.engine)),
+            );
+        }
+    }
+    mistakes.extend(fixed(site, point));
+    mistakes
+}
+
+/// Axes that give a value for what the scenario varies by itself.
+fn fixed(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
+    let entry = site.scenario_entry;
+    let by = entry
+        .search
+        .as_ref()
+        .map(|search| (search.by, search.place.as_ref()));
+    let paced = entry.ramp.as_ref().map(|ramp| ramp.place.as_ref());
+    let paced = paced.or(entry.stages.as_ref().map(|stages| stages.place.as_ref()));
+    let no = |axis: &str, value: String, place: Option<&Place>, says: &str| {
+        at(
+            Mistake::new(format!(
+                "the scenario `{}` {says}, and `{axis}` is {value}",
+                site.scenario
+            )),
+            place,
+            format!("`{axis}` cannot be given as well"),
+        )
+        .help(format!(
+            "leave `{axis}` out of the scenario and of `axes`, or put it at the other scenarios"
+        ))
+    };
+    let mut mistakes = Vec::new();
+    if !point.rate.is_infinite() {
+        let rate = point.rate.to_string();
+        if entry.dataset == Some(Dataset::Mooncake) {
+            mistakes.push(no("rate", rate.clone(), None, "has its moments in a trace"));
+        }
+        if let Some(place) = paced {
+            mistakes.push(no("rate", rate.clone(), place, "has a rate that changes"));
+        }
+        if let Some((By::Rate, place)) = by {
+            mistakes.push(no("rate", rate, place, "searches for a rate"));
+        }
+    }
+    if let (Some((By::Concurrency, place)), Some(users)) = (by, point.concurrency) {
+        mistakes.push(no(
+            "concurrency",
+            users.to_string(),
+            place,
+            "searches for a concurrency",
+        ));
+    }
+    mistakes
+}
+
+/// An exclusion that no cell fits.
+pub(crate) fn useless_exclusion(exclusion: &Spanned<Exclusion>) -> Mistake {
+    at(
+        Mistake::new("the exclusion leaves nothing out"),
+        exclusion.when.place.as_ref(),
+        "no cell fits",
+    )
+    .help("`matrix plan` shows the cells with their axes; correct the patterns or take the exclusion out")
+}
+
+/// An inclusion of a cell that the axes give already.
+pub(crate) fn useless_inclusion(inclusion: &Spanned<Inclusion>, cell: &CellKey) -> Mistake {
+    at(
+        Mistake::new("the inclusion adds a cell that the axes give already"),
+        inclusion.place.as_ref(),
+        cell.to_string(),
+    )
+    .help("take it out, or give it a value that differs")
+}
+
+/// The names in an inclusion that the matrix does not have.
+pub(crate) fn inclusion_names(matrix: &Matrix, inclusion: &Inclusion) -> Vec<Mistake> {
+    let engines: Vec<&str> = matrix
+        .engines
+        .iter()
+        .map(|named| engine_name(named).value.as_str())
+        .collect();
+    let models: Vec<&str> = matrix
+        .models
+        .iter()
+        .map(|named| named.name.value.as_str())
+        .collect();
+    let scenarios: Vec<&str> = matrix
+        .scenarios
+        .iter()
+        .map(|named| named.name.value.as_str())
+        .collect();
+    [
+        ("engine", &inclusion.engine, engines),
+        ("model", &inclusion.model, models),
+        ("scenario", &inclusion.scenario, scenarios),
+    ]
+    .into_iter()
+    .filter(|(_, name, known)| !known.contains(&name.as_str()))
+    .map(|(kind, name, known)| unknown(kind, name, &known, &format!("a {kind} of this matrix")))
+    .collect()
+}
+
+/// A matrix whose exclusions leave nothing.
+pub(crate) fn nothing_left(matrix: &Matrix) -> Mistake {
+    let place = matrix
+        .exclude
+        .first()
+        .and_then(|exclusion| exclusion.place.as_ref());
+    at(
+        Mistake::new("the exclusions leave no cell"),
+        place,
+        "nothing is left to measure",
+    )
+    .help("take one of them back")
+}

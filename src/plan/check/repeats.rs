@@ -1,0 +1,71 @@
+//! Repeats that cannot be, or whose end nobody would see.
+
+use super::at;
+use crate::config::repeats::Repeats;
+use crate::config::yaml::{Mistake, Spanned};
+
+/// The mistakes of how often cells are measured.
+pub(super) fn all(repeats: &Spanned<Repeats>, mistakes: &mut Vec<Mistake>) {
+    if let (Some(order), Some(interleave)) = (&repeats.order, &repeats.interleave) {
+        mistakes.push(
+            at(
+                Mistake::new("`repeats` says twice in which order engines are started"),
+                interleave.place.as_ref(),
+                format!("`order: {}` says it", order.value.name()),
+            )
+            .help("take `interleave` out"),
+        );
+    }
+    if repeats.until.is_none() {
+        without_until(repeats, mistakes);
+        return;
+    }
+    let starts = repeats.planned_starts();
+    if let Some(most) = repeats.most.as_ref().filter(|most| most.value < starts) {
+        mistakes.push(
+            at(
+                Mistake::new(format!(
+                    "`repeats` plans {starts} starts, of which {} are the most",
+                    most.value
+                )),
+                most.place.as_ref(),
+                format!(
+                    "below {starts} starts, the first of which tell how many `until` takes, five at least"
+                ),
+            )
+            .help(format!("raise `most` above {starts}, or lower `starts`")),
+        );
+    }
+    if let Some(budget) = repeats
+        .budget
+        .as_ref()
+        .filter(|budget| budget.value.duration().is_zero())
+    {
+        mistakes.push(
+            at(
+                Mistake::new(format!("`repeats: budget` is {}", budget.value)),
+                budget.place.as_ref(),
+                "nothing can be begun within it",
+            )
+            .help("give it as GPU time, such as `90m`, or take it out"),
+        );
+    }
+}
+
+/// Bounds of what nobody asked for. They are found in the whole of it, so that whoever mistyped `until` is told of that alone.
+fn without_until(repeats: &Spanned<Repeats>, mistakes: &mut Vec<Mistake>) {
+    let bounds = [
+        ("most", repeats.most.is_some()),
+        ("budget", repeats.budget.is_some()),
+    ];
+    for (name, _) in bounds.into_iter().filter(|(_, is_there)| *is_there) {
+        mistakes.push(
+            at(
+                Mistake::new(format!("`repeats: {name}` bounds nothing without `until`")),
+                repeats.place.as_ref(),
+                "no cell is started again",
+            )
+            .help("say until when, such as `until: 2%`, or take it out"),
+        );
+    }
+}

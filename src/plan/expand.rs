@@ -1,0 +1,297 @@
+//! Matrix -> Plan: every axis crossed, cells left out and added with their reasons, launches told apart.
+
+use std::collections::HashMap;
+
+use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::config::builtin_scenarios;
+use crate::config::engine::Recipes;
+use crate::config::forms::Named;
+use crate::config::matrix::{EngineEntry, Inclusion, Matrix, ModelEntry, ScenarioEntry, engine_name};
+use crate::config::select::{self, AxisValues};
+use crate::config::yaml::Mistake;
+use crate::plan::axes::{amount, cross};
+use crate::plan::check;
+use crate::plan::grid::{Point, Uneven};
+use crate::plan::resolve::Site;
+use crate::plan::{Cell, LeftOut, Plan, order};
+
+/// Every cell of a matrix in the order of its measurement, or every mistake that keeps them from being told.
+///
+/// # Errors
+/// All mistakes at once.
+pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> {
+    let mut mistakes = check::matrix(matrix, recipes);
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    let scenarios: Vec<(String, ScenarioEntry)> = matrix
+        .scenarios
+        .iter()
+        .map(|named| (named.name.value.clone(), with_standard(named)))
+        .collect();
+    let mut gathered = Gathered::default();
+    let mut crossed: u64 = 0;
+    let mut left_out = Vec::new();
+    let mut excluded = vec![false; matrix.exclude.len()];
+    for engine in matrix.engines.iter() {
+        for model in matrix.models.iter() {
+            for (scenario, scenario_entry) in &scenarios {
+                let site = site(matrix, recipes, engine, model, scenario, scenario_entry);
+                // Counted before they are made: they may fill the memory.
+                crossed = crossed.saturating_add(amount(&site));
+                if crossed > MOST_CELLS {
+                    return Err(vec![check::too_many("cells", MOST_CELLS)]);
+                }
+                let points = match cross(&site) {
+                    Ok(points) => points,
+                    Err(uneven) => {
+                        mistakes.push(uneven_groups(&site, &uneven));
+                        continue;
+                    }
+                };
+                let mut last: Option<(Point, super::Launch)> = None;
+                for point in points {
+                    mistakes.extend(check::point(&site, &point));
+                    let values = site.axis_values(&point);
+                    let out = matrix
+                        .exclude
+                        .iter()
+                        .enumerate()
+                        .find(|(_, exclusion)| exclusion.when.fits(&values));
+                    if let Some((index, exclusion)) = out {
+                        excluded[index] = true;
+                        left_out.push(LeftOut {
+                            cell: CellKey::new(select::key(&values)),
+                            why: exclusion.why.clone(),
+                        });
+                    } else {
+                        let started = point.without_load();
+                        let known = last.take().filter(|(known, _)| *known == started);
+                        let (_, launch) = last.insert(known.unwrap_or_else(|| {
+                            let launch = site.launch(&started);
+                            (started, launch)
+                        }));
+                        let cell = cell(&site, &point, &values, launch, None);
+                        for mistake in check::carry(&site, launch.contact.dialect.protocol, &cell.scenario) {
+                            // Every point says the same, and once is enough.
+                            if !mistakes.contains(&mistake) {
+                                mistakes.push(mistake);
+                            }
+                        }
+                        gathered.push(cell, launch);
+                    }
+                }
+            }
+        }
+    }
+    let is_whole = mistakes.is_empty();
+    for (exclusion, hit) in matrix.exclude.iter().zip(&excluded) {
+        if !hit && is_whole {
+            mistakes.push(check::useless_exclusion(exclusion));
+        }
+    }
+    for inclusion in &matrix.include {
+        let added = include(matrix, recipes, &scenarios, inclusion);
+        mistakes.extend(added.1);
+        let Some((cell, launch)) = added.0 else { continue };
+        if gathered.cells.iter().flatten().any(|known| known.key == cell.key) {
+            mistakes.push(check::useless_inclusion(inclusion, &cell.key));
+        } else {
+            gathered.push(cell, &launch);
+        }
+    }
+    if !mistakes.is_empty() {
+        mistakes.dedup();
+        return Err(mistakes);
+    }
+    if gathered.cells.is_empty() {
+        return Err(vec![check::nothing_left(matrix)]);
+    }
+    let cells = gathered.cells.iter().map(Vec::len).sum::<usize>() as u64;
+    let repeats = u64::from(matrix.repeats.starts.get()) * u64::from(matrix.repeats.per_start.get());
+    if cells.saturating_mul(repeats) > MOST_MEASUREMENTS {
+        return Err(vec![check::too_many("measurements", MOST_MEASUREMENTS)]);
+    }
+    Ok(assemble(matrix, gathered, left_out))
+}
+
+/// The most cells that a matrix may cross: a year of measuring one each half a minute.
+const MOST_CELLS: u64 = 1_000_000;
+
+/// The most measurements that a plan may hold.
+const MOST_MEASUREMENTS: u64 = 5_000_000;
+
+/// The cells of each launch, in the order of first use.
+#[derive(Default)]
+struct Gathered {
+    launches: Vec<super::Launch>,
+    /// The cells of the launch at the same place.
+    cells: Vec<Vec<Cell>>,
+    places: HashMap<LaunchId, usize>,
+}
+
+impl Gathered {
+    fn push(&mut self, cell: Cell, launch: &super::Launch) {
+        match self.places.get(&launch.id) {
+            Some(at) => self.cells[*at].push(cell),
+            None => {
+                self.places.insert(launch.id.clone(), self.launches.len());
+                self.launches.push(launch.clone());
+                self.cells.push(vec![cell]);
+            }
+        }
+    }
+}
+
+fn assemble(matrix: &Matrix, gathered: Gathered, left_out: Vec<LeftOut>) -> Plan {
+    let launches = gathered.launches;
+    let cells: Vec<Cell> = gathered.cells.into_iter().flatten().collect();
+    let reference = matrix.reference.as_ref().map(|name| name.value.clone());
+    Plan {
+        matrix: matrix.name.value.clone(),
+        starts: order::starts(&launches, &cells, &matrix.repeats),
+        pull_ahead: matrix.pull_ahead,
+        gpus: matrix.gpus.clone(),
+        paired: matrix.nightly.paired,
+        reference: reference.or_else(|| launches.first().map(|launch| launch.engine.name.clone())),
+        launches,
+        cells,
+        left_out,
+        parallel: matrix.parallel,
+        validity: matrix
+            .validity
+            .as_ref()
+            .map(|bounds| bounds.value.clone())
+            .unwrap_or_default(),
+        until: matrix.repeats.until(),
+    }
+}
+
+/// The entry with what it leaves open taken from the standard scenario of its name; the number of prompts follows from the arrivals too,
+/// and is resolved with them.
+fn with_standard(named: &Named<ScenarioEntry>) -> ScenarioEntry {
+    let mut entry = named.value.clone();
+    if let Some(standard) = builtin_scenarios::named(&named.name.value) {
+        entry.dataset = entry.dataset.or(standard.dataset);
+        entry.input_len = entry.input_len.or(standard.input_len);
+        entry.output_len = entry.output_len.or(standard.output_len);
+        entry.range_ratio = entry.range_ratio.or(standard.range_ratio);
+    }
+    entry
+}
+
+fn site<'a>(
+    matrix: &'a Matrix,
+    recipes: &'a Recipes,
+    engine: &'a Named<EngineEntry>,
+    model: &'a Named<ModelEntry>,
+    scenario: &'a str,
+    scenario_entry: &'a ScenarioEntry,
+) -> Site<'a> {
+    Site {
+        matrix,
+        recipe: recipes
+            .get(&engine.name.value)
+            .expect("a matrix with an unknown engine is refused before"),
+        engine: &engine_name(engine).value,
+        entry: &engine.value,
+        model: &model.name.value,
+        model_entry: &model.value,
+        scenario,
+        scenario_entry,
+    }
+}
+
+fn uneven_groups(site: &Site<'_>, uneven: &Uneven) -> Mistake {
+    let lengths: Vec<String> = uneven
+        .lengths
+        .iter()
+        .map(|(name, length)| format!("`{name}` has {length}"))
+        .collect();
+    let mistake = Mistake::new(format!(
+        "the zipped axes differ in length for engine `{}`, model `{}`, scenario `{}`",
+        site.engine, site.model, site.scenario
+    ))
+    .help(
+        "give each axis of the group the same number of values, or take the group out of `zip` to cross them",
+    );
+    match site.matrix.zip[uneven.group]
+        .first()
+        .and_then(|name| name.place.as_ref())
+    {
+        Some(place) => mistake.at(place, lengths.join(", ")),
+        None => mistake.note(lengths.join(", ")),
+    }
+}
+
+fn cell(
+    site: &Site<'_>,
+    point: &Point,
+    values: &AxisValues,
+    launch: &super::Launch,
+    why: Option<String>,
+) -> Cell {
+    let scenario = site.load(point);
+    Cell {
+        key: CellKey::new(select::key(values)),
+        axes: values.clone(),
+        content: ContentHash::of(&(&launch.id, &scenario)),
+        launch: launch.id.clone(),
+        scenario,
+        why,
+    }
+}
+
+type Added = (Option<(Cell, super::Launch)>, Vec<Mistake>);
+
+fn include(
+    matrix: &Matrix,
+    recipes: &Recipes,
+    scenarios: &[(String, ScenarioEntry)],
+    added: &Inclusion,
+) -> Added {
+    let engine = matrix
+        .engines
+        .iter()
+        .find(|named| engine_name(named).value == added.engine.value);
+    let model = matrix
+        .models
+        .iter()
+        .find(|named| named.name.value == added.model.value);
+    let scenario = scenarios.iter().find(|(name, _)| *name == added.scenario.value);
+    let (Some(engine), Some(model), Some((scenario, scenario_entry))) = (engine, model, scenario) else {
+        return (None, check::inclusion_names(matrix, added));
+    };
+    let site = site(matrix, recipes, engine, model, scenario, scenario_entry);
+    let Some(mut point) = cross(&site).ok().and_then(|points| points.into_iter().next()) else {
+        return (None, Vec::new());
+    };
+    if let Some(version) = &added.version {
+        point.version = Some(version.clone());
+    }
+    if let Some(executor) = &added.executor {
+        point.executor = executor.value;
+    }
+    if let Some(precision) = &added.precision {
+        point.precision = Some(precision.clone());
+    }
+    if let Some(tp) = &added.tp {
+        point.parallel.tp = tp.value;
+    }
+    if let Some(rate) = added.rate {
+        point.rate = rate;
+    }
+    if added.concurrency.is_some() {
+        point.concurrency = added.concurrency;
+    }
+    let values = site.axis_values(&point);
+    let launch = site.launch(&point);
+    let cell = cell(&site, &point, &values, &launch, Some(added.why.clone()));
+    let mut mistakes = check::point(&site, &point);
+    mistakes.extend(check::carry(
+        &site,
+        launch.contact.dialect.protocol,
+        &cell.scenario,
+    ));
+    (Some((cell, launch)), mistakes)
+}

@@ -1,0 +1,180 @@
+//! Axes crossed and zipped: the points at which cells stand.
+
+use std::num::NonZeroU32;
+
+use crate::base::units::RequestRate;
+use crate::config::engine::Executor;
+use crate::plan::launch::Parallel;
+
+/// One value for every axis but engine, model and scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Point {
+    pub(crate) version: Option<String>,
+    pub(crate) executor: Executor,
+    pub(crate) precision: Option<String>,
+    pub(crate) parallel: Parallel,
+    /// The named set of arguments of `axes`, where there are some.
+    pub(crate) args: Option<String>,
+    /// The named set of environment variables of `axes`, where there are some.
+    pub(crate) env: Option<String>,
+    pub(crate) rate: RequestRate,
+    pub(crate) concurrency: Option<NonZeroU32>,
+}
+
+/// A value on an axis.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Text(Option<String>),
+    Executor(Executor),
+    Size(u32),
+    Rate(RequestRate),
+    Concurrency(Option<NonZeroU32>),
+}
+
+/// An axis with its values at one engine, model and scenario.
+pub(crate) struct Axis {
+    pub(crate) name: &'static str,
+    pub(crate) values: Vec<Value>,
+}
+
+impl Point {
+    /// The point without what is sent there, which a launch does not know.
+    pub(crate) fn without_load(&self) -> Self {
+        Self {
+            rate: RequestRate::INFINITE,
+            concurrency: None,
+            ..self.clone()
+        }
+    }
+
+    fn set(&mut self, axis: &str, value: &Value) {
+        match (axis, value) {
+            ("version", Value::Text(text)) => self.version.clone_from(text),
+            ("precision", Value::Text(text)) => self.precision.clone_from(text),
+            ("args", Value::Text(text)) => self.args.clone_from(text),
+            ("env", Value::Text(text)) => self.env.clone_from(text),
+            ("executor", Value::Executor(executor)) => self.executor = *executor,
+            ("tp", Value::Size(size)) => self.parallel.tp = *size,
+            ("pp", Value::Size(size)) => self.parallel.pp = *size,
+            ("dp", Value::Size(size)) => self.parallel.dp = *size,
+            ("ep", Value::Size(size)) => self.parallel.ep = *size,
+            ("rate", Value::Rate(rate)) => self.rate = *rate,
+            ("concurrency", Value::Concurrency(concurrency)) => self.concurrency = *concurrency,
+            _ => unreachable!("axes are made with values of their own kind"),
+        }
+    }
+}
+
+/// Two axes of one zip group that differ in length at this engine, model and scenario.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Uneven {
+    pub(crate) group: usize,
+    pub(crate) lengths: Vec<(String, usize)>,
+}
+
+/// How many points the axes have, where the groups of `zip` are even.
+pub(crate) fn amount(axes: &[Axis], zip: &[Vec<&str>]) -> u64 {
+    let mut seen = vec![false; zip.len()];
+    let counts = axes.iter().map(|axis| {
+        let group = zip.iter().position(|group| group.contains(&axis.name));
+        match group.map(|group| std::mem::replace(&mut seen[group], true)) {
+            // The first axis of its group has counted.
+            Some(true) => 1,
+            _ => axis.values.len() as u64,
+        }
+    });
+    counts.fold(1, u64::saturating_mul)
+}
+
+/// Every point of the axes: crossed, but for the groups of `zip`, whose axes move together. The first axis varies slowest.
+pub(crate) fn points(axes: &[Axis], zip: &[Vec<&str>]) -> Result<Vec<Point>, Uneven> {
+    let mut blocks: Vec<Vec<&Axis>> = Vec::new();
+    let mut grouped: Vec<Option<usize>> = vec![None; zip.len()];
+    for axis in axes {
+        match zip.iter().position(|group| group.contains(&axis.name)) {
+            None => blocks.push(vec![axis]),
+            Some(group) => match grouped[group] {
+                Some(block) => blocks[block].push(axis),
+                None => {
+                    grouped[group] = Some(blocks.len());
+                    blocks.push(vec![axis]);
+                }
+            },
+        }
+    }
+    for (group, block) in grouped.iter().enumerate() {
+        let Some(block) = block else { continue };
+        let lengths: Vec<_> = blocks[*block]
+            .iter()
+            .map(|axis| (axis.name.to_owned(), axis.values.len()))
+            .collect();
+        if lengths.iter().any(|(_, length)| *length != lengths[0].1) {
+            return Err(Uneven { group, lengths });
+        }
+    }
+    let mut points = vec![Point {
+        version: None,
+        executor: Executor::Process,
+        precision: None,
+        parallel: Parallel::default(),
+        args: None,
+        env: None,
+        rate: RequestRate::INFINITE,
+        concurrency: None,
+    }];
+    for block in blocks {
+        points = points
+            .into_iter()
+            .flat_map(|point| {
+                (0..block[0].values.len())
+                    .map(move |index| (point.clone(), index))
+                    .collect::<Vec<_>>()
+            })
+            .map(|(mut point, index)| {
+                for axis in &block {
+                    point.set(axis.name, &axis.values[index]);
+                }
+                point
+            })
+            .collect();
+    }
+    Ok(points)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(name: &'static str, values: &[u32]) -> Axis {
+        Axis {
+            name,
+            values: values.iter().map(|size| Value::Size(*size)).collect(),
+        }
+    }
+
+    #[test]
+    fn axes_cross_and_zipped_axes_move_together() {
+        let axes = [sizes("tp", &[1, 2]), sizes("pp", &[1, 2]), sizes("dp", &[4, 8])];
+        let crossed: Vec<_> = points(&axes, &[])
+            .unwrap()
+            .iter()
+            .map(|p| (p.parallel.tp, p.parallel.pp))
+            .collect();
+        assert_eq!((crossed.len(), amount(&axes, &[])), (8, 8));
+        assert_eq!(amount(&axes, &[vec!["tp", "dp"]]), 4);
+        assert_eq!(crossed[0], (1, 1));
+        let zipped: Vec<_> = points(&axes, &[vec!["tp", "dp"]])
+            .unwrap()
+            .iter()
+            .map(|p| (p.parallel.tp, p.parallel.pp, p.parallel.dp))
+            .collect();
+        assert_eq!(zipped, [(1, 1, 4), (1, 2, 4), (2, 1, 8), (2, 2, 8)]);
+    }
+
+    #[test]
+    fn uneven_groups_are_named_with_their_lengths() {
+        let axes = [sizes("tp", &[1, 2]), sizes("pp", &[1])];
+        let uneven = points(&axes, &[vec!["tp", "pp"]]).unwrap_err();
+        assert_eq!(uneven.lengths, [("tp".to_owned(), 2), ("pp".to_owned(), 1)]);
+    }
+}

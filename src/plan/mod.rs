@@ -1,0 +1,161 @@
+//! What will run, in which order: the matrix with every axis expanded. Pure.
+
+pub mod arms;
+mod axes;
+mod check;
+pub mod command;
+mod expand;
+mod grid;
+pub mod launch;
+mod order;
+mod resolve;
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+pub use expand::expand;
+pub use launch::{
+    Attach, Blame, Contact, Container, DeadSign, Dialect, Engine, Gpus, Imported, Launch, Metrics, Mount,
+    Network, Parallel, Patience, PhaseSign, Place, Port, Process, Protocol, Reading, Reset, Signs, Usage,
+    Venv,
+};
+pub use order::Loads;
+
+use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::config::gpus::GpuList;
+use crate::config::repeats::Until;
+use crate::config::scenario::Scenario;
+use crate::config::select::AxisValues;
+use crate::config::validity::Bounds;
+
+/// Everything that will run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The matrix's name.
+    pub matrix: String,
+    /// Every launch once, in the order of first use.
+    pub launches: Vec<Launch>,
+    /// Every cell once, in the order of first measurement.
+    pub cells: Vec<Cell>,
+    /// What is started when, and which cells are measured on it.
+    pub starts: Vec<Start>,
+    /// What the matrix crosses but leaves out, with the reason.
+    pub left_out: Vec<LeftOut>,
+    /// Whether launches may run side by side on devices of their own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub parallel: bool,
+    /// Which GPUs of the host may be used; all where nobody names any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<GpuList>,
+    /// The engine that comparisons refer to, by its name in the matrix.
+    pub reference: Option<String>,
+    /// Whether the next launch's image is pulled while cells run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pull_ahead: bool,
+    /// From where on a measurement is doubted.
+    #[serde(default, skip_serializing_if = "Bounds::is_usual")]
+    pub validity: Bounds,
+    /// Whether nightly runs start the baseline beside every cell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paired: bool,
+    /// When a cell is started again no more; absent where no cell is started more often than planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
+}
+
+impl Plan {
+    /// The launch of that name.
+    pub fn launch(&self, id: &LaunchId) -> &Launch {
+        self.launches
+            .iter()
+            .find(|launch| launch.id == *id)
+            .expect("expand gives every cell and start a launch")
+    }
+
+    /// The cell of that key.
+    pub fn cell(&self, key: &CellKey) -> &Cell {
+        self.cells
+            .iter()
+            .find(|cell| cell.key == *key)
+            .expect("expand gives every measurement a cell")
+    }
+
+    /// What in a plan that somebody may have edited contradicts the rest of it: a launch or a cell that it names and does not have.
+    pub fn contradiction(&self) -> Option<String> {
+        let launches: HashSet<&LaunchId> = self.launches.iter().map(|launch| &launch.id).collect();
+        let cells: HashSet<&CellKey> = self.cells.iter().map(|cell| &cell.key).collect();
+        let named = self.cells.iter().map(|cell| &cell.launch);
+        let started = self.starts.iter().map(|start| &start.launch);
+        let mut missing = named.chain(started).filter(|launch| !launches.contains(launch));
+        if let Some(launch) = missing.next() {
+            return Some(format!("it names the launch `{launch}` and does not have it"));
+        }
+        let measured = self.starts.iter().flat_map(|start| &start.cells);
+        let mut missing = measured.filter(|measurement| !cells.contains(&measurement.cell));
+        let cell = &missing.next()?.cell;
+        Some(format!("it names the cell `{cell}` and does not have it"))
+    }
+
+    /// The cells of each launch, in the plan's order.
+    pub fn cells_by_launch(&self) -> BTreeMap<&LaunchId, Vec<&Cell>> {
+        order::by_launch(&self.cells)
+    }
+
+    /// How many measurements there are.
+    pub fn measurements(&self) -> usize {
+        self.starts.iter().map(|start| start.cells.len()).sum()
+    }
+}
+
+/// One launch × one scenario: the unit of result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// What it is, in words; cells of two runs are paired by it.
+    pub key: CellKey,
+    /// The values of its axes.
+    pub axes: AxisValues,
+    /// A digest of the launch, the scenario and the seed: a changed cell is run again.
+    pub content: ContentHash,
+    /// The launch it is measured on.
+    pub launch: LaunchId,
+    /// What is sent, when, within which limits.
+    pub scenario: Scenario,
+    /// Why it was added, where `include` added it.
+    pub why: Option<String>,
+}
+
+/// One time an engine is started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// The launch.
+    pub launch: LaunchId,
+    /// Which start of this launch it is, from 1.
+    pub start: u32,
+    /// The cells measured on it, in order; a cell measured twice on one start stands twice.
+    pub cells: Vec<Measurement>,
+    /// Whether it was planned to decide about suspects of the starts before it. Runs of older versions hold such starts; now they are a run of
+    /// their own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub confirms: bool,
+}
+
+/// One measurement of a cell: the cell's key does not know it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Measurement {
+    /// The cell.
+    pub cell: CellKey,
+    /// Which start of the launch, from 1.
+    pub start: u32,
+    /// Which repeat on that start, from 1.
+    pub repeat: u32,
+}
+
+/// A cell that was left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// What it would have been.
+    pub cell: CellKey,
+    /// The reason that the matrix gives.
+    pub why: String,
+}

@@ -1,0 +1,469 @@
+//! In which order launches are started and cells measured.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+
+use serde::Serialize;
+
+use crate::base::ids::{CellKey, LaunchId};
+use crate::config::repeats::{Order, Repeats};
+use crate::plan::{Cell, Launch, Measurement, Plan, Start};
+
+/// The starts of a plan: the cells of one launch are measured one after another on each of its starts. Launches of one [`group`] take turns, and
+/// every second round goes backwards (A B B A), so that drift of the machine hits all alike; then comes the next group. In blocks, all starts
+/// of one launch follow one another.
+pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> Vec<Start> {
+    let by_launch = by_launch(cells);
+    let start = |launch: &LaunchId, start: u32| Start {
+        launch: launch.clone(),
+        start,
+        cells: (1..=repeats.per_start.get())
+            .flat_map(|repeat| {
+                by_launch
+                    .get(launch)
+                    .into_iter()
+                    .flatten()
+                    .map(move |cell| Measurement {
+                        cell: cell.key.clone(),
+                        start,
+                        repeat,
+                    })
+            })
+            .collect(),
+        confirms: false,
+    };
+    let rounds = 1..=repeats.planned_starts().get();
+    match repeats.order() {
+        Order::Alternate if repeats.planned_starts().get() > 1 => groups(launches, cells)
+            .into_iter()
+            .flat_map(|group| {
+                rounds.clone().flat_map(move |round| {
+                    let mut turn: Vec<_> = group.iter().map(|launch| start(launch, round)).collect();
+                    if round % 2 == 0 {
+                        turn.reverse();
+                    }
+                    turn
+                })
+            })
+            .collect(),
+        Order::Alternate | Order::Blocks => launches
+            .iter()
+            .flat_map(|launch| rounds.clone().map(move |round| start(&launch.id, round)))
+            .collect(),
+    }
+}
+
+/// The cells of each launch, in their order.
+pub(crate) fn by_launch(cells: &[Cell]) -> BTreeMap<&LaunchId, Vec<&Cell>> {
+    let mut all: BTreeMap<&LaunchId, Vec<&Cell>> = BTreeMap::new();
+    for cell in cells {
+        all.entry(&cell.launch).or_default().push(cell);
+    }
+    all
+}
+
+/// The launches that take turns: those of one model that share a load, directly or by way of others, in the order of the plan.
+fn groups<'a>(launches: &'a [Launch], cells: &[Cell]) -> Vec<Vec<&'a LaunchId>> {
+    let by_launch = by_launch(cells);
+    let loads = |launch: &Launch| -> BTreeSet<&str> {
+        let own = by_launch.get(&launch.id).into_iter().flatten();
+        own.map(|cell| cell.scenario.name.as_str()).collect()
+    };
+    let mut groups: Vec<(&str, BTreeSet<&str>, Vec<usize>)> = Vec::new();
+    for (at, launch) in launches.iter().enumerate() {
+        let mut found = (launch.model.as_str(), loads(launch), vec![at]);
+        let (joined, others): (Vec<_>, Vec<_>) = groups
+            .into_iter()
+            .partition(|(model, loads, _)| *model == found.0 && !loads.is_disjoint(&found.1));
+        for (model, loads, members) in joined {
+            // The smaller one joins the larger one, else many launches would be moved each time.
+            let smaller = std::mem::replace(&mut found, (model, loads, members));
+            found.1.extend(smaller.1);
+            found.2.extend(smaller.2);
+        }
+        groups = others;
+        groups.push(found);
+    }
+    for (.., members) in &mut groups {
+        members.sort_unstable();
+    }
+    groups.sort_by_key(|(.., members)| members.first().copied());
+    let named = |(.., members): (_, _, Vec<usize>)| members.into_iter().map(|at| &launches[at].id).collect();
+    groups.into_iter().map(named).collect()
+}
+
+/// What an order of starts costs besides measuring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Loads {
+    /// How often an engine loads its model.
+    pub starts: usize,
+    /// How often the next start is of another launch than the one before, whose files the page cache may no longer hold.
+    pub changes: usize,
+}
+
+impl Plan {
+    /// In which order the starts of this plan come: in blocks where every launch makes all of its several starts in a row.
+    pub fn order(&self) -> Order {
+        let changes = self.loads(Order::Blocks).changes;
+        let is_choice = self.launches.len() > 1 && self.starts.len() > self.launches.len();
+        match is_choice && changed(self.starts.iter().map(|start| &start.launch)) <= changes {
+            true => Order::Blocks,
+            false => Order::Alternate,
+        }
+    }
+
+    /// What the starts of this plan cost in that order.
+    pub fn loads(&self, order: Order) -> Loads {
+        let mut numbers: BTreeMap<&LaunchId, usize> = BTreeMap::new();
+        for start in &self.starts {
+            *numbers.entry(&start.launch).or_default() += 1;
+        }
+        let counts = |launch: &LaunchId| numbers.get(launch).copied().unwrap_or(0);
+        let sequence: Vec<&LaunchId> = match order {
+            Order::Blocks => {
+                let launches = self.launches.iter().map(|launch| &launch.id);
+                launches
+                    .flat_map(|launch| std::iter::repeat_n(launch, counts(launch)))
+                    .collect()
+            }
+            Order::Alternate => groups(&self.launches, &self.cells)
+                .into_iter()
+                .flat_map(|group| {
+                    let rounds = group.iter().map(|launch| counts(launch)).max().unwrap_or(0);
+                    (0..rounds).flat_map(move |round| {
+                        let mut turn: Vec<&LaunchId> = group
+                            .iter()
+                            .copied()
+                            .filter(|launch| counts(launch) > round)
+                            .collect();
+                        if round % 2 == 1 {
+                            turn.reverse();
+                        }
+                        turn
+                    })
+                })
+                .collect(),
+        };
+        Loads {
+            starts: sequence.len(),
+            changes: changed(sequence.into_iter()),
+        }
+    }
+
+    /// The rounds in which two launches took turns: the numbers of their starts that were neighbours among the starts of the two, in pairs. Empty
+    /// where one made all its starts before the other's first.
+    pub fn rounds(&self, first: &LaunchId, second: &LaunchId) -> Vec<[u32; 2]> {
+        let mut waiting: Option<&Start> = None;
+        let mut rounds = Vec::new();
+        let of_both = |launch: &LaunchId| {
+            let own = self.starts.iter().filter(|start| start.launch == *launch);
+            own.count()
+        };
+        for start in &self.starts {
+            if start.launch != *first && start.launch != *second {
+                continue;
+            }
+            match waiting.take() {
+                Some(before) if before.launch != start.launch => {
+                    let is_forward = before.launch == *first;
+                    let (one, two) = if is_forward {
+                        (before, start)
+                    } else {
+                        (start, before)
+                    };
+                    rounds.push([one.start, two.start]);
+                }
+                // The earlier one has no partner beside it.
+                _ => waiting = Some(start),
+            }
+        }
+        // A last start of one block beside the first of the next is no turn.
+        match rounds.len() >= of_both(first).min(of_both(second)) {
+            true => rounds,
+            false => Vec::new(),
+        }
+    }
+
+    /// Plans more starts after those that are planned, and gives them: each cell on so many of them, launches going on to take turns
+    /// A B B A. Every start measures its cells as often as those before did.
+    pub fn start_again(&mut self, wanted: &BTreeMap<CellKey, u32>) -> Vec<Start> {
+        let more = self.further(wanted, self.per_start());
+        self.starts.extend(more.iter().cloned());
+        more
+    }
+
+    /// So many starts of each cell after those that are planned, each measuring its cells so often.
+    pub(super) fn further(&self, wanted: &BTreeMap<CellKey, u32>, per_start: u32) -> Vec<Start> {
+        let mut more: Vec<Start> = Vec::new();
+        for group in groups(&self.launches, &self.cells) {
+            let of_group = self.starts.iter().filter(|start| group.contains(&&start.launch));
+            let rounds_before = of_group.map(|start| start.start).max().unwrap_or(0);
+            for round in 1..=wanted.values().copied().max().unwrap_or(0) {
+                let mut turn = Vec::new();
+                for launch in &group {
+                    let earlier = self
+                        .starts
+                        .iter()
+                        .chain(&more)
+                        .filter(|start| start.launch == **launch);
+                    let number = earlier.map(|start| start.start).max().unwrap_or(0) + 1;
+                    let cells: Vec<&Cell> = self
+                        .cells
+                        .iter()
+                        .filter(|cell| {
+                            cell.launch == **launch && wanted.get(&cell.key).is_some_and(|n| *n >= round)
+                        })
+                        .collect();
+                    let measured = (1..=per_start).flat_map(|repeat| {
+                        cells.iter().map(move |cell| Measurement {
+                            cell: cell.key.clone(),
+                            start: number,
+                            repeat,
+                        })
+                    });
+                    turn.push(Start {
+                        launch: (*launch).clone(),
+                        start: number,
+                        cells: measured.collect(),
+                        confirms: false,
+                    });
+                }
+                turn.retain(|start| !start.cells.is_empty());
+                if (rounds_before + round).is_multiple_of(2) {
+                    turn.reverse();
+                }
+                more.extend(turn);
+            }
+        }
+        more
+    }
+
+    /// How often a start measures its cells.
+    pub(super) fn per_start(&self) -> u32 {
+        let measurements = self.starts.iter().flat_map(|start| &start.cells);
+        measurements
+            .map(|measurement| measurement.repeat)
+            .max()
+            .unwrap_or(1)
+    }
+
+    /// Takes over the starts that an earlier plan of the same run holds beyond those planned here, of the cells that are still the same. Those
+    /// that decided about suspects are left where they are: what they measured was chosen.
+    pub fn take_up(&mut self, earlier: &Plan) {
+        let is_same = |key: &CellKey| {
+            let of = |plan: &Plan| {
+                let cell = plan.cells.iter().find(|cell| cell.key == *key)?;
+                Some((cell.content.clone(), cell.launch.clone()))
+            };
+            of(self).is_some_and(|cell| of(earlier) == Some(cell))
+        };
+        let planned = |launch: &LaunchId| {
+            let starts = self.starts.iter().filter(|start| start.launch == *launch);
+            starts.map(|start| start.start).max().unwrap_or(0)
+        };
+        let beyond = earlier
+            .starts
+            .iter()
+            .filter(|start| !start.confirms && start.start > planned(&start.launch));
+        let same = beyond.map(|start| Start {
+            cells: start
+                .cells
+                .iter()
+                .filter(|measurement| is_same(&measurement.cell))
+                .cloned()
+                .collect(),
+            ..start.clone()
+        });
+        let more: Vec<Start> = same.filter(|start| !start.cells.is_empty()).collect();
+        self.starts.extend(more);
+    }
+
+    /// Plans every launch to be started so many times, A B B A, instead of what the matrix says.
+    pub fn start_times(&mut self, starts: u32) {
+        let repeats = Repeats {
+            starts: NonZeroU32::new(starts).unwrap_or(NonZeroU32::MIN),
+            per_start: NonZeroU32::new(self.per_start()).unwrap_or(NonZeroU32::MIN),
+            ..Repeats::default()
+        };
+        self.starts = self::starts(&self.launches, &self.cells, &repeats);
+    }
+
+    /// Plans those cells alone.
+    pub fn keep(&mut self, is_wanted: impl Fn(&Cell) -> bool) {
+        self.cells.retain(is_wanted);
+        let kept: BTreeSet<&CellKey> = self.cells.iter().map(|cell| &cell.key).collect();
+        for start in &mut self.starts {
+            start.cells.retain(|measurement| kept.contains(&measurement.cell));
+        }
+        self.starts.retain(|start| !start.cells.is_empty());
+        let started: BTreeSet<&LaunchId> = self.starts.iter().map(|start| &start.launch).collect();
+        self.launches.retain(|launch| started.contains(&launch.id));
+    }
+}
+
+/// How often the next launch is another one.
+fn changed<'a>(launches: impl Iterator<Item = &'a LaunchId>) -> usize {
+    let launches: Vec<&LaunchId> = launches.collect();
+    launches.windows(2).filter(|pair| pair[0] != pair[1]).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::engine::{Recipe, Recipes};
+    use crate::config::matrix::Matrix;
+    use crate::config::yaml::{Source, read};
+    use crate::plan::expand;
+
+    /// Two engines with two cells each, three starts.
+    fn plan() -> Plan {
+        of("models: [m]\nscenarios: [sharegpt, random-1k-1k]\nrepeats: { starts: 3 }\n")
+    }
+
+    /// Two engines, with what else a matrix says.
+    fn of(rest: &str) -> Plan {
+        let text =
+            "name: t\nengines:\n  - sim: { as: a, variant: vllm }\n  - sim: { as: b, variant: sglang }\n";
+        let text = format!("{text}{rest}");
+        let (matrix, wrong) = read::<Matrix>(&Source::new("m.yaml", text));
+        assert!(wrong.is_empty(), "{wrong:?}");
+        let recipe = Source::new("sim.yaml", include_str!("../../engines/sim.yaml"));
+        let recipe = read::<Recipe>(&recipe).0.expect("the recipe is well formed");
+        expand(
+            &matrix.expect("the matrix is well formed"),
+            &Recipes::from([("sim".to_owned(), recipe)]),
+        )
+        .expect("the matrix can be expanded")
+    }
+
+    fn wanted(plan: &Plan, starts: [u32; 4]) -> BTreeMap<CellKey, u32> {
+        let cells = plan.cells.iter().map(|cell| cell.key.clone());
+        cells.zip(starts).filter(|(_, starts)| *starts > 0).collect()
+    }
+
+    /// Which launch is started which time, with how many cells: `a4x2`.
+    fn told(starts: &[Start]) -> Vec<String> {
+        let told = |start: &Start| {
+            format!(
+                "{}{}x{}",
+                &start.launch.as_str()[..1],
+                start.start,
+                start.cells.len()
+            )
+        };
+        starts.iter().map(told).collect()
+    }
+
+    /// Which launch of which model is started which time: `a-m1:2`.
+    fn sequence(plan: &Plan) -> Vec<String> {
+        let told = |start: &Start| {
+            let launch = plan.launch(&start.launch);
+            format!("{}-{}:{}", launch.engine.name, launch.model, start.start)
+        };
+        plan.starts.iter().map(told).collect()
+    }
+
+    #[test]
+    fn engines_of_one_model_take_turns_and_then_comes_the_next_model() {
+        let of = |repeats: &str| {
+            of(&format!(
+                "models: [m1, m2]\nscenarios: [sharegpt]\nrepeats: {{ starts: 2{repeats} }}\n"
+            ))
+        };
+        let turns = [
+            "a-m1:1", "b-m1:1", "b-m1:2", "a-m1:2", "a-m2:1", "b-m2:1", "b-m2:2", "a-m2:2",
+        ];
+        let blocks = [
+            "a-m1:1", "a-m1:2", "a-m2:1", "a-m2:2", "b-m1:1", "b-m1:2", "b-m2:1", "b-m2:2",
+        ];
+        for (repeats, expected) in [
+            ("", turns),
+            (", order: alternate", turns),
+            (", interleave: true", turns),
+            (", order: blocks", blocks),
+            (", interleave: false", blocks),
+        ] {
+            assert_eq!(sequence(&of(repeats)), expected, "{repeats}");
+        }
+        let plan = of("");
+        assert_eq!(plan.order(), Order::Alternate);
+        assert_eq!(of(", order: blocks").order(), Order::Blocks);
+        let loads = |starts, changes| Loads { starts, changes };
+        assert_eq!(plan.loads(Order::Alternate), loads(8, 5));
+        assert_eq!(plan.loads(Order::Blocks), loads(8, 3));
+        assert_eq!(
+            plan.loads(plan.order()).changes,
+            changed(plan.starts.iter().map(|start| &start.launch))
+        );
+    }
+
+    #[test]
+    fn launches_that_share_no_load_do_not_wait_for_each_other() {
+        let plan = of(
+            "models: [m]\nscenarios: [sharegpt, random-1k-1k]\nrepeats: { starts: 2 }\n\
+             exclude:\n  - { when: { engine: a, scenario: sharegpt }, why: x }\n  - { when: { engine: b, scenario: random-1k-1k }, why: x }\n",
+        );
+        assert_eq!(sequence(&plan), ["a-m:1", "a-m:2", "b-m:1", "b-m:2"]);
+    }
+
+    #[test]
+    fn rounds_are_the_starts_of_two_launches_that_were_neighbours() {
+        let rounds = |plan: &Plan| plan.rounds(&plan.launches[0].id, &plan.launches[1].id);
+        let mut plan = plan();
+        assert_eq!(rounds(&plan), [[1, 1], [2, 2], [3, 3]]);
+        // The fourth start of the first launch has no partner.
+        plan.start_again(&wanted(&plan, [1, 0, 0, 0]));
+        assert_eq!(rounds(&plan), [[1, 1], [2, 2], [3, 3]]);
+        let blocks = of("models: [m]\nscenarios: [sharegpt]\nrepeats: { starts: 3, order: blocks }\n");
+        assert_eq!(rounds(&blocks), [] as [[u32; 2]; 0]);
+    }
+
+    #[test]
+    fn later_starts_go_on_to_take_turns_and_measure_only_what_is_wanted() {
+        let mut plan = plan();
+        assert_eq!(
+            told(&plan.starts),
+            ["a1x2", "b1x2", "b2x2", "a2x2", "a3x2", "b3x2"]
+        );
+        let more = plan.start_again(&wanted(&plan, [1, 0, 2, 1]));
+        // The fourth round goes backwards, as it would have if it had been planned from the beginning.
+        assert_eq!(told(&more), ["b4x2", "a4x1", "b5x1"]);
+        assert_eq!(plan.starts.len(), 9);
+        let more = plan.start_again(&wanted(&plan, [1, 1, 0, 0]));
+        assert_eq!(told(&more), ["a5x2"]);
+    }
+
+    #[test]
+    fn a_run_that_goes_on_takes_up_its_later_starts_but_not_those_that_decided_of_suspects() {
+        let mut earlier = plan();
+        earlier.start_again(&wanted(&earlier, [1, 1, 1, 0]));
+        // Older runs hold starts that decided about suspects.
+        let mut night = earlier.clone();
+        night.start_again(&wanted(&night, [2, 0, 0, 0]));
+        night.starts[8..]
+            .iter_mut()
+            .for_each(|start| start.confirms = true);
+        assert_eq!(told(&night.starts[8..]), ["a5x1", "a6x1"]);
+        let mut again = plan();
+        again.take_up(&night);
+        assert_eq!(again, earlier);
+        // What a changed cell measured is of another cell, and more planned starts leave fewer to take up.
+        let mut changed = plan();
+        let key = changed.cells[0].key.clone();
+        changed.cells[0].content = changed.cells[3].content.clone();
+        changed.take_up(&earlier);
+        let later = &changed.starts[6..];
+        assert_eq!(told(later), ["b4x1", "a4x1"]);
+        assert!(
+            later
+                .iter()
+                .flat_map(|start| &start.cells)
+                .all(|measurement| measurement.cell != key)
+        );
+        let mut longer = plan();
+        longer.start_times(4);
+        let planned = longer.clone();
+        longer.take_up(&earlier);
+        assert_eq!(longer, planned);
+    }
+}

@@ -1,0 +1,386 @@
+//! The result line of `matrix bench`, in the keys of bench_serving, with ours below one of them.
+
+use serde_json::{Map, Value, json};
+
+use crate::analysis::metrics::{self, CacheHits, Held, SteadyState};
+use crate::config::scenario::Slo;
+use crate::config::workload::Profile;
+use crate::plan::Protocol;
+use crate::report::bench_serving::jsonl::{goodput, insert, measured};
+use crate::report::bench_serving::python;
+use crate::report::bench_serving::traffic::Traffic;
+use crate::results::record::cell::Figures;
+use crate::results::record::outsourced::Text;
+use crate::results::record::request::Request;
+
+/// What was asked for, as the line repeats it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// The user's own word for the run.
+    pub tag: Option<String>,
+    /// The name that bench_serving knows the backend by.
+    pub backend: String,
+    /// The data set as bench_serving calls it.
+    pub dataset: String,
+    /// Requests per second.
+    pub rate: Traffic,
+    /// The most requests under way at once.
+    pub concurrency: Option<u32>,
+    /// `--sharegpt-output-len`.
+    pub sharegpt_output_len: Option<u32>,
+    /// `--random-input-len`, whatever the data set.
+    pub random_input_len: Option<u32>,
+    /// `--random-output-len`, whatever the data set.
+    pub random_output_len: Option<u32>,
+    /// `--random-range-ratio`.
+    pub random_range_ratio: f64,
+    /// What makes a request good.
+    pub slo: Option<Slo>,
+}
+
+/// The records of a bench, for its lists of single requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Details<'a> {
+    /// The records, in the order in which requests were issued.
+    pub requests: &'a [Request],
+    /// The protocol that was spoken.
+    pub protocol: Protocol,
+    /// Whose samples the times are.
+    pub profile: Profile,
+    /// Whether the faults of the Python tool are kept.
+    pub copied: bool,
+}
+
+impl Details<'_> {
+    /// A list of one fact of each request.
+    pub(in crate::report) fn list(&self, fact: &dyn Fn(&Request) -> Value) -> Value {
+        Value::from_iter(self.requests.iter().map(fact))
+    }
+
+    /// What the profile's samples hold of a request.
+    pub(in crate::report) fn held(&self, request: &Request) -> Held {
+        metrics::held(request, self.protocol, self.profile, self.copied)
+    }
+}
+
+/// One line of a bench, without its line break.
+#[derive(Clone, Copy, Debug)]
+pub struct BenchLine<'a> {
+    /// What was asked for.
+    pub asked: &'a Asked,
+    /// What `/server_info` says.
+    pub server_info: Option<&'a Value>,
+    /// The figures of the block.
+    pub figures: &'a Figures,
+    /// The cache report, where it was asked for.
+    pub cache: Option<&'a CacheHits>,
+    /// The records, where details were asked for, with the protocol that was spoken and the profile.
+    pub details: Option<Details<'a>>,
+    /// Ours, below `matrix`.
+    pub ours: &'a Value,
+    /// Whether an infinite rate is the bare word that Python writes, which is not JSON.
+    pub infinity: bool,
+}
+
+impl BenchLine<'_> {
+    /// The line.
+    ///
+    /// Source: spec/bench-serving.md 9.
+    pub fn text(&self) -> String {
+        let mut line = Map::new();
+        self.asked(&mut line);
+        measured(&mut line, self.figures);
+        if let Some(slo) = &self.asked.slo {
+            goodput(&mut line, self.figures, slo);
+        }
+        if let Some(cache) = self.cache {
+            line.insert("cache_report".to_owned(), cache_report(cache));
+        }
+        if let Some(of) = &self.details {
+            details(&mut line, of, self.cache.is_some());
+        }
+        line.insert("matrix".to_owned(), self.ours.clone());
+        let text = python::json(&Value::Object(line));
+        match self.infinity {
+            // Within a string a quote would stand behind a backslash, so this can only be the key.
+            true => text.replacen(r#""request_rate": "inf""#, r#""request_rate": Infinity"#, 1),
+            false => text,
+        }
+    }
+
+    fn asked(&self, line: &mut Map<String, Value>) {
+        let asked = self.asked;
+        let fields = [
+            ("tag", json!(asked.tag)),
+            ("backend", json!(asked.backend)),
+            ("dataset_name", json!(asked.dataset)),
+            ("request_rate", asked.rate.json()),
+            ("max_concurrency", json!(asked.concurrency)),
+            ("sharegpt_output_len", json!(asked.sharegpt_output_len)),
+            ("random_input_len", json!(asked.random_input_len)),
+            ("random_output_len", json!(asked.random_output_len)),
+            ("random_range_ratio", json!(asked.random_range_ratio)),
+            ("server_info", json!(self.server_info)),
+        ];
+        insert(line, fields);
+    }
+}
+
+/// The line of the steady state, without its line break.
+///
+/// Source: spec/bench-serving.md 7.7.
+pub fn steady_line(steady: &SteadyState) -> String {
+    python::json(&json!(steady))
+}
+
+fn cache_report(hits: &CacheHits) -> Value {
+    let percent = format!("{:.2}", CacheHits::percent(hits.cached, hits.prompt));
+    let tiers = hits.tiers.as_ref();
+    let storage = tiers.filter(|tiers| tiers.storage > 0);
+    json!({
+        "total_prompt_tokens": hits.prompt,
+        "total_cached_tokens": hits.is_told.then_some(hits.cached),
+        "cache_hit_rate_pct": percent.parse::<f64>().ok().filter(|_| hits.is_told),
+        "device_cached_tokens": tiers.map(|tiers| tiers.device),
+        "host_cached_tokens": tiers.map(|tiers| tiers.host),
+        "storage_cached_tokens": storage.map(|tiers| tiers.storage),
+        "storage_backend": storage.and_then(|tiers| tiers.storage_backend.as_ref()),
+    })
+}
+
+/// A list per fact, in the order in which requests were issued.
+fn details(line: &mut Map<String, Value>, of: &Details<'_>, has_cache: bool) {
+    let list = |fact: &dyn Fn(&Request) -> Value| of.list(fact);
+    // Source: spec/bench-serving.md 2.1: for these the Python tool keeps the length of the data set.
+    let is_kept = matches!(
+        of.protocol,
+        Protocol::Trt | Protocol::Truss | Protocol::Embeddings
+    );
+    let reported = |request: &Request| {
+        let usage = request.usage.filter(|_| !(of.copied && is_kept))?;
+        usage.prompt
+    };
+    let prompt = |request: &Request| match request.round {
+        Some(_) if !of.copied => request.prompt_sent(),
+        _ => reported(request).unwrap_or(request.prompt_tokens),
+    };
+    let fields = [
+        ("input_lens", list(&|request| json!(prompt(request)))),
+        ("output_lens", list(&|request| json!(of.held(request).tokens))),
+        ("ttfts", list(&|request| json!(of.held(request).ttft_s))),
+        ("itls", list(&|request| json!(of.held(request).itl_s))),
+        (
+            "generated_texts",
+            list(&|request| json!(request.text.as_ref().map(Text::read).unwrap_or_default())),
+        ),
+        (
+            "errors",
+            list(&|request| json!(request.failure.as_ref().map_or("", |failure| &failure.message))),
+        ),
+    ];
+    insert(line, fields);
+    if has_cache {
+        let cached = |request: &Request| request.usage.and_then(|usage| usage.cached).unwrap_or(0);
+        let fields = [
+            ("cached_tokens", list(&|request| json!(cached(request)))),
+            ("cached_tokens_details", list(&|request| json!(request.cached))),
+        ];
+        insert(line, fields);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::units::{RequestRate, Span};
+    use crate::report::testing::request;
+    use crate::results::record::request::{CachedTokens, Usage};
+
+    fn asked() -> Asked {
+        Asked {
+            tag: Some("a \"request_rate\": \"inf\" b".to_owned()),
+            backend: "sglang".to_owned(),
+            dataset: "random".to_owned(),
+            rate: RequestRate::INFINITE.into(),
+            concurrency: None,
+            sharegpt_output_len: None,
+            random_input_len: Some(1024),
+            random_output_len: Some(8),
+            random_range_ratio: 0.0,
+            slo: Some(Slo {
+                ttft: Some(Span(Duration::from_millis(500))),
+                tpot: None,
+                e2e: None,
+            }),
+        }
+    }
+
+    fn line(details: Option<Details<'_>>, infinity: bool) -> String {
+        let cache = CacheHits {
+            prompt: 18,
+            cached: 6,
+            is_told: true,
+            tiers: None,
+        };
+        line_with(&cache, details, infinity)
+    }
+
+    fn line_with(cache: &CacheHits, details: Option<Details<'_>>, infinity: bool) -> String {
+        let (figures, ours, asked) = (Figures::new(), json!({}), asked());
+        BenchLine {
+            asked: &asked,
+            server_info: None,
+            figures: &figures,
+            cache: Some(cache),
+            details,
+            ours: &ours,
+            infinity,
+        }
+        .text()
+    }
+
+    #[test]
+    fn the_line_has_the_keys_of_the_python_tool_in_order() {
+        let requests = [request(0)];
+        let details = Details {
+            requests: &requests,
+            protocol: Protocol::Completions,
+            profile: Profile::Current,
+            copied: false,
+        };
+        let text = line(Some(details), false);
+        assert!(!text.contains('\n') && text.is_ascii());
+        let value: Map<String, Value> = serde_json::from_str(&text).unwrap();
+        let keys: Vec<&str> = value.keys().map(String::as_str).collect();
+        let stats = |name: &str| {
+            ["mean", "median", "std", "p90", "p95", "p99"].map(|word| format!("{word}_{name}_ms"))
+        };
+        let mut expected: Vec<String> = [
+            "tag",
+            "backend",
+            "dataset_name",
+            "request_rate",
+            "max_concurrency",
+            "sharegpt_output_len",
+            "random_input_len",
+            "random_output_len",
+            "random_range_ratio",
+            "server_info",
+            "duration",
+            "completed",
+            "total_input_tokens",
+            "total_input_text_tokens",
+            "total_input_vision_tokens",
+            "total_output_tokens",
+            "total_output_tokens_retokenized",
+            "request_throughput",
+            "input_throughput",
+            "output_throughput",
+            "total_throughput",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        for name in ["e2e_latency", "ttft", "tpot", "itl"] {
+            expected.extend(stats(name));
+        }
+        expected.extend(
+            [
+                "concurrency",
+                "accept_length",
+                "max_output_tokens_per_s",
+                "max_concurrent_requests",
+                "goodput_slos_ms",
+                "request_goodput",
+                "slo_attainment",
+                "slo_attainment_by_metric",
+                "cache_report",
+                "input_lens",
+                "output_lens",
+                "ttfts",
+                "itls",
+                "generated_texts",
+                "errors",
+                "cached_tokens",
+                "cached_tokens_details",
+                "matrix",
+            ]
+            .map(str::to_owned),
+        );
+        assert_eq!(keys, expected);
+        assert_eq!(value["cache_report"]["cache_hit_rate_pct"], json!(33.33));
+    }
+
+    #[test]
+    fn the_line_tells_where_cached_tokens_lay() {
+        let mut stored = request(0);
+        stored.usage = Some(Usage {
+            prompt: Some(8),
+            completion: None,
+            cached: Some(6),
+            ..Usage::default()
+        });
+        stored.cached = Some(CachedTokens {
+            device: Some(1),
+            host: Some(2),
+            storage: Some(3),
+            storage_backend: Some("file".to_owned()),
+        });
+        let mut near = request(1);
+        near.cached = Some(CachedTokens {
+            device: Some(4),
+            host: Some(0),
+            ..CachedTokens::default()
+        });
+        let requests = [stored, near, request(2)];
+        let details = Details {
+            requests: &requests,
+            protocol: Protocol::SglangNative,
+            profile: Profile::Current,
+            copied: false,
+        };
+        let hits = metrics::cache_hits(&requests);
+        let value: Value = serde_json::from_str(&line_with(&hits, Some(details), false)).unwrap();
+        assert_eq!(
+            value["cache_report"],
+            json!({
+                "total_prompt_tokens": 22,
+                "total_cached_tokens": 6,
+                "cache_hit_rate_pct": 27.27,
+                "device_cached_tokens": 5,
+                "host_cached_tokens": 2,
+                "storage_cached_tokens": 3,
+                "storage_backend": "file",
+            })
+        );
+        assert_eq!(value["cached_tokens"], json!([6, 0, 0]));
+        assert_eq!(
+            value["cached_tokens_details"],
+            json!([
+                {"device": 1, "host": 2, "storage": 3, "storage_backend": "file"},
+                {"device": 4, "host": 0},
+                null,
+            ])
+        );
+        let near = metrics::cache_hits(&requests[1..]);
+        let value: Value = serde_json::from_str(&line_with(&near, None, false)).unwrap();
+        let report = &value["cache_report"];
+        assert_eq!(report["device_cached_tokens"], json!(4));
+        assert_eq!(report["storage_cached_tokens"], Value::Null);
+        assert_eq!(report["storage_backend"], Value::Null);
+    }
+
+    #[test]
+    fn infinity_is_written_only_where_it_is_asked_for_and_never_into_a_string() {
+        let strict = line(None, false);
+        assert!(strict.contains(r#", "request_rate": "inf", "#));
+        serde_json::from_str::<Value>(&strict).unwrap();
+        let python = line(None, true);
+        assert!(python.contains(r#", "request_rate": Infinity, "#));
+        assert!(
+            python.starts_with(r#"{"tag": "a \"request_rate\": \"inf\" b", "#),
+            "{python}"
+        );
+    }
+}

@@ -1,0 +1,761 @@
+//! The block that bench_serving prints, byte for byte, from figures of the same profile.
+//!
+//! A figure without a value prints as `–` instead of the 0 or the crash that Python would give.
+
+use std::num::NonZeroU32;
+
+use crate::analysis::metrics::{
+    self, CacheHits, CacheTiers, Count, Flow, Metric, Percentiles, Sample,
+    Statistic::{self, Max, Mean, Median, P90, P95, P99},
+    SteadyState, Target,
+};
+use crate::config::scenario::Slo;
+use crate::config::workload::Profile;
+use crate::report::bench_serving::traffic::Traffic;
+use crate::report::{MISSING, bench_serving::jsonl, bench_serving::python};
+use crate::results::record::cell::Figures;
+
+const WIDTH: usize = 50;
+
+/// What a block tells besides figures.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The name that bench_serving knows the backend by.
+    pub backend: &'a str,
+    /// Requests per second that were asked for.
+    pub rate: Traffic,
+    /// The most requests under way at once, where it was limited.
+    pub concurrency: Option<NonZeroU32>,
+    /// What makes a request good, where that was asked for.
+    pub slo: Option<&'a Slo>,
+    /// What came from the prefix cache, where that was asked for.
+    pub cache: Option<&'a CacheHits>,
+    /// Whether the data set shows pictures.
+    pub has_pictures: bool,
+    /// Whether answers are vectors, which have neither output tokens nor a first one.
+    pub embeds: bool,
+    /// Which lines stand in it.
+    pub layout: Layout,
+}
+
+/// Which lines stand in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Every line of the profile; a figure without a value shows as `–`.
+    Whole,
+    /// The lines whose figures are there: so a block of another version of the tool comes out as that version printed it.
+    AsPrinted {
+        /// Whether there is a line for tokens of pictures.
+        vision: bool,
+    },
+}
+
+/// The block of a profile, the empty line before it included.
+///
+/// Source: spec/bench-serving.md 8.1 and 8.2.
+pub fn block(profile: Profile, facts: &Facts<'_>, figures: &Figures) -> String {
+    let mut lines = Lines {
+        figures,
+        is_whole: facts.layout == Layout::Whole,
+        text: "\n".to_owned(),
+    };
+    lines.section('=', " Serving Benchmark Result ");
+    lines.text("Backend:", facts.backend);
+    lines.text("Traffic request rate:", &facts.rate.text());
+    match profile {
+        Profile::Classic => classic(&mut lines, facts),
+        Profile::Current => current(&mut lines, facts),
+    }
+    lines.section('=', "");
+    lines.text
+}
+
+fn classic(lines: &mut Lines<'_>, facts: &Facts<'_>) {
+    lines.whole("Successful requests:", Metric::Completed);
+    lines.number("Benchmark duration (s):", Metric::Duration);
+    lines.whole("Total input tokens:", Metric::Tokens(Count::Input));
+    if facts.layout != Layout::Whole {
+        lines.input_parts(facts);
+    }
+    lines.whole("Total generated tokens:", Metric::Tokens(Count::Output));
+    lines.whole(
+        "Total generated tokens (retokenized):",
+        Metric::Tokens(Count::OutputCounted),
+    );
+    lines.number("Request throughput (req/s):", Metric::Throughput(Flow::Requests));
+    lines.number("Input token throughput (tok/s):", Metric::Throughput(Flow::Input));
+    lines.number(
+        "Output token throughput (tok/s):",
+        Metric::Throughput(Flow::Output),
+    );
+    lines.times("End-to-End Latency", "E2E Latency", Sample::E2e, &[Mean, Median]);
+    let wanted = [Mean, Median, P99];
+    lines.times("Time to First Token", "TTFT", Sample::Ttft, &wanted);
+    lines.times(
+        "Time per Output Token (excl. 1st token)",
+        "TPOT",
+        Sample::Tpot,
+        &wanted,
+    );
+    lines.times("Inter-token Latency", "ITL", Sample::Itl, &wanted);
+}
+
+fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
+    let limit = facts
+        .concurrency
+        .map_or_else(|| "not set".to_owned(), |limit| limit.to_string());
+    lines.text("Max request concurrency:", &limit);
+    lines.whole("Successful requests:", Metric::Completed);
+    lines.number("Benchmark duration (s):", Metric::Duration);
+    lines.whole("Total input tokens:", Metric::Tokens(Count::Input));
+    lines.input_parts(facts);
+    if !facts.embeds {
+        lines.whole("Total generated tokens:", Metric::Tokens(Count::Output));
+        lines.whole(
+            "Total generated tokens (retokenized):",
+            Metric::Tokens(Count::OutputCounted),
+        );
+    }
+    lines.number("Request throughput (req/s):", Metric::Throughput(Flow::Requests));
+    lines.number("Input token throughput (tok/s):", Metric::Throughput(Flow::Input));
+    if !facts.embeds {
+        lines.number(
+            "Output token throughput (tok/s):",
+            Metric::Throughput(Flow::Output),
+        );
+        lines.number("Peak output token throughput (tok/s):", Metric::PeakOutput);
+    }
+    lines.whole("Peak concurrent requests:", Metric::PeakConcurrency);
+    if !facts.embeds {
+        lines.number("Total token throughput (tok/s):", Metric::Throughput(Flow::Total));
+    }
+    lines.number("Concurrency:", Metric::MeanConcurrency);
+    if lines
+        .figure(Metric::AcceptLength)
+        .is_some_and(|length| length != 0.0)
+    {
+        lines.number("Accept length:", Metric::AcceptLength);
+    }
+    if let Some(slo) = facts.slo {
+        goodput(lines, slo);
+    }
+    let wanted = [Mean, Median, P90, P95, P99];
+    lines.times("End-to-End Latency", "E2E Latency", Sample::E2e, &wanted);
+    if !facts.embeds {
+        lines.times("Time to First Token", "TTFT", Sample::Ttft, &wanted);
+        lines.times(
+            "Time per Output Token (excl. 1st token)",
+            "TPOT",
+            Sample::Tpot,
+            &wanted,
+        );
+        let wanted = [Mean, Median, P90, P95, P99, Max];
+        lines.times("Inter-Token Latency", "ITL", Sample::Itl, &wanted);
+    }
+    if let Some(cache) = facts.cache {
+        lines.cache(cache);
+    }
+}
+
+/// Figures that the Python tool does not print, after its block, the empty line before it included; only those that have a value.
+pub fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds: bool) -> String {
+    let mut lines = Lines {
+        figures,
+        is_whole: false,
+        text: "\n".to_owned(),
+    };
+    lines.section('=', " Further Figures ");
+    lines.times(
+        "End-to-End Latency from Due",
+        "E2E from Due",
+        Sample::E2eLineDue,
+        &[Mean, P99],
+    );
+    lines.times(
+        "Wait until Sent, from Due",
+        "Wait until Sent",
+        Sample::Lag,
+        &[Mean, P99],
+    );
+    if !embeds {
+        if lines.figure(Metric::Tokens(Count::OutputReasoning)).is_some() {
+            lines.times(
+                "Time to First Token of the Answer",
+                "TTFT of Answer",
+                Sample::TtftAnswer,
+                &[Mean, P99],
+            );
+            lines.whole("Reasoning tokens:", Metric::Tokens(Count::OutputReasoning));
+        }
+        lines.section('-', "Engine and Users");
+        lines.known("Interactivity (tok/s per user):", Metric::Interactivity, 1.0);
+        lines.known("Prefix-cache hit rate (%):", Metric::CacheHitShare, 100.0);
+        lines.known("Accept length (tokens per step):", Metric::AcceptLength, 1.0);
+        lines.known("Accept rate (%):", Metric::AcceptRate, 100.0);
+    }
+    for told in percentiles {
+        let name = told.sample.label();
+        lines.section('-', &format!("Percentiles of {name}"));
+        for (percent, value) in &told.values {
+            lines.value(&format!("P{percent} {name} (ms):"), Some(*value), 2);
+        }
+    }
+    lines.section('=', "");
+    lines.text
+}
+
+/// The block of the steady state, the empty line before it included.
+///
+/// Source: spec/bench-serving.md 8, after the normal block.
+pub fn steady_block(steady: &SteadyState) -> String {
+    let none = Figures::new();
+    let mut lines = Lines {
+        figures: &none,
+        is_whole: true,
+        text: "\n".to_owned(),
+    };
+    lines.section('=', " Steady-State Result ");
+    let values = [
+        ("Concurrency ratio:", Some(steady.concurrency_ratio), 2),
+        ("Measurement duration (s):", Some(steady.duration), 2),
+        (
+            "Minimum concurrency:",
+            Some(f64::from(steady.concurrency_threshold)),
+            0,
+        ),
+        ("Completed requests:", Some(steady.completed as f64), 0),
+        ("Input tokens:", Some(steady.total_input as f64), 0),
+        (
+            "Input token throughput (tok/s):",
+            Some(steady.input_throughput),
+            2,
+        ),
+        ("Generated tokens:", Some(steady.total_output), 2),
+        (
+            "Output token throughput (tok/s):",
+            Some(steady.output_throughput),
+            2,
+        ),
+        (
+            "Output throughput, retokenized (tok/s):",
+            steady.output_throughput_retokenized,
+            2,
+        ),
+        ("Average concurrency:", Some(steady.average_concurrency), 2),
+        ("Peak concurrency:", Some(f64::from(steady.peak_concurrency)), 0),
+        (
+            "Peak output throughput (tok/s):",
+            Some(steady.peak_output_throughput),
+            2,
+        ),
+    ];
+    for (label, value, decimals) in values {
+        lines.value(label, value, decimals);
+    }
+    lines.section('=', "");
+    lines.text
+}
+
+fn goodput(lines: &mut Lines<'_>, slo: &Slo) {
+    let limits = metrics::slo_limits(slo);
+    let words: Vec<String> = limits
+        .iter()
+        .map(|(target, limit)| format!("{}:{}", target.compat_name(), python::general(*limit)))
+        .collect();
+    lines.section('-', "Goodput");
+    lines.text("SLOs (ms):", &words.join(" "));
+    lines.number("Request goodput (req/s):", Metric::Goodput);
+    lines.percent("SLO attainment (%):", Metric::Attainment);
+    for (target, _) in limits {
+        let name = Target::compat_name(target).to_uppercase();
+        lines.percent(
+            &format!("{name} SLO attainment (%):"),
+            Metric::AttainmentOf(target),
+        );
+    }
+}
+
+struct Lines<'a> {
+    figures: &'a Figures,
+    /// Whether lines without a figure stand in it as well.
+    is_whole: bool,
+    text: String,
+}
+
+impl Lines<'_> {
+    fn figure(&self, metric: Metric) -> Option<f64> {
+        metrics::figure(self.figures, metric)
+    }
+
+    /// A title in the middle of a line; where the room is odd, the right side gets the rest.
+    fn section(&mut self, fill: char, title: &str) {
+        let room = WIDTH.saturating_sub(title.chars().count());
+        let fills = |count: usize| fill.to_string().repeat(count);
+        self.text
+            .push_str(&format!("{}{title}{}\n", fills(room / 2), fills(room - room / 2)));
+    }
+
+    fn text(&mut self, label: &str, value: &str) {
+        self.text.push_str(&format!("{label:<40} {value:<10}\n"));
+    }
+
+    fn number(&mut self, label: &str, metric: Metric) {
+        self.line(label, metric, 1.0, 2);
+    }
+
+    /// A line only for a figure that has a value.
+    fn known(&mut self, label: &str, metric: Metric, scale: f64) {
+        if let Some(value) = self.figure(metric) {
+            self.value(label, Some(value * scale), 2);
+        }
+    }
+
+    fn percent(&mut self, label: &str, metric: Metric) {
+        self.line(label, metric, 100.0, 2);
+    }
+
+    fn whole(&mut self, label: &str, metric: Metric) {
+        self.line(label, metric, 1.0, 0);
+    }
+
+    fn line(&mut self, label: &str, metric: Metric, scale: f64, decimals: usize) {
+        match self.figure(metric) {
+            Some(value) => self.value(label, Some(value * scale), decimals),
+            None if self.is_whole => self.value(label, None, decimals),
+            // Python's word for what was no number.
+            None if self.has(metric) => self.text(label, "nan"),
+            None => {}
+        }
+    }
+
+    /// Whether a line of that figure may stand here, with or without a value.
+    fn has(&self, metric: Metric) -> bool {
+        self.is_whole || self.figures.contains_key(&metric.name())
+    }
+
+    /// Prompt tokens by what they stand for.
+    fn input_parts(&mut self, facts: &Facts<'_>) {
+        let (text, vision) = jsonl::input_parts(self.figures).unzip();
+        let count =
+            |tokens: Option<u64>| tokens.map_or_else(|| MISSING.to_owned(), |tokens| tokens.to_string());
+        if !self.has(Metric::Tokens(Count::InputVision)) {
+            return;
+        }
+        self.text("Total input text tokens:", &count(text));
+        let is_shown = match facts.layout {
+            Layout::Whole => facts.has_pictures,
+            Layout::AsPrinted { vision } => vision,
+        };
+        if is_shown {
+            self.text("Total input vision tokens:", &count(vision));
+        }
+    }
+
+    fn value(&mut self, label: &str, value: Option<f64>, decimals: usize) {
+        let text = value.map_or_else(|| MISSING.to_owned(), |value| format!("{value:.decimals$}"));
+        self.text(label, &text);
+    }
+
+    fn times(&mut self, title: &str, name: &str, sample: Sample, wanted: &[Statistic]) {
+        if !wanted
+            .iter()
+            .any(|&statistic| self.has(Metric::Time(statistic, sample)))
+        {
+            return;
+        }
+        self.section('-', title);
+        for &statistic in wanted {
+            let word = match statistic {
+                Mean => "Mean",
+                Median => "Median",
+                P90 => "P90",
+                P95 => "P95",
+                P99 => "P99",
+                Max => "Max",
+                Statistic::P50 | Statistic::P999 | Statistic::Std => continue,
+            };
+            self.number(&format!("{word} {name} (ms):"), Metric::Time(statistic, sample));
+        }
+    }
+
+    fn cache(&mut self, hits: &CacheHits) {
+        let tiers: Vec<(String, u64)> = match &hits.tiers {
+            Some(tiers) if hits.cached > 0 => rows(tiers),
+            _ => Vec::new(),
+        };
+        self.section('-', "Cache Hit Details");
+        self.text("Total prompt tokens:", &hits.prompt.to_string());
+        // Where no answer tells of the cache, nothing is known of it.
+        let cached = if hits.is_told {
+            hits.cached.to_string()
+        } else {
+            MISSING.to_owned()
+        };
+        self.text("Total cached tokens:", &cached);
+        for (label, tokens) in &tiers {
+            self.text(label, &tokens.to_string());
+        }
+        if !hits.is_told {
+            self.text("Cache hit rate:", MISSING);
+            return;
+        }
+        let mut rate = |label: &str, part: u64, whole: u64| {
+            let percent = CacheHits::percent(part, whole);
+            self.text.push_str(&format!("{label:<40} {percent:.1}%\n"));
+        };
+        rate("Cache hit rate:", hits.cached, hits.prompt);
+        for (label, tokens) in &tiers {
+            rate(label, *tokens, hits.cached);
+        }
+    }
+}
+
+/// A line for each place where cached tokens lay; storage only where some did.
+fn rows(tiers: &CacheTiers) -> Vec<(String, u64)> {
+    let mut rows = vec![
+        ("  Device:".to_owned(), tiers.device),
+        ("  Host:".to_owned(), tiers.host),
+    ];
+    if tiers.storage > 0 {
+        let label = match &tiers.storage_backend {
+            Some(name) => format!("  Storage ({name}):"),
+            None => "  Storage:".to_owned(),
+        };
+        rows.push((label, tiers.storage));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::units::{RequestRate, Span};
+
+    fn figures(values: &[(&str, f64)]) -> Figures {
+        values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), Some(*value)))
+            .collect()
+    }
+
+    fn facts<'a>(backend: &'a str) -> Facts<'a> {
+        Facts {
+            backend,
+            rate: RequestRate::INFINITE.into(),
+            concurrency: None,
+            slo: None,
+            cache: None,
+            has_pictures: false,
+            embeds: false,
+            layout: Layout::Whole,
+        }
+    }
+
+    /// The complete example of spec/bench-serving.md 8.1.
+    const EXAMPLE: &str = include_str!("block_current.txt");
+
+    #[test]
+    fn the_current_block_is_the_one_of_the_python_tool() {
+        let figures = figures(&[
+            ("completed_requests", 3.0),
+            ("duration_s", 0.1553),
+            ("input_tokens", 18.0),
+            ("output_tokens", 12.0),
+            ("counted_output_tokens", 12.0),
+            ("request_throughput_req_s", 19.31),
+            ("input_throughput_tok_s", 115.88),
+            ("output_throughput_tok_s", 77.26),
+            ("peak_output_throughput_tok_s", 12.0),
+            ("peak_concurrency_requests", 3.0),
+            ("total_throughput_tok_s", 193.14),
+            ("mean_concurrency_requests", 1.067),
+            ("accept_length_tokens", 2.5),
+            ("goodput_req_s", 19.31),
+            ("slo_attainment_share", 1.0),
+            ("slo_attainment_ttft_share", 1.0),
+            ("slo_attainment_tpot_share", 1.0),
+            ("mean_e2e_ms", 55.25),
+            ("median_e2e_ms", 56.0),
+            ("p90_e2e_ms", 56.36),
+            ("p95_e2e_ms", 56.41),
+            ("p99_e2e_ms", 56.45),
+            ("mean_ttft_ms", 11.32),
+            ("median_ttft_ms", 11.35),
+            ("p90_ttft_ms", 11.37),
+            ("p95_ttft_ms", 11.38),
+            ("p99_ttft_ms", 11.38),
+            ("mean_tpot_ms", 14.64),
+            ("median_tpot_ms", 14.93),
+            ("p90_tpot_ms", 15.01),
+            ("p95_tpot_ms", 15.02),
+            ("p99_tpot_ms", 15.02),
+            ("mean_itl_ms", 10.79),
+            ("median_itl_ms", 10.23),
+            ("p90_itl_ms", 11.81),
+            ("p95_itl_ms", 13.0),
+            ("p99_itl_ms", 13.96),
+            ("max_itl_ms", 14.2),
+        ]);
+        let span = |ms| Some(Span(Duration::from_millis(ms)));
+        let slo = Slo {
+            ttft: span(500),
+            tpot: span(50),
+            e2e: None,
+        };
+        let cache = CacheHits {
+            prompt: 18,
+            cached: 6,
+            is_told: true,
+            tiers: Some(CacheTiers {
+                device: 3,
+                host: 3,
+                ..CacheTiers::default()
+            }),
+        };
+        let facts = Facts {
+            rate: RequestRate::new(20.0).unwrap().into(),
+            concurrency: NonZeroU32::new(2),
+            slo: Some(&slo),
+            cache: Some(&cache),
+            ..facts("sglang")
+        };
+        assert_eq!(block(Profile::Current, &facts, &figures), EXAMPLE);
+    }
+
+    /// Figures of a published report: LMDeploy v0.10.0, Qwen3-8B-FP8, ShareGPT.
+    #[test]
+    fn the_classic_block_is_the_one_of_a_published_report() {
+        let figures = figures(&[
+            ("completed_requests", 10_000.0),
+            ("duration_s", 145.35),
+            ("input_tokens", 2_258_583.0),
+            ("output_tokens", 1_992_177.0),
+            ("counted_output_tokens", 2_001_728.0),
+            ("request_throughput_req_s", 68.80),
+            ("input_throughput_tok_s", 15_539.44),
+            ("output_throughput_tok_s", 13_706.52),
+            ("mean_e2e_ms", 72_497.56),
+            ("median_e2e_ms", 71_765.64),
+            ("mean_ttft_ms", 61_801.82),
+            ("median_ttft_ms", 58_942.94),
+            ("p99_ttft_ms", 121_672.04),
+            ("mean_tpot_ms", 58.90),
+            ("median_tpot_ms", 62.93),
+            ("p99_tpot_ms", 177.56),
+            ("mean_itl_ms", 113.18),
+            ("median_itl_ms", 111.35),
+            ("p99_itl_ms", 421.98),
+        ]);
+        let text = block(Profile::Classic, &facts("lmdeploy"), &figures);
+        assert_eq!(text, include_str!("block_classic.txt"));
+    }
+
+    #[test]
+    fn what_has_no_value_is_no_zero() {
+        let text = block(Profile::Classic, &facts("vllm"), &Figures::new());
+        assert!(text.contains(&format!("{:<40} –         \n", "Mean TTFT (ms):")));
+        assert!(!text.contains(" 0"));
+    }
+
+    #[test]
+    fn an_unlimited_concurrency_and_no_goodput_are_said_as_in_python() {
+        let text = block(Profile::Current, &facts("vllm"), &Figures::new());
+        assert!(text.contains("Max request concurrency:                 not set   \n"));
+        assert!(text.contains("Traffic request rate:                    inf       \n"));
+        assert!(!text.contains("Goodput") && !text.contains("Accept length") && !text.contains("Cache"));
+    }
+
+    #[test]
+    fn cached_tokens_in_storage_have_a_line_with_its_name() {
+        let lines = |tiers: Option<CacheTiers>, cached: u64| {
+            let cache = CacheHits {
+                prompt: 80,
+                cached,
+                is_told: true,
+                tiers,
+            };
+            let facts = Facts {
+                cache: Some(&cache),
+                ..facts("sglang")
+            };
+            let text = block(Profile::Current, &facts, &Figures::new());
+            let (_, details) = text.split_once("Cache Hit Details-----------------\n").unwrap();
+            details.to_owned()
+        };
+        let tiers = CacheTiers {
+            device: 10,
+            host: 5,
+            storage: 5,
+            storage_backend: Some("mooncake".to_owned()),
+        };
+        let end = "=".repeat(WIDTH);
+        assert_eq!(
+            lines(Some(tiers.clone()), 20),
+            format!(
+                "Total prompt tokens:                     80        \n\
+                 Total cached tokens:                     20        \n\
+                 \x20 Device:                                10        \n\
+                 \x20 Host:                                  5         \n\
+                 \x20 Storage (mooncake):                    5         \n\
+                 Cache hit rate:                          25.0%\n\
+                 \x20 Device:                                50.0%\n\
+                 \x20 Host:                                  25.0%\n\
+                 \x20 Storage (mooncake):                    25.0%\n\
+                 {end}\n"
+            )
+        );
+        let unnamed = CacheTiers {
+            storage_backend: None,
+            ..tiers.clone()
+        };
+        assert!(lines(Some(unnamed), 20).contains("  Storage:                               25.0%\n"));
+        for (tiers, cached) in [(Some(tiers), 0), (None, 20)] {
+            assert!(!lines(tiers, cached).contains("Device"));
+        }
+    }
+
+    /// Source: spec/bench-serving.md 14.3, what is printed of its goodput, and its text and vision tokens.
+    #[test]
+    fn the_golden_goodput_and_pictures_print_as_in_python() {
+        let figures = figures(&[
+            ("input_tokens", 41.0),
+            ("vision_input_tokens", 5.0),
+            ("goodput_req_s", 0.6666666666666666),
+            ("slo_attainment_share", 0.6),
+            ("slo_attainment_ttft_share", 0.6),
+            ("slo_attainment_tpot_share", 0.8),
+            ("slo_attainment_e2e_share", 0.6),
+        ]);
+        let span = |ms| Some(Span(Duration::from_millis(ms)));
+        let slo = Slo {
+            ttft: span(600),
+            tpot: span(500),
+            e2e: span(3000),
+        };
+        let facts = Facts {
+            slo: Some(&slo),
+            has_pictures: true,
+            ..facts("vllm")
+        };
+        let text = block(Profile::Current, &facts, &figures);
+        for lines in [
+            "Total input tokens:                      41        \n\
+             Total input text tokens:                 36        \n\
+             Total input vision tokens:               5         \n",
+            "---------------------Goodput----------------------\n\
+             SLOs (ms):                               ttft:600 tpot:500 e2el:3000\n\
+             Request goodput (req/s):                 0.67      \n\
+             SLO attainment (%):                      60.00     \n\
+             TTFT SLO attainment (%):                 60.00     \n\
+             TPOT SLO attainment (%):                 80.00     \n\
+             E2EL SLO attainment (%):                 60.00     \n\
+             ----------------End-to-End Latency----------------\n",
+        ] {
+            assert!(text.contains(lines), "{text}");
+        }
+    }
+
+    /// Source: spec/bench-serving.md 8.1 with the steady state of 14.3.
+    #[test]
+    fn the_golden_steady_state_prints_as_in_python() {
+        let steady = SteadyState {
+            concurrency_ratio: 0.5,
+            window_start: 100.75,
+            window_end: 102.5,
+            duration: 1.75,
+            concurrency_threshold: 2,
+            completed: 2,
+            total_input: 24,
+            input_throughput: 13.714285714285714,
+            total_output: 24.8,
+            total_output_retokenized: Some(6.4),
+            output_throughput: 14.171428571428573,
+            output_throughput_retokenized: Some(3.6571428571428575),
+            average_concurrency: 2.17142857142857,
+            peak_concurrency: 3,
+            peak_output_throughput: 22.8,
+        };
+        let text = steady_block(&steady);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "",
+                "============== Steady-State Result ===============",
+                "Concurrency ratio:                       0.50      ",
+                "Measurement duration (s):                1.75      ",
+                "Minimum concurrency:                     2         ",
+                "Completed requests:                      2         ",
+                "Input tokens:                            24        ",
+                "Input token throughput (tok/s):          13.71     ",
+                "Generated tokens:                        24.80     ",
+                "Output token throughput (tok/s):         14.17     ",
+                "Output throughput, retokenized (tok/s):  3.66      ",
+                "Average concurrency:                     2.17      ",
+                "Peak concurrency:                        3         ",
+                "Peak output throughput (tok/s):          22.80     ",
+                "==================================================",
+            ]
+        );
+    }
+
+    /// Source: spec/bench-serving.md 14.4.
+    #[test]
+    fn values_fill_ten_columns_and_longer_ones_are_not_cut() {
+        for (rate, expected) in [
+            (None, "inf       "),
+            (Some(4.0), "4.0       "),
+            (Some(1e16), "1e+16     "),
+            (Some(1e-5), "1e-05     "),
+        ] {
+            let rate = rate.map_or(RequestRate::INFINITE, |rate| RequestRate::new(rate).unwrap());
+            let facts = Facts {
+                rate: rate.into(),
+                ..facts("vllm")
+            };
+            let text = block(Profile::Classic, &facts, &Figures::new());
+            let line = format!("Traffic request rate:                    {expected}\n");
+            assert!(text.contains(&line), "{text}");
+        }
+        let figures = figures(&[("input_tokens", 12_345_678_901.0)]);
+        let text = block(Profile::Classic, &facts("vllm"), &figures);
+        assert!(text.contains("Total input tokens:                      12345678901\n"));
+    }
+
+    #[test]
+    fn embeddings_have_no_lines_about_output() {
+        let facts = Facts {
+            embeds: true,
+            ..facts("vllm-embedding")
+        };
+        let text = block(Profile::Current, &facts, &Figures::new());
+        let labels: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(label, _)| label)
+            .collect();
+        assert_eq!(
+            labels,
+            [
+                "Backend",
+                "Traffic request rate",
+                "Max request concurrency",
+                "Successful requests",
+                "Benchmark duration (s)",
+                "Total input tokens",
+                "Total input text tokens",
+                "Request throughput (req/s)",
+                "Input token throughput (tok/s)",
+                "Peak concurrent requests",
+                "Concurrency",
+                "Mean E2E Latency (ms)",
+                "Median E2E Latency (ms)",
+                "P90 E2E Latency (ms)",
+                "P95 E2E Latency (ms)",
+                "P99 E2E Latency (ms)",
+            ]
+        );
+    }
+}

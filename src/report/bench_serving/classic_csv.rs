@@ -1,0 +1,87 @@
+//! The result file of the classic rules: a row of CSV for each rate, in the columns of the fork in lmdeploy.
+
+use serde_json::{Map, Value, json};
+
+use crate::report::bench_serving::bench_line::Asked;
+use crate::report::bench_serving::jsonl::measured;
+use crate::report::bench_serving::python;
+use crate::results::record::cell::Figures;
+
+/// Source: spec/bench-serving.md 12.4.
+const COLUMNS: [&str; 18] = [
+    "backend",
+    "dataset_name",
+    "sharegpt_output_len",
+    "random_input_len",
+    "random_output_len",
+    "random_range_ratio",
+    "request_rate",
+    "completed",
+    "total_input_tokens",
+    "total_output_tokens",
+    "duration",
+    "request_throughput",
+    "input_throughput",
+    "output_throughput",
+    "mean_e2e_latency_ms",
+    "mean_ttft_ms",
+    "mean_tpot_ms",
+    "mean_itl_ms",
+];
+
+/// The first line of a new file, with its line break.
+pub fn header() -> String {
+    format!("{}\r\n", COLUMNS.join(","))
+}
+
+/// The row of one bench, with its line break; what has no value is empty.
+pub fn row(asked: &Asked, figures: &Figures) -> String {
+    let mut all = Map::new();
+    measured(&mut all, figures);
+    for (key, value) in [
+        ("backend", json!(asked.backend)),
+        ("dataset_name", json!(asked.dataset)),
+        ("sharegpt_output_len", json!(asked.sharegpt_output_len)),
+        ("random_input_len", json!(asked.random_input_len)),
+        ("random_output_len", json!(asked.random_output_len)),
+        ("random_range_ratio", json!(asked.random_range_ratio)),
+        ("request_rate", json!(asked.rate.text())),
+    ] {
+        all.insert(key.to_owned(), value);
+    }
+    let cells = COLUMNS.map(|column| match all.get(column) {
+        None | Some(Value::Null) => String::new(),
+        // Names of backends, data sets and numbers hold nothing that CSV would quote.
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => python::json(value),
+    });
+    format!("{}\r\n", cells.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::units::RequestRate;
+    use crate::report::bench_serving::traffic::Traffic;
+
+    #[test]
+    fn a_row_has_a_cell_for_each_column_and_what_was_not_asked_is_empty() {
+        let asked = Asked {
+            tag: None,
+            backend: "vllm".to_owned(),
+            dataset: "sharegpt".to_owned(),
+            rate: Traffic::Rate(RequestRate::INFINITE),
+            concurrency: None,
+            sharegpt_output_len: None,
+            random_input_len: None,
+            random_output_len: Some(8),
+            random_range_ratio: 0.0,
+            slo: None,
+        };
+        let row = row(&asked, &Figures::default());
+        assert!(row.starts_with("vllm,sharegpt,,,8,0.0,inf,"), "{row}");
+        assert!(row.ends_with("\r\n"));
+        assert_eq!(row.matches(',').count(), 17);
+        assert_eq!(header().matches(',').count(), 17);
+    }
+}

@@ -1,0 +1,267 @@
+//! bench_serving's result line, in its keys, with ours below one of them.
+//!
+//! The line is strict JSON: an infinite rate is the string `"inf"`, a figure without a value is `null`.
+
+use serde_json::{Map, Value, json};
+
+use crate::analysis::metrics::{
+    self, Count, Flow, Metric, Sample,
+    Statistic::{Mean, Median, P90, P95, P99, Std},
+};
+use crate::config::scenario::Slo;
+use crate::config::workload::Dataset;
+use crate::plan::{Cell, Launch};
+use crate::report::bench_serving::python;
+use crate::report::bench_serving::traffic::Traffic;
+use crate::results::record::cell::{Definitions, Ending, Figures, Summary};
+
+/// The lengths that bench_serving's options have unless they are given.
+///
+/// Source: spec/bench-serving.md 10.
+const USUAL_LENGTH: u32 = 1024;
+
+/// The line of one measurement, without a line break. Its figures are those of `current`; ours stand below `matrix`.
+///
+/// Source: spec/bench-serving.md 9.
+pub fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
+    let none = Figures::new();
+    let figures = |definitions| summary.figures.get(&definitions).unwrap_or(&none);
+    let mut line = Map::new();
+    asked(&mut line, launch, cell, summary);
+    // What was imported has the figures that were printed, whichever definitions they follow.
+    let theirs = match (
+        &summary.imported,
+        summary.figures.contains_key(&Definitions::Current),
+    ) {
+        (Some(_), false) => figures(Definitions::Classic),
+        _ => figures(Definitions::Current),
+    };
+    measured(&mut line, theirs);
+    if let Some(slo) = &cell.scenario.slo {
+        goodput(&mut line, theirs, slo);
+    }
+    let ours = ours(launch, cell, summary, figures(Definitions::Matrix));
+    line.insert("matrix".to_owned(), ours);
+    python::json(&Value::Object(line))
+}
+
+fn asked(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &Summary) {
+    let (workload, arrival) = (&cell.scenario.workload, summary.arrival(&cell.scenario));
+    let is_drawn = matches!(
+        workload.dataset,
+        Dataset::Random | Dataset::RandomIds | Dataset::Image | Dataset::Mmmu
+    );
+    let is_grouped = workload.dataset == Dataset::GeneratedSharedPrefix;
+    let length = |length: Option<u32>| length.filter(|_| is_drawn).unwrap_or(USUAL_LENGTH);
+    let fields = [
+        ("tag", Value::Null),
+        ("backend", json!(launch.engine.backend)),
+        ("dataset_name", json!(workload.dataset.bench_serving_name())),
+        ("request_rate", Traffic::of(&cell.scenario, &arrival).json()),
+        ("max_concurrency", json!(arrival.concurrency)),
+        (
+            "sharegpt_output_len",
+            json!(workload.output_len.filter(|_| !is_drawn && !is_grouped)),
+        ),
+        ("random_input_len", json!(length(workload.input_len))),
+        ("random_output_len", json!(length(workload.output_len))),
+        ("random_range_ratio", json!(workload.range_ratio)),
+        ("server_info", json!(summary.engine.info)),
+    ];
+    insert(line, fields);
+}
+
+pub(in crate::report) fn measured(line: &mut Map<String, Value>, figures: &Figures) {
+    let float = |metric| json!(metrics::figure(figures, metric));
+    let whole = |metric| match metrics::figure(figures, metric) {
+        Some(value) => json!(value as u64),
+        None => Value::Null,
+    };
+    let (text, vision) = input_parts(figures).unzip();
+    let fields = [
+        ("duration", float(Metric::Duration)),
+        ("completed", whole(Metric::Completed)),
+        ("total_input_tokens", whole(Metric::Tokens(Count::Input))),
+        ("total_input_text_tokens", json!(text)),
+        ("total_input_vision_tokens", json!(vision)),
+        ("total_output_tokens", whole(Metric::Tokens(Count::Output))),
+        (
+            "total_output_tokens_retokenized",
+            whole(Metric::Tokens(Count::OutputCounted)),
+        ),
+        ("request_throughput", float(Metric::Throughput(Flow::Requests))),
+        ("input_throughput", float(Metric::Throughput(Flow::Input))),
+        ("output_throughput", float(Metric::Throughput(Flow::Output))),
+        ("total_throughput", float(Metric::Throughput(Flow::Total))),
+    ];
+    insert(line, fields);
+    for (name, sample) in [
+        ("e2e_latency", Sample::E2e),
+        ("ttft", Sample::Ttft),
+        ("tpot", Sample::Tpot),
+        ("itl", Sample::Itl),
+    ] {
+        for (word, statistic) in [
+            ("mean", Mean),
+            ("median", Median),
+            ("std", Std),
+            ("p90", P90),
+            ("p95", P95),
+            ("p99", P99),
+        ] {
+            line.insert(
+                format!("{word}_{name}_ms"),
+                float(Metric::Time(statistic, sample)),
+            );
+        }
+    }
+    let fields = [
+        ("concurrency", float(Metric::MeanConcurrency)),
+        ("accept_length", float(Metric::AcceptLength)),
+        ("max_output_tokens_per_s", float(Metric::PeakOutput)),
+        ("max_concurrent_requests", whole(Metric::PeakConcurrency)),
+    ];
+    insert(line, fields);
+}
+
+/// Prompt tokens of text and of pictures; runs of old had no pictures and no figure for them.
+pub(in crate::report) fn input_parts(figures: &Figures) -> Option<(u64, u64)> {
+    let tokens = |count| metrics::figure(figures, Metric::Tokens(count)).map(|tokens| tokens as u64);
+    let (input, vision) = (tokens(Count::Input)?, tokens(Count::InputVision).unwrap_or(0));
+    Some((input.saturating_sub(vision), vision))
+}
+
+pub(in crate::report) fn goodput(line: &mut Map<String, Value>, figures: &Figures, slo: &Slo) {
+    let float = |metric| json!(metrics::figure(figures, metric));
+    let limits = metrics::slo_limits(slo);
+    let by_target = |value: &dyn Fn(metrics::Target, f64) -> Value| -> Value {
+        let fields = limits
+            .iter()
+            .map(|(target, limit)| (target.compat_name().to_owned(), value(*target, *limit)));
+        Value::Object(fields.collect())
+    };
+    let fields = [
+        ("goodput_slos_ms", by_target(&|_, limit| json!(limit))),
+        ("request_goodput", float(Metric::Goodput)),
+        ("slo_attainment", float(Metric::Attainment)),
+        (
+            "slo_attainment_by_metric",
+            by_target(&|target, _| float(Metric::AttainmentOf(target))),
+        ),
+    ];
+    insert(line, fields);
+}
+
+fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> Value {
+    let (phase, reason) = match &summary.ending {
+        Ending::Failed { phase, reason, .. } => (Some(phase.name()), Some(reason)),
+        Ending::Skipped { reason } => (None, Some(reason)),
+        Ending::Done | Ending::Interrupted => (None, None),
+    };
+    let failures: Map<String, Value> = summary
+        .failures
+        .iter()
+        .map(|(class, count)| (class.name().to_owned(), json!(count)))
+        .collect();
+    let mut ours = json!({
+        "format": summary.format,
+        "cell": summary.cell,
+        "content": summary.content,
+        "start": summary.start,
+        "repeat": summary.repeat,
+        "engine": launch.engine.name,
+        "version": launch.engine.version,
+        "reported_version": summary.engine.version,
+        "model": launch.model,
+        "checkpoint": launch.checkpoint,
+        "precision": launch.precision,
+        "tp": launch.parallel.tp,
+        "devices": launch.gpus(),
+        "scenario": cell.scenario.name,
+        "profile": cell.scenario.profile,
+        "origin": summary.origin,
+        "validity": summary.validity,
+        "ending": summary.ending.word(),
+        "phase": phase,
+        "reason": reason,
+        "began": summary.began,
+        "ended": summary.ended,
+        "prompts_hash": summary.prompts_hash,
+        "schedule_hash": summary.schedule_hash,
+        "arrival": summary.arrival(&cell.scenario),
+        "search": summary.search,
+        "client": summary.client,
+        "failures": failures,
+        "warnings": summary.warnings,
+        "figures": figures,
+    });
+    let prefix = summary
+        .reset
+        .as_ref()
+        .and_then(|proof| proof.unique_prefix.as_ref());
+    if let Some(prefix) = prefix {
+        ours["unique_prefix"] = json!(prefix);
+    }
+    ours
+}
+
+/// Adds fields in order.
+pub(in crate::report) fn insert<const N: usize>(line: &mut Map<String, Value>, fields: [(&str, Value); N]) {
+    line.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::units::{RequestRate, Span};
+    use crate::report::testing::Case;
+    use crate::results::record::cell::Phase;
+
+    fn line_of(case: &Case) -> String {
+        line(&case.launch, &case.cell, &case.summaries[0])
+    }
+
+    #[test]
+    fn the_line_has_bench_servings_keys_in_order_and_ours_last() {
+        let mut case = Case::new("vllm", "bf16", 2, 4000.0);
+        let limit = |ms| Some(Span(Duration::from_millis(ms)));
+        case.cell.scenario.slo = Some(Slo {
+            ttft: limit(500),
+            tpot: None,
+            e2e: limit(3000),
+        });
+        let line = line_of(&case);
+        assert!(!line.contains('\n') && line.is_ascii());
+        insta::assert_snapshot!("jsonl", line.replace(", \"", ",\n\""));
+    }
+
+    #[test]
+    fn rates_and_lengths_are_those_that_were_asked_for() {
+        let mut case = Case::new("vllm", "bf16", 1, 4000.0);
+        case.cell.scenario.arrival.rate = RequestRate::new(4.0).unwrap();
+        case.cell.scenario.workload.output_len = Some(8);
+        let line = line_of(&case);
+        assert!(line.contains(r#""request_rate": 4.0, "max_concurrency": null, "sharegpt_output_len": 8, "#));
+        assert!(line.contains(r#""random_output_len": 1024, "random_range_ratio": 0.0"#));
+        case.cell.scenario.workload.dataset = Dataset::Random;
+        case.cell.scenario.workload.input_len = Some(16);
+        let line = line_of(&case);
+        assert!(
+            line.contains(r#""sharegpt_output_len": null, "random_input_len": 16, "random_output_len": 8"#)
+        );
+    }
+
+    #[test]
+    fn a_failed_cell_is_a_line_with_nulls_and_its_reason() {
+        let case = Case::new("vllm", "bf16", 1, 1.0).failed(Phase::Launch, "it \"died\"");
+        let value: Value = serde_json::from_str(&line_of(&case)).unwrap();
+        assert_eq!(value["output_throughput"], Value::Null);
+        assert_eq!(value["completed"], Value::Null);
+        assert_eq!(value["total_input_vision_tokens"], Value::Null);
+        assert_eq!(value["matrix"]["ending"], "failed");
+        assert_eq!(value["matrix"]["phase"], "launch");
+        assert_eq!(value["matrix"]["reason"], "it \"died\"");
+    }
+}

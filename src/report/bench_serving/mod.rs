@@ -1,0 +1,8 @@
+//! What bench_serving prints and writes, in its layouts and keys.
+
+pub mod bench_line;
+pub mod block;
+pub mod classic_csv;
+pub mod jsonl;
+pub(crate) mod python;
+pub mod traffic;

@@ -1,0 +1,154 @@
+//! Figures that are easily misread, with a sentence where they mean something else than their names suggest.
+//!
+//! Source: spec/bench-serving.md 11, traps T1, T2 and T5.
+
+use crate::analysis::metrics::{Count, Metric, Sample, Statistic, divides_gaps};
+use crate::config::workload::Profile;
+use crate::plan::Protocol;
+
+/// From this many tokens per event on, the time between events is no longer the time of a token.
+const MERGED: f64 = 1.05;
+/// A mean TPOT and a mean ITL that differ by more than this factor are not two figures of the same thing.
+const APART: f64 = 1.25;
+
+/// What ITL stands for where it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Itl {
+    /// The time of a token, under the definitions `matrix`.
+    Token,
+    /// The time between two events, as in a block of OpenAI's protocols.
+    Event,
+    /// The time between two events divided by the tokens of the later one, as in a block of `/generate`.
+    Divided,
+}
+
+impl Itl {
+    /// What it is in a block of bench_serving's form.
+    pub fn of_block(profile: Profile, protocol: Protocol, backend: &str, accept_length: Option<f64>) -> Self {
+        let is_divided = protocol == Protocol::SglangNative || divides_gaps(backend, accept_length);
+        match (profile, is_divided) {
+            (Profile::Current, true) => Self::Divided,
+            _ => Self::Event,
+        }
+    }
+}
+
+/// What must be said of latencies, by the figures of the definitions `matrix`.
+pub fn traps(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) -> Vec<String> {
+    let mean = |sample| figure(Metric::Time(Statistic::Mean, sample));
+    let mut notes = Vec::new();
+    if let Some(tokens) = figure(Metric::TokensPerChunk).filter(|tokens| *tokens > MERGED) {
+        let told = |what: &str, value: Option<f64>| {
+            value.map_or_else(String::new, |value| {
+                format!("; {what} it is {value:.2} ms on average")
+            })
+        };
+        let meaning = match itl {
+            Itl::Token => format!(
+                "ITL shares the time of an event out among them{}",
+                told("between events", mean(Sample::ChunkGap))
+            ),
+            Itl::Event => format!(
+                "ITL is the time between events{}",
+                told("per token", mean(Sample::Itl))
+            ),
+            Itl::Divided => "ITL is the time between events divided by them, which smooths bursts; with OpenAI's protocols it is \
+                             not divided, so the two cannot be compared"
+                .to_owned(),
+        };
+        notes.push(format!(
+            "an event carries {tokens:.2} tokens on average, and {meaning}"
+        ));
+    }
+    if let (Some(tpot), Some(per_token)) = (mean(Sample::Tpot), mean(Sample::Itl))
+        && tpot.max(per_token) > APART * tpot.min(per_token)
+    {
+        notes.push(format!(
+            "mean TPOT is {tpot:.2} ms and the mean time per token {per_token:.2} ms: TPOT counts each answer once, however short, \
+             and the other each token"
+        ));
+    }
+    notes
+}
+
+/// The prompt tokens that the server counts and those of the data set, where both are known.
+pub fn counted_prompts(figure: &dyn Fn(Metric) -> Option<f64>) -> Option<(f64, f64)> {
+    let reported = figure(Metric::Tokens(Count::InputReported))?;
+    Some((reported, figure(Metric::Tokens(Count::Input))?))
+}
+
+/// The note that the two differ.
+pub fn prompt_count_note((reported, input): (f64, f64)) -> String {
+    format!(
+        "the server counts {reported} prompt tokens and the data set {input}; throughput follows the data set"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The notes for tokens per event, and means of TPOT, ITL and the time between events.
+    fn said(of: [f64; 4], itl: Itl) -> Vec<String> {
+        let mean = |sample| Metric::Time(Statistic::Mean, sample);
+        let [per_event, tpot, per_token, between] = of;
+        let known = [
+            (Metric::TokensPerChunk, per_event),
+            (mean(Sample::Tpot), tpot),
+            (mean(Sample::Itl), per_token),
+            (mean(Sample::ChunkGap), between),
+        ];
+        let figure = |metric| {
+            known
+                .iter()
+                .find(|(name, _)| *name == metric)
+                .map(|(_, value)| *value)
+        };
+        traps(&figure, itl)
+    }
+
+    #[test]
+    fn merged_tokens_are_explained_by_what_is_shown() {
+        let merged = [2.1, 50.0, 50.0, 105.0];
+        let one = |itl| said(merged, itl).join("");
+        assert_eq!(
+            one(Itl::Token),
+            "an event carries 2.10 tokens on average, and ITL shares the time of an event out among them; between events it is \
+             105.00 ms on average"
+        );
+        assert_eq!(
+            one(Itl::Event),
+            "an event carries 2.10 tokens on average, and ITL is the time between events; per token it is 50.00 ms on average"
+        );
+        assert!(one(Itl::Divided).contains("divided by them"));
+        assert!(said([1.04, 50.0, 50.0, 52.0], Itl::Event).is_empty());
+    }
+
+    /// Source: spec/bench-serving.md 11, T5, whose run had these means.
+    #[test]
+    fn a_mean_over_answers_that_is_far_from_the_mean_over_tokens_is_explained() {
+        let notes = said([1.0, 6661.0, 1850.0, 1850.0], Itl::Token);
+        assert_eq!(notes.len(), 1);
+        assert!(
+            notes[0].starts_with("mean TPOT is 6661.00 ms and the mean time per token 1850.00 ms: "),
+            "{notes:?}"
+        );
+        assert!(said([1.0, 60.0, 50.0, 50.0], Itl::Token).is_empty());
+    }
+
+    #[test]
+    fn a_block_divides_gaps_only_under_the_current_rules() {
+        let of = |profile, protocol, backend, length| Itl::of_block(profile, protocol, backend, length);
+        let native = Protocol::SglangNative;
+        assert_eq!(of(Profile::Current, native, "sglang", None), Itl::Divided);
+        assert_eq!(of(Profile::Classic, native, "sglang", None), Itl::Event);
+        assert_eq!(
+            of(Profile::Current, Protocol::Chat, "sglang-oai-chat", None),
+            Itl::Event
+        );
+        assert_eq!(
+            of(Profile::Current, Protocol::Chat, "sglang-oai-chat", Some(2.5)),
+            Itl::Divided
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! What happened over time, and how latencies are distributed: from the histograms of each second and the samples of telemetry.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::cells::measurement;
+use crate::analysis::compare::gates::Load;
+use crate::analysis::metrics::{self, Kept, Metric};
+use crate::plan::Measurement;
+use crate::report::tables::Shown;
+use crate::results::record::cell::{Definitions, Summary};
+use crate::results::record::histogram::Second;
+use crate::results::record::telemetry::{Sample, Source};
+
+/// Points of a series at most; where there would be more, a point is the mean of several moments.
+const POINTS: usize = 180;
+
+/// The shares at which a distribution is told.
+const SHARES: [f64; 17] = [
+    0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0,
+];
+
+/// What was kept of a measurement over time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trace {
+    /// The histograms of each second.
+    pub seconds: Vec<Second>,
+    /// The samples of telemetry.
+    pub samples: Vec<Sample>,
+}
+
+/// How the values of a latency are distributed.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Distribution {
+    /// `TTFT`, `TPOT`, `ITL` or `E2E`, under the definitions `matrix`.
+    pub latency: String,
+    /// Pairs: a value in milliseconds, and the share of values, 0 to 1, that are not above it.
+    pub points: Vec<[f64; 2]>,
+}
+
+/// What a series shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quantity {
+    /// Output tokens that arrived, per second.
+    Output,
+    /// Requests under way: at the end of each second by the client, whenever it was asked by the engine.
+    Running,
+    /// Requests that wait in the engine's queue.
+    Waiting,
+    /// The share of the engine's cache of keys and values that is taken.
+    KvUse,
+    /// Watts of a device.
+    Power,
+    /// The share of time in which a device was busy.
+    Utilisation,
+    /// The clock of a device's processors in MHz.
+    Clock,
+}
+
+impl Quantity {
+    /// Every quantity, in the order of reports.
+    pub const ALL: [Self; 7] = [
+        Self::Output,
+        Self::Running,
+        Self::Waiting,
+        Self::KvUse,
+        Self::Power,
+        Self::Utilisation,
+        Self::Clock,
+    ];
+
+    /// The quantity for people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Output => "Output throughput",
+            Self::Running => "Running requests",
+            Self::Waiting => "Waiting requests",
+            Self::KvUse => "KV cache",
+            Self::Power => "Power",
+            Self::Utilisation => "Utilisation",
+            Self::Clock => "SM clock",
+        }
+    }
+
+    /// Its unit; empty for a share.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Output => "tok/s",
+            Self::Running | Self::Waiting => "requests",
+            Self::Power => "W",
+            Self::Utilisation | Self::KvUse => "",
+            Self::Clock => "MHz",
+        }
+    }
+
+    /// Its name in the samples of telemetry.
+    const fn sampled(self) -> Option<&'static str> {
+        match self {
+            Self::Output => None,
+            Self::Running => Some("running"),
+            Self::Waiting => Some("waiting"),
+            Self::KvUse => Some("kv_use"),
+            Self::Power => Some("power_w"),
+            Self::Utilisation => Some("gpu_util_share"),
+            Self::Clock => Some("sm_clock_mhz"),
+        }
+    }
+}
+
+/// A quantity over time.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Series {
+    /// What it shows.
+    pub quantity: Quantity,
+    /// About which device; absent where it is about none.
+    pub device: Option<u32>,
+    /// Who told it: `client`, or a source of telemetry.
+    pub source: String,
+    /// Pairs: seconds after the start of the measurement, and the value.
+    pub points: Vec<[f64; 2]>,
+}
+
+/// How latencies are distributed over the measurements of a cell that count. A histogram that cannot be read tells nothing, and the time to the first
+/// token of a burst is the wait in the engine's queue, which is no TTFT.
+pub(super) fn distributions(shown: &Shown<'_>, traces: &BTreeMap<Measurement, Trace>) -> Vec<Distribution> {
+    let seconds: Vec<&Second> = shown
+        .counted()
+        .filter_map(|summary| traces.get(&measurement(summary)))
+        .flat_map(|trace| &trace.seconds)
+        .collect();
+    let told = |sample: Kept| {
+        let values = metrics::reached(&seconds, sample, &SHARES).unwrap_or_default();
+        let latency = match sample {
+            Kept::Ttft => "TTFT",
+            Kept::Tpot => "TPOT",
+            Kept::Itl => "ITL",
+            Kept::E2e => "E2E",
+        };
+        (!values.is_empty()).then(|| Distribution {
+            latency: latency.to_owned(),
+            points: values
+                .into_iter()
+                .zip(SHARES)
+                .map(|(value, share)| [value, share])
+                .collect(),
+        })
+    };
+    let is_burst = Load::of(&shown.cell.scenario) == Load::Burst;
+    let has_meaning = |sample: &Kept| !(is_burst && *sample == Kept::Ttft);
+    Kept::ALL
+        .into_iter()
+        .filter(has_meaning)
+        .filter_map(told)
+        .collect()
+}
+
+/// Length of the measured window in seconds.
+pub(super) fn window_s(summary: &Summary) -> Option<f64> {
+    metrics::figure(summary.figures.get(&Definitions::Matrix)?, Metric::Duration)
+}
+
+/// What happened over time.
+pub(super) fn series(trace: &Trace) -> Vec<Series> {
+    let of_client = |quantity, points: Vec<[f64; 2]>| Series {
+        quantity,
+        device: None,
+        source: "client".to_owned(),
+        points: thinned(&points),
+    };
+    let mut all = Vec::new();
+    if !trace.seconds.is_empty() {
+        all.extend(output(&trace.seconds).map(|points| of_client(Quantity::Output, points)));
+        all.push(of_client(Quantity::Running, running(&trace.seconds)));
+    }
+    for quantity in Quantity::ALL {
+        all.extend(sampled(quantity, &trace.samples));
+    }
+    all
+}
+
+/// Every second from the first to the last, those without events too; a value stands in the middle of its second.
+fn every<'a, T>(seconds: &'a [Second], mut value: impl FnMut(Option<&'a Second>) -> T) -> Vec<(f64, T)> {
+    let last = seconds.iter().map(|second| second.second).max().unwrap_or(0);
+    let by_number: BTreeMap<u32, &Second> = seconds.iter().map(|second| (second.second, second)).collect();
+    (0..=last)
+        .map(|number| (f64::from(number) + 0.5, value(by_number.get(&number).copied())))
+        .collect()
+}
+
+fn output(seconds: &[Second]) -> Option<Vec<[f64; 2]>> {
+    let told = every(seconds, |second| {
+        second.map_or(Some(0), |second| second.output_tokens)
+    });
+    told.into_iter()
+        .map(|(at, tokens)| Some([at, tokens? as f64]))
+        .collect()
+}
+
+fn running(seconds: &[Second]) -> Vec<[f64; 2]> {
+    let mut under_way: i64 = 0;
+    let told = every(seconds, |second| {
+        if let Some(second) = second {
+            under_way += i64::from(second.sent) - i64::from(second.completed) - i64::from(second.failed);
+        }
+        // What failed before it was sent ends without having begun.
+        under_way.max(0) as f64
+    });
+    told.into_iter()
+        .map(|(at, running)| [at + 0.5, running])
+        .collect()
+}
+
+fn sampled(quantity: Quantity, samples: &[Sample]) -> Vec<Series> {
+    let Some(name) = quantity.sampled() else {
+        return Vec::new();
+    };
+    let mut lines: BTreeMap<(Option<u32>, &str), Vec<[f64; 2]>> = BTreeMap::new();
+    // Other sources use some of these words for other things.
+    let is_of_engine = matches!(quantity, Quantity::Running | Quantity::Waiting | Quantity::KvUse);
+    let samples = samples
+        .iter()
+        .filter(|sample| !is_of_engine || sample.source == Source::Engine);
+    for sample in samples {
+        if let Some(value) = sample.values.get(name).filter(|value| value.is_finite()) {
+            let line = lines.entry((sample.device, sample.source.name())).or_default();
+            line.push([sample.at_ns as f64 / 1e9, *value]);
+        }
+    }
+    let line = |((device, source), mut points): ((Option<u32>, &str), Vec<[f64; 2]>)| {
+        points.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        Series {
+            quantity,
+            device,
+            source: source.to_owned(),
+            points: thinned(&points),
+        }
+    };
+    lines.into_iter().map(line).collect()
+}
+
+/// At most [`POINTS`] points, each the mean of as many neighbours, to three decimals.
+fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
+    let per = points.len().div_ceil(POINTS).max(1);
+    let mean =
+        |some: &[[f64; 2]], at: usize| some.iter().map(|point| point[at]).sum::<f64>() / some.len() as f64;
+    let rounded = |value: f64| (value * 1e3).round() / 1e3;
+    points
+        .chunks(per)
+        .map(|some| [rounded(mean(some, 0)), rounded(mean(some, 1))])
+        .collect()
+}

@@ -1,0 +1,139 @@
+//! A history for machines: JSON and CSV.
+
+use super::History;
+use crate::analysis::compare::time_series::TurnKind;
+use crate::analysis::metrics::Better;
+use crate::report::csv::{guarded, line};
+
+/// Everything, for machines.
+pub fn json(history: &History<'_>) -> serde_json::Value {
+    let series = history.series.iter().map(|series| {
+        let nights: Vec<_> = series
+            .nights
+            .iter()
+            .map(|night| {
+                serde_json::json!({
+                    "at": night.at,
+                    "run": night.run,
+                    "value": night.value,
+                    "starts": night.starts,
+                    "baseline": night.baseline,
+                })
+            })
+            .collect();
+        let gaps: Vec<_> = series
+            .gaps
+            .iter()
+            .map(|gap| serde_json::json!({ "at": gap.at, "why": gap.why }))
+            .collect();
+        let changes: Vec<_> = series
+            .changes
+            .iter()
+            .map(|step| {
+                let at = &series.nights[step.at].at;
+                serde_json::json!({ "at": at, "change_share": step.change, "p": step.p })
+            })
+            .collect();
+        let turns: Vec<_> = series
+            .turns
+            .iter()
+            .map(|turn| {
+                serde_json::json!({
+                    "at": series.nights[turn.at].at,
+                    "what": turn.what,
+                    "is_cut": turn.kind == TurnKind::Cut,
+                })
+            })
+            .collect();
+        serde_json::json!({
+            "cell": series.cell,
+            "figure": series.metric.name(),
+            "origin": series.origin,
+            "nights": nights,
+            "gaps": gaps,
+            "turns": turns,
+            "changes": changes,
+        })
+    });
+    let events = history
+        .events
+        .iter()
+        .map(|event| serde_json::json!({ "at": event.at, "what": event.what, "cells": event.cells }));
+    serde_json::json!({
+        "matrix": history.matrix,
+        "series": series.collect::<Vec<_>>(),
+        "events": events.collect::<Vec<_>>(),
+    })
+}
+
+/// The columns of [`csv`], in order.
+const COLUMNS: [&str; 13] = [
+    "night",
+    "run",
+    "cell",
+    "figure",
+    "label",
+    "unit",
+    "better",
+    "value",
+    "starts",
+    "baseline",
+    "change_share",
+    "change_p",
+    "what",
+];
+
+/// A row for every night of every series, as RFC 4180 has it: a night without the figure has no value, and says why under `what`, where also stands
+/// what else changed. `change_share` is on the first night of a new level.
+pub fn csv(history: &History<'_>) -> String {
+    let mut text = line(COLUMNS.map(str::to_owned).into());
+    for series in &history.series {
+        let better = match series.metric.better() {
+            Some(Better::Higher) => "higher",
+            Some(Better::Lower) => "lower",
+            None => "",
+        };
+        let row = |at: &str, run: &str, [value, starts, baseline, change, p, what]: [String; 6]| {
+            let known = [
+                guarded(at),
+                guarded(run),
+                guarded(series.cell.as_str()),
+                series.metric.name(),
+                series.metric.label(),
+                series.metric.unit().symbol().to_owned(),
+                better.to_owned(),
+            ];
+            let rest = [value, starts, baseline, change, p, guarded(&what)];
+            line(known.into_iter().chain(rest).collect())
+        };
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        let mut gaps = series.gaps.iter().peekable();
+        for at in 0..=series.nights.len() {
+            while let Some(gap) = gaps.next_if(|gap| gap.before <= at) {
+                let none = [const { String::new() }; 5];
+                let [value, starts, baseline, change, p] = none;
+                text.push_str(&row(
+                    &gap.at,
+                    "",
+                    [value, starts, baseline, change, p, gap.why.clone()],
+                ));
+            }
+            let Some(night) = series.nights.get(at) else {
+                continue;
+            };
+            let step = series.changes.iter().find(|step| step.at == at);
+            let turns = series.turns.iter().filter(|turn| turn.at == at);
+            let what: Vec<&str> = turns.map(|turn| turn.what.as_str()).collect();
+            let fields = [
+                night.value.to_string(),
+                night.starts.to_string(),
+                number(night.baseline),
+                number(step.map(|step| step.change)),
+                number(step.map(|step| step.p)),
+                what.join("; "),
+            ];
+            text.push_str(&row(&night.at, night.run.as_str(), fields));
+        }
+    }
+    text
+}

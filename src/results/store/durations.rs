@@ -1,0 +1,125 @@
+//! What earlier runs know: how long a cell took, and its engine to load. Reads summaries alone, the newest run first, and stops when all is known.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::{Listed, Result, layout, reader};
+use crate::base::clock;
+use crate::base::ids::{CellKey, ContentHash, RunId};
+use crate::plan::Cell;
+use crate::results::record::cell::{Ending, Phase, PhaseTime};
+
+/// How many runs back anybody looks: a nightly run for two months.
+const RUNS: usize = 60;
+
+/// What a cell took when it was last measured to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Past {
+    /// Seconds for one measurement of it; the mean where it was measured several times.
+    pub seconds: f64,
+    /// Seconds from the command until its engine was ready; the mean of its starts, absent where nothing was started for it.
+    pub launch_seconds: Option<f64>,
+    /// The run that knows.
+    pub run: RunId,
+    /// Whether the cell was the very same; otherwise only its key is.
+    pub same: bool,
+}
+
+/// What each of `cells` took last in a run of `matrix`. A run that measured the very same cell is preferred to a newer one
+/// that measured another of that key; what nobody measured is absent. Unreadable summaries are passed over.
+///
+/// # Errors
+/// The disk refuses to list a folder.
+pub fn last_durations<'a>(
+    root: &Path,
+    matrix: &str,
+    cells: impl IntoIterator<Item = &'a Cell>,
+) -> Result<BTreeMap<CellKey, Past>> {
+    let mut open: BTreeMap<&CellKey, &ContentHash> =
+        cells.into_iter().map(|cell| (&cell.key, &cell.content)).collect();
+    let mut known: BTreeMap<CellKey, Past> = BTreeMap::new();
+    let runs = reader::list(root)?;
+    for run in runs.iter().filter(|run| run.about.matrix == matrix).take(RUNS) {
+        if open.is_empty() {
+            break;
+        }
+        for (
+            (key, content),
+            Took {
+                seconds,
+                launch_seconds,
+            },
+        ) in done_in(run)?
+        {
+            let Some(wanted) = open.get(&key) else { continue };
+            let same = **wanted == content;
+            if same || !known.contains_key(&key) {
+                let run = run.about.run.clone();
+                known.insert(
+                    key,
+                    Past {
+                        seconds,
+                        launch_seconds,
+                        run,
+                        same,
+                    },
+                );
+            }
+        }
+        open.retain(|key, _| known.get(*key).is_none_or(|past| !past.same));
+    }
+    Ok(known)
+}
+
+/// The little of a summary that history needs.
+#[derive(Deserialize)]
+struct Brief {
+    cell: CellKey,
+    content: ContentHash,
+    ending: Ending,
+    began: String,
+    ended: String,
+    #[serde(default)]
+    phases: Vec<PhaseTime>,
+}
+
+/// What a cell took in one run.
+struct Took {
+    seconds: f64,
+    launch_seconds: Option<f64>,
+}
+
+fn done_in(run: &Listed) -> Result<BTreeMap<(CellKey, ContentHash), Took>> {
+    let mut all: BTreeMap<_, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    for folder in reader::cell_folders(&run.folder)? {
+        let Ok(brief) = reader::json::<Brief>(&folder.join(layout::SUMMARY), "") else {
+            continue;
+        };
+        let seconds = clock::seconds_between(&brief.began, &brief.ended);
+        if let (Ending::Done, Some(seconds)) = (&brief.ending, seconds) {
+            let (measured, launched) = all.entry((brief.cell, brief.content)).or_default();
+            measured.push(seconds);
+            let launches = brief
+                .phases
+                .iter()
+                .filter(|phase| phase.phase == Phase::Launch.name());
+            launched.extend(launches.map(|phase| phase.seconds));
+        }
+    }
+    let mean = |seconds: &[f64]| {
+        let sum = seconds.iter().sum::<f64>();
+        (!seconds.is_empty()).then(|| sum / seconds.len() as f64)
+    };
+    let took = |(measured, launched): (Vec<f64>, Vec<f64>)| {
+        Some(Took {
+            seconds: mean(&measured)?,
+            launch_seconds: mean(&launched),
+        })
+    };
+    Ok(all
+        .into_iter()
+        .filter_map(|(cell, seconds)| Some((cell, took(seconds)?)))
+        .collect())
+}

@@ -1,0 +1,305 @@
+//! Values as JSON without any secret. Replacing in the finished text could hit a number or a word of our own format, and
+//! the file could not be read any more; so where the text holds a secret, it is taken out of the value's strings.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::base::secrets::{HIDDEN, Redactor};
+
+/// A number with fewer digits is a figure and never taken for a secret.
+const SHORTEST_NUMBER: usize = 6;
+
+/// Names and times of our own at the top of a value, by which runs are found again. They are never hidden.
+const OWN: [&str; 6] = ["/run", "/matrix", "/tool", "/began", "/ended", "/at"];
+
+/// How JSON is laid out.
+#[derive(Clone, Copy)]
+pub enum Form {
+    /// One line, for JSON lines.
+    Line,
+    /// Indented, for people and for git.
+    Pretty,
+}
+
+/// The value as JSON without any secret, still readable as a `T`; ends in a newline.
+pub fn json<T: Serialize + DeserializeOwned>(value: &T, form: Form, redactor: &Redactor) -> String {
+    const STRINGS: &str = "what is recorded has string keys";
+    let line = serde_json::to_string(value).expect(STRINGS);
+    let found = redactor.redact(&line) != line;
+    let mut text = match (found, form) {
+        (false, Form::Line) => line,
+        (false, Form::Pretty) => serde_json::to_string_pretty(value).expect(STRINGS),
+        (true, form) => {
+            let clean = hide::<T>(serde_json::to_value(value).expect(STRINGS), redactor);
+            match form {
+                Form::Line => clean.to_string(),
+                Form::Pretty => format!("{clean:#}"),
+            }
+        }
+    };
+    text.push('\n');
+    text
+}
+
+/// The value without any secret.
+pub fn redacted<T: Serialize + DeserializeOwned>(value: T, redactor: &Redactor) -> T {
+    let Ok(json) = serde_json::to_value(&value) else {
+        return value;
+    };
+    let clean = hide::<T>(json, redactor);
+    serde_json::from_value(clean).unwrap_or(value)
+}
+
+/// Takes secrets out of strings, keys, and numbers that are one. What a `T` cannot be read without, a field's or variant's
+/// name, stays: it is a word of ours and says nothing, though somebody's key may be spelt alike.
+fn hide<T: Serialize + DeserializeOwned>(mut value: Value, redactor: &Redactor) -> Value {
+    let (mut leaves, mut keys) = (Vec::new(), Vec::new());
+    find(&value, String::new(), redactor, &mut leaves, &mut keys);
+    if leaves.is_empty() && keys.is_empty() {
+        return value;
+    }
+    let bound_to_read = reads_back::<T>(&value);
+    let allowed = |value: &Value| !bound_to_read || reads_back::<T>(value);
+    let mut all = value.clone();
+    for (place, hidden) in &leaves {
+        *at(&mut all, place) = hidden.clone();
+    }
+    if allowed(&all) {
+        value = all;
+    } else {
+        // What was refused once is refused in every other element of the same list: records have thousands of chunks.
+        let mut refused = BTreeSet::new();
+        for (place, hidden) in leaves {
+            let kind = (kind_of(&place), at(&mut value, &place).to_string());
+            if refused.contains(&kind) {
+                continue;
+            }
+            let shown = std::mem::replace(at(&mut value, &place), hidden);
+            if !allowed(&value) {
+                *at(&mut value, &place) = shown;
+                refused.insert(kind);
+            }
+        }
+    }
+    for (place, key) in keys {
+        let shown = at(&mut value, &place).clone();
+        rename(at(&mut value, &place), &key, redactor);
+        if !allowed(&value) {
+            *at(&mut value, &place) = shown;
+        }
+    }
+    value
+}
+
+/// A place with every index but the last left open.
+fn kind_of(place: &str) -> String {
+    let (list, last) = place.rsplit_once('/').unwrap_or(("", place));
+    let open = |step: &str| !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit());
+    let steps: Vec<&str> = list
+        .split('/')
+        .map(|step| if open(step) { "*" } else { step })
+        .collect();
+    format!("{}/{last}", steps.join("/"))
+}
+
+fn reads_back<T: Serialize + DeserializeOwned>(value: &Value) -> bool {
+    serde_json::from_value::<T>(value.clone())
+        .ok()
+        .and_then(|read| serde_json::to_value(read).ok())
+        .is_some_and(|again| again == *value)
+}
+
+fn at<'v>(value: &'v mut Value, place: &str) -> &'v mut Value {
+    value
+        .pointer_mut(place)
+        .expect("places are found in the same value, and keys are renamed from the leaves up")
+}
+
+/// Finds the leaves to replace, and the objects with keys to rename, inner ones first.
+fn find(
+    value: &Value,
+    place: String,
+    redactor: &Redactor,
+    leaves: &mut Vec<(String, Value)>,
+    keys: &mut Vec<(String, String)>,
+) {
+    match value {
+        Value::String(_) if OWN.contains(&place.as_str()) => {}
+        Value::String(text) => {
+            let clean = redactor.redact(text);
+            if clean != *text {
+                leaves.push((place, Value::String(clean.into_owned())));
+            }
+        }
+        Value::Number(number) => {
+            let digits = number.to_string();
+            if digits.len() >= SHORTEST_NUMBER && redactor.redact(&digits) == HIDDEN {
+                leaves.push((place, Value::String(HIDDEN.to_owned())));
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                find(item, format!("{place}/{index}"), redactor, leaves, keys);
+            }
+        }
+        Value::Object(fields) => {
+            for (key, field) in fields {
+                let step = key.replace('~', "~0").replace('/', "~1");
+                find(field, format!("{place}/{step}"), redactor, leaves, keys);
+            }
+            for key in fields.keys().filter(|key| redactor.redact(key) != key.as_str()) {
+                keys.push((place.clone(), key.clone()));
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn rename(object: &mut Value, key: &str, redactor: &Redactor) {
+    let Value::Object(fields) = object else { return };
+    let clean = redactor.redact(key).into_owned();
+    let mut free = clean.clone();
+    for number in 2.. {
+        if !fields.contains_key(&free) {
+            break;
+        }
+        free = format!("{clean}-{number}");
+    }
+    *fields = std::mem::take(fields)
+        .into_iter()
+        .map(|(name, field)| (if name == key { free.clone() } else { name }, field))
+        .collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    enum Kind {
+        Done,
+    }
+
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    struct Thing {
+        kind: Kind,
+        words: String,
+        #[serde(default)]
+        port: Option<u32>,
+        free: BTreeMap<String, Value>,
+    }
+
+    fn thing() -> Thing {
+        Thing {
+            kind: Kind::Done,
+            words: "say \"hunter/2\" twice".to_owned(),
+            port: Some(7),
+            free: BTreeMap::from([
+                ("key".to_owned(), serde_json::json!(["hunter/2", 7, 70])),
+                ("hunter/2".to_owned(), serde_json::json!({"a/b~hunter/2": "done"})),
+            ]),
+        }
+    }
+
+    #[test]
+    fn without_a_secret_nothing_changes() {
+        let text = json(&thing(), Form::Line, &Redactor::new(["other"]));
+        assert_eq!(serde_json::from_str::<Thing>(&text).unwrap(), thing());
+        assert!(text.ends_with("}\n") && text.matches('\n').count() == 1);
+    }
+
+    #[test]
+    fn a_secret_leaves_values_and_keys_and_the_rest_stays() {
+        for form in [Form::Line, Form::Pretty] {
+            let text = json(&thing(), form, &Redactor::new(["hunter/2"]));
+            assert!(!text.contains("hunter"), "{text}");
+            let read: Thing = serde_json::from_str(&text).unwrap();
+            assert_eq!(read.words, "say \"***\" twice");
+            assert_eq!(read.free["***"], serde_json::json!({"a/b~***": "done"}));
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_the_secret_is_hidden_where_it_may_be() {
+        let mut thing = thing();
+        thing.port = Some(7_654_321);
+        thing
+            .free
+            .insert("key".to_owned(), serde_json::json!([7_654_321, 7, 76_543_210]));
+        let text = json(&thing, Form::Line, &Redactor::of_any_length(["7654321", "7"]));
+        let read: Thing = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.free["key"], serde_json::json!(["***", 7, 76_543_210]));
+        assert_eq!(read.port, Some(7_654_321), "no number can stand for it");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_secret_a_record_is_still_read_and_its_figures_stay(
+            secret in "[a-z0-9\":,\\[\\]{} ]{1,6}|sim|null|done|true", text in "\\PC{0,30}", line in 0usize..3,
+        ) {
+            use crate::results::record::{cell::Summary, request::Request};
+            use crate::results::store::testing::{plan, requests, summary};
+            let redactor = Redactor::of_any_length([secret.as_str()]);
+            let mut request = requests().swap_remove(line);
+            request.text = Some(text.into());
+            let read: Request = serde_json::from_str(&json(&request, Form::Line, &redactor)).unwrap();
+            let told = request.text.as_ref().map(|text| redactor.redact(&text.read()).into_owned().into());
+            proptest::prop_assert_eq!(&read.text, &told);
+            proptest::prop_assert_eq!((read.chunks, read.end_ns, read.usage), (request.chunks, request.end_ns, request.usage));
+            let plan = plan();
+            let whole = summary(&plan.cells[line % 2]);
+            let read: Summary = serde_json::from_str(&json(&whole, Form::Pretty, &redactor)).unwrap();
+            proptest::prop_assert_eq!(read.ending.word(), whole.ending.word());
+            proptest::prop_assert_eq!(read.failures, whole.failures);
+            let read: crate::plan::Plan = serde_json::from_str(&json(&plan, Form::Pretty, &redactor)).unwrap();
+            proptest::prop_assert_eq!(read.starts.len(), 1);
+        }
+    }
+
+    thread_local! {
+        static READ: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// A word of the format that counts how often it is read.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(try_from = "String")]
+    struct Word(String);
+
+    impl TryFrom<String> for Word {
+        type Error = String;
+
+        fn try_from(text: String) -> Result<Self, String> {
+            READ.set(READ.get() + 1);
+            if text == "a" { Ok(Self(text)) } else { Err(text) }
+        }
+    }
+
+    #[test]
+    fn a_secret_spelt_like_a_word_in_every_element_of_a_list_costs_a_few_tries() {
+        let chunks = vec![(1, Word("a".to_owned())); 500];
+        let thing = (chunks, "an answer".to_owned());
+        let text = json(&thing, Form::Line, &Redactor::of_any_length(["a"]));
+        assert!(text.starts_with("[[[1,\"a\"],[1,\"a\"],"), "{text}");
+        assert!(text.ends_with(",\"***n ***nswer\"]\n"), "{text}");
+        // Where it is read back from, everything at once, the first word, the answer.
+        assert!(READ.get() <= 4 * thing.0.len(), "{} words read", READ.get());
+    }
+
+    #[test]
+    fn a_secret_spelt_like_a_word_or_number_of_the_format_spoils_no_file() {
+        for secret in ["done", "kind", "port", "7", "e", "\"", ":", "***"] {
+            let text = json(&thing(), Form::Line, &Redactor::of_any_length([secret]));
+            let read: Thing = serde_json::from_str(&text).unwrap();
+            assert_eq!((read.kind, read.port), (Kind::Done, Some(7)), "{secret}");
+        }
+    }
+}

@@ -1,0 +1,946 @@
+//! What is read of answers once they are all there, off the timed path: how much of each is one token, and how long prompts were that
+//! the server counts otherwise.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::base::threads;
+use crate::loadgen::dataset::tokenizer::{CleanUp, Tokenizer};
+use crate::loadgen::dataset::words::Words;
+use crate::loadgen::dataset::{Content, Prompt};
+use crate::results::record::outsourced::Text;
+use crate::results::record::request::{Chunk, ChunkKind, Request};
+
+/// Below this many tokens, events or characters nothing is said of how often one of them comes.
+const FEW: usize = 8;
+
+/// A server's count of a prompt that lies no further from the data set's is not looked into.
+const CLOSE: u32 = 8;
+
+/// Characters of a prompt before the piece that is looked for in its answer: a unique beginning may stand in their place.
+const ECHO_BEGIN: usize = 64;
+
+/// The same in tokens, of a prompt that is token ids.
+const ECHO_BEGIN_IDS: usize = 8;
+
+/// Characters of that piece: more than two texts share by accident.
+const ECHO_LENGTH: usize = 32;
+
+/// Characters of an answer within which the piece must stand.
+const ECHO_WITHIN: usize = 256;
+
+/// Mixes a few bytes: answers have a million members, and nobody is kept out by their hashes.
+#[derive(Clone, Copy, Default)]
+struct Mixed(u64);
+
+impl Mixed {
+    fn mix(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x51_7c_c1_b7_27_22_0a_95);
+    }
+}
+
+impl Hasher for Mixed {
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        words.iter().for_each(|word| self.mix(u64::from_le_bytes(*word)));
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.mix(u64::from_le_bytes(last) ^ (rest.len() as u64) << 56);
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.mix(word.into());
+    }
+
+    fn write_u8(&mut self, word: u8) {
+        self.mix(word.into());
+    }
+
+    fn finish(&self) -> u64 {
+        // The upper bits are mixed best, and tables look at the lower ones.
+        self.0.rotate_left(26)
+    }
+}
+
+/// How often members of a sequence come.
+#[derive(Default)]
+struct Counts {
+    most: usize,
+    all: usize,
+}
+
+impl Counts {
+    fn of<T: Eq + Hash>(members: impl Iterator<Item = T>) -> Self {
+        let mut counts: HashMap<T, usize, BuildHasherDefault<Mixed>> = HashMap::default();
+        let mut all = 0;
+        for member in members {
+            *counts.entry(member).or_default() += 1;
+            all += 1;
+        }
+        let most = counts.into_values().max().unwrap_or(0);
+        Self { most, all }
+    }
+
+    /// The characters of a text, nearly all of which are of ASCII.
+    fn of_characters(text: &str) -> Self {
+        let mut ascii = [0; 128];
+        text.bytes()
+            .filter(u8::is_ascii)
+            .for_each(|byte| ascii[usize::from(byte)] += 1);
+        let most = ascii.into_iter().max().unwrap_or(0);
+        let all = ascii.into_iter().sum();
+        match all == text.len() {
+            true => Self { most, all },
+            false => {
+                let others = Self::of(text.chars().filter(|character| !character.is_ascii()));
+                Self {
+                    most: most.max(others.most),
+                    all: all + others.all,
+                }
+            }
+        }
+    }
+
+    /// The share of the most frequent member; `None` where there are few.
+    fn share(&self) -> Option<f64> {
+        (self.all >= FEW).then(|| self.most as f64 / self.all as f64)
+    }
+}
+
+/// Repetitions of so many tokens or events are looked for.
+const PERIODS: std::ops::RangeInclusive<usize> = 2..=8;
+
+/// One in so many members of a loop may differ from what came a period before it.
+const STRAYS: usize = 10;
+
+/// An answer of fewer tokens may be the same as another one's by accident.
+const CANNED_TOKENS: u32 = 6;
+
+/// So many events of a longer answer may depend on its prompt though nobody read it, and so many an honest one may have in common with others.
+const OPENING: usize = 8;
+
+/// So many first events are looked at where prompts have nothing in common.
+const LONG_OPENING: usize = 32;
+
+/// So many characters at the beginning and at the end of prompts are common where one task or one form of question stands there.
+const TASK: usize = 8;
+
+/// Of so many bytes a text that begins another one is the same that ended earlier.
+const LONG_TEXT: usize = 64;
+
+/// Characters of answers that are held against each other.
+const CANNED_CHARACTERS: usize = 1024;
+
+/// The share of the answers that begin with the same event from which on that is no accident.
+const COMMON: f64 = 0.9;
+
+/// Whether nearly all members of a sequence are what came a few before them, for one number of the [`PERIODS`].
+fn repeats<T: Eq>(members: &[T]) -> bool {
+    let is_repeated = |period: usize| {
+        let most = (members.len() - period) / STRAYS;
+        let pairs = members.iter().zip(&members[period..]);
+        // Of other texts a few members are looked at.
+        pairs
+            .filter(|(before, after)| before != after)
+            .nth(most)
+            .is_none()
+    };
+    // A loop is seen where it went round twice.
+    let mut periods = PERIODS.filter(|period| 3 * period <= members.len());
+    members.len() >= FEW && periods.any(is_repeated)
+}
+
+/// Whether an answer is nearly all a loop of a few tokens or events.
+fn is_loop(ids: &[u32], pieces: Option<&[&str]>) -> bool {
+    let pieces = pieces.into_iter().flatten();
+    let pieces: Vec<&str> = pieces.copied().filter(|piece| !piece.is_empty()).collect();
+    repeats(ids) || repeats(&pieces)
+}
+
+/// How much of an answer is one and the same token, event or character. A run of one token may be told as other tokens when its text
+/// is split again (`!!!!` is one of its own), so events and characters are counted too.
+fn uniformity(ids: &[u32], pieces: Option<&[&str]>, text: &str) -> Option<f64> {
+    let pieces = pieces.map(|pieces| pieces.iter().filter(|piece| !piece.is_empty()));
+    let share = [
+        Counts::of(ids.iter()).share(),
+        pieces.and_then(|pieces| Counts::of(pieces).share()),
+        Counts::of_characters(text).share(),
+    ]
+    .into_iter()
+    .flatten()
+    .fold(None, |most: Option<f64>, share| {
+        Some(most.unwrap_or(0.0).max(share))
+    });
+    share.map(|share| (share * 1000.0).round() / 1000.0)
+}
+
+/// Counts the text of prompts that the server counts otherwise than the data set does: text that was cut to a length in tokens may
+/// split into a few more or fewer of them.
+pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
+    for request in requests {
+        let reported = request.usage.and_then(|usage| usage.prompt);
+        let is_apart = reported.is_some_and(|reported| reported.abs_diff(request.prompt_tokens) > CLOSE);
+        if !is_apart || request.round.is_some() {
+            continue;
+        }
+        let prompt = usize::try_from(request.index)
+            .ok()
+            .and_then(|row| prompts.get(row));
+        let counted = match prompt.map(|prompt| &prompt.content) {
+            Some(Content::Text(text)) => tokenizer.count(text, false).ok(),
+            Some(Content::Ids(ids)) => Some(ids.len()),
+            Some(Content::Messages(_) | Content::Pictures { .. }) | None => None,
+        };
+        request.counted_prompt = counted.and_then(|count| u32::try_from(count).ok());
+    }
+}
+
+/// Counts the tokens of answers and of the reasoning in them, and how much of each answer is one token, on all cores. An answer without
+/// any text, as of a server without a tokenizer, has no count.
+pub(super) fn count_outputs(requests: &mut [Request], tokenizer: &Tokenizer) {
+    on_all_cores(requests, || Words::new(tokenizer), count_output);
+}
+
+/// Does the same for every request, one text in memory at a time on each core, each of which has its own means.
+pub(super) fn on_all_cores<M>(
+    requests: &mut [Request],
+    means: impl Fn() -> M + Sync,
+    work: impl Fn(&mut Request, &mut M) + Sync,
+) {
+    let count = requests.len();
+    let left = Mutex::new(requests.iter_mut());
+    let all = || {
+        let mut means = means();
+        loop {
+            let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
+            match next {
+                Some(request) => work(request, &mut means),
+                None => return,
+            }
+        }
+    };
+    threads::on_all_cores(count, all);
+}
+
+fn count_output(request: &mut Request, words: &mut Words<'_>) {
+    let Some(text) = request.text.as_ref().map(Text::read) else {
+        return;
+    };
+    let calls = request.tool_text.as_deref();
+    if text.is_empty() && calls.is_none() && !request.chunks.is_empty() {
+        return;
+    }
+    let Ok(ids) = words.encode(&text) else {
+        return;
+    };
+    let mut count = |text: &str| Some(words.encode(text).ok()?.len());
+    let pieces = pieces(request, &text);
+    let uniform = uniformity(&ids, pieces.as_deref(), &text);
+    let is_loop = is_loop(&ids, pieces.as_deref());
+    let is_blank = |piece: &&&str| !piece.is_empty() && piece.chars().all(is_blank);
+    let blank_events = pieces.iter().flatten().take_while(is_blank).count();
+    let counted_first = pieces
+        .as_deref()
+        .and_then(|pieces| first_tokens(request, pieces, &mut count));
+    let reasoning = pieces
+        .and_then(|pieces| reasoning(request, &pieces))
+        .and_then(|text| count(&text));
+    let tokens = calls.map_or(Some(0), count).map(|called| ids.len() + called);
+    drop(text);
+    request.blank_events = u32::try_from(blank_events).unwrap_or(u32::MAX);
+    request.counted_first = counted_first;
+    request.uniform = uniform;
+    request.is_loop = is_loop;
+    request.counted_reasoning = reasoning.and_then(|tokens| u32::try_from(tokens).ok());
+    request.counted_tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
+}
+
+/// Tokens of the text that came at the first moment, where the answer has more tokens than events: one of them holds several.
+fn first_tokens(
+    request: &Request,
+    pieces: &[&str],
+    count: impl FnOnce(&str) -> Option<usize>,
+) -> Option<u32> {
+    let events = request.chunks.moments().first;
+    let has_more = request
+        .visible_tokens()
+        .is_some_and(|tokens| tokens as usize > request.chunks.len());
+    let text = pieces.get(..events).filter(|_| has_more)?.concat();
+    u32::try_from(count(&text)?).ok()
+}
+
+/// Whether nothing is to be seen of a character.
+fn is_blank(letter: char) -> bool {
+    letter.is_whitespace() || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
+}
+
+/// Marks answers that begin with their prompt, as those of an engine that was told to echo it, or computes nothing.
+pub(super) fn find_echoes(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
+    for request in requests.iter_mut().filter(|request| request.round.is_none()) {
+        let prompt = usize::try_from(request.index)
+            .ok()
+            .and_then(|row| prompts.get(row));
+        let (Some(prompt), Some(answer)) = (prompt, &request.text) else {
+            continue;
+        };
+        let piece = match &prompt.content {
+            Content::Text(text) => piece(text, ECHO_BEGIN),
+            Content::Ids(ids) => {
+                let begin = ids.iter().skip(ECHO_BEGIN_IDS).take(ECHO_LENGTH);
+                let begin: Vec<u32> = begin.copied().collect();
+                let text = tokenizer.decode(&begin, CleanUp::AsConfigured).ok();
+                text.and_then(|text| piece(&text, 0))
+            }
+            Content::Messages(messages) => {
+                let mut said = messages
+                    .iter()
+                    .rev()
+                    .filter_map(|message| message["content"].as_str());
+                said.next().and_then(|text| piece(text, ECHO_BEGIN))
+            }
+            Content::Pictures { .. } => None,
+        };
+        request.echoes_prompt =
+            piece.is_some_and(|piece| begins_with(&answer.beginning(4 * ECHO_WITHIN), &piece));
+    }
+}
+
+/// What tells two prompts apart.
+fn digest(content: &Content) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match content {
+        Content::Text(text) => text.hash(&mut hasher),
+        Content::Ids(ids) => ids.hash(&mut hasher),
+        Content::Messages(messages) => messages
+            .iter()
+            .for_each(|message| message.to_string().hash(&mut hasher)),
+        Content::Pictures { text, images } => {
+            text.hash(&mut hasher);
+            images.hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+/// Bytes of an answer's first events, which may depend on the prompt where the rest does not, such as a number; 0 of a short one.
+fn opening(request: &Request) -> usize {
+    let shown = request
+        .chunks
+        .iter()
+        .filter(|chunk| chunk.kind != ChunkKind::Tool);
+    let bytes = shown.take(OPENING).map(|chunk| chunk.bytes as usize).sum();
+    if request.chunks.len() >= 3 * OPENING {
+        bytes
+    } else {
+        0
+    }
+}
+
+/// Marks answers that are word for word those to other prompts but for their first events, of which one may end earlier than the other.
+pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
+    let mut answers: Vec<(String, u64, usize)> = Vec::new();
+    for (place, request) in requests.iter().enumerate() {
+        let row = usize::try_from(request.index).unwrap_or(usize::MAX);
+        let is_told = request
+            .counted_tokens
+            .is_some_and(|tokens| tokens >= CANNED_TOKENS);
+        if let (Some(text), Some(prompt)) = (&request.text, prompts.get(row))
+            && is_told
+            && request.round.is_none()
+        {
+            // Long answers may lie on disk; those that are alike for so long are alike.
+            let opening = opening(request);
+            let text = text.beginning(opening + 4 * CANNED_CHARACTERS);
+            let text = text.get(opening..).unwrap_or_default();
+            let text: String = text.chars().take(CANNED_CHARACTERS).collect();
+            if text.len() >= FEW {
+                answers.push((text, digest(&prompt.content), place));
+            }
+        }
+    }
+    // What begins with a text follows it.
+    answers.sort_unstable();
+    let is_alike = |one: &str, other: &str| {
+        other.starts_with(one) && (one.len() == other.len() || one.len() >= LONG_TEXT)
+    };
+    for alike in answers.chunk_by(|(one, ..), (other, ..)| is_alike(one, other)) {
+        let prompts: HashSet<u64> = alike.iter().map(|(_, prompt, _)| *prompt).collect();
+        for (.., place) in alike.iter().filter(|_| prompts.len() > 1) {
+            requests[*place].is_canned = true;
+        }
+    }
+}
+
+/// Whether texts have neither their beginnings nor their ends in common, so that no two of them ask for the same.
+fn are_unlike(texts: &[&str]) -> bool {
+    let is_common = |of: fn(&str) -> String| {
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        for text in texts {
+            *counts.entry(of(text)).or_default() += 1;
+        }
+        let most = counts.into_values().max().unwrap_or(0);
+        10 * most > texts.len()
+    };
+    let begin = |text: &str| text.trim().chars().take(TASK).collect();
+    let end = |text: &str| text.trim().chars().rev().take(TASK).collect();
+    texts.len() >= FEW && !is_common(begin) && !is_common(end)
+}
+
+/// How many first events of answers to these prompts are looked at. Messages may hold instructions, by which answers begin alike.
+fn opening_of_all(prompts: &[Prompt], tokenizer: &Tokenizer) -> usize {
+    let text = |prompt: &Prompt| match &prompt.content {
+        Content::Text(text) if prompt.extras.is_none() => Some(Arc::clone(text)),
+        Content::Ids(ids) => {
+            let ends = [
+                &ids[..ids.len().min(TASK)],
+                &ids[ids.len().saturating_sub(TASK)..],
+            ];
+            tokenizer
+                .decode(&ends.concat(), CleanUp::AsConfigured)
+                .ok()
+                .map(Arc::new)
+        }
+        Content::Text(_) | Content::Messages(_) | Content::Pictures { .. } => None,
+    };
+    let texts: Option<Vec<Arc<String>>> = prompts.iter().map(text).collect();
+    let is_unlike = texts.is_some_and(|texts| {
+        let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+        are_unlike(&texts)
+    });
+    if is_unlike { LONG_OPENING } else { OPENING }
+}
+
+/// Marks answers that begin with the same events, where nearly all do, with how many these are.
+pub(super) fn find_common_beginning(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
+    for events in 1..=opening_of_all(prompts, tokenizer) {
+        let beginnings: Vec<Option<String>> = requests
+            .iter()
+            .map(|request| beginning(request, events))
+            .collect();
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        for beginning in beginnings.iter().flatten() {
+            *counts.entry(beginning).or_default() += 1;
+        }
+        let all: usize = counts.values().sum();
+        let common = counts.into_iter().max_by_key(|(_, count)| *count);
+        let Some((common, _)) =
+            common.filter(|(_, count)| all >= FEW && *count as f64 >= COMMON * all as f64)
+        else {
+            return;
+        };
+        for (request, beginning) in requests.iter_mut().zip(&beginnings) {
+            if beginning.as_deref() == Some(common) {
+                request.common_events = u32::try_from(events).unwrap_or(u32::MAX);
+            }
+        }
+    }
+}
+
+/// The text of so many first events of an answer; `None` of one that has fewer.
+fn beginning(request: &Request, events: usize) -> Option<String> {
+    let text = request.text.as_ref().filter(|_| request.is_completed())?;
+    let calls = request.tool_text.as_deref();
+    let is_known = |chunk: &Chunk| chunk.bytes > 0 && (chunk.kind != ChunkKind::Tool || calls.is_some());
+    let (mut count, mut shown, mut called) = (0, 0, 0);
+    for chunk in request.chunks.iter().filter(is_known).take(events) {
+        count += 1;
+        let bytes = usize::try_from(chunk.bytes).ok()?;
+        match chunk.kind {
+            ChunkKind::Tool => called += bytes,
+            _ => shown += bytes,
+        }
+    }
+    let calls = calls.unwrap_or_default().get(..called)?;
+    (count == events).then(|| text.beginning(shown).into_owned() + calls)
+}
+
+/// So many characters of a prompt behind its beginning; `None` of a shorter one.
+fn piece(text: &str, begin: usize) -> Option<String> {
+    let piece: String = text.chars().skip(begin).take(ECHO_LENGTH).collect();
+    (piece.chars().count() == ECHO_LENGTH).then_some(piece)
+}
+
+/// Whether a piece of the prompt stands near the beginning of the answer; a chat template may stand before it.
+fn begins_with(answer: &str, piece: &str) -> bool {
+    let begin: String = answer.chars().take(ECHO_WITHIN).collect();
+    begin.contains(piece)
+}
+
+/// The text of the reasoning, where there is any.
+fn reasoning(request: &Request, pieces: &[&str]) -> Option<String> {
+    if !request.chunks.has_reasoning() {
+        return None;
+    }
+    let chunks = request.chunks.iter().zip(pieces);
+    let text: String = chunks
+        .filter(|(chunk, _)| chunk.kind.is_reasoning())
+        .map(|(_, piece)| *piece)
+        .collect();
+    (!text.is_empty()).then_some(text)
+}
+
+/// What a conversation came to so far.
+#[derive(Clone, Copy)]
+struct History {
+    /// The request that was last.
+    index: u32,
+    /// Tokens of all that was said and answered; `None` where something in it has no known count.
+    tokens: Option<usize>,
+    /// How many of them a chat template may leave out.
+    omittable: usize,
+}
+
+/// Counts the prompts of rounds: what was said and answered before, and what is said next. What a chat template adds is not in it.
+pub(super) fn count_rounds(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
+    let turns = prompts.iter().flat_map(|prompt| {
+        let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.as_deref());
+        let later = turns
+            .unwrap_or_default()
+            .iter()
+            .map(move |turn| (prompt, Some(turn)));
+        std::iter::once((prompt, None)).chain(later)
+    });
+    let mut places = requests.iter_mut();
+    let mut before: Option<History> = None;
+    for (index, (prompt, turn)) in turns.enumerate() {
+        let Some(request) = places.as_slice().first() else {
+            return;
+        };
+        if usize::try_from(request.index) != Ok(index) {
+            before = None;
+            continue;
+        }
+        let Some(request) = places.next() else {
+            return;
+        };
+        if request.round.is_none() {
+            continue;
+        }
+        let history = match turn {
+            None => Some(History {
+                index: request.index,
+                tokens: first_turn(prompt, tokenizer),
+                omittable: 0,
+            }),
+            Some(turn) => before
+                .filter(|before| before.index + 1 == request.index)
+                .map(|before| History {
+                    index: request.index,
+                    tokens: before
+                        .tokens
+                        .zip(said(turn, tokenizer))
+                        .map(|(all, next)| all + next),
+                    ..before
+                }),
+        };
+        if let Some(history) = history {
+            let count = |tokens| u32::try_from(tokens).unwrap_or(u32::MAX);
+            request.counted_prompt = history.tokens.map(count);
+            request.omittable_prompt = count(history.omittable);
+        }
+        if request.usage.is_some_and(|usage| usage.prompt.is_some()) {
+            request.prompt_tokens = request.prompt_sent();
+        }
+        before = history.map(|history| with_answer(history, request, tokenizer));
+    }
+}
+
+/// Tokens of the first turn of a conversation; `None` where it holds more than text, or its requests more than messages.
+fn first_turn(prompt: &Prompt, tokenizer: &Tokenizer) -> Option<usize> {
+    const MORE: [&str; 3] = ["tools", "functions", "documents"];
+    let body = prompt.extras.as_ref().map(|extras| &extras.body);
+    if body.is_some_and(|body| MORE.iter().any(|key| body.contains_key(*key))) {
+        return None;
+    }
+    match &prompt.content {
+        Content::Text(text) => tokenizer.count(text, false).ok(),
+        Content::Messages(messages) => said(messages, tokenizer),
+        Content::Ids(_) | Content::Pictures { .. } => None,
+    }
+}
+
+/// Tokens of the text of messages; `None` where they hold more than text.
+fn said(messages: &[serde_json::Value], tokenizer: &Tokenizer) -> Option<usize> {
+    let count = |message: &serde_json::Value| {
+        let is_call = message.get("tool_calls").is_some_and(|calls| !calls.is_null());
+        let text = message["content"].as_str().filter(|_| !is_call)?;
+        tokenizer.count(text, false).ok()
+    };
+    messages.iter().map(count).sum()
+}
+
+/// A conversation with the answer of its last round, as the next one repeats it.
+fn with_answer(history: History, request: &Request, tokenizer: &Tokenizer) -> History {
+    let Some(text) = request.text.as_ref().filter(|_| request.is_completed()) else {
+        return history;
+    };
+    let text = text.read();
+    let count = |text: &str| tokenizer.count(text, false).ok();
+    // Tool calls are counted with the text, and are not repeated.
+    let counted = request.counted_tokens.filter(|_| request.tool_text.is_none());
+    let all = counted.map(|tokens| tokens as usize).or_else(|| count(&text));
+    // Templates drop what stands before the end of reasoning, and trim.
+    let answer = text
+        .rsplit_once("</think>")
+        .map_or(&*text, |(_, answer)| answer)
+        .trim();
+    let rest = match answer.len() == text.len() {
+        true => all,
+        false => count(answer),
+    };
+    let dropped = all.zip(rest).map_or(0, |(all, rest)| all.saturating_sub(rest));
+    let reasoning = match request.counted_reasoning {
+        Some(tokens) => tokens as usize,
+        None if request.chunks.has_reasoning() => all.unwrap_or(0),
+        None => 0,
+    };
+    History {
+        tokens: history.tokens.zip(all).map(|(before, all)| before + all),
+        omittable: history.omittable + dropped.max(reasoning),
+        ..history
+    }
+}
+
+/// How many tokens the text of each chunk has by itself; `None` where the text was not kept.
+pub(super) fn count_chunks(request: &Request, words: &mut Words<'_>) -> Option<Vec<u32>> {
+    let text = request.text.as_ref()?.read();
+    let counts = pieces(request, &text)?;
+    let counts = counts
+        .iter()
+        .map(|piece| u32::try_from(words.encode(piece).ok()?.len()).ok());
+    counts.collect()
+}
+
+/// The text of each chunk; nothing for a piece of a tool call, which the text leaves out.
+pub(super) fn pieces<'t>(request: &Request, text: &'t str) -> Option<Vec<&'t str>> {
+    let mut rest = text;
+    let chunks = request.chunks.iter();
+    chunks
+        .map(|chunk| {
+            if chunk.kind == ChunkKind::Tool {
+                return Some("");
+            }
+            let (piece, after) = rest.split_at_checked(usize::try_from(chunk.bytes).ok()?)?;
+            rest = after;
+            Some(piece)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_token_is_seen_however_its_text_splits() {
+        assert_eq!(
+            uniformity(&[7, 8], None, "!!!!!!!!!!!!"),
+            Some(1.0),
+            "as characters"
+        );
+        let pieces = ["the end"; 9];
+        let text = pieces.concat();
+        assert_eq!(
+            uniformity(&[1, 2, 3], Some(&pieces), &text),
+            Some(1.0),
+            "as events"
+        );
+        assert_eq!(uniformity(&[4; 10], None, "abcdefghijkl"), Some(1.0), "as tokens");
+        let ids: Vec<u32> = (0..20).collect();
+        let text = "the quick brown fox jumps over the lazy dog";
+        assert!(uniformity(&ids, None, text) < Some(0.25));
+        assert_eq!(uniformity(&[1, 1], None, "aa"), None, "too short to say");
+        assert_eq!(uniformity(&[1], None, "ééééaaab"), Some(0.5), "beyond ASCII");
+    }
+
+    #[test]
+    fn a_loop_of_a_few_tokens_is_seen_and_one_that_begins_late_is_not() {
+        let looping: Vec<u32> = (0..48).map(|index| index % 3).collect();
+        assert!(is_loop(&looping, None));
+        let late: Vec<u32> = (0..24)
+            .map(|index| 100 + index)
+            .chain((0..24).map(|index| index % 3))
+            .collect();
+        assert!(!is_loop(&late, None));
+        let text: Vec<u32> = (0..48).collect();
+        assert!(!is_loop(&text, None));
+        let pieces = [" a river", " and", " a stone"].repeat(12);
+        assert!(is_loop(&[1, 2, 3], Some(&pieces)), "as events");
+    }
+
+    #[test]
+    fn the_same_answer_to_different_prompts_is_canned() {
+        let canned = |prompts: [&str; 3], answers: [&str; 3]| {
+            let prompts = prompts.map(|text| Prompt {
+                content: Content::Text(text.to_owned().into()),
+                prompt_tokens: 3,
+                output_tokens: 20,
+                extras: None,
+            });
+            let mut requests: Vec<Request> = (0..)
+                .zip(answers)
+                .map(|(index, answer)| Request {
+                    index,
+                    counted_tokens: u32::try_from(answer.len()).ok(),
+                    ..request(Some(answer), &[])
+                })
+                .collect();
+            find_canned(&mut requests, &prompts);
+            let canned: Vec<bool> = requests.iter().map(|request| request.is_canned).collect();
+            canned
+        };
+        let (same, other) = ("a long answer of many words", "another answer of many words");
+        assert_eq!(canned(["a", "b", "c"], [same, other, same]), [true, false, true]);
+        assert_eq!(
+            canned(["a", "b", "a"], [same, other, same]),
+            [false; 3],
+            "to one prompt"
+        );
+        assert_eq!(
+            canned(["a", "b", "c"], ["yes", other, "yes"]),
+            [false; 3],
+            "short ones"
+        );
+        // All texts that came to several prompts count, not the most frequent one alone.
+        let (one, two) = ("a fixed text of many words", "another fixed text of many words");
+        assert_eq!(canned(["a", "b", "c"], [one, one, two]), [true, true, false]);
+    }
+
+    #[test]
+    fn an_answer_that_depends_on_its_prompt_in_the_first_events_alone_is_canned() {
+        let rest = " and a text of many words that is always the same";
+        let mut requests: Vec<Request> = ["Request 1:", "Request 25:"]
+            .into_iter()
+            .zip(0..)
+            .map(|(first, index)| {
+                let mut events = vec![("a", u32::try_from(first.len()).unwrap())];
+                events.extend([("a", 0); 7]);
+                events.extend([("a", 3); 17]);
+                Request {
+                    index,
+                    counted_tokens: Some(30),
+                    ..request(Some(&format!("{first}{rest}")), &events)
+                }
+            })
+            .collect();
+        let prompts = ["a", "b"].map(|text| Prompt {
+            content: Content::Text(text.to_owned().into()),
+            prompt_tokens: 3,
+            output_tokens: 20,
+            extras: None,
+        });
+        find_canned(&mut requests, &prompts);
+        assert!(requests.iter().all(|request| request.is_canned));
+    }
+
+    #[test]
+    fn an_answer_that_begins_with_its_prompt_is_an_echo() {
+        let prompt = "once upon a time there was a benchmark that measured nothing at all, and it was the fastest one of all times";
+        let is_echo = |prompt: &str, answer: &str| {
+            let piece = piece(prompt, ECHO_BEGIN);
+            piece.is_some_and(|piece| begins_with(answer, &piece))
+        };
+        assert!(is_echo(prompt, prompt));
+        assert!(is_echo(prompt, &format!("<|user|>{prompt}<|assistant|>")));
+        assert!(
+            is_echo(prompt, &prompt.replace("once upon a time", "zqxwvuts")),
+            "behind a beginning of its own"
+        );
+        assert!(!is_echo(prompt, "there was a benchmark that measured nothing"));
+        assert!(
+            !is_echo(prompt, &format!("{}{prompt}", "word ".repeat(80))),
+            "a quotation"
+        );
+        assert!(!is_echo("short", "short"));
+    }
+
+    fn request(text: Option<&str>, chunks: &[(&str, u32)]) -> Request {
+        let chunks: Vec<_> = chunks
+            .iter()
+            .map(|(kind, bytes)| serde_json::json!([0, kind, null, bytes]))
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "index": 0, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": 0, "end_ns": 0,
+            "chunks": chunks, "text": text,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_first_event_that_nearly_all_answers_share_is_common() {
+        let common = |firsts: &[&str]| {
+            let answer = |first: &&str| {
+                let text = format!("{first} and more");
+                request(
+                    Some(&text),
+                    &[("t", 9), ("a", u32::try_from(first.len()).unwrap()), ("a", 9)],
+                )
+            };
+            let mut requests: Vec<Request> = firsts.iter().map(answer).collect();
+            find_common_beginning(&mut requests, &[], &Tokenizer::bytes());
+            requests
+                .iter()
+                .filter(|request| request.common_events > 0)
+                .count()
+        };
+        assert_eq!(common(&["Sure"; 8]), 8);
+        assert_eq!(common(&["Sure"; 7]), 0, "few");
+        let mut mixed = ["Sure"; 20];
+        mixed[3] = "No";
+        assert_eq!(common(&mixed), 19);
+        mixed[4..7].fill("No");
+        assert_eq!(common(&mixed), 0);
+        let canned = |nth: usize| {
+            let text = format!("Sure here is {nth} and more");
+            request(Some(&text), &[("a", 4), ("a", 5), ("a", 3), ("a", 2), ("a", 9)])
+        };
+        let mut requests: Vec<Request> = (0..9).map(canned).collect();
+        find_common_beginning(&mut requests, &[], &Tokenizer::bytes());
+        assert!(requests.iter().all(|request| request.common_events == 3));
+        let calling = |nth: usize| {
+            let arguments = format!("{{\"nth\":{nth}}}");
+            let length = u32::try_from(arguments.len()).unwrap();
+            let mut request = request(Some(""), &[("t", 6), ("t", length), ("t", 1)]);
+            request.tool_text = Some(format!("search{arguments}."));
+            request
+        };
+        let mut requests: Vec<Request> = (0..9).map(calling).collect();
+        find_common_beginning(&mut requests, &[], &Tokenizer::bytes());
+        assert!(requests.iter().all(|request| request.common_events == 1));
+    }
+
+    #[test]
+    fn a_long_beginning_is_looked_at_where_prompts_have_nothing_in_common() {
+        let begin = |prompts: &[String]| {
+            let prompts: Vec<Prompt> = prompts
+                .iter()
+                .map(|text| Prompt {
+                    content: Content::Text(text.clone().into()),
+                    prompt_tokens: 9,
+                    output_tokens: 20,
+                    extras: None,
+                })
+                .collect();
+            let mut requests: Vec<Request> = (0..prompts.len())
+                .map(|nth| {
+                    request(
+                        Some(&format!("{}{nth:02}", "opener".repeat(12))),
+                        &[&[("a", 6); 12][..], &[("a", 2)]].concat(),
+                    )
+                })
+                .collect();
+            find_common_beginning(&mut requests, &prompts, &Tokenizer::bytes());
+            requests[0].common_events
+        };
+        let prompts = |begin: &str, end: &str| -> Vec<String> {
+            (0..20)
+                .map(|nth| format!("{begin}{nth}{}{nth}{end}", "x".repeat(40)))
+                .collect()
+        };
+        assert_eq!(begin(&prompts("", "")), 12);
+        assert_eq!(begin(&prompts("Translate into German: ", "")), 8);
+        assert_eq!(begin(&prompts("", " Write a short summary.")), 8);
+    }
+
+    #[test]
+    fn a_text_is_cut_where_its_chunks_meet_and_tool_calls_are_not_in_it() {
+        let told = request(None, &[("r", 1), ("t", 9), ("a", 3), ("a", 3)]);
+        assert_eq!(pieces(&told, "hméllo").unwrap(), ["h", "", "mé", "llo"]);
+    }
+
+    #[test]
+    fn a_text_that_does_not_fit_its_chunks_is_not_cut() {
+        assert_eq!(pieces(&request(None, &[("a", 1)]), "é"), None);
+        assert_eq!(pieces(&request(None, &[("a", 2)]), "e"), None);
+    }
+
+    #[test]
+    fn what_has_no_text_has_no_count_and_tool_calls_and_reasoning_have_theirs() {
+        let tokenizer = Tokenizer::bytes();
+        let mut silent = request(Some(""), &[("a", 0)]);
+        let mut calling = request(Some("ab"), &[("h", 1), ("a", 1), ("t", 3)]);
+        silent.index = 1;
+        calling.tool_text = Some("f()".to_owned());
+        let mut requests = [silent, calling];
+        count_outputs(&mut requests, &tokenizer);
+        assert_eq!(requests[0].counted_tokens, None);
+        assert_eq!(
+            (requests[1].counted_tokens, requests[1].counted_reasoning),
+            (Some(5), Some(1))
+        );
+    }
+
+    /// A conversation of these turns.
+    fn talk(first: &str, later: &[&str]) -> Prompt {
+        use crate::loadgen::dataset::Extras;
+        let turn = |text: &&str| vec![serde_json::json!({"role": "user", "content": text})];
+        Prompt {
+            content: Content::Text(first.to_owned().into()),
+            prompt_tokens: 3,
+            output_tokens: 2,
+            extras: Some(Arc::new(Extras {
+                turns: Some(later.iter().map(turn).collect()),
+                ..Extras::default()
+            })),
+        }
+    }
+
+    #[test]
+    fn a_count_of_the_server_that_what_was_said_bears_out_is_that_of_a_round_and_another_one_is_not() {
+        let prompts = [talk(&"a".repeat(100), &[&"b".repeat(100), &"c".repeat(100)])];
+        let sent = |answer: &str, reported: [u32; 3]| {
+            let mut requests: Vec<Request> = (0..)
+                .zip(reported)
+                .map(|(index, prompt)| {
+                    let length = u32::try_from(answer.len()).unwrap();
+                    let mut round = request(Some(answer), &[("a", length)]);
+                    (round.index, round.round, round.prompt_tokens) = (index, Some(index), 100);
+                    round.counted_tokens = Some(length);
+                    round.usage = Some(crate::results::record::request::Usage {
+                        prompt: Some(prompt),
+                        ..Default::default()
+                    });
+                    round
+                })
+                .collect();
+            count_rounds(&mut requests, &prompts, &Tokenizer::bytes());
+            let sent: Vec<u32> = requests.iter().map(Request::prompt_sent).collect();
+            sent
+        };
+        let answer = "d".repeat(100);
+        assert_eq!(sent(&answer, [105, 320, 530]), [105, 320, 530], "with a template");
+        assert_eq!(sent(&answer, [105, 105, 105]), [105, 300, 500], "no history");
+        assert_eq!(
+            sent(&answer, [105, 1600, 2650]),
+            [105, 300, 500],
+            "five times as many"
+        );
+        let thinking = format!("{}</think>\n\nd", "t".repeat(97));
+        assert_eq!(
+            sent(&thinking, [105, 210, 315]),
+            [105, 210, 315],
+            "reasoning is dropped"
+        );
+        assert_eq!(
+            sent(&thinking, [105, 320, 530]),
+            [105, 320, 530],
+            "and where it is kept"
+        );
+    }
+
+    #[test]
+    fn rounds_without_a_count_hold_what_was_said_before() {
+        let prompt = talk("abc", &["de", "f"]);
+        let mut requests = Vec::new();
+        for index in 0..6 {
+            let mut round = request(Some("xy"), &[("a", 2)]);
+            (round.index, round.round, round.prompt_tokens) = (index, Some(index % 3), 3);
+            round.counted_tokens = Some(2);
+            requests.push(round);
+        }
+        count_rounds(&mut requests, &[prompt.clone(), prompt], &Tokenizer::bytes());
+        let counted: Vec<u32> = requests.iter().map(Request::prompt_sent).collect();
+        assert_eq!(counted, [3, 7, 10, 3, 7, 10]);
+    }
+}

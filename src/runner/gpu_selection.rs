@@ -1,0 +1,186 @@
+//! Which GPUs of the host a run uses: those that somebody named, and of these the idle ones first.
+
+use std::sync::Arc;
+
+use crate::config::gpus::{GpuList, GpuName};
+use crate::plan::{Container, Gpus as Given, Place, Plan};
+use crate::results::record::machine::Machine;
+use crate::results::record::telemetry::{Gpu, MigInstance};
+use crate::runner::{Host, gpu_idle};
+
+/// GPUs that somebody named, and who did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wish {
+    /// The GPUs.
+    pub list: GpuList,
+    /// Where they are named, such as `--gpus`.
+    pub from: &'static str,
+}
+
+/// The GPUs that a run may use: those that are named, or all of the host's.
+///
+/// # Errors
+/// In words, which of the names means none.
+pub fn allowed(machine: &Machine, wish: Option<&Wish>) -> Result<Vec<u32>, String> {
+    let count = u32::try_from(machine.gpus.len()).unwrap_or(u32::MAX);
+    let Some(Wish { list, from }) = wish else {
+        return Ok((0..count).collect());
+    };
+    let mut found = Vec::new();
+    for name in list.names() {
+        let meant: Vec<u32> = match name {
+            GpuName::Index(index) => Some(*index).filter(|index| *index < count).into_iter().collect(),
+            GpuName::Uuid(uuid) => by_uuid(machine, uuid),
+            GpuName::Instance(gpu, number) => {
+                let is_it = |instance: &MigInstance| (instance.gpu, instance.number) == (*gpu, *number);
+                let all = machine.devices.iter();
+                all.filter(|gpu| gpu.instance.as_ref().is_some_and(is_it))
+                    .map(|gpu| gpu.device)
+                    .collect()
+            }
+        };
+        if meant.is_empty() {
+            let told = match count {
+                0 => "no GPU".to_owned(),
+                1 => "GPU 0 alone".to_owned(),
+                count => format!("GPUs 0 to {}", count - 1),
+            };
+            return Err(format!("{from} names GPU {name}, and this host has {told}"));
+        }
+        let new: Vec<u32> = meant.into_iter().filter(|index| !found.contains(index)).collect();
+        found.extend(new);
+    }
+    Ok(found)
+}
+
+/// The device of this UUID, or all instances of the GPU of this UUID.
+fn by_uuid(machine: &Machine, uuid: &str) -> Vec<u32> {
+    let is_it = |known: Option<&String>| known.is_some_and(|known| known.starts_with(uuid));
+    let devices = || machine.devices.iter();
+    let own = devices()
+        .find(|gpu| is_it(gpu.uuid.as_ref()))
+        .map(|gpu| gpu.device);
+    let of_gpu = |gpu: &&Gpu| {
+        is_it(
+            gpu.instance
+                .as_ref()
+                .and_then(|instance| instance.gpu_uuid.as_ref()),
+        )
+    };
+    match own {
+        Some(device) => vec![device],
+        None => devices().filter(of_gpu).map(|gpu| gpu.device).collect(),
+    }
+}
+
+/// How many GPUs a plan uses at one time.
+pub(super) fn wanted(plan: &Plan) -> usize {
+    let launches = plan.launches.iter().map(|launch| launch.devices as usize);
+    match plan.parallel {
+        true => launches.sum(),
+        false => launches.max().unwrap_or(0),
+    }
+}
+
+/// Of the GPUs that a run may use those that it will use: as many as it wants, the idle ones first.
+pub async fn chosen(plan: &Plan, host: &Host, allowed: &[u32]) -> Vec<u32> {
+    let wanted = wanted(plan).min(allowed.len());
+    let mut chosen = allowed.to_vec();
+    if let Some(gpus) = host
+        .gpus
+        .as_ref()
+        .filter(|_| wanted > 0 && wanted < allowed.len())
+    {
+        let busy = gpu_idle::busy(&Arc::clone(gpus), allowed, plan.validity.rest_memory).await;
+        // In the order of their names, the idle ones first.
+        chosen.sort_by_key(|gpu| busy.contains(gpu));
+        chosen.truncate(wanted);
+        chosen.sort_unstable();
+    }
+    chosen
+}
+
+/// Gives containers that would see all GPUs of the host only those that they lease, where a run does not use all of them.
+pub fn hold_to_leased(plan: &mut Plan) {
+    for launch in &mut plan.launches {
+        if let Place::Container(container) = &mut launch.place {
+            let Container { gpus, .. } = container.as_mut();
+            *gpus = match *gpus {
+                Given::All => Given::Leased,
+                Given::CdiAll => Given::Cdi,
+                other => other,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_mean_gpus_of_this_host_or_it_is_said_which_do_not() {
+        let machine = Machine {
+            gpus: vec!["a".to_owned(); 3],
+            devices: (0..3)
+                .map(|device| Gpu {
+                    device,
+                    uuid: Some(format!("GPU-57b0000{device}-4000")),
+                    ..Gpu::default()
+                })
+                .collect(),
+            ..Machine::default()
+        };
+        let of = |text: &str| {
+            let wish = Wish {
+                list: text.parse().unwrap(),
+                from: "`--gpus`",
+            };
+            allowed(&machine, Some(&wish))
+        };
+        assert_eq!(allowed(&machine, None), Ok(vec![0, 1, 2]));
+        assert_eq!(of("2,0,2"), Ok(vec![2, 0]));
+        assert_eq!(of("GPU-57b00001"), Ok(vec![1]));
+        assert_eq!(
+            of("1-3"),
+            Err("`--gpus` names GPU 3, and this host has GPUs 0 to 2".to_owned())
+        );
+        assert!(of("GPU-ff").is_err());
+    }
+
+    #[test]
+    fn instances_are_named_by_their_gpu_by_number_and_by_uuid() {
+        let instance = |device: u32, number: u32| Gpu {
+            device,
+            uuid: Some(format!("MIG-57b0000{number}")),
+            instance: Some(MigInstance {
+                gpu: 0,
+                gpu_uuid: Some("GPU-aa".to_owned()),
+                number,
+            }),
+            ..Gpu::default()
+        };
+        let whole = Gpu {
+            device: 2,
+            uuid: Some("GPU-bb".to_owned()),
+            ..Gpu::default()
+        };
+        let machine = Machine {
+            gpus: vec!["a".to_owned(); 3],
+            devices: vec![instance(0, 0), instance(1, 1), whole],
+            ..Machine::default()
+        };
+        let of = |text: &str| {
+            let wish = Wish {
+                list: text.parse().unwrap(),
+                from: "`--gpus`",
+            };
+            allowed(&machine, Some(&wish))
+        };
+        assert_eq!(of("GPU-aa"), Ok(vec![0, 1]));
+        assert_eq!(of("0:1,GPU-bb"), Ok(vec![1, 2]));
+        assert_eq!(of("MIG-57b00001"), Ok(vec![1]));
+        assert!(of("1:0").is_err());
+        assert_eq!(machine.device_names(&[1, 2]), ["MIG-57b00001", "GPU-bb"]);
+    }
+}

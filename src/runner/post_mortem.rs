@@ -1,0 +1,60 @@
+//! The post-mortem of a cell: gathered the moment it is known to be worth nothing.
+
+use crate::base::clock::{self, Moment};
+use crate::plan::Launch;
+use crate::results::record::cell::{Ending, FailureClass, Phase, Summary};
+use crate::results::record::post_mortem::{End, PostMortem};
+use crate::telemetry::dmesg;
+
+/// How many of the engine's last lines are kept.
+pub(super) const LINES: usize = 200;
+
+/// What is left of an engine beside the summary of its cell.
+#[derive(Default)]
+pub(super) struct Remains {
+    /// How it ended, where it did.
+    pub(super) end: Option<End>,
+    /// Its last lines, [`LINES`] at most.
+    pub(super) log: Vec<String>,
+}
+
+/// The post-mortem of a cell that failed, or that has `doubt`: the reason why its figures are worth nothing. `began` is when its
+/// launch began.
+pub(super) fn of(
+    launch: &Launch,
+    summary: &Summary,
+    doubt: Option<String>,
+    remains: Remains,
+    began: Moment,
+) -> Option<PostMortem> {
+    let (phase, class, reason) = match (&summary.ending, doubt) {
+        (
+            Ending::Failed {
+                phase, class, reason, ..
+            },
+            _,
+        ) => (*phase, *class, reason.clone()),
+        (Ending::Done, Some(doubt)) => (Phase::Measure, FailureClass::Validity, doubt),
+        _ => return None,
+    };
+    Some(PostMortem {
+        cell: summary.cell.clone(),
+        start: summary.start,
+        repeat: summary.repeat,
+        phase,
+        class,
+        reason,
+        is_attached: launch.is_attached(),
+        end: remains.end,
+        retries: summary.retries.clone(),
+        command: {
+            let engine = &summary.engine;
+            let ran = engine.exact_command.as_ref().or(engine.command.as_ref());
+            ran.cloned().unwrap_or_default()
+        },
+        image_digest: summary.engine.image_digest.clone(),
+        devices: summary.engine.devices.clone(),
+        kernel: dmesg::told_since(clock::now().since(began)),
+        log: remains.log,
+    })
+}

@@ -1,0 +1,71 @@
+//! The image of the next launch, pulled while cells of this one run, where the matrix allows it. A pull takes network, disk and some
+//! processor time, so the rows that were measured beside it say so.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::task::JoinSet;
+
+use crate::engine::{self, Devices, Running};
+use crate::plan::{Container, Launch, Place, Start};
+use crate::runner::Job;
+
+/// Pulls of images to come. They end with this.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    pulls: Mutex<JoinSet<()>>,
+    /// How often a pull said how far it is.
+    steps: Arc<AtomicU64>,
+}
+
+impl Ahead {
+    /// Begins to get what the start after `start` needs, unless the engine that runs is reached by the network.
+    pub(crate) fn begin(&self, job: &Job<'_>, start: &Start, running: &Running) {
+        if !job.plan.pull_ahead || !matches!(running.devices(), Devices::Local(_)) {
+            return;
+        }
+        let current = job.plan.launch(&start.launch);
+        let Some((start, launch, container)) = next(job, start) else {
+            return;
+        };
+        if image(current) == Some(container.image.as_str()) {
+            return;
+        }
+        let Ok(log) = job.store.install_log(&launch.id, start.start) else {
+            return;
+        };
+        let (whereabouts, images) = (job.host.whereabouts.clone(), Arc::clone(&job.host.images));
+        let (image, steps) = (container.image.clone(), Arc::clone(&self.steps));
+        let pull = async move {
+            let tell = |_| {
+                steps.fetch_add(1, Ordering::Relaxed);
+            };
+            engine::pull_ahead(&whereabouts, &images, &image, log, &tell).await;
+        };
+        let mut pulls = self.pulls.lock().unwrap_or_else(PoisonError::into_inner);
+        pulls.spawn(pull);
+    }
+
+    /// A mark that grows while something is pulled.
+    pub(crate) fn mark(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+}
+
+/// The next start that runs in a container.
+fn next<'j>(job: &'j Job<'_>, start: &Start) -> Option<(&'j Start, &'j Launch, &'j Container)> {
+    let mut rest = job.todo.iter().skip_while(|other| *other != start).skip(1);
+    let next = rest.next()?;
+    let launch = job.plan.launch(&next.launch);
+    match &launch.place {
+        Place::Container(container) => Some((next, launch, container)),
+        Place::Process(_) | Place::Attach(_) | Place::Imported(_) => None,
+    }
+}
+
+fn image(launch: &Launch) -> Option<&str> {
+    match &launch.place {
+        Place::Container(container) => Some(&container.image),
+        Place::Process(_) | Place::Attach(_) | Place::Imported(_) => None,
+    }
+}

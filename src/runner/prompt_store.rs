@@ -1,0 +1,123 @@
+//! Prompts, prepared while an engine loads and kept for the launches that send the same.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::OnceCell;
+
+use crate::base::ids::ContentHash;
+use crate::config::scenario::Scenario;
+use crate::loadgen::dataset::tokenizer::Tokenizer;
+use crate::loadgen::dataset::{self, Caches, Prepared, Prompt, repeated_token_share};
+
+/// What a scenario sends, with the tokenizer that made it.
+pub(crate) struct Stock {
+    pub(crate) prepared: Prepared,
+    pub(crate) tokenizer: Tokenizer,
+    /// The share of the prompts that begins like another one before it, where anybody can tell.
+    pub(crate) repeated: Option<f64>,
+}
+
+type Slot = Arc<OnceCell<Result<Arc<Stock>, String>>>;
+
+/// Every prepared data set of a run.
+pub(crate) struct Library {
+    folder: PathBuf,
+    caches: Caches,
+    /// The lock is held to find a slot, not while one is filled.
+    slots: Mutex<HashMap<String, Slot>>,
+    /// One opened tokenizer for each name.
+    tokenizers: Mutex<HashMap<String, Tokenizer>>,
+}
+
+impl Library {
+    pub(crate) fn new(folder: PathBuf, caches: Caches) -> Arc<Self> {
+        Arc::new(Self {
+            folder,
+            caches,
+            slots: Mutex::default(),
+            tokenizers: Mutex::default(),
+        })
+    }
+
+    /// The stock of a scenario; made once, off the runtime's threads.
+    ///
+    /// # Errors
+    /// In words, why there is none.
+    pub(crate) async fn stock(
+        self: &Arc<Self>,
+        scenario: &Scenario,
+        tokenizer: &str,
+    ) -> Result<Arc<Stock>, String> {
+        let draws = (&scenario.workload, scenario.profile, scenario.seed, tokenizer);
+        let key = ContentHash::of(&draws).to_string();
+        let slot = Arc::clone(
+            self.slots
+                .lock()
+                .expect("finding a slot does not panic")
+                .entry(key)
+                .or_default(),
+        );
+        slot.get_or_init(|| async {
+            let (library, scenario, tokenizer) = (Arc::clone(self), scenario.clone(), tokenizer.to_owned());
+            match tokio::task::spawn_blocking(move || library.make(&scenario, &tokenizer)).await {
+                Ok(made) => made.map(Arc::new),
+                Err(error) => Err(format!("preparing the prompts broke off: {error}")),
+            }
+        })
+        .await
+        .clone()
+    }
+
+    fn make(&self, scenario: &Scenario, name: &str) -> Result<Stock, String> {
+        let tokenizer = self.tokenizer(name)?;
+        let work = &scenario.workload;
+        let file = dataset::locate(work, &self.folder, &self.caches).map_err(|error| error.to_string())?;
+        let prepared = dataset::take_or_prepare(
+            work,
+            scenario.profile,
+            scenario.seed,
+            &tokenizer,
+            file.as_deref(),
+            &self.caches,
+        )
+        .map_err(|error| error.to_string())?;
+        let repeated =
+            repeated_token_share(&prepared.prompts, &tokenizer).map_err(|error| error.to_string())?;
+        Ok(Stock {
+            prepared,
+            tokenizer,
+            repeated,
+        })
+    }
+
+    fn tokenizer(&self, name: &str) -> Result<Tokenizer, String> {
+        let mut open = self
+            .tokenizers
+            .lock()
+            .expect("opening a tokenizer does not panic");
+        if let Some(tokenizer) = open.get(name) {
+            return Ok(tokenizer.clone());
+        }
+        let tokenizer =
+            Tokenizer::find(name, &self.folder, &self.caches).map_err(|error| error.to_string())?;
+        open.insert(name.to_owned(), tokenizer.clone());
+        Ok(tokenizer)
+    }
+}
+
+/// The share that so many prompts of the data set repeat of each other, from the place that earlier points reached; `None` where it is unknown.
+pub(crate) async fn repeated_share_of(stock: &Arc<Stock>, from: usize, count: usize) -> Option<f64> {
+    let all = stock.prepared.prompts.len();
+    if count == all && from.checked_rem(all).unwrap_or(0) == 0 {
+        return stock.repeated;
+    }
+    let stock = Arc::clone(stock);
+    let counting = tokio::task::spawn_blocking(move || {
+        let prompts = stock.prepared.prompts.iter().cycle().skip(from).take(count);
+        let prompts: Vec<Prompt> = prompts.cloned().collect();
+        repeated_token_share(&prompts, &stock.tokenizer).ok().flatten()
+    });
+    counting.await.expect("counting what repeats does not panic")
+}

@@ -1,0 +1,258 @@
+//! Signals: the first winds down, the second kills. At moments at which nothing is measured the first one ends the command.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use procfs::process::Process;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::base::clock::{self, Moment};
+use crate::base::threads::NoThread;
+use crate::engine;
+use crate::results::record::event::Event;
+use crate::results::store;
+use crate::runner::Events;
+
+/// How long after an engine ended a signal may come that was sent to both: who stops a cgroup signals its processes in any order.
+const SAME_SIGNAL: Duration = Duration::from_secs(1);
+
+/// Signals so soon after one are that one: `timeout` sends one to its child and then to the child's process group.
+const ONE_SIGNAL: Duration = Duration::from_millis(100);
+
+/// How long after the second signal processes that still live are killed, whatever else is under way.
+const KILLED: Duration = Duration::from_millis(700);
+
+/// How long after the second signal the command ends, whatever is left.
+const LATEST: Duration = Duration::from_secs(9);
+
+/// The stack of a command: as large as that of a main thread.
+const STACK: usize = 8 << 20;
+
+/// How many take care of signals themselves at present.
+static HANDLERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the run is asked to stop, and how urgently.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    /// Finish tidily: the cell under way is cut and saved, its engine stopped.
+    pub asked: CancellationToken,
+    /// Kill what was started.
+    pub now: CancellationToken,
+}
+
+impl Stop {
+    /// Whether nothing new may begin.
+    pub fn is_asked(&self) -> bool {
+        self.asked.is_cancelled()
+    }
+
+    /// Whether an engine that ended may have been stopped together with this run.
+    pub async fn is_asked_soon(&self) -> bool {
+        tokio::time::timeout(SAME_SIGNAL, self.asked.cancelled())
+            .await
+            .is_ok()
+    }
+
+    /// Does some work, unless the run is asked to stop before it is done.
+    pub async fn unless_asked<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.asked.cancelled() => None,
+            done = work => Some(done),
+        }
+    }
+
+    /// Tells a run of every signal, for as long as it is polled.
+    pub async fn listen(&self, signals: &mut Signals, events: &Events) -> std::convert::Infallible {
+        loop {
+            signals.caught.next().await;
+            let second = self.asked.is_cancelled();
+            events.tell(Event::Stopping { now: second });
+            self.asked.cancel();
+            if second {
+                self.now.cancel();
+            }
+        }
+    }
+}
+
+/// Signals that somebody takes care of, for as long as this exists. Outside of that a signal ends the command.
+pub struct Signals {
+    caught: Caught,
+    _handler: Handler,
+}
+
+impl Signals {
+    /// Begins to catch them; needs a runtime.
+    ///
+    /// # Errors
+    /// The system refuses to deliver signals.
+    pub fn catch() -> std::io::Result<Self> {
+        Ok(Self {
+            caught: Caught::begin()?,
+            _handler: Handler::new(),
+        })
+    }
+}
+
+/// Counts as one who takes care of signals.
+struct Handler;
+
+impl Handler {
+    fn new() -> Self {
+        HANDLERS.fetch_add(1, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        HANDLERS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What the kernel sends who writes beyond `RLIMIT_FSIZE`.
+const SIGXFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
+
+/// SIGINT, SIGTERM and SIGHUP, but for those that this process was started to ignore: `nohup` means that a hangup is none.
+struct Caught {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+    hangup: Option<Signal>,
+    last: Option<Moment>,
+}
+
+impl Caught {
+    fn begin() -> std::io::Result<Self> {
+        let status = Process::myself().and_then(|process| process.status());
+        let ignored = status.map_or(0, |status| status.sigign);
+        // Caught and passed over, so that a limit on file sizes is an error of the write, as a full disk is; engines have it as ever.
+        drop(signal(SignalKind::from_raw(SIGXFSZ))?);
+        let catch = |kind: SignalKind| match ignored >> (kind.as_raw_value() - 1) & 1 {
+            0 => signal(kind).map(Some),
+            _ => Ok(None),
+        };
+        Ok(Self {
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+            hangup: catch(SignalKind::hangup())?,
+            last: None,
+        })
+    }
+
+    async fn next(&mut self) {
+        loop {
+            self.any().await;
+            let now = clock::now();
+            if self.last.is_none_or(|last| now.since(last) >= ONE_SIGNAL) {
+                self.last = Some(now);
+                return;
+            }
+        }
+    }
+
+    async fn any(&mut self) {
+        async fn one(signal: &mut Option<Signal>) {
+            match signal {
+                Some(signal) => {
+                    signal.recv().await;
+                }
+                None => std::future::pending().await,
+            }
+        }
+        tokio::select! {
+            () = one(&mut self.interrupt) => {}
+            () = one(&mut self.terminate) => {}
+            () = one(&mut self.hangup) => {}
+        }
+    }
+}
+
+/// Does the work of a command on a thread of its own. `None` where a signal ended it: one at a moment at which nobody takes care of
+/// signals, or a second one after which it did not end in time.
+///
+/// # Errors
+/// The host gives no threads; the work was not begun.
+pub fn supervise<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<Option<T>, NoThread> {
+    let (sender, receiver) = mpsc::channel();
+    let left = sender.clone();
+    let (ready, handled) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let Ok(runtime) = runtime else { return };
+            runtime.block_on(watch(ready, || {
+                let _ = left.send(None);
+            }));
+        })?;
+    // The work begins once signals are handled, or where they cannot be.
+    let _ = handled.recv();
+    begin(work, sender)?;
+    match receiver.recv() {
+        Ok(Some(Ok(done))) => Ok(Some(done)),
+        // It was printed where it happened; the process ends as if it had happened here.
+        Ok(Some(Err(panic))) => std::panic::resume_unwind(panic),
+        Ok(None) | Err(_) => {
+            store::settle();
+            Ok(None)
+        }
+    }
+}
+
+/// Does some work on a thread of its own, and tells what came of it: also a panic, which must not be waited for.
+fn begin<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+    done: mpsc::Sender<Option<std::thread::Result<T>>>,
+) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name("command".to_owned())
+        .stack_size(STACK)
+        .spawn(move || {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            let _ = done.send(Some(outcome));
+        })
+}
+
+/// Waits for signals, and says when they are handled; `leave` ends the command.
+async fn watch(ready: mpsc::Sender<()>, leave: impl Fn()) {
+    let Ok(mut caught) = Caught::begin() else { return };
+    let _ = ready.send(());
+    let mut count = 0;
+    loop {
+        caught.next().await;
+        count += 1;
+        if HANDLERS.load(Ordering::SeqCst) == 0 {
+            return leave();
+        }
+        if count == 2 {
+            break;
+        }
+    }
+    tokio::time::sleep(KILLED).await;
+    engine::kill_own();
+    tokio::time::sleep(LATEST).await;
+    for left in engine::kill_own() {
+        tracing::error!("still there: {left}");
+    }
+    leave();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_work_is_told_while_signals_are_watched() {
+        let (sender, receiver) = mpsc::channel();
+        let _watcher = sender.clone();
+        begin(|| -> u32 { panic!("a test") }, sender).unwrap();
+        let told = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(told.is_some_and(|outcome| outcome.is_err()));
+    }
+}

@@ -1,0 +1,120 @@
+//! A load driven while its engine is watched: it may end, die, hang, or the run may be asked to stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::base::clock;
+use crate::engine::{Death, Running};
+use crate::loadgen::{self, DriveError, Driven, Load, Progress};
+use crate::results::record::request::{Class, Request};
+use crate::runner::shutdown::Stop;
+
+/// How often the conductor looks at a load that is under way.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// How long nothing may move until the engine's executor is asked why.
+const STILL: Duration = Duration::from_secs(5);
+
+/// How long after its connections broke an engine's death may be seen: a busy container daemon reports it late.
+const LAST_BREATH: Duration = Duration::from_secs(3);
+
+/// Why a load was cut before its end.
+pub(crate) enum Cut {
+    /// The engine ended by itself, or its log says that it is dead.
+    Died(Death),
+    /// No stream moved for too long.
+    Hung {
+        /// For how long.
+        seconds: u64,
+    },
+    /// The run was asked to stop.
+    Stopped,
+}
+
+/// Drives a load. Whatever cuts it, every request has its record. `tell` hears of the progress once a second.
+///
+/// # Errors
+/// The load cannot be driven at all.
+pub(crate) async fn drive(
+    running: &mut Running,
+    load: Load,
+    stop: &Stop,
+    tell: impl Fn(&Progress),
+) -> Result<(Driven, Option<Cut>), DriveError> {
+    let progress = Arc::new(Progress::default());
+    let halt = CancellationToken::new();
+    let stall = load.limits.stall.duration();
+    let driving = loadgen::drive(load, Arc::clone(&progress), halt.clone());
+    tokio::pin!(driving);
+    let mut look = tokio::time::interval(LOOK);
+    let (mut moved_at, mut moved, mut told) = (clock::now(), 0, clock::now());
+    let mut asked_at = moved_at;
+    let cut = loop {
+        tokio::select! {
+            biased;
+            driven = &mut driving => {
+                let driven = driven?;
+                let cut = match lost_connections(&driven.requests) {
+                    true => death(running).await,
+                    false => None,
+                };
+                let cut = match cut {
+                    Some(Cut::Died(death)) if death.may_follow_a_request() && stop.is_asked_soon().await => {
+                        Some(Cut::Stopped)
+                    }
+                    cut => cut,
+                };
+                return Ok((driven, cut));
+            }
+            death = running.exited() => break match death.may_follow_a_request() && stop.is_asked_soon().await {
+                true => Cut::Stopped,
+                false => Cut::Died(death),
+            },
+            () = stop.asked.cancelled() => break Cut::Stopped,
+            _ = look.tick() => {
+                let now = clock::now();
+                let seen = progress.events() + progress.ended();
+                if seen != moved {
+                    running.moves();
+                }
+                if seen != moved || progress.running() == 0 {
+                    (moved_at, asked_at, moved) = (now, now, seen);
+                } else if now.since(asked_at) >= STILL {
+                    asked_at = now;
+                    running.suspect();
+                } else if now.since(moved_at) >= stall {
+                    break Cut::Hung { seconds: stall.as_secs() };
+                }
+                if now.since(told) >= Duration::from_secs(1) {
+                    told = now;
+                    tell(&progress);
+                }
+            }
+        }
+    };
+    halt.cancel();
+    Ok((driving.await?, Some(cut)))
+}
+
+/// Whether connections broke or were refused, as they are when an engine dies.
+fn lost_connections(requests: &[Request]) -> bool {
+    let lost = |class| matches!(class, Class::Reset | Class::Refused | Class::Connect);
+    requests
+        .iter()
+        .filter_map(|request| request.failure.as_ref())
+        .any(|failure| lost(failure.class))
+}
+
+/// The death of an engine whose connections broke: they are gone a moment before its process is. While nobody can tell whether it
+/// lives, as long as its container daemon restarts, the wait goes on; whoever watches it ends that in time.
+async fn death(running: &mut Running) -> Option<Cut> {
+    loop {
+        match tokio::time::timeout(LAST_BREATH, running.exited()).await {
+            Ok(death) => return Some(Cut::Died(death)),
+            Err(_) if running.is_unheard() => {}
+            Err(_) => return None,
+        }
+    }
+}

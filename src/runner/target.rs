@@ -1,0 +1,31 @@
+//! A running engine as the load generator sees it: the one place where secrets of headers are revealed.
+
+use crate::loadgen::{Address, Headers, Target, TargetError};
+use crate::plan::Launch;
+use crate::runner::Host;
+
+/// The target of a launch that answers at `base_url`.
+///
+/// # Errors
+/// An address or a header that cannot be used.
+pub(crate) fn of(launch: &Launch, base_url: &str, host: &Host) -> Result<Target, TargetError> {
+    let address: Address = base_url.parse()?;
+    let secret = |name: &str| host.secrets.get(name).cloned();
+    let headers = launch
+        .contact
+        .headers
+        .iter()
+        .map(|(name, value)| {
+            let value = value
+                .reveal(&|_| None, &secret)
+                .expect("preflight has found every secret, and headers have no holes");
+            (name.clone(), value)
+        })
+        .collect();
+    Ok(Target {
+        address,
+        headers: Headers::new(headers)?,
+        dialect: launch.contact.dialect.clone(),
+        model: launch.served.clone(),
+    })
+}

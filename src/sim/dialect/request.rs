@@ -1,0 +1,335 @@
+//! What a request asks for, whatever its dialect.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::sim::dialect::Endpoint;
+use crate::sim::options::{Dialect, Options};
+use crate::sim::rng::{Draw, mix};
+use crate::sim::text;
+
+/// Tokens of an answer when a request does not say: what the engines themselves take.
+const COMPLETION_TOKENS: usize = 16;
+const CHAT_TOKENS: usize = 128;
+
+/// A generation request that can be answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    /// The name of the model to put into the answer.
+    pub model: String,
+    /// The ids of the prompt's tokens.
+    pub prompt: Vec<u64>,
+    /// The key of its answer's words.
+    pub key: u64,
+    /// The tokens that it asks for.
+    pub asked: usize,
+    /// The tokens it will be answered with.
+    pub output: usize,
+    /// Whether the answer ends before the limit that was asked for.
+    pub is_early: bool,
+    /// Whether the answer comes as events.
+    pub stream: bool,
+    /// Whether a last event tells the usage.
+    pub usage_tail: bool,
+    /// Whether every event tells the usage.
+    pub usage_always: bool,
+}
+
+/// A generation request that cannot be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub status: u16,
+    pub message: String,
+}
+
+impl Refusal {
+    fn bad(message: impl Into<String>) -> Self {
+        Self {
+            status: 400,
+            message: message.into(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Body {
+    model: Option<String>,
+    prompt: Option<Value>,
+    text: Option<String>,
+    input_ids: Option<Vec<u32>>,
+    messages: Option<Vec<Message>>,
+    max_tokens: Option<i64>,
+    max_completion_tokens: Option<i64>,
+    sampling_params: Option<Sampling>,
+    ignore_eos: Option<bool>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    n: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    role: String,
+    content: Option<Value>,
+}
+
+#[derive(Default, Deserialize)]
+struct Sampling {
+    max_new_tokens: Option<i64>,
+    ignore_eos: Option<bool>,
+    n: Option<u32>,
+}
+
+#[derive(Default, Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+    continuous_usage_stats: Option<bool>,
+}
+
+impl Ask {
+    /// Reads the body of a generation request.
+    pub(crate) fn parse(endpoint: Endpoint, body: &[u8], options: &Options) -> Result<Self, Refusal> {
+        let body: Body = serde_json::from_slice(body)
+            .map_err(|error| Refusal::bad(format!("the body is not a JSON request: {error}")))?;
+        let model = check_model(body.model.as_deref(), options)?;
+        let sampling = body.sampling_params.unwrap_or_default();
+        if body.n.or(sampling.n).unwrap_or(1) != 1 {
+            return Err(Refusal::bad(
+                "the simulated engine gives one answer per request; ask for `n` = 1",
+            ));
+        }
+        let mut prompt = Vec::new();
+        match endpoint {
+            Endpoint::Native => native_prompt(body.text.as_deref(), body.input_ids.as_deref(), &mut prompt)?,
+            Endpoint::Completions => completion_prompt(body.prompt.as_ref(), &mut prompt)?,
+            Endpoint::Chat => chat_prompt(body.messages.as_deref(), &mut prompt)?,
+        }
+        prompt.truncate(options.faults.truncate_prompts.unwrap_or(usize::MAX).max(1));
+        if prompt.is_empty() {
+            return Err(Refusal::bad("the prompt is empty; send at least one token"));
+        }
+        let (limit, ignores_eos) = match endpoint {
+            Endpoint::Native => (sampling.max_new_tokens, sampling.ignore_eos),
+            Endpoint::Completions => (body.max_tokens, body.ignore_eos),
+            Endpoint::Chat => (body.max_completion_tokens.or(body.max_tokens), body.ignore_eos),
+        };
+        let asked = output_limit(endpoint, limit, prompt.len(), options.max_model_len)?;
+        let key = text::answer_key(options.seed, &prompt);
+        let output = answer_length(asked, ignores_eos.unwrap_or(false), key, options);
+        let stream_options = body.stream_options.unwrap_or_default();
+        Ok(Self {
+            model,
+            prompt,
+            key,
+            asked,
+            output,
+            is_early: output < asked && !options.faults.claim_full_length,
+            stream: body.stream.unwrap_or(false),
+            usage_tail: stream_options.include_usage.unwrap_or(false),
+            usage_always: stream_options.continuous_usage_stats.unwrap_or(false),
+        })
+    }
+}
+
+fn check_model(asked: Option<&str>, options: &Options) -> Result<String, Refusal> {
+    let served = served_models(options);
+    match asked {
+        Some(name) if served.iter().any(|model| model == name) => Ok(name.to_owned()),
+        // SGLang answers whatever name it is called by.
+        Some(name) if options.dialect != Dialect::Sglang => Err(Refusal {
+            status: 404,
+            message: format!("The model `{name}` does not exist."),
+        }),
+        _ => Ok(served[0].clone()),
+    }
+}
+
+/// The names under which the model is really served.
+pub(crate) fn served_models(options: &Options) -> Vec<String> {
+    if options.faults.wrong_model {
+        vec!["sim/another-model".to_owned()]
+    } else {
+        options.models.clone()
+    }
+}
+
+fn native_prompt(text: Option<&str>, ids: Option<&[u32]>, prompt: &mut Vec<u64>) -> Result<(), Refusal> {
+    match (text, ids) {
+        (Some(text), None) => text::pieces(text, prompt),
+        (None, Some(ids)) => prompt.extend(ids.iter().map(|id| u64::from(*id))),
+        _ => return Err(Refusal::bad("send either `text` or `input_ids`")),
+    }
+    Ok(())
+}
+
+fn completion_prompt(sent: Option<&Value>, prompt: &mut Vec<u64>) -> Result<(), Refusal> {
+    match sent {
+        Some(Value::String(text)) => text::pieces(text, prompt),
+        Some(Value::Array(ids)) => {
+            for id in ids {
+                let id = id
+                    .as_u64()
+                    .ok_or_else(|| Refusal::bad("`prompt` must be one text or one list of token ids"))?;
+                prompt.push(id);
+            }
+        }
+        _ => return Err(Refusal::bad("`prompt` must be one text or one list of token ids")),
+    }
+    Ok(())
+}
+
+fn chat_prompt(messages: Option<&[Message]>, prompt: &mut Vec<u64>) -> Result<(), Refusal> {
+    let messages = messages.ok_or_else(|| Refusal::bad("`messages` is missing"))?;
+    let contents: Vec<_> = messages
+        .iter()
+        .map(|message| content_text(message.content.as_ref()))
+        .collect();
+    let roles = messages.iter().map(|message| message.role.as_str());
+    text::chat(roles.zip(contents.iter().map(String::as_str)), prompt);
+    Ok(())
+}
+
+/// The text of a message; of a list of parts, the texts. Images count nothing: they are not simulated.
+fn content_text(content: Option<&Value>) -> String {
+    match content {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => parts
+            .iter()
+            .filter_map(|part| part.get("text")?.as_str())
+            .collect(),
+        _ => String::new(),
+    }
+}
+
+fn output_limit(
+    endpoint: Endpoint,
+    limit: Option<i64>,
+    prompt: usize,
+    longest: usize,
+) -> Result<usize, Refusal> {
+    let asked = match limit {
+        Some(limit) => usize::try_from(limit)
+            .ok()
+            .filter(|limit| *limit > 0)
+            .ok_or_else(|| {
+                Refusal::bad(format!(
+                    "the number of output tokens must be at least 1, got {limit}"
+                ))
+            })?,
+        None if endpoint == Endpoint::Completions => COMPLETION_TOKENS,
+        None => CHAT_TOKENS.min(longest.saturating_sub(prompt)).max(1),
+    };
+    if prompt.saturating_add(asked) > longest {
+        return Err(Refusal::bad(format!(
+            "This model's maximum context length is {longest} tokens. However, you requested {} tokens ({prompt} in the \
+             prompt, {asked} in the output). Please reduce the length of either one.",
+            prompt.saturating_add(asked)
+        )));
+    }
+    Ok(asked)
+}
+
+fn answer_length(asked: usize, ignores_eos: bool, key: u64, options: &Options) -> usize {
+    let mut output = asked;
+    if let Some(share) = options.faults.early_end {
+        output = output.min(((asked as f64 * share).ceil() as usize).max(1));
+    }
+    if let Some(share) = options.faults.extra_output {
+        output += (asked as f64 * share).ceil() as usize;
+    }
+    if !ignores_eos && options.eos_rate > 0.0 {
+        // The number of tokens up to the first that ends the text is geometric; one draw gives it.
+        let unit = Draw::new(mix(key), 0xe05).unit();
+        let tokens = ((1.0 - unit).ln() / (1.0 - options.eos_rate).ln()).floor() + 1.0;
+        output = output.min(if tokens.is_finite() { tokens as usize } else { 1 });
+    }
+    output
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(dialect: Dialect) -> Options {
+        Options {
+            dialect,
+            models: vec!["m".to_owned()],
+            ..Options::default()
+        }
+    }
+
+    fn ask(endpoint: Endpoint, body: &str) -> Result<Ask, Refusal> {
+        Ask::parse(endpoint, body.as_bytes(), &options(Dialect::Vllm))
+    }
+
+    #[test]
+    fn prompts_are_texts_ids_or_messages() {
+        let ids = ask(
+            Endpoint::Completions,
+            r#"{"model":"m","prompt":[5,6,7],"max_tokens":4}"#,
+        )
+        .unwrap();
+        assert_eq!((ids.prompt, ids.output, ids.is_early), (vec![5, 6, 7], 4, false));
+        assert_eq!(
+            ask(Endpoint::Completions, r#"{"prompt":"a b"}"#).unwrap().output,
+            16
+        );
+        let native =
+            r#"{"text":"a b","sampling_params":{"max_new_tokens":3,"ignore_eos":true},"stream":true}"#;
+        let native = ask(Endpoint::Native, native).unwrap();
+        assert_eq!((native.prompt.len(), native.output, native.stream), (2, 3, true));
+        let chat = r#"{"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}],"max_completion_tokens":9,
+            "stream_options":{"include_usage":true}}"#;
+        let chat = ask(Endpoint::Chat, chat).unwrap();
+        assert_eq!((chat.prompt.len(), chat.output, chat.usage_tail), (9, 9, true));
+    }
+
+    #[test]
+    fn what_cannot_be_answered_is_refused_with_its_reason() {
+        let refusal = |body| ask(Endpoint::Completions, body).unwrap_err();
+        assert_eq!(refusal(r#"{"model":"other","prompt":"a"}"#).status, 404);
+        assert!(
+            refusal(r#"{"prompt":"a","max_tokens":99999999}"#)
+                .message
+                .contains("maximum context length is 32768")
+        );
+        for body in [
+            "",
+            "{}",
+            r#"{"prompt":""}"#,
+            r#"{"prompt":"a","max_tokens":0}"#,
+            r#"{"prompt":"a","n":2}"#,
+        ] {
+            assert_eq!(refusal(body).status, 400, "{body}");
+        }
+        let sglang = Ask::parse(
+            Endpoint::Chat,
+            br#"{"model":"x","messages":[]}"#,
+            &options(Dialect::Sglang),
+        );
+        assert_eq!(sglang.unwrap().model, "m");
+    }
+
+    #[test]
+    fn answers_end_early_only_where_that_is_allowed() {
+        let mut options = Options {
+            eos_rate: 0.1,
+            ..options(Dialect::Openai)
+        };
+        let output = |options: &Options, prompt: u32, ignore: bool| {
+            let body = format!(r#"{{"prompt":[{prompt}],"max_tokens":1000,"ignore_eos":{ignore}}}"#);
+            Ask::parse(Endpoint::Completions, body.as_bytes(), options)
+                .unwrap()
+                .output
+        };
+        let mean = (0..2000)
+            .map(|prompt| output(&options, prompt, false))
+            .sum::<usize>() as f64
+            / 2000.0;
+        assert!((9.0..11.0).contains(&mean), "{mean}");
+        assert_eq!(output(&options, 1, false), output(&options, 1, false));
+        assert_eq!(output(&options, 1, true), 1000);
+        options.faults.early_end = Some(0.25);
+        assert_eq!(output(&options, 1, true), 250);
+    }
+}
